@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * adapter.h - how faultline drives an allocator.
+ *
+ * An adapter is a shared object that exports faultline_adapter(), which returns the table below. It needs no change in the
+ * allocator's sources. Vocabulary:
+ *
+ *   heap      a folder of files, at most options.limit_bytes in all
+ *   slot      a persistent pointer that the application owns, numbered from 0; ready and null when create returns. Where
+ *             slots live (a root object, named roots, out-parameters) is the adapter's choice. Their storage is reported
+ *             by walk as metadata.
+ *   location  (file, offset): pointers never cross the interface except in fill
+ *   fill      writes an object's content and makes it durable. The adapter calls it at the allocator's proper moment:
+ *             after reserve and before activate, in the constructor, before the store that publishes.
+ *
+ * Operation markers are the runner's business, not the adapter's. All functions return enum fl_status, which is also what
+ * the trace records. One call at a time a thread; calls from several threads only if the contract's `threads` allows it.
+ */
+#ifndef FAULTLINE_ADAPTER_H
+#define FAULTLINE_ADAPTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FL_ADAPTER_ABI 1u
+
+enum fl_status {
+    FL_OK = 0,
+    FL_OUT_OF_MEMORY = 1, /* the operation had no effect */
+    FL_NOT_A_HEAP = 2,    /* open: the folder holds no completely created heap */
+    FL_CORRUPT = 3,       /* damage was detected */
+    FL_UNSUPPORTED_CALL = 4,
+    FL_ERROR = 5,         /* anything else; say what in message() */
+};
+
+enum fl_block_state {
+    FL_BLOCK_ALLOCATED = 1,
+    FL_BLOCK_RESERVED,  /* handed out, not yet published; volatile */
+    FL_BLOCK_FREE,
+    FL_BLOCK_METADATA,
+    FL_BLOCK_UNUSABLE,  /* padding and tails that no allocation can ever use */
+};
+
+enum fl_capability {
+    FL_CAN_WALK = 1u << 0,
+    FL_CAN_CHECK = 1u << 1,
+    FL_CAN_BOUNDS = 1u << 2,
+    FL_CAN_SETTLE = 1u << 3,
+    FL_CAN_COLLECT = 1u << 4,
+    FL_CAN_THREADS = 1u << 5,
+    FL_CAN_LINK = 1u << 6,
+    FL_CAN_REOPEN_IN_PROCESS = 1u << 7, /* else every open happens in a fresh process */
+    FL_CAN_RELOCATE = 1u << 8,          /* may be opened at another address than it was created at */
+};
+
+struct fl_location {
+    uint32_t file;   /* number that file_name() turns into a path relative to the heap folder */
+    uint32_t is_set; /* 0: null */
+    uint64_t offset; /* of the object, as the application sees it */
+};
+
+struct fl_block {
+    uint32_t file;
+    uint32_t state;  /* enum fl_block_state */
+    uint64_t offset; /* of the part an application may use, or of the metadata */
+    uint64_t bytes;
+};
+
+struct fl_heap_options {
+    const char *folder;    /* exists; empty for create */
+    uint64_t heap_bytes;   /* size to create */
+    uint64_t limit_bytes;  /* most that the files may ever grow to */
+    uint32_t slot_count;
+    uint32_t flags;        /* enum fl_open_flags */
+    uintptr_t address_hint; /* map here if possible (MAP_FIXED_NOREPLACE); 0: anywhere */
+};
+
+enum fl_open_flags {
+    FL_OPEN_LAZY = 1u << 0, /* open: do not wait for lazy rebuilding */
+};
+
+typedef struct fl_heap fl_heap; /* the adapter's own */
+
+/* Writes bytes [from, from + bytes) of the object that starts at object, and persists them. */
+typedef void (*fl_fill)(void *context, void *object, uint64_t from, uint64_t bytes);
+typedef void (*fl_visit)(void *context, const struct fl_block *block);
+
+struct fl_adapter {
+    uint32_t abi_version; /* FL_ADAPTER_ABI */
+    uint32_t struct_size; /* sizeof(struct fl_adapter) as the adapter was compiled; grows only at the end */
+    const char *name;
+    uint64_t capabilities; /* enum fl_capability */
+
+    /* Required. */
+    int (*create)(const struct fl_heap_options *options, fl_heap **heap);
+    int (*open)(const struct fl_heap_options *options, fl_heap **heap); /* recovers */
+    int (*close)(fl_heap *heap);
+    int (*allocate)(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context);
+    int (*free)(fl_heap *heap, uint32_t slot);
+    /* The first min(old, new) bytes are kept, and made durable by the adapter where it moves them; fill is called for the rest. */
+    int (*reallocate)(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context);
+    int (*read_slot)(fl_heap *heap, uint32_t slot, struct fl_location *location);
+    const char *(*file_name)(fl_heap *heap, uint32_t file); /* valid until close */
+    const char *(*message)(void); /* why the last call of this thread failed, one line; never null */
+
+    /* Optional, by capability bit; null otherwise. */
+    int (*walk)(fl_heap *heap, fl_visit visit, void *context); /* every heap block, in order of file and offset */
+    int (*check)(fl_heap *heap);                               /* the allocator's own consistency check */
+    int (*bounds)(fl_heap *heap, const struct fl_location *object, struct fl_block *block);
+    int (*settle)(fl_heap *heap);                              /* finish all lazy work */
+    int (*collect)(fl_heap *heap);
+    int (*thread_attach)(fl_heap *heap);
+    int (*thread_detach)(fl_heap *heap);
+    int (*link)(fl_heap *heap, uint32_t slot, uint64_t field_offset, uint32_t target_slot);
+    int (*unlink)(fl_heap *heap, uint32_t slot, uint64_t field_offset);
+};
+
+/* The one exported symbol. */
+__attribute__((visibility("default"))) const struct fl_adapter *faultline_adapter(void);
+#define FL_ADAPTER_SYMBOL "faultline_adapter"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
