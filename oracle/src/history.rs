@@ -1,0 +1,779 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a workload has done to a heap when power fails, and so what recovery may and must bring back.
+//!
+//! The criterion is durable linearizability (Izraelevitz, Mendes, Scott, DISC 2016): operations that returned survive, pending
+//! ones (begun, not returned) happened whole or not at all, and one that returned out-of-memory has no effect. For each slot that
+//! gives a short list of [`Candidate`]s, one of which the recovered heap must show.
+//!
+//! With `durable = "on-close"` only what was there when a close last returned must survive. Operations since may be there or
+//! not, in any selection, so a slot that none of them touched is judged as usual, while a touched slot may show anything it held
+//! since: its content is not judged, because a lost free may bring back an object whose place was meanwhile used again.
+//!
+//! One `History` is one heap: a workload of several cases has one for each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::contract::{Durable, Fill};
+use crate::pattern::Segment;
+use crate::report::Status;
+
+/// Number of an operation in the workload, counted from 0 over the whole workload file.
+pub type OperationIndex = u32;
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum OperationKind {
+    /// Makes the heap.
+    Create,
+    /// Opens the heap, which recovers it.
+    Open,
+    /// Closes the heap.
+    Close,
+    /// Allocates into an empty slot.
+    Allocate,
+    /// Frees a slot's object.
+    Free,
+    /// Changes the size of a slot's object.
+    Reallocate,
+}
+
+impl OperationKind {
+    /// The word for it in workload files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            OperationKind::Create => "create",
+            OperationKind::Open => "open",
+            OperationKind::Close => "close",
+            OperationKind::Allocate => "allocate",
+            OperationKind::Free => "free",
+            OperationKind::Reallocate => "reallocate",
+        }
+    }
+
+    fn has_slot(self) -> bool {
+        matches!(
+            self,
+            OperationKind::Allocate | OperationKind::Free | OperationKind::Reallocate
+        )
+    }
+}
+
+/// One operation, as its begin marker tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operation {
+    /// The thread that called it.
+    pub thread: u32,
+    /// What it does.
+    pub kind: OperationKind,
+    /// Its number in the workload.
+    pub index: OperationIndex,
+    /// Its slot; 0 for create, open and close.
+    pub slot: u32,
+    /// Bytes asked for; 0 where nothing is.
+    pub bytes: u64,
+    /// Id of the object it makes; 0 where it makes none.
+    pub object: u32,
+}
+
+/// An object as it must be found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectState {
+    /// Its size, as last asked for.
+    pub bytes: u64,
+    /// Its content, complete.
+    pub segments: Vec<Segment>,
+    /// The operation that made it so.
+    pub operation: OperationIndex,
+}
+
+impl ObjectState {
+    fn allocated(operation: &Operation) -> ObjectState {
+        let segments = vec![Segment {
+            end: operation.bytes,
+            object: operation.object,
+        }];
+        ObjectState {
+            bytes: operation.bytes,
+            segments,
+            operation: operation.index,
+        }
+    }
+
+    /// The first min(old, new) bytes are kept, the rest is the new object's.
+    fn reallocated(&self, operation: &Operation) -> ObjectState {
+        let kept = self.bytes.min(operation.bytes);
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.segments.len() + 1);
+        for segment in &self.segments {
+            if segments.last().map_or(0, |last| last.end) < kept {
+                segments.push(Segment {
+                    end: segment.end.min(kept),
+                    ..*segment
+                });
+            }
+        }
+        if operation.bytes > kept {
+            segments.push(Segment {
+                end: operation.bytes,
+                object: operation.object,
+            });
+        }
+        ObjectState {
+            bytes: operation.bytes,
+            segments,
+            operation: operation.index,
+        }
+    }
+}
+
+/// What a slot held in a time of which recovery may bring back any moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Unsettled {
+    may_be_null: bool,
+    smallest_bytes: u64,
+    operation: OperationIndex,
+    /// An operation failed with no defined effect: a close does not settle it either.
+    has_failed: bool,
+}
+
+impl Unsettled {
+    fn from_state(object: Option<&ObjectState>, operation: OperationIndex) -> Unsettled {
+        let start = Unsettled {
+            may_be_null: false,
+            smallest_bytes: u64::MAX,
+            operation,
+            has_failed: false,
+        };
+        start.with(object, operation)
+    }
+
+    fn with(mut self, object: Option<&ObjectState>, operation: OperationIndex) -> Unsettled {
+        self.operation = operation;
+        match object {
+            None => self.may_be_null = true,
+            Some(object) => self.smallest_bytes = self.smallest_bytes.min(object.bytes),
+        }
+        self
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct SlotState {
+    object: Option<ObjectState>,
+    /// The object before the last one, and who freed it: to tell a lost allocation from bad content.
+    freed: Option<(ObjectState, OperationIndex)>,
+    unsettled: Option<Unsettled>,
+}
+
+/// A pending operation and what its slot holds once it has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// The operation.
+    pub operation: Operation,
+    after: Option<ObjectState>,
+}
+
+/// How far the heap's creation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Phase {
+    /// create has not begun.
+    Absent,
+    /// create has begun and not succeeded.
+    Creating,
+    /// create has returned; whether that is durable is the contract's `durable`.
+    Created,
+}
+
+/// One life of the heap between two crashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generation {
+    phase: Phase,
+    was_closed: bool,
+    slots: BTreeMap<u32, SlotState>,
+    pending: Vec<Pending>,
+    /// create's index: operations of this heap have none below it.
+    first_index: OperationIndex,
+    /// The last operation that returned and had an effect.
+    last_effective: Option<OperationIndex>,
+    /// All operations from `first_index` to below this have returned.
+    returned_below: OperationIndex,
+    /// Others that have returned.
+    returned_ahead: BTreeSet<OperationIndex>,
+    first_thread: Option<u32>,
+    is_threaded: bool,
+    /// Objects that stale words may still name: all that were freed or moved.
+    stale_objects: u64,
+    /// Operations with an effect since the last close, or that failed with an undefined one.
+    unsettled_operations: u64,
+}
+
+/// One state that a slot may be found in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate<'a> {
+    /// What the slot holds; `None`: null.
+    pub object: Option<ExpectedObject<'a>>,
+    /// The operation pending on the slot, and whether it has happened in this state.
+    pub pending: Option<(OperationIndex, bool)>,
+}
+
+/// An object as a candidate has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpectedObject<'a> {
+    /// Bytes that its heap block must hold.
+    pub bytes: u64,
+    /// Its content.
+    pub segments: &'a [Segment],
+    /// How many bytes of the content, from the first, are promised.
+    pub checked_bytes: u64,
+    /// The operation that made it so.
+    pub operation: OperationIndex,
+}
+
+/// A marker that does not fit the markers before it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("operation {index} of thread {thread}: {what}")]
+pub struct HistoryError {
+    /// The operation of the marker.
+    pub index: OperationIndex,
+    /// Its thread.
+    pub thread: u32,
+    /// What does not fit.
+    pub what: String,
+}
+
+/// What one heap's workload has done so far. Built from markers, in the order of the trace.
+#[derive(Clone, Debug)]
+pub struct History {
+    durable: Durable,
+    /// Each starts from what the crash before it left; so far only the first is used.
+    generations: Vec<Generation>,
+    state_id: u64,
+}
+
+impl History {
+    /// A heap whose create has not begun.
+    pub fn new(durable: Durable) -> History {
+        let mut history = History {
+            durable,
+            generations: vec![Generation::new()],
+            state_id: 0,
+        };
+        history.state_id = history.hash_state();
+        history
+    }
+
+    /// A number that changes exactly when what is expected of a crash now changes. Equal histories have equal numbers.
+    pub fn state_id(&self) -> u64 {
+        self.state_id
+    }
+
+    /// The generations, oldest first; at least one.
+    pub fn generations(&self) -> &[Generation] {
+        &self.generations
+    }
+
+    /// The generation that a crash now would end.
+    pub fn current(&self) -> &Generation {
+        self.generations
+            .last()
+            .expect("a history has at least one generation")
+    }
+
+    fn current_mut(&mut self) -> &mut Generation {
+        self.generations
+            .last_mut()
+            .expect("a history has at least one generation")
+    }
+
+    /// An operation begins.
+    ///
+    /// # Errors
+    /// When it cannot begin here, which no runner's trace has: the trace is bad.
+    pub fn begin(&mut self, operation: Operation) -> Result<(), HistoryError> {
+        self.current_mut().begin(operation)?;
+        self.state_id = self.hash_state();
+        Ok(())
+    }
+
+    /// The operation that the thread began returns.
+    ///
+    /// # Errors
+    /// When the thread has not begun it: the trace is bad.
+    pub fn returned(
+        &mut self,
+        thread: u32,
+        index: OperationIndex,
+        status: Status,
+    ) -> Result<(), HistoryError> {
+        let durable = self.durable;
+        self.current_mut()
+            .returned(durable, thread, index, status)?;
+        self.state_id = self.hash_state();
+        Ok(())
+    }
+
+    /// Whether open must succeed after a crash now.
+    pub fn must_open(&self) -> bool {
+        let now = self.current();
+        now.phase == Phase::Created && (self.durable == Durable::OnReturn || now.was_closed)
+    }
+
+    /// Slots that hold, held or may come to hold an object, in order.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        let now = self.current();
+        let pending = now
+            .pending
+            .iter()
+            .filter(|pending| pending.operation.kind.has_slot());
+        let all: BTreeSet<u32> = now
+            .slots
+            .keys()
+            .copied()
+            .chain(pending.map(|pending| pending.operation.slot))
+            .collect();
+        all.into_iter()
+    }
+
+    /// The states that the slot may be found in after a crash now. Never empty.
+    pub fn candidates(&self, slot: u32, fill: Fill) -> Vec<Candidate<'_>> {
+        let now = self.current();
+        let state = now.slots.get(&slot);
+        let pending = now
+            .pending
+            .iter()
+            .find(|pending| pending.operation.kind.has_slot() && pending.operation.slot == slot);
+        if let Some(unsettled) = state.and_then(|state| state.unsettled) {
+            return unsettled_candidates(unsettled, pending);
+        }
+        let object = state.and_then(|state| state.object.as_ref());
+        let index = pending.map(|pending| pending.operation.index);
+        let before = Candidate {
+            object: object.map(|object| expect(object, object.bytes)),
+            pending: index.map(|index| (index, false)),
+        };
+        let after = pending.map(|pending| Candidate {
+            object: pending
+                .after
+                .as_ref()
+                .map(|after| expect(after, pending.promised_bytes(object, fill))),
+            pending: index.map(|index| (index, true)),
+        });
+        [Some(before), after].into_iter().flatten().collect()
+    }
+
+    /// The object that was in the slot before a returned free emptied it, and the free.
+    pub(crate) fn freed_object(&self, slot: u32) -> Option<&(ObjectState, OperationIndex)> {
+        self.current().slots.get(&slot)?.freed.as_ref()
+    }
+
+    /// Heap blocks that the contract's `leaks = "pending"` allows to leak: one for each operation on a slot that was pending at
+    /// a crash, summed over generations and threads. With `durable = "on-close"` an operation since the last close counts as
+    /// pending.
+    pub fn pending_operations(&self) -> u64 {
+        let of = |generation: &Generation| {
+            let pending = generation
+                .pending
+                .iter()
+                .filter(|pending| pending.operation.kind.has_slot());
+            pending.count() as u64 + generation.unsettled_operations
+        };
+        self.generations.iter().map(of).sum()
+    }
+
+    /// How many objects a stale word may still name: no more heap blocks than these may stay after a garbage collection.
+    pub fn stale_objects(&self) -> u64 {
+        self.generations
+            .iter()
+            .map(|generation| generation.stale_objects)
+            .sum::<u64>()
+            + self.pending_operations()
+    }
+
+    /// Whether some slot's state is open beyond the pending operations, so that no prefix of the workload describes the heap.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.current().unsettled_operations > 0
+    }
+
+    /// The last operation of the prefix of the workload that has the same effects as the returned operations and these pending
+    /// ones; `None` if there is no such prefix.
+    pub fn linearised_prefix(&self, happened: &[OperationIndex]) -> Option<OperationIndex> {
+        let now = self.current();
+        let last_happened = happened.iter().copied().max();
+        if !now.is_threaded {
+            return last_happened.max(now.last_effective);
+        }
+        let has = |index: &OperationIndex| {
+            *index < now.returned_below
+                || now.returned_ahead.contains(index)
+                || happened.contains(index)
+        };
+        let last_returned = now
+            .returned_ahead
+            .last()
+            .copied()
+            .or(now.returned_below.checked_sub(1));
+        let last = last_happened.max(last_returned)?;
+        (now.returned_below..=last)
+            .all(|index| has(&index))
+            .then_some(last)
+    }
+
+    fn hash_state(&self) -> u64 {
+        let mut mix = Mix(self.durable as u64);
+        mix.add(self.generations.len() as u64);
+        for generation in &self.generations {
+            generation.hash(self.durable, &mut mix);
+        }
+        mix.0
+    }
+}
+
+/// Content is promised for the first `checked_bytes` only.
+fn expect(object: &ObjectState, checked_bytes: u64) -> ExpectedObject<'_> {
+    ExpectedObject {
+        bytes: object.bytes,
+        segments: &object.segments,
+        checked_bytes,
+        operation: object.operation,
+    }
+}
+
+fn unsettled_candidates(
+    unsettled: Unsettled,
+    pending: Option<&Pending>,
+) -> Vec<Candidate<'static>> {
+    let unsettled = match pending {
+        Some(pending) => unsettled.with(pending.after.as_ref(), pending.operation.index),
+        None => unsettled,
+    };
+    let null = unsettled.may_be_null.then_some(Candidate {
+        object: None,
+        pending: None,
+    });
+    let object = (unsettled.smallest_bytes < u64::MAX).then_some(Candidate {
+        object: Some(ExpectedObject {
+            bytes: unsettled.smallest_bytes,
+            segments: &[],
+            checked_bytes: 0,
+            operation: unsettled.operation,
+        }),
+        pending: None,
+    });
+    [null, object].into_iter().flatten().collect()
+}
+
+impl Pending {
+    /// Bytes, from the first, that must be right if this operation has happened. An object filled before publication is whole;
+    /// else only what a reallocation keeps is.
+    fn promised_bytes(&self, before: Option<&ObjectState>, fill: Fill) -> u64 {
+        match fill {
+            Fill::Before => self.operation.bytes,
+            Fill::After => before.map_or(0, |before| before.bytes.min(self.operation.bytes)),
+        }
+    }
+}
+
+impl Generation {
+    fn new() -> Generation {
+        Generation {
+            phase: Phase::Absent,
+            was_closed: false,
+            slots: BTreeMap::new(),
+            pending: Vec::new(),
+            first_index: 0,
+            last_effective: None,
+            returned_below: 0,
+            returned_ahead: BTreeSet::new(),
+            first_thread: None,
+            is_threaded: false,
+            stale_objects: 0,
+            unsettled_operations: 0,
+        }
+    }
+
+    /// How far the heap's creation is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The operations that are pending, in the order in which they began.
+    pub fn pending(&self) -> &[Pending] {
+        &self.pending
+    }
+
+    fn begin(&mut self, operation: Operation) -> Result<(), HistoryError> {
+        self.check_begin(&operation).map_err(|what| HistoryError {
+            index: operation.index,
+            thread: operation.thread,
+            what,
+        })?;
+        if operation.kind == OperationKind::Create {
+            self.phase = Phase::Creating;
+            self.first_index = operation.index;
+            self.returned_below = operation.index;
+        }
+        self.is_threaded |= *self.first_thread.get_or_insert(operation.thread) != operation.thread;
+        let object = self
+            .slots
+            .get(&operation.slot)
+            .and_then(|slot| slot.object.as_ref());
+        let after = match operation.kind {
+            OperationKind::Allocate => Some(ObjectState::allocated(&operation)),
+            // The object is missing only where an operation failed with an undefined effect.
+            OperationKind::Reallocate => Some(object.map_or_else(
+                || ObjectState::allocated(&operation),
+                |old| old.reallocated(&operation),
+            )),
+            _ => None,
+        };
+        self.pending.push(Pending { operation, after });
+        Ok(())
+    }
+
+    fn check_begin(&self, operation: &Operation) -> Result<(), String> {
+        let kind = operation.kind;
+        if let Some(other) = self
+            .pending
+            .iter()
+            .find(|other| other.operation.thread == operation.thread)
+        {
+            return Err(format!(
+                "begins while the thread's operation {} has not returned",
+                other.operation.index
+            ));
+        }
+        match (kind, self.phase) {
+            (OperationKind::Create, Phase::Absent) => return Ok(()),
+            (OperationKind::Create, _) => {
+                return Err("create begins on a heap that has one".to_owned());
+            }
+            (_, Phase::Created) => {}
+            _ => return Err(format!("{} begins before create has returned", kind.name())),
+        }
+        if !kind.has_slot() {
+            return Ok(());
+        }
+        if kind != OperationKind::Free && operation.object == 0 {
+            return Err(format!("{} has no object id", kind.name()));
+        }
+        self.check_slot(operation)
+    }
+
+    fn check_slot(&self, operation: &Operation) -> Result<(), String> {
+        let (kind, slot) = (operation.kind, operation.slot);
+        let is_busy =
+            |other: &Pending| other.operation.kind.has_slot() && other.operation.slot == slot;
+        if let Some(other) = self.pending.iter().find(|other| is_busy(other)) {
+            return Err(format!(
+                "{} begins on slot {slot}, on which operation {} is pending",
+                kind.name(),
+                other.operation.index
+            ));
+        }
+        let state = self.slots.get(&slot);
+        if state.is_some_and(|state| {
+            state
+                .unsettled
+                .is_some_and(|unsettled| unsettled.has_failed)
+        }) {
+            return Ok(());
+        }
+        let is_live = state.is_some_and(|state| state.object.is_some());
+        match (kind, is_live) {
+            (OperationKind::Allocate, true) => Err(format!(
+                "allocate begins on slot {slot}, which holds an object"
+            )),
+            (OperationKind::Free | OperationKind::Reallocate, false) => Err(format!(
+                "{} begins on slot {slot}, which is empty",
+                kind.name()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn returned(
+        &mut self,
+        durable: Durable,
+        thread: u32,
+        index: OperationIndex,
+        status: Status,
+    ) -> Result<(), HistoryError> {
+        let is_it = |pending: &Pending| {
+            pending.operation.thread == thread && pending.operation.index == index
+        };
+        let Some(position) = self.pending.iter().position(is_it) else {
+            return Err(HistoryError {
+                index,
+                thread,
+                what: "returns without having begun".to_owned(),
+            });
+        };
+        let pending = self.pending.remove(position);
+        self.note_returned(index);
+        match (status, pending.operation.kind) {
+            (Status::Ok, OperationKind::Create) => self.phase = Phase::Created,
+            (Status::Ok, OperationKind::Close) => self.closed(durable),
+            (Status::Ok, OperationKind::Open) => {}
+            (Status::Ok, _) => self.apply(durable, &pending),
+            (Status::OutOfMemory, _) => return Ok(()),
+            (_, kind) if kind.has_slot() => self.failed(&pending),
+            _ => {}
+        }
+        if status == Status::Ok
+            && !matches!(
+                pending.operation.kind,
+                OperationKind::Open | OperationKind::Close
+            )
+        {
+            self.last_effective = self.last_effective.max(Some(index));
+        }
+        Ok(())
+    }
+
+    fn note_returned(&mut self, index: OperationIndex) {
+        self.returned_ahead.insert(index);
+        while self.returned_ahead.remove(&self.returned_below) {
+            self.returned_below += 1;
+        }
+    }
+
+    fn closed(&mut self, durable: Durable) {
+        self.was_closed = true;
+        if durable == Durable::OnClose {
+            for slot in self.slots.values_mut() {
+                slot.unsettled = slot.unsettled.filter(|unsettled| unsettled.has_failed);
+            }
+            let failed = self.slots.values().filter(|slot| slot.unsettled.is_some());
+            self.unsettled_operations = failed.count() as u64;
+        }
+    }
+
+    fn apply(&mut self, durable: Durable, pending: &Pending) {
+        let operation = &pending.operation;
+        let slot = self.slots.entry(operation.slot).or_default();
+        let had_failed = slot.unsettled.is_some_and(|unsettled| unsettled.has_failed);
+        let is_defined = operation.kind != OperationKind::Reallocate;
+        slot.unsettled = match durable {
+            Durable::OnReturn if is_defined => None,
+            Durable::OnReturn => slot
+                .unsettled
+                .map(|state| state.with(pending.after.as_ref(), operation.index)),
+            Durable::OnClose => {
+                let state = slot.unsettled.unwrap_or_else(|| {
+                    Unsettled::from_state(slot.object.as_ref(), operation.index)
+                });
+                let mut state = state.with(pending.after.as_ref(), operation.index);
+                state.has_failed &= !is_defined;
+                Some(state)
+            }
+        };
+        match durable {
+            Durable::OnReturn if had_failed && is_defined => self.unsettled_operations -= 1,
+            Durable::OnReturn => {}
+            Durable::OnClose => self.unsettled_operations += 1,
+        }
+        if operation.kind != OperationKind::Allocate {
+            self.stale_objects += 1;
+        }
+        if operation.kind == OperationKind::Free {
+            slot.freed = slot.object.take().map(|object| (object, operation.index));
+        }
+        slot.object.clone_from(&pending.after);
+    }
+
+    /// An operation answered an error other than out-of-memory: nobody promised what that leaves.
+    fn failed(&mut self, pending: &Pending) {
+        let index = pending.operation.index;
+        let slot = self.slots.entry(pending.operation.slot).or_default();
+        let state = slot
+            .unsettled
+            .unwrap_or_else(|| Unsettled::from_state(slot.object.as_ref(), index));
+        if !state.has_failed {
+            self.unsettled_operations += 1;
+        }
+        slot.unsettled = Some(Unsettled {
+            has_failed: true,
+            ..state.with(pending.after.as_ref(), index)
+        });
+    }
+
+    fn hash(&self, durable: Durable, mix: &mut Mix) {
+        mix.add(self.phase as u64);
+        mix.add(u64::from(self.was_closed && durable == Durable::OnClose));
+        mix.add(self.last_effective.map_or(0, |index| u64::from(index) + 1));
+        mix.add(self.unsettled_operations);
+        if self.is_threaded {
+            mix.add(u64::from(self.returned_below));
+            mix.add_all(self.returned_ahead.iter().map(|index| u64::from(*index)));
+        }
+        for (slot, state) in &self.slots {
+            mix.add(u64::from(*slot));
+            hash_object(state.object.as_ref(), mix);
+            if let Some(unsettled) = state.unsettled {
+                let flags = u64::from(unsettled.may_be_null) << 1 | u64::from(unsettled.has_failed);
+                mix.add_all([
+                    flags,
+                    unsettled.smallest_bytes,
+                    u64::from(unsettled.operation),
+                ]);
+            }
+        }
+        for pending in self
+            .pending
+            .iter()
+            .filter(|pending| pending.changes_expectation())
+        {
+            let operation = &pending.operation;
+            mix.add_all([
+                operation.kind as u64,
+                u64::from(operation.index),
+                u64::from(operation.slot),
+            ]);
+            hash_object(pending.after.as_ref(), mix);
+        }
+    }
+}
+
+impl Pending {
+    /// Opening and closing promise what was promised before them, until close returns.
+    fn changes_expectation(&self) -> bool {
+        !matches!(
+            self.operation.kind,
+            OperationKind::Open | OperationKind::Close
+        )
+    }
+}
+
+fn hash_object(object: Option<&ObjectState>, mix: &mut Mix) {
+    let Some(object) = object else {
+        return mix.add(0);
+    };
+    mix.add_all([
+        1,
+        object.bytes,
+        u64::from(object.operation),
+        object.segments.len() as u64,
+    ]);
+    for segment in &object.segments {
+        mix.add_all([segment.end, u64::from(segment.object)]);
+    }
+}
+
+/// A running hash that is the same on every machine and with every compiler (splitmix64's mixer).
+struct Mix(u64);
+
+impl Mix {
+    fn add(&mut self, value: u64) {
+        let mut mixed = (self.0.rotate_left(5) ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        self.0 = mixed ^ (mixed >> 31);
+    }
+
+    fn add_all(&mut self, values: impl IntoIterator<Item = u64>) {
+        for value in values {
+            self.add(value);
+        }
+    }
+}

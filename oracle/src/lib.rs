@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Judges recovered heaps of persistent-memory allocators.
+//!
+//! A workload's [`History`] says which objects must be there, may be there and must not be there when power fails; a
+//! [`HeapReport`] says what recovery made of a crash image; a [`Contract`] says what the allocator promises. [`judge`] compares
+//! the three and names each broken promise by its permanent rule id ([`RuleId`], FL001 to FL016).
+//!
+//! The crate knows no trace and no crash state: object contents are asked of a [`ContentSource`], which whoever owns the crash
+//! image implements.
+#![forbid(unsafe_code)]
+
+pub mod contract;
+pub mod history;
+pub mod judge;
+pub mod pattern;
+pub mod report;
+pub mod rule;
+
+pub use contract::Contract;
+pub use history::{History, Operation, OperationKind};
+pub use judge::{ContentSource, Extent, HeapShape, Judgement, Verdict, Violation};
+pub use pattern::Segment;
+pub use report::{HeapReport, Outcome, Status};
+pub use rule::{RuleId, RuleSet};

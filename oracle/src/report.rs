@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The heap report: what the runner tells of a recovered heap. Format: allocators/include/heap_report.h, little-endian.
+//!
+//! ```text
+//! report  := header (32 bytes)  section*
+//! section := section header (24 bytes)  payload, zero padded to 8 bytes
+//! ```
+//! A probe runs the heap through up to four *lives*, each a process of its own: life 0 is the recovery of the crash image; life 1
+//! recovers it again and loses power with every store persisted; life 2 recovers that and goes through the stages drain, free
+//! all, maximal allocation and close; life 3 opens what life 2 closed. **File numbers belong to a life**: each life has its own
+//! FILES section, and the same number may mean another file in another life. Compare files by name.
+
+pub mod build;
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use parse::ReportError;
+
+/// First bytes of a report, "FLHR".
+pub const MAGIC: u32 = 0x5248_4c46;
+/// Version of the format that this crate reads and writes.
+pub const VERSION: u32 = 1;
+/// Lives of a full probe.
+pub const LIFE_COUNT: usize = 4;
+
+/// A parsed heap report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeapReport {
+    /// How the probe ended.
+    pub outcome: Outcome,
+    /// Last life that began.
+    pub last_life: u16,
+    /// The section that the last life was at; `None`: before its first.
+    pub last_stage: Option<SectionKind>,
+    /// The lives that began, by number.
+    pub lives: Vec<Life>,
+}
+
+/// How a probe ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All stages were gone through, or one answered an error.
+    Done,
+    /// The target died of this signal.
+    Signal(u32),
+    /// CPU limit, or asleep at the wall limit.
+    Hung,
+    /// The target called exit.
+    Exited,
+    /// Wall limit while runnable and below the CPU limit: the machine was overloaded, nothing is known.
+    Overloaded,
+    /// The runner itself failed, nothing is known.
+    Broken,
+}
+
+/// What an adapter call answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Success.
+    Ok,
+    /// The operation had no effect.
+    OutOfMemory,
+    /// The folder holds no completely created heap.
+    NotAHeap,
+    /// Damage was detected.
+    Corrupt,
+    /// The adapter cannot do this.
+    UnsupportedCall,
+    /// Anything else.
+    Error,
+    /// A number that adapter.h does not define.
+    Undefined(u32),
+}
+
+impl From<u32> for Status {
+    fn from(number: u32) -> Status {
+        match number {
+            0 => Status::Ok,
+            1 => Status::OutOfMemory,
+            2 => Status::NotAHeap,
+            3 => Status::Corrupt,
+            4 => Status::UnsupportedCall,
+            5 => Status::Error,
+            other => Status::Undefined(other),
+        }
+    }
+}
+
+impl From<Status> for u32 {
+    fn from(status: Status) -> u32 {
+        match status {
+            Status::Ok => 0,
+            Status::OutOfMemory => 1,
+            Status::NotAHeap => 2,
+            Status::Corrupt => 3,
+            Status::UnsupportedCall => 4,
+            Status::Error => 5,
+            Status::Undefined(number) => number,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Status::Ok => f.write_str("ok"),
+            Status::OutOfMemory => f.write_str("out-of-memory"),
+            Status::NotAHeap => f.write_str("not-a-heap"),
+            Status::Corrupt => f.write_str("corrupt"),
+            Status::UnsupportedCall => f.write_str("unsupported-call"),
+            Status::Error => f.write_str("error"),
+            Status::Undefined(number) => write!(f, "undefined status {number}"),
+        }
+    }
+}
+
+/// The kinds of sections, by their numbers in the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+#[allow(missing_docs)] // they are described at the fields of Life, which they fill
+pub enum SectionKind {
+    Open = 1,
+    Files,
+    Slots,
+    Walk,
+    Check,
+    Contents,
+    Drain,
+    FreeAll,
+    Maximal,
+    Close,
+    Recreate,
+    Message,
+}
+
+impl SectionKind {
+    /// Every kind, in order of number.
+    pub const ALL: [SectionKind; 12] = [
+        SectionKind::Open,
+        SectionKind::Files,
+        SectionKind::Slots,
+        SectionKind::Walk,
+        SectionKind::Check,
+        SectionKind::Contents,
+        SectionKind::Drain,
+        SectionKind::FreeAll,
+        SectionKind::Maximal,
+        SectionKind::Close,
+        SectionKind::Recreate,
+        SectionKind::Message,
+    ];
+
+    /// The kind with this number.
+    pub fn from_number(number: u32) -> Option<SectionKind> {
+        SectionKind::ALL
+            .into_iter()
+            .find(|kind| *kind as u32 == number)
+    }
+}
+
+/// One life of the heap: what one process saw of it. A section that the life did not come to is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    /// Names of the files, relative to the heap folder; the position is the file number **in this life**.
+    pub files: Vec<String>,
+    /// What open (recovery) answered.
+    pub open: Option<Status>,
+    /// All slots that are not null.
+    pub slots: Option<Slots>,
+    /// The heap blocks, as the allocator's own metadata has them.
+    pub walk: Option<Walk>,
+    /// What the allocator's own check answered.
+    pub check: Option<Status>,
+    /// The objects' contents, once for each stage after which they were looked at.
+    pub contents: Vec<Contents>,
+    /// The allocations down to out-of-memory.
+    pub drain: Option<Drain>,
+    /// The first failure of the frees, or ok.
+    pub free_all: Option<Status>,
+    /// The maximal allocation.
+    pub maximal: Option<Maximal>,
+    /// What close answered.
+    pub close: Option<Status>,
+    /// What create answered on the folder that open called not a heap.
+    pub recreate: Option<Status>,
+    /// Texts of the adapter or of the runner.
+    pub messages: Vec<String>,
+}
+
+impl Life {
+    /// Name of a file of this life.
+    pub fn file_name(&self, file: u32) -> Option<&str> {
+        self.files.get(file as usize).map(String::as_str)
+    }
+
+    /// The contents as they were after the stage.
+    pub fn contents_after(&self, stage: Stage) -> Option<&Contents> {
+        self.contents
+            .iter()
+            .find(|contents| contents.after == stage)
+    }
+}
+
+/// A stage of a life after which contents are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// open, slots, walk, check.
+    Recovery,
+    /// Allocations down to out-of-memory.
+    Drain,
+    /// The drain's allocations were freed.
+    FreeAll,
+    /// The maximal allocation.
+    Maximal,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Recovery => "recovery",
+            Stage::Drain => "the drain",
+            Stage::FreeAll => "the freeing of all",
+            Stage::Maximal => "the maximal allocation",
+        })
+    }
+}
+
+/// All slots that are not null.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// What read_slot answered, the first failure or ok.
+    pub status: Status,
+    /// How many slots the heap has.
+    pub count: u64,
+    /// In order of slot, each once.
+    pub entries: Vec<SlotEntry>,
+}
+
+/// A slot that is not null.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotEntry {
+    /// Number of the slot.
+    pub slot: u32,
+    /// Number of the file in this life.
+    pub file: u32,
+    /// Where in the file the object starts.
+    pub offset: u64,
+}
+
+/// State of a heap block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum BlockState {
+    /// Live: handed out and published.
+    Allocated = 1,
+    /// Handed out, not yet published; volatile.
+    Reserved,
+    /// Ready to be handed out.
+    Free,
+    /// The allocator's own, and the slots.
+    Metadata,
+    /// Padding and tails that no allocation can ever use.
+    Unusable,
+}
+
+impl BlockState {
+    /// Every state, in order of number.
+    pub const ALL: [BlockState; 5] = [
+        BlockState::Allocated,
+        BlockState::Reserved,
+        BlockState::Free,
+        BlockState::Metadata,
+        BlockState::Unusable,
+    ];
+}
+
+impl fmt::Display for BlockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BlockState::Allocated => "allocated",
+            BlockState::Reserved => "reserved",
+            BlockState::Free => "free",
+            BlockState::Metadata => "metadata",
+            BlockState::Unusable => "unusable",
+        })
+    }
+}
+
+/// A heap block, or an allocation of the drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Number of the file in this life.
+    pub file: u32,
+    /// Its state.
+    pub state: BlockState,
+    /// Where in the file the part that an application may use (or the metadata) starts.
+    pub offset: u64,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Block {
+    /// Offset of the first byte after the block; more than any file has where the report's numbers overflow.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.bytes)
+    }
+}
+
+/// The heap blocks, as the allocator's own metadata has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// What walk answered.
+    pub status: Status,
+    /// Sum of the sizes of the heap's files.
+    pub file_bytes: u64,
+    /// In the order reported.
+    pub blocks: Vec<Block>,
+}
+
+/// Which parts of the objects in slots carry the pattern of which object id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// The stage before.
+    pub after: Stage,
+    /// In order of slot and `from`.
+    pub entries: Vec<ContentEntry>,
+}
+
+/// Bytes `from..to` of the object in the slot carry the pattern of this object id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentEntry {
+    /// Number of the slot.
+    pub slot: u32,
+    /// Object id, its low 24 bits.
+    pub object: u32,
+    /// First byte.
+    pub from: u64,
+    /// First byte after.
+    pub to: u64,
+}
+
+/// The allocations down to out-of-memory, largest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// Ok; out-of-memory where all probe slots were used up first; else what an allocation failed with.
+    pub status: Status,
+    /// Bytes got in all.
+    pub capacity_bytes: u64,
+    /// In the order made.
+    pub blocks: Vec<Block>,
+}
+
+impl Drain {
+    /// Whether the drain stopped because all probe slots were used, so that the capacity is only a lower bound.
+    pub fn is_bounded(&self) -> bool {
+        self.status == Status::OutOfMemory
+    }
+}
+
+/// The maximal allocation: the largest size that the drain got, asked for again after all was freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maximal {
+    /// What allocate answered.
+    pub status: Status,
+    /// Bytes asked for.
+    pub bytes: u64,
+}
+
+/// A place in the heap, with the file by name so that it can be compared between lives.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// File, relative to the heap folder.
+    pub file: String,
+    /// Offset in the file.
+    pub offset: u64,
+}
+
+/// What idempotence is about: the heap without its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AbstractHeap {
+    /// Slots that are not null, and what they point to.
+    pub slots: BTreeMap<u32, Place>,
+    /// Live (allocated) heap blocks and their sizes; `None` without walk.
+    pub live: Option<BTreeMap<Place, u64>>,
+}
+
+impl HeapReport {
+    /// Reads a report. Never panics, whatever the bytes are.
+    ///
+    /// # Errors
+    /// [`ReportError`] says what in the bytes is not a report.
+    pub fn parse(bytes: &[u8]) -> Result<HeapReport, ReportError> {
+        parse::parse(bytes)
+    }
+
+    /// A life, if it began.
+    pub fn life(&self, number: usize) -> Option<&Life> {
+        self.lives.get(number)
+    }
+
+    /// Slots and live blocks of a life; `None` if the life did not come to the point where its slots are known.
+    pub fn abstract_heap(&self, life: usize) -> Option<AbstractHeap> {
+        let life = self.life(life)?;
+        let place = |file, offset| Place {
+            file: life.file_name(file).unwrap_or("?").to_owned(),
+            offset,
+        };
+        let slots = life
+            .slots
+            .as_ref()
+            .filter(|slots| slots.status == Status::Ok)?;
+        let walk = life.walk.as_ref().filter(|walk| walk.status == Status::Ok);
+        let is_live = |block: &&Block| block.state == BlockState::Allocated;
+        Some(AbstractHeap {
+            slots: slots
+                .entries
+                .iter()
+                .map(|entry| (entry.slot, place(entry.file, entry.offset)))
+                .collect(),
+            live: walk.map(|walk| {
+                walk.blocks
+                    .iter()
+                    .filter(is_live)
+                    .map(|block| (place(block.file, block.offset), block.bytes))
+                    .collect()
+            }),
+        })
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes heap reports in the binary format, for tests of whatever reads them.
+
+use super::{
+    Block, BlockState, ContentEntry, HeapReport, MAGIC, Outcome, SectionKind, SlotEntry, Status,
+    VERSION,
+};
+
+/// Builds a heap report, section by section. Starts in life 0.
+///
+/// ```
+/// use oracle::report::{HeapReport, Status, build::{ReportBuilder, allocated, free}};
+///
+/// let report: HeapReport = ReportBuilder::new()
+///     .files(&["heap"])
+///     .open(Status::Ok)
+///     .slots(4, &[(0, 0, 64)])
+///     .walk(4096, &[allocated(64, 64), free(128, 3968)])
+///     .report();
+/// assert_eq!(report.lives[0].slots.as_ref().unwrap().entries[0].offset, 64);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReportBuilder {
+    sections: Vec<u8>,
+    section_count: u32,
+    life: u16,
+    stage: u32,
+    outcome: Outcome,
+}
+
+impl Default for ReportBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReportBuilder {
+    /// An empty report, with the outcome done.
+    pub fn new() -> Self {
+        ReportBuilder {
+            sections: Vec::new(),
+            section_count: 0,
+            life: 0,
+            stage: 0,
+            outcome: Outcome::Done,
+        }
+    }
+
+    /// The sections that follow belong to this life.
+    #[must_use]
+    pub fn life(mut self, life: u16) -> Self {
+        self.life = life;
+        self.stage = 0;
+        self
+    }
+
+    /// The probe ended like this, in the stage of the last section.
+    #[must_use]
+    pub fn outcome(mut self, outcome: Outcome) -> Self {
+        self.outcome = outcome;
+        self
+    }
+
+    /// The probe ended like this, in this stage of the current life.
+    #[must_use]
+    pub fn ended_in(mut self, stage: SectionKind, outcome: Outcome) -> Self {
+        self.stage = stage as u32;
+        self.outcome(outcome)
+    }
+
+    /// Status of open.
+    #[must_use]
+    pub fn open(self, status: Status) -> Self {
+        self.section(SectionKind::Open, status, 0, 0, &[])
+    }
+
+    /// Names of the life's files.
+    #[must_use]
+    pub fn files(self, names: &[&str]) -> Self {
+        let payload: Vec<u8> = names
+            .iter()
+            .flat_map(|name| name.bytes().chain([0]))
+            .collect();
+        self.section(SectionKind::Files, Status::Ok, names.len(), 0, &payload)
+    }
+
+    /// Slots that are not null: (slot, file, offset).
+    #[must_use]
+    pub fn slots(self, slot_count: u64, entries: &[(u32, u32, u64)]) -> Self {
+        self.slots_with(Status::Ok, slot_count, entries)
+    }
+
+    /// Slots that are not null, and what read_slot answered.
+    #[must_use]
+    pub fn slots_with(self, status: Status, slot_count: u64, entries: &[(u32, u32, u64)]) -> Self {
+        let entries = entries
+            .iter()
+            .map(|&(slot, file, offset)| SlotEntry { slot, file, offset });
+        let payload: Vec<u8> = entries
+            .clone()
+            .flat_map(|entry| bytes_of(&[entry.slot, entry.file], &[entry.offset]))
+            .collect();
+        self.section(
+            SectionKind::Slots,
+            status,
+            entries.len(),
+            slot_count,
+            &payload,
+        )
+    }
+
+    /// Heap blocks; `file_bytes` is the sum of the file sizes.
+    #[must_use]
+    pub fn walk(self, file_bytes: u64, blocks: &[Block]) -> Self {
+        self.walk_with(Status::Ok, file_bytes, blocks)
+    }
+
+    /// Heap blocks, and what walk answered.
+    #[must_use]
+    pub fn walk_with(self, status: Status, file_bytes: u64, blocks: &[Block]) -> Self {
+        self.section(
+            SectionKind::Walk,
+            status,
+            blocks.len(),
+            file_bytes,
+            &payload_of(blocks),
+        )
+    }
+
+    /// Status of check.
+    #[must_use]
+    pub fn check(self, status: Status) -> Self {
+        self.section(SectionKind::Check, status, 0, 0, &[])
+    }
+
+    /// Contents: (slot, object id, from, to).
+    #[must_use]
+    pub fn contents(self, entries: &[(u32, u32, u64, u64)]) -> Self {
+        let entries = entries
+            .iter()
+            .map(|&(slot, object, from, to)| ContentEntry {
+                slot,
+                object,
+                from,
+                to,
+            });
+        let payload: Vec<u8> = entries
+            .clone()
+            .flat_map(|entry| bytes_of(&[entry.slot, entry.object], &[entry.from, entry.to]))
+            .collect();
+        self.section(
+            SectionKind::Contents,
+            Status::Ok,
+            entries.len(),
+            0,
+            &payload,
+        )
+    }
+
+    /// The drain's allocations; the capacity is the sum of their sizes.
+    #[must_use]
+    pub fn drain(self, status: Status, blocks: &[Block]) -> Self {
+        let capacity = blocks
+            .iter()
+            .fold(0u64, |sum, block| sum.saturating_add(block.bytes));
+        self.section(
+            SectionKind::Drain,
+            status,
+            blocks.len(),
+            capacity,
+            &payload_of(blocks),
+        )
+    }
+
+    /// Status of the frees.
+    #[must_use]
+    pub fn free_all(self, status: Status) -> Self {
+        self.section(SectionKind::FreeAll, status, 0, 0, &[])
+    }
+
+    /// The maximal allocation.
+    #[must_use]
+    pub fn maximal(self, bytes: u64, status: Status) -> Self {
+        self.section(SectionKind::Maximal, status, 0, bytes, &[])
+    }
+
+    /// Status of close.
+    #[must_use]
+    pub fn close(self, status: Status) -> Self {
+        self.section(SectionKind::Close, status, 0, 0, &[])
+    }
+
+    /// Status of create after open answered not-a-heap.
+    #[must_use]
+    pub fn recreate(self, status: Status) -> Self {
+        self.section(SectionKind::Recreate, status, 0, 0, &[])
+    }
+
+    /// A text of the adapter or the runner.
+    #[must_use]
+    pub fn message(mut self, text: &str) -> Self {
+        let stage = self.stage;
+        self = self.section(SectionKind::Message, Status::Ok, 1, 0, text.as_bytes());
+        self.stage = stage;
+        self
+    }
+
+    /// A section, whatever is in it.
+    #[must_use]
+    pub fn section(
+        mut self,
+        kind: SectionKind,
+        status: Status,
+        count: usize,
+        value: u64,
+        payload: &[u8],
+    ) -> Self {
+        self.sections.extend((kind as u16).to_le_bytes());
+        self.sections.extend(self.life.to_le_bytes());
+        self.sections.extend(bytes_of(
+            &[status.into(), count as u32, payload.len() as u32],
+            &[value],
+        ));
+        self.sections.extend(payload);
+        self.sections
+            .resize(self.sections.len().next_multiple_of(8), 0);
+        self.section_count += 1;
+        self.stage = kind as u32;
+        self
+    }
+
+    /// The report's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let (outcome, signal) = match self.outcome {
+            Outcome::Done => (0, 0),
+            Outcome::Signal(signal) => (1, signal),
+            Outcome::Hung => (2, 0),
+            Outcome::Exited => (3, 0),
+            Outcome::Overloaded => (4, 0),
+            Outcome::Broken => (5, 0),
+        };
+        let total = 32 + self.sections.len() as u32;
+        let header = [
+            MAGIC,
+            VERSION,
+            total,
+            self.section_count,
+            outcome,
+            signal,
+            u32::from(self.life),
+            self.stage,
+        ];
+        let mut bytes = bytes_of(&header, &[]);
+        bytes.extend(&self.sections);
+        bytes
+    }
+
+    /// The report, through its binary form.
+    ///
+    /// # Panics
+    /// If what was built is not a valid report.
+    #[must_use]
+    pub fn report(&self) -> HeapReport {
+        HeapReport::parse(&self.bytes()).expect("a valid report was built")
+    }
+}
+
+fn bytes_of(words: &[u32], longs: &[u64]) -> Vec<u8> {
+    let words = words.iter().flat_map(|word| word.to_le_bytes());
+    words
+        .chain(longs.iter().flat_map(|long| long.to_le_bytes()))
+        .collect()
+}
+
+fn payload_of(blocks: &[Block]) -> Vec<u8> {
+    blocks
+        .iter()
+        .flat_map(|block| {
+            bytes_of(
+                &[block.file, block.state as u32],
+                &[block.offset, block.bytes],
+            )
+        })
+        .collect()
+}
+
+/// A block of file 0.
+#[must_use]
+pub fn block(state: BlockState, offset: u64, bytes: u64) -> Block {
+    Block {
+        file: 0,
+        state,
+        offset,
+        bytes,
+    }
+}
+
+/// An allocated block of file 0.
+#[must_use]
+pub fn allocated(offset: u64, bytes: u64) -> Block {
+    block(BlockState::Allocated, offset, bytes)
+}
+
+/// A free block of file 0.
+#[must_use]
+pub fn free(offset: u64, bytes: u64) -> Block {
+    block(BlockState::Free, offset, bytes)
+}
+
+/// A metadata block of file 0.
+#[must_use]
+pub fn metadata(offset: u64, bytes: u64) -> Block {
+    block(BlockState::Metadata, offset, bytes)
+}
