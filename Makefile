@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The only entry point a person needs. `make matrix` and `make test` do everything from a fresh clone.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+BIN := .venv/bin
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+PYTHON_SOURCES := harness ci allocators pintools
+C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
+OUT := out
+
+.PHONY: help setup build test check format matrix bench nightly clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing: system packages, .venv, engine
+	@ci/setup.sh
+
+build: setup ## build all allocators, mutants, runner and Valgrind tool
+	@$(BIN)/faultline build --mutants
+
+test: setup ## run all tests
+	cargo test --quiet --workspace --locked
+	$(BIN)/python -m pytest -q
+
+check: setup ## format, lint, types and all tests: what CI runs
+	$(BIN)/ruff format --check $(PYTHON_SOURCES)
+	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
+	cargo fmt --all --check
+	$(BIN)/ruff check $(PYTHON_SOURCES)
+	$(BIN)/mypy
+	cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+	$(MAKE) --no-print-directory test
+
+format: setup ## format all sources in place
+	$(BIN)/ruff format $(PYTHON_SOURCES)
+	$(BIN)/ruff check --fix-only --quiet $(PYTHON_SOURCES)
+	$(BIN)/clang-format -i $(C_SOURCES)
+	cargo fmt --all
+
+matrix: setup ## the crash matrix: every allocator, every mutant, to a verdict
+	@$(BIN)/faultline matrix --out $(OUT)
+
+bench: setup ## measure tracing, recoveries a second and the matrix
+	@$(BIN)/python ci/bench.py
+
+nightly: setup ## the long matrix
+	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
+
+clean: ## remove what was built and found, .venv included
+	rm -rf .venv .faultline target $(OUT)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling allocators, mutants, the runner and the Valgrind tool, each once: the key of a build is a hash over its sources, every
+header it could include, its command line and the compiler's version. Paths in commands are relative to the clone, and debug
+information is mapped to it too, so that a build is the same in every clone."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from faultline.cache import Cache, key_of
+from faultline.config import Allocator, Flush
+from faultline.errors import BadInputError, InfrastructureError
+
+SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
+COMPILE_LIMIT_S = 600
+"""No translation unit here takes more than seconds; a compiler that hangs is an error, not a wait."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one file is made. inputs: everything that can change the output, compiled or included."""
+
+    what: str
+    output: str
+    compiler: str
+    arguments: tuple[str, ...]
+    inputs: tuple[Path, ...]
+    extra_key: tuple[str, ...] = field(default=())
+
+    def key(self, root: Path) -> str:
+        contents: list[bytes | str] = []
+        for path in self.inputs:
+            contents += [path.relative_to(root).as_posix(), path.read_bytes()]
+        return key_of(self.output, compiler_version(self.compiler), *self.arguments, *self.extra_key, *contents)
+
+
+@dataclass(frozen=True)
+class Built:
+    path: Path
+    key: str
+
+
+@functools.cache
+def compiler_version(compiler: str) -> str:
+    if shutil.which(compiler) is None:
+        raise InfrastructureError(f"{compiler} was not found on PATH", "make setup installs what is missing")
+    run = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+    return run.stdout.partition("\n")[0]
+
+
+def sources_below(*folders: Path) -> tuple[Path, ...]:
+    """C and C++ sources and headers below the folders, tests left out, sorted."""
+    found = {
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in SOURCE_SUFFIXES and path.is_file() and "tests" not in path.relative_to(folder).parts
+    }
+    return tuple(sorted(found))
+
+
+def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
+    key = recipe.key(root)
+    folder = cache.folder_entry("builds", key, lambda temporary: _compile(root, cache, recipe, key, temporary))
+    return Built(folder / recipe.output, key)
+
+
+def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -> None:
+    command = [recipe.compiler, f"-ffile-prefix-map={root}=.", "-o", str(folder / recipe.output), *recipe.arguments]
+    log = cache.folder / "builds" / f"{key}.log"
+    try:
+        run = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, errors="replace", check=False, timeout=COMPILE_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"{recipe.what}: {recipe.compiler} ran for more than {COMPILE_LIMIT_S} s") from error
+    log.write_text(f"{shlex.join(command)}\n{run.stdout}{run.stderr}", encoding="utf-8")
+    if run.returncode != 0:
+        raise BadInputError(
+            f"{recipe.what}: {recipe.compiler} failed: {_first_error(run.stderr)}", f"all of its output: {log}"
+        )
+
+
+def _first_error(said: str) -> str:
+    lines = said.splitlines()
+    telling = (line for line in lines if re.search(r"\berror: |undefined reference|cannot find", line))
+    return next(telling, lines[-1] if lines else "no message").strip()
+
+
+def _relative(root: Path, paths: Iterable[Path]) -> list[str]:
+    return [path.relative_to(root).as_posix() for path in paths]
+
+
+# ---- allocators ----------------------------------------------------------------------------------------------------------
+
+OPTIMISATION = ("-g", "-O2")
+"""As their users build them, with line tables for sites."""
+COMMON_INCLUDE = "-Iallocators/include"
+
+
+def adapter_recipe(root: Path, allocator: Allocator, mutant: str | None, flush: Flush) -> Recipe:
+    folder = root / "allocators" / allocator.name
+    build = allocator.build
+    compiler, standard = ("g++", "c++20") if allocator.language == "c++20" else ("gcc", "c11")
+    arguments = (
+        f"-std={standard}",
+        *OPTIMISATION,
+        *("-fPIC", "-shared", "-Wall", "-Wextra", "-pthread"),
+        COMMON_INCLUDE,
+        *(f"-I{(folder / include).relative_to(root).as_posix()}" for include in build.include),
+        f"-DFL_FLUSH_{flush.upper()}",
+        *([f"-DMUTANT_{mutant}"] if mutant else []),
+        *build.flags,
+        *_relative(root, _matches(folder, "build.sources", build.sources)),
+        *_relative(root, _matches(folder, "build.adapter", build.adapter)),
+        *(f"-l{library}" for library in build.libraries),
+    )
+    what = allocator.name + (f" with mutant {mutant}" if mutant else "")
+    return Recipe(what, "adapter.so", compiler, arguments, sources_below(folder, root / "allocators" / "include"))
+
+
+def _matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
+    found: list[Path] = []
+    for glob in globs:
+        matches = sorted(path for path in folder.glob(glob) if path.is_file())
+        if not matches:
+            raise BadInputError(f"{folder / 'allocator.toml'}: {key}: {glob!r} matches no file in {folder}")
+        found += [match for match in matches if match not in found]
+    return found
+
+
+def build_adapter(root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush) -> Built:
+    if mutant is not None:
+        allocator.mutant_named(mutant)
+    return make(root, cache, adapter_recipe(root, allocator, mutant, flush))
+
+
+# ---- runner --------------------------------------------------------------------------------------------------------------
+
+
+def runner_recipe(root: Path) -> Recipe:
+    folder = root / "allocators" / "runner"
+    inputs = (*sources_below(folder, root / "allocators" / "include"), root / "pintools" / "trace.h")
+    arguments = (
+        *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-rdynamic"),
+        *(COMMON_INCLUDE, "-Ipintools", "-Iallocators/runner"),
+        *_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]),
+        "-ldl",
+    )
+    return Recipe("the runner", "runner", "gcc", arguments, inputs)
+
+
+def build_runner(root: Path, cache: Cache) -> Built:
+    return make(root, cache, runner_recipe(root))
+
+
+# ---- the Valgrind tool ---------------------------------------------------------------------------------------------------
+
+TOOL_NAME = "faultline-amd64-linux"
+VALGRIND_LIBRARIES = Path("/usr/lib/x86_64-linux-gnu/valgrind")
+VALGRIND_TOOLS = Path("/usr/libexec/valgrind")
+LOAD_ADDRESS_DEFAULT = "0x58000000"
+
+
+@functools.cache
+def valgrind_version() -> str:
+    if shutil.which("valgrind") is None:
+        raise InfrastructureError(
+            "valgrind was not found on PATH", "make setup installs it (Debian: apt-get install valgrind)"
+        )
+    run = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise InfrastructureError(f"valgrind --version failed: {run.stderr.strip() or run.returncode}")
+    return run.stdout.strip()
+
+
+def _load_address() -> str:
+    """Where the tool's text must lie, as the package says."""
+    if shutil.which("pkg-config") is None:
+        return LOAD_ADDRESS_DEFAULT
+    command = ["pkg-config", "--variable=valt_load_address", "valgrind"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    return run.stdout.strip() or LOAD_ADDRESS_DEFAULT
+
+
+def tracer_recipe(root: Path) -> Recipe:
+    """Compiled and linked out of tree against the static libraries of the valgrind package, in one step."""
+    version = valgrind_version()
+    folder = root / "pintools" / "valgrind"
+    libraries = [VALGRIND_LIBRARIES / f"lib{name}-amd64-linux.a" for name in ("coregrind", "vex", "gcc-sup")]
+    for path in (Path("/usr/include/valgrind/pub_tool_basics.h"), *libraries):
+        if not path.is_file():
+            raise InfrastructureError(f"{path}: not found; Debian's valgrind package ships it", "make setup")
+    coregrind, vex, gcc_sup = map(str, libraries)
+    arguments = (
+        *("-m64", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"),
+        *("-I/usr/include/valgrind", "-Ipintools", "-Ipintools/valgrind"),
+        *("-DVGA_amd64=1", "-DVGO_linux=1", "-DVGP_amd64_linux=1", "-DVGPV_amd64_linux_vanilla=1"),
+        *("-fno-stack-protector", "-fno-strict-aliasing", "-fno-builtin", "-fno-pie", "-fno-pic"),
+        *("-static", "-nodefaultlibs", "-nostartfiles", "-no-pie", "-u", "_start"),
+        *_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]),
+        *(coregrind, vex, "-lgcc", gcc_sup),
+        *(f"-Wl,-Ttext-segment={_load_address()}", "-Wl,--build-id=none"),
+    )
+    inputs = (*sources_below(folder), root / "pintools" / "trace.h")
+    return Recipe("the Valgrind tool", TOOL_NAME, "gcc", arguments, inputs, (version,))
+
+
+def build_tracer(root: Path, cache: Cache) -> Built:
+    """Built.path is the folder for VALGRIND_LIB: links to what Valgrind ships, and the tool."""
+    recipe = tracer_recipe(root)
+    key = recipe.key(root)
+
+    def fill(folder: Path) -> None:
+        _compile(root, cache, recipe, key, folder)
+        for shipped in sorted(VALGRIND_TOOLS.iterdir()):
+            (folder / shipped.name).symlink_to(shipped)
+
+    return Built(cache.folder_entry("builds", key, fill), key)

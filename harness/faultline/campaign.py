@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaigns: one cell (build, trace, explore), and the matrix over cells.
+
+A clean cell never stops early; a mutant's cell stops at its expected rule. Cells are independent: an error in one makes that one
+unknown and leaves the others alone. What is written is written at once, so that a stopped matrix goes on where it was: a cell whose
+key (everything its result is a function of) is the same as in the stopped campaign is taken from there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from faultline import workloads
+from faultline.cache import Cache, hash_of_file, key_of, scratch_folder
+from faultline.config import Allocator, Matrix, MatrixCell, MatrixMutants, find_allocator
+from faultline.engine import Certificate, Done, Engine, Event, Finding, Progress
+from faultline.errors import FaultlineError, InterruptedCampaignError
+from faultline.processes import interrupt_all
+from faultline.results import CellResult, CellSpec, Results
+from faultline.tracing import Target, Trace, build_target, trace
+
+CONFIG_VERSION = 1
+EXHAUSTIVE_STATES = 4096
+"""A crash position with at most this many states is run exhaustively; the certificate says how many were."""
+SAMPLES = 16
+"""Seeded states at each of the other positions."""
+CPU_LIMIT_MS = 1000
+"""One life of a probe takes well under a millisecond; a second of its own CPU time is a hang."""
+WALL_LIMIT_MS = 10000
+"""Backstop for targets that sleep; on an overloaded machine it gives unknown, not a finding."""
+
+
+class Watcher(Protocol):
+    """Hears how a campaign goes on; called from worker threads."""
+
+    def cell_begins(self, position: int, spec: CellSpec, step: str) -> None: ...
+
+    def cell_progress(self, position: int, progress: Progress) -> None: ...
+
+    def cell_ends(self, position: int, result: CellResult) -> None: ...
+
+
+class SilentWatcher:
+    def cell_begins(self, position: int, spec: CellSpec, step: str) -> None:
+        pass
+
+    def cell_progress(self, position: int, progress: Progress) -> None:
+        pass
+
+    def cell_ends(self, position: int, result: CellResult) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What every step of a campaign needs."""
+
+    root: Path
+    cache: Cache
+    engine: Engine
+    heap_folder: Path | None = None
+
+
+class _StoppedError(Exception):
+    """Ctrl-C, as a cell's worker thread sees it at its next step."""
+
+
+# ---- the matrix ----------------------------------------------------------------------------------------------------------
+
+
+def cells_of_matrix(root: Path, matrix: Matrix) -> list[CellSpec]:
+    """Clean cells first, then mutants, in the order of the file."""
+    specs = [_clean_cell(root, matrix, cell) for cell in matrix.cell]
+    for group in matrix.mutants:
+        specs += _mutant_cells(root, matrix, group)
+    return specs
+
+
+def _clean_cell(root: Path, matrix: Matrix, cell: MatrixCell) -> CellSpec:
+    allocator = find_allocator(root, cell.allocator)
+    return CellSpec(allocator.name, **_workload_keys(matrix, cell, cell.workload))
+
+
+def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[CellSpec]:
+    allocator = find_allocator(root, group.allocator)
+    chosen = allocator.mutant if group.ids is None else [allocator.mutant_named(identifier) for identifier in group.ids]
+    return [
+        CellSpec(
+            allocator.name,
+            **_workload_keys(matrix, group, mutant.workload or group.workload),
+            mutant=mutant.id,
+            expected_rule=mutant.rule,
+            stop_at_rule=mutant.rule,
+        )
+        for mutant in chosen
+    ]
+
+
+def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: str) -> dict[str, Any]:
+    """ops and seed only where the workload is made of them, so that equal cells are equal."""
+    defaults = matrix.defaults
+    is_seeded = workload == "churn"
+
+    def chosen(key: str) -> Any:
+        value = getattr(cell, key)
+        return getattr(defaults, key) if value is None else value
+
+    return {
+        "workload": workload,
+        "ops": chosen("ops") if is_seeded else 0,
+        "seed": chosen("seed"),
+        "strategy": chosen("strategy"),
+        "model": chosen("model"),
+        "flush": chosen("flush"),
+    }
+
+
+def run_cells(
+    workshop: Workshop, results: Results, kind: str, specs: list[CellSpec], jobs: int, watcher: Watcher
+) -> list[CellResult]:
+    """All cells, `jobs` at a time, results in the order of specs. Raises InterruptedCampaignError after Ctrl-C, when
+    everything that was found so far has been written."""
+    key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
+    unfinished = results.unfinished(kind, key)
+    campaign = results.begin(kind, key, specs)
+    runner = _CellRunner(workshop, results, campaign, unfinished, watcher)
+    state: Any = "stopped"
+    try:
+        done = _run_in_pool(runner, specs, jobs)
+        state = "done"
+    except KeyboardInterrupt:
+        raise InterruptedCampaignError(
+            f"interrupted; what was found so far is in {results.path}",
+            "the same command goes on where it stopped" if kind == "matrix" else None,
+        ) from None
+    finally:
+        results.end(campaign, state)
+    return done
+
+
+def _run_in_pool(runner: _CellRunner, specs: list[CellSpec], jobs: int) -> list[CellResult]:
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        futures: list[Future[CellResult]] = [
+            pool.submit(runner.run, position, spec) for position, spec in enumerate(specs)
+        ]
+        try:
+            _wait_for_all(futures)
+        except KeyboardInterrupt:
+            runner.stop()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [future.result() for future in futures]
+
+
+def _wait_for_all(futures: list[Future[CellResult]]) -> None:
+    """In short steps: a wait without limit would not let Ctrl-C through."""
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+        for future in done:
+            future.result()
+
+
+# ---- one cell ------------------------------------------------------------------------------------------------------------
+
+
+class _CellRunner:
+    """Runs the cells of one campaign; run may be called from several threads."""
+
+    def __init__(
+        self, workshop: Workshop, results: Results, campaign: int, unfinished: int | None, watcher: Watcher
+    ) -> None:
+        self.workshop = workshop
+        self.results = results
+        self.campaign = campaign
+        self.unfinished = unfinished
+        self.watcher = watcher
+        self._is_stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        interrupt_all()
+
+    def run(self, position: int, spec: CellSpec) -> CellResult:
+        result = CellResult(spec)
+        try:
+            self._run_steps(position, result)
+        except _StoppedError:
+            result.state = "stopped"
+        except FaultlineError as error:
+            if self._is_stopped.is_set():  # its child was interrupted: the error is ours, not the cell's
+                result.state = "stopped"
+            else:
+                result.error, result.hint, result.error_code = error.message, error.hint, error.exit_code
+        if result.state == "stopped" or result.error is not None:
+            result.verdict = "fail" if result.findings else "unknown"
+        self.results.cell(self.campaign, position, result)
+        self.watcher.cell_ends(position, result)
+        return result
+
+    def _run_steps(self, position: int, result: CellResult) -> None:
+        spec, workshop = result.spec, self.workshop
+        self._check_stop()
+        self.watcher.cell_begins(position, spec, "build")
+        started = time.monotonic()
+        allocator = find_allocator(workshop.root, spec.allocator)
+        workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+        target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush)
+        result.build, result.build_s = target.adapter.key, _since(started)
+        self._check_stop()
+        self.watcher.cell_begins(position, spec, "trace")
+        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+        result.trace_hash, result.trace_s = traced.hash, round(traced.time_s, 3)
+        result.key = cell_key(workshop, spec, allocator, traced)
+        if not self._take_from_unfinished(result):
+            self._check_stop()
+            self.watcher.cell_begins(position, spec, "explore")
+            self._explore(position, result, target, traced, workload.slots)
+
+    def _check_stop(self) -> None:
+        if self._is_stopped.is_set():
+            raise _StoppedError
+
+    def _take_from_unfinished(self, result: CellResult) -> bool:
+        earlier = None if self.unfinished is None else self.results.done_cell(self.unfinished, result.key)
+        if earlier is None:
+            return False
+        result.verdict, result.findings, result.certificate = earlier.verdict, earlier.findings, earlier.certificate
+        result.explore_s, result.is_reused = earlier.explore_s, True
+        return True
+
+    def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, slots: int) -> None:
+        started = time.monotonic()
+
+        def handle(event: Event) -> None:
+            match event:
+                case Progress():
+                    self.watcher.cell_progress(position, event)
+                case Finding():
+                    result.findings.append(event)
+                    self.results.finding(self.campaign, position, event)
+                case Certificate():
+                    result.certificate = event
+                case Done():
+                    pass
+
+        with scratch_folder(self.workshop.cache, self.workshop.heap_folder) as folder:
+            config = write_config(folder, result.spec, target, traced, slots)
+            result.verdict = self.workshop.engine.events(["explore", str(config)], handle)
+        self._check_stop()
+        result.explore_s = _since(started)
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
+
+
+def cell_key(workshop: Workshop, spec: CellSpec, allocator: Allocator, traced: Trace) -> str:
+    """Everything a cell's result is a function of: what runs, the trace (and with it the builds), contract, engine."""
+    heap = msgspec.json.encode(allocator.heap)
+    contract = msgspec.json.encode(allocator.contract)
+    return key_of(msgspec.json.encode(spec), traced.hash, heap, contract, hash_of_file(workshop.engine.path))
+
+
+def engine_config(spec: CellSpec, target: Target, traced: Trace, slots: int, scratch: Path) -> dict[str, Any]:
+    """The JSON that `faultline-engine explore` and `replay` read."""
+    heap = target.allocator.heap
+    return {
+        "version": CONFIG_VERSION,
+        "trace": str(traced.path),
+        "runner": str(target.runner.path),
+        "adapter": str(target.adapter.path),
+        "workload_file": str(traced.workload_file),
+        "scratch": str(scratch),
+        "heap": {
+            "heap_bytes": heap.heap_bytes,
+            "limit_bytes": heap.limit_bytes,
+            "slots": slots,
+            "address_hint": heap.address,
+            "alignment": heap.alignment,
+            "smallest_bytes": heap.smallest_bytes,
+        },
+        "contract": msgspec.to_builtins(target.allocator.contract),
+        "model": spec.model,
+        "strategy": spec.strategy,
+        "seed": spec.seed,
+        "limits": {
+            "exhaustive_states": EXHAUSTIVE_STATES,
+            "samples": SAMPLES,
+            "time_s": spec.time_limit_s,
+            "cpu_limit_ms": CPU_LIMIT_MS,
+            "wall_limit_ms": WALL_LIMIT_MS,
+        },
+        "stop_at_rule": spec.stop_at_rule,
+        "probe": "full",
+        "identity": {
+            "allocator": spec.allocator,
+            "mutant": spec.mutant,
+            "build": target.adapter.key,
+            "workload": spec.workload,
+            "ops": spec.ops,
+            "seed": spec.seed,
+            "flush": spec.flush,
+        },
+    }
+
+
+def write_config(folder: Path, spec: CellSpec, target: Target, traced: Trace, slots: int) -> Path:
+    """The engine's configuration in folder, its scratch folder beside it."""
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    path = folder / "config.json"
+    config = engine_config(spec, target, traced, slots, scratch)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
+    return path

@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line. Data on stdout, progress and errors on stderr. Exit codes: 0 no finding (and every mutant killed), 1 findings,
+2 usage or bad input, 3 unknown or infrastructure."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from faultline import __version__, build, campaign, config, doctor, report, terminal, tracing, workloads
+from faultline import replay as replaying
+from faultline.cache import SCRATCH_FOLDER, Cache, project_root
+from faultline.campaign import Workshop
+from faultline.engine import Engine
+from faultline.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_UNKNOWN,
+    BadInputError,
+    FaultlineError,
+    InfrastructureError,
+)
+from faultline.results import CellResult, CellSpec, Results, summarise
+
+DEFAULT_OPS = 40
+DEFAULT_SEED = 1
+DEFAULT_MATRIX = Path("ci/matrix.toml")
+DEFAULT_OUT = Path("out")
+DATABASE_NAME = "results.sqlite"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        return int(cli.main(arguments, prog_name="faultline", standalone_mode=False) or EXIT_OK)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return BadInputError.exit_code
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "faultline"
+        terminal.print_error(BadInputError(error.format_message(), f"{command} --help"))
+        return BadInputError.exit_code
+    except click.ClickException as error:
+        terminal.print_error(BadInputError(error.format_message()))
+        return BadInputError.exit_code
+    except FaultlineError as error:
+        terminal.print_error(error)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        terminal.print_error(InfrastructureError("interrupted"))
+        return EXIT_UNKNOWN
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: no traceback at exit
+        return EXIT_UNKNOWN
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="faultline")
+def cli() -> None:
+    """Crash-consistency testing and fault injection for persistent-memory allocators."""
+
+
+# ---- shared options ------------------------------------------------------------------------------------------------------
+
+Command = Callable[..., Any]
+
+
+def workshop_options(command: Command) -> Command:
+    """--cache, --engine and --heap-folder, handed on as one Workshop."""
+
+    @click.option("--cache", type=click.Path(path_type=Path), help="Cache of builds and traces.  [default: .faultline]")
+    @click.option("--engine", type=click.Path(path_type=Path), help="Engine binary.  [default: beside python]")
+    @click.option(
+        "--heap-folder", type=click.Path(path_type=Path), help=f"Where heaps lie.  [default: {SCRATCH_FOLDER}]"
+    )
+    @functools.wraps(command)
+    def with_workshop(cache: Path | None, engine: Path | None, heap_folder: Path | None, **rest: Any) -> Any:
+        root = project_root()
+        _check_heap_folder(heap_folder)
+        folder = cache if cache is not None else root / ".faultline"
+        workshop = Workshop(root, Cache(folder), Engine(engine), heap_folder and heap_folder.absolute())
+        return command(workshop=workshop, **rest)
+
+    return with_workshop
+
+
+def _check_heap_folder(folder: Path | None) -> None:
+    if folder is None:
+        return
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise BadInputError(f"{folder}: the heap folder {what}", "--heap-folder DIR needs a folder that exists")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInputError(f"{folder}: the heap folder is read-only", "--heap-folder DIR needs one that is writable")
+
+
+def cell_options(command: Command) -> Command:
+    """What names one cell's target and workload."""
+    options = (
+        click.argument("allocator"),
+        click.option("--workload", "-w", required=True, metavar="W", help=f"One of {', '.join(workloads.GENERATORS)}."),
+        click.option(
+            "--ops", type=click.IntRange(1), default=DEFAULT_OPS, show_default=True, help="Operations of churn."
+        ),
+        click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=DEFAULT_SEED, show_default=True),
+        click.option("--mutant", "-m", metavar="M", help="Switch on this known bug."),
+        click.option("--flush", type=click.Choice(config.FLUSHES), default="clwb", show_default=True),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of tables.")
+
+
+def _cell_spec(allocator: str, workload: str, ops: int, seed: int, mutant: str | None, **rest: Any) -> CellSpec:
+    return CellSpec(allocator, workload, ops if workload == "churn" else 0, seed, mutant=mutant, **rest)
+
+
+def print_json(value: object) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+# ---- looking around ------------------------------------------------------------------------------------------------------
+
+
+@cli.command("doctor")
+@workshop_options
+@json_option
+def doctor_command(workshop: Workshop, as_json: bool) -> int:
+    """Check that everything is there that a campaign needs."""
+    checks = doctor.examine(workshop.root, workshop.cache, workshop.engine)
+    if as_json:
+        print_json(checks)
+    else:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for check in checks:
+            word = Text("ok", style="green") if check.is_good else Text("missing", style="bold red")
+            table.add_row(word, check.name, Text(check.detail))
+            if check.hint:
+                table.add_row("", "", Text(f"hint: {check.hint}", style="cyan"))
+        terminal.out().print(table)
+    return EXIT_OK if all(check.is_good for check in checks) else EXIT_UNKNOWN
+
+
+@cli.command("list")
+@workshop_options
+@click.option("--workload-format", is_flag=True, help="Print what a workload file looks like.")
+@json_option
+def list_command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
+    """List allocators, their mutants, workloads, strategies and models."""
+    if workload_format:
+        click.echo(workloads.FORMAT.strip())
+        return EXIT_OK
+    found = [config.find_allocator(workshop.root, name) for name in config.allocator_names(workshop.root)]
+    if as_json:
+        names = {"workloads": workloads.GENERATORS, "strategies": config.STRATEGIES, "models": config.MODELS}
+        print_json({"allocators": found, **names, "flushes": config.FLUSHES})
+        return EXIT_OK
+    for allocator in found:
+        click.echo(f"{allocator.name}: {allocator.summary}")
+        for mutant in allocator.mutant:
+            click.echo(f"  {mutant.id} ({mutant.rule}): {mutant.summary}")
+    click.echo("workloads:")
+    for name, summary in workloads.GENERATORS.items():
+        click.echo(f"  {name}: {summary}")
+    click.echo(f"strategies: {', '.join(config.STRATEGIES)}")
+    click.echo(f"models: {', '.join(config.MODELS)}")
+    return EXIT_OK
+
+
+# ---- steps ---------------------------------------------------------------------------------------------------------------
+
+
+@cli.command("build")
+@click.argument("allocators", nargs=-1)
+@click.option("--mutant", "-m", metavar="M", help="Only this mutant.")
+@click.option("--mutants", is_flag=True, help="Their mutants too.")
+@click.option("--flush", type=click.Choice(config.FLUSHES), default="clwb", show_default=True)
+@workshop_options
+@json_option
+def build_command(
+    workshop: Workshop,
+    allocators: tuple[str, ...],
+    mutant: str | None,
+    mutants: bool,
+    flush: config.Flush,
+    as_json: bool,
+) -> int:
+    """Build allocators (all without names), the runner and the Valgrind tool."""
+    rows: list[dict[str, str | None]] = []
+
+    def add(what: str, variant: str | None, built: build.Built) -> None:
+        rows.append({"what": what, "mutant": variant, "build": built.key, "path": str(built.path)})
+
+    for name in allocators or config.allocator_names(workshop.root):
+        allocator = config.find_allocator(workshop.root, name)
+        variants = [mutant] if mutant else [None, *(known.id for known in allocator.mutant if mutants)]
+        for variant in variants:
+            add(name, variant, build.build_adapter(workshop.root, workshop.cache, allocator, variant, flush))
+    add("runner", None, build.build_runner(workshop.root, workshop.cache))
+    add("valgrind tool", None, build.build_tracer(workshop.root, workshop.cache))
+    if as_json:
+        print_json(rows)
+    else:
+        for row in rows:
+            click.echo(f"{row['what']}{' ' + row['mutant'] if row['mutant'] else ''} {row['build']} {row['path']}")
+    return EXIT_OK
+
+
+@cli.command("trace")
+@cell_options
+@click.option("--out", type=click.Path(path_type=Path), help="Copy the trace to this file.")
+@click.option("--fresh", is_flag=True, help="Trace again even if the trace is in the cache.")
+@click.option("--engine-config", type=click.Path(path_type=Path), help="Write what the engine would be started with.")
+@workshop_options
+@json_option
+def trace_command(
+    workshop: Workshop, out: Path | None, fresh: bool, engine_config: Path | None, as_json: bool, **cell: Any
+) -> int:
+    """Trace a workload: record every store, flush and fence."""
+    spec = _cell_spec(**cell, strategy="default", model="px86")
+    allocator = config.find_allocator(workshop.root, spec.allocator)
+    workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+    target = tracing.build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush)
+    traced = tracing.trace(
+        workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder, fresh=fresh
+    )
+    if engine_config is not None:
+        scratch = workshop.heap_folder or SCRATCH_FOLDER
+        _write(
+            engine_config, msgspec.json.encode(campaign.engine_config(spec, target, traced, workload.slots, scratch))
+        )
+    path = traced.path
+    if out is not None:
+        _copy(path, out)
+        path = out
+    facts = {
+        "trace": str(path),
+        "hash": traced.hash,
+        "bytes": path.stat().st_size,
+        "sessions": workload.session_count,
+        "cases": workload.case_count,
+        "operations": workload.operation_count,
+        "is_cached": traced.is_cached,
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        for name, value in facts.items():
+            click.echo(f"{name}: {value}")
+    return EXIT_OK
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _copy(source: Path, path: Path) -> None:
+    try:
+        shutil.copyfile(source, path)
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+# ---- campaigns -----------------------------------------------------------------------------------------------------------
+
+
+@cli.command("run")
+@cell_options
+@click.option("--model", type=click.Choice(config.MODELS), default="px86", show_default=True)
+@click.option("--strategy", type=click.Choice(config.STRATEGIES), default="default", show_default=True)
+@click.option(
+    "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop exploring after S seconds."
+)
+@click.option("--stop-at-rule", metavar="RULE", help="Stop at the first finding of this rule.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
+@workshop_options
+@json_option
+def run_command(
+    workshop: Workshop, time_s: float | None, stop_at_rule: str | None, out: Path | None, as_json: bool, **cell: Any
+) -> int:
+    """Run one cell: trace a workload and explore its crash states."""
+    spec = _cell_spec(**cell, stop_at_rule=stop_at_rule, time_limit_s=time_s)
+    allocator = config.find_allocator(workshop.root, spec.allocator)
+    if spec.mutant is not None:
+        spec = msgspec.structs.replace(spec, expected_rule=allocator.mutant_named(spec.mutant).rule)
+    results = _run_campaign(workshop, "run", [spec], 1, out, as_json)
+    if results[0].error is not None:
+        return results[0].error_code
+    return EXIT_FINDINGS if results[0].findings else EXIT_UNKNOWN if results[0].verdict == "unknown" else EXIT_OK
+
+
+@cli.command("matrix")
+@click.option("-c", "--config", "path", type=click.Path(path_type=Path), help=f"[default: {DEFAULT_MATRIX}]")
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Cells at a time.  [default: one a processor]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Reports and database."
+)
+@workshop_options
+@json_option
+def matrix_command(workshop: Workshop, path: Path | None, jobs: int | None, out: Path, as_json: bool) -> int:
+    """Run all cells of a matrix, clean and mutants, and write the reports."""
+    path = path if path is not None else workshop.root / DEFAULT_MATRIX
+    matrix = config.read_toml(path, config.Matrix)
+    specs = campaign.cells_of_matrix(workshop.root, matrix)
+    if not specs:
+        raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
+    for spec in specs:
+        heap = config.find_allocator(workshop.root, spec.allocator).heap
+        workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    results = _run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json)
+    return exit_code_of_matrix(results)
+
+
+def exit_code_of_matrix(results: list[CellResult]) -> int:
+    summary = summarise(results)
+    if summary.findings:
+        return EXIT_FINDINGS
+    if summary.unknown:
+        return EXIT_UNKNOWN
+    return EXIT_OK if summary.mutants_killed == summary.mutants_run else EXIT_FINDINGS
+
+
+def _run_campaign(
+    workshop: Workshop, kind: str, specs: list[CellSpec], jobs: int, out: Path | None, as_json: bool
+) -> list[CellResult]:
+    """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
+    database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
+    try:
+        with terminal.CampaignProgress(specs, is_quiet=as_json) as progress:
+            campaign.run_cells(workshop, database, kind, specs, jobs, progress)
+    finally:
+        state, results = database.latest()
+        database.close()
+        if out is not None:
+            report.write_all(out, results, state)
+        if as_json:
+            click.echo(report.results_json(results, state), nl=False)
+        else:
+            _print_campaign(results, out)
+    return results
+
+
+def _print_campaign(results: list[CellResult], out: Path | None) -> None:
+    terminal.print_results(results)
+    if out is not None:
+        terminal.note(f"report: {out / 'report.html'}")
+    sys.stderr.flush()
+    click.echo(summarise(results).line())
+
+
+@cli.command("report")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Folder of the campaign."
+)
+@json_option
+def report_command(out: Path, as_json: bool) -> int:
+    """Write the reports of the last campaign again, from its database."""
+    if not (out / DATABASE_NAME).is_file():
+        raise BadInputError(
+            f"{out / DATABASE_NAME}: no results there", "run `faultline matrix` first, or name its --out"
+        )
+    database = Results(out / DATABASE_NAME)
+    state, results = database.latest()
+    database.close()
+    report.write_all(out, results, state)
+    if as_json:
+        click.echo(report.results_json(results, state), nl=False)
+    else:
+        _print_campaign(results, out)
+    return EXIT_OK
+
+
+# ---- single states -------------------------------------------------------------------------------------------------------
+
+
+@cli.command("replay")
+@click.argument("token")
+@workshop_options
+@json_option
+def replay_command(workshop: Workshop, token: str, as_json: bool) -> int:
+    """Recover and judge the crash state that a token names."""
+    replayed = replaying.replay(workshop, token)
+    if as_json:
+        print_json(replayed)
+    else:
+        spec = replayed.spec
+        for finding in replayed.findings:
+            terminal.print_finding(terminal.out(), spec, finding)
+        click.echo(f"verdict: {replayed.verdict}")
+    return {"pass": EXIT_OK, "fail": EXIT_FINDINGS, "unknown": EXIT_UNKNOWN}[replayed.verdict]
+
+
+@cli.command(
+    "litmus", context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def litmus_command(arguments: tuple[str, ...]) -> int:
+    """Compare the reachable persisted states of litmus tests with what they allow. (FILE... [--print])"""
+    return Engine().pass_through("litmus", *arguments)
+
+
+__all__ = ["cli", "main"]

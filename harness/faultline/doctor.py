@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline doctor`: is everything there that a campaign needs, and what is it worth here. Each check says what it found; a failed
+one says what to do."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultline import build, config
+from faultline.cache import SCRATCH_FOLDER, Cache
+from faultline.engine import Engine
+from faultline.errors import FaultlineError, InfrastructureError
+
+SCRATCH_BYTES_WANTED = 256 << 20
+"""Room for the heaps, images and private copies of two cells at a time."""
+MAP_SHARED_VALIDATE = 0x03
+MAP_SYNC = 0x80000
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    is_good: bool
+    detail: str
+    hint: str | None = None
+
+
+def examine(root: Path, cache: Cache, engine: Engine) -> list[Check]:
+    return [
+        _check("gcc", lambda: build.compiler_version("gcc")),
+        _check("g++", lambda: build.compiler_version("g++")),
+        _check("valgrind", build.valgrind_version),
+        _check("valgrind tool", lambda: str(build.build_tracer(root, cache).path)),
+        _check("runner", lambda: str(build.build_runner(root, cache).path)),
+        _check("engine", lambda: engine.ask("--version").strip()),
+        _check("allocators", lambda: _allocators(root)),
+        _check("cache", lambda: _writable(cache.folder)),
+        _check("heap folder", lambda: _scratch(cache)),
+        _check("persistent memory", lambda: _map_sync(cache)),
+    ]
+
+
+def _check(name: str, find: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, find())
+    except FaultlineError as error:
+        return Check(name, False, error.message, error.hint)
+
+
+def _allocators(root: Path) -> str:
+    found = [config.find_allocator(root, name) for name in config.allocator_names(root)]
+    if not found:
+        raise InfrastructureError(f"{root / 'allocators'}: no allocator.toml below it")
+    return ", ".join(f"{allocator.name} ({len(allocator.mutant)} mutants)" for allocator in found)
+
+
+def _writable(folder: Path) -> str:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InfrastructureError(
+            f"{folder}: not writable: {error.strerror}", "choose another one with --cache DIR"
+        ) from error
+    return str(folder)
+
+
+def _scratch(cache: Cache) -> str:
+    folder = SCRATCH_FOLDER if os.access(SCRATCH_FOLDER, os.W_OK) else cache.folder
+    free = shutil.disk_usage(folder).free
+    if free < SCRATCH_BYTES_WANTED:
+        raise InfrastructureError(
+            f"{folder}: {free >> 20} MiB free, {SCRATCH_BYTES_WANTED >> 20} MiB wanted",
+            "free space there, or choose another folder with --heap-folder DIR",
+        )
+    return f"{folder}, {free >> 20} MiB free"
+
+
+def _map_sync(cache: Cache) -> str:
+    """Whether MAP_SYNC is honoured where heaps lie; if not, PM is emulated, which tests need no more than that."""
+    folder = SCRATCH_FOLDER if os.access(SCRATCH_FOLDER, os.W_OK) else cache.folder
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(mmap.PAGESIZE)
+            flags = MAP_SHARED_VALIDATE | MAP_SYNC
+            base = libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, flags, file.fileno(), 0)
+    except OSError as error:
+        raise InfrastructureError(f"{folder}: not writable: {error.strerror}") from error
+    if base is None or base == ctypes.c_void_p(-1).value:
+        return f"emulated PM: {folder} has no MAP_SYNC"
+    libc.munmap(base, mmap.PAGESIZE)
+    return f"{folder} has MAP_SYNC"

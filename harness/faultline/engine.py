@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine process: starting it, reading its JSON lines, stopping it. Everything that loops over crash states is on its side."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from faultline.errors import EXIT_BAD_INPUT, EXIT_OK, BadInputError, InfrastructureError
+from faultline.processes import child
+
+ENGINE_NAME = "faultline-engine"
+
+Verdict = Literal["pass", "fail", "unknown"]
+
+
+class Progress(msgspec.Struct, tag_field="event", tag="progress"):
+    position: int
+    positions: int
+    recoveries: int = 0
+    findings: int = 0
+
+
+class Site(msgspec.Struct):
+    function: str
+    file: str | None = None
+    line: int | None = None
+    is_adapter: bool = False
+
+    def text(self) -> str:
+        where = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        return f"{self.function} ({where})" if where else self.function
+
+
+class Finding(msgspec.Struct, tag_field="event", tag="finding"):
+    id: str
+    rule: str
+    title: str
+    message: str
+    token: str
+    position: int = 0
+    operation: dict[str, Any] | None = None
+    sites: list[Site] = []
+    seen: int = 1
+    strategy: str | None = None
+    model_note: str | None = None
+    lines: list[dict[str, Any]] = []
+
+    def operation_text(self) -> str:
+        """The operation at the crash position, in words."""
+        if not self.operation:
+            return "outside any operation"
+        operation = self.operation
+        words = [f"{operation.get('kind', 'operation')}"]
+        if operation.get("kind") in ("allocate", "free", "reallocate"):
+            words.append(f"slot {operation.get('slot')}")
+        if operation.get("bytes"):
+            words.append(f"{operation['bytes']} bytes")
+        state = "pending" if operation.get("pending") else "returned"
+        return f"operation {operation.get('index')}: {', '.join(words)} ({state})"
+
+
+class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
+    complete: bool
+    why: str = ""
+    crash_positions: int = 0
+    states: str = "0"
+    states_log10: float | None = None
+    recoveries: int = 0
+    memoised: int = 0
+    distinct_images: int = 0
+    unknowns: int = 0
+    unknown_reasons: list[Any] = []
+    rules_judged: list[str] = []
+    rules_not_judged: list[dict[str, str]] = []
+    positions_by_strategy: dict[str, int] = {}
+    judgements: int = 0
+    full_probes: int = 0
+    time_s: float = 0.0
+    covers: str = ""
+    bounds_hit: list[str] = []
+
+
+class Done(msgspec.Struct, tag_field="event", tag="done"):
+    verdict: Verdict
+    findings: int = 0
+    trace_hash: str = ""
+
+
+Event = Progress | Finding | Certificate | Done
+_decoder = msgspec.json.Decoder(Event)
+T = TypeVar("T")
+
+
+class Engine:
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or Path(sysconfig.get_path("scripts")) / ENGINE_NAME
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        if not os.access(self.path, os.X_OK):
+            raise InfrastructureError(f"{self.path}: the engine is not there", "make setup builds it")
+        return [str(self.path), *arguments]
+
+    def ask(self, *arguments: str) -> str:
+        """Runs a short subcommand; its stdout. Its error is passed on as ours."""
+        run = subprocess.run(
+            self._command(arguments),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if run.returncode != EXIT_OK:
+            raise engine_error(arguments[0], run.returncode, run.stderr)
+        return run.stdout
+
+    def ask_json(self, shape: type[T], *arguments: str) -> T:
+        answer = self.ask(*arguments)
+        try:
+            return msgspec.json.decode(answer, type=shape)
+        except msgspec.MsgspecError as error:
+            raise InfrastructureError(f"engine {arguments[0]}: its answer is not what was expected: {error}") from error
+
+    def pass_through(self, *arguments: str) -> int:
+        """Runs a subcommand on our own stdout and stderr; its exit code."""
+        return subprocess.run(self._command(arguments), check=False).returncode
+
+    def seal(self, trace: Path) -> str:
+        words = self.ask("seal", str(trace)).split()
+        if not words:
+            raise InfrastructureError(f"{trace}: the engine sealed it and printed no trace hash")
+        return words[-1]
+
+    def events(self, arguments: Sequence[str], handle: Callable[[Event], None]) -> Verdict:
+        """Runs explore or replay and hands each event to handle as it comes; the verdict of `done`, its last event."""
+        with tempfile.TemporaryFile() as errors:
+            with child(self._command(arguments), subprocess.PIPE, errors) as process:
+                verdict = _read_events(process, handle)
+                code = process.wait()
+            if verdict is None:
+                errors.seek(0)
+                raise engine_error(arguments[0], code, errors.read().decode(errors="replace"))
+        return verdict
+
+
+def _read_events(process: subprocess.Popen[bytes], handle: Callable[[Event], None]) -> Verdict | None:
+    assert process.stdout is not None
+    verdict: Verdict | None = None
+    for line in process.stdout:
+        try:
+            event = _decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            text = line.decode(errors="replace").strip()[:200]
+            raise InfrastructureError(f"the engine said what is no event: {text!r}: {error}") from error
+        handle(event)
+        if isinstance(event, Done):
+            verdict = event.verdict
+    return verdict
+
+
+def engine_error(subcommand: str, code: int, errors: str) -> Exception:
+    """The engine's own `error:` and `hint:` lines as our error; its exit code decides the kind."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    message = next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[-1] if lines else "")
+    hint = next((line.partition("hint: ")[2] for line in lines if "hint: " in line), None)
+    if code < 0:
+        return InfrastructureError(
+            f"the engine died of {signal_name(-code)} in {subcommand}: {message}".rstrip(": "), hint
+        )
+    kind = BadInputError if code == EXIT_BAD_INPUT else InfrastructureError
+    return kind(message or f"the engine ended with exit code {code} in {subcommand}", hint)
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""junit.xml: one test case a cell. A clean cell fails by its findings, a mutant by surviving; no verdict is an error."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from itertools import groupby
+
+from faultline.results import CellResult
+
+
+def render(results: Iterable[CellResult]) -> str:
+    suites = ET.Element("testsuites", name="faultline")
+    for allocator, group in groupby(results, key=lambda result: result.spec.allocator):
+        _add_suite(suites, allocator, list(group))
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult]) -> None:
+    suite = ET.SubElement(suites, "testsuite", name=allocator, tests=str(len(results)))
+    counts = {"failure": 0, "error": 0}
+    for result in results:
+        seconds = result.build_s + result.trace_s + result.explore_s
+        name = result.spec.name.removeprefix(f"{allocator} ")
+        case = ET.SubElement(suite, "testcase", classname=f"faultline.{allocator}", name=name, time=f"{seconds:.3f}")
+        problem = _problem(result)
+        if problem is not None:
+            kind, message, text = problem
+            counts[kind] += 1
+            ET.SubElement(case, kind, message=message).text = _printable(text)
+    suite.set("failures", str(counts["failure"]))
+    suite.set("errors", str(counts["error"]))
+
+
+def _problem(result: CellResult) -> tuple[str, str, str] | None:
+    """Kind of element, message, text; None when the cell is as it should be."""
+    found = "\n".join(
+        f"{finding.rule} {finding.title}: {finding.message}\nreplay: faultline replay {finding.token}"
+        for finding in result.findings
+    )
+    if result.spec.mutant is not None and result.is_killed:
+        return None
+    if result.spec.mutant is None and result.findings:
+        return "failure", f"{len(result.findings)} findings", found
+    if result.verdict == "unknown":
+        why = result.error or (result.certificate.why if result.certificate else "no verdict")
+        return "error", f"unknown: {_printable(why)}", found
+    if result.spec.mutant is not None:
+        return "failure", f"survived: expected {result.spec.expected_rule}", found or "no finding"
+    return None
+
+
+def _printable(text: str) -> str:
+    """XML 1.0 has no way to write most control characters."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

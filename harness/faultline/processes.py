@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child processes that Ctrl-C must reach: engines and traced targets, each in a session of its own. A terminal's Ctrl-C then
+reaches only us, and we pass it on once, to them and with the grace they need to say what they found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+STOP_GRACE_S = 5
+"""After SIGINT a child has this long to end on its own; then its whole process group is killed."""
+
+_running: set[subprocess.Popen[bytes]] = set()
+_guard = threading.Lock()
+
+
+@contextlib.contextmanager
+def child(
+    command: Sequence[str],
+    stdout: int | IO[bytes],
+    stderr: int | IO[bytes],
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A running child; whatever is left of it and of its own children when the block ends is killed."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
+    )
+    with _guard:
+        _running.add(process)
+    try:
+        yield process
+    finally:
+        with _guard:
+            _running.discard(process)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def interrupt_all() -> None:
+    """SIGINT to every running child, SIGKILL to those that are still there after the grace."""
+    with _guard:
+        running = list(_running)
+    for process in running:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+    threading.Thread(target=_kill_later, args=(running,), daemon=True).start()
+
+
+def _kill_later(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_GRACE_S)
+        with _guard:
+            is_running = process in _running and process.returncode is None
+        if is_running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replaying a token: the engine says what the token names, the target is built and traced as then, and when the trace is the same
+the one crash state is recovered and judged again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from faultline import workloads
+from faultline.cache import scratch_folder
+from faultline.campaign import Workshop, write_config
+from faultline.config import Flush, Model, find_allocator
+from faultline.engine import Event, Finding, Verdict
+from faultline.errors import BadInputError
+from faultline.results import CellSpec
+from faultline.tracing import Target, Trace, build_target, trace
+from faultline.workloads import Workload
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What `faultline-engine token` decodes, as far as the harness needs it."""
+
+    allocator: str
+    workload: str
+    trace_hash: str
+    rule: str | None = None
+    mutant: str | None = None
+    build: str = ""
+    ops: int = 0
+    seed: int = 0
+    flush: Flush = "clwb"
+    model: Model = "px86"
+
+
+@dataclass(frozen=True)
+class Replay:
+    token: Token
+    spec: CellSpec
+    verdict: Verdict
+    findings: list[Finding]
+
+
+def replay(workshop: Workshop, text: str) -> Replay:
+    token = workshop.engine.ask_json(Token, "token", text)
+    allocator = find_allocator(workshop.root, token.allocator)
+    workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
+    target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush)
+    traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+    if not is_same_hash(traced.hash, token.trace_hash):
+        raise BadInputError(
+            f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "
+            f"{traced.hash} (build then {token.build or 'unknown'}, now {target.adapter.key})",
+            "replay it on the sources, compiler and Valgrind it was found with",
+        )
+    return _replay_state(workshop, text, token, target, traced, workload)
+
+
+def is_same_hash(full: str, named: str) -> bool:
+    """A token may carry the first digits only; at least eight."""
+    return len(named) >= 8 and full.startswith(named)
+
+
+def _replay_state(
+    workshop: Workshop, text: str, token: Token, target: Target, traced: Trace, workload: Workload
+) -> Replay:
+    spec = CellSpec(
+        token.allocator, token.workload, token.ops, token.seed, "default", token.model, token.flush, token.mutant
+    )
+    findings: list[Finding] = []
+
+    def handle(event: Event) -> None:
+        if isinstance(event, Finding):
+            findings.append(event)
+
+    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+        config = write_config(folder, spec, target, traced, workload.slots)
+        verdict = workshop.engine.events(["replay", str(config), "--token", text], handle)
+    return Replay(token, spec, verdict, findings)

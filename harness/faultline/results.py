@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results: what a campaign found, in SQLite, written cell by cell and finding by finding so that Ctrl-C or a crash loses nothing.
+
+campaign   one CLI run; key: hash of what was asked for, so that the same matrix, stopped, is found again
+cell       one row a cell; key: hash of everything its result is a function of; result: JSON once it is there
+finding    one row a finding of a cell, as it was reported
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from faultline.config import Flush, Model, Strategy
+from faultline.engine import Certificate, Finding, Verdict
+from faultline.errors import BadInputError, InfrastructureError
+
+SCHEMA_VERSION = 1
+SCHEMA = """
+create table if not exists campaign (
+    id integer primary key, key text not null, kind text not null, state text not null, started_utc text not null);
+create table if not exists cell (
+    campaign integer not null references campaign, position integer not null, key text not null, spec text not null,
+    state text not null, verdict text, result text, primary key (campaign, position));
+create table if not exists finding (
+    campaign integer not null, cell integer not null, id text not null, rule text not null, message text not null,
+    token text not null, finding text not null, primary key (campaign, cell, id, token));
+create index if not exists cell_key on cell (key);
+"""
+
+
+class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one cell runs. expected_rule: of a mutant; stop_at_rule: end at its first finding."""
+
+    allocator: str
+    workload: str
+    ops: int
+    seed: int
+    strategy: Strategy
+    model: Model
+    flush: Flush
+    mutant: str | None = None
+    expected_rule: str | None = None
+    stop_at_rule: str | None = None
+    time_limit_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
+        size = f" --ops {self.ops} --seed {self.seed}" if self.workload == "churn" else ""
+        variant = "" if self.flush == "clwb" else f" {self.flush}"
+        mutant = f" {self.mutant}" if self.mutant else ""
+        return f"{self.allocator} {self.workload}{size}{variant}{mutant}"
+
+    def command_line(self) -> str:
+        """The command that runs this cell alone."""
+        words = ["faultline", "run", self.allocator, "--workload", self.workload]
+        if self.workload == "churn":
+            words += ["--ops", str(self.ops), "--seed", str(self.seed)]
+        if self.mutant:
+            words += ["--mutant", self.mutant]
+        if self.flush != "clwb":
+            words += ["--flush", self.flush]
+        if self.strategy != "default":
+            words += ["--strategy", self.strategy]
+        return " ".join(words)
+
+
+class CellResult(msgspec.Struct):
+    """state: `done`, or `stopped` when Ctrl-C came first. error: why there is no verdict, when an error is the reason."""
+
+    spec: CellSpec
+    key: str = ""
+    verdict: Verdict = "unknown"
+    state: Literal["done", "stopped"] = "done"
+    trace_hash: str = ""
+    build: str = ""
+    findings: list[Finding] = []
+    certificate: Certificate | None = None
+    error: str | None = None
+    hint: str | None = None
+    error_code: int = 0
+    build_s: float = 0.0
+    trace_s: float = 0.0
+    explore_s: float = 0.0
+    is_reused: bool = False
+
+    @property
+    def is_killed(self) -> bool:
+        """A mutant is killed by its expected rule, not by any other."""
+        return any(finding.rule == self.spec.expected_rule for finding in self.findings)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.certificate is not None and self.certificate.complete
+
+
+class Summary(msgspec.Struct):
+    """The last line of run and matrix. cells, findings, complete: of clean cells; a mutant's findings are expected."""
+
+    cells: int
+    findings: int
+    mutants_killed: int
+    mutants_run: int
+    states: str
+    recoveries: int
+    complete: int
+    unknown: int
+
+    def line(self) -> str:
+        return (
+            f"summary: cells={self.cells} findings={self.findings} mutants={self.mutants_killed}/{self.mutants_run}"
+            f" states={self.states} recoveries={self.recoveries} complete={self.complete}/{self.cells}"
+            f" unknown={self.unknown}"
+        )
+
+
+def summarise(results: list[CellResult]) -> Summary:
+    clean = [result for result in results if result.spec.mutant is None]
+    mutants = [result for result in results if result.spec.mutant is not None]
+    certificates = [result.certificate for result in results if result.certificate is not None]
+    return Summary(
+        cells=len(clean),
+        findings=sum(len(result.findings) for result in clean),
+        mutants_killed=sum(result.is_killed for result in mutants),
+        mutants_run=len(mutants),
+        states=_sum_of_states(certificates),
+        recoveries=sum(certificate.recoveries for certificate in certificates),
+        complete=sum(result.is_complete for result in clean),
+        unknown=sum(result.verdict == "unknown" for result in results),
+    )
+
+
+def _sum_of_states(certificates: list[Certificate]) -> str:
+    """Counts reach 1e249 and more, so they are added as logarithms."""
+    logs = [certificate.states_log10 for certificate in certificates if certificate.states_log10 is not None]
+    if not logs:
+        return "0"
+    largest = max(logs)
+    total = largest + math.log10(sum(10 ** (log - largest) for log in logs))
+    exponent = math.floor(total)
+    mantissa = round(10 ** (total - exponent), 1)
+    if mantissa >= 10:
+        mantissa, exponent = 1.0, exponent + 1
+    return f"{mantissa:.1f}e+{exponent:02d}"
+
+
+class Results:
+    """One database. Used from several threads; a lock makes their turns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._open()
+        except OSError as error:
+            raise InfrastructureError(f"{path}: the results cannot be written: {error.strerror}") from error
+        except sqlite3.DatabaseError as error:
+            raise BadInputError(
+                f"{path}: is not a results database: {error}", "move it away, or name another --out"
+            ) from error
+
+    def _open(self) -> None:
+        version = self._connection.execute("pragma user_version").fetchone()[0]
+        if version not in (0, SCHEMA_VERSION):
+            raise BadInputError(
+                f"{self.path}: results of schema version {version}, expected {SCHEMA_VERSION}", "move the file away"
+            )
+        self._connection.execute("pragma journal_mode = wal")
+        self._connection.execute("pragma busy_timeout = 10000")
+        self._connection.executescript(SCHEMA)
+        self._connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                yield self._connection
+            except sqlite3.DatabaseError as error:
+                raise InfrastructureError(f"{self.path}: the results cannot be written: {error}") from error
+
+    def begin(self, kind: str, key: str, specs: list[CellSpec]) -> int:
+        """A new campaign, all its cells pending; its number."""
+        with self._turn() as connection:
+            cursor = connection.execute(
+                "insert into campaign (key, kind, state, started_utc) values (?, ?, 'running', datetime('now'))",
+                (key, kind),
+            )
+            campaign = int(cursor.lastrowid or 0)
+            connection.executemany(
+                "insert into cell (campaign, position, key, spec, state) values (?, ?, '', ?, 'pending')",
+                [(campaign, position, _json(spec)) for position, spec in enumerate(specs)],
+            )
+        return campaign
+
+    def unfinished(self, kind: str, key: str) -> int | None:
+        """The last campaign of this key, when it was stopped before its end."""
+        with self._turn() as connection:
+            row = connection.execute(
+                "select id, state from campaign where kind = ? and key = ? order by id desc limit 1", (kind, key)
+            ).fetchone()
+        return int(row[0]) if row and row[1] != "done" else None
+
+    def finding(self, campaign: int, position: int, finding: Finding) -> None:
+        row = (campaign, position, finding.id, finding.rule, finding.message, finding.token, _json(finding))
+        with self._turn() as connection:
+            connection.execute("insert or replace into finding values (?, ?, ?, ?, ?, ?, ?)", row)
+
+    def cell(self, campaign: int, position: int, result: CellResult) -> None:
+        with self._turn() as connection:
+            connection.execute(
+                "update cell set key = ?, state = ?, verdict = ?, result = ? where campaign = ? and position = ?",
+                (result.key, result.state, result.verdict, _json(result), campaign, position),
+            )
+
+    def done_cell(self, campaign: int, key: str) -> CellResult | None:
+        """The result of the cell with this key, when that campaign finished it and it has a verdict."""
+        with self._turn() as connection:
+            row = connection.execute(
+                "select result from cell where campaign = ? and key = ? and state = 'done' and verdict != 'unknown'",
+                (campaign, key),
+            ).fetchone()
+        return msgspec.json.decode(row[0], type=CellResult) if row else None
+
+    def end(self, campaign: int, state: Literal["done", "stopped"]) -> None:
+        with self._turn() as connection:
+            connection.execute("update campaign set state = ? where id = ?", (state, campaign))
+
+    def latest(self) -> tuple[str, list[CellResult]]:
+        """State and cells of the last campaign; cells that have no result are left out."""
+        with self._turn() as connection:
+            campaign = connection.execute("select id, state from campaign order by id desc limit 1").fetchone()
+            if campaign is None:
+                raise BadInputError(f"{self.path}: holds no campaign", "run `faultline matrix` first")
+            rows = connection.execute(
+                "select result from cell where campaign = ? and result is not null order by position", (campaign[0],)
+            ).fetchall()
+        return str(campaign[1]), [msgspec.json.decode(row[0], type=CellResult) for row in rows]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracing: one process a session of the workload, each under the Valgrind tool, all appending to one trace, which the engine
+seals. The trace is cached by everything it is a function of: allocator, runner and tool builds, workload, heap geometry."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from faultline import workloads
+from faultline.build import Built, build_adapter, build_runner, build_tracer, valgrind_version
+from faultline.cache import Cache, key_of, scratch_folder
+from faultline.config import Allocator, Flush, Heap
+from faultline.engine import Engine, signal_name
+from faultline.errors import BadInputError, FaultlineError, InfrastructureError
+from faultline.processes import child
+from faultline.workloads import Workload
+
+TRACE_LIMIT_S = 900
+"""Wall time of one session; a target that loops for ever while it is traced is an error, not a wait."""
+FOOTER_BYTES = 64
+FOOTER_HASH = slice(16, 48)
+"""Where pintools/trace.h puts sha256 in struct fl_trace_footer."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An allocator, built for one cell, with what runs and traces it."""
+
+    allocator: Allocator
+    mutant: str | None
+    flush: Flush
+    adapter: Built
+    runner: Built
+    tracer: Built
+
+
+@dataclass(frozen=True)
+class Trace:
+    path: Path
+    hash: str
+    workload_file: Path
+    is_cached: bool
+    time_s: float
+
+
+def build_target(root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush) -> Target:
+    adapter = build_adapter(root, cache, allocator, mutant, flush)
+    return Target(allocator, mutant, flush, adapter, build_runner(root, cache), build_tracer(root, cache))
+
+
+def heap_arguments(heap: Heap, slots: int) -> list[str]:
+    """The runner's options that say how heaps are made; the same for workload, serve and twins."""
+    return [
+        *("--heap-bytes", str(heap.heap_bytes), "--limit-bytes", str(heap.limit_bytes)),
+        *("--slots", str(slots), "--address-hint", heap.address_hint),
+    ]
+
+
+def trace_key(target: Target, workload: Workload) -> str:
+    geometry = heap_arguments(target.allocator.heap, workload.slots)
+    builds = (target.adapter.key, target.runner.key, target.tracer.key)
+    return key_of(*builds, valgrind_version(), workload.key, *geometry)
+
+
+def trace(
+    cache: Cache,
+    engine: Engine,
+    target: Target,
+    workload: Workload,
+    *,
+    heap_folder: Path | None = None,
+    fresh: bool = False,
+) -> Trace:
+    """The sealed trace of workload on target. heap_folder: where heaps lie meanwhile; fresh: trace even if it is cached."""
+    started = time.monotonic()
+    workload_file = workloads.store(workload, cache)
+    key = trace_key(target, workload)
+    is_made = False
+
+    def make(path: Path) -> None:
+        nonlocal is_made
+        is_made = True
+        log = cache.folder / "traces" / f"{key}.log"
+        log.unlink(missing_ok=True)
+        with scratch_folder(cache, heap_folder) as folder:
+            for session in range(workload.session_count):
+                _trace_session(target, workload, workload_file, session, folder, path, log)
+        engine.seal(path)
+
+    path = cache.file_entry("traces", f"{key}.trace", make, fresh=fresh)
+    return Trace(path, _hash_in_footer(path), workload_file, not is_made, time.monotonic() - started)
+
+
+def _hash_in_footer(path: Path) -> str:
+    """The footer's own claim; the engine checks it against the content when it reads the trace."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - FOOTER_BYTES))
+        return file.read()[FOOTER_HASH].hex()
+
+
+def _trace_session(
+    target: Target, workload: Workload, workload_file: Path, session: int, folder: Path, trace: Path, log: Path
+) -> None:
+    command = [
+        *("valgrind", "--tool=faultline", "-q"),
+        *(f"--trace={trace}", f"--pm-folder={folder}", f"--process={session + 1}"),
+        *(str(target.runner.path), "workload", "--adapter", str(target.adapter.path)),
+        *("--workload", str(workload_file), "--session", str(session), "--folder", str(folder)),
+        *heap_arguments(target.allocator.heap, workload.slots),
+    ]
+    with log.open("ab") as output:
+        output.write(f"session {session}\n".encode())
+        output.flush()
+        start = output.tell()
+        code = _run(command, output, _environment(target.tracer.path))
+    if code is None:
+        raise InfrastructureError(
+            f"{_name(target)} ran for more than {TRACE_LIMIT_S} s while session {session} of {workload.name} was traced",
+            f"output of target and tracer: {log}",
+        )
+    if code != 0:
+        said = log.read_bytes()[start:].decode(errors="replace")
+        raise _session_error(target, workload, session, code, said, folder, log)
+
+
+def _run(command: list[str], output: IO[bytes], environment: dict[str, str]) -> int | None:
+    """Exit code, negative for a signal; None when the limit was hit."""
+    with child(command, output, output, environment) as process:
+        try:
+            return process.wait(TRACE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def _environment(tools: Path) -> dict[str, str]:
+    """Small and fixed: a target that looks at its environment must see the same each time."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return {**kept, "LC_ALL": "C", "VALGRIND_LIB": str(tools)}
+
+
+def _session_error(
+    target: Target, workload: Workload, session: int, code: int, said: str, folder: Path, log: Path
+) -> FaultlineError:
+    """Why a session did not end with exit code 0: its own words where the runner said why, the signal where it died."""
+    where = f"while session {session} of workload {workload.name} was traced"
+    free = _free_bytes(folder)
+    if code in (-signal.SIGBUS, -signal.SIGXFSZ) and (
+        code == -signal.SIGXFSZ or free < target.allocator.heap.limit_bytes
+    ):
+        return InfrastructureError(
+            f"{folder.parent}: the heap folder is full ({free} bytes free, {signal_name(-code)}) {where}",
+            "free space there, or choose another folder with --heap-folder DIR",
+        )
+    if code < 0:
+        return InfrastructureError(f"{_name(target)} crashed with {signal_name(-code)} {where}", f"its output: {log}")
+    lines = [line.strip() for line in said.splitlines() if "error: " in line]
+    if lines:
+        kind = BadInputError if code == BadInputError.exit_code else InfrastructureError
+        return kind(f"{lines[-1].partition('error: ')[2]} ({_name(target)}, {where})", f"all of its output: {log}")
+    return InfrastructureError(f"{_name(target)} ended with exit code {code} {where}", f"its output: {log}")
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def _name(target: Target) -> str:
+    return target.allocator.name + (f" with mutant {target.mutant}" if target.mutant else "")

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workloads: what an allocator is made to do while it is traced. A workload is a text file (FORMAT) that the runner executes.
+
+A session is a part between two reopens; each is one process. An operation's index counts create, every operation and close over the
+whole file (reopen counts as close and open), so that it is a fact of the file alone; an object's id is the index of its allocation
+plus one.
+
+Generators are functions of their arguments only. random.Random(seed).random() is the one source of chance: of that class, only it
+is promised to stay the same from one Python version to the next.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from faultline.cache import Cache, key_of
+from faultline.config import Heap
+from faultline.errors import BadInputError
+
+FORMAT = """
+workload 1                # version; first line that is no comment
+slots 64                  # workload slots, 1 to 65536
+case                      # a new heap: create ... close; every workload starts with one
+allocate SLOT BYTES       # needs an empty slot
+free SLOT                 # needs a live slot
+reallocate SLOT BYTES     # needs a live slot; BYTES: the new size
+reopen                    # close, a fresh process, open (recovery)
+
+`#` starts a comment, blank lines are ignored. A slot is live as if every allocate succeeded; an operation that runs out of memory
+has no effect, and what follows on its slot is skipped.
+"""
+
+MAX_SLOTS = 65536
+MAX_OPERATIONS = (1 << 24) - 2
+"""Object ids are 24 bits wide in the pattern (heap_report.h), 0 is none."""
+MAX_ACE_OPERATIONS = 6
+"""ace:6 with four sizes has 1.6 million cases; more is a slip of the finger."""
+MAX_BYTES = 1 << 48
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One line of a workload file. kind: case, allocate, free, reallocate or reopen."""
+
+    kind: str
+    slot: int = 0
+    size_bytes: int = 0
+
+    def line(self) -> str:
+        match self.kind:
+            case "allocate" | "reallocate":
+                return f"{self.kind} {self.slot} {self.size_bytes}"
+            case "free":
+                return f"free {self.slot}"
+            case _:
+                return self.kind
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    slots: int
+    operations: tuple[Operation, ...]
+    ops: int = 0
+    """What the generator was asked for; 0 where the name says it all."""
+    seed: int = 0
+
+    @property
+    def session_count(self) -> int:
+        return 1 + sum(operation.kind == "reopen" for operation in self.operations)
+
+    @property
+    def case_count(self) -> int:
+        return sum(operation.kind == "case" for operation in self.operations)
+
+    @property
+    def operation_count(self) -> int:
+        """Operations that get markers, as the runner counts them: create, the lines, close; close and open for a reopen."""
+        per_kind = {"case": 2, "reopen": 2}
+        return sum(per_kind.get(operation.kind, 1) for operation in self.operations)
+
+    def text(self) -> str:
+        head = ["workload 1", f"slots {self.slots}"]
+        return "\n".join([*head, *(operation.line() for operation in self.operations)]) + "\n"
+
+    @property
+    def key(self) -> str:
+        return key_of(self.text())
+
+
+# ---- generators ----------------------------------------------------------------------------------------------------------
+
+
+def smoke() -> Workload:
+    """A dozen fixed operations: every kind, small and large, shrinking and growing, on both sides of a reopen."""
+    lines = """
+        allocate 0 64
+        allocate 1 24
+        allocate 2 2048
+        allocate 3 65536
+        free 1
+        reallocate 0 256
+        reallocate 2 16384
+        allocate 1 1000
+        free 3
+        reopen
+        allocate 3 128
+        free 2
+        reallocate 1 48
+        """
+    operations = (_parse_line(line.split()) for line in lines.split("\n") if line.strip())
+    return Workload("smoke", 8, (Operation("case"), *operations))
+
+
+# Share of the objects, and the sizes of each kind, bytes. Mostly small, as allocators see it; some of several OS pages.
+CHURN_SIZE_MIX = ((0.40, 1, 64), (0.35, 65, 512), (0.15, 513, 4096), (0.07, 4097, 32768), (0.03, 32769, 131072))
+CHURN_SLOTS = 64
+CHURN_LIVE_OBJECTS = 48
+"""Bound of the live set, so that long runs meet used, freed and reused memory instead of a heap that only fills."""
+CHURN_ALLOCATE_SHARE = 0.5
+CHURN_FREE_SHARE = 0.3
+
+
+def churn(ops: int, seed: int) -> Workload:
+    """ops operations, seeded: half allocate, the rest free and reallocate, over a size mix and a bounded live set."""
+    chance = random.Random(seed)
+    live: list[int] = []
+    empty = list(range(CHURN_SLOTS))
+    operations = [Operation("case")]
+    for _ in range(ops):
+        choice = chance.random()
+        if not live or (choice < CHURN_ALLOCATE_SHARE and len(live) < CHURN_LIVE_OBJECTS):
+            slot = empty.pop(_below(chance, len(empty)))
+            live.append(slot)
+            operations.append(Operation("allocate", slot, _churn_size(chance)))
+        elif choice < CHURN_ALLOCATE_SHARE + CHURN_FREE_SHARE:
+            slot = live.pop(_below(chance, len(live)))
+            empty.append(slot)
+            operations.append(Operation("free", slot))
+        else:
+            slot = live[_below(chance, len(live))]
+            operations.append(Operation("reallocate", slot, _churn_size(chance)))
+    return Workload("churn", CHURN_SLOTS, tuple(operations), ops, seed)
+
+
+def _below(chance: random.Random, bound: int) -> int:
+    return int(chance.random() * bound)
+
+
+def _churn_size(chance: random.Random) -> int:
+    point = chance.random()
+    for share, smallest, largest in CHURN_SIZE_MIX:
+        if point < share:
+            return smallest + _below(chance, largest - smallest + 1)
+        point -= share
+    return CHURN_SIZE_MIX[0][1]
+
+
+def ace(depth: int, sizes: list[int]) -> Workload:
+    """Every sequence of 1 to depth operations, each as its own case: allocate each size into the lowest empty slot, free each live
+    slot, reallocate each live slot to each other size. (The name is CrashMonkey's: bounded, automatic, exhaustive.)"""
+    operations: list[Operation] = []
+    for sequence in _ace_sequences(depth, sizes, {}):
+        operations += [Operation("case"), *sequence]
+    return Workload(f"ace:{depth}", depth, tuple(operations))
+
+
+def _ace_sequences(depth: int, sizes: list[int], live: dict[int, int]) -> Iterator[tuple[Operation, ...]]:
+    """live: size of the object in each live slot. Shorter sequences come before those they start."""
+    if depth == 0:
+        return
+    for operation in _ace_operations(sizes, live):
+        after = dict(live)
+        if operation.kind == "free":
+            del after[operation.slot]
+        else:
+            after[operation.slot] = operation.size_bytes
+        yield (operation,)
+        for rest in _ace_sequences(depth - 1, sizes, after):
+            yield (operation, *rest)
+
+
+def _ace_operations(sizes: list[int], live: dict[int, int]) -> Iterator[Operation]:
+    lowest_empty = next(slot for slot in range(len(live) + 1) if slot not in live)
+    yield from (Operation("allocate", lowest_empty, size) for size in sizes)
+    for slot in sorted(live):
+        yield Operation("free", slot)
+        yield from (Operation("reallocate", slot, size) for size in sizes if size != live[slot])
+
+
+def ace_case_count(depth: int, size_count: int, live: int = 0) -> int:
+    """How many cases ace has, by recurrence over the number of live slots; the generator is tested against it."""
+    if depth == 0:
+        return 0
+
+    def after(live_then: int) -> int:
+        return 1 + ace_case_count(depth - 1, size_count, live_then)
+
+    allocations = size_count * after(live + 1)
+    return allocations + live * ((after(live - 1) if live else 0) + (size_count - 1) * after(live))
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------------
+
+
+def parse(text: str, source: str) -> Workload:
+    """source: the file's name, for messages; violations name it with the line."""
+    slots: int | None = None
+    live: set[int] = set()
+    operations: list[Operation] = []
+    is_versioned = False
+    for number, raw in enumerate(text.splitlines(), 1):
+        words = raw.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            if not is_versioned:
+                _expect(words == ["workload", "1"], "expected `workload 1` as the first line")
+                is_versioned = True
+            elif slots is None:
+                _expect(len(words) == 2 and words[0] == "slots", "expected `slots COUNT` after `workload 1`")
+                slots = _number(words[1], 1, MAX_SLOTS, "slot count")
+            else:
+                operation = _parse_line(words)
+                _check(operation, live, slots, is_first=not operations)
+                operations.append(operation)
+        except ValueError as error:
+            raise BadInputError(
+                f"{source}:{number}: {error}", "the format is in `faultline list --workload-format`"
+            ) from error
+    if not operations:
+        missing = "`case`" if slots is not None else "`slots COUNT`" if is_versioned else "`workload 1`"
+        raise BadInputError(f"{source}: ends before {missing}: the workload is empty")
+    workload = Workload("file", slots or 1, tuple(operations))
+    if workload.operation_count > MAX_OPERATIONS:
+        raise BadInputError(f"{source}: {workload.operation_count} operations, expected at most {MAX_OPERATIONS}")
+    return replace(workload, name=f"file:{workload.key}")
+
+
+def _parse_line(words: list[str]) -> Operation:
+    kind, arguments = words[0], words[1:]
+    names = {"case": "", "reopen": "", "free": "SLOT", "allocate": "SLOT BYTES", "reallocate": "SLOT BYTES"}
+    if kind not in names:
+        raise ValueError(f"unknown operation {kind!r}, expected one of {', '.join(names)}")
+    usage = f"{kind} {names[kind]}".strip()
+    _expect(len(arguments) == len(names[kind].split()), f"expected `{usage}`")
+    slot = _number(arguments[0], 0, MAX_SLOTS - 1, "slot") if arguments else 0
+    size = _number(arguments[1], 1, MAX_BYTES, "bytes") if len(arguments) > 1 else 0
+    return Operation(kind, slot, size)
+
+
+def _check(operation: Operation, live: set[int], slots: int, *, is_first: bool) -> None:
+    """Checks the operation against the slots that are live and updates them."""
+    slot = operation.slot
+    _expect(not is_first or operation.kind == "case", "expected `case`: every workload starts with one")
+    _expect(slot < slots, f"slot {slot} is not below `slots {slots}`")
+    match operation.kind:
+        case "case":
+            live.clear()
+        case "allocate":
+            _expect(slot not in live, f"slot {slot} is live, allocate needs an empty one")
+            live.add(slot)
+        case "free" | "reallocate":
+            _expect(slot in live, f"slot {slot} is empty, {operation.kind} needs a live one")
+            if operation.kind == "free":
+                live.remove(slot)
+
+
+def _number(word: str, smallest: int, largest: int, what: str) -> int:
+    value = int(word) if word.isascii() and word.isdigit() else -1
+    _expect(smallest <= value <= largest, f"{what} {word!r}: expected a number from {smallest} to {largest}")
+    return value
+
+
+def _expect(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
+
+
+# ---- by name -------------------------------------------------------------------------------------------------------------
+
+GENERATORS = {
+    "smoke": "a dozen fixed operations of every kind, with a reopen",
+    "churn": "--ops operations of --seed: allocate, free, reallocate over a size mix, bounded live set",
+    "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
+    "FILE": "a workload file of your own",
+}
+
+
+def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
+    """The workload called name: a generator, a stored file (file:KEY, as tokens say it), or a path."""
+    if name == "smoke":
+        return smoke()
+    if name == "churn":
+        _limit(2 + ops, f"churn --ops {ops}")
+        return churn(ops, seed)
+    if name.startswith("ace:"):
+        return _find_ace(name, heap)
+    if name.startswith("file:"):
+        return _stored_file(name.removeprefix("file:"), cache)
+    return _user_file(Path(name), cache)
+
+
+def _find_ace(name: str, heap: Heap) -> Workload:
+    depth = name.removeprefix("ace:")
+    if not (depth.isascii() and depth.isdigit() and 1 <= int(depth) <= MAX_ACE_OPERATIONS):
+        raise BadInputError(f"workload {name!r}: expected ace:1 to ace:{MAX_ACE_OPERATIONS}")
+    _limit(ace_case_count(int(depth), len(heap.boundary_sizes)) * (2 + int(depth)), name)
+    return ace(int(depth), heap.boundary_sizes)
+
+
+def _limit(operations: int, name: str) -> None:
+    if operations > MAX_OPERATIONS:
+        raise BadInputError(f"workload {name}: up to {operations} operations, expected at most {MAX_OPERATIONS}")
+
+
+def _stored_file(key: str, cache: Cache) -> Workload:
+    path = cache.folder / "workloads" / key
+    if not key.isalnum() or not path.is_file():
+        raise BadInputError(
+            f"workload file:{key}: not in the cache {cache.folder}",
+            "run the workload file once here (faultline run ... --workload FILE), or name its cache with --cache",
+        )
+    return parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def _user_file(path: Path, cache: Cache) -> Workload:
+    if not path.exists():
+        raise BadInputError(
+            f"unknown workload {str(path)!r}: no generator of this name and no such file",
+            f"workloads are: {', '.join(GENERATORS)}",
+        )
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(
+            f"{path}: is not UTF-8 text (byte {error.start})", "a workload file is plain text"
+        ) from error
+    workload = parse(text, str(path))
+    store(workload, cache)
+    return workload
+
+
+def store(workload: Workload, cache: Cache) -> Path:
+    """The workload as a file that the runner reads; its name in the cache is the workload's key."""
+    return cache.text_entry("workloads", workload.key, workload.text())
