@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * fl.h - what the files of the Valgrind tool share.
+ *
+ *   fl_main        options, life of the process: threads, forks, markers, end
+ *   fl_instrument  adds the calls below to the guest's code
+ *   fl_decode      what the intermediate code does not say, read from the guest's instruction bytes
+ *   fl_record      stores, flushes, fences: from an executed instruction to a record
+ *   fl_mappings    which addresses are persistent memory
+ *   fl_files       system calls: file operations, mapping, unmapping, kernel writes
+ *   fl_paths       names below the PM folder, identities of files
+ *   fl_sites       instruction addresses to module and offset
+ *   fl_trace       the buffer of cells and the file it goes to
+ *
+ * A `point` is an instruction that may make an event; it is made when the instruction is translated. A `site` is its
+ * identity in the trace; it is made when the point first makes an event, so that a trace names only the code that matters.
+ */
+#ifndef FL_H
+#define FL_H
+
+#include "pub_tool_basics.h"
+#include "pub_tool_vki.h"
+#include "pub_tool_debuginfo.h"
+#include "pub_tool_libcassert.h"
+#include "pub_tool_libcbase.h"
+#include "pub_tool_libcfile.h"
+#include "pub_tool_libcprint.h"
+#include "pub_tool_mallocfree.h"
+#include "pub_tool_tooliface.h"
+
+#include "../trace.h"
+
+/* ---- fl_decode ---- */
+
+enum fl_instruction {
+    FL_ORDINARY,
+    FL_NON_TEMPORAL,
+    FL_MASKED_NON_TEMPORAL, /* maskmovq, maskmovdqu: only the masked bytes are stored */
+    FL_REPEATED,            /* rep movs, rep stos */
+    FL_LOCKED,              /* locked read-modify-write, xchg with memory */
+    FL_LOCKED_COMPARE,      /* lock cmpxchg, cmpxchg8b, cmpxchg16b: may fail */
+    FL_IS_SFENCE,
+    FL_IS_MFENCE,
+    FL_IS_CLFLUSH,
+    FL_IS_CLFLUSHOPT,
+    FL_IS_CLWB,
+    FL_IS_CPUID,
+    FL_IS_TRAP, /* ud2: the program's own wish */
+};
+
+/* base + index * scale + displacement; a base or index of -1 is absent. */
+struct fl_operand {
+    Int base;  /* register number 0..15, as encoded */
+    Int index;
+    UInt scale;
+    Long displacement;
+    Bool is_rip_relative;
+    Bool is_32_bit; /* address-size prefix */
+    Int segment;    /* 0, or the prefix byte 0x64 (FS), 0x65 (GS) */
+};
+
+struct fl_decoded {
+    enum fl_instruction instruction;
+    struct fl_operand operand; /* of the flushes only */
+    UInt bytes;                /* length, of the flushes only */
+};
+
+void fl_decode(Addr address, struct fl_decoded *decoded);
+const HChar *fl_name_undecoded(const UChar *bytes);
+
+/* ---- fl_instrument ---- */
+
+IRSB *fl_instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestLayout *layout, const VexGuestExtents *extents,
+                    const VexArchInfo *host, IRType guest_word, IRType host_word);
+
+/* ---- fl_sites ---- */
+
+/* How to find the frame that a point is attributed to: a store in memcpy tells nothing, its caller does. */
+enum fl_attribution {
+    FL_ATTRIBUTION_UNKNOWN,
+    FL_ATTRIBUTION_OWN,            /* the instruction itself */
+    FL_ATTRIBUTION_RETURN_ADDRESS, /* in the C library, return address on top of the stack */
+    FL_ATTRIBUTION_UNWIND,         /* in the C library, deeper */
+};
+
+struct fl_point {
+    Addr address;
+    UInt site; /* FL_NO_SITE until the first event; the one of last_caller for FL_ATTRIBUTION_RETURN_ADDRESS */
+    UInt bytes;
+    UChar detail; /* enum of the record's kind */
+    UChar attribution;
+    Bool is_joined; /* the stores of one instruction are joined to one record */
+    Addr last_caller;
+};
+
+UInt fl_site_slowly(struct fl_point *point);
+UInt fl_own_site(struct fl_point *point); /* of fences: unwinding at each lock of the C library costs too much */
+void fl_sites_define_again(void);
+
+static inline UInt fl_site(struct fl_point *point) {
+    if (LIKELY(point->attribution == FL_ATTRIBUTION_OWN))
+        return point->site;
+    return fl_site_slowly(point);
+}
+
+/* ---- fl_mappings ---- */
+
+struct fl_mapping {
+    Addr start;
+    SizeT bytes; /* whole OS pages */
+    ULong offset;
+    UInt file;
+    UChar flags; /* enum fl_map */
+};
+
+/* No store outside [fl_lowest, fl_lowest + fl_span) touches PM: the test that runs inline. fl_lowest lies FL_INLINE_BYTES
+ * below the lowest mapping, so that a store that begins just below is seen. */
+#define FL_INLINE_BYTES 64
+extern Addr fl_lowest;
+extern SizeT fl_span;
+extern struct fl_mapping *fl_last_mapping; /* never null: an empty one if there is nothing */
+
+struct fl_mapping *fl_find_mapping(Addr address);                         /* shared, or null */
+struct fl_mapping *fl_next_mapping(Addr address, SizeT bytes, UInt *from); /* next that overlaps, of either kind */
+void fl_mappings_add(Addr start, SizeT bytes, UInt file, ULong offset, UChar flags);
+void fl_mappings_remove(Addr start, SizeT bytes);
+void fl_mappings_define_again(void);
+
+/* ---- fl_record ---- */
+
+void fl_on_store(Addr address, struct fl_point *point);
+void fl_on_store_to(Addr address, SizeT bytes, struct fl_point *point);
+void fl_on_masked_store(Addr address, ULong mask_low, ULong mask_high, struct fl_point *point);
+void fl_on_joined_end(void);
+void fl_on_locked(Addr address, ULong has_stored, struct fl_point *point);
+void fl_on_flush(Addr address, struct fl_point *point);
+void fl_on_fence(struct fl_point *point);
+void fl_on_undecoded(struct fl_point *point);
+void fl_on_kernel_write(CorePart part, ThreadId thread, Addr address, SizeT bytes);
+ULong fl_on_cpuid(ULong leaf, ULong subleaf, ULong rbx);
+void fl_close_joined(void);
+
+/* ---- fl_paths ---- */
+
+#define FL_PATH_BYTES 4096
+
+extern const HChar *fl_clo_pm_folder;
+void fl_paths_init(void);
+/* Writes the canonical absolute name of path (relative to the folder descriptor) to out. False if its folder is not there. */
+Bool fl_resolve(Int folder, const HChar *path, HChar *out);
+Bool fl_path_of_descriptor(Int descriptor, HChar *out);
+/* The part of an absolute name below the PM folder, or null. */
+const HChar *fl_below_pm(const HChar *absolute);
+UInt fl_file_of(ULong device, ULong inode, const HChar *relative); /* defines it at first sight */
+UInt fl_file_new(const HChar *relative);                           /* that is about to be created */
+void fl_file_bind(UInt file, ULong device, ULong inode);
+void fl_files_define_again(void);
+
+/* ---- fl_files ---- */
+
+void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count);
+void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count, SysRes result);
+
+/* ---- fl_main ---- */
+
+extern UShort fl_thread; /* number of the running thread */
+UShort fl_number_of(ThreadId thread);
+extern UInt fl_process;
+
+/* ---- fl_trace ---- */
+
+#define FL_BUFFER_CELLS 8192u
+
+extern struct fl_record *fl_next_cell;
+extern struct fl_record *fl_buffer_end;
+
+void fl_trace_open(const HChar *path);
+void fl_trace_flush(void);
+void fl_trace_close(void);
+struct fl_record *fl_reserve_slowly(ULong cells);
+/* A record with text as its payload; the caller's record says the rest. */
+void fl_emit_text(struct fl_record record, const HChar *text, UInt bytes);
+void fl_unsupported(const HChar *format, ...) PRINTF_CHECK(1, 2);
+void fl_stop(Int status, const HChar *format, ...) PRINTF_CHECK(2, 3) __attribute__((noreturn));
+
+/* Room for a record and its payload, not initialised. */
+static inline struct fl_record *fl_reserve(ULong cells) {
+    struct fl_record *first = fl_next_cell;
+    if (UNLIKELY((ULong)(fl_buffer_end - first) < cells))
+        return fl_reserve_slowly(cells);
+    fl_next_cell = first + cells;
+    return first;
+}
+
+static inline void fl_emit(struct fl_record record) { *fl_reserve(1) = record; }
+
+#endif

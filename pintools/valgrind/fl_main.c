@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * fl_main.c - faultline's Valgrind tool: options, life of the process, threads, forks, markers, end.
+ *
+ *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--process=N] PROGRAM ...
+ *
+ * appends to FILE (../trace.h) every store, flush and fence that PROGRAM makes to files below DIR, its file operations there
+ * and the markers of its runner. It records and does not judge.
+ */
+#include "fl.h"
+#include "pub_tool_libcproc.h"
+#include "pub_tool_options.h"
+#include "pub_tool_threadstate.h"
+
+/* In libcoregrind, not in its public headers. */
+extern Bool VG_(clo_sigill_diag);
+extern Bool VG_(clo_trace_children);
+extern UInt VG_(clo_fair_sched);
+#define FL_TRY_FAIR_SCHED 2
+
+#define MOST_CHILDREN (FL_FORK_RADIX - 1)
+
+UShort fl_thread = 1;
+UInt fl_process = 1;
+
+static const HChar *clo_trace;
+static UInt child_count;
+
+/* ---- threads: numbered in order of creation, Valgrind's own ids are reused ---- */
+
+static UShort *thread_numbers; /* by ThreadId */
+static UShort thread_count;
+
+UShort fl_number_of(ThreadId thread) { return thread_numbers[thread]; }
+
+static void on_thread_created(ThreadId parent, ThreadId child) {
+    (void)parent;
+    if (thread_numbers == NULL)
+        thread_numbers = VG_(calloc)("fl.main.threads", VG_N_THREADS, sizeof *thread_numbers);
+    thread_numbers[child] = ++thread_count;
+    if (thread_count == 0)
+        fl_stop(3, "more than 65535 threads; a trace has room for no more");
+}
+
+static void on_thread_runs(ThreadId thread, ULong blocks) {
+    (void)blocks;
+    fl_thread = fl_number_of(thread);
+}
+
+/* ---- forks ---- */
+
+static void before_fork(ThreadId thread) {
+    (void)thread;
+    fl_close_joined();
+    fl_trace_flush();
+    child_count++;
+}
+
+static void after_fork_in_parent(ThreadId thread) {
+    (void)thread;
+    if (child_count > MOST_CHILDREN)
+        fl_unsupported("fork number %u: child processes after the %uth are not recorded", child_count, MOST_CHILDREN);
+}
+
+/* The ids of files, modules and sites stay, so that translated code may keep them; their definitions are the process's own. */
+static void after_fork_in_child(ThreadId thread) {
+    UInt parent = fl_process;
+    if (child_count > MOST_CHILDREN)
+        fl_stop(3, "process %u has more than %u children; a trace has room for no more", parent, MOST_CHILDREN);
+    fl_process = parent * FL_FORK_RADIX + child_count;
+    child_count = 0;
+    VG_(memset)(thread_numbers, 0, VG_N_THREADS * sizeof *thread_numbers);
+    thread_numbers[thread] = fl_thread = thread_count = 1;
+    fl_emit((struct fl_record){.kind = FL_PROCESS, .detail = FL_PROCESS_FORK, .offset = parent});
+    fl_files_define_again();
+    fl_sites_define_again();
+    fl_mappings_define_again();
+}
+
+/* ---- markers ---- */
+
+static Bool on_request(ThreadId thread, UWord *request, UWord *result) {
+    fl_thread = fl_number_of(thread);
+    if (request[0] == FL_REQUEST_BEGIN) {
+        fl_close_joined();
+        fl_emit((struct fl_record){.kind = FL_OPERATION_BEGIN, .detail = request[1], .thread = fl_thread,
+                                   .size = request[2], .file = request[3], .offset = request[4], .value = request[5]});
+    } else if (request[0] == FL_REQUEST_RETURN) {
+        fl_close_joined();
+        fl_emit((struct fl_record){.kind = FL_OPERATION_RETURN, .detail = request[1], .thread = fl_thread,
+                                   .size = request[2], .value = request[3]});
+    } else {
+        return False;
+    }
+    *result = 0;
+    return True;
+}
+
+/* ---- the end: the core calls fini() without saying whether a signal killed the client, then one of these two ---- */
+
+static Bool is_finished;
+
+static void end_process(ULong value) {
+    if (!is_finished)
+        return;
+    is_finished = False;
+    fl_emit((struct fl_record){.kind = FL_PROCESS_END, .value = value});
+    fl_trace_close();
+}
+
+extern void __real_vgPlain_exit(Int status) __attribute__((noreturn));
+extern void __real_vgPlain_kill_self(Int signal);
+void __wrap_vgPlain_exit(Int status) __attribute__((noreturn));
+void __wrap_vgPlain_kill_self(Int signal);
+
+void __wrap_vgPlain_exit(Int status) {
+    end_process(status);
+    __real_vgPlain_exit(status);
+}
+
+void __wrap_vgPlain_kill_self(Int signal) {
+    end_process(256 + signal);
+    __real_vgPlain_kill_self(signal);
+}
+
+static void fini(Int status) {
+    (void)status;
+    fl_close_joined();
+    fl_trace_flush();
+    is_finished = True;
+}
+
+/* ---- options and start ---- */
+
+static Bool read_option(const HChar *argument) {
+    if (VG_STR_CLO(argument, "--trace", clo_trace)) {
+    } else if (VG_STR_CLO(argument, "--pm-folder", fl_clo_pm_folder)) {
+    } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, 255)) {
+    } else {
+        return False;
+    }
+    return True;
+}
+
+static void print_usage(void) {
+    VG_(printf)("    --trace=FILE              append the trace to FILE\n"
+                "    --pm-folder=DIR           files below DIR are persistent memory\n"
+                "    --process=N               number of this process in the trace, 1..255 [1]\n");
+}
+
+static void print_debug_usage(void) { VG_(printf)("    (none)\n"); }
+
+static void post_clo_init(void) {
+    if (clo_trace == NULL || clo_trace[0] == '\0')
+        fl_stop(2, "--trace=FILE is missing; name the file that the trace is appended to");
+    if (fl_clo_pm_folder == NULL || fl_clo_pm_folder[0] == '\0')
+        fl_stop(2, "--pm-folder=DIR is missing; name the folder of the persistent files");
+    if (VG_(clo_trace_children))
+        fl_stop(2, "--trace-children=yes: only forked children are traced, not new programs; leave it out");
+    VG_(clo_sigill_diag) = False; /* fl_on_undecoded() says it in one line */
+    fl_paths_init();
+    fl_trace_open(clo_trace);
+    fl_emit((struct fl_record){.kind = FL_PROCESS, .detail = FL_PROCESS_START});
+}
+
+static void pre_clo_init(void) {
+    VG_(details_name)("faultline");
+    VG_(details_version)(NULL);
+    VG_(details_description)("a recorder of persistent-memory events");
+    VG_(details_copyright_author)("GPL-2.0-or-later, by the faultline authors");
+    VG_(details_bug_reports_to)("the faultline project");
+    VG_(details_avg_translation_sizeB)(320);
+
+    VG_(basic_tool_funcs)(post_clo_init, fl_instrument, fini);
+    VG_(needs_command_line_options)(read_option, print_usage, print_debug_usage);
+    VG_(needs_client_requests)(on_request);
+    VG_(needs_syscall_wrapper)(fl_pre_syscall, fl_post_syscall);
+    VG_(track_pre_thread_ll_create)(on_thread_created);
+    VG_(track_start_client_code)(on_thread_runs);
+    VG_(track_post_mem_write)(fl_on_kernel_write);
+    VG_(atfork)(before_fork, after_fork_in_parent, after_fork_in_child);
+
+    VG_(clo_fair_sched) = FL_TRY_FAIR_SCHED; /* threads take turns in order: nearer to one schedule for one program */
+}
+
+VG_DETERMINE_INTERFACE_VERSION(pre_clo_init)

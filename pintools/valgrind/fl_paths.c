@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * fl_paths.c - names below the PM folder, identities of files.
+ *
+ * A file is its inode: renamed, it keeps its id; created anew with a recycled inode number, it gets a new one.
+ */
+#include "fl.h"
+#include "pub_tool_hashtable.h"
+#include "pub_tool_xarray.h"
+
+#define FL_O_PATH 010000000
+#define FL_O_DIRECTORY 0200000
+
+struct file {
+    struct file *next; /* as VgHashNode wants it */
+    UWord key;
+    ULong device, inode;
+    UInt id;
+};
+
+const HChar *fl_clo_pm_folder;
+
+static HChar pm_folder[FL_PATH_BYTES]; /* canonical, without a slash at the end */
+static UInt pm_folder_bytes;
+static VgHashTable *files;
+static XArray *file_paths; /* of HChar *; id = index + 1 */
+
+/* The canonical name of a folder that exists, by opening it and asking the kernel: no symlink or dot is left. */
+static Bool canonical_folder(const HChar *folder, HChar *out) {
+    Int descriptor = VG_(fd_open)(folder, FL_O_PATH | FL_O_DIRECTORY, 0);
+    if (descriptor < 0)
+        return False;
+    Bool is_found = fl_path_of_descriptor(descriptor, out);
+    VG_(close)(descriptor);
+    return is_found;
+}
+
+static Bool read_link(const HChar *link, HChar *out) {
+    SSizeT bytes = VG_(readlink)(link, out, FL_PATH_BYTES - 1);
+    if (bytes <= 0)
+        return False;
+    out[bytes] = '\0';
+    return True;
+}
+
+Bool fl_path_of_descriptor(Int descriptor, HChar *out) {
+    HChar link[64];
+    VG_(sprintf)(link, "/proc/self/fd/%d", descriptor);
+    return read_link(link, out);
+}
+
+void fl_paths_init(void) {
+    if (!canonical_folder(fl_clo_pm_folder, pm_folder))
+        fl_stop(2, "--pm-folder=%s is not a folder that can be read; create it first", fl_clo_pm_folder);
+    pm_folder_bytes = VG_(strlen)(pm_folder);
+    files = VG_(HT_construct)("fl.paths.files");
+    file_paths = VG_(newXA)(VG_(malloc), "fl.paths.paths", VG_(free), sizeof(HChar *));
+}
+
+Bool fl_resolve(Int folder, const HChar *path, HChar *out) {
+    HChar whole[FL_PATH_BYTES];
+    UInt bytes = VG_(strlen)(path);
+    UInt base = 0;
+    if (bytes == 0 || path[0] != '/') {
+        Bool is_found = folder == VKI_AT_FDCWD ? read_link("/proc/self/cwd", whole) : fl_path_of_descriptor(folder, whole);
+        if (!is_found)
+            return False;
+        base = VG_(strlen)(whole);
+        whole[base++] = '/';
+    }
+    if (base + bytes >= sizeof whole)
+        return False;
+    VG_(strcpy)(whole + base, path);
+    for (UInt end = base + bytes; end > 1 && whole[end - 1] == '/'; end--)
+        whole[end - 1] = '\0';
+
+    HChar *slash = VG_(strrchr)(whole, '/');
+    if (slash[1] == '\0' || VG_(strcmp)(slash, "/.") == 0 || VG_(strcmp)(slash, "/..") == 0)
+        return canonical_folder(whole, out);
+    *slash = '\0';
+    if (!canonical_folder(whole[0] == '\0' ? "/" : whole, out))
+        return False;
+    UInt folder_bytes = VG_(strlen)(out);
+    if (folder_bytes + 1 + VG_(strlen)(slash + 1) >= FL_PATH_BYTES)
+        return False;
+    if (folder_bytes > 1)
+        out[folder_bytes++] = '/';
+    VG_(strcpy)(out + folder_bytes, slash + 1);
+    return True;
+}
+
+const HChar *fl_below_pm(const HChar *absolute) {
+    if (VG_(strncmp)(absolute, pm_folder, pm_folder_bytes) != 0 || absolute[pm_folder_bytes] != '/')
+        return NULL;
+    return absolute + pm_folder_bytes + 1;
+}
+
+static UWord key_of(ULong device, ULong inode) { return inode ^ (device << 40); }
+
+static void define_file(UInt file) {
+    const HChar *path = *(HChar **)VG_(indexXA)(file_paths, file - 1);
+    fl_emit_text((struct fl_record){.kind = FL_FILE, .file = file}, path, VG_(strlen)(path));
+}
+
+UInt fl_file_new(const HChar *relative) {
+    HChar *path = VG_(strdup)("fl.paths.path", relative);
+    UInt file = VG_(addToXA)(file_paths, &path) + 1;
+    define_file(file);
+    return file;
+}
+
+void fl_file_bind(UInt file, ULong device, ULong inode) {
+    UWord key = key_of(device, inode);
+    struct file *old = VG_(HT_remove)(files, key);
+    if (old != NULL)
+        VG_(free)(old);
+    struct file *node = VG_(malloc)("fl.paths.file", sizeof *node);
+    *node = (struct file){.key = key, .device = device, .inode = inode, .id = file};
+    VG_(HT_add_node)(files, node);
+}
+
+UInt fl_file_of(ULong device, ULong inode, const HChar *relative) {
+    const struct file *known = VG_(HT_lookup)(files, key_of(device, inode));
+    if (known != NULL && known->device == device && known->inode == inode)
+        return known->id;
+    UInt file = fl_file_new(relative);
+    fl_file_bind(file, device, inode);
+    return file;
+}
+
+void fl_files_define_again(void) {
+    for (Word i = 0; i < VG_(sizeXA)(file_paths); i++)
+        define_file(i + 1);
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later
+ *
+ * fl_record.c - stores, flushes, fences: from an executed instruction to a record.
+ *
+ * All calls come after the instruction's effect, so a stored value is read back from memory: Valgrind runs one thread at a
+ * time, so nothing else stored there since. (Another process could have; then the chunks of the two are no memory order
+ * either.) Order of calls is the memory order of the trace.
+ */
+#include "fl.h"
+
+/* Largest payload of one store record: size has 32 bits; a longer rep movs becomes several records. */
+#define MOST_STORE_BYTES (1u << 30)
+
+/* The stores of one instruction that VEX splits: rep movs and rep stos (one call an iteration), vmaskmov, fxsave. Contiguous
+ * ones grow here, up or down, until the instruction ends or another record comes; R3 wants one wide store. */
+static struct {
+    const struct fl_point *point; /* null: nothing is open */
+    UInt site;
+    struct fl_mapping mapping; /* a copy: the array may move */
+    Addr start;
+    SizeT bytes;
+} joined;
+
+static void copy_value(struct fl_record *record, Addr address, UInt bytes) {
+    record->value = 0;
+    switch (bytes) {
+    case 8: record->value = *(ULong *)address; return;
+    case 4: record->value = *(UInt *)address; return;
+    case 2: record->value = *(UShort *)address; return;
+    case 1: record->value = *(UChar *)address; return;
+    default: break;
+    }
+    if (bytes < 8) {
+        VG_(memcpy)(&record->value, (void *)address, bytes);
+        return;
+    }
+    record[FL_PAYLOAD_CELLS(bytes)] = (struct fl_record){0}; /* zero padding */
+    VG_(memcpy)(record + 1, (void *)address, bytes);
+}
+
+static inline void emit_store(const struct fl_mapping *mapping, Addr address, UInt bytes, UInt detail, UInt site) {
+    struct fl_record *record = fl_reserve(bytes <= 8 ? 1 : 1 + FL_PAYLOAD_CELLS(bytes));
+    record->kind = FL_STORE;
+    record->detail = detail;
+    record->thread = fl_thread;
+    record->site = site;
+    record->file = mapping->file;
+    record->size = bytes;
+    record->offset = mapping->offset + (address - mapping->start);
+    copy_value(record, address, bytes);
+}
+
+static void emit_long_store(const struct fl_mapping *mapping, Addr address, SizeT bytes, UInt detail, UInt site) {
+    while (bytes > 0) {
+        UInt piece = bytes < MOST_STORE_BYTES ? bytes : MOST_STORE_BYTES;
+        emit_store(mapping, address, piece, detail, site);
+        address += piece;
+        bytes -= piece;
+    }
+}
+
+void fl_close_joined(void) {
+    const struct fl_point *point = joined.point;
+    if (point == NULL)
+        return;
+    joined.point = NULL;
+    emit_long_store(&joined.mapping, joined.start, joined.bytes, point->detail, joined.site);
+}
+
+void fl_on_joined_end(void) { fl_close_joined(); }
+
+static void join(const struct fl_mapping *mapping, Addr address, SizeT bytes, struct fl_point *point) {
+    /* By address: an unrolled loop has several points for one instruction. */
+    Bool is_same = joined.point != NULL && joined.point->address == point->address;
+    if (is_same && joined.mapping.start == mapping->start) {
+        if (address == joined.start + joined.bytes) {
+            joined.bytes += bytes;
+            return;
+        }
+        if (address + bytes == joined.start) {
+            joined.start = address;
+            joined.bytes += bytes;
+            return;
+        }
+    }
+    fl_close_joined();
+    joined.point = point;
+    joined.site = fl_site(point);
+    joined.mapping = *mapping;
+    joined.start = address;
+    joined.bytes = bytes;
+}
+
+/* A store that is not wholly inside the mapping hit last: each part that lies in PM is a store. */
+static void store_slowly(Addr address, SizeT bytes, struct fl_point *point) {
+    UInt from = 0;
+    struct fl_mapping *mapping;
+    while ((mapping = fl_next_mapping(address, bytes, &from)) != NULL) {
+        if (!(mapping->flags & FL_MAP_SHARED))
+            continue;
+        fl_last_mapping = mapping;
+        Addr end = mapping->start + mapping->bytes;
+        Addr part = address > mapping->start ? address : mapping->start;
+        SizeT part_bytes = (address + bytes < end ? address + bytes : end) - part;
+        if (point->is_joined)
+            join(mapping, part, part_bytes, point);
+        else
+            emit_long_store(mapping, part, part_bytes, point->detail, fl_site(point));
+    }
+}
+
+void fl_on_store(Addr address, struct fl_point *point) {
+    struct fl_mapping *mapping = fl_last_mapping;
+    UInt bytes = point->bytes;
+    if (UNLIKELY(point->is_joined) || UNLIKELY(address - mapping->start >= mapping->bytes) ||
+        UNLIKELY(mapping->start + mapping->bytes - address < bytes)) {
+        fl_on_store_to(address, bytes, point);
+        return;
+    }
+    if (UNLIKELY(joined.point != NULL))
+        fl_close_joined();
+    emit_store(mapping, address, bytes, point->detail, fl_site(point));
+}
+
+void fl_on_store_to(Addr address, SizeT bytes, struct fl_point *point) {
+    if (address >= fl_lowest + fl_span || address + bytes <= fl_lowest)
+        return;
+    if (!point->is_joined)
+        fl_close_joined();
+    store_slowly(address, bytes, point);
+}
+
+/* maskmovq, maskmovdqu: bit 7 of each mask byte selects. Each run of selected bytes is a store. */
+void fl_on_masked_store(Addr address, ULong mask_low, ULong mask_high, struct fl_point *point) {
+    UInt run = 0;
+    fl_close_joined();
+    for (UInt i = 0; i <= point->bytes; i++) {
+        ULong word = i < 8 ? mask_low : mask_high;
+        Bool is_selected = i < point->bytes && (word >> (8 * (i & 7) + 7)) & 1;
+        if (is_selected) {
+            run++;
+            continue;
+        }
+        if (run > 0)
+            store_slowly(address + i - run, run, point);
+        run = 0;
+    }
+}
+
+/* A locked read-modify-write, or a compare-exchange, which failed if it has not stored. */
+void fl_on_locked(Addr address, ULong has_stored, struct fl_point *point) {
+    fl_close_joined();
+    if (has_stored && fl_find_mapping(address) != NULL) {
+        store_slowly(address, point->bytes, point);
+        return;
+    }
+    fl_emit((struct fl_record){.kind = FL_FENCE, .detail = FL_RMW_FENCE, .thread = fl_thread, .site = fl_own_site(point)});
+}
+
+void fl_on_flush(Addr address, struct fl_point *point) {
+    struct fl_mapping *mapping = fl_last_mapping;
+    fl_close_joined();
+    if (UNLIKELY(address - mapping->start >= mapping->bytes)) {
+        mapping = fl_find_mapping(address);
+        if (mapping == NULL)
+            return;
+        fl_last_mapping = mapping;
+    }
+    UInt site = fl_site(point);
+    fl_emit((struct fl_record){.kind = FL_FLUSH, .detail = point->detail, .thread = fl_thread, .site = site,
+                               .file = mapping->file, .offset = mapping->offset + (address - mapping->start)});
+}
+
+void fl_on_fence(struct fl_point *point) {
+    fl_close_joined();
+    UInt site = fl_own_site(point);
+    fl_emit((struct fl_record){.kind = FL_FENCE, .detail = point->detail, .thread = fl_thread, .site = site});
+}
+
+void fl_on_undecoded(struct fl_point *point) {
+    const UChar *bytes = (const UChar *)point->address;
+    const HChar *name = fl_name_undecoded(bytes), *function = "?", *module = "?";
+    HChar hex[3 * 8 + 1];
+    for (UInt i = 0; i < 8; i++)
+        VG_(sprintf)(hex + 3 * i, "%02x%s", bytes[i], i < 7 ? " " : "");
+    VG_(get_fnname)(VG_(current_DiEpoch)(), point->address, &function);
+    VG_(get_objname)(VG_(current_DiEpoch)(), point->address, &module);
+    VG_(printf)("faultline: %s in %s (%s) that Valgrind cannot run: %s; build the target without it (for AVX-512: "
+                "-mno-avx512f)\n", name, function, module, hex);
+    fl_unsupported("%s in %s: %s", name, function, hex);
+}
+
+/* The kernel wrote to the program's memory (read into a PM buffer, a signal frame): units on their own as in R8. */
+void fl_on_kernel_write(CorePart part, ThreadId thread, Addr address, SizeT bytes) {
+    UInt from = 0;
+    struct fl_mapping *mapping;
+    if (part == Vg_CoreStartup || bytes == 0 || address >= fl_lowest + fl_span || address + bytes <= fl_lowest)
+        return;
+    fl_close_joined();
+    while ((mapping = fl_next_mapping(address, bytes, &from)) != NULL) {
+        if (!(mapping->flags & FL_MAP_SHARED))
+            continue;
+        Addr end = mapping->start + mapping->bytes;
+        Addr start = address > mapping->start ? address : mapping->start;
+        fl_thread = fl_number_of(thread);
+        emit_long_store(mapping, start, (address + bytes < end ? address + bytes : end) - start, FL_STORE_NT, FL_NO_SITE);
+    }
+}
+
+/* Valgrind hides clflushopt and clwb; code that asks CPUID would fall back to clflush, which orders more. The new RBX. */
+ULong fl_on_cpuid(ULong leaf, ULong subleaf, ULong rbx) {
+    return (UInt)leaf == 7 && (UInt)subleaf == 0 ? rbx | (1u << 23) | (1u << 24) : rbx;
+}
