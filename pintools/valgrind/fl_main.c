@@ -108,14 +108,14 @@ static void end_process(ULong value) {
     fl_trace_close();
 }
 
-extern void __real_vgPlain_exit(Int status) __attribute__((noreturn));
+extern void __real_vgPlain_client_exit(Int status) __attribute__((noreturn));
 extern void __real_vgPlain_kill_self(Int signal);
-void __wrap_vgPlain_exit(Int status) __attribute__((noreturn));
+void __wrap_vgPlain_client_exit(Int status) __attribute__((noreturn));
 void __wrap_vgPlain_kill_self(Int signal);
 
-void __wrap_vgPlain_exit(Int status) {
+void __wrap_vgPlain_client_exit(Int status) {
     end_process(status);
-    __real_vgPlain_exit(status);
+    __real_vgPlain_client_exit(status);
 }
 
 void __wrap_vgPlain_kill_self(Int signal) {
