@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The crash image: bytes and files of one crash state, kept up to date from state to state.
+//!
+//! An image is never copied as a whole. [`CrashImage`] holds the content of every line that was ever stored to, and two
+//! running hashes: of the image, and of what the allocator wrote of it (the image with application content left out). Going to
+//! another state changes the lines whose choices differ; what a replay engine has to be told is collected on the way.
+
+use crate::LINE_BYTES;
+use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
+use crate::trace::FileId;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
+
+/// 128-bit hash of an image: equal images have equal hashes, and hashes are taken for images.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageHash(pub u128);
+
+#[derive(Clone, Copy)]
+struct LineState {
+    key: LineKey,
+    content: LineContent,
+    hash: u128,
+    metadata_hash: u128,
+    /// What `content` was made of: a version of the model's line and a choice.
+    made_of: (u32, Choice),
+    is_dirty: bool,
+}
+
+/// A file as the image shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageFile {
+    /// Path relative to the case's folder.
+    pub path: Arc<str>,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// One crash image after the other.
+pub struct CrashImage {
+    /// The case's folder, with a slash at its end: paths are shown without it.
+    prefix: String,
+    lines: Vec<LineState>,
+    ids: FxHashMap<LineKey, LineId>,
+    files: BTreeMap<FileId, ImageFile>,
+    folders: BTreeSet<Arc<str>>,
+    /// Seeds line hashes with the file's first path and its place among the files, so that equal heaps of two cases are equal.
+    seeds: BTreeMap<FileId, u64>,
+    sum: u128,
+    metadata_sum: u128,
+    names_hash: u128,
+    dirty: Vec<LineId>,
+}
+
+impl CrashImage {
+    /// An image without files. `folder` is the case's folder below the PM folder, empty when there are no cases.
+    pub fn new(folder: &str) -> Self {
+        Self {
+            prefix: if folder.is_empty() { String::new() } else { format!("{folder}/") },
+            lines: Vec::new(),
+            ids: FxHashMap::default(),
+            files: BTreeMap::new(),
+            folders: BTreeSet::new(),
+            seeds: BTreeMap::new(),
+            sum: 0,
+            metadata_sum: 0,
+            names_hash: 0,
+            dirty: Vec::new(),
+        }
+    }
+
+    /// Follows the model to a new position: files, and the lines that have no choice left.
+    pub fn follow(&mut self, model: &mut Model, are_files_new: bool) {
+        if are_files_new {
+            self.follow_files(model);
+        }
+        for id in model.take_changed() {
+            self.set(model, id, Choice::default());
+        }
+    }
+
+    fn follow_files(&mut self, model: &Model) {
+        self.files.clear();
+        let mut names = Vec::new();
+        for (file, state) in model.files() {
+            let Some(path) = &state.path else { continue };
+            let Some(path) = path.strip_prefix(self.prefix.as_str()) else { continue };
+            let place = self.seeds.len() as u64;
+            let seed = *self.seeds.entry(*file).or_insert_with(|| xxh3_128_with_seed(path.as_bytes(), place) as u64);
+            names.extend_from_slice(path.as_bytes());
+            names.push(0);
+            names.extend(seed.to_le_bytes());
+            names.extend(state.bytes.to_le_bytes());
+            self.files.insert(*file, ImageFile { path: path.into(), bytes: state.bytes });
+        }
+        self.folders =
+            model.folders().iter().filter_map(|path| path.strip_prefix(self.prefix.as_str())).map(Arc::from).collect();
+        for folder in &self.folders {
+            names.extend_from_slice(folder.as_bytes());
+            names.extend([0, 1]);
+        }
+        self.names_hash = xxh3_128(&names);
+    }
+
+    /// Goes to this state of the position that `follow` was last called for.
+    pub fn go_to(&mut self, model: &Model, view: &View, state: &[Choice]) {
+        for (line, choice) in view.lines.iter().zip(state) {
+            self.set(model, line.id, *choice);
+        }
+    }
+
+    fn set(&mut self, model: &Model, id: LineId, choice: Choice) {
+        let line = model.line(id);
+        while self.lines.len() <= id.0 as usize {
+            self.add(model.line(LineId(self.lines.len() as u32)).key);
+        }
+        let made_of = (line.version(), choice);
+        if self.lines[id.0 as usize].made_of == made_of {
+            return;
+        }
+        let (content, is_application) = line.content(choice);
+        let seed = self.seeds.get(&line.key.file).copied().unwrap_or(0);
+        let state = &mut self.lines[id.0 as usize];
+        state.made_of = made_of;
+        if state.content != content && !state.is_dirty {
+            state.is_dirty = true;
+            self.dirty.push(id);
+        }
+        let hash = hash_line(seed, line.key.number, &content);
+        let metadata_hash = if is_application == 0 {
+            hash
+        } else {
+            hash_line(seed, line.key.number, &without(content, is_application))
+        };
+        self.sum = self.sum.wrapping_sub(state.hash).wrapping_add(hash);
+        self.metadata_sum = self.metadata_sum.wrapping_sub(state.metadata_hash).wrapping_add(metadata_hash);
+        (state.content, state.hash, state.metadata_hash) = (content, hash, metadata_hash);
+    }
+
+    fn add(&mut self, key: LineKey) {
+        self.ids.insert(key, LineId(self.lines.len() as u32));
+        let made_of = (u32::MAX, Choice::default());
+        self.lines.push(LineState { key, content: [0; 64], hash: 0, metadata_hash: 0, made_of, is_dirty: false });
+    }
+
+    /// Hash of the whole image: files, sizes and bytes.
+    pub fn hash(&self) -> ImageHash {
+        ImageHash(self.sum ^ self.names_hash)
+    }
+
+    /// Hash of the image without the bytes that application content wrote last.
+    pub fn metadata_hash(&self) -> ImageHash {
+        ImageHash(self.metadata_sum ^ self.names_hash)
+    }
+
+    /// Files by identity.
+    pub fn files(&self) -> &BTreeMap<FileId, ImageFile> {
+        &self.files
+    }
+
+    /// Folders below the case's folder.
+    pub fn folders(&self) -> &BTreeSet<Arc<str>> {
+        &self.folders
+    }
+
+    /// Fills `bytes` with the image's content of the file from `offset`; never stored is zero. False if there is no such file
+    /// or it ends before.
+    pub fn read(&self, path: &str, offset: u64, bytes: &mut [u8]) -> bool {
+        let Some((file, state)) = self.files.iter().find(|(_, state)| &*state.path == path) else { return false };
+        let Some(end) = offset.checked_add(bytes.len() as u64).filter(|end| *end <= state.bytes) else { return false };
+        let mut at = offset;
+        while at < end {
+            let number = at / LINE_BYTES;
+            let start = (at % LINE_BYTES) as usize;
+            let length = ((LINE_BYTES as usize) - start).min((end - at) as usize);
+            let target = &mut bytes[(at - offset) as usize..][..length];
+            match self.ids.get(&LineKey { file: *file, number }) {
+                Some(id) => target.copy_from_slice(&self.lines[id.0 as usize].content[start..start + length]),
+                None => target.fill(0),
+            }
+            at += length as u64;
+        }
+        true
+    }
+
+    /// Lines whose content changed since the last call, in order of file and number, with their new content.
+    pub fn take_dirty(&mut self) -> Vec<(LineKey, LineContent)> {
+        let mut changed = Vec::with_capacity(self.dirty.len());
+        for id in self.dirty.drain(..) {
+            let line = &mut self.lines[id.0 as usize];
+            line.is_dirty = false;
+            changed.push((line.key, line.content));
+        }
+        changed.sort_unstable_by_key(|(key, _)| *key);
+        changed
+    }
+}
+
+/// Zero for a line of zeros: a line that was never stored to and one that holds zeros are the same image.
+fn hash_line(seed: u64, number: u64, content: &LineContent) -> u128 {
+    if content.iter().all(|byte| *byte == 0) {
+        return 0;
+    }
+    let mut buffer = [0u8; 80];
+    buffer[..8].copy_from_slice(&seed.to_le_bytes());
+    buffer[8..16].copy_from_slice(&number.to_le_bytes());
+    buffer[16..].copy_from_slice(content);
+    xxh3_128(&buffer)
+}
+
+fn without(mut content: LineContent, mask: u64) -> LineContent {
+    for (at, byte) in content.iter_mut().enumerate() {
+        if mask >> at & 1 == 1 {
+            *byte = 0;
+        }
+    }
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ModelKind;
+    use crate::trace::{Event, EventKind, FileEffect, SiteId, StoreKind, ThreadId};
+
+    fn image_after(events: &[EventKind]) -> (CrashImage, Model) {
+        let mut model = Model::new(ModelKind::Px86, Vec::new());
+        let mut image = CrashImage::new("case-0");
+        for (number, kind) in events.iter().enumerate() {
+            let thread = ThreadId { process: 1, thread: 1 };
+            model.step(number as u32, &Event { thread, site: SiteId(0), kind: kind.clone() });
+            let view = model.view();
+            image.follow(&mut model, view.has_new_files);
+            image.go_to(&model, &view, &view.prefix_state());
+        }
+        (image, model)
+    }
+
+    fn create() -> Vec<EventKind> {
+        let create = FileEffect::Create { file: FileId(0), path: "case-0/heap".into() };
+        let truncate = FileEffect::Truncate { file: FileId(0), bytes: 4096 };
+        [create, truncate].map(|effect| EventKind::FileEnd { effect, is_done: true }).into()
+    }
+
+    fn store(offset: u64, value: u64) -> EventKind {
+        EventKind::Store {
+            kind: StoreKind::Plain,
+            file: FileId(0),
+            offset,
+            bytes: value.to_le_bytes().as_slice().into(),
+        }
+    }
+
+    #[test]
+    fn hash_depends_on_content_not_on_the_way() {
+        let (one, _) = image_after(&[create(), vec![store(0, 1), store(64, 2), store(0, 3)]].concat());
+        let (two, _) = image_after(&[create(), vec![store(64, 2), store(0, 3)]].concat());
+        let (other, _) = image_after(&[create(), vec![store(64, 2), store(0, 4)]].concat());
+        assert_eq!(one.hash(), two.hash());
+        assert_ne!(one.hash(), other.hash());
+    }
+
+    #[test]
+    fn zeros_are_like_never_stored() {
+        let (one, _) = image_after(&[create(), vec![store(0, 1), store(0, 0)]].concat());
+        let (two, _) = image_after(&create());
+        assert_eq!(one.hash(), two.hash());
+    }
+
+    #[test]
+    fn going_to_the_floor_takes_the_stores_back() {
+        let (mut image, model) = image_after(&[create(), vec![store(8, 7)]].concat());
+        let mut bytes = [0; 16];
+        assert!(image.read("heap", 0, &mut bytes) && bytes[8] == 7);
+        let view = model.view();
+        image.go_to(&model, &view, &view.floor_state());
+        assert!(image.read("heap", 0, &mut bytes) && bytes[8] == 0);
+        assert_eq!(image.take_dirty().len(), 1);
+        assert!(image.take_dirty().is_empty());
+        assert!(!image.read("heap", 4090, &mut bytes), "beyond the end");
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! crashgen works out every memory image that a power failure could leave of a traced workload.
+//!
+//! The layers, each using only those above it:
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`trace`] | the trace file: events in memory order |
+//! | [`model`] | the persistency model: which choices each line has at a crash position |
+//! | [`image`] | the bytes and files of one crash state |
+//! | [`strategy`] | which states of a position are run |
+//! | [`replay`] | the isolated engine: recovery of a crash image in the runner's fork server |
+//! | [`token`] | the printable identity of one crash state |
+//! | [`litmus`] | small tests of the model itself |
+//!
+//! It knows no allocator and judges no heap.
+
+pub mod image;
+pub mod litmus;
+pub mod model;
+pub mod replay;
+pub mod strategy;
+pub mod symbols;
+pub mod token;
+pub mod trace;
+
+/// Bytes of a cache line: what is flushed and evicted as a whole.
+pub const LINE_BYTES: u64 = 64;
+/// Bytes of a unit: what power failure leaves whole (R3).
+pub const UNIT_BYTES: u64 = 8;

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One line: its base, the stores that are not decided yet, and its choices.
+
+use super::LineKey;
+use crate::trace::SiteId;
+
+/// Bytes of a line.
+pub type LineContent = [u8; 64];
+
+/// Most floating units of one line that are enumerated; older ones are taken as persisted and the bound is said. 48 floating
+/// units need six non-temporal rewrites of a whole line without a fence.
+const FLOATING_LIMIT: usize = 48;
+
+/// The bytes that one store puts into one aligned 8-byte piece of a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unit {
+    /// First byte in the line.
+    start: u8,
+    length: u8,
+    bytes: [u8; 8],
+}
+
+impl Unit {
+    pub fn new(start: u8, part: &[u8]) -> Self {
+        let mut bytes = [0; 8];
+        bytes[..part.len()].copy_from_slice(part);
+        Self { start, length: part.len() as u8, bytes }
+    }
+
+    fn range(&self) -> std::ops::Range<usize> {
+        self.start as usize..(self.start + self.length) as usize
+    }
+}
+
+/// One store as this line sees it.
+#[derive(Clone, Debug)]
+struct Entry {
+    /// Its event's number: the memory order.
+    event: u32,
+    site: SiteId,
+    is_content: bool,
+    units: Vec<Unit>,
+    rank: Rank,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rank {
+    /// The line's ordered store number n, from 0 (R1).
+    Ordered(u64),
+    /// One unit that persists on its own (R8).
+    Floating { is_decided: bool },
+}
+
+/// One remaining choice of a line.
+///
+/// `ordered` counts through the cuts from the floor up, and before each cut the proper subsets of the units of the store that
+/// it adds: 0 is the floor, the last one is everything. `floating` has a bit for each undecided floating unit, oldest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub struct Choice {
+    pub ordered: u32,
+    pub floating: u64,
+}
+
+/// The stores of one line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Which line.
+    pub key: LineKey,
+    base: LineContent,
+    /// A bit for each byte of the base that application content wrote last.
+    base_content: u64,
+    /// What is not folded into the base, in memory order.
+    entries: Vec<Entry>,
+    ordered_count: u64,
+    floor: u64,
+    /// Counts changes.
+    version: u32,
+    is_bounded: bool,
+}
+
+impl Line {
+    pub(super) fn new(key: LineKey) -> Self {
+        Self {
+            key,
+            base: [0; 64],
+            base_content: 0,
+            entries: Vec::new(),
+            ordered_count: 0,
+            floor: 0,
+            version: 0,
+            is_bounded: false,
+        }
+    }
+
+    pub(super) fn push_ordered(&mut self, event: u32, site: SiteId, is_content: bool, units: Vec<Unit>) {
+        let rank = Rank::Ordered(self.ordered_count);
+        self.ordered_count += 1;
+        self.entries.push(Entry { event, site, is_content, units, rank });
+    }
+
+    pub(super) fn push_floating(&mut self, event: u32, site: SiteId, is_content: bool, units: Vec<Unit>) {
+        for unit in units {
+            self.entries.push(Entry {
+                event,
+                site,
+                is_content,
+                units: vec![unit],
+                rank: Rank::Floating { is_decided: false },
+            });
+        }
+    }
+
+    /// The floating units of this event are persisted.
+    pub(super) fn decide_floating(&mut self, event: u32) {
+        for entry in &mut self.entries {
+            if entry.event == event && matches!(entry.rank, Rank::Floating { .. }) {
+                entry.rank = Rank::Floating { is_decided: true };
+            }
+        }
+    }
+
+    pub(super) fn raise_floor(&mut self, ordered: u64) {
+        self.floor = self.floor.max(ordered);
+    }
+
+    /// Everything stored before this event is persisted.
+    pub(super) fn persist_before(&mut self, event: u32) {
+        let mut floor = self.floor;
+        for entry in self.entries.iter_mut().filter(|entry| entry.event < event) {
+            match &mut entry.rank {
+                Rank::Ordered(number) => floor = floor.max(*number + 1),
+                Rank::Floating { is_decided } => *is_decided = true,
+            }
+        }
+        self.floor = floor;
+    }
+
+    /// Bytes `[from, to)` of the line are zero and what was stored there is gone.
+    pub(super) fn clear(&mut self, from: u64, to: u64) {
+        let cleared = from as usize..to.max(from) as usize;
+        self.base[cleared.clone()].fill(0);
+        if cleared == (0..64) {
+            self.entries.clear();
+            self.floor = self.ordered_count;
+            self.base_content = 0;
+            return;
+        }
+        for unit in self.entries.iter_mut().flat_map(|entry| &mut entry.units) {
+            for (byte, at) in unit.bytes.iter_mut().zip(unit.start as usize..(unit.start + unit.length) as usize) {
+                if cleared.contains(&at) {
+                    *byte = 0;
+                }
+            }
+        }
+    }
+
+    /// Moves decided entries into the base, oldest first; one that follows an undecided entry has to wait, because where both
+    /// persist the later in memory order wins (R8).
+    pub(super) fn fold(&mut self) {
+        self.version += 1;
+        let floating = self.entries.iter().filter(|entry| entry.is_open_floating()).count();
+        let surplus = floating.saturating_sub(FLOATING_LIMIT);
+        for entry in self.entries.iter_mut().filter(|entry| entry.is_open_floating()).take(surplus) {
+            entry.rank = Rank::Floating { is_decided: true };
+            self.is_bounded = true;
+        }
+        let decided = self.entries.iter().take_while(|entry| entry.is_decided(self.floor)).count();
+        for entry in self.entries.drain(..decided) {
+            for unit in &entry.units {
+                apply(unit, entry.is_content, &mut self.base, &mut self.base_content);
+            }
+        }
+    }
+
+    pub(super) fn ordered_count(&self) -> u64 {
+        self.ordered_count
+    }
+
+    pub(super) fn is_bounded(&self) -> bool {
+        self.is_bounded
+    }
+
+    /// Grows with each change of the line: a cached content is valid for one version.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn open_ordered(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| matches!(entry.rank, Rank::Ordered(number) if number >= self.floor))
+    }
+
+    /// Number of values of [`Choice::ordered`]: n - f + 1 + the sum over stores above the floor of (2^u - 2).
+    pub fn ordered_choices(&self) -> u32 {
+        1 + self.open_ordered().map(|entry| (1u32 << entry.units.len()) - 1).sum::<u32>()
+    }
+
+    /// Number of undecided floating units.
+    pub fn floating_units(&self) -> u32 {
+        self.entries.iter().filter(|entry| entry.is_open_floating()).count() as u32
+    }
+
+    /// Number of remaining choices.
+    pub fn choice_count(&self) -> u128 {
+        u128::from(self.ordered_choices()) << self.floating_units()
+    }
+
+    /// First value of [`Choice::ordered`] that contains some of the store made at `event`; none if it is not among the open ones.
+    pub fn first_choice_with(&self, event: u32) -> Option<u32> {
+        let mut choices = 1;
+        for entry in self.open_ordered() {
+            if entry.event == event {
+                return Some(choices);
+            }
+            choices += (1 << entry.units.len()) - 1;
+        }
+        None
+    }
+
+    /// Bits of [`Choice::floating`] that belong to `event`.
+    pub fn floating_mask_of(&self, event: u32) -> u64 {
+        let open = self.entries.iter().filter(|entry| entry.is_open_floating());
+        open.enumerate().filter(|(_, entry)| entry.event == event).fold(0, |mask, (bit, _)| mask | 1 << bit)
+    }
+
+    /// The line as this choice leaves it, and a bit for each byte that application content wrote last.
+    pub fn content(&self, choice: Choice) -> (LineContent, u64) {
+        let mut content = self.base;
+        let mut is_content = self.base_content;
+        let mut ordered = choice.ordered;
+        let mut floating = choice.floating;
+        for entry in &self.entries {
+            let mask = match entry.rank {
+                Rank::Ordered(number) if number < self.floor => u64::MAX,
+                Rank::Ordered(_) => take_ordered(&mut ordered, entry.units.len()),
+                Rank::Floating { is_decided: true } => u64::MAX,
+                Rank::Floating { is_decided: false } => {
+                    let bit = floating & 1;
+                    floating >>= 1;
+                    bit
+                }
+            };
+            for (_, unit) in entry.units.iter().enumerate().filter(|(index, _)| mask >> index & 1 == 1) {
+                apply(unit, entry.is_content, &mut content, &mut is_content);
+            }
+        }
+        (content, is_content)
+    }
+
+    /// The choice that holds everything.
+    pub fn newest(&self) -> Choice {
+        Choice { ordered: self.ordered_choices() - 1, floating: (1u64 << self.floating_units()) - 1 }
+    }
+
+    /// (event, site) of each undecided store with whether this choice holds it whole, in memory order.
+    pub fn open_stores(&self, choice: Choice) -> Vec<(u32, SiteId, bool)> {
+        let mut ordered = choice.ordered;
+        let mut floating = choice.floating;
+        let mut stores = Vec::new();
+        for entry in &self.entries {
+            match entry.rank {
+                Rank::Ordered(number) if number >= self.floor => {
+                    stores.push((entry.event, entry.site, take_ordered(&mut ordered, entry.units.len()) == u64::MAX));
+                }
+                Rank::Floating { is_decided: false } => {
+                    stores.push((entry.event, entry.site, floating & 1 == 1));
+                    floating >>= 1;
+                }
+                _ => {}
+            }
+        }
+        stores
+    }
+}
+
+impl Entry {
+    fn is_open_floating(&self) -> bool {
+        self.rank == Rank::Floating { is_decided: false }
+    }
+
+    fn is_decided(&self, floor: u64) -> bool {
+        match self.rank {
+            Rank::Ordered(number) => number < floor,
+            Rank::Floating { is_decided } => is_decided,
+        }
+    }
+}
+
+/// Which units of the next ordered store are there: takes the store's share off the number that is left of the choice.
+fn take_ordered(left: &mut u32, units: usize) -> u64 {
+    let share = (1u32 << units) - 1;
+    let taken = (*left).min(share);
+    *left -= taken;
+    if taken == share { u64::MAX } else { u64::from(taken) }
+}
+
+fn apply(unit: &Unit, is_content: bool, line: &mut LineContent, content_mask: &mut u64) {
+    let range = unit.range();
+    let mask = (u64::MAX >> (64 - unit.length)) << unit.start;
+    *content_mask = if is_content { *content_mask | mask } else { *content_mask & !mask };
+    line[range].copy_from_slice(&unit.bytes[..unit.length as usize]);
+}

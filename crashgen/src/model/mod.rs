@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The persistency model: what power failure may leave of each line.
+//!
+//! # Px86, as this file implements it
+//!
+//! The trace is one observed interleaving, taken as the memory order. A line's image is what its base holds plus a prefix of
+//! its *ordered* stores (R1) plus any subset of its *floating* units (R8), applied in memory order. Of the next ordered
+//! store beyond the prefix any proper subset of its aligned 8-byte units may be there too (R3). Lines are independent (R2).
+//! The *floor* is how many ordered stores are guaranteed:
+//!
+//! - clflush raises it to what the line holds as soon as any thread's next store, flush, fence or locked RMW takes effect (R4);
+//! - clflushopt and clwb raise it to what the line held at the flush (by any thread, R7) when the same thread's next fence
+//!   or locked RMW takes effect (R5, R6);
+//! - msync and fsync raise it to what the lines held when the call began (R9).
+//!
+//! A non-temporal unit is decided by its thread's next fence or locked RMW, a unit written by the kernel by a sync of its
+//! file; a flush decides neither (R8, R9). Truncate, punch and unlink end the sequences of the lines they take away (R9).
+//!
+//! Sources: Intel SDM vol. 2 (CLFLUSH, CLFLUSHOPT, CLWB, SFENCE); Raad et al., POPL 2020 and 2022; Khyzha and Lahav, POPL 2021.
+//!
+//! # What is not modelled
+//!
+//! One interleaving only. A file operation takes effect at its end; when other threads ran between its begin and its end,
+//! the states in which the effect is already there are missing and [`Model::bounds_hit`] says so.
+
+mod line;
+mod view;
+
+pub use line::{Choice, Line, LineContent};
+pub use view::{Born, OpenLine, View};
+
+use crate::trace::{Event, EventKind, FileEffect, FileId, FlushKind, StoreKind, ThreadId};
+use crate::{LINE_BYTES, UNIT_BYTES};
+use line::Unit;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Which stores survive a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    /// Power failure on x86 with volatile caches.
+    Px86,
+    /// Power failure with caches in the persistence domain: visible stores persist, unfenced non-temporal units may be lost.
+    Eadr,
+    /// kill -9: every store survives.
+    ProcessCrash,
+    /// Stores persist in program order as they are made.
+    Strict,
+}
+
+/// Number of a line in [`Model::line`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LineId(pub u32);
+
+/// Which line: the file and the line's number in it (offset / 64).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LineKey {
+    /// File identity.
+    pub file: FileId,
+    /// Offset in the file / 64.
+    pub number: u64,
+}
+
+/// A file of the heap as it is at the current position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// Where it is; none once it is unlinked.
+    pub path: Option<Arc<str>>,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// A promise that becomes a floor when it is kept.
+#[derive(Clone, Copy, Debug)]
+struct Flushed {
+    line: LineId,
+    /// Ordered stores of the line when it was flushed.
+    ordered: u64,
+}
+
+/// The state of the persistency model after the events stepped over so far.
+pub struct Model {
+    kind: ModelKind,
+    /// By site: whether its stores are application content (the runner's fill).
+    is_content_site: Vec<bool>,
+    lines: Vec<Line>,
+    by_file: BTreeMap<FileId, BTreeMap<u64, LineId>>,
+    files: BTreeMap<FileId, FileState>,
+    folders: BTreeSet<Arc<str>>,
+    open: BTreeSet<LineId>,
+    /// Lines whose content changed since [`Model::take_changed`].
+    changed: Vec<LineId>,
+    clflushed: Vec<Flushed>,
+    flushed: FxHashMap<ThreadId, Vec<Flushed>>,
+    non_temporal: FxHashMap<ThreadId, Vec<(LineId, u32)>>,
+    /// Event at which each thread's file operation began.
+    file_operations: FxHashMap<ThreadId, u32>,
+    born: Born,
+    bounds_hit: BTreeSet<&'static str>,
+}
+
+impl Model {
+    /// Nothing stored, no files. `is_content_site[site]` tells application stores from the allocator's.
+    pub fn new(kind: ModelKind, is_content_site: Vec<bool>) -> Self {
+        Self {
+            kind,
+            is_content_site,
+            lines: Vec::new(),
+            by_file: BTreeMap::new(),
+            files: BTreeMap::new(),
+            folders: BTreeSet::new(),
+            open: BTreeSet::new(),
+            changed: Vec::new(),
+            clflushed: Vec::new(),
+            flushed: FxHashMap::default(),
+            non_temporal: FxHashMap::default(),
+            file_operations: FxHashMap::default(),
+            born: Born::Nothing,
+            bounds_hit: BTreeSet::new(),
+        }
+    }
+
+    /// Steps over event number `number` (its place in the trace).
+    pub fn step(&mut self, number: u32, event: &Event) {
+        self.born = Born::Nothing;
+        match &event.kind {
+            EventKind::Store { kind, file, offset, bytes } => self.store(number, event, *kind, *file, *offset, bytes),
+            EventKind::Flush { kind, file, offset } => self.flush(event.thread, *kind, *file, *offset),
+            EventKind::Fence => self.fence(event.thread),
+            EventKind::FileBegin { .. } => {
+                self.file_operations.insert(event.thread, number);
+            }
+            EventKind::FileEnd { effect, is_done } => self.file_end(number, event.thread, effect, *is_done),
+            EventKind::Case { .. } | EventKind::OperationBegin { .. } | EventKind::OperationReturn { .. } => {}
+        }
+    }
+
+    fn store(&mut self, number: u32, event: &Event, kind: StoreKind, file: FileId, offset: u64, bytes: &[u8]) {
+        self.complete_clflushes();
+        if kind == StoreKind::Rmw {
+            self.complete_thread(event.thread);
+        }
+        let is_content = self.is_content_site.get(event.site.0 as usize).copied().unwrap_or(false);
+        let mut touched = Vec::new();
+        for_each_line(offset, bytes, &mut |line_number, units| {
+            let id = self.line_id(LineKey { file, number: line_number });
+            let line = &mut self.lines[id.0 as usize];
+            match kind {
+                StoreKind::NonTemporal => {
+                    line.push_floating(number, event.site, is_content, units);
+                    if self.kind == ModelKind::ProcessCrash || self.kind == ModelKind::Strict {
+                        line.decide_floating(number);
+                    } else {
+                        self.non_temporal.entry(event.thread).or_default().push((id, number));
+                    }
+                }
+                StoreKind::Plain | StoreKind::Rmw => {
+                    line.push_ordered(number, event.site, is_content, units);
+                    if self.kind != ModelKind::Px86 {
+                        line.raise_floor(line.ordered_count());
+                    }
+                }
+            }
+            touched.push(id);
+        });
+        for id in &touched {
+            self.refresh(*id);
+        }
+        self.born =
+            if self.kind == ModelKind::Px86 { Born::Lines { event: number, lines: touched } } else { Born::Everything };
+    }
+
+    fn flush(&mut self, thread: ThreadId, kind: FlushKind, file: FileId, offset: u64) {
+        self.complete_clflushes();
+        let id = self.line_id(LineKey { file, number: offset / LINE_BYTES });
+        let flushed = Flushed { line: id, ordered: self.lines[id.0 as usize].ordered_count() };
+        match kind {
+            FlushKind::Clflush => self.clflushed.push(flushed),
+            FlushKind::Clflushopt | FlushKind::Clwb => self.flushed.entry(thread).or_default().push(flushed),
+        }
+    }
+
+    fn fence(&mut self, thread: ThreadId) {
+        self.complete_clflushes();
+        self.complete_thread(thread);
+    }
+
+    /// R4.
+    fn complete_clflushes(&mut self) {
+        for flushed in std::mem::take(&mut self.clflushed) {
+            self.raise_floor(flushed);
+        }
+    }
+
+    /// R5, R6, R8: what this thread flushed or stored non-temporally is persisted.
+    fn complete_thread(&mut self, thread: ThreadId) {
+        for flushed in self.flushed.remove(&thread).unwrap_or_default() {
+            self.raise_floor(flushed);
+        }
+        for (id, event) in self.non_temporal.remove(&thread).unwrap_or_default() {
+            self.lines[id.0 as usize].decide_floating(event);
+            self.refresh(id);
+        }
+    }
+
+    fn raise_floor(&mut self, flushed: Flushed) {
+        self.lines[flushed.line.0 as usize].raise_floor(flushed.ordered);
+        self.refresh(flushed.line);
+    }
+
+    fn file_end(&mut self, number: u32, thread: ThreadId, effect: &FileEffect, is_done: bool) {
+        let begin = self.file_operations.remove(&thread).unwrap_or(number);
+        if begin + 1 < number {
+            self.bounds_hit
+                .insert("a file operation was pending while other threads ran: its effect is explored at its end only");
+        }
+        if !is_done {
+            return;
+        }
+        match effect {
+            FileEffect::Create { file, path } => {
+                self.files.insert(*file, FileState { path: Some(path.clone()), bytes: 0 });
+            }
+            FileEffect::Truncate { file, bytes } => {
+                self.file_mut(*file).bytes = *bytes;
+                self.clear_range(*file, *bytes, u64::MAX);
+            }
+            FileEffect::Extend { file, bytes } => {
+                let state = self.file_mut(*file);
+                state.bytes = state.bytes.max(*bytes);
+            }
+            FileEffect::Punch { file, offset, bytes } => {
+                self.clear_range(*file, *offset, offset.saturating_add(*bytes))
+            }
+            FileEffect::Unlink { path } => self.unlink(path),
+            FileEffect::Rename { from, to } => {
+                self.unlink(to);
+                if let Some(state) = self.files.values_mut().find(|state| state.path.as_ref() == Some(from)) {
+                    state.path = Some(to.clone());
+                }
+            }
+            FileEffect::MakeFolder { path } => {
+                self.folders.insert(path.clone());
+            }
+            FileEffect::RemoveFolder { path } => {
+                self.folders.remove(path);
+            }
+            FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
+            FileEffect::Write { file, offset, bytes } => self.kernel_write(number, *file, *offset, bytes),
+        }
+        self.born = Born::Everything;
+    }
+
+    /// A file that was there before the trace began is met without a create; its content is then unknown to us and zero here.
+    fn file_mut(&mut self, file: FileId) -> &mut FileState {
+        self.files.entry(file).or_insert(FileState { path: None, bytes: 0 })
+    }
+
+    fn unlink(&mut self, path: &Arc<str>) {
+        let Some((file, state)) = self.files.iter_mut().find(|(_, state)| state.path.as_ref() == Some(path)) else {
+            return;
+        };
+        state.path = None;
+        state.bytes = 0;
+        let file = *file;
+        self.clear_range(file, 0, u64::MAX);
+    }
+
+    /// New content of bytes `[from, to)` is zero, and nothing stored there before can come back.
+    fn clear_range(&mut self, file: FileId, from: u64, to: u64) {
+        let Some(lines) = self.by_file.get(&file) else { return };
+        let affected: Vec<LineId> = lines.range(from / LINE_BYTES..=(to - 1) / LINE_BYTES).map(|(_, id)| *id).collect();
+        for id in affected {
+            let line = &mut self.lines[id.0 as usize];
+            let start = line.key.number * LINE_BYTES;
+            line.clear(from.saturating_sub(start).min(LINE_BYTES), to.saturating_sub(start).min(LINE_BYTES));
+            self.refresh(id);
+        }
+    }
+
+    fn sync(&mut self, file: FileId, offset: u64, bytes: u64, begin: u32) {
+        let Some(lines) = self.by_file.get(&file) else { return };
+        let last = offset.saturating_add(bytes).saturating_sub(1) / LINE_BYTES;
+        if bytes == 0 {
+            return;
+        }
+        let affected: Vec<LineId> = lines.range(offset / LINE_BYTES..=last).map(|(_, id)| *id).collect();
+        for id in affected {
+            self.lines[id.0 as usize].persist_before(begin);
+            self.refresh(id);
+        }
+    }
+
+    fn kernel_write(&mut self, number: u32, file: FileId, offset: u64, bytes: &[u8]) {
+        let state = self.file_mut(file);
+        state.bytes = state.bytes.max(offset + bytes.len() as u64);
+        let is_decided = matches!(self.kind, ModelKind::ProcessCrash | ModelKind::Strict);
+        let mut touched = Vec::new();
+        for_each_line(offset, bytes, &mut |line_number, units| {
+            let id = self.line_id(LineKey { file, number: line_number });
+            let line = &mut self.lines[id.0 as usize];
+            line.push_floating(number, crate::trace::SiteId(0), false, units);
+            if is_decided {
+                line.decide_floating(number);
+            }
+            touched.push(id);
+        });
+        for id in touched {
+            self.refresh(id);
+        }
+    }
+
+    fn line_id(&mut self, key: LineKey) -> LineId {
+        let next = LineId(u32::try_from(self.lines.len()).expect("fewer than 2^32 lines"));
+        let id = *self.by_file.entry(key.file).or_default().entry(key.number).or_insert(next);
+        if id == next {
+            self.lines.push(Line::new(key));
+        }
+        id
+    }
+
+    /// Notes that a line changed, and whether it still has choices.
+    fn refresh(&mut self, id: LineId) {
+        let line = &mut self.lines[id.0 as usize];
+        line.fold();
+        if line.is_bounded() {
+            self.bounds_hit.insert("a line has more than 48 floating units: the oldest are taken as persisted");
+        }
+        if line.choice_count() > 1 {
+            self.open.insert(id);
+        } else {
+            self.open.remove(&id);
+        }
+        self.changed.push(id);
+    }
+
+    /// The line with this number.
+    pub fn line(&self, id: LineId) -> &Line {
+        &self.lines[id.0 as usize]
+    }
+
+    /// The line with this key, if it was ever stored to or flushed.
+    pub fn find(&self, key: LineKey) -> Option<LineId> {
+        self.by_file.get(&key.file)?.get(&key.number).copied()
+    }
+
+    /// Number of lines known so far.
+    pub fn line_count(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Files of the heap, unlinked ones included.
+    pub fn files(&self) -> &BTreeMap<FileId, FileState> {
+        &self.files
+    }
+
+    /// Folders of the heap.
+    pub fn folders(&self) -> &BTreeSet<Arc<str>> {
+        &self.folders
+    }
+
+    /// Lines whose content or choices changed since the last call; may name a line twice.
+    pub fn take_changed(&mut self) -> Vec<LineId> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Bounds of the model that this trace ran into.
+    pub fn bounds_hit(&self) -> &BTreeSet<&'static str> {
+        &self.bounds_hit
+    }
+
+    /// The choices at the crash position after the last event.
+    pub fn view(&self) -> View {
+        let lines = self.open.iter().map(|id| OpenLine::of(*id, self.line(*id), &self.born)).collect();
+        View {
+            lines,
+            has_new_files: matches!(self.born, Born::Everything),
+            has_new_store: !matches!(self.born, Born::Nothing),
+        }
+    }
+}
+
+/// Splits a store at lines and units: calls `visit(line number, units)`.
+fn for_each_line(offset: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, Vec<Unit>)) {
+    let end = offset + bytes.len() as u64;
+    let mut at = offset;
+    while at < end {
+        let line_number = at / LINE_BYTES;
+        let line_end = end.min((line_number + 1) * LINE_BYTES);
+        let mut units = Vec::with_capacity(1);
+        while at < line_end {
+            let unit_end = line_end.min((at / UNIT_BYTES + 1) * UNIT_BYTES);
+            let part = &bytes[(at - offset) as usize..(unit_end - offset) as usize];
+            units.push(Unit::new((at % LINE_BYTES) as u8, part));
+            at = unit_end;
+        }
+        visit(line_number, units);
+    }
+}
+
+#[cfg(test)]
+mod tests;

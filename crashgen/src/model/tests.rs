@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Rules that litmus tests cannot say: file operations, counts, identities. R1-R8 are in `ci/litmus`.
+
+use super::*;
+use crate::trace::{SiteId, StoreKind};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FILE: FileId = FileId(0);
+const T0: ThreadId = ThreadId { process: 1, thread: 1 };
+
+fn model() -> Model {
+    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    run(&mut model, vec![create(), truncate(4096)]);
+    model
+}
+
+/// Event numbers grow, whatever the test.
+static NEXT_EVENT: AtomicU32 = AtomicU32::new(1);
+
+fn run(model: &mut Model, effects: Vec<EventKind>) {
+    for kind in effects {
+        let number = NEXT_EVENT.fetch_add(1, Ordering::Relaxed);
+        model.step(number, &Event { thread: T0, site: SiteId(0), kind });
+    }
+}
+
+fn done(effect: FileEffect) -> EventKind {
+    EventKind::FileEnd { effect, is_done: true }
+}
+
+fn create() -> EventKind {
+    done(FileEffect::Create { file: FILE, path: "heap".into() })
+}
+
+fn truncate(bytes: u64) -> EventKind {
+    done(FileEffect::Truncate { file: FILE, bytes })
+}
+
+fn store(offset: u64, bytes: &[u8]) -> EventKind {
+    EventKind::Store { kind: StoreKind::Plain, file: FILE, offset, bytes: bytes.into() }
+}
+
+fn nt_store(offset: u64, bytes: &[u8]) -> EventKind {
+    EventKind::Store { kind: StoreKind::NonTemporal, file: FILE, offset, bytes: bytes.into() }
+}
+
+fn count(model: &Model) -> u128 {
+    model.view().state_count().expect("small")
+}
+
+#[test]
+fn a_wide_store_counts_its_proper_subsets() {
+    let mut model = model();
+    run(&mut model, vec![store(0, &[1; 32])]);
+    assert_eq!(count(&model), 16);
+}
+
+#[test]
+fn a_misaligned_store_is_two_units() {
+    let mut model = model();
+    run(&mut model, vec![store(4, &[1; 8])]);
+    assert_eq!(count(&model), 4);
+}
+
+#[test]
+fn a_store_across_lines_is_one_store_on_each() {
+    let mut model = model();
+    run(&mut model, vec![store(60, &[1; 8])]);
+    assert_eq!((model.view().lines.len(), count(&model)), (2, 4));
+}
+
+#[test]
+fn floating_units_double_the_states() {
+    let mut model = model();
+    run(&mut model, vec![nt_store(0, &[1; 16]), store(0, &[2; 8])]);
+    assert_eq!(count(&model), 8);
+}
+
+#[test]
+fn a_later_non_temporal_store_wins_over_an_earlier_plain_one() {
+    let mut model = model();
+    run(&mut model, vec![store(0, &[1; 8]), nt_store(0, &[2; 8]), EventKind::Fence]);
+    let view = model.view();
+    let line = model.line(view.lines[0].id);
+    assert_eq!(line.content(Choice::default()).0[0], 2);
+    assert_eq!(line.content(line.newest()).0[0], 2, "the plain store is older in memory order");
+}
+
+#[test]
+fn truncate_takes_the_lines_away() {
+    let mut model = model();
+    run(&mut model, vec![store(0, &[1; 8]), store(128, &[1; 8]), truncate(64), truncate(4096)]);
+    assert_eq!(count(&model), 2, "only the store below the cut is left");
+}
+
+#[test]
+fn punch_zeroes_a_part_of_a_line() {
+    let mut model = model();
+    let punch = done(FileEffect::Punch { file: FILE, offset: 0, bytes: 4 });
+    run(&mut model, vec![store(0, &[7; 8]), punch]);
+    let line = model.line(model.view().lines[0].id);
+    assert_eq!(line.content(line.newest()).0[..8], [0, 0, 0, 0, 7, 7, 7, 7]);
+}
+
+#[test]
+fn fsync_persists_plain_stores_and_kernel_writes() {
+    let mut model = model();
+    let write = done(FileEffect::Write { file: FILE, offset: 64, bytes: [5u8; 8].as_slice().into() });
+    run(&mut model, vec![store(0, &[1; 8]), write]);
+    assert_eq!(count(&model), 4);
+    let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
+    run(&mut model, vec![EventKind::FileBegin { effect: sync.clone() }, done(sync)]);
+    assert_eq!(count(&model), 1);
+}
+
+#[test]
+fn born_states_are_those_with_the_newest_store() {
+    let mut model = model();
+    run(&mut model, vec![store(0, &[1; 8]), store(64, &[1; 8])]);
+    let view = model.view();
+    assert!((view.born_log10().expect("born") - 2f64.log10()).abs() < 1e-9);
+    let everything = view.prefix_state();
+    assert!(view.is_born(&everything) && !view.is_born(&view.floor_state()));
+}
+
+#[test]
+fn eadr_keeps_visible_stores_and_may_lose_non_temporal_ones() {
+    let mut model = Model::new(ModelKind::Eadr, Vec::new());
+    run(&mut model, vec![create(), truncate(4096), store(0, &[1; 8]), nt_store(64, &[1; 8])]);
+    assert_eq!(count(&model), 2);
+}
+
+#[test]
+fn application_bytes_are_marked() {
+    let mut model = Model::new(ModelKind::Px86, vec![false, true]);
+    run(&mut model, vec![create(), truncate(4096)]);
+    model.step(1, &Event { thread: T0, site: SiteId(1), kind: store(8, &[1; 8]) });
+    let line = model.line(model.view().lines[0].id);
+    assert_eq!(line.content(line.newest()).1, 0xff00);
+    assert_eq!(line.content(Choice::default()).1, 0);
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What strategies see of a crash position: the lines that have choices, and which choices are new there.
+
+use super::{Choice, Line, LineId};
+
+/// Which states came to be with the last event.
+#[derive(Clone, Debug)]
+pub enum Born {
+    /// Those that contain some of this store.
+    Lines {
+        /// The store's event.
+        event: u32,
+        /// The lines it touched.
+        lines: Vec<LineId>,
+    },
+    /// All: the files changed.
+    Everything,
+    /// None: the states are a subset of those of the position before.
+    Nothing,
+}
+
+/// A line with more than one remaining choice.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenLine {
+    /// Its number in the model.
+    pub id: LineId,
+    /// Values of [`Choice::ordered`].
+    pub ordered_choices: u32,
+    /// Undecided floating units.
+    pub floating_units: u32,
+    /// First value of [`Choice::ordered`] that contains the newest store.
+    pub new_ordered: Option<u32>,
+    /// Bits of [`Choice::floating`] that belong to the newest store.
+    pub new_floating: u64,
+}
+
+impl OpenLine {
+    pub(super) fn of(id: LineId, line: &Line, born: &Born) -> Self {
+        let (new_ordered, new_floating) = match born {
+            Born::Lines { event, lines } if lines.contains(&id) => {
+                (line.first_choice_with(*event), line.floating_mask_of(*event))
+            }
+            _ => (None, 0),
+        };
+        Self {
+            id,
+            ordered_choices: line.ordered_choices(),
+            floating_units: line.floating_units(),
+            new_ordered,
+            new_floating,
+        }
+    }
+
+    /// Number of remaining choices.
+    pub fn choice_count(&self) -> u128 {
+        u128::from(self.ordered_choices) << self.floating_units
+    }
+
+    /// The choice with this number, 0 (the floor) to `choice_count() - 1` (everything).
+    pub fn choice(&self, number: u128) -> Choice {
+        let floating = (number & ((1u128 << self.floating_units) - 1)) as u64;
+        Choice { ordered: (number >> self.floating_units) as u32, floating }
+    }
+
+    /// Everything the line was given.
+    pub fn newest(&self) -> Choice {
+        self.choice(self.choice_count() - 1)
+    }
+
+    /// Whether this choice contains some of the newest store.
+    pub fn is_new(&self, choice: Choice) -> bool {
+        self.new_ordered.is_some_and(|first| choice.ordered >= first) || choice.floating & self.new_floating != 0
+    }
+
+    /// Number of choices that contain nothing of the newest store.
+    fn old_choices(&self) -> u128 {
+        let ordered = self.new_ordered.unwrap_or(self.ordered_choices);
+        u128::from(ordered) << (self.floating_units - self.new_floating.count_ones())
+    }
+}
+
+/// A crash position as strategies see it.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Lines with more than one choice, by number.
+    pub lines: Vec<OpenLine>,
+    /// The last event changed the files: all states are new.
+    pub has_new_files: bool,
+    /// The last event was a store or changed the files.
+    pub has_new_store: bool,
+}
+
+impl View {
+    /// Number of reachable states, none beyond 2^127.
+    pub fn state_count(&self) -> Option<u128> {
+        self.lines.iter().try_fold(1u128, |product, line| {
+            product.checked_mul(line.choice_count()).filter(|product| *product < 1 << 127)
+        })
+    }
+
+    /// Decimal logarithm of the number of reachable states.
+    pub fn states_log10(&self) -> f64 {
+        self.lines.iter().map(|line| (line.choice_count() as f64).log10()).sum()
+    }
+
+    /// Decimal logarithm of the number of states born here; none if there are none.
+    pub fn born_log10(&self) -> Option<f64> {
+        if self.has_new_files {
+            return Some(self.states_log10());
+        }
+        // All states minus those with an old choice in every line the store touched.
+        let old_share: f64 =
+            self.lines.iter().map(|line| line.old_choices() as f64 / line.choice_count() as f64).product();
+        (self.has_new_store && old_share < 1.0).then(|| self.states_log10() + (1.0 - old_share).log10())
+    }
+
+    /// Whether the state contains some of the newest store (or the files just changed).
+    pub fn is_born(&self, state: &[Choice]) -> bool {
+        self.has_new_files || self.lines.iter().zip(state).any(|(line, choice)| line.is_new(*choice))
+    }
+
+    /// Everything persisted: the program-order prefix.
+    pub fn prefix_state(&self) -> Vec<Choice> {
+        self.lines.iter().map(OpenLine::newest).collect()
+    }
+
+    /// Only what is guaranteed.
+    pub fn floor_state(&self) -> Vec<Choice> {
+        vec![Choice::default(); self.lines.len()]
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The isolated engine: runs recovery and probe script on crash images in the runner's fork server (`heap_report.h`).
+//!
+//! The server keeps one base image. Going from one crash image to the next sends it the lines and files that differ; each
+//! probe then runs in children of the server, whose stores never reach the base.
+
+use crate::LINE_BYTES;
+use crate::image::{CrashImage, ImageFile};
+use crate::model::{LineContent, LineKey};
+use crate::trace::FileId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufWriter, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+/// Largest report the server may send, bytes: its arena's size with room.
+const REPORT_LIMIT_BYTES: u32 = 256 << 20;
+
+mod serve {
+    pub const CREATE: u32 = 1;
+    pub const RESIZE: u32 = 2;
+    pub const REMOVE: u32 = 4;
+    pub const RENAME: u32 = 5;
+    pub const WRITE: u32 = 6;
+    pub const MKDIR: u32 = 7;
+    pub const RMDIR: u32 = 8;
+    pub const RUN: u32 = 9;
+}
+
+/// How much of the probe script is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Open, slots, walk, check.
+    First = 1,
+    /// All lives.
+    Full = 2,
+}
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct ServerOptions {
+    pub runner: PathBuf,
+    pub adapter: PathBuf,
+    /// Folder for the base image, on a memory file system if there is one.
+    pub scratch: PathBuf,
+    pub heap_bytes: u64,
+    pub limit_bytes: u64,
+    pub slots: u32,
+    pub address_hint: u64,
+    pub cpu_limit_ms: u64,
+    pub wall_limit_ms: u64,
+}
+
+impl ServerOptions {
+    /// `runner COMMAND` with these options.
+    pub fn command(&self, command: &str) -> Command {
+        let mut process = Command::new(&self.runner);
+        process.arg(command).arg("--adapter").arg(&self.adapter).arg("--folder").arg(&self.scratch);
+        for (name, value) in [
+            ("--heap-bytes", self.heap_bytes),
+            ("--limit-bytes", self.limit_bytes),
+            ("--slots", u64::from(self.slots)),
+            ("--address-hint", self.address_hint),
+        ] {
+            process.arg(name).arg(value.to_string());
+        }
+        process
+    }
+}
+
+/// Why the server cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum ReplayError {
+    #[error("{runner}: cannot be started: {source}; build it with `faultline build`")]
+    Start { runner: PathBuf, source: std::io::Error },
+    #[error("the replay server ended: {message}")]
+    Ended { message: String },
+    #[error("the replay server sent a report of {0} bytes")]
+    Report(u32),
+}
+
+/// A running fork server and what it was told so far.
+pub struct ReplayServer {
+    process: Child,
+    input: Option<BufWriter<ChildStdin>>,
+    output: ChildStdout,
+    files: BTreeMap<FileId, ImageFile>,
+    folders: BTreeSet<Arc<str>>,
+    numbers: BTreeMap<FileId, u32>,
+    next_number: u32,
+}
+
+impl ReplayServer {
+    /// Starts it with an empty image.
+    ///
+    /// # Errors
+    /// When the runner cannot be started.
+    pub fn start(options: &ServerOptions) -> Result<Self, ReplayError> {
+        let mut command = options.command("serve");
+        command.arg("--cpu-limit-ms").arg(options.cpu_limit_ms.to_string());
+        command.arg("--wall-limit-ms").arg(options.wall_limit_ms.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process =
+            command.spawn().map_err(|source| ReplayError::Start { runner: options.runner.clone(), source })?;
+        let input = BufWriter::with_capacity(1 << 16, process.stdin.take().expect("piped"));
+        let output = process.stdout.take().expect("piped");
+        Ok(Self {
+            process,
+            input: Some(input),
+            output,
+            files: BTreeMap::new(),
+            folders: BTreeSet::new(),
+            numbers: BTreeMap::new(),
+            next_number: 0,
+        })
+    }
+
+    /// Makes the server's image that of `image`. `image` must be the one of the last call, or a new one after [`Self::clear`].
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn follow(&mut self, image: &mut CrashImage) -> Result<(), ReplayError> {
+        if self.files != *image.files() || self.folders != *image.folders() {
+            self.follow_files(image)?;
+        }
+        let dirty = image.take_dirty();
+        let mut rest = dirty.as_slice();
+        while let Some((first, _)) = rest.first() {
+            let adjacent = |at: usize| rest[at].0 == LineKey { file: first.file, number: first.number + at as u64 };
+            let count = (1..rest.len()).find(|at| !adjacent(*at)).unwrap_or(rest.len());
+            self.write_lines(&rest[..count])?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    /// Forgets the image: the next one starts without files.
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn clear(&mut self) -> Result<(), ReplayError> {
+        self.follow_files(&CrashImage::new(""))
+    }
+
+    fn follow_files(&mut self, image: &CrashImage) -> Result<(), ReplayError> {
+        for folder in image.folders().difference(&self.folders.clone()) {
+            self.send(serve::MKDIR, 0, 0, 0, folder.as_bytes())?;
+        }
+        for (file, _) in std::mem::take(&mut self.files) {
+            if !image.files().contains_key(&file) {
+                let number = self.numbers.remove(&file).expect("known to the server");
+                self.send(serve::REMOVE, number, 0, 0, &[])?;
+            }
+        }
+        for (file, state) in image.files() {
+            match self.numbers.get(file).copied() {
+                Some(number) => {
+                    self.send(serve::RENAME, number, 0, 0, state.path.as_bytes())?;
+                    self.send(serve::RESIZE, number, 0, state.bytes, &[])?;
+                }
+                None => {
+                    let number = self.next_number;
+                    self.next_number += 1;
+                    self.numbers.insert(*file, number);
+                    self.send(serve::CREATE, number, 0, state.bytes, state.path.as_bytes())?;
+                }
+            }
+        }
+        for folder in self.folders.clone().difference(image.folders()) {
+            self.send(serve::RMDIR, 0, 0, 0, folder.as_bytes())?;
+        }
+        self.files = image.files().clone();
+        self.folders = image.folders().clone();
+        Ok(())
+    }
+
+    fn write_lines(&mut self, lines: &[(LineKey, LineContent)]) -> Result<(), ReplayError> {
+        let first = lines[0].0;
+        let (Some(file), Some(number)) = (self.files.get(&first.file), self.numbers.get(&first.file).copied()) else {
+            return Ok(()); // unlinked: no crash can show it
+        };
+        let offset = first.number * LINE_BYTES;
+        let inside = file.bytes.saturating_sub(offset).min(lines.len() as u64 * LINE_BYTES);
+        if inside == 0 {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = lines.iter().flat_map(|(_, content)| *content).take(inside as usize).collect();
+        self.send(serve::WRITE, number, offset, inside, &bytes)
+    }
+
+    /// Runs the probe on the image as it is and returns the heap report's bytes.
+    ///
+    /// # Errors
+    /// When the server ended or answers nonsense.
+    pub fn run(&mut self, probe: Probe) -> Result<Vec<u8>, ReplayError> {
+        self.send(serve::RUN, 0, 0, probe as u64, &[])?;
+        let flushed = self.input.as_mut().expect("open until drop").flush();
+        flushed.map_err(|_| self.ended())?;
+        let mut length = [0; 4];
+        self.output.read_exact(&mut length).map_err(|_| self.ended())?;
+        let length = u32::from_le_bytes(length);
+        if length > REPORT_LIMIT_BYTES {
+            return Err(ReplayError::Report(length));
+        }
+        let mut report = vec![0; length as usize];
+        self.output.read_exact(&mut report).map_err(|_| self.ended())?;
+        Ok(report)
+    }
+
+    fn send(&mut self, kind: u32, file: u32, offset: u64, size: u64, payload: &[u8]) -> Result<(), ReplayError> {
+        let mut command = [0; 32];
+        command[..4].copy_from_slice(&kind.to_le_bytes());
+        command[4..8].copy_from_slice(&file.to_le_bytes());
+        command[8..16].copy_from_slice(&offset.to_le_bytes());
+        command[16..24].copy_from_slice(&size.to_le_bytes());
+        command[24..].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+        let input = self.input.as_mut().expect("open until drop");
+        let sent = input.write_all(&command).and_then(|()| input.write_all(payload));
+        sent.map_err(|_| self.ended())
+    }
+
+    /// What the server said before it ended.
+    fn ended(&mut self) -> ReplayError {
+        self.input = None;
+        let mut said = String::new();
+        if let Some(mut errors) = self.process.stderr.take() {
+            let _ = errors.read_to_string(&mut said);
+        }
+        let status = self.process.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&status).trim();
+        ReplayError::Ended { message: last.to_owned() }
+    }
+}
+
+impl Drop for ReplayServer {
+    /// Closing its input ends the server, which removes its folder.
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tokens: a crash state in one printable word, with all that is needed to make it again.
+//!
+//! `fl1.` and base64url of: fields in order (numbers as LEB128, texts as length and bytes), then CRC-32 of what precedes it.
+//! A token is input from outside: decoding never panics.
+
+use crate::model::Choice;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+const PREFIX: &str = "fl1.";
+
+/// What a token names: the cell, the trace, and the state both by position and by operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct Witness {
+    pub rule: String,
+    pub allocator: String,
+    pub mutant: String,
+    /// Hash of the build: sources, flags, compiler.
+    pub build: String,
+    pub workload: String,
+    pub ops: u32,
+    pub seed: u64,
+    pub flush: String,
+    pub model: String,
+    pub trace_hash: String,
+    /// Crash position: number of events before it.
+    pub position: u32,
+    /// Operation index that was running or had returned last, plus one; 0 before the first.
+    pub operation: u32,
+    /// Events of the trace since that operation began.
+    pub event_in_operation: u32,
+    /// Function of the last store before the position.
+    pub site: String,
+    /// Choices are relative to everything persisted instead of to the floor.
+    pub from_newest: bool,
+    /// Lines that differ: file (place in the trace's file table), line number, choice.
+    pub lines: Vec<LineChoice>,
+}
+
+/// One line's choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[allow(missing_docs)]
+pub struct LineChoice {
+    pub file: u32,
+    pub number: u64,
+    pub ordered: u32,
+    pub floating: u64,
+}
+
+impl LineChoice {
+    /// As the model counts it.
+    pub fn choice(&self) -> Choice {
+        Choice { ordered: self.ordered, floating: self.floating }
+    }
+}
+
+/// Why a text is no token.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("not a token: {0}; copy the whole word after `faultline replay`")]
+pub struct TokenError(pub &'static str);
+
+impl Witness {
+    /// The token.
+    pub fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        for text in self.texts() {
+            put(&mut bytes, text.len() as u64);
+            bytes.extend(text.as_bytes());
+        }
+        put(&mut bytes, u64::from(self.ops));
+        put(&mut bytes, self.seed);
+        for number in [
+            self.position,
+            self.operation,
+            self.event_in_operation,
+            u32::from(self.from_newest),
+            self.lines.len() as u32,
+        ] {
+            put(&mut bytes, u64::from(number));
+        }
+        for line in &self.lines {
+            put(&mut bytes, u64::from(line.file));
+            put(&mut bytes, line.number);
+            put(&mut bytes, u64::from(line.ordered));
+            put(&mut bytes, line.floating);
+        }
+        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    fn texts(&self) -> [&String; 9] {
+        [
+            &self.rule,
+            &self.allocator,
+            &self.mutant,
+            &self.build,
+            &self.workload,
+            &self.flush,
+            &self.model,
+            &self.trace_hash,
+            &self.site,
+        ]
+    }
+
+    /// Reads a token.
+    ///
+    /// # Errors
+    /// When it is damaged or of another version.
+    pub fn decode(token: &str) -> Result<Self, TokenError> {
+        let body = token.trim().strip_prefix(PREFIX).ok_or(TokenError("expected `fl1.` at its start"))?;
+        let bytes = URL_SAFE_NO_PAD.decode(body).map_err(|_| TokenError("a character that tokens do not have"))?;
+        let (fields, sum) = bytes.split_last_chunk::<4>().ok_or(TokenError("too short"))?;
+        if crc32fast::hash(fields) != u32::from_le_bytes(*sum) {
+            return Err(TokenError("its checksum is wrong"));
+        }
+        let mut rest = fields;
+        let mut text = || -> Result<String, TokenError> {
+            let length = usize::try_from(take(&mut rest)?).map_err(|_| TokenError("a length is wrong"))?;
+            let (text, tail) = rest.split_at_checked(length).ok_or(TokenError("a length is wrong"))?;
+            rest = tail;
+            String::from_utf8(text.to_vec()).map_err(|_| TokenError("a text is not UTF-8"))
+        };
+        let mut witness = Self {
+            rule: text()?,
+            allocator: text()?,
+            mutant: text()?,
+            build: text()?,
+            workload: text()?,
+            flush: text()?,
+            model: text()?,
+            trace_hash: text()?,
+            site: text()?,
+            ..Self::default()
+        };
+        witness.ops = take_u32(&mut rest)?;
+        witness.seed = take(&mut rest)?;
+        witness.position = take_u32(&mut rest)?;
+        witness.operation = take_u32(&mut rest)?;
+        witness.event_in_operation = take_u32(&mut rest)?;
+        witness.from_newest = take(&mut rest)? != 0;
+        for _ in 0..take(&mut rest)? {
+            let line = LineChoice {
+                file: take_u32(&mut rest)?,
+                number: take(&mut rest)?,
+                ordered: take_u32(&mut rest)?,
+                floating: take(&mut rest)?,
+            };
+            witness.lines.push(line);
+        }
+        if rest.is_empty() { Ok(witness) } else { Err(TokenError("something follows its end")) }
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take(rest: &mut &[u8]) -> Result<u64, TokenError> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, tail) = rest.split_first().ok_or(TokenError("too short"))?;
+        *rest = tail;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(TokenError("a number is too long"))
+}
+
+fn take_u32(rest: &mut &[u8]) -> Result<u32, TokenError> {
+    u32::try_from(take(rest)?).map_err(|_| TokenError("a number is too large"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn witness() -> Witness {
+        let line = LineChoice { file: 1, number: 1 << 40, ordered: 3, floating: u64::MAX };
+        Witness {
+            rule: "FL004".into(),
+            allocator: "nvm_malloc".into(),
+            seed: u64::MAX,
+            position: 77,
+            from_newest: true,
+            lines: vec![line],
+            ..Witness::default()
+        }
+    }
+
+    #[test]
+    fn a_token_gives_its_witness_back() {
+        assert_eq!(Witness::decode(&witness().encode()), Ok(witness()));
+    }
+
+    #[test]
+    fn every_damaged_character_is_noticed() {
+        let token = witness().encode();
+        for at in 0..token.len() {
+            let mut damaged = token.clone().into_bytes();
+            damaged[at] = if damaged[at] == b'A' { b'B' } else { b'A' };
+            assert!(Witness::decode(std::str::from_utf8(&damaged).expect("ASCII")).is_err(), "character {at}");
+            assert!(Witness::decode(&token[..at]).is_err(), "cut at {at}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The trace: one observed interleaving of one workload, in memory order (`pintools/trace.h`).
+//!
+//! [`Trace::read`] checks everything a reader can check (magic, version, chunk checksums, footer, hash, ids) and resolves
+//! what is local to a process: files become [`FileId`]s by identity (R10), sites and modules get trace-wide numbers.
+//! An [`Event`] is what the persistency model steps over.
+
+mod format;
+mod namespace;
+mod reader;
+mod seal;
+pub mod write;
+
+pub use reader::TraceError;
+pub use seal::seal;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A file's identity: stays the same across rename, differs after unlink and create (R10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+/// Number of an instruction address in [`Trace::sites`]; site 0 is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct SiteId(pub u32);
+
+/// Where an instruction lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Index in [`Trace::modules`], none when the tracer did not know.
+    pub module: Option<u32>,
+    /// Address as the module's symbols count it.
+    pub offset: u64,
+}
+
+/// A program or library that was loaded while the trace was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Path on the machine that took the trace.
+    pub path: PathBuf,
+    /// GNU build id in hexadecimal; empty if it has none.
+    pub build_id: String,
+}
+
+/// A thread of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadId {
+    /// Process number, from 1.
+    pub process: u32,
+    /// Thread number in the process, from 1.
+    pub thread: u16,
+}
+
+/// How a store instruction persists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreKind {
+    /// Ordinary store; several units if wide or misaligned (R3). `rep movs` and `rep stos` are one wide store.
+    Plain,
+    /// Non-temporal: units persist each on its own (R8).
+    NonTemporal,
+    /// Locked read-modify-write: completes its thread's flushes first (R6).
+    Rmw,
+}
+
+/// Flush instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlushKind {
+    /// Ordered with every later store, flush and fence (R4).
+    Clflush,
+    /// Ordered by the same thread's fence only (R5).
+    Clflushopt,
+    /// Ordered by the same thread's fence only (R5).
+    Clwb,
+}
+
+/// What an operation of the workload does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum OperationKind {
+    Create,
+    Open,
+    Close,
+    Allocate,
+    Free,
+    Reallocate,
+    Link,
+    Unlink,
+    Collect,
+}
+
+impl OperationKind {
+    /// The lower-case word for it, as in workload files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Open => "open",
+            Self::Close => "close",
+            Self::Allocate => "allocate",
+            Self::Free => "free",
+            Self::Reallocate => "reallocate",
+            Self::Link => "link",
+            Self::Unlink => "unlink",
+            Self::Collect => "collect",
+        }
+    }
+}
+
+/// The effect of one file operation (R9).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum FileEffect {
+    /// The file appears, empty.
+    Create { file: FileId, path: Arc<str> },
+    /// Its size becomes `bytes`; what lies beyond is gone, what is new is zero.
+    Truncate { file: FileId, bytes: u64 },
+    /// It is at least `bytes` long.
+    Extend { file: FileId, bytes: u64 },
+    /// Bytes `[offset, offset + bytes)` become zero.
+    Punch { file: FileId, offset: u64, bytes: u64 },
+    /// The name is gone, and with it the file: nothing can reach it after a crash.
+    Unlink { path: Arc<str> },
+    /// The name changes; a file that had the new name is gone.
+    Rename { from: Arc<str>, to: Arc<str> },
+    /// A folder appears.
+    MakeFolder { path: Arc<str> },
+    /// An empty folder disappears.
+    RemoveFolder { path: Arc<str> },
+    /// What the range held when the call began is persisted.
+    Sync { file: FileId, offset: u64, bytes: u64 },
+    /// Bytes written by the kernel: units as in R8, guaranteed by a sync of the file.
+    Write { file: FileId, offset: u64, bytes: Arc<[u8]> },
+}
+
+/// What happened. All offsets and sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum EventKind {
+    /// A store into PM.
+    Store { kind: StoreKind, file: FileId, offset: u64, bytes: Arc<[u8]> },
+    /// A flush of the line that holds `offset`.
+    Flush { kind: FlushKind, file: FileId, offset: u64 },
+    /// sfence, mfence, a locked RMW outside PM or a failed compare-exchange.
+    Fence,
+    /// A file operation began: until its end the effect is there or not (R9).
+    FileBegin { effect: FileEffect },
+    /// It ended; `is_done` is false when it failed and had no effect.
+    FileEnd { effect: FileEffect, is_done: bool },
+    /// A new heap starts; files of earlier cases are out of sight. `folder` is the case's own, below the PM folder.
+    Case { number: u32, folder: Arc<str> },
+    /// An operation of the workload begins.
+    OperationBegin { kind: OperationKind, index: u32, slot: u32, bytes: u64, object: u32 },
+    /// It returned with a status of `adapter.h`.
+    OperationReturn { kind: OperationKind, index: u32, status: u32 },
+}
+
+/// One step of the trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Who did it.
+    pub thread: ThreadId,
+    /// Where in the code.
+    pub site: SiteId,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// A whole trace, checked.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// In memory order.
+    pub events: Vec<Event>,
+    /// By [`SiteId`].
+    pub sites: Vec<Site>,
+    /// Programs and libraries.
+    pub modules: Vec<Module>,
+    /// First path of each file, by [`FileId`].
+    pub files: Vec<Arc<str>>,
+    /// What the tracer said it could not follow; such a trace is never explored completely.
+    pub unsupported: Vec<String>,
+    /// SHA-256 of the file, in hexadecimal.
+    pub hash: String,
+    /// Name of the tracer that took it.
+    pub tracer: String,
+    /// Number of processes.
+    pub processes: u32,
+}
+
+impl Trace {
+    /// Whether the store at this site was made by the runner's fill: application content, not allocator metadata.
+    pub fn is_runner_site(&self, site: SiteId, runner: &std::path::Path) -> bool {
+        self.sites
+            .get(site.0 as usize)
+            .and_then(|site| site.module)
+            .is_some_and(|module| self.modules[module as usize].path == runner)
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which file a path names at each moment: gives files their identity across processes, renames and re-creation (R10).
+
+use super::FileId;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct Namespace {
+    by_path: FxHashMap<Arc<str>, FileId>,
+    pub first_paths: Vec<Arc<str>>,
+}
+
+impl Namespace {
+    /// The file that has this path now; one that was there before the trace began is met here for the first time.
+    pub fn resolve(&mut self, path: &Arc<str>) -> FileId {
+        match self.by_path.get(path) {
+            Some(file) => *file,
+            None => self.create(path),
+        }
+    }
+
+    /// A new file under this path, whatever had it before.
+    pub fn create(&mut self, path: &Arc<str>) -> FileId {
+        let file = FileId(u32::try_from(self.first_paths.len()).expect("fewer than 2^32 files"));
+        self.first_paths.push(path.clone());
+        self.by_path.insert(path.clone(), file);
+        file
+    }
+
+    pub fn unlink(&mut self, path: &Arc<str>) {
+        self.by_path.remove(path);
+    }
+
+    pub fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        if let Some(file) = self.by_path.remove(from) {
+            self.by_path.insert(to.clone(), file);
+        }
+    }
+
+    pub fn path_of(&self, file: FileId) -> Option<&Arc<str>> {
+        self.by_path.iter().find(|(_, id)| **id == file).map(|(path, _)| path)
+    }
+}

@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading and checking a trace file. Never panics, whatever the bytes.
+
+use super::format::{self, CELL, Record, kind};
+use super::namespace::Namespace;
+use super::{
+    Event, EventKind, FileEffect, FileId, FlushKind, Module, OperationKind, Site, SiteId, StoreKind, ThreadId, Trace,
+};
+use rustc_hash::FxHashMap;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why a file is no trace. Each message names what was expected and what to do.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum TraceError {
+    #[error("{path}: cannot be read: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(
+        "{path}: not a trace: expected the magic \"FLTRACE\" at its start; give a file that `faultline trace` wrote"
+    )]
+    NotATrace { path: PathBuf },
+    #[error("{path}: trace version {found}, expected {expected}; take the trace again with this version")]
+    Version { path: PathBuf, found: u32, expected: u32 },
+    #[error("{path}: truncated: {what}; take the trace again")]
+    Truncated { path: PathBuf, what: String },
+    #[error("{path}: corrupt at byte {at}: {what}; take the trace again")]
+    Corrupt { path: PathBuf, at: usize, what: String },
+}
+
+type Result<T> = std::result::Result<T, TraceError>;
+
+/// Bytes of one store, file or text record at most: a wider one is damage, not data.
+const PAYLOAD_LIMIT_BYTES: u32 = 1 << 30;
+
+impl Trace {
+    /// Reads and checks a sealed trace.
+    ///
+    /// # Errors
+    /// [`TraceError`] with the path, where it is damaged and what was expected.
+    pub fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|source| TraceError::Io { path: path.into(), source })?;
+        Self::parse(path, &bytes)
+    }
+
+    /// As [`Trace::read`], of bytes in memory; `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Trace::read`].
+    pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
+        let body_end = check_footer(path, bytes)?;
+        let mut reader = Reader::new(path);
+        reader.trace.hash = hex(&Sha256::digest(&bytes[..body_end]));
+        reader.trace.tracer = text(&bytes[24..48]);
+        for_each_chunk(path, bytes, body_end, &mut |at, process, cells| reader.chunk(at, process, cells))?;
+        reader.finish()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
+}
+
+pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<()> {
+    if bytes.len() < 8 || &bytes[..8] != format::MAGIC {
+        return Err(TraceError::NotATrace { path: path.into() });
+    }
+    if bytes.len() < format::HEADER_BYTES {
+        return Err(TraceError::Truncated {
+            path: path.into(),
+            what: format!("the header needs {} bytes", format::HEADER_BYTES),
+        });
+    }
+    let found = u32_at(bytes, 8);
+    if found != format::VERSION {
+        return Err(TraceError::Version { path: path.into(), found, expected: format::VERSION });
+    }
+    if u32_at(bytes, 12) as usize != CELL {
+        return Err(TraceError::Corrupt {
+            path: path.into(),
+            at: 12,
+            what: format!("records of {} bytes, expected {CELL}", u32_at(bytes, 12)),
+        });
+    }
+    Ok(())
+}
+
+/// Where the footer starts.
+fn check_footer(path: &Path, bytes: &[u8]) -> Result<usize> {
+    check_header(path, bytes)?;
+    let at = bytes.len().saturating_sub(format::FOOTER_BYTES);
+    if at < format::HEADER_BYTES || u32_at(bytes, at) != format::FOOTER_MAGIC {
+        return Err(TraceError::Truncated { path: path.into(), what: "its footer is missing".into() });
+    }
+    if bytes[at + 16..at + 48] != Sha256::digest(&bytes[..at])[..] {
+        return Err(TraceError::Corrupt {
+            path: path.into(),
+            at,
+            what: "the hash in the footer is not that of the contents".into(),
+        });
+    }
+    Ok(at)
+}
+
+/// Calls `visit(offset of the first cell, process, cells)` for each chunk after checking it; returns the number of cells.
+pub(super) fn for_each_chunk(
+    path: &Path,
+    bytes: &[u8],
+    end: usize,
+    visit: &mut dyn FnMut(usize, u32, &[u8]) -> Result<()>,
+) -> Result<u64> {
+    let mut at = format::HEADER_BYTES;
+    let mut cell_count = 0u64;
+    while at < end {
+        let corrupt = |what: &str| TraceError::Corrupt { path: path.into(), at, what: what.into() };
+        if end - at < format::CHUNK_BYTES {
+            return Err(TraceError::Truncated {
+                path: path.into(),
+                what: format!("a chunk begins at byte {at} and does not end"),
+            });
+        }
+        if u32_at(bytes, at) != format::CHUNK_MAGIC {
+            return Err(corrupt("expected the magic of a chunk"));
+        }
+        let count = u64_at(bytes, at + 8);
+        let first = at + format::CHUNK_BYTES;
+        let length = usize::try_from(count)
+            .ok()
+            .and_then(|count| count.checked_mul(CELL))
+            .filter(|length| *length <= end - first);
+        let Some(length) = length else {
+            return Err(TraceError::Truncated {
+                path: path.into(),
+                what: format!("the chunk at byte {at} has {count} records, the file ends before"),
+            });
+        };
+        let cells = &bytes[first..first + length];
+        if format::checksum(cells) != u64_at(bytes, at + 16) {
+            return Err(corrupt("the checksum of this chunk is wrong"));
+        }
+        visit(first, u32_at(bytes, at + 4), cells)?;
+        cell_count += count;
+        at = first + length;
+    }
+    Ok(cell_count)
+}
+
+/// Ids that are local to one process.
+#[derive(Default)]
+struct Process {
+    modules: FxHashMap<u64, u32>,
+    sites: FxHashMap<u32, SiteId>,
+    files: FxHashMap<u32, FileId>,
+    has_ended: bool,
+    /// Effect of the file operation each thread is in.
+    file_operations: FxHashMap<u16, FileEffect>,
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    trace: Trace,
+    namespace: Namespace,
+    processes: FxHashMap<u32, Process>,
+    site_numbers: FxHashMap<(Option<u32>, u64), SiteId>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(path: &'a Path) -> Self {
+        let unknown = Site { module: None, offset: 0 };
+        Self {
+            path,
+            trace: Trace { sites: vec![unknown], ..Trace::default() },
+            namespace: Namespace::default(),
+            processes: FxHashMap::default(),
+            site_numbers: FxHashMap::default(),
+        }
+    }
+
+    fn corrupt(&self, at: usize, what: impl Into<String>) -> TraceError {
+        TraceError::Corrupt { path: self.path.into(), at, what: what.into() }
+    }
+
+    fn chunk(&mut self, first: usize, process: u32, cells: &[u8]) -> Result<()> {
+        let mut rest = cells;
+        while let Some((cell, tail)) = rest.split_first_chunk::<CELL>() {
+            let at = first + (cells.len() - rest.len());
+            let record = Record::parse(cell);
+            let payload_bytes = payload_bytes(&record);
+            if payload_bytes > PAYLOAD_LIMIT_BYTES || payload_bytes as usize > tail.len() {
+                return Err(self.corrupt(at, format!("a record of {payload_bytes} bytes reaches beyond its chunk")));
+            }
+            let padded = (payload_bytes as usize).div_ceil(CELL) * CELL;
+            if padded > tail.len() {
+                return Err(self.corrupt(at, "a record reaches beyond its chunk"));
+            }
+            self.record(at, process, record, &tail[..payload_bytes as usize])?;
+            rest = &tail[padded..];
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, at: usize, process: u32, record: Record, payload: &[u8]) -> Result<()> {
+        if record.kind == kind::PROCESS {
+            return self.process(at, process, &record);
+        }
+        match self.processes.get(&process) {
+            None => return Err(self.corrupt(at, format!("process {process} has no FL_PROCESS record"))),
+            Some(state) if state.has_ended => {
+                return Err(self.corrupt(at, format!("a record of process {process} after its end")));
+            }
+            Some(_) => {}
+        }
+        match record.kind {
+            kind::PROCESS_END => {
+                self.processes.get_mut(&process).expect("known process").has_ended = true;
+                Ok(())
+            }
+            kind::MODULE => self.module(at, process, &record, payload),
+            kind::SITE => self.site(at, process, &record),
+            kind::FILE => self.file(at, process, &record, payload),
+            kind::UNSUPPORTED => {
+                self.trace.unsupported.push(String::from_utf8_lossy(payload).into_owned());
+                Ok(())
+            }
+            kind::MAP | kind::UNMAP => self.file_of(at, process, record.file).map(|_| ()),
+            _ => {
+                let site = self.site_of(at, process, record.site)?;
+                if let Some(kind) = self.event(at, process, &record, payload)? {
+                    self.trace.events.push(Event { thread: ThreadId { process, thread: record.thread }, site, kind });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn process(&mut self, at: usize, number: u32, record: &Record) -> Result<()> {
+        if self.processes.contains_key(&number) {
+            return Err(self.corrupt(at, format!("process {number} begins twice")));
+        }
+        let _ = record;
+        self.processes.insert(number, Process::default());
+        self.trace.processes += 1;
+        Ok(())
+    }
+
+    fn state(&mut self, process: u32) -> &mut Process {
+        self.processes.get_mut(&process).expect("checked in record()")
+    }
+
+    fn module(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<()> {
+        let mut parts = payload.split(|byte| *byte == 0);
+        let (Some(path), Some(build_id)) = (parts.next(), parts.next()) else {
+            return Err(self.corrupt(at, "a module without path and build id"));
+        };
+        let module = Module {
+            path: PathBuf::from(String::from_utf8_lossy(path).into_owned()),
+            build_id: String::from_utf8_lossy(build_id).into_owned(),
+        };
+        let known = self.trace.modules.iter().position(|other| *other == module);
+        let number = known.unwrap_or_else(|| {
+            self.trace.modules.push(module);
+            self.trace.modules.len() - 1
+        });
+        self.state(process).modules.insert(record.value, u32::try_from(number).expect("few modules"));
+        Ok(())
+    }
+
+    fn site(&mut self, at: usize, process: u32, record: &Record) -> Result<()> {
+        let module = match record.value {
+            0 => None,
+            id => match self.state(process).modules.get(&id) {
+                Some(module) => Some(*module),
+                None => {
+                    return Err(
+                        self.corrupt(at, format!("site {} names module {id}, which is not defined", record.site))
+                    );
+                }
+            },
+        };
+        let key = (module, record.offset);
+        let number = *self.site_numbers.entry(key).or_insert_with(|| {
+            self.trace.sites.push(Site { module, offset: record.offset });
+            SiteId(u32::try_from(self.trace.sites.len() - 1).expect("fewer than 2^32 sites"))
+        });
+        self.state(process).sites.insert(record.site, number);
+        Ok(())
+    }
+
+    fn file(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<()> {
+        let path = self.path_text(at, payload)?;
+        if record.file == 0 {
+            return Err(self.corrupt(at, "a file with number 0"));
+        }
+        let file = self.namespace.resolve(&path);
+        self.state(process).files.insert(record.file, file);
+        Ok(())
+    }
+
+    fn path_text(&self, at: usize, payload: &[u8]) -> Result<Arc<str>> {
+        let path = std::str::from_utf8(payload).map_err(|_| self.corrupt(at, "a path that is not UTF-8"))?;
+        let is_inside = !path.is_empty()
+            && !path.starts_with('/')
+            && !path.split('/').any(|part| part == "..")
+            && !path.contains('\0');
+        if !is_inside {
+            return Err(self.corrupt(at, format!("path {path:?} is not below the PM folder")));
+        }
+        Ok(Arc::from(path))
+    }
+
+    fn site_of(&mut self, at: usize, process: u32, id: u32) -> Result<SiteId> {
+        match (id, self.state(process).sites.get(&id)) {
+            (0, _) => Ok(SiteId(0)),
+            (_, Some(site)) => Ok(*site),
+            _ => Err(self.corrupt(at, format!("site {id} is not defined"))),
+        }
+    }
+
+    fn file_of(&mut self, at: usize, process: u32, id: u32) -> Result<FileId> {
+        match self.state(process).files.get(&id) {
+            Some(file) => Ok(*file),
+            None => Err(self.corrupt(at, format!("file {id} is not defined"))),
+        }
+    }
+
+    fn event(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<Option<EventKind>> {
+        match record.kind {
+            kind::STORE => self.store(at, process, record, payload).map(Some),
+            kind::FLUSH => {
+                let kind = match record.detail {
+                    format::flush::CLFLUSH => FlushKind::Clflush,
+                    format::flush::CLFLUSHOPT => FlushKind::Clflushopt,
+                    format::flush::CLWB => FlushKind::Clwb,
+                    other => return Err(self.corrupt(at, format!("flush kind {other}"))),
+                };
+                Ok(Some(EventKind::Flush {
+                    kind,
+                    file: self.file_of(at, process, record.file)?,
+                    offset: record.offset,
+                }))
+            }
+            kind::FENCE => Ok(Some(EventKind::Fence)),
+            kind::FILE_BEGIN => self.file_begin(at, process, record, payload).map(Some),
+            kind::FILE_END => self.file_end(at, process, record).map(Some),
+            kind::OPERATION_BEGIN => self.operation_begin(at, record).map(Some),
+            kind::OPERATION_RETURN => Ok(Some(EventKind::OperationReturn {
+                kind: self.operation_kind(at, record.detail)?,
+                index: record.size,
+                status: u32::try_from(record.value).unwrap_or(u32::MAX),
+            })),
+            other => Err(self.corrupt(at, format!("record kind {other}"))),
+        }
+    }
+
+    fn store(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<EventKind> {
+        let kind = match record.detail {
+            format::store::PLAIN | format::store::REP => StoreKind::Plain,
+            format::store::NT => StoreKind::NonTemporal,
+            format::store::RMW => StoreKind::Rmw,
+            other => return Err(self.corrupt(at, format!("store kind {other}"))),
+        };
+        if record.size == 0 || record.offset.checked_add(u64::from(record.size)).is_none() {
+            return Err(self.corrupt(at, format!("a store of {} bytes at {:#x}", record.size, record.offset)));
+        }
+        let value = record.value.to_le_bytes();
+        let bytes = if record.size <= 8 { &value[..record.size as usize] } else { payload };
+        Ok(EventKind::Store {
+            kind,
+            file: self.file_of(at, process, record.file)?,
+            offset: record.offset,
+            bytes: bytes.into(),
+        })
+    }
+
+    fn file_begin(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<EventKind> {
+        let effect = self.file_effect(at, process, record, payload)?;
+        let previous = self.state(process).file_operations.insert(record.thread, effect.clone());
+        if previous.is_some() {
+            return Err(self.corrupt(at, "a file operation begins before the thread's last one ended"));
+        }
+        Ok(EventKind::FileBegin { effect })
+    }
+
+    fn file_end(&mut self, at: usize, process: u32, record: &Record) -> Result<EventKind> {
+        let Some(effect) = self.state(process).file_operations.remove(&record.thread) else {
+            return Err(self.corrupt(at, "a file operation ends that has not begun"));
+        };
+        let is_done = record.value == 0;
+        match &effect {
+            FileEffect::Unlink { path } if is_done => self.namespace.unlink(path),
+            FileEffect::Rename { from, to } if is_done => self.namespace.rename(from, to),
+            _ => {}
+        }
+        Ok(EventKind::FileEnd { effect, is_done })
+    }
+
+    fn file_effect(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<FileEffect> {
+        use format::file_operation as operation;
+        if let operation::MKDIR | operation::RMDIR = record.detail {
+            let path = self.path_text(at, payload)?;
+            return Ok(match record.detail {
+                operation::MKDIR => FileEffect::MakeFolder { path },
+                _ => FileEffect::RemoveFolder { path },
+            });
+        }
+        let file = self.file_of(at, process, record.file)?;
+        let range = (record.offset, record.value);
+        if record.offset.checked_add(record.value).is_none() {
+            return Err(self.corrupt(at, "a file range beyond 2^64"));
+        }
+        Ok(match record.detail {
+            operation::CREATE => FileEffect::Create { file, path: self.current_path(at, file)? },
+            operation::TRUNCATE => FileEffect::Truncate { file, bytes: record.offset },
+            operation::ALLOCATE => FileEffect::Extend { file, bytes: range.0 + range.1 },
+            operation::PUNCH => FileEffect::Punch { file, offset: range.0, bytes: range.1 },
+            operation::UNLINK => FileEffect::Unlink { path: self.current_path(at, file)? },
+            operation::RENAME => {
+                FileEffect::Rename { from: self.current_path(at, file)?, to: self.path_text(at, payload)? }
+            }
+            operation::MSYNC => FileEffect::Sync { file, offset: range.0, bytes: range.1 },
+            operation::FSYNC => FileEffect::Sync { file, offset: 0, bytes: u64::MAX },
+            operation::WRITE => FileEffect::Write { file, offset: record.offset, bytes: payload.into() },
+            other => return Err(self.corrupt(at, format!("file operation {other}"))),
+        })
+    }
+
+    fn current_path(&self, at: usize, file: FileId) -> Result<Arc<str>> {
+        self.namespace
+            .path_of(file)
+            .cloned()
+            .ok_or_else(|| self.corrupt(at, "a file operation on a file that has no name any more"))
+    }
+
+    fn operation_kind(&self, at: usize, detail: u8) -> Result<OperationKind> {
+        use format::operation;
+        Ok(match detail {
+            operation::CREATE => OperationKind::Create,
+            operation::OPEN => OperationKind::Open,
+            operation::CLOSE => OperationKind::Close,
+            operation::ALLOCATE => OperationKind::Allocate,
+            operation::FREE => OperationKind::Free,
+            operation::REALLOCATE => OperationKind::Reallocate,
+            operation::LINK => OperationKind::Link,
+            operation::UNLINK => OperationKind::Unlink,
+            operation::COLLECT => OperationKind::Collect,
+            other => return Err(self.corrupt(at, format!("operation kind {other}"))),
+        })
+    }
+
+    fn operation_begin(&self, at: usize, record: &Record) -> Result<EventKind> {
+        if record.detail == format::operation::CASE {
+            return Ok(EventKind::Case { number: record.size, folder: format!("case-{}", record.size).into() });
+        }
+        Ok(EventKind::OperationBegin {
+            kind: self.operation_kind(at, record.detail)?,
+            index: record.size,
+            slot: record.file,
+            bytes: record.offset,
+            object: u32::try_from(record.value).map_err(|_| self.corrupt(at, "an object id beyond 2^32"))?,
+        })
+    }
+
+    fn finish(mut self) -> Result<Trace> {
+        if let Some((number, _)) = self.processes.iter().find(|(_, process)| !process.has_ended) {
+            return Err(TraceError::Truncated { path: self.path.into(), what: format!("process {number} has no end") });
+        }
+        self.trace.files = self.namespace.first_paths;
+        Ok(self.trace)
+    }
+}
+
+/// Bytes of payload that follow a record.
+fn payload_bytes(record: &Record) -> u32 {
+    use format::file_operation as operation;
+    match record.kind {
+        kind::MODULE | kind::FILE | kind::UNSUPPORTED => record.size,
+        kind::STORE if record.size > 8 => record.size,
+        kind::FILE_BEGIN if record.detail == operation::WRITE => record.size,
+        kind::FILE_BEGIN | kind::FILE_END
+            if matches!(record.detail, operation::RENAME | operation::MKDIR | operation::RMDIR) =>
+        {
+            record.size
+        }
+        _ => 0,
+    }
+}

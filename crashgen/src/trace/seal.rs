@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writing the footer once all processes of a workload are done.
+
+use super::format;
+use super::reader::{TraceError, check_header, for_each_chunk, hex};
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::path::Path;
+
+/// Checks the chunks of an unsealed trace, appends the footer and returns the trace hash in hexadecimal.
+///
+/// # Errors
+/// [`TraceError`] when it is no trace, is damaged, or cannot be written.
+pub fn seal(path: &Path) -> Result<String, TraceError> {
+    let io = |source| TraceError::Io { path: path.into(), source };
+    let bytes = std::fs::read(path).map_err(io)?;
+    check_header(path, &bytes)?;
+    let cell_count = for_each_chunk(path, &bytes, bytes.len(), &mut |_, _, _| Ok(()))?;
+    let digest = Sha256::digest(&bytes);
+    let mut footer = Vec::with_capacity(format::FOOTER_BYTES);
+    footer.extend(format::FOOTER_MAGIC.to_le_bytes());
+    footer.extend(format::VERSION.to_le_bytes());
+    footer.extend(cell_count.to_le_bytes());
+    footer.extend(&digest[..]);
+    footer.resize(format::FOOTER_BYTES, 0);
+    let mut file = std::fs::OpenOptions::new().append(true).open(path).map_err(io)?;
+    file.write_all(&footer).map_err(io)?;
+    Ok(hex(&digest))
+}
