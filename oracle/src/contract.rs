@@ -102,12 +102,8 @@ pub enum AfterFailedCreate {
 }
 
 /// Reads one value; its error names the key whatever format the contract comes in.
-fn read_key<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-    name: &str,
-    source: D,
-) -> Result<T, D::Error> {
-    T::deserialize(source)
-        .map_err(|error| D::Error::custom(format!("contract key `{name}`: {error}")))
+fn read_key<'de, T: Deserialize<'de>, D: Deserializer<'de>>(name: &str, source: D) -> Result<T, D::Error> {
+    T::deserialize(source).map_err(|error| D::Error::custom(format!("contract key `{name}`: {error}")))
 }
 
 mod key {
@@ -134,9 +130,7 @@ mod key {
 
     pub fn detects<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
         let kinds: Vec<String> = read_key("detects", source)?;
-        let is_word = |kind: &String| {
-            !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
-        };
+        let is_word = |kind: &String| !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
         match kinds.iter().find(|kind| !is_word(kind)) {
             Some(kind) => Err(D::Error::custom(format!(
                 "contract key `detects`: `{kind}` is not a kind of corruption: expected lower-case words joined by `-`"
@@ -147,9 +141,7 @@ mod key {
 
     pub fn threads<'de, D: Deserializer<'de>>(source: D) -> Result<u32, D::Error> {
         match read_key("threads", source)? {
-            0 => Err(D::Error::custom(
-                "contract key `threads`: 0 is too few: expected at least 1",
-            )),
+            0 => Err(D::Error::custom("contract key `threads`: 0 is too few: expected at least 1")),
             threads => Ok(threads),
         }
     }
@@ -168,9 +160,7 @@ mod tests {
     fn error_with(key: &str, value: Value) -> String {
         let mut table = valid();
         table[key] = value;
-        serde_json::from_value::<Contract>(table)
-            .unwrap_err()
-            .to_string()
+        serde_json::from_value::<Contract>(table).unwrap_err().to_string()
     }
 
     #[test]
@@ -218,11 +208,6 @@ mod tests {
         assert!(error_with("leeks", json!("none")).contains("`leeks`"));
         let mut table = valid();
         table.as_object_mut().unwrap().remove("fill");
-        assert!(
-            serde_json::from_value::<Contract>(table)
-                .unwrap_err()
-                .to_string()
-                .contains("`fill`")
-        );
+        assert!(serde_json::from_value::<Contract>(table).unwrap_err().to_string().contains("`fill`"));
     }
 }

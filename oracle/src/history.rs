@@ -52,10 +52,7 @@ impl OperationKind {
     }
 
     fn has_slot(self) -> bool {
-        matches!(
-            self,
-            OperationKind::Allocate | OperationKind::Free | OperationKind::Reallocate
-        )
+        matches!(self, OperationKind::Allocate | OperationKind::Free | OperationKind::Reallocate)
     }
 }
 
@@ -85,19 +82,14 @@ pub struct ObjectState {
     pub segments: Vec<Segment>,
     /// The operation that made it so.
     pub operation: OperationIndex,
+    /// Its size before, if that operation was a reallocation.
+    pub previous_bytes: Option<u64>,
 }
 
 impl ObjectState {
     fn allocated(operation: &Operation) -> ObjectState {
-        let segments = vec![Segment {
-            end: operation.bytes,
-            object: operation.object,
-        }];
-        ObjectState {
-            bytes: operation.bytes,
-            segments,
-            operation: operation.index,
-        }
+        let segments = vec![Segment { end: operation.bytes, object: operation.object }];
+        ObjectState { bytes: operation.bytes, segments, operation: operation.index, previous_bytes: None }
     }
 
     /// The first min(old, new) bytes are kept, the rest is the new object's.
@@ -106,23 +98,13 @@ impl ObjectState {
         let mut segments: Vec<Segment> = Vec::with_capacity(self.segments.len() + 1);
         for segment in &self.segments {
             if segments.last().map_or(0, |last| last.end) < kept {
-                segments.push(Segment {
-                    end: segment.end.min(kept),
-                    ..*segment
-                });
+                segments.push(Segment { end: segment.end.min(kept), ..*segment });
             }
         }
         if operation.bytes > kept {
-            segments.push(Segment {
-                end: operation.bytes,
-                object: operation.object,
-            });
+            segments.push(Segment { end: operation.bytes, object: operation.object });
         }
-        ObjectState {
-            bytes: operation.bytes,
-            segments,
-            operation: operation.index,
-        }
+        ObjectState { bytes: operation.bytes, segments, operation: operation.index, previous_bytes: Some(self.bytes) }
     }
 }
 
@@ -138,12 +120,7 @@ struct Unsettled {
 
 impl Unsettled {
     fn from_state(object: Option<&ObjectState>, operation: OperationIndex) -> Unsettled {
-        let start = Unsettled {
-            may_be_null: false,
-            smallest_bytes: u64::MAX,
-            operation,
-            has_failed: false,
-        };
+        let start = Unsettled { may_be_null: false, smallest_bytes: u64::MAX, operation, has_failed: false };
         start.with(object, operation)
     }
 
@@ -217,6 +194,30 @@ pub struct Candidate<'a> {
     pub pending: Option<(OperationIndex, bool)>,
 }
 
+/// The states that a slot may be found in: at least one, at most two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidates<'a> {
+    first: Candidate<'a>,
+    second: Option<Candidate<'a>>,
+}
+
+impl<'a> Candidates<'a> {
+    /// The states.
+    pub fn iter(&self) -> impl Iterator<Item = Candidate<'a>> {
+        [Some(self.first), self.second].into_iter().flatten()
+    }
+
+    /// The objects among the states.
+    pub fn objects(&self) -> impl Iterator<Item = ExpectedObject<'a>> {
+        self.iter().filter_map(|candidate| candidate.object)
+    }
+
+    /// Whether the slot may be null.
+    pub fn may_be_null(&self) -> bool {
+        self.iter().any(|candidate| candidate.object.is_none())
+    }
+}
+
 /// An object as a candidate has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpectedObject<'a> {
@@ -228,6 +229,8 @@ pub struct ExpectedObject<'a> {
     pub checked_bytes: u64,
     /// The operation that made it so.
     pub operation: OperationIndex,
+    /// Its size before, if that operation was a reallocation.
+    pub previous_bytes: Option<u64>,
 }
 
 /// A marker that does not fit the markers before it.
@@ -254,11 +257,7 @@ pub struct History {
 impl History {
     /// A heap whose create has not begun.
     pub fn new(durable: Durable) -> History {
-        let mut history = History {
-            durable,
-            generations: vec![Generation::new()],
-            state_id: 0,
-        };
+        let mut history = History { durable, generations: vec![Generation::new()], state_id: 0 };
         history.state_id = history.hash_state();
         history
     }
@@ -275,15 +274,11 @@ impl History {
 
     /// The generation that a crash now would end.
     pub fn current(&self) -> &Generation {
-        self.generations
-            .last()
-            .expect("a history has at least one generation")
+        self.generations.last().expect("a history has at least one generation")
     }
 
     fn current_mut(&mut self) -> &mut Generation {
-        self.generations
-            .last_mut()
-            .expect("a history has at least one generation")
+        self.generations.last_mut().expect("a history has at least one generation")
     }
 
     /// An operation begins.
@@ -300,15 +295,9 @@ impl History {
     ///
     /// # Errors
     /// When the thread has not begun it: the trace is bad.
-    pub fn returned(
-        &mut self,
-        thread: u32,
-        index: OperationIndex,
-        status: Status,
-    ) -> Result<(), HistoryError> {
+    pub fn returned(&mut self, thread: u32, index: OperationIndex, status: Status) -> Result<(), HistoryError> {
         let durable = self.durable;
-        self.current_mut()
-            .returned(durable, thread, index, status)?;
+        self.current_mut().returned(durable, thread, index, status)?;
         self.state_id = self.hash_state();
         Ok(())
     }
@@ -322,44 +311,32 @@ impl History {
     /// Slots that hold, held or may come to hold an object, in order.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         let now = self.current();
-        let pending = now
-            .pending
-            .iter()
-            .filter(|pending| pending.operation.kind.has_slot());
-        let all: BTreeSet<u32> = now
-            .slots
-            .keys()
-            .copied()
-            .chain(pending.map(|pending| pending.operation.slot))
-            .collect();
+        let pending = now.pending.iter().filter(|pending| pending.operation.kind.has_slot());
+        let all: BTreeSet<u32> =
+            now.slots.keys().copied().chain(pending.map(|pending| pending.operation.slot)).collect();
         all.into_iter()
     }
 
-    /// The states that the slot may be found in after a crash now. Never empty.
-    pub fn candidates(&self, slot: u32, fill: Fill) -> Vec<Candidate<'_>> {
+    /// The states that the slot may be found in after a crash now.
+    pub fn candidates(&self, slot: u32, fill: Fill) -> Candidates<'_> {
         let now = self.current();
         let state = now.slots.get(&slot);
-        let pending = now
-            .pending
-            .iter()
-            .find(|pending| pending.operation.kind.has_slot() && pending.operation.slot == slot);
+        let pending =
+            now.pending.iter().find(|pending| pending.operation.kind.has_slot() && pending.operation.slot == slot);
         if let Some(unsettled) = state.and_then(|state| state.unsettled) {
             return unsettled_candidates(unsettled, pending);
         }
         let object = state.and_then(|state| state.object.as_ref());
         let index = pending.map(|pending| pending.operation.index);
-        let before = Candidate {
+        let first = Candidate {
             object: object.map(|object| expect(object, object.bytes)),
             pending: index.map(|index| (index, false)),
         };
-        let after = pending.map(|pending| Candidate {
-            object: pending
-                .after
-                .as_ref()
-                .map(|after| expect(after, pending.promised_bytes(object, fill))),
+        let second = pending.map(|pending| Candidate {
+            object: pending.after.as_ref().map(|after| expect(after, pending.promised_bytes(object, fill))),
             pending: index.map(|index| (index, true)),
         });
-        [Some(before), after].into_iter().flatten().collect()
+        Candidates { first, second }
     }
 
     /// The object that was in the slot before a returned free emptied it, and the free.
@@ -372,10 +349,7 @@ impl History {
     /// pending.
     pub fn pending_operations(&self) -> u64 {
         let of = |generation: &Generation| {
-            let pending = generation
-                .pending
-                .iter()
-                .filter(|pending| pending.operation.kind.has_slot());
+            let pending = generation.pending.iter().filter(|pending| pending.operation.kind.has_slot());
             pending.count() as u64 + generation.unsettled_operations
         };
         self.generations.iter().map(of).sum()
@@ -383,11 +357,7 @@ impl History {
 
     /// How many objects a stale word may still name: no more heap blocks than these may stay after a garbage collection.
     pub fn stale_objects(&self) -> u64 {
-        self.generations
-            .iter()
-            .map(|generation| generation.stale_objects)
-            .sum::<u64>()
-            + self.pending_operations()
+        self.generations.iter().map(|generation| generation.stale_objects).sum::<u64>() + self.pending_operations()
     }
 
     /// Whether some slot's state is open beyond the pending operations, so that no prefix of the workload describes the heap.
@@ -404,19 +374,11 @@ impl History {
             return last_happened.max(now.last_effective);
         }
         let has = |index: &OperationIndex| {
-            *index < now.returned_below
-                || now.returned_ahead.contains(index)
-                || happened.contains(index)
+            *index < now.returned_below || now.returned_ahead.contains(index) || happened.contains(index)
         };
-        let last_returned = now
-            .returned_ahead
-            .last()
-            .copied()
-            .or(now.returned_below.checked_sub(1));
+        let last_returned = now.returned_ahead.last().copied().or(now.returned_below.checked_sub(1));
         let last = last_happened.max(last_returned)?;
-        (now.returned_below..=last)
-            .all(|index| has(&index))
-            .then_some(last)
+        (now.returned_below..=last).all(|index| has(&index)).then_some(last)
     }
 
     fn hash_state(&self) -> u64 {
@@ -436,31 +398,29 @@ fn expect(object: &ObjectState, checked_bytes: u64) -> ExpectedObject<'_> {
         segments: &object.segments,
         checked_bytes,
         operation: object.operation,
+        previous_bytes: object.previous_bytes,
     }
 }
 
-fn unsettled_candidates(
-    unsettled: Unsettled,
-    pending: Option<&Pending>,
-) -> Vec<Candidate<'static>> {
+fn unsettled_candidates(unsettled: Unsettled, pending: Option<&Pending>) -> Candidates<'static> {
     let unsettled = match pending {
         Some(pending) => unsettled.with(pending.after.as_ref(), pending.operation.index),
         None => unsettled,
     };
-    let null = unsettled.may_be_null.then_some(Candidate {
-        object: None,
-        pending: None,
-    });
-    let object = (unsettled.smallest_bytes < u64::MAX).then_some(Candidate {
-        object: Some(ExpectedObject {
-            bytes: unsettled.smallest_bytes,
-            segments: &[],
-            checked_bytes: 0,
-            operation: unsettled.operation,
-        }),
-        pending: None,
-    });
-    [null, object].into_iter().flatten().collect()
+    let null = Candidate { object: None, pending: None };
+    let object = ExpectedObject {
+        bytes: unsettled.smallest_bytes,
+        segments: &[],
+        checked_bytes: 0,
+        operation: unsettled.operation,
+        previous_bytes: None,
+    };
+    let object = Candidate { object: Some(object), pending: None };
+    match (unsettled.may_be_null, unsettled.smallest_bytes < u64::MAX) {
+        (true, true) => Candidates { first: null, second: Some(object) },
+        (false, true) => Candidates { first: object, second: None },
+        (_, false) => Candidates { first: null, second: None },
+    }
 }
 
 impl Pending {
@@ -497,6 +457,11 @@ impl Generation {
         self.phase
     }
 
+    /// The create of this heap; 0 before it begins.
+    pub fn create_index(&self) -> OperationIndex {
+        self.first_index
+    }
+
     /// The operations that are pending, in the order in which they began.
     pub fn pending(&self) -> &[Pending] {
         &self.pending
@@ -514,17 +479,13 @@ impl Generation {
             self.returned_below = operation.index;
         }
         self.is_threaded |= *self.first_thread.get_or_insert(operation.thread) != operation.thread;
-        let object = self
-            .slots
-            .get(&operation.slot)
-            .and_then(|slot| slot.object.as_ref());
+        let object = self.slots.get(&operation.slot).and_then(|slot| slot.object.as_ref());
         let after = match operation.kind {
             OperationKind::Allocate => Some(ObjectState::allocated(&operation)),
             // The object is missing only where an operation failed with an undefined effect.
-            OperationKind::Reallocate => Some(object.map_or_else(
-                || ObjectState::allocated(&operation),
-                |old| old.reallocated(&operation),
-            )),
+            OperationKind::Reallocate => {
+                Some(object.map_or_else(|| ObjectState::allocated(&operation), |old| old.reallocated(&operation)))
+            }
             _ => None,
         };
         self.pending.push(Pending { operation, after });
@@ -533,15 +494,8 @@ impl Generation {
 
     fn check_begin(&self, operation: &Operation) -> Result<(), String> {
         let kind = operation.kind;
-        if let Some(other) = self
-            .pending
-            .iter()
-            .find(|other| other.operation.thread == operation.thread)
-        {
-            return Err(format!(
-                "begins while the thread's operation {} has not returned",
-                other.operation.index
-            ));
+        if let Some(other) = self.pending.iter().find(|other| other.operation.thread == operation.thread) {
+            return Err(format!("begins while the thread's operation {} has not returned", other.operation.index));
         }
         match (kind, self.phase) {
             (OperationKind::Create, Phase::Absent) => return Ok(()),
@@ -562,8 +516,7 @@ impl Generation {
 
     fn check_slot(&self, operation: &Operation) -> Result<(), String> {
         let (kind, slot) = (operation.kind, operation.slot);
-        let is_busy =
-            |other: &Pending| other.operation.kind.has_slot() && other.operation.slot == slot;
+        let is_busy = |other: &Pending| other.operation.kind.has_slot() && other.operation.slot == slot;
         if let Some(other) = self.pending.iter().find(|other| is_busy(other)) {
             return Err(format!(
                 "{} begins on slot {slot}, on which operation {} is pending",
@@ -572,22 +525,15 @@ impl Generation {
             ));
         }
         let state = self.slots.get(&slot);
-        if state.is_some_and(|state| {
-            state
-                .unsettled
-                .is_some_and(|unsettled| unsettled.has_failed)
-        }) {
+        if state.is_some_and(|state| state.unsettled.is_some_and(|unsettled| unsettled.has_failed)) {
             return Ok(());
         }
         let is_live = state.is_some_and(|state| state.object.is_some());
         match (kind, is_live) {
-            (OperationKind::Allocate, true) => Err(format!(
-                "allocate begins on slot {slot}, which holds an object"
-            )),
-            (OperationKind::Free | OperationKind::Reallocate, false) => Err(format!(
-                "{} begins on slot {slot}, which is empty",
-                kind.name()
-            )),
+            (OperationKind::Allocate, true) => Err(format!("allocate begins on slot {slot}, which holds an object")),
+            (OperationKind::Free | OperationKind::Reallocate, false) => {
+                Err(format!("{} begins on slot {slot}, which is empty", kind.name()))
+            }
             _ => Ok(()),
         }
     }
@@ -599,15 +545,9 @@ impl Generation {
         index: OperationIndex,
         status: Status,
     ) -> Result<(), HistoryError> {
-        let is_it = |pending: &Pending| {
-            pending.operation.thread == thread && pending.operation.index == index
-        };
+        let is_it = |pending: &Pending| pending.operation.thread == thread && pending.operation.index == index;
         let Some(position) = self.pending.iter().position(is_it) else {
-            return Err(HistoryError {
-                index,
-                thread,
-                what: "returns without having begun".to_owned(),
-            });
+            return Err(HistoryError { index, thread, what: "returns without having begun".to_owned() });
         };
         let pending = self.pending.remove(position);
         self.note_returned(index);
@@ -620,12 +560,7 @@ impl Generation {
             (_, kind) if kind.has_slot() => self.failed(&pending),
             _ => {}
         }
-        if status == Status::Ok
-            && !matches!(
-                pending.operation.kind,
-                OperationKind::Open | OperationKind::Close
-            )
-        {
+        if status == Status::Ok && !matches!(pending.operation.kind, OperationKind::Open | OperationKind::Close) {
             self.last_effective = self.last_effective.max(Some(index));
         }
         Ok(())
@@ -656,13 +591,10 @@ impl Generation {
         let is_defined = operation.kind != OperationKind::Reallocate;
         slot.unsettled = match durable {
             Durable::OnReturn if is_defined => None,
-            Durable::OnReturn => slot
-                .unsettled
-                .map(|state| state.with(pending.after.as_ref(), operation.index)),
+            Durable::OnReturn => slot.unsettled.map(|state| state.with(pending.after.as_ref(), operation.index)),
             Durable::OnClose => {
-                let state = slot.unsettled.unwrap_or_else(|| {
-                    Unsettled::from_state(slot.object.as_ref(), operation.index)
-                });
+                let state =
+                    slot.unsettled.unwrap_or_else(|| Unsettled::from_state(slot.object.as_ref(), operation.index));
                 let mut state = state.with(pending.after.as_ref(), operation.index);
                 state.has_failed &= !is_defined;
                 Some(state)
@@ -686,16 +618,11 @@ impl Generation {
     fn failed(&mut self, pending: &Pending) {
         let index = pending.operation.index;
         let slot = self.slots.entry(pending.operation.slot).or_default();
-        let state = slot
-            .unsettled
-            .unwrap_or_else(|| Unsettled::from_state(slot.object.as_ref(), index));
+        let state = slot.unsettled.unwrap_or_else(|| Unsettled::from_state(slot.object.as_ref(), index));
         if !state.has_failed {
             self.unsettled_operations += 1;
         }
-        slot.unsettled = Some(Unsettled {
-            has_failed: true,
-            ..state.with(pending.after.as_ref(), index)
-        });
+        slot.unsettled = Some(Unsettled { has_failed: true, ..state.with(pending.after.as_ref(), index) });
     }
 
     fn hash(&self, durable: Durable, mix: &mut Mix) {
@@ -712,24 +639,12 @@ impl Generation {
             hash_object(state.object.as_ref(), mix);
             if let Some(unsettled) = state.unsettled {
                 let flags = u64::from(unsettled.may_be_null) << 1 | u64::from(unsettled.has_failed);
-                mix.add_all([
-                    flags,
-                    unsettled.smallest_bytes,
-                    u64::from(unsettled.operation),
-                ]);
+                mix.add_all([flags, unsettled.smallest_bytes, u64::from(unsettled.operation)]);
             }
         }
-        for pending in self
-            .pending
-            .iter()
-            .filter(|pending| pending.changes_expectation())
-        {
+        for pending in self.pending.iter().filter(|pending| pending.changes_expectation()) {
             let operation = &pending.operation;
-            mix.add_all([
-                operation.kind as u64,
-                u64::from(operation.index),
-                u64::from(operation.slot),
-            ]);
+            mix.add_all([operation.kind as u64, u64::from(operation.index), u64::from(operation.slot)]);
             hash_object(pending.after.as_ref(), mix);
         }
     }
@@ -738,10 +653,7 @@ impl Generation {
 impl Pending {
     /// Opening and closing promise what was promised before them, until close returns.
     fn changes_expectation(&self) -> bool {
-        !matches!(
-            self.operation.kind,
-            OperationKind::Open | OperationKind::Close
-        )
+        !matches!(self.operation.kind, OperationKind::Open | OperationKind::Close)
     }
 }
 
@@ -749,12 +661,7 @@ fn hash_object(object: Option<&ObjectState>, mix: &mut Mix) {
     let Some(object) = object else {
         return mix.add(0);
     };
-    mix.add_all([
-        1,
-        object.bytes,
-        u64::from(object.operation),
-        object.segments.len() as u64,
-    ]);
+    mix.add_all([1, object.bytes, u64::from(object.operation), object.segments.len() as u64]);
     for segment in &object.segments {
         mix.add_all([segment.end, u64::from(segment.object)]);
     }

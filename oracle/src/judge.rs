@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The verdict on one recovered heap.
+//!
+//! Each rule states a fact, and every fact that holds is reported: a slot whose heap block is free is both a lost operation (FL004)
+//! and a dangling slot (FL008). One exception: a heap block that no slot refers to because its slot is lost is not reported as a
+//! leak too. Nothing is inferred that the report does not show; what cannot be checked is said in `not_judged`.
+
+mod blocks;
+mod lives;
+mod slots;
+mod twin;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
-use crate::history::OperationIndex;
+use crate::contract::{AfterFailedCreate, Contract};
+use crate::history::{History, OperationIndex, Phase};
 use crate::pattern::Segment;
-use crate::report::Place;
+use crate::report::{HeapReport, Life, Outcome, Place, SectionKind, Status};
 use crate::rule::{RuleId, RuleSet};
+
+pub use twin::TwinSet;
 
 /// What configuration fixes about the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,5 +102,203 @@ impl Judgement {
             (true, false) => Verdict::Unknown,
             (true, true) => Verdict::Pass,
         }
+    }
+}
+
+/// Judges a heap report against what the contract promises at this point of the history.
+///
+/// A report with the first part of the probe only is judged as far as it goes. `twins` are needed for FL012's capacity.
+pub fn judge(
+    contract: &Contract,
+    shape: &HeapShape,
+    history: &History,
+    report: &HeapReport,
+    content: &dyn ContentSource,
+    twins: Option<&TwinSet>,
+) -> Judgement {
+    let mut judge = Judge {
+        contract,
+        shape,
+        history,
+        report,
+        content,
+        twins,
+        unsound_slots: BTreeSet::new(),
+        out: Judgement::default(),
+    };
+    judge.run();
+    judge.out.violations.sort_by_key(|violation| violation.rule);
+    judge.out
+}
+
+/// Everything a judgement looks at, and what it has found.
+struct Judge<'a> {
+    contract: &'a Contract,
+    shape: &'a HeapShape,
+    history: &'a History,
+    report: &'a HeapReport,
+    content: &'a dyn ContentSource,
+    twins: Option<&'a TwinSet>,
+    /// Slots whose object cannot be looked at, or was found wrong: later stages say nothing new about them.
+    unsound_slots: BTreeSet<u32>,
+    out: Judgement,
+}
+
+/// What a violation is about, where it is known.
+#[derive(Default)]
+struct Subject {
+    slot: Option<u32>,
+    operation: Option<OperationIndex>,
+    block: Option<Extent>,
+}
+
+impl<'a> Judge<'a> {
+    fn run(&mut self) {
+        self.judge_nothing_that_is_not_explored();
+        self.judge_outcome();
+        if self.report.outcome == Outcome::Broken || self.history.current().phase() == Phase::Absent {
+            return;
+        }
+        let Some(life) = self.report.life(0) else { return };
+        match life.open {
+            Some(Status::Ok) => {}
+            Some(status) => return self.judge_refusal(life, status),
+            None if self.report.outcome == Outcome::Done => {
+                return self.out.unknown.push("the heap report does not say what open answered".to_owned());
+            }
+            None => return,
+        }
+        if let Some(linearisation) = self.judge_first_part(life) {
+            self.judge_later_lives(&linearisation);
+        }
+    }
+
+    fn violate(&mut self, rule: RuleId, subject: Subject, message: String) {
+        let Subject { slot, operation, block } = subject;
+        self.out.violations.push(Violation { rule, message, slot, operation, block });
+    }
+
+    fn not_judged(&mut self, rule: RuleId, reason: impl Into<Cow<'static, str>>) {
+        self.out.not_judged.push((rule, reason.into()));
+    }
+
+    /// Whether the life ended because something went wrong in it, so that missing sections need no other reason.
+    fn is_cut_short(&self, life: usize) -> bool {
+        self.report.outcome != Outcome::Done && usize::from(self.report.last_life) == life
+    }
+
+    fn judge_nothing_that_is_not_explored(&mut self) {
+        let relocation = match self.contract.relocatable {
+            true => "recovery at another mapping address is not tried",
+            false => "the contract does not promise it",
+        };
+        self.not_judged(RuleId::LaterGeneration, "no crash after the first is explored");
+        self.not_judged(RuleId::NotRelocatable, relocation);
+        self.not_judged(RuleId::CorruptionMissed, "no corruption is injected");
+    }
+
+    /// FL001 and FL002: a process of the probe must come to its end, whatever the image.
+    fn judge_outcome(&mut self) {
+        let life = self.report.life(usize::from(self.report.last_life));
+        let what = stage_phrase(self.report.last_life, self.report.last_stage);
+        let message = life.map(last_message).unwrap_or_default();
+        match self.report.outcome {
+            Outcome::Done => {}
+            Outcome::Overloaded => {
+                return self.out.unknown.push(format!("{what}: the machine was overloaded, the wall limit came first"));
+            }
+            Outcome::Broken => return self.out.unknown.push(format!("{what}: the runner failed{message}")),
+            Outcome::Signal(signal) => {
+                let name = signal_name(signal);
+                let text = format!("{what} died of signal {signal}{name}{message}");
+                self.violate(RuleId::RecoveryCrashed, Subject::default(), text);
+            }
+            Outcome::Exited => {
+                self.violate(RuleId::RecoveryCrashed, Subject::default(), format!("{what} called exit{message}"));
+            }
+            Outcome::Hung => {
+                let text = format!("{what} did not end within its limit{message}");
+                self.violate(RuleId::RecoveryHung, Subject::default(), text);
+            }
+        }
+        self.out.judged.insert(RuleId::RecoveryCrashed);
+        self.out.judged.insert(RuleId::RecoveryHung);
+    }
+
+    /// FL003: recovery of the crash image answered an error.
+    fn judge_refusal(&mut self, life: &Life, status: Status) {
+        self.out.judged.insert(RuleId::RecoveryFailed);
+        let message = last_message(life);
+        if self.history.must_open() {
+            let text = format!("recovery answered {status}, but the heap was created{message}");
+            return self.violate(RuleId::RecoveryFailed, Subject::default(), text);
+        }
+        if self.contract.after_failed_create == AfterFailedCreate::Error {
+            return;
+        }
+        let operation = self.history.current().create_index();
+        let subject = Subject { operation: Some(operation), ..Subject::default() };
+        if status != Status::NotAHeap {
+            let text = format!("recovery answered {status} while create was pending: expected not-a-heap{message}");
+            return self.violate(RuleId::RecoveryFailed, subject, text);
+        }
+        match self.report.lives.iter().find_map(|life| life.recreate) {
+            Some(Status::Ok) => {}
+            Some(status) => {
+                let text = format!("create after a create that power cut short answered {status}{message}");
+                self.violate(RuleId::RecoveryFailed, subject, text);
+            }
+            None if self.report.outcome == Outcome::Done => {
+                self.not_judged(RuleId::RecoveryFailed, "the probe did not try create again (first part only)");
+            }
+            None => {}
+        }
+    }
+}
+
+/// The life's last text as the tail of a message, one line.
+fn last_message(life: &Life) -> String {
+    let text = life.messages.last().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    text.filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
+}
+
+fn recovery_phrase(life: u16) -> &'static str {
+    match life {
+        0 => "recovery",
+        1 => "recovery (life 1)",
+        2 => "the second recovery (life 2)",
+        _ => "the open after a clean close (life 3)",
+    }
+}
+
+fn stage_phrase(life: u16, stage: Option<SectionKind>) -> String {
+    let recovery = recovery_phrase(life);
+    let stage = match stage {
+        None | Some(SectionKind::Open) => return recovery.to_owned(),
+        Some(SectionKind::Recreate) => return "create after a create that power cut short".to_owned(),
+        Some(SectionKind::Files | SectionKind::Slots) => "reading the slots",
+        Some(SectionKind::Walk) => "walk",
+        Some(SectionKind::Check) => "check",
+        Some(SectionKind::Contents) => "reading the contents",
+        Some(SectionKind::Drain) => "the drain",
+        Some(SectionKind::FreeAll) => "the freeing of all",
+        Some(SectionKind::Maximal) => "the maximal allocation",
+        Some(SectionKind::Close) => "close",
+        Some(SectionKind::Message) => "the probe",
+    };
+    format!("{stage} after {recovery}")
+}
+
+fn signal_name(signal: u32) -> &'static str {
+    match signal {
+        4 => " (SIGILL)",
+        5 => " (SIGTRAP)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        31 => " (SIGSYS)",
+        _ => "",
     }
 }

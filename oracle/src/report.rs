@@ -154,9 +154,7 @@ impl SectionKind {
 
     /// The kind with this number.
     pub fn from_number(number: u32) -> Option<SectionKind> {
-        SectionKind::ALL
-            .into_iter()
-            .find(|kind| *kind as u32 == number)
+        SectionKind::ALL.into_iter().find(|kind| *kind as u32 == number)
     }
 }
 
@@ -197,9 +195,7 @@ impl Life {
 
     /// The contents as they were after the stage.
     pub fn contents_after(&self, stage: Stage) -> Option<&Contents> {
-        self.contents
-            .iter()
-            .find(|contents| contents.after == stage)
+        self.contents.iter().find(|contents| contents.after == stage)
     }
 }
 
@@ -267,13 +263,8 @@ pub enum BlockState {
 
 impl BlockState {
     /// Every state, in order of number.
-    pub const ALL: [BlockState; 5] = [
-        BlockState::Allocated,
-        BlockState::Reserved,
-        BlockState::Free,
-        BlockState::Metadata,
-        BlockState::Unusable,
-    ];
+    pub const ALL: [BlockState; 5] =
+        [BlockState::Allocated, BlockState::Reserved, BlockState::Free, BlockState::Metadata, BlockState::Unusable];
 }
 
 impl fmt::Display for BlockState {
@@ -403,28 +394,14 @@ impl HeapReport {
     /// Slots and live blocks of a life; `None` if the life did not come to the point where its slots are known.
     pub fn abstract_heap(&self, life: usize) -> Option<AbstractHeap> {
         let life = self.life(life)?;
-        let place = |file, offset| Place {
-            file: life.file_name(file).unwrap_or("?").to_owned(),
-            offset,
-        };
-        let slots = life
-            .slots
-            .as_ref()
-            .filter(|slots| slots.status == Status::Ok)?;
+        let place = |file, offset| Place { file: life.file_name(file).unwrap_or("?").to_owned(), offset };
+        let slots = life.slots.as_ref().filter(|slots| slots.status == Status::Ok)?;
         let walk = life.walk.as_ref().filter(|walk| walk.status == Status::Ok);
         let is_live = |block: &&Block| block.state == BlockState::Allocated;
         Some(AbstractHeap {
-            slots: slots
-                .entries
-                .iter()
-                .map(|entry| (entry.slot, place(entry.file, entry.offset)))
-                .collect(),
+            slots: slots.entries.iter().map(|entry| (entry.slot, place(entry.file, entry.offset))).collect(),
             live: walk.map(|walk| {
-                walk.blocks
-                    .iter()
-                    .filter(is_live)
-                    .map(|block| (place(block.file, block.offset), block.bytes))
-                    .collect()
+                walk.blocks.iter().filter(is_live).map(|block| (place(block.file, block.offset), block.bytes)).collect()
             }),
         })
     }

@@ -76,9 +76,7 @@ impl RuleId {
             RuleId::DanglingSlot => "a slot points to no live heap block",
             RuleId::ContentChanged => "object content changed",
             RuleId::Leak => "leak beyond the contract",
-            RuleId::Inconsistent => {
-                "the allocator's own check fails or the accounting does not add up"
-            }
+            RuleId::Inconsistent => "the allocator's own check fails or the accounting does not add up",
             RuleId::NotUsable => "not usable after recovery",
             RuleId::NotIdempotent => "recovery is not idempotent",
             RuleId::LaterGeneration => "a crash in a later generation breaks it",
@@ -108,10 +106,7 @@ impl FromStr for RuleId {
 
     fn from_str(text: &str) -> Result<Self, UnknownRule> {
         // Through Display, so that each rule has exactly one spelling.
-        RuleId::ALL
-            .into_iter()
-            .find(|rule| rule.to_string() == text)
-            .ok_or_else(|| UnknownRule(text.to_owned()))
+        RuleId::ALL.into_iter().find(|rule| rule.to_string() == text).ok_or_else(|| UnknownRule(text.to_owned()))
     }
 }
 
@@ -137,17 +132,13 @@ impl RuleSet {
 
     /// The rules in order of id.
     pub fn iter(self) -> impl Iterator<Item = RuleId> {
-        RuleId::ALL
-            .into_iter()
-            .filter(move |rule| self.contains(*rule))
+        RuleId::ALL.into_iter().filter(move |rule| self.contains(*rule))
     }
 }
 
 impl fmt::Debug for RuleSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set()
-            .entries(self.iter().map(|rule| rule.to_string()))
-            .finish()
+        f.debug_set().entries(self.iter().map(|rule| rule.to_string())).finish()
     }
 }
 
@@ -160,11 +151,7 @@ mod tests {
         assert_eq!(RuleId::OperationLost.to_string(), "FL004");
         assert_eq!(RuleId::CorruptionMissed.to_string(), "FL016");
         for (position, rule) in RuleId::ALL.into_iter().enumerate() {
-            assert_eq!(
-                rule as usize,
-                position + 1,
-                "ids are permanent and without gaps"
-            );
+            assert_eq!(rule as usize, position + 1, "ids are permanent and without gaps");
             assert_eq!(rule.to_string().parse(), Ok(rule));
         }
     }
@@ -182,10 +169,7 @@ mod tests {
         let mut set = RuleSet::default();
         set.insert(RuleId::Leak);
         set.insert(RuleId::RecoveryCrashed);
-        assert_eq!(
-            set.iter().collect::<Vec<_>>(),
-            [RuleId::RecoveryCrashed, RuleId::Leak]
-        );
+        assert_eq!(set.iter().collect::<Vec<_>>(), [RuleId::RecoveryCrashed, RuleId::Leak]);
         assert!(!set.contains(RuleId::CorruptionMissed));
     }
 }

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes heap reports in the binary format, for tests of whatever reads them.
 
-use super::{
-    Block, BlockState, ContentEntry, HeapReport, MAGIC, Outcome, SectionKind, SlotEntry, Status,
-    VERSION,
-};
+use super::{Block, BlockState, ContentEntry, HeapReport, MAGIC, Outcome, SectionKind, SlotEntry, Status, VERSION};
 
 /// Builds a heap report, section by section. Starts in life 0.
 ///
@@ -37,13 +34,7 @@ impl Default for ReportBuilder {
 impl ReportBuilder {
     /// An empty report, with the outcome done.
     pub fn new() -> Self {
-        ReportBuilder {
-            sections: Vec::new(),
-            section_count: 0,
-            life: 0,
-            stage: 0,
-            outcome: Outcome::Done,
-        }
+        ReportBuilder { sections: Vec::new(), section_count: 0, life: 0, stage: 0, outcome: Outcome::Done }
     }
 
     /// The sections that follow belong to this life.
@@ -77,10 +68,7 @@ impl ReportBuilder {
     /// Names of the life's files.
     #[must_use]
     pub fn files(self, names: &[&str]) -> Self {
-        let payload: Vec<u8> = names
-            .iter()
-            .flat_map(|name| name.bytes().chain([0]))
-            .collect();
+        let payload: Vec<u8> = names.iter().flat_map(|name| name.bytes().chain([0])).collect();
         self.section(SectionKind::Files, Status::Ok, names.len(), 0, &payload)
     }
 
@@ -93,20 +81,10 @@ impl ReportBuilder {
     /// Slots that are not null, and what read_slot answered.
     #[must_use]
     pub fn slots_with(self, status: Status, slot_count: u64, entries: &[(u32, u32, u64)]) -> Self {
-        let entries = entries
-            .iter()
-            .map(|&(slot, file, offset)| SlotEntry { slot, file, offset });
-        let payload: Vec<u8> = entries
-            .clone()
-            .flat_map(|entry| bytes_of(&[entry.slot, entry.file], &[entry.offset]))
-            .collect();
-        self.section(
-            SectionKind::Slots,
-            status,
-            entries.len(),
-            slot_count,
-            &payload,
-        )
+        let entries = entries.iter().map(|&(slot, file, offset)| SlotEntry { slot, file, offset });
+        let payload: Vec<u8> =
+            entries.clone().flat_map(|entry| bytes_of(&[entry.slot, entry.file], &[entry.offset])).collect();
+        self.section(SectionKind::Slots, status, entries.len(), slot_count, &payload)
     }
 
     /// Heap blocks; `file_bytes` is the sum of the file sizes.
@@ -118,13 +96,7 @@ impl ReportBuilder {
     /// Heap blocks, and what walk answered.
     #[must_use]
     pub fn walk_with(self, status: Status, file_bytes: u64, blocks: &[Block]) -> Self {
-        self.section(
-            SectionKind::Walk,
-            status,
-            blocks.len(),
-            file_bytes,
-            &payload_of(blocks),
-        )
+        self.section(SectionKind::Walk, status, blocks.len(), file_bytes, &payload_of(blocks))
     }
 
     /// Status of check.
@@ -136,40 +108,17 @@ impl ReportBuilder {
     /// Contents: (slot, object id, from, to).
     #[must_use]
     pub fn contents(self, entries: &[(u32, u32, u64, u64)]) -> Self {
-        let entries = entries
-            .iter()
-            .map(|&(slot, object, from, to)| ContentEntry {
-                slot,
-                object,
-                from,
-                to,
-            });
-        let payload: Vec<u8> = entries
-            .clone()
-            .flat_map(|entry| bytes_of(&[entry.slot, entry.object], &[entry.from, entry.to]))
-            .collect();
-        self.section(
-            SectionKind::Contents,
-            Status::Ok,
-            entries.len(),
-            0,
-            &payload,
-        )
+        let entries = entries.iter().map(|&(slot, object, from, to)| ContentEntry { slot, object, from, to });
+        let payload: Vec<u8> =
+            entries.clone().flat_map(|entry| bytes_of(&[entry.slot, entry.object], &[entry.from, entry.to])).collect();
+        self.section(SectionKind::Contents, Status::Ok, entries.len(), 0, &payload)
     }
 
     /// The drain's allocations; the capacity is the sum of their sizes.
     #[must_use]
     pub fn drain(self, status: Status, blocks: &[Block]) -> Self {
-        let capacity = blocks
-            .iter()
-            .fold(0u64, |sum, block| sum.saturating_add(block.bytes));
-        self.section(
-            SectionKind::Drain,
-            status,
-            blocks.len(),
-            capacity,
-            &payload_of(blocks),
-        )
+        let capacity = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block.bytes));
+        self.section(SectionKind::Drain, status, blocks.len(), capacity, &payload_of(blocks))
     }
 
     /// Status of the frees.
@@ -207,23 +156,12 @@ impl ReportBuilder {
 
     /// A section, whatever is in it.
     #[must_use]
-    pub fn section(
-        mut self,
-        kind: SectionKind,
-        status: Status,
-        count: usize,
-        value: u64,
-        payload: &[u8],
-    ) -> Self {
+    pub fn section(mut self, kind: SectionKind, status: Status, count: usize, value: u64, payload: &[u8]) -> Self {
         self.sections.extend((kind as u16).to_le_bytes());
         self.sections.extend(self.life.to_le_bytes());
-        self.sections.extend(bytes_of(
-            &[status.into(), count as u32, payload.len() as u32],
-            &[value],
-        ));
+        self.sections.extend(bytes_of(&[status.into(), count as u32, payload.len() as u32], &[value]));
         self.sections.extend(payload);
-        self.sections
-            .resize(self.sections.len().next_multiple_of(8), 0);
+        self.sections.resize(self.sections.len().next_multiple_of(8), 0);
         self.section_count += 1;
         self.stage = kind as u32;
         self
@@ -241,16 +179,7 @@ impl ReportBuilder {
             Outcome::Broken => (5, 0),
         };
         let total = 32 + self.sections.len() as u32;
-        let header = [
-            MAGIC,
-            VERSION,
-            total,
-            self.section_count,
-            outcome,
-            signal,
-            u32::from(self.life),
-            self.stage,
-        ];
+        let header = [MAGIC, VERSION, total, self.section_count, outcome, signal, u32::from(self.life), self.stage];
         let mut bytes = bytes_of(&header, &[]);
         bytes.extend(&self.sections);
         bytes
@@ -268,32 +197,17 @@ impl ReportBuilder {
 
 fn bytes_of(words: &[u32], longs: &[u64]) -> Vec<u8> {
     let words = words.iter().flat_map(|word| word.to_le_bytes());
-    words
-        .chain(longs.iter().flat_map(|long| long.to_le_bytes()))
-        .collect()
+    words.chain(longs.iter().flat_map(|long| long.to_le_bytes())).collect()
 }
 
 fn payload_of(blocks: &[Block]) -> Vec<u8> {
-    blocks
-        .iter()
-        .flat_map(|block| {
-            bytes_of(
-                &[block.file, block.state as u32],
-                &[block.offset, block.bytes],
-            )
-        })
-        .collect()
+    blocks.iter().flat_map(|block| bytes_of(&[block.file, block.state as u32], &[block.offset, block.bytes])).collect()
 }
 
 /// A block of file 0.
 #[must_use]
 pub fn block(state: BlockState, offset: u64, bytes: u64) -> Block {
-    Block {
-        file: 0,
-        state,
-        offset,
-        bytes,
-    }
+    Block { file: 0, state, offset, bytes }
 }
 
 /// An allocated block of file 0.

@@ -2,8 +2,8 @@
 //! Bytes to [`HeapReport`]. Every length is checked before it is used; no input panics.
 
 use super::{
-    Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, MAGIC, Maximal,
-    Outcome, SectionKind, SlotEntry, Slots, Stage, Status, VERSION, Walk,
+    Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, MAGIC, Maximal, Outcome,
+    SectionKind, SlotEntry, Slots, Stage, Status, VERSION, Walk,
 };
 
 const HEADER_BYTES: usize = 32;
@@ -17,9 +17,7 @@ pub enum ReportError {
     Truncated { what: &'static str, end: usize },
     #[error("not a heap report: it starts with {0:#010x}, expected {MAGIC:#010x}")]
     Magic(u32),
-    #[error(
-        "heap report of version {0}, expected {VERSION}: build the runner and the engine from the same sources"
-    )]
+    #[error("heap report of version {0}, expected {VERSION}: build the runner and the engine from the same sources")]
     Version(u32),
     #[error("heap report says it has {said} bytes but {got} came")]
     TotalBytes { said: u32, got: usize },
@@ -34,20 +32,11 @@ pub enum ReportError {
     #[error("heap report has a section of life {0}, expected 0 to 3")]
     Life(u32),
     #[error("{kind:?} section of life {life}: {count} entries do not fit {bytes} bytes of payload")]
-    Payload {
-        kind: SectionKind,
-        life: u16,
-        count: u32,
-        bytes: u32,
-    },
+    Payload { kind: SectionKind, life: u16, count: u32, bytes: u32 },
     #[error("{kind:?} section comes twice in life {life}")]
     Twice { kind: SectionKind, life: u16 },
     #[error("{kind:?} section of life {life}: {what}")]
-    Entry {
-        kind: SectionKind,
-        life: u16,
-        what: String,
-    },
+    Entry { kind: SectionKind, life: u16, what: String },
 }
 
 /// A cursor that cannot leave the bytes.
@@ -58,37 +47,22 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], ReportError> {
-        let (head, rest) = self
-            .rest
-            .split_at_checked(count)
-            .ok_or(ReportError::Truncated {
-                what,
-                end: self.total,
-            })?;
+        let (head, rest) = self.rest.split_at_checked(count).ok_or(ReportError::Truncated { what, end: self.total })?;
         self.rest = rest;
         Ok(head)
     }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes
-        .get(at..at + 2)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u16::from_le_bytes)
+    bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..at + 4)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u32::from_le_bytes)
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..at + 8)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u64::from_le_bytes)
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
 struct Section<'a> {
@@ -101,10 +75,7 @@ struct Section<'a> {
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<HeapReport, ReportError> {
-    let mut reader = Reader {
-        rest: bytes,
-        total: bytes.len(),
-    };
+    let mut reader = Reader { rest: bytes, total: bytes.len() };
     let header = reader.take(HEADER_BYTES, "the header")?;
     let mut report = read_header(header, bytes.len())?;
     let mut section_count = 0;
@@ -115,10 +86,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<HeapReport, ReportError> {
     }
     let said = u32_at(header, 12);
     if said != section_count {
-        return Err(ReportError::SectionCount {
-            said,
-            got: section_count,
-        });
+        return Err(ReportError::SectionCount { said, got: section_count });
     }
     for (number, life) in report.lives.iter().enumerate() {
         check_file_numbers(life, number as u16, report.outcome)?;
@@ -155,19 +123,13 @@ fn read_header(header: &[u8], got: usize) -> Result<HeapReport, ReportError> {
         number => Some(SectionKind::from_number(number).ok_or(ReportError::Stage(number))?),
     };
     let lives = vec![Life::default(); last_life as usize + 1];
-    Ok(HeapReport {
-        outcome,
-        last_life: last_life as u16,
-        last_stage,
-        lives,
-    })
+    Ok(HeapReport { outcome, last_life: last_life as u16, last_stage, lives })
 }
 
 fn read_section<'a>(reader: &mut Reader<'a>) -> Result<Section<'a>, ReportError> {
     let header = reader.take(SECTION_BYTES, "a section header")?;
     let number = u16_at(header, 0);
-    let kind =
-        SectionKind::from_number(u32::from(number)).ok_or(ReportError::SectionKind(number))?;
+    let kind = SectionKind::from_number(u32::from(number)).ok_or(ReportError::SectionKind(number))?;
     let payload_bytes = u32_at(header, 12) as usize;
     let payload = reader.take(payload_bytes, "a payload")?;
     reader.take(payload_bytes.wrapping_neg() % 8, "a payload's padding")?;
@@ -182,65 +144,31 @@ fn read_section<'a>(reader: &mut Reader<'a>) -> Result<Section<'a>, ReportError>
 }
 
 fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), ReportError> {
-    let life = report
-        .lives
-        .get_mut(usize::from(section.life))
-        .ok_or(ReportError::Life(u32::from(section.life)))?;
+    let life = report.lives.get_mut(usize::from(section.life)).ok_or(ReportError::Life(u32::from(section.life)))?;
     let status = section.status;
     match section.kind {
         SectionKind::Open => section.set(&mut life.open, status),
         SectionKind::Files => section.add_files(&mut life.files),
         SectionKind::Slots => {
             let entries = section.slots()?;
-            section.set(
-                &mut life.slots,
-                Slots {
-                    status,
-                    count: section.value,
-                    entries,
-                },
-            )
+            section.set(&mut life.slots, Slots { status, count: section.value, entries })
         }
         SectionKind::Walk => {
             let blocks = section.blocks()?;
-            section.set(
-                &mut life.walk,
-                Walk {
-                    status,
-                    file_bytes: section.value,
-                    blocks,
-                },
-            )
+            section.set(&mut life.walk, Walk { status, file_bytes: section.value, blocks })
         }
         SectionKind::Check => section.set(&mut life.check, status),
         SectionKind::Contents => section.add_contents(life),
         SectionKind::Drain => {
             let blocks = section.blocks()?;
-            section.set(
-                &mut life.drain,
-                Drain {
-                    status,
-                    capacity_bytes: section.value,
-                    blocks,
-                },
-            )
+            section.set(&mut life.drain, Drain { status, capacity_bytes: section.value, blocks })
         }
         SectionKind::FreeAll => section.set(&mut life.free_all, status),
-        SectionKind::Maximal => section.set(
-            &mut life.maximal,
-            Maximal {
-                status,
-                bytes: section.value,
-            },
-        ),
+        SectionKind::Maximal => section.set(&mut life.maximal, Maximal { status, bytes: section.value }),
         SectionKind::Close => section.set(&mut life.close, status),
         SectionKind::Recreate => section.set(&mut life.recreate, status),
         SectionKind::Message => {
-            life.messages.push(
-                String::from_utf8_lossy(section.payload)
-                    .trim_end_matches('\0')
-                    .to_owned(),
-            );
+            life.messages.push(String::from_utf8_lossy(section.payload).trim_end_matches('\0').to_owned());
             Ok(())
         }
     }
@@ -249,20 +177,13 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
 impl Section<'_> {
     fn set<T>(&self, target: &mut Option<T>, value: T) -> Result<(), ReportError> {
         match target.replace(value) {
-            Some(_) => Err(ReportError::Twice {
-                kind: self.kind,
-                life: self.life,
-            }),
+            Some(_) => Err(ReportError::Twice { kind: self.kind, life: self.life }),
             None => Ok(()),
         }
     }
 
     fn bad_entry(&self, what: String) -> ReportError {
-        ReportError::Entry {
-            kind: self.kind,
-            life: self.life,
-            what,
-        }
+        ReportError::Entry { kind: self.kind, life: self.life, what }
     }
 
     /// The payload cut into `count` entries, which must fill it exactly.
@@ -274,12 +195,7 @@ impl Section<'_> {
     }
 
     fn bad_payload(&self) -> ReportError {
-        ReportError::Payload {
-            kind: self.kind,
-            life: self.life,
-            count: self.count,
-            bytes: self.payload.len() as u32,
-        }
+        ReportError::Payload { kind: self.kind, life: self.life, count: self.count, bytes: self.payload.len() as u32 }
     }
 
     /// Names, each with its NUL. A later FILES section of a life may add files (the heap grew), never change one.
@@ -290,12 +206,8 @@ impl Section<'_> {
                 return Err(self.bad_entry("the last name does not end in NUL".to_owned()));
             }
             for name in terminated.split(|byte| *byte == 0) {
-                let name = std::str::from_utf8(name).map_err(|_| {
-                    self.bad_entry(format!(
-                        "file name {} is not UTF-8",
-                        String::from_utf8_lossy(name)
-                    ))
-                })?;
+                let name = std::str::from_utf8(name)
+                    .map_err(|_| self.bad_entry(format!("file name {} is not UTF-8", String::from_utf8_lossy(name))))?;
                 names.push(name.to_owned());
             }
         }
@@ -303,10 +215,7 @@ impl Section<'_> {
             return Err(self.bad_payload());
         }
         if !names.starts_with(files) {
-            return Err(ReportError::Twice {
-                kind: self.kind,
-                life: self.life,
-            });
+            return Err(ReportError::Twice { kind: self.kind, life: self.life });
         }
         *files = names;
         Ok(())
@@ -315,22 +224,12 @@ impl Section<'_> {
     fn slots(&self) -> Result<Vec<SlotEntry>, ReportError> {
         let mut entries: Vec<SlotEntry> = Vec::new();
         for bytes in self.entries(16)? {
-            let entry = SlotEntry {
-                slot: u32_at(bytes, 0),
-                file: u32_at(bytes, 4),
-                offset: u64_at(bytes, 8),
-            };
+            let entry = SlotEntry { slot: u32_at(bytes, 0), file: u32_at(bytes, 4), offset: u64_at(bytes, 8) };
             if u64::from(entry.slot) >= self.value {
-                return Err(self.bad_entry(format!(
-                    "slot {} of a heap with {} slots",
-                    entry.slot, self.value
-                )));
+                return Err(self.bad_entry(format!("slot {} of a heap with {} slots", entry.slot, self.value)));
             }
             if let Some(last) = entries.last().filter(|last| last.slot >= entry.slot) {
-                return Err(self.bad_entry(format!(
-                    "slot {} comes after slot {}",
-                    entry.slot, last.slot
-                )));
+                return Err(self.bad_entry(format!("slot {} comes after slot {}", entry.slot, last.slot)));
             }
             entries.push(entry);
         }
@@ -341,55 +240,30 @@ impl Section<'_> {
         self.entries(24)?
             .map(|bytes| {
                 let number = u32_at(bytes, 4);
-                let state = BlockState::ALL
-                    .into_iter()
-                    .find(|state| *state as u32 == number);
-                let state = state
-                    .ok_or_else(|| self.bad_entry(format!("undefined block state {number}")))?;
-                Ok(Block {
-                    file: u32_at(bytes, 0),
-                    state,
-                    offset: u64_at(bytes, 8),
-                    bytes: u64_at(bytes, 16),
-                })
+                let state = BlockState::ALL.into_iter().find(|state| *state as u32 == number);
+                let state = state.ok_or_else(|| self.bad_entry(format!("undefined block state {number}")))?;
+                Ok(Block { file: u32_at(bytes, 0), state, offset: u64_at(bytes, 8), bytes: u64_at(bytes, 16) })
             })
             .collect()
     }
 
     fn add_contents(&self, life: &mut Life) -> Result<(), ReportError> {
         let after = match life {
-            Life {
-                maximal: Some(_), ..
-            } => Stage::Maximal,
-            Life {
-                free_all: Some(_), ..
-            } => Stage::FreeAll,
+            Life { maximal: Some(_), .. } => Stage::Maximal,
+            Life { free_all: Some(_), .. } => Stage::FreeAll,
             Life { drain: Some(_), .. } => Stage::Drain,
             _ => Stage::Recovery,
         };
         if life.contents_after(after).is_some() {
-            return Err(ReportError::Twice {
-                kind: self.kind,
-                life: self.life,
-            });
+            return Err(ReportError::Twice { kind: self.kind, life: self.life });
         }
         let mut entries: Vec<ContentEntry> = Vec::new();
         for bytes in self.entries(24)? {
             let (slot, object) = (u32_at(bytes, 0), u32_at(bytes, 4));
-            let entry = ContentEntry {
-                slot,
-                object,
-                from: u64_at(bytes, 8),
-                to: u64_at(bytes, 16),
-            };
-            let follows = |last: &ContentEntry| {
-                (last.slot, last.to) <= (slot, entry.from) || last.slot < slot
-            };
+            let entry = ContentEntry { slot, object, from: u64_at(bytes, 8), to: u64_at(bytes, 16) };
+            let follows = |last: &ContentEntry| (last.slot, last.to) <= (slot, entry.from) || last.slot < slot;
             if entry.from >= entry.to || !entries.last().is_none_or(follows) {
-                return Err(self.bad_entry(format!(
-                    "slot {slot}: bytes {}..{} are out of order",
-                    entry.from, entry.to
-                )));
+                return Err(self.bad_entry(format!("slot {slot}: bytes {}..{} are out of order", entry.from, entry.to)));
             }
             entries.push(entry);
         }
@@ -403,36 +277,13 @@ fn check_file_numbers(life: &Life, number: u16, outcome: Outcome) -> Result<(), 
     if life.files.is_empty() && outcome != Outcome::Done {
         return Ok(());
     }
-    let slots = life
-        .slots
-        .iter()
-        .flat_map(|slots| &slots.entries)
-        .map(|entry| (SectionKind::Slots, entry.file));
-    let walk = life
-        .walk
-        .iter()
-        .flat_map(|walk| &walk.blocks)
-        .map(|block| (SectionKind::Walk, block.file));
-    let drain = life
-        .drain
-        .iter()
-        .flat_map(|drain| &drain.blocks)
-        .map(|block| (SectionKind::Drain, block.file));
-    match slots
-        .chain(walk)
-        .chain(drain)
-        .find(|(_, file)| *file as usize >= life.files.len())
-    {
+    let slots = life.slots.iter().flat_map(|slots| &slots.entries).map(|entry| (SectionKind::Slots, entry.file));
+    let walk = life.walk.iter().flat_map(|walk| &walk.blocks).map(|block| (SectionKind::Walk, block.file));
+    let drain = life.drain.iter().flat_map(|drain| &drain.blocks).map(|block| (SectionKind::Drain, block.file));
+    match slots.chain(walk).chain(drain).find(|(_, file)| *file as usize >= life.files.len()) {
         Some((kind, file)) => {
-            let what = format!(
-                "file number {file} of a life with {} files",
-                life.files.len()
-            );
-            Err(ReportError::Entry {
-                kind,
-                life: number,
-                what,
-            })
+            let what = format!("file number {file} of a life with {} files", life.files.len());
+            Err(ReportError::Entry { kind, life: number, what })
         }
         None => Ok(()),
     }

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! FL012's capacity: a recovered heap must hold as much as its twin, the same history closed and reopened without a crash.
+
+use std::collections::BTreeMap;
+
+use super::Judge;
+use super::slots::Linearisation;
+use crate::contract::Leaks;
+use crate::history::OperationIndex;
+use crate::report::{Drain, HeapReport, Outcome, Status};
+use crate::rule::RuleId;
+
+/// The twins of a workload, each by the last operation of its prefix.
+#[derive(Clone, Debug, Default)]
+pub struct TwinSet {
+    twins: BTreeMap<OperationIndex, Result<Capacity, String>>,
+}
+
+/// What a drain got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Capacity {
+    bytes: u64,
+    /// The probe slots were used up first.
+    is_bounded: bool,
+}
+
+impl TwinSet {
+    /// No twin.
+    pub fn new() -> TwinSet {
+        TwinSet::default()
+    }
+
+    /// Adds the twin of the workload up to and with this operation; only its drain is kept.
+    pub fn insert(&mut self, operation: OperationIndex, report: &HeapReport) {
+        self.twins.insert(operation, capacity_of(report));
+    }
+
+    /// How many twins there are.
+    pub fn len(&self) -> usize {
+        self.twins.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.twins.is_empty()
+    }
+}
+
+fn capacity_of(report: &HeapReport) -> Result<Capacity, String> {
+    if report.outcome != Outcome::Done {
+        return Err(format!("it ended with {:?}", report.outcome));
+    }
+    match report.life(2).and_then(|life| life.drain.as_ref()) {
+        Some(drain) if matches!(drain.status, Status::Ok | Status::OutOfMemory) => {
+            Ok(Capacity { bytes: drain.capacity_bytes, is_bounded: drain.is_bounded() })
+        }
+        Some(drain) => Err(format!("its drain answered {}", drain.status)),
+        None => Err("it has no drain".to_owned()),
+    }
+}
+
+impl Judge<'_> {
+    pub(super) fn judge_capacity(&mut self, drain: &Drain, linearisation: &Linearisation) {
+        let (twin, allowance) = match self.twin_capacity(linearisation).and_then(|twin| {
+            let allowance = self.allowance(linearisation)?;
+            Ok((twin, allowance))
+        }) {
+            Ok(found) => found,
+            Err(reason) => return self.not_judged(RuleId::NotUsable, format!("capacity: {reason}")),
+        };
+        self.out.judged.insert(RuleId::NotUsable);
+        let is_enough = drain.capacity_bytes.saturating_add(allowance) >= twin.bytes;
+        if is_enough && twin.is_bounded {
+            let reason = "capacity: the twin's drain used up all probe slots, only a lower bound is known";
+            return self.not_judged(RuleId::NotUsable, reason);
+        }
+        if is_enough {
+            return;
+        }
+        if drain.is_bounded() {
+            return self
+                .not_judged(RuleId::NotUsable, "capacity: the drain used up all probe slots before out-of-memory");
+        }
+        self.violate_usability(format!(
+            "after recovery {} bytes can be allocated, after the same operations without a crash {}: {} bytes are lost, {allowance} permitted",
+            drain.capacity_bytes,
+            twin.bytes,
+            twin.bytes - drain.capacity_bytes
+        ));
+    }
+
+    /// The twin of what the recovered heap shows; of several that fit, the one that holds least.
+    fn twin_capacity(&self, linearisation: &Linearisation) -> Result<Capacity, String> {
+        let twins = self.twins.ok_or("there are no twins")?;
+        if self.history.is_unsettled() {
+            return Err("operations since the last close may be there or not, in any selection".to_owned());
+        }
+        let mut least: Option<Capacity> = None;
+        // Each unclear operation doubles the prefixes that fit; a workload has few threads, so there are few of them.
+        let unclear = &linearisation.unclear;
+        if unclear.len() > 8 {
+            return Err(format!("{} pending operations may have happened or not", unclear.len()));
+        }
+        for choice in 0..1u32 << unclear.len() {
+            let chosen = unclear.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).map(|(_, index)| *index);
+            let happened: Vec<OperationIndex> = linearisation.happened.iter().copied().chain(chosen).collect();
+            let Some(prefix) = self.history.linearised_prefix(&happened) else {
+                return Err("the operations that have happened are no prefix of the workload".to_owned());
+            };
+            let twin = match twins.twins.get(&prefix) {
+                Some(Ok(twin)) => *twin,
+                Some(Err(reason)) => return Err(format!("the twin of operation {prefix} failed: {reason}")),
+                None => return Err(format!("there is no twin of operation {prefix}")),
+            };
+            least = Some(least.map_or(twin, |least| if twin.bytes < least.bytes { twin } else { least }));
+        }
+        least.ok_or_else(|| "there is no twin".to_owned())
+    }
+
+    /// By how many bytes the capacity may be below the twin's: slack and permitted leaks. (Leaks beyond the contract are FL010's.)
+    fn allowance(&self, linearisation: &Linearisation) -> Result<u64, &'static str> {
+        let leaked = match (self.contract.leaks, linearisation.leaked_bytes) {
+            (Leaks::None, _) => 0,
+            (_, Some(bytes)) => bytes,
+            (_, None) if self.permitted_leaks() == 0 => 0,
+            (_, None) => return Err("without walk a permitted leak cannot be told from lost capacity"),
+        };
+        Ok(self.contract.slack_bytes.saturating_add(leaked))
+    }
+}
