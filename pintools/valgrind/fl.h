@@ -154,6 +154,7 @@ const HChar *fl_below_pm(const HChar *absolute);
 UInt fl_file_of(ULong device, ULong inode, const HChar *relative); /* defines it at first sight */
 UInt fl_file_new(const HChar *relative);                           /* that is about to be created */
 void fl_file_bind(UInt file, ULong device, ULong inode);
+void fl_file_renamed(const HChar *old_name, const HChar *new_name); /* null: unlinked */
 void fl_files_define_again(void);
 
 /* ---- fl_files ---- */

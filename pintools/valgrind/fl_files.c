@@ -51,8 +51,10 @@ struct begun {
 /* What a thread's system call in progress has begun. */
 struct call {
     XArray *begun;       /* of struct begun; null until first used */
-    UInt created;        /* file to bind to its inode once it exists */
+    UInt created;         /* file to bind to its inode once it exists */
     ULong bytes_to_write; /* 0: not a write */
+    HChar *old_name;      /* that a rename or an unlink takes away; or null */
+    HChar *new_name;      /* of the rename; null for an unlink */
 };
 
 static struct call *calls; /* by ThreadId */
@@ -103,8 +105,22 @@ static void end_all(struct call *call, ULong error) {
         }
     }
     VG_(dropTailXA)(call->begun, VG_(sizeXA)(call->begun));
+    if (call->old_name != NULL) {
+        if (error == 0)
+            fl_file_renamed(call->old_name, call->new_name);
+        VG_(free)(call->old_name);
+        if (call->new_name != NULL)
+            VG_(free)(call->new_name);
+        call->old_name = call->new_name = NULL;
+    }
     call->created = 0;
     call->bytes_to_write = 0;
+}
+
+static void remember_names(ThreadId thread, const HChar *old_name, const HChar *new_name) {
+    struct call *call = call_of(thread);
+    call->old_name = VG_(strdup)("fl.files.name", old_name);
+    call->new_name = new_name == NULL ? NULL : VG_(strdup)("fl.files.name", new_name);
 }
 
 /* ---- which file ---- */
@@ -137,7 +153,8 @@ static Bool exists(const HChar *path, struct vg_stat *status) { return !sr_isErr
 static void before_open(ThreadId thread, Int folder, UWord path, ULong flags) {
     HChar absolute[FL_PATH_BYTES];
     struct vg_stat status;
-    Bool may_create = flags & VKI_O_CREAT, truncates = (flags & VKI_O_TRUNC) && (flags & VKI_O_ACCMODE) != VKI_O_RDONLY;
+    Bool may_create = (flags & VKI_O_CREAT) != 0;
+    Bool truncates = (flags & VKI_O_TRUNC) && (flags & VKI_O_ACCMODE) != VKI_O_RDONLY;
     if (!may_create && !truncates && !(flags & FL_O_TMPFILE_BIT))
         return;
     const HChar *relative = pm_path(folder, path, absolute);
@@ -176,10 +193,12 @@ static void before_unlink(ThreadId thread, Int folder, UWord path, Bool is_folde
     const HChar *relative = pm_path(folder, path, absolute);
     if (relative == NULL)
         return;
-    if (is_folder)
+    if (is_folder) {
         begin_named(thread, FL_RMDIR, 0, relative);
-    else if (exists(absolute, &status) && VKI_S_ISREG(status.mode))
+    } else if (exists(absolute, &status) && VKI_S_ISREG(status.mode)) {
         begin(thread, FL_UNLINK, fl_file_of(status.dev, status.ino, relative), 0, 0);
+        remember_names(thread, relative, NULL);
+    }
 }
 
 static void before_rename(ThreadId thread, Int old_folder, UWord old, Int new_folder, UWord new, ULong flags) {
@@ -188,11 +207,13 @@ static void before_rename(ThreadId thread, Int old_folder, UWord old, Int new_fo
     const HChar *from = pm_path(old_folder, old, old_absolute), *to = pm_path(new_folder, new, new_absolute);
     if (from == NULL && to == NULL)
         return;
-    if (from == NULL || to == NULL || (flags & (FL_RENAME_EXCHANGE | FL_RENAME_WHITEOUT)))
-        fl_unsupported("rename %s to %s: across the edge of the PM folder, or an exchange", from ? from : old_absolute,
-                       to ? to : new_absolute);
-    else if (exists(old_absolute, &status))
+    if (from == NULL || to == NULL || (flags & (FL_RENAME_EXCHANGE | FL_RENAME_WHITEOUT))) {
+        fl_unsupported("rename of %s to %s: across the edge of the PM folder, or an exchange", from ? from : "a file outside",
+                       to ? to : "a name outside");
+    } else if (exists(old_absolute, &status)) {
         begin_named(thread, FL_RENAME, fl_file_of(status.dev, status.ino, from), to);
+        remember_names(thread, from, to);
+    }
 }
 
 static void before_mkdir(ThreadId thread, Int folder, UWord path) {
@@ -226,7 +247,7 @@ static void before_fallocate(ThreadId thread, Int descriptor, UWord mode, ULong 
         return;
     ULong size = status.size;
     ULong inside = offset >= size ? 0 : offset + bytes > size ? size - offset : bytes;
-    Bool keeps_size = mode & FL_FALLOC_KEEP_SIZE;
+    Bool keeps_size = (mode & FL_FALLOC_KEEP_SIZE) != 0;
     if ((mode & ~(UWord)FL_FALLOC_KEEP_SIZE) == 0)
         begin(thread, FL_ALLOCATE, file, offset, keeps_size ? inside : bytes);
     else if (mode == (FL_FALLOC_PUNCH_HOLE | FL_FALLOC_KEEP_SIZE))
@@ -304,7 +325,7 @@ static void before_vector_write(ThreadId thread, UWord *arguments, Bool is_posit
     if (count == 0 || count > FL_MOST_PIECES || !is_readable(arguments[1], count * sizeof *pieces))
         return;
     before_write(thread, arguments[0], pieces, count, is_positioned, is_positioned ? arguments[3] : 0,
-                 flags & FL_RWF_APPEND);
+                 (flags & FL_RWF_APPEND) != 0);
 }
 
 static void refuse_content(const HChar *what, Int descriptor) {
@@ -376,7 +397,7 @@ static void before_call(ThreadId thread, UInt number, UWord *a) {
     case __NR_ftruncate: before_truncate(thread, a[0], a[1]); break;
     case __NR_fallocate: before_fallocate(thread, a[0], a[1], a[2], a[3]); break;
     case __NR_unlink: before_unlink(thread, VKI_AT_FDCWD, a[0], False); break;
-    case __NR_unlinkat: before_unlink(thread, a[0], a[1], a[2] & FL_AT_REMOVEDIR); break;
+    case __NR_unlinkat: before_unlink(thread, a[0], a[1], (a[2] & FL_AT_REMOVEDIR) != 0); break;
     case __NR_rmdir: before_unlink(thread, VKI_AT_FDCWD, a[0], True); break;
     case __NR_rename: before_rename(thread, VKI_AT_FDCWD, a[0], VKI_AT_FDCWD, a[1], 0); break;
     case __NR_renameat: before_rename(thread, a[0], a[1], a[2], a[3], 0); break;

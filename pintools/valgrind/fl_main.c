@@ -19,6 +19,7 @@ extern UInt VG_(clo_fair_sched);
 #define FL_TRY_FAIR_SCHED 2
 
 #define MOST_CHILDREN (FL_FORK_RADIX - 1)
+#define MOST_PROCESSES 0xffffffu /* a child's number needs 8 bits more */
 
 UShort fl_thread = 1;
 UInt fl_process = 1;
@@ -65,8 +66,9 @@ static void after_fork_in_parent(ThreadId thread) {
 /* The ids of files, modules and sites stay, so that translated code may keep them; their definitions are the process's own. */
 static void after_fork_in_child(ThreadId thread) {
     UInt parent = fl_process;
-    if (child_count > MOST_CHILDREN)
-        fl_stop(3, "process %u has more than %u children; a trace has room for no more", parent, MOST_CHILDREN);
+    if (child_count > MOST_CHILDREN || parent > MOST_PROCESSES)
+        fl_stop(3, "child %u of process %u: a trace has room for %u children a process, and four generations", child_count,
+                parent, MOST_CHILDREN);
     fl_process = parent * FL_FORK_RADIX + child_count;
     child_count = 0;
     VG_(memset)(thread_numbers, 0, VG_N_THREADS * sizeof *thread_numbers);
@@ -135,7 +137,7 @@ static void fini(Int status) {
 static Bool read_option(const HChar *argument) {
     if (VG_STR_CLO(argument, "--trace", clo_trace)) {
     } else if (VG_STR_CLO(argument, "--pm-folder", fl_clo_pm_folder)) {
-    } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, 255)) {
+    } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, MOST_PROCESSES)) {
     } else {
         return False;
     }
@@ -145,7 +147,7 @@ static Bool read_option(const HChar *argument) {
 static void print_usage(void) {
     VG_(printf)("    --trace=FILE              append the trace to FILE\n"
                 "    --pm-folder=DIR           files below DIR are persistent memory\n"
-                "    --process=N               number of this process in the trace, 1..255 [1]\n");
+                "    --process=N               number of this process in the trace [1]\n");
 }
 
 static void print_debug_usage(void) { VG_(printf)("    (none)\n"); }

@@ -128,6 +128,26 @@ UInt fl_file_of(ULong device, ULong inode, const HChar *relative) {
     return file;
 }
 
+/* Names are kept up to date for the definitions that a forked child makes. */
+static void replace_name(Word file, const HChar *start, const HChar *rest) {
+    HChar *name = VG_(malloc)("fl.paths.path", VG_(strlen)(start) + VG_(strlen)(rest) + 1);
+    VG_(sprintf)(name, "%s%s", start, rest);
+    HChar **entry = VG_(indexXA)(file_paths, file);
+    VG_(free)(*entry);
+    *entry = name;
+}
+
+void fl_file_renamed(const HChar *old_name, const HChar *new_name) {
+    UInt old_bytes = VG_(strlen)(old_name);
+    for (Word i = 0; i < VG_(sizeXA)(file_paths); i++) {
+        const HChar *name = *(HChar **)VG_(indexXA)(file_paths, i);
+        if (new_name != NULL && VG_(strcmp)(name, new_name) == 0)
+            replace_name(i, new_name, " (deleted)");
+        else if (VG_(strncmp)(name, old_name, old_bytes) == 0 && (name[old_bytes] == '\0' || name[old_bytes] == '/'))
+            replace_name(i, new_name == NULL ? old_name : new_name, new_name == NULL ? " (deleted)" : name + old_bytes);
+    }
+}
+
 void fl_files_define_again(void) {
     for (Word i = 0; i < VG_(sizeXA)(file_paths); i++)
         define_file(i + 1);

@@ -11,6 +11,9 @@
 /* Largest payload of one store record: size has 32 bits; a longer rep movs becomes several records. */
 #define MOST_STORE_BYTES (1u << 30)
 
+/* Of an instruction that Valgrind does not know; no EVEX instruction is shorter. */
+#define SHOWN_BYTES 6
+
 /* The stores of one instruction that VEX splits: rep movs and rep stos (one call an iteration), vmaskmov, fxsave. Contiguous
  * ones grow here, up or down, until the instruction ends or another record comes; R3 wants one wide store. */
 static struct {
@@ -180,9 +183,9 @@ void fl_on_fence(struct fl_point *point) {
 void fl_on_undecoded(struct fl_point *point) {
     const UChar *bytes = (const UChar *)point->address;
     const HChar *name = fl_name_undecoded(bytes), *function = "?", *module = "?";
-    HChar hex[3 * 8 + 1];
-    for (UInt i = 0; i < 8; i++)
-        VG_(sprintf)(hex + 3 * i, "%02x%s", bytes[i], i < 7 ? " " : "");
+    HChar hex[3 * SHOWN_BYTES];
+    for (UInt i = 0; i < SHOWN_BYTES; i++)
+        VG_(sprintf)(hex + 3 * i, "%02x%s", bytes[i], i < SHOWN_BYTES - 1 ? " " : "");
     VG_(get_fnname)(VG_(current_DiEpoch)(), point->address, &function);
     VG_(get_objname)(VG_(current_DiEpoch)(), point->address, &module);
     VG_(printf)("faultline: %s in %s (%s) that Valgrind cannot run: %s; build the target without it (for AVX-512: "
