@@ -1,1 +1,135 @@
-fn main() {}
+// SPDX-License-Identifier: Apache-2.0
+//! faultline-engine: explores a trace and judges what recovery makes of every crash image. The harness is its front.
+
+mod bench;
+mod cases;
+mod certificate;
+mod config;
+mod content;
+mod error;
+mod explore;
+mod finding;
+mod litmus_files;
+mod output;
+mod probes;
+mod replay_token;
+mod trace_info;
+mod twins;
+
+use clap::{Parser, Subcommand};
+use config::Config;
+use crashgen::token::Witness;
+use crashgen::trace::{Trace, seal};
+use error::{EngineError, bad_input};
+use output::Output;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "faultline-engine", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Explore the trace that a configuration names; JSON lines on stdout.
+    Explore {
+        /// Configuration file (JSON).
+        config: PathBuf,
+    },
+    /// Run one crash state.
+    Replay {
+        /// Configuration file (JSON).
+        config: PathBuf,
+        /// The state's token.
+        #[arg(long)]
+        token: String,
+    },
+    /// Recoveries a second of the isolated engine.
+    BenchReplay {
+        /// Configuration file (JSON).
+        config: PathBuf,
+    },
+    /// Append the footer to a trace whose processes are done, and print its hash.
+    Seal {
+        /// The trace.
+        trace: PathBuf,
+    },
+    /// Describe a trace.
+    TraceInfo {
+        /// The trace.
+        trace: PathBuf,
+        /// Print every event.
+        #[arg(long)]
+        events: bool,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare litmus tests with the persistency model.
+    Litmus {
+        /// Litmus tests.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Print each test's states instead.
+        #[arg(long)]
+        print: bool,
+        /// Persistency model.
+        #[arg(long, default_value = "px86")]
+        model: String,
+    },
+    /// Decode a token to JSON.
+    Token {
+        /// The token.
+        token: String,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("faultline-engine: error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(command: Command) -> Result<u8, EngineError> {
+    match command {
+        Command::Explore { config } => {
+            let config = Config::read(&config)?;
+            let trace = Trace::read(&config.trace)?;
+            Ok(explore::explore(&config, &trace, &mut Output::new())?.exit_code())
+        }
+        Command::Replay { config, token } => {
+            let config = Config::read(&config)?;
+            let witness = decode(&token)?;
+            let trace = Trace::read(&config.trace)?;
+            Ok(replay_token::replay(&config, &trace, &witness, &mut Output::new())?.exit_code())
+        }
+        Command::BenchReplay { config } => {
+            let config = Config::read(&config)?;
+            bench::bench(&config, &Trace::read(&config.trace)?).map(|()| 0)
+        }
+        Command::Seal { trace } => {
+            println!("{}", seal(&trace)?);
+            Ok(0)
+        }
+        Command::TraceInfo { trace, events, json } => {
+            trace_info::print(&Trace::read(&trace)?, events, json);
+            Ok(0)
+        }
+        Command::Litmus { files, print, model } => litmus_files::run(&files, print, &model),
+        Command::Token { token } => {
+            println!("{}", serde_json::to_string(&decode(&token)?).expect("plain data"));
+            Ok(0)
+        }
+    }
+}
+
+fn decode(token: &str) -> Result<Witness, EngineError> {
+    Witness::decode(token).map_err(|error| bad_input(error.to_string()))
+}

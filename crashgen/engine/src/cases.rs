@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One heap of a trace, stepped from crash position to crash position: the model, the image and the history together.
+
+use crate::config::Config;
+use crate::error::{EngineError, bad_input};
+use crashgen::image::CrashImage;
+use crashgen::model::{Model, View};
+use crashgen::trace::{Event, EventKind, OperationKind, SiteId, Trace};
+use oracle::{History, Operation, Status};
+
+/// The operation around a crash position.
+#[derive(Clone, Copy, Debug)]
+pub struct CurrentOperation {
+    /// What it is.
+    pub operation: Operation,
+    /// It has begun and not returned.
+    pub is_pending: bool,
+    /// Its begin's event number.
+    pub began_at: u32,
+}
+
+/// The state of one case at one crash position.
+pub struct Case {
+    /// Persistency model.
+    pub model: Model,
+    /// Image of the state last gone to.
+    pub image: CrashImage,
+    /// What the workload did so far.
+    pub history: History,
+    /// Crash positions are counted within the case for seeding, so that equal cases draw equal samples.
+    pub position_in_case: u32,
+    /// The operation that is pending, or returned last.
+    pub current: Option<CurrentOperation>,
+    /// Site of the last store.
+    pub last_store: SiteId,
+    history_before: u64,
+}
+
+impl Case {
+    /// A heap that does not exist yet; its files lie in `folder` below the PM folder.
+    pub fn new(config: &Config, trace: &Trace, folder: &str) -> Self {
+        let is_content =
+            (0..trace.sites.len()).map(|site| trace.is_runner_site(SiteId(site as u32), config.runner())).collect();
+        let history = History::new(config.contract.durable);
+        Self {
+            model: Model::new(config.model, is_content),
+            image: CrashImage::new(folder),
+            history_before: history.state_id(),
+            history,
+            position_in_case: 0,
+            current: None,
+            last_store: SiteId(0),
+        }
+    }
+
+    /// Steps over an event to the crash position after it. Returns what the position shows, and whether what is expected of
+    /// the heap changed.
+    ///
+    /// # Errors
+    /// When the markers contradict each other: the trace is bad.
+    pub fn step(&mut self, number: u32, event: &Event) -> Result<(View, bool), EngineError> {
+        self.model.step(number, event);
+        self.mark(number, event)?;
+        self.position_in_case += 1;
+        let view = self.model.view();
+        self.image.follow(&mut self.model, view.has_new_files);
+        let is_expectation_new = self.history.state_id() != self.history_before || self.position_in_case == 1;
+        self.history_before = self.history.state_id();
+        Ok((view, is_expectation_new))
+    }
+
+    fn mark(&mut self, number: u32, event: &Event) -> Result<(), EngineError> {
+        let thread = u32::from(event.thread.thread) | event.thread.process << 16;
+        let marked = match &event.kind {
+            EventKind::OperationBegin { kind, index, slot, bytes, object } => {
+                let operation = Operation {
+                    thread,
+                    kind: operation_kind(*kind)?,
+                    index: *index,
+                    slot: *slot,
+                    bytes: *bytes,
+                    object: *object,
+                };
+                self.current = Some(CurrentOperation { operation, is_pending: true, began_at: number });
+                self.history.begin(operation)
+            }
+            EventKind::OperationReturn { index, status, .. } => {
+                if let Some(current) = self.current.as_mut().filter(|current| current.operation.index == *index) {
+                    current.is_pending = false;
+                }
+                self.history.returned(thread, *index, Status::from(*status))
+            }
+            EventKind::Store { .. } => {
+                self.last_store = event.site;
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        marked
+            .map_err(|error| bad_input(format!("the trace's markers at event {number}: {error}; take the trace again")))
+    }
+}
+
+fn operation_kind(kind: OperationKind) -> Result<oracle::OperationKind, EngineError> {
+    Ok(match kind {
+        OperationKind::Create => oracle::OperationKind::Create,
+        OperationKind::Open => oracle::OperationKind::Open,
+        OperationKind::Close => oracle::OperationKind::Close,
+        OperationKind::Allocate => oracle::OperationKind::Allocate,
+        OperationKind::Free => oracle::OperationKind::Free,
+        OperationKind::Reallocate => oracle::OperationKind::Reallocate,
+        other => return Err(bad_input(format!("operation {} is not judged by this version", other.name()))),
+    })
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The certificate: what was covered, and why it is not all.
+
+use oracle::{Judgement, RuleId, RuleSet};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Distinct reasons that are kept; more are counted only.
+const REASON_LIMIT: usize = 16;
+
+/// Collects what a certificate says.
+#[derive(Default)]
+pub struct Tally {
+    /// Crash positions passed.
+    pub positions: u64,
+    /// Positions at which each strategy ran.
+    pub by_strategy: BTreeMap<&'static str, u64>,
+    /// Decimal logarithm of the number of reachable states, each counted where it was born.
+    pub states_log10: Option<f64>,
+    /// Verdicts of the oracle.
+    pub judgements: u64,
+    /// Judgements that could say nothing.
+    pub unknowns: u64,
+    unknown_reasons: BTreeSet<String>,
+    judged: RuleSet,
+    not_judged: BTreeMap<RuleId, String>,
+    /// Bounds and limits that were hit.
+    pub bounds_hit: BTreeSet<String>,
+    /// Stores into PM stepped over.
+    pub stores: u64,
+}
+
+impl Tally {
+    /// Adds the states born at a position.
+    pub fn add_states(&mut self, born_log10: Option<f64>) {
+        let Some(born) = born_log10 else { return };
+        self.states_log10 = Some(match self.states_log10 {
+            None => born,
+            Some(sum) => {
+                let (high, low) = if sum > born { (sum, born) } else { (born, sum) };
+                high + (1.0 + 10f64.powf(low - high)).log10()
+            }
+        });
+    }
+
+    /// Takes note of what a judgement could and could not judge.
+    pub fn add(&mut self, judgement: &Judgement) {
+        self.judgements += 1;
+        self.judged.extend(judgement.judged);
+        for (rule, why) in &judgement.not_judged {
+            self.not_judged.entry(*rule).or_insert_with(|| why.to_string());
+        }
+        if !judgement.unknown.is_empty() {
+            self.unknowns += 1;
+        }
+        for reason in &judgement.unknown {
+            self.add_unknown(reason);
+        }
+    }
+
+    /// A reason why the verdict cannot be pass.
+    pub fn add_unknown(&mut self, reason: &str) {
+        if self.unknown_reasons.len() < REASON_LIMIT {
+            self.unknown_reasons.insert(reason.to_owned());
+        }
+    }
+
+    /// Whether something could not be known.
+    pub fn has_unknown(&self) -> bool {
+        !self.unknown_reasons.is_empty()
+    }
+
+    /// `1.2e+09`.
+    pub fn states_text(&self) -> String {
+        let Some(log10) = self.states_log10 else { return "0".into() };
+        if log10 < 6.0 {
+            return format!("{:.0}", 10f64.powf(log10));
+        }
+        let mut exponent = log10.floor();
+        let mut mantissa = format!("{:.1}", 10f64.powf(log10 - exponent));
+        if mantissa == "10.0" {
+            (mantissa, exponent) = ("1.0".into(), exponent + 1.0);
+        }
+        format!("{mantissa}e+{exponent:02.0}")
+    }
+
+    /// Why the exploration is not complete; empty if it is.
+    fn gaps(&self) -> Vec<String> {
+        let mut gaps: Vec<String> = self.bounds_hit.iter().cloned().collect();
+        let sampled = self.by_strategy.get("sample").copied().unwrap_or(0);
+        if sampled > 0 {
+            gaps.push(format!("sampled at {sampled} of {} crash positions", self.positions));
+        } else if !self.by_strategy.contains_key("exhaustive") {
+            gaps.push("one or two states a crash position".into());
+        }
+        if self.has_unknown() {
+            gaps.push("some states are unknown".into());
+        }
+        if self.stores == 0 {
+            gaps.push("no store into PM was seen".into());
+        }
+        gaps
+    }
+
+    /// The certificate as it is printed.
+    pub fn certificate(&self, numbers: Numbers, covers: String) -> Certificate {
+        let gaps = self.gaps();
+        let not_judged = self.not_judged.iter().filter(|(rule, _)| !self.judged.contains(**rule));
+        Certificate {
+            complete: gaps.is_empty(),
+            why: gaps.join("; "),
+            crash_positions: self.positions,
+            states: self.states_text(),
+            states_log10: self.states_log10,
+            recoveries: numbers.recoveries,
+            memoised: numbers.memoised,
+            distinct_images: numbers.distinct_images,
+            full_probes: numbers.full_probes,
+            judgements: self.judgements,
+            unknowns: self.unknowns,
+            unknown_reasons: self.unknown_reasons.iter().cloned().collect(),
+            rules_judged: self.judged.iter().map(|rule| rule.to_string()).collect(),
+            rules_not_judged: not_judged
+                .map(|(rule, why)| NotJudged { rule: rule.to_string(), why: why.clone() })
+                .collect(),
+            positions_by_strategy: self.by_strategy.clone(),
+            bounds_hit: self.bounds_hit.iter().cloned().collect(),
+            time_s: numbers.time_s,
+            covers,
+        }
+    }
+}
+
+/// Counts of the replay engine.
+#[allow(missing_docs)]
+pub struct Numbers {
+    pub recoveries: u64,
+    pub memoised: u64,
+    pub distinct_images: u64,
+    pub full_probes: u64,
+    pub time_s: f64,
+}
+
+/// A rule that was never judged.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct NotJudged {
+    pub rule: String,
+    pub why: String,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Certificate {
+    pub complete: bool,
+    pub why: String,
+    pub crash_positions: u64,
+    pub states: String,
+    pub states_log10: Option<f64>,
+    pub recoveries: u64,
+    pub memoised: u64,
+    pub distinct_images: u64,
+    pub full_probes: u64,
+    pub judgements: u64,
+    pub unknowns: u64,
+    pub unknown_reasons: Vec<String>,
+    pub rules_judged: Vec<String>,
+    pub rules_not_judged: Vec<NotJudged>,
+    pub positions_by_strategy: BTreeMap<&'static str, u64>,
+    pub bounds_hit: Vec<String>,
+    pub time_s: f64,
+    pub covers: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_added_in_the_logarithm() {
+        let mut tally = Tally::default();
+        for _ in 0..3 {
+            tally.add_states(Some(9.0));
+        }
+        tally.add_states(None);
+        assert_eq!(tally.states_text(), "3.0e+09");
+    }
+
+    #[test]
+    fn nothing_stored_is_not_complete() {
+        let mut tally = Tally { positions: 1, ..Tally::default() };
+        tally.by_strategy.insert("exhaustive", 1);
+        assert_eq!(tally.gaps(), ["no store into PM was seen"]);
+        tally.stores = 1;
+        assert!(tally.gaps().is_empty());
+        tally.by_strategy.insert("sample", 1);
+        assert_eq!(tally.gaps().len(), 1);
+    }
+}

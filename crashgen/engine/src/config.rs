@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one exploration is given: a JSON file that the harness writes.
+
+use crate::error::{EngineError, bad_input};
+use crashgen::model::ModelKind;
+use crashgen::replay::ServerOptions;
+use oracle::{Contract, HeapShape, RuleId};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Version of the configuration file.
+pub const VERSION: u32 = 1;
+
+/// One exploration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    version: u32,
+    /// The sealed trace.
+    pub trace: PathBuf,
+    runner: PathBuf,
+    adapter: PathBuf,
+    /// The workload the trace was taken of: the twins run it again.
+    pub workload_file: PathBuf,
+    /// Existing folder for images, on a memory file system if there is one.
+    scratch: PathBuf,
+    heap: Heap,
+    /// What the allocator promises.
+    pub contract: Contract,
+    /// Persistency model.
+    pub model: ModelKind,
+    /// Which states are run.
+    pub strategy: StrategyName,
+    /// Seeds the samples.
+    pub seed: u64,
+    /// Bounds.
+    pub limits: Limits,
+    /// Stop at the first finding of this rule.
+    pub stop_at_rule: Option<RuleName>,
+    /// How much of the probe script is run.
+    pub probe: ProbeName,
+    /// What tokens name.
+    pub identity: Identity,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Heap {
+    heap_bytes: u64,
+    limit_bytes: u64,
+    slots: u32,
+    address_hint: u64,
+    alignment: u64,
+    smallest_bytes: u64,
+}
+
+/// `--strategy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StrategyName {
+    /// prefix + floor + exhaustive where a position has few states + sample elsewhere.
+    Default,
+    /// The program-order prefix.
+    Prefix,
+    /// What is guaranteed.
+    Floor,
+    /// Everything.
+    Exhaustive,
+    /// Uniform draws.
+    Sample,
+}
+
+/// Bounds; each is said in the certificate when it is hit.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// `default` enumerates a position that has at most this many states.
+    pub exhaustive_states: u64,
+    /// States drawn at a position that has more.
+    pub samples: u32,
+    /// Seconds, none: no limit.
+    pub time_s: Option<f64>,
+    /// CPU time of one life; more is a hang.
+    pub cpu_limit_ms: u64,
+    /// Wall time of one life: the backstop.
+    pub wall_limit_ms: u64,
+}
+
+/// How much of the probe script is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbeName {
+    /// Open, slots, walk, check.
+    First,
+    /// All stages, once for each distinct pair of heap report and allocator metadata.
+    Full,
+}
+
+/// A rule id as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleName(pub RuleId);
+
+impl<'de> Deserialize<'de> for RuleName {
+    fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(source)?;
+        text.parse().map(RuleName).map_err(serde::de::Error::custom)
+    }
+}
+
+/// What tokens name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Identity {
+    pub allocator: String,
+    pub mutant: Option<String>,
+    pub build: String,
+    pub workload: String,
+    pub ops: Option<u32>,
+    pub seed: u64,
+    pub flush: String,
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// Names the file, the key and what was expected.
+    pub fn read(path: &Path) -> Result<Self, EngineError> {
+        let name = path.display();
+        let text =
+            std::fs::read_to_string(path).map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
+        let config: Self = serde_json::from_str(&text).map_err(|error| bad_input(format!("{name}: {error}")))?;
+        if config.version != VERSION {
+            return Err(bad_input(format!("{name}: version {}, expected {VERSION}", config.version)));
+        }
+        if !config.heap.alignment.is_power_of_two() {
+            return Err(bad_input(format!(
+                "{name}: heap.alignment is {}, expected a power of two",
+                config.heap.alignment
+            )));
+        }
+        for file in [&config.runner, &config.adapter, &config.workload_file, &config.scratch] {
+            if !file.exists() {
+                return Err(bad_input(format!(
+                    "{}: not there, {name} names it; run `faultline build`",
+                    file.display()
+                )));
+            }
+        }
+        Ok(config)
+    }
+
+    /// For the oracle.
+    pub fn shape(&self) -> HeapShape {
+        HeapShape {
+            alignment: self.heap.alignment,
+            smallest_bytes: self.heap.smallest_bytes,
+            heap_bytes: self.heap.heap_bytes,
+            limit_bytes: self.heap.limit_bytes,
+            slots: self.heap.slots,
+        }
+    }
+
+    /// The program that runs workloads and probes.
+    pub fn runner(&self) -> &Path {
+        &self.runner
+    }
+
+    /// A server (or `runner` command) with a scratch folder of its own.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn server(&self, purpose: &str) -> Result<ServerOptions, EngineError> {
+        let scratch = self.scratch.join(purpose);
+        std::fs::create_dir_all(&scratch)
+            .map_err(|error| EngineError::Infrastructure(format!("{}: cannot be made: {error}", scratch.display())))?;
+        Ok(ServerOptions {
+            runner: self.runner.clone(),
+            adapter: self.adapter.clone(),
+            scratch,
+            heap_bytes: self.heap.heap_bytes,
+            limit_bytes: self.heap.limit_bytes,
+            slots: self.heap.slots,
+            address_hint: self.heap.address_hint,
+            cpu_limit_ms: self.limits.cpu_limit_ms,
+            wall_limit_ms: self.limits.wall_limit_ms,
+        })
+    }
+}

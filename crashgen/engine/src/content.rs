@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The oracle's questions about object contents, answered from the crash image.
+
+use crashgen::image::CrashImage;
+use oracle::pattern::expected_bytes;
+use oracle::{ContentSource, Segment};
+use std::cell::RefCell;
+
+/// Bytes compared at a time.
+const PIECE_BYTES: u64 = 4096;
+
+/// The content of one crash image.
+pub struct ImageContent<'a> {
+    image: &'a CrashImage,
+    found: RefCell<Vec<u8>>,
+}
+
+impl<'a> ImageContent<'a> {
+    /// Of the state that `image` was last brought to.
+    pub fn new(image: &'a CrashImage) -> Self {
+        Self { image, found: RefCell::new(Vec::new()) }
+    }
+}
+
+impl ContentSource for ImageContent<'_> {
+    fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
+        let mut found = self.found.borrow_mut();
+        let mut at = 0;
+        while at < bytes {
+            let piece = PIECE_BYTES.min(bytes - at);
+            found.resize(piece as usize, 0);
+            let place = offset.checked_add(at);
+            if !place.is_some_and(|place| self.image.read(file, place, &mut found)) {
+                return Some(at);
+            }
+            let expected = expected_bytes(expected, at..at + piece);
+            if let Some(first) = found.iter().zip(&expected).position(|(found, expected)| found != expected) {
+                return Some(at + first as u64);
+            }
+            at += piece;
+        }
+        None
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Errors and their exit codes.
+
+/// Why a command ends without a verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Exit code 2: what a person gave is wrong; the message names the file and what was expected.
+    #[error("{0}")]
+    BadInput(String),
+    /// Exit code 3: something the engine needs does not work.
+    #[error("{0}")]
+    Infrastructure(String),
+}
+
+/// Shorthand.
+pub fn bad_input(message: impl Into<String>) -> EngineError {
+    EngineError::BadInput(message.into())
+}
+
+impl From<crashgen::trace::TraceError> for EngineError {
+    fn from(error: crashgen::trace::TraceError) -> Self {
+        Self::BadInput(error.to_string())
+    }
+}
+
+impl From<crashgen::replay::ReplayError> for EngineError {
+    fn from(error: crashgen::replay::ReplayError) -> Self {
+        Self::Infrastructure(error.to_string())
+    }
+}
+
+impl EngineError {
+    /// DESIGN's exit codes: 2 usage or bad input, 3 unknown or infrastructure.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::BadInput(_) => 2,
+            Self::Infrastructure(_) => 3,
+        }
+    }
+}

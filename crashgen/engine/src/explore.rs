@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Exploration: from crash position to crash position, from state to state, each judged at every position that can leave it.
+//!
+//! Between two markers what is expected of the heap does not change, so a state needs judging once in that stretch: at the
+//! position where it is born, or at the stretch's first position. An image that was probed before is answered from memory; it is
+//! judged again all the same when the history has moved on.
+
+use crate::cases::Case;
+use crate::certificate::{Numbers, Tally};
+use crate::config::{Config, ProbeName, StrategyName};
+use crate::content::ImageContent;
+use crate::error::EngineError;
+use crate::finding::{Findings, StateRef};
+use crate::output::{Output, Verdict};
+use crate::probes::Probes;
+use crate::twins;
+use crashgen::image::ImageHash;
+use crashgen::model::{Choice, View};
+use crashgen::strategy::{Exhaustive, Floor, Prefix, Sample, Scope, Strategy};
+use crashgen::trace::{EventKind, Trace};
+use oracle::{TwinSet, judge};
+use rustc_hash::FxHashSet;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// `--strategy exhaustive` enumerates a position of at most this many states (an hour of recoveries); beyond it says so.
+const EXHAUSTIVE_LIMIT: u128 = 1 << 24;
+
+/// What goes on while states are run.
+struct Explorer<'a> {
+    config: &'a Config,
+    trace: &'a Trace,
+    output: &'a mut Output,
+    probes: Probes,
+    twins: Option<TwinSet>,
+    tally: Tally,
+    findings: Findings,
+    /// (image, expected heap) that were judged in this case.
+    judged: FxHashSet<(ImageHash, u64)>,
+    started: Instant,
+    deadline: Option<Instant>,
+    /// Every state reachable at the last position was judged against what is expected now.
+    is_covered: bool,
+    /// Why the exploration ends early with an error.
+    error: Option<EngineError>,
+}
+
+/// Explores a whole trace and prints findings, certificate and verdict.
+///
+/// # Errors
+/// When the trace contradicts itself or the replay server fails.
+pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Verdict, EngineError> {
+    let is_full = config.probe == ProbeName::Full;
+    let started = Instant::now();
+    let mut tally = Tally::default();
+    let twins = if is_full { twins::make(config, &mut tally)? } else { None };
+    let mut explorer = Explorer {
+        config,
+        trace,
+        output,
+        probes: Probes::start(&config.server("images")?, is_full)?,
+        twins,
+        tally,
+        findings: Findings::default(),
+        judged: FxHashSet::default(),
+        started,
+        deadline: config.limits.time_s.map(|seconds| started + Duration::from_secs_f64(seconds.max(0.0))),
+        is_covered: false,
+        error: None,
+    };
+    for text in &trace.unsupported {
+        explorer.tally.add_unknown(&format!("the tracer could not follow: {text}"));
+    }
+    explorer.run()?;
+    explorer.finish()
+}
+
+impl Explorer<'_> {
+    fn run(&mut self) -> Result<(), EngineError> {
+        let trace = self.trace;
+        let mut case = Case::new(self.config, trace, "");
+        for (number, event) in trace.events.iter().enumerate() {
+            if let EventKind::Case { folder, .. } = &event.kind {
+                self.end_case(&case);
+                case = Case::new(self.config, trace, folder);
+                self.judged.clear();
+                self.probes.start_case()?;
+            }
+            let (view, is_expectation_new) = case.step(number as u32, event)?;
+            self.tally.stores += u64::from(matches!(event.kind, EventKind::Store { .. }));
+            if self.position(&mut case, number as u32 + 1, &view, is_expectation_new).is_break() {
+                break;
+            }
+        }
+        self.end_case(&case);
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    fn end_case(&mut self, case: &Case) {
+        self.tally.bounds_hit.extend(case.model.bounds_hit().iter().map(|bound| (*bound).to_owned()));
+    }
+
+    fn position(&mut self, case: &mut Case, position: u32, view: &View, is_expectation_new: bool) -> ControlFlow<()> {
+        self.tally.positions += 1;
+        self.tally.add_states(if case.position_in_case == 1 { Some(0.0) } else { view.born_log10() });
+        self.output.progress(position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
+        let scope = if is_expectation_new || view.has_new_files || !self.is_covered { Scope::All } else { Scope::Born };
+        let is_unchanged = scope == Scope::Born && !view.has_new_store;
+        for strategy in self.strategies(view) {
+            *self.tally.by_strategy.entry(strategy.name()).or_default() += 1;
+            let is_all = strategy.name() == "exhaustive";
+            if !is_unchanged || !is_all {
+                self.states(&*strategy, case, position, view, scope)?;
+            }
+            self.is_covered = is_all;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Which strategies run at a position; the last one says whether it is covered.
+    fn strategies(&mut self, view: &View) -> Vec<Box<dyn Strategy>> {
+        let limits = &self.config.limits;
+        let is_at_most = |limit: u128| view.state_count().is_some_and(|count| count <= limit);
+        let sample = || Box::new(Sample { count: limits.samples, seed: self.config.seed });
+        match self.config.strategy {
+            StrategyName::Prefix => vec![Box::new(Prefix)],
+            StrategyName::Floor => vec![Box::new(Floor)],
+            StrategyName::Sample => vec![sample()],
+            StrategyName::Exhaustive if is_at_most(EXHAUSTIVE_LIMIT) => vec![Box::new(Exhaustive)],
+            StrategyName::Exhaustive => {
+                self.tally
+                    .bounds_hit
+                    .insert(format!("a position has more than {EXHAUSTIVE_LIMIT} states: only prefix and floor there"));
+                vec![Box::new(Prefix), Box::new(Floor)]
+            }
+            StrategyName::Default if is_at_most(u128::from(limits.exhaustive_states)) => {
+                vec![Box::new(Prefix), Box::new(Floor), Box::new(Exhaustive)]
+            }
+            StrategyName::Default => vec![Box::new(Prefix), Box::new(Floor), sample()],
+        }
+    }
+
+    fn states(
+        &mut self,
+        strategy: &dyn Strategy,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+        scope: Scope,
+    ) -> ControlFlow<()> {
+        let seed_position = case.position_in_case;
+        strategy.states(seed_position, view, scope, &mut |state| {
+            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let limit = self.config.limits.time_s.unwrap_or_default();
+                self.tally.bounds_hit.insert(format!("stopped: {limit} s limit"));
+                return ControlFlow::Break(());
+            }
+            match self.state(strategy.name(), case, position, view, state) {
+                Ok(flow) => flow,
+                Err(error) => {
+                    self.error = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })
+    }
+
+    fn state(
+        &mut self,
+        strategy: &'static str,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+        state: &[Choice],
+    ) -> Result<ControlFlow<()>, EngineError> {
+        case.image.go_to(&case.model, view, state);
+        if !self.judged.insert((case.image.hash(), case.history.state_id())) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let probed = self.probes.probe(&mut case.image)?;
+        let content = ImageContent::new(&case.image);
+        let judgement = judge(
+            &self.config.contract,
+            &self.config.shape(),
+            &case.history,
+            &probed.report,
+            &content,
+            self.twins.as_ref(),
+        );
+        self.tally.add(&judgement);
+        let state = StateRef { case, view, state, position, strategy };
+        let mut flow = ControlFlow::Continue(());
+        for violation in &judgement.violations {
+            if let Some(finding) = self.findings.add(self.config, self.trace, &state, violation) {
+                self.output.finding(finding);
+            }
+            if self.config.stop_at_rule.is_some_and(|name| name.0 == violation.rule) {
+                self.tally.bounds_hit.insert(format!("stopped at the expected rule {}", violation.rule));
+                flow = ControlFlow::Break(());
+            }
+        }
+        Ok(flow)
+    }
+
+    fn finish(self) -> Result<Verdict, EngineError> {
+        let numbers = Numbers {
+            recoveries: self.probes.recoveries,
+            memoised: self.probes.memoised,
+            distinct_images: self.probes.distinct_images(),
+            full_probes: self.probes.full_probes,
+            time_s: self.started.elapsed().as_secs_f64(),
+        };
+        let is_nothing = self.tally.judgements == 0 || self.tally.stores == 0;
+        let verdict = match (self.findings.count(), self.tally.has_unknown() || is_nothing) {
+            (0, false) => Verdict::Pass,
+            (0, true) => Verdict::Unknown,
+            _ => Verdict::Fail,
+        };
+        let covers = format!(
+            "workload {}, one interleaving, memory order as traced by {}, built with {}",
+            self.config.identity.workload, self.trace.tracer, self.config.identity.flush
+        );
+        self.output.certificate(&self.tally.certificate(numbers, covers));
+        self.output.done(verdict, self.findings.all(), &self.trace.hash);
+        Ok(verdict)
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Findings: violations of the same rule at the same place in the code are one, with its first witness.
+
+use crate::cases::Case;
+use crate::config::Config;
+use crashgen::model::{Choice, View};
+use crashgen::symbols::{Symbol, Symbols};
+use crashgen::token::{LineChoice, Witness};
+use crashgen::trace::{SiteId, Trace};
+use oracle::{RuleId, Violation};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+/// Lines of a witness that are spelled out.
+const LINE_LIMIT: usize = 16;
+
+/// A finding as it is printed.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Finding {
+    pub id: String,
+    pub rule: String,
+    pub title: &'static str,
+    pub message: String,
+    pub token: String,
+    pub position: u32,
+    pub operation: Option<OperationText>,
+    /// The earliest store that is lost, then the newest one that is there.
+    pub sites: Vec<Symbol>,
+    pub seen: u64,
+    pub strategy: &'static str,
+    pub model_note: Option<&'static str>,
+    /// Lines that are not as everything persisted would leave them.
+    pub lines: Vec<LineText>,
+    pub line_count: usize,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct OperationText {
+    pub index: u32,
+    pub kind: &'static str,
+    pub slot: u32,
+    pub bytes: u64,
+    pub pending: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct LineText {
+    pub file: String,
+    pub offset: u64,
+    pub choice: String,
+}
+
+/// One crash state of a case.
+pub struct StateRef<'a> {
+    /// Where.
+    pub case: &'a Case,
+    /// What the position shows.
+    pub view: &'a View,
+    /// One choice a line.
+    pub state: &'a [Choice],
+    /// Events before the crash.
+    pub position: u32,
+    /// Who chose it.
+    pub strategy: &'static str,
+}
+
+/// All findings of an exploration.
+#[derive(Default)]
+pub struct Findings {
+    list: Vec<Finding>,
+    by_key: FxHashMap<String, usize>,
+    symbols: Symbols,
+}
+
+impl Findings {
+    /// Number of distinct findings.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// All, in order of first sight.
+    pub fn all(&self) -> &[Finding] {
+        &self.list
+    }
+
+    /// Notes a violation; returns the finding when it is a new one.
+    pub fn add(&mut self, config: &Config, trace: &Trace, state: &StateRef, violation: &Violation) -> Option<&Finding> {
+        let sites = self.sites(trace, state);
+        let operation = state.case.current;
+        let kind = operation.map_or("none", |current| current.operation.kind.name());
+        let functions: Vec<&str> = sites.iter().map(|site| site.function.as_str()).collect();
+        let key = format!("{} {kind} {}", violation.rule, functions.join(" "));
+        if let Some(known) = self.by_key.get(&key) {
+            self.list[*known].seen += 1;
+            return None;
+        }
+        let finding = Finding {
+            id: format!("{}-{:08x}", violation.rule, short_hash(&key)),
+            rule: violation.rule.to_string(),
+            title: violation.rule.title(),
+            message: violation.message.clone(),
+            token: witness(config, trace, state, violation.rule, &sites).encode(),
+            position: state.position,
+            operation: operation.map(|current| OperationText {
+                index: current.operation.index,
+                kind,
+                slot: current.operation.slot,
+                bytes: current.operation.bytes,
+                pending: current.is_pending,
+            }),
+            sites,
+            seen: 1,
+            strategy: state.strategy,
+            model_note: is_conservative(state).then_some("model: conservative"),
+            lines: line_texts(trace, state),
+            line_count: changed_lines(state).count(),
+        };
+        self.by_key.insert(key, self.list.len());
+        self.list.push(finding);
+        self.list.last()
+    }
+
+    /// The stores that matter: the earliest that is lost and the newest that is there; with nothing lost, the last store.
+    fn sites(&mut self, trace: &Trace, state: &StateRef) -> Vec<Symbol> {
+        let mut lost: Option<(u32, SiteId)> = None;
+        let mut newest: Option<(u32, SiteId)> = None;
+        for (line, choice) in state.view.lines.iter().zip(state.state) {
+            for (event, site, is_there) in state.case.model.line(line.id).open_stores(*choice) {
+                if !is_there && lost.is_none_or(|(earliest, _)| event < earliest) {
+                    lost = Some((event, site));
+                }
+                if is_there && newest.is_none_or(|(latest, _)| event > latest) {
+                    newest = Some((event, site));
+                }
+            }
+        }
+        let last = (lost.is_none() && newest.is_none()).then_some((0, state.case.last_store));
+        [lost, newest, last].into_iter().flatten().map(|(_, site)| self.symbols.find(trace, site)).collect()
+    }
+}
+
+fn short_hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+fn changed_lines<'a>(state: &'a StateRef) -> impl Iterator<Item = (usize, Choice)> + 'a {
+    let choices = state.state.iter().copied().enumerate();
+    choices.filter(|(at, choice)| *choice != state.view.lines[*at].newest())
+}
+
+fn line_texts(trace: &Trace, state: &StateRef) -> Vec<LineText> {
+    let text = |(at, choice): (usize, Choice)| {
+        let line = state.case.model.line(state.view.lines[at].id);
+        let stores = line.open_stores(choice);
+        let there = stores.iter().filter(|(_, _, is_there)| *is_there).count();
+        LineText {
+            file: trace.files[line.key.file.0 as usize].to_string(),
+            offset: line.key.number * crashgen::LINE_BYTES,
+            choice: format!("{there} of {} undecided stores", stores.len()),
+        }
+    };
+    changed_lines(state).take(LINE_LIMIT).map(text).collect()
+}
+
+/// Whether the state needs a reordering within one line that only the weak reading of R8 allows.
+fn is_conservative(state: &StateRef) -> bool {
+    state.view.lines.iter().zip(state.state).any(|(line, choice)| {
+        let stores = state.case.model.line(line.id).open_stores(*choice);
+        let first_lost = stores.iter().position(|(_, _, is_there)| !is_there);
+        line.floating_units > 0 && first_lost.is_some_and(|at| stores[at..].iter().any(|(_, _, is_there)| *is_there))
+    })
+}
+
+fn witness(config: &Config, trace: &Trace, state: &StateRef, rule: RuleId, sites: &[Symbol]) -> Witness {
+    let identity = &config.identity;
+    let current = state.case.current;
+    let (from_newest, lines) = shortest_form(state);
+    Witness {
+        rule: rule.to_string(),
+        allocator: identity.allocator.clone(),
+        mutant: identity.mutant.clone().unwrap_or_default(),
+        build: identity.build.clone(),
+        workload: identity.workload.clone(),
+        ops: identity.ops.unwrap_or(0),
+        seed: identity.seed,
+        flush: identity.flush.clone(),
+        model: model_name(config).to_owned(),
+        trace_hash: trace.hash.clone(),
+        position: state.position,
+        operation: current.map_or(0, |current| current.operation.index + 1),
+        event_in_operation: current.map_or(0, |current| state.position - current.began_at),
+        site: sites.first().map(|site| site.function.clone()).unwrap_or_default(),
+        from_newest,
+        lines,
+    }
+}
+
+/// As `--model` spells it.
+pub fn model_name(config: &Config) -> &'static str {
+    use crashgen::model::ModelKind;
+    match config.model {
+        ModelKind::Px86 => "px86",
+        ModelKind::Eadr => "eadr",
+        ModelKind::ProcessCrash => "process-crash",
+        ModelKind::Strict => "strict",
+    }
+}
+
+/// The lines that differ from everything persisted or from the floor, whichever are fewer.
+fn shortest_form(state: &StateRef) -> (bool, Vec<LineChoice>) {
+    let choice_of = |(at, choice): (usize, Choice)| {
+        let key = state.case.model.line(state.view.lines[at].id).key;
+        LineChoice { file: key.file.0, number: key.number, ordered: choice.ordered, floating: choice.floating }
+    };
+    let from_newest: Vec<LineChoice> = changed_lines(state).map(choice_of).collect();
+    let choices = state.state.iter().copied().enumerate();
+    let from_floor: Vec<LineChoice> =
+        choices.filter(|(_, choice)| *choice != Choice::default()).map(choice_of).collect();
+    if from_newest.len() <= from_floor.len() { (true, from_newest) } else { (false, from_floor) }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What recovery makes of an image, each distinct image asked once.
+
+use crate::error::EngineError;
+use crashgen::image::{CrashImage, ImageHash};
+use crashgen::replay::{Probe, ReplayServer, ServerOptions};
+use oracle::HeapReport;
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// The outcome of probing an image.
+#[derive(Clone)]
+pub struct Probed {
+    /// The first part: open, slots, walk, check. Or the full probe of this very image.
+    pub report: Rc<HeapReport>,
+}
+
+/// The stages after the first part, of one image for all with the same heap report and allocator metadata.
+struct Stages {
+    /// The image they ran on.
+    image: ImageHash,
+    /// As it came.
+    own: Rc<HeapReport>,
+    /// Without the contents of later lives, which are those of that image.
+    of_others: Rc<HeapReport>,
+}
+
+/// The replay server with a memory.
+pub struct Probes {
+    server: ReplayServer,
+    is_full: bool,
+    first: FxHashMap<ImageHash, u32>,
+    /// Distinct first reports, by their bytes.
+    reports: Vec<Rc<HeapReport>>,
+    numbers: FxHashMap<Vec<u8>, u32>,
+    stages: FxHashMap<(u32, ImageHash), Stages>,
+    /// First parts run.
+    pub recoveries: u64,
+    /// Full probes run.
+    pub full_probes: u64,
+    /// Questions answered from memory.
+    pub memoised: u64,
+}
+
+impl Probes {
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(options: &ServerOptions, is_full: bool) -> Result<Self, EngineError> {
+        Ok(Self {
+            server: ReplayServer::start(options)?,
+            is_full,
+            first: FxHashMap::default(),
+            reports: Vec::new(),
+            numbers: FxHashMap::default(),
+            stages: FxHashMap::default(),
+            recoveries: 0,
+            full_probes: 0,
+            memoised: 0,
+        })
+    }
+
+    /// Another heap starts: its image has no files.
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn start_case(&mut self) -> Result<(), EngineError> {
+        Ok(self.server.clear()?)
+    }
+
+    /// Distinct images seen.
+    pub fn distinct_images(&self) -> u64 {
+        self.first.len() as u64
+    }
+
+    /// The report on this image.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn probe(&mut self, image: &mut CrashImage) -> Result<Probed, EngineError> {
+        let hash = image.hash();
+        let number = match self.first.get(&hash) {
+            Some(number) => {
+                self.memoised += 1;
+                *number
+            }
+            None => self.run_first(image)?,
+        };
+        let first = self.reports[number as usize].clone();
+        if !self.is_full || !is_worth_stages(&first) {
+            return Ok(Probed { report: first });
+        }
+        let key = (number, image.metadata_hash());
+        if !self.stages.contains_key(&key) {
+            let own = Rc::new(self.run(image, Probe::Full)?.1);
+            self.full_probes += 1;
+            let of_others = Rc::new(without_contents(&own));
+            self.stages.insert(key, Stages { image: hash, own, of_others });
+        }
+        let stages = &self.stages[&key];
+        Ok(Probed { report: if stages.image == hash { stages.own.clone() } else { stages.of_others.clone() } })
+    }
+
+    fn run_first(&mut self, image: &mut CrashImage) -> Result<u32, EngineError> {
+        let (bytes, report) = self.run(image, Probe::First)?;
+        self.recoveries += 1;
+        let next = self.reports.len() as u32;
+        let number = *self.numbers.entry(bytes).or_insert(next);
+        if number == next {
+            self.reports.push(Rc::new(report));
+        }
+        self.first.insert(image.hash(), number);
+        Ok(number)
+    }
+
+    fn run(&mut self, image: &mut CrashImage, probe: Probe) -> Result<(Vec<u8>, HeapReport), EngineError> {
+        self.server.follow(image)?;
+        let bytes = self.server.run(probe)?;
+        let report = HeapReport::parse(&bytes)
+            .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;
+        Ok((bytes, report))
+    }
+}
+
+/// A recovery that did not come to its end has no later stages.
+fn is_worth_stages(first: &HeapReport) -> bool {
+    first.outcome == oracle::Outcome::Done
+}
+
+/// Objects' contents belong to one image; what the stages did to the heap belongs to all with the same metadata.
+fn without_contents(report: &HeapReport) -> HeapReport {
+    let mut report = report.clone();
+    for life in &mut report.lives {
+        life.contents.clear();
+    }
+    report
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `replay`: one crash state, from its token.
+
+use crate::cases::Case;
+use crate::certificate::Tally;
+use crate::config::Config;
+use crate::content::ImageContent;
+use crate::error::{EngineError, bad_input};
+use crate::finding::{Findings, StateRef};
+use crate::output::{Output, Verdict};
+use crate::probes::Probes;
+use crate::twins;
+use crashgen::model::{Choice, LineKey, View};
+use crashgen::token::Witness;
+use crashgen::trace::{EventKind, FileId, Trace};
+use oracle::judge;
+
+/// Makes the state, runs the full probe on it and prints what the oracle says.
+///
+/// # Errors
+/// When the token does not belong to this trace, or the replay server fails.
+pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Output) -> Result<Verdict, EngineError> {
+    if witness.trace_hash != trace.hash {
+        return Err(bad_input(format!(
+            "the token was made from trace {}, this one is {}; trace the same build and workload",
+            witness.trace_hash, trace.hash
+        )));
+    }
+    let (mut case, view) = go_to(config, trace, witness.position)?;
+    let state = state_of(&case, &view, witness)?;
+    case.image.go_to(&case.model, &view, &state);
+    let mut tally = Tally::default();
+    let twins = twins::make(config, &mut tally)?;
+    let mut probes = Probes::start(&config.server("images")?, true)?;
+    let probed = probes.probe(&mut case.image)?;
+    let content = ImageContent::new(&case.image);
+    let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
+    let mut findings = Findings::default();
+    let state = StateRef { case: &case, view: &view, state: &state, position: witness.position, strategy: "replay" };
+    for violation in &judgement.violations {
+        if let Some(finding) = findings.add(config, trace, &state, violation) {
+            output.finding(finding);
+        }
+    }
+    tally.add(&judgement);
+    let verdict = match judgement.verdict() {
+        oracle::Verdict::Pass if tally.has_unknown() => Verdict::Unknown,
+        oracle::Verdict::Pass => Verdict::Pass,
+        oracle::Verdict::Fail => Verdict::Fail,
+        oracle::Verdict::Unknown => Verdict::Unknown,
+    };
+    output.done(verdict, findings.all(), &trace.hash);
+    Ok(verdict)
+}
+
+/// Steps to a crash position.
+///
+/// # Errors
+/// When the trace has no such position, or contradicts itself.
+pub fn go_to(config: &Config, trace: &Trace, position: u32) -> Result<(Case, View), EngineError> {
+    if position == 0 || position as usize > trace.events.len() {
+        return Err(bad_input(format!("crash position {position} is not in the trace: it has {}", trace.events.len())));
+    }
+    let mut case = Case::new(config, trace, "");
+    let mut view = None;
+    for (number, event) in trace.events[..position as usize].iter().enumerate() {
+        if let EventKind::Case { folder, .. } = &event.kind {
+            case = Case::new(config, trace, folder);
+        }
+        view = Some(case.step(number as u32, event)?.0);
+    }
+    Ok((case, view.expect("at least one event")))
+}
+
+fn state_of(case: &Case, view: &View, witness: &Witness) -> Result<Vec<Choice>, EngineError> {
+    let mut state = if witness.from_newest { view.prefix_state() } else { view.floor_state() };
+    for line in &witness.lines {
+        let key = LineKey { file: FileId(line.file), number: line.number };
+        let id = case.model.find(key);
+        let at = view.lines.iter().position(|open| Some(open.id) == id);
+        let at = at.ok_or_else(|| {
+            bad_input(format!(
+                "the token chooses for line {} of file {}, which has no choice there",
+                line.number, line.file
+            ))
+        })?;
+        let open = &view.lines[at];
+        if line.ordered >= open.ordered_choices || (line.floating >> 1) >> (open.floating_units.saturating_sub(1)) != 0
+        {
+            return Err(bad_input("the token names a choice that its line does not have"));
+        }
+        state[at] = line.choice();
+    }
+    Ok(state)
+}
