@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rules that litmus tests cannot say: file operations, counts, identities. R1-R8 are in `ci/litmus`.
+//! Rules that litmus tests cannot say: file operations, counts, identities. R1-R8 are in `crashgen/litmus`.
 
 use super::*;
 use crate::trace::{SiteId, StoreKind};

@@ -5,6 +5,8 @@ mod exhaustive;
 mod floor;
 mod prefix;
 mod sample;
+#[cfg(test)]
+mod tests;
 
 pub use exhaustive::Exhaustive;
 pub use floor::Floor;

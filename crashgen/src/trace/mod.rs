@@ -9,6 +9,8 @@ mod format;
 mod namespace;
 mod reader;
 mod seal;
+#[cfg(test)]
+mod tests;
 pub mod write;
 
 pub use reader::TraceError;

@@ -31,6 +31,9 @@ pub enum TraceError {
 
 type Result<T> = std::result::Result<T, TraceError>;
 
+/// Offset of the chunk's first cell, process, cells.
+pub(super) type VisitChunk<'a> = dyn FnMut(usize, u32, &[u8]) -> Result<()> + 'a;
+
 /// Bytes of one store, file or text record at most: a wider one is damage, not data.
 const PAYLOAD_LIMIT_BYTES: u32 = 1 << 30;
 
@@ -53,7 +56,12 @@ impl Trace {
         let mut reader = Reader::new(path);
         reader.trace.hash = hex(&Sha256::digest(&bytes[..body_end]));
         reader.trace.tracer = text(&bytes[24..48]);
-        for_each_chunk(path, bytes, body_end, &mut |at, process, cells| reader.chunk(at, process, cells))?;
+        let cell_count =
+            for_each_chunk(path, bytes, body_end, &mut |at, process, cells| reader.chunk(at, process, cells))?;
+        if cell_count != u64_at(bytes, body_end + 8) {
+            let what = format!("{cell_count} records, the footer says {}", u64_at(bytes, body_end + 8));
+            return Err(TraceError::Corrupt { path: path.into(), at: body_end, what });
+        }
         reader.finish()
     }
 }
@@ -110,6 +118,13 @@ fn check_footer(path: &Path, bytes: &[u8]) -> Result<usize> {
     if at < format::HEADER_BYTES || u32_at(bytes, at) != format::FOOTER_MAGIC {
         return Err(TraceError::Truncated { path: path.into(), what: "its footer is missing".into() });
     }
+    if u32_at(bytes, at + 4) != format::VERSION {
+        return Err(TraceError::Corrupt {
+            path: path.into(),
+            at,
+            what: "the footer has another version than the header".into(),
+        });
+    }
     if bytes[at + 16..at + 48] != Sha256::digest(&bytes[..at])[..] {
         return Err(TraceError::Corrupt {
             path: path.into(),
@@ -121,12 +136,7 @@ fn check_footer(path: &Path, bytes: &[u8]) -> Result<usize> {
 }
 
 /// Calls `visit(offset of the first cell, process, cells)` for each chunk after checking it; returns the number of cells.
-pub(super) fn for_each_chunk(
-    path: &Path,
-    bytes: &[u8],
-    end: usize,
-    visit: &mut dyn FnMut(usize, u32, &[u8]) -> Result<()>,
-) -> Result<u64> {
+pub(super) fn for_each_chunk(path: &Path, bytes: &[u8], end: usize, visit: &mut VisitChunk) -> Result<u64> {
     let mut at = format::HEADER_BYTES;
     let mut cell_count = 0u64;
     while at < end {

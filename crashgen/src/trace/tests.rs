@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whatever the bytes: a reader answers a trace or one error, and never panics.
+
+use super::write::TraceWriter;
+use super::*;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+
+fn sample() -> Vec<u8> {
+    let mut writer = TraceWriter::new();
+    writer
+        .file(1, "case-0/heap")
+        .create(1, 4096)
+        .store(1, 1, 8, &[7; 8])
+        .store(1, 1, 64, &[9; 40])
+        .clwb(1, 1, 8)
+        .sfence(1);
+    writer.finish()
+}
+
+fn parse(bytes: &[u8]) -> Result<Trace, TraceError> {
+    Trace::parse(Path::new("t.trace"), bytes)
+}
+
+/// Makes checksum and hash right again after a change of the records, so that the change reaches the reader's inner checks.
+fn reseal(bytes: &mut [u8]) {
+    let footer = bytes.len() - format::FOOTER_BYTES;
+    let cells = format::HEADER_BYTES + format::CHUNK_BYTES..footer;
+    let sum = format::checksum(&bytes[cells]);
+    bytes[format::HEADER_BYTES + 16..][..8].copy_from_slice(&sum.to_le_bytes());
+    let digest = Sha256::digest(&bytes[..footer]);
+    bytes[footer + 16..][..32].copy_from_slice(&digest);
+}
+
+#[test]
+fn a_written_trace_is_read_back() {
+    let trace = parse(&sample()).expect("valid");
+    assert_eq!((trace.events.len(), trace.processes, trace.files.len()), (8, 1, 1));
+    let EventKind::Store { bytes, offset, .. } = &trace.events[5].kind else { panic!("{:?}", trace.events[5]) };
+    assert_eq!((bytes.len(), *offset), (40, 64));
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let bytes = sample();
+    for length in 0..bytes.len() {
+        let error = parse(&bytes[..length]).expect_err("truncated").to_string();
+        assert!(error.starts_with("t.trace: ") && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn every_flipped_byte_is_an_error() {
+    let bytes = sample();
+    for at in (0..bytes.len()).filter(|at| *at < bytes.len() - 16) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x40;
+        assert!(parse(&damaged).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn damaged_records_never_panic() {
+    let bytes = sample();
+    let cells = format::HEADER_BYTES + format::CHUNK_BYTES..bytes.len() - format::FOOTER_BYTES;
+    for at in cells {
+        for value in [0, 1, 2, 0x0f, 0x40, 0x7f, 0x80, 0xff] {
+            let mut damaged = bytes.clone();
+            damaged[at] = value;
+            reseal(&mut damaged);
+            let _ = parse(&damaged);
+        }
+    }
+}
+
+#[test]
+fn another_version_is_named() {
+    let mut bytes = sample();
+    bytes[8] = 9;
+    let error = parse(&bytes).expect_err("version").to_string();
+    assert!(error.contains("trace version 9, expected 1"), "{error}");
+}
+
+#[test]
+fn a_path_outside_the_pm_folder_is_refused() {
+    for path in ["/etc/passwd", "../x", "a/../../x", ""] {
+        let mut writer = TraceWriter::new();
+        writer.file(1, path);
+        assert!(parse(&writer.finish()).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn an_unsealed_trace_can_be_sealed_once() {
+    let folder = std::env::temp_dir().join(format!("seal-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("temporary folder");
+    let path = folder.join("t.trace");
+    let sealed = sample();
+    std::fs::write(&path, &sealed[..sealed.len() - format::FOOTER_BYTES]).expect("written");
+    assert!(Trace::read(&path).is_err());
+    let hash = seal(&path).expect("sealed");
+    assert_eq!(Trace::read(&path).expect("valid").hash, hash);
+    assert!(seal(&path).is_err(), "a footer is no chunk");
+    std::fs::remove_dir_all(folder).expect("removed");
+}
