@@ -95,7 +95,7 @@ pub enum Accounting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfterFailedCreate {
-    /// A folder that open refuses with any clean error.
+    /// A folder that open refuses with a clean error: any but corrupt, which claims damage to a complete heap.
     Error,
     /// A folder that open calls not a heap and create accepts again.
     ReCreatable,

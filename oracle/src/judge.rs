@@ -233,14 +233,19 @@ impl<'a> Judge<'a> {
             let text = format!("recovery answered {status}, but the heap was created{message}");
             return self.violate(RuleId::RecoveryFailed, Subject::default(), text);
         }
-        if self.contract.after_failed_create == AfterFailedCreate::Error {
-            return;
-        }
         let operation = self.history.current().create_index();
         let subject = Subject { operation: Some(operation), ..Subject::default() };
-        if status != Status::NotAHeap {
+        // "corrupt" says that a complete heap was damaged, which no power failure may make of an incomplete one.
+        let is_clean = match self.contract.after_failed_create {
+            AfterFailedCreate::Error => status != Status::Corrupt,
+            AfterFailedCreate::ReCreatable => status == Status::NotAHeap,
+        };
+        if !is_clean {
             let text = format!("recovery answered {status} while create was pending: expected not-a-heap{message}");
             return self.violate(RuleId::RecoveryFailed, subject, text);
+        }
+        if self.contract.after_failed_create == AfterFailedCreate::Error {
+            return;
         }
         match self.report.lives.iter().find_map(|life| life.recreate) {
             Some(Status::Ok) => {}

@@ -146,8 +146,9 @@ impl<'a> Judge<'a> {
         let report = self.report;
         let first = self.shape.slots;
         let life = &report.lives[2];
+        let is_probes = |slot: &u32, place: &Place| *slot >= first && before.slots.get(slot) != Some(place);
         let probe: BTreeMap<u32, Place> =
-            after.slots.iter().filter(|(slot, _)| **slot >= first).map(clone_pair).collect();
+            after.slots.iter().filter(|(slot, place)| is_probes(slot, place)).map(clone_pair).collect();
         let was_freed = life.free_all == Some(Status::Ok);
         let permitted = usize::from(life.maximal.is_some_and(|maximal| maximal.status == Status::Ok));
         if was_freed && probe.len() > permitted {
@@ -159,7 +160,7 @@ impl<'a> Judge<'a> {
             );
             self.violate(RuleId::FreedObjectBack, Subject { slot, ..Subject::default() }, text);
         }
-        after.slots.retain(|slot, _| *slot < first);
+        after.slots.retain(|slot, place| !is_probes(slot, place));
         let is_kept = |place: &Place| before.live.as_ref().is_some_and(|live| live.contains_key(place));
         let is_left = |block: &Place, bytes: u64| probe.values().any(|place| lies_in(place, block, bytes));
         if let Some(live) = &mut after.live {

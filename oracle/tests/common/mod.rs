@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A model of a heap, legal unless a test bends it, and the full probe's report of it.
+#![allow(dead_code)] // each test binary uses its part
+
+use std::collections::BTreeMap;
+
+use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
+use oracle::pattern::expected_bytes;
+use oracle::report::build::{ReportBuilder, allocated, free, metadata};
+use oracle::report::{Block, Outcome, SectionKind, Stage};
+use oracle::{
+    ContentSource, Contract, HeapReport, HeapShape, History, Judgement, Operation, OperationKind, RuleId, Segment,
+    Status, TwinSet, judge,
+};
+
+pub const FILE: &str = "heap";
+pub const HEAP_BYTES: u64 = 8192;
+pub const SLOTS: u32 = 8;
+pub const PROBE_SLOTS: u32 = 1024;
+pub const ALIGNMENT: u64 = 64;
+
+pub fn contract() -> Contract {
+    Contract {
+        publish: Publish::Atomic,
+        fill: Fill::Before,
+        leaks: Leaks::None,
+        durable: Durable::OnReturn,
+        accounting: oracle::contract::Accounting::Full,
+        slack_bytes: 0,
+        relocatable: true,
+        detects: vec![],
+        after_failed_create: AfterFailedCreate::Error,
+        threads: 1,
+    }
+}
+
+pub fn shape() -> HeapShape {
+    HeapShape {
+        alignment: ALIGNMENT,
+        smallest_bytes: ALIGNMENT,
+        heap_bytes: HEAP_BYTES,
+        limit_bytes: HEAP_BYTES,
+        slots: SLOTS,
+    }
+}
+
+/// An object in the model's heap.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub offset: u64,
+    pub capacity: u64,
+    pub segments: Vec<Segment>,
+}
+
+/// The model's heap: one file, its first 64 bytes metadata, then blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Heap {
+    pub objects: BTreeMap<u32, Object>,
+    pub leaked: Vec<(u64, u64)>,
+}
+
+impl Heap {
+    /// Puts an object there, filled by one operation.
+    pub fn put(&mut self, slot: u32, offset: u64, bytes: u64, object: u32) {
+        let capacity = bytes.next_multiple_of(ALIGNMENT);
+        self.objects.insert(slot, Object { offset, capacity, segments: vec![Segment { end: bytes, object }] });
+    }
+
+    pub fn taken(&self) -> Vec<(u64, u64)> {
+        let mut taken: Vec<(u64, u64)> = self.objects.values().map(|object| (object.offset, object.capacity)).collect();
+        taken.extend(&self.leaked);
+        taken.sort_unstable();
+        taken
+    }
+
+    pub fn gaps(&self) -> Vec<(u64, u64)> {
+        let mut gaps = Vec::new();
+        let mut at = ALIGNMENT;
+        for (offset, bytes) in self.taken().into_iter().chain([(HEAP_BYTES, 0)]) {
+            if offset > at {
+                gaps.push((at, offset - at));
+            }
+            at = offset + bytes;
+        }
+        gaps
+    }
+
+    pub fn walk(&self) -> Vec<Block> {
+        let mut blocks = vec![metadata(0, ALIGNMENT)];
+        blocks.extend(self.taken().iter().map(|&(offset, bytes)| allocated(offset, bytes)));
+        blocks.extend(self.gaps().iter().map(|&(offset, bytes)| free(offset, bytes)));
+        blocks.sort_by_key(|block| block.offset);
+        blocks
+    }
+
+    pub fn slots(&self) -> Vec<(u32, u32, u64)> {
+        self.objects.iter().map(|(slot, object)| (*slot, 0, object.offset)).collect()
+    }
+
+    pub fn contents(&self) -> Vec<(u32, u32, u64, u64)> {
+        let mut entries = Vec::new();
+        for (slot, object) in &self.objects {
+            let mut from = 0;
+            for segment in &object.segments {
+                entries.push((*slot, segment.object, from, segment.end));
+                from = segment.end;
+            }
+        }
+        entries
+    }
+
+    pub fn drain(&self) -> Vec<Block> {
+        let mut gaps = self.gaps();
+        let mut got = Vec::new();
+        let mut size = HEAP_BYTES / 2;
+        while size >= ALIGNMENT {
+            for gap in &mut gaps {
+                while gap.1 >= size {
+                    got.push(allocated(gap.0, size));
+                    *gap = (gap.0 + size, gap.1 - size);
+                }
+            }
+            size /= 2;
+        }
+        got
+    }
+
+    pub fn memory(&self) -> Memory {
+        let mut memory = Memory { bytes: vec![0xcc; HEAP_BYTES as usize] };
+        for object in self.objects.values() {
+            memory.write(object.offset, &object.segments);
+        }
+        memory
+    }
+
+    pub fn probe(&self) -> Probe {
+        let everywhere = |stage| ((2, stage), self.contents());
+        let mut contents: BTreeMap<(u16, Stage), Vec<(u32, u32, u64, u64)>> =
+            [Stage::Recovery, Stage::Drain, Stage::FreeAll].into_iter().map(everywhere).collect();
+        contents.insert((1, Stage::Recovery), self.contents());
+        contents.insert((3, Stage::Recovery), self.contents());
+        let drain = self.drain();
+        let maximal = drain.iter().map(|block| block.bytes).max().unwrap_or(0);
+        Probe {
+            lives: 4,
+            outcome: Outcome::Done,
+            ended_in: None,
+            open: [Some(Status::Ok); 4],
+            slots: std::array::from_fn(|_| self.slots()),
+            slots_status: Status::Ok,
+            walk: std::array::from_fn(|_| Some(self.walk())),
+            walk_status: Status::Ok,
+            check: [Some(Status::Ok); 4],
+            contents,
+            drain: Some(drain),
+            drain_status: Status::Ok,
+            free_all: Some(Status::Ok),
+            maximal: Some((maximal, Status::Ok)),
+            close: [Some(Status::Ok); 4],
+            recreate: None,
+            message: None,
+        }
+    }
+}
+
+/// The heap's only file, as the crash image has it.
+#[derive(Clone)]
+pub struct Memory {
+    pub bytes: Vec<u8>,
+}
+
+impl Memory {
+    pub fn write(&mut self, offset: u64, segments: &[Segment]) {
+        let bytes = expected_bytes(segments, 0..segments.last().map_or(0, |last| last.end));
+        self.bytes[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
+    }
+}
+
+impl ContentSource for Memory {
+    fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
+        assert_eq!(file, FILE);
+        let expected = expected_bytes(expected, 0..bytes);
+        let found = self.bytes.get(offset as usize..).unwrap_or_default();
+        (0..bytes).find(|at| found.get(*at as usize) != expected.get(*at as usize))
+    }
+}
+
+/// The parts of a full probe's report, each of which a test may bend.
+#[derive(Clone)]
+pub struct Probe {
+    pub lives: u16,
+    pub outcome: Outcome,
+    pub ended_in: Option<SectionKind>,
+    pub open: [Option<Status>; 4],
+    pub slots: [Vec<(u32, u32, u64)>; 4],
+    pub slots_status: Status,
+    pub walk: [Option<Vec<Block>>; 4],
+    pub walk_status: Status,
+    pub check: [Option<Status>; 4],
+    pub contents: BTreeMap<(u16, Stage), Vec<(u32, u32, u64, u64)>>,
+    pub drain: Option<Vec<Block>>,
+    pub drain_status: Status,
+    pub free_all: Option<Status>,
+    pub maximal: Option<(u64, Status)>,
+    pub close: [Option<Status>; 4],
+    pub recreate: Option<Status>,
+    pub message: Option<&'static str>,
+}
+
+impl Probe {
+    /// Only what a probe that ended so has: nothing after this life's open.
+    pub fn ended(mut self, life: u16, stage: SectionKind, outcome: Outcome) -> Probe {
+        self.lives = life + 1;
+        self.outcome = outcome;
+        self.ended_in = Some(stage);
+        let index = usize::from(life);
+        match stage {
+            SectionKind::Open => {
+                self.open[index] = None;
+                self.contents.retain(|(number, _), _| *number < life);
+            }
+            SectionKind::Drain => {
+                self.contents.retain(|(number, after), _| *number < life || *after == Stage::Recovery)
+            }
+            _ => panic!("the model does not end in {stage:?}"),
+        }
+        if life <= 2 {
+            (self.drain, self.free_all, self.maximal) = (None, None, None);
+        }
+        self.close[index] = None;
+        self
+    }
+
+    pub fn without_walk(mut self) -> Probe {
+        self.walk = Default::default();
+        self.check = [None; 4];
+        self
+    }
+
+    pub fn each_walk(mut self, change: impl Fn(&mut Vec<Block>)) -> Probe {
+        self.walk.iter_mut().flatten().for_each(change);
+        self
+    }
+
+    pub fn each_slots(mut self, change: impl Fn(&mut Vec<(u32, u32, u64)>)) -> Probe {
+        self.slots.iter_mut().for_each(change);
+        self
+    }
+
+    pub fn builder(&self) -> ReportBuilder {
+        let mut builder =
+            (0..self.lives).fold(ReportBuilder::new(), |builder, life| self.life(builder.life(life), life));
+        if let Some(text) = self.message {
+            builder = builder.message(text);
+        }
+        match self.ended_in {
+            Some(stage) => builder.ended_in(stage, self.outcome),
+            None => builder.outcome(self.outcome),
+        }
+    }
+
+    fn life(&self, mut builder: ReportBuilder, life: u16) -> ReportBuilder {
+        let index = usize::from(life);
+        let Some(status) = self.open[index] else { return builder };
+        builder = builder.open(status).files(&[FILE]);
+        if status != Status::Ok {
+            return match self.recreate.filter(|_| life == 0) {
+                Some(status) => builder.recreate(status),
+                None => builder,
+            };
+        }
+        if life != 1 {
+            builder = builder.slots_with(self.slots_status, u64::from(SLOTS + PROBE_SLOTS), &self.slots[index]);
+            if let Some(blocks) = &self.walk[index] {
+                builder = builder.walk_with(self.walk_status, HEAP_BYTES, blocks);
+            }
+            if let Some(status) = self.check[index] {
+                builder = builder.check(status);
+            }
+        }
+        builder = self.contents(builder, life, Stage::Recovery);
+        if life == 2 {
+            builder = self.stages(builder);
+        }
+        match self.close[index].filter(|_| life >= 2) {
+            Some(status) => builder.close(status),
+            None => builder,
+        }
+    }
+
+    fn stages(&self, mut builder: ReportBuilder) -> ReportBuilder {
+        let Some(drain) = &self.drain else { return builder };
+        builder = self.contents(builder.drain(self.drain_status, drain), 2, Stage::Drain);
+        if let Some(status) = self.free_all {
+            builder = self.contents(builder.free_all(status), 2, Stage::FreeAll);
+        }
+        match self.maximal {
+            Some((bytes, status)) => builder.maximal(bytes, status),
+            None => builder,
+        }
+    }
+
+    fn contents(&self, builder: ReportBuilder, life: u16, stage: Stage) -> ReportBuilder {
+        match self.contents.get(&(life, stage)) {
+            Some(entries) => builder.contents(entries),
+            None => builder,
+        }
+    }
+
+    pub fn report(&self) -> HeapReport {
+        self.builder().report()
+    }
+}
+
+/// A history that counts its operations itself. Object id = operation index + 1.
+#[derive(Clone)]
+pub struct Script {
+    pub history: History,
+    pub next: u32,
+}
+
+impl Script {
+    pub fn new(durable: Durable) -> Script {
+        Script { history: History::new(durable), next: 0 }
+    }
+
+    /// A created heap; the next operation is number 1.
+    pub fn created() -> Script {
+        Script::new(Durable::OnReturn).done(OperationKind::Create, 0, 0)
+    }
+
+    pub fn begin(mut self, kind: OperationKind, slot: u32, bytes: u64) -> Script {
+        self.begin_on(0, kind, slot, bytes);
+        self
+    }
+
+    pub fn begin_on(&mut self, thread: u32, kind: OperationKind, slot: u32, bytes: u64) {
+        let index = self.next;
+        self.next += 1;
+        let operation = Operation { thread, kind, index, slot, bytes, object: index + 1 };
+        self.history.begin(operation).expect("the test's operations fit");
+    }
+
+    pub fn returned(mut self, status: Status) -> Script {
+        self.history.returned(0, self.next - 1, status).expect("the test's operations fit");
+        self
+    }
+
+    pub fn done(self, kind: OperationKind, slot: u32, bytes: u64) -> Script {
+        self.begin(kind, slot, bytes).returned(Status::Ok)
+    }
+
+    pub fn allocated(self, slot: u32, bytes: u64) -> Script {
+        self.done(OperationKind::Allocate, slot, bytes)
+    }
+
+    pub fn freed(self, slot: u32) -> Script {
+        self.done(OperationKind::Free, slot, 0)
+    }
+}
+
+/// Slot 1 holds 100 bytes of operation 1, slot 3 holds 200 of operation 2.
+pub fn two_objects() -> (Script, Heap) {
+    let mut heap = Heap::default();
+    heap.put(1, 64, 100, 2);
+    heap.put(3, 512, 200, 3);
+    (Script::created().allocated(1, 100).allocated(3, 200), heap)
+}
+
+pub fn judged(contract: &Contract, script: &Script, probe: &Probe, memory: &Memory) -> Judgement {
+    judge(contract, &shape(), &script.history, &probe.report(), memory, None)
+}
+
+pub fn judged_with_twins(script: &Script, probe: &Probe, memory: &Memory, twins: &TwinSet) -> Judgement {
+    judge(&contract(), &shape(), &script.history, &probe.report(), memory, Some(twins))
+}
+
+pub fn rules(judgement: &Judgement) -> Vec<RuleId> {
+    let mut rules: Vec<RuleId> = judgement.violations.iter().map(|violation| violation.rule).collect();
+    rules.dedup();
+    rules
+}
+
+#[track_caller]
+pub fn assert_passes(judgement: &Judgement) {
+    assert!(judgement.violations.is_empty() && judgement.unknown.is_empty(), "{judgement:#?}");
+}
+
+#[track_caller]
+pub fn assert_breaks(judgement: &Judgement, expected: &[RuleId]) {
+    assert_eq!(rules(judgement), expected, "{judgement:#?}");
+}

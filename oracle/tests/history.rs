@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a history expects after a crash, and when its number changes.
+
+mod common;
+
+use common::Script;
+use oracle::contract::{Durable, Fill};
+use oracle::history::{Candidates, Phase};
+use oracle::{History, Operation, OperationKind, Segment, Status};
+
+fn sizes(candidates: Candidates<'_>) -> Vec<Option<u64>> {
+    candidates.iter().map(|candidate| candidate.object.map(|object| object.bytes)).collect()
+}
+
+fn segments(script: &Script, slot: u32) -> Vec<Segment> {
+    script.history.candidates(slot, Fill::Before).objects().last().unwrap().segments.to_vec()
+}
+
+#[test]
+fn each_operation_is_there_or_not_while_pending_and_there_once_returned() {
+    let script = Script::created();
+    let expects = |script: &Script| sizes(script.history.candidates(2, Fill::Before));
+    assert_eq!(expects(&script), [None]);
+    let script = script.begin(OperationKind::Allocate, 2, 100);
+    assert_eq!(expects(&script), [None, Some(100)]);
+    let script = script.returned(Status::Ok);
+    assert_eq!(expects(&script), [Some(100)]);
+    let script = script.begin(OperationKind::Reallocate, 2, 50);
+    assert_eq!(expects(&script), [Some(100), Some(50)]);
+    let script = script.returned(Status::Ok).begin(OperationKind::Free, 2, 0);
+    assert_eq!(expects(&script), [Some(50), None]);
+    assert_eq!(expects(&script.returned(Status::Ok)), [None]);
+}
+
+#[test]
+fn reallocations_keep_the_smaller_part_and_fill_the_rest() {
+    let segment = |end, object| Segment { end, object };
+    let script = Script::created().allocated(2, 100);
+    let script = script.done(OperationKind::Reallocate, 2, 150);
+    assert_eq!(segments(&script, 2), [segment(100, 2), segment(150, 3)]);
+    let script = script.done(OperationKind::Reallocate, 2, 120);
+    assert_eq!(segments(&script, 2), [segment(100, 2), segment(120, 3)]);
+    let script = script.done(OperationKind::Reallocate, 2, 100);
+    assert_eq!(segments(&script, 2), [segment(100, 2)]);
+    let script = script.done(OperationKind::Reallocate, 2, 30).done(OperationKind::Reallocate, 2, 31);
+    assert_eq!(segments(&script, 2), [segment(30, 2), segment(31, 7)]);
+}
+
+#[test]
+fn filled_after_publication_only_what_is_kept_is_promised_while_pending() {
+    let checked = |script: &Script| {
+        let candidates = script.history.candidates(2, Fill::After);
+        candidates.objects().map(|object| object.checked_bytes).collect::<Vec<_>>()
+    };
+    let script = Script::created().begin(OperationKind::Allocate, 2, 100);
+    assert_eq!(checked(&script), [0]);
+    let script = script.returned(Status::Ok).begin(OperationKind::Reallocate, 2, 150);
+    assert_eq!(checked(&script), [100, 100]);
+    assert_eq!(checked(&script.returned(Status::Ok)), [150]);
+}
+
+#[test]
+fn the_number_changes_exactly_when_the_expectation_does() {
+    let mut seen = Vec::new();
+    let mut script = Script::created();
+    seen.push(script.history.state_id());
+    let step = |script: Script, seen: &mut Vec<u64>, is_new: bool| {
+        let is_known = seen.contains(&script.history.state_id());
+        assert_eq!(is_known, !is_new, "after {seen:?}");
+        seen.push(script.history.state_id());
+        script
+    };
+    script = step(script.begin(OperationKind::Allocate, 0, 64), &mut seen, true);
+    script = step(script.returned(Status::OutOfMemory), &mut seen, false);
+    assert_eq!(seen[0], seen[2], "out-of-memory has no effect");
+    script = step(script.begin(OperationKind::Allocate, 0, 64), &mut seen, true);
+    script = step(script.returned(Status::Ok), &mut seen, true);
+    script = step(script.begin(OperationKind::Close, 0, 0), &mut seen, false);
+    script = step(script.returned(Status::Ok), &mut seen, false);
+    script = step(script.begin(OperationKind::Open, 0, 0), &mut seen, false);
+    script = step(script.returned(Status::Ok), &mut seen, false);
+    script = step(script.begin(OperationKind::Free, 0, 0), &mut seen, true);
+    step(script.returned(Status::Ok), &mut seen, true);
+}
+
+#[test]
+fn equal_histories_have_equal_numbers() {
+    let make = || Script::created().allocated(1, 10).allocated(2, 20).freed(1).history.state_id();
+    assert_eq!(make(), make());
+}
+
+#[test]
+fn a_close_settles_only_what_is_durable_on_close() {
+    let script = Script::new(Durable::OnClose).done(OperationKind::Create, 0, 0).allocated(1, 10);
+    assert!(!script.history.must_open());
+    let before = script.history.state_id();
+    let script = script.begin(OperationKind::Close, 0, 0);
+    assert_eq!(script.history.state_id(), before);
+    let script = script.returned(Status::Ok);
+    assert_ne!(script.history.state_id(), before);
+    assert!(script.history.must_open());
+}
+
+#[test]
+fn the_phases_of_creation() {
+    let script = Script::new(Durable::OnReturn);
+    assert_eq!(script.history.current().phase(), Phase::Absent);
+    let script = script.begin(OperationKind::Create, 0, 0);
+    assert_eq!((script.history.current().phase(), script.history.must_open()), (Phase::Creating, false));
+    let failed = script.clone().returned(Status::Error);
+    assert_eq!(failed.history.current().phase(), Phase::Creating);
+    let script = script.returned(Status::Ok);
+    assert_eq!((script.history.current().phase(), script.history.must_open()), (Phase::Created, true));
+}
+
+#[test]
+fn an_operation_that_failed_leaves_its_slot_open() {
+    let script = Script::created().allocated(1, 10).begin(OperationKind::Free, 1, 0).returned(Status::Error);
+    assert_eq!(sizes(script.history.candidates(1, Fill::Before)), [None, Some(10)]);
+    assert_eq!(script.history.pending_operations(), 1);
+    let script = script.allocated(1, 20);
+    assert_eq!(sizes(script.history.candidates(1, Fill::Before)), [Some(20)]);
+    assert_eq!(script.history.pending_operations(), 0);
+}
+
+#[test]
+fn the_prefix_of_one_thread_ends_at_its_last_effect() {
+    let script = Script::created().allocated(1, 10).begin(OperationKind::Allocate, 2, 10);
+    assert_eq!(script.history.linearised_prefix(&[]), Some(1));
+    assert_eq!(script.history.linearised_prefix(&[2]), Some(2));
+    let script = script.returned(Status::OutOfMemory).done(OperationKind::Close, 0, 0);
+    assert_eq!(script.history.linearised_prefix(&[]), Some(1));
+}
+
+#[test]
+fn several_threads_have_a_prefix_only_without_gaps() {
+    let mut script = Script::created();
+    script.begin_on(0, OperationKind::Allocate, 1, 10);
+    script.begin_on(1, OperationKind::Allocate, 2, 10);
+    assert_eq!(script.history.pending_operations(), 2);
+    assert_eq!(script.history.linearised_prefix(&[]), Some(0));
+    assert_eq!(script.history.linearised_prefix(&[1]), Some(1));
+    assert_eq!(script.history.linearised_prefix(&[2]), None);
+    assert_eq!(script.history.linearised_prefix(&[1, 2]), Some(2));
+    script.history.returned(1, 2, Status::Ok).unwrap();
+    assert_eq!(script.history.linearised_prefix(&[]), None);
+    assert_eq!(script.history.linearised_prefix(&[1]), Some(2));
+}
+
+#[test]
+fn markers_that_do_not_fit_are_refused_with_a_reason() {
+    let created = || Script::created().allocated(1, 10).history;
+    let operation = |thread, kind, slot| Operation { thread, kind, index: 9, slot, bytes: 8, object: 10 };
+    let refused = |mut history: History, operation: Operation| history.begin(operation).unwrap_err().to_string();
+    let absent = History::new(Durable::OnReturn);
+    assert!(refused(absent, operation(0, OperationKind::Allocate, 2)).contains("before create has returned"));
+    assert!(refused(created(), operation(0, OperationKind::Create, 0)).contains("a heap that has one"));
+    assert!(refused(created(), operation(0, OperationKind::Allocate, 1)).contains("slot 1, which holds an object"));
+    assert!(refused(created(), operation(0, OperationKind::Free, 2)).contains("slot 2, which is empty"));
+    let nameless = Operation { object: 0, ..operation(0, OperationKind::Allocate, 2) };
+    assert!(refused(created(), nameless).contains("no object id"));
+    let mut busy = created();
+    busy.begin(Operation { index: 8, ..operation(0, OperationKind::Free, 1) }).unwrap();
+    assert!(refused(busy.clone(), operation(0, OperationKind::Allocate, 2)).contains("operation 8 has not returned"));
+    assert!(refused(busy.clone(), operation(1, OperationKind::Reallocate, 1)).contains("operation 8 is pending"));
+    let error = busy.returned(1, 8, Status::Ok).unwrap_err().to_string();
+    assert_eq!(error, "operation 8 of thread 1: returns without having begun");
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The heap report's format: what is written is read back, and no bytes make the parser panic.
+
+mod common;
+
+use common::{HEAP_BYTES, Heap, two_objects};
+use oracle::report::build::{ReportBuilder, allocated};
+use oracle::report::{Outcome, Place, ReportError, SectionKind, Stage};
+use oracle::{HeapReport, Status};
+
+/// xorshift64*; the tests need the same numbers on each run, and no library.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+    }
+}
+
+fn full_report() -> Vec<u8> {
+    let (_, heap) = two_objects();
+    heap.probe().builder().message("all is well").bytes()
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let report = HeapReport::parse(&full_report()).unwrap();
+    assert_eq!((report.outcome, report.last_life, report.lives.len()), (Outcome::Done, 3, 4));
+    assert_eq!(report.last_stage, Some(SectionKind::Close));
+    assert_eq!(report.lives[3].messages, ["all is well"]);
+    let life = &report.lives[2];
+    assert_eq!(
+        (life.open, life.check, life.free_all, life.close),
+        (Some(Status::Ok), Some(Status::Ok), Some(Status::Ok), Some(Status::Ok))
+    );
+    assert_eq!(life.files, ["heap"]);
+    let slots = life.slots.as_ref().unwrap();
+    assert_eq!((slots.entries[0].slot, slots.entries[0].offset, slots.entries[1].slot), (1, 64, 3));
+    let walk = life.walk.as_ref().unwrap();
+    assert_eq!((walk.file_bytes, walk.blocks[1]), (HEAP_BYTES, allocated(64, 128)));
+    assert_eq!(walk.blocks.iter().map(|block| block.bytes).sum::<u64>(), HEAP_BYTES);
+    let drain = life.drain.as_ref().unwrap();
+    assert_eq!(drain.capacity_bytes, HEAP_BYTES - 64 - 128 - 256);
+    assert!(!drain.is_bounded());
+    assert_eq!(life.maximal.unwrap().bytes, 4096);
+    let stages: Vec<Stage> = life.contents.iter().map(|contents| contents.after).collect();
+    assert_eq!(stages, [Stage::Recovery, Stage::Drain, Stage::FreeAll]);
+    assert_eq!((life.contents[1].entries[1].object, life.contents[1].entries[1].to), (3, 200));
+}
+
+#[test]
+fn the_abstract_heap_has_slots_and_live_blocks_by_file_name() {
+    let report = HeapReport::parse(&full_report()).unwrap();
+    let place = |offset| Place { file: "heap".to_owned(), offset };
+    let heap = report.abstract_heap(0).unwrap();
+    assert_eq!(heap.slots.into_iter().collect::<Vec<_>>(), [(1, place(64)), (3, place(512))]);
+    assert_eq!(heap.live.unwrap().into_iter().collect::<Vec<_>>(), [(place(64), 128), (place(512), 256)]);
+    assert_eq!(report.abstract_heap(1), None, "life 1 does not read the slots");
+    assert_eq!(report.abstract_heap(4), None);
+}
+
+#[test]
+fn a_report_cut_anywhere_is_refused() {
+    let bytes = full_report();
+    for end in 0..bytes.len() {
+        assert!(HeapReport::parse(&bytes[..end]).is_err(), "{end} of {}", bytes.len());
+    }
+    // With the length in the header put right, too: cut inside a section, or sections are missing.
+    for end in 32..bytes.len() {
+        let mut cut = bytes[..end].to_vec();
+        cut[8..12].copy_from_slice(&(end as u32).to_le_bytes());
+        assert!(HeapReport::parse(&cut).is_err(), "{end} of {}", bytes.len());
+    }
+}
+
+#[test]
+fn no_mutation_makes_the_parser_or_the_judge_panic() {
+    let (script, heap) = two_objects();
+    let (bytes, memory) = (full_report(), heap.memory());
+    let mut random = Random(0x5eed);
+    let mut accepted = 0;
+    for _ in 0..10_000 {
+        let mut mutated = bytes.clone();
+        for _ in 0..=random.below(4) {
+            let at = random.below(mutated.len());
+            mutated[at] = [0, 1, 0x7f, 0xff, random.below(256) as u8][random.below(5)];
+        }
+        if let Ok(report) = HeapReport::parse(&mutated) {
+            accepted += 1;
+            let contract = common::contract();
+            let judgement =
+                oracle::judge(&contract, &common::shape(), &script.history, &report, &Anything(&memory), None);
+            drop(judgement);
+        }
+    }
+    assert!(accepted > 1000, "only {accepted} mutations were still reports: the judge was hardly tried");
+}
+
+/// Mutated file names are no file of the model's.
+struct Anything<'a>(&'a common::Memory);
+
+impl oracle::ContentSource for Anything<'_> {
+    fn differs(&self, file: &str, offset: u64, expected: &[oracle::Segment], bytes: u64) -> Option<u64> {
+        if file == common::FILE { self.0.differs(file, offset, expected, bytes) } else { Some(0) }
+    }
+}
+
+fn builder() -> ReportBuilder {
+    ReportBuilder::new().open(Status::Ok).files(&["heap"])
+}
+
+fn error_of(builder: &ReportBuilder) -> String {
+    HeapReport::parse(&builder.bytes()).unwrap_err().to_string()
+}
+
+#[test]
+fn the_header_is_checked() {
+    let good = builder().bytes();
+    assert!(HeapReport::parse(&good).is_ok());
+    let with = |at: usize, value: u32| {
+        let mut bytes = good.clone();
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        HeapReport::parse(&bytes).unwrap_err()
+    };
+    assert_eq!(with(0, 7), ReportError::Magic(7));
+    assert_eq!(with(4, 2), ReportError::Version(2));
+    assert_eq!(with(8, 5), ReportError::TotalBytes { said: 5, got: good.len() });
+    assert_eq!(with(12, 9), ReportError::SectionCount { said: 9, got: 2 });
+    assert_eq!(with(16, 6), ReportError::Outcome(6));
+    assert_eq!(with(24, 4), ReportError::Life(4));
+    assert_eq!(with(28, 13), ReportError::Stage(13));
+    assert_eq!(with(32, 13), ReportError::SectionKind(13));
+    assert_eq!(with(32, 0), ReportError::SectionKind(0));
+    assert_eq!(with(32, 1 << 16 | 1), ReportError::Life(1), "a life that the header does not know");
+}
+
+#[test]
+fn entries_must_fill_the_payload_and_make_sense() {
+    let slots = |entries: &[(u32, u32, u64)]| builder().slots(4, entries);
+    assert!(error_of(&slots(&[(4, 0, 0)])).contains("slot 4 of a heap with 4 slots"));
+    assert!(error_of(&slots(&[(2, 0, 0), (2, 0, 64)])).contains("slot 2 comes after slot 2"));
+    assert!(error_of(&slots(&[(0, 1, 0)])).contains("file number 1 of a life with 1 files"));
+    assert!(error_of(&builder().contents(&[(0, 1, 8, 8)])).contains("out of order"));
+    assert!(error_of(&builder().contents(&[(0, 1, 0, 8), (0, 1, 7, 9)])).contains("out of order"));
+    assert!(error_of(&builder().open(Status::Ok)).contains("Open section comes twice in life 0"));
+    assert!(error_of(&builder().contents(&[]).contents(&[])).contains("Contents section comes twice"));
+    let walk = |count, payload: &[u8]| builder().section(SectionKind::Walk, Status::Ok, count, 0, payload);
+    assert!(error_of(&walk(2, &[0; 24])).contains("2 entries do not fit 24 bytes"));
+    assert!(error_of(&walk(1, &[0; 24])).contains("undefined block state 0"));
+    let files = |count, payload: &[u8]| ReportBuilder::new().section(SectionKind::Files, Status::Ok, count, 0, payload);
+    assert!(error_of(&files(1, b"heap")).contains("does not end in NUL"));
+    assert!(error_of(&files(2, b"heap\0")).contains("2 entries do not fit"));
+    assert!(error_of(&files(1, b"he\xffp\0")).contains("is not UTF-8"));
+}
+
+#[test]
+fn files_may_be_added_in_a_life_and_not_changed() {
+    let grown = builder().files(&["heap", "more"]).report();
+    assert_eq!(grown.lives[0].files, ["heap", "more"]);
+    assert!(error_of(&builder().files(&["pile"])).contains("Files section comes twice"));
+}
+
+#[test]
+fn a_life_cut_short_may_lack_its_file_names() {
+    let cut = ReportBuilder::new().open(Status::Ok).slots(1, &[(0, 0, 64)]);
+    assert!(error_of(&cut).contains("file number 0"));
+    let report = cut.outcome(Outcome::Signal(11)).report();
+    assert_eq!(report.abstract_heap(0).unwrap().slots[&0].file, "?");
+}
+
+#[test]
+fn undefined_statuses_are_kept() {
+    let report = ReportBuilder::new().open(Status::Undefined(99)).walk(0, &[]).report();
+    assert_eq!(report.lives[0].open, Some(Status::Undefined(99)));
+    assert_eq!(Status::from(99).to_string(), "undefined status 99");
+}
+
+#[test]
+fn an_empty_heap_is_reported() {
+    let report = Heap::default().probe().report();
+    assert!(report.lives[0].slots.as_ref().unwrap().entries.is_empty());
+}

@@ -1,0 +1,842 @@
+// SPDX-License-Identifier: Apache-2.0
+//! For each rule what trips it and what does not. The heaps are small and legal but for what the test bends.
+
+mod common;
+
+use common::*;
+use oracle::contract::{Accounting, AfterFailedCreate, Durable, Fill, Leaks, Publish};
+use oracle::judge::Verdict;
+use oracle::report::build::{allocated, free, metadata};
+use oracle::report::{BlockState, Outcome, SectionKind, Stage};
+use oracle::{Contract, OperationKind, RuleId, Segment, Status, TwinSet};
+
+#[test]
+fn a_heap_that_shows_what_returned_passes() {
+    let (script, heap) = two_objects();
+    let mut twins = TwinSet::new();
+    twins.insert(2, &heap.probe().report());
+    let judgement = judged_with_twins(&script, &heap.probe(), &heap.memory(), &twins);
+    assert_passes(&judgement);
+    assert_eq!(judgement.verdict(), Verdict::Pass);
+    let judged: Vec<String> = judgement.judged.iter().map(|rule| rule.to_string()).collect();
+    assert_eq!(judged.len(), 13, "all rules up to FL013 are judged: {judged:?}");
+    let not_judged: Vec<String> = judgement.not_judged.iter().map(|(rule, _)| rule.to_string()).collect();
+    assert_eq!(not_judged, ["FL014", "FL015", "FL016"]);
+}
+
+// FL001, FL002
+
+#[test]
+fn a_recovery_that_dies_of_a_signal_crashed() {
+    let (script, heap) = two_objects();
+    let probe = heap.probe().ended(0, SectionKind::Open, Outcome::Signal(11));
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::RecoveryCrashed]);
+    assert_eq!(judgement.violations[0].message, "recovery died of signal 11 (SIGSEGV)");
+}
+
+#[test]
+fn a_recovery_that_calls_exit_crashed() {
+    let (script, heap) = two_objects();
+    let probe = heap.probe().ended(0, SectionKind::Open, Outcome::Exited);
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::RecoveryCrashed]);
+}
+
+#[test]
+fn a_crash_of_the_second_recovery_says_which_recovery() {
+    let (script, heap) = two_objects();
+    let probe = heap.probe().ended(2, SectionKind::Open, Outcome::Signal(6));
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::RecoveryCrashed]);
+    assert!(judgement.violations[0].message.contains("second recovery"), "{judgement:?}");
+}
+
+#[test]
+fn a_crash_before_create_began_is_a_crash() {
+    let script = Script::new(Durable::OnReturn);
+    let probe = Heap::default().probe().ended(0, SectionKind::Open, Outcome::Signal(11));
+    assert_breaks(&judged(&contract(), &script, &probe, &Heap::default().memory()), &[RuleId::RecoveryCrashed]);
+}
+
+#[test]
+fn a_recovery_that_does_not_end_hung() {
+    let (script, heap) = two_objects();
+    for (life, stage) in [(0, SectionKind::Open), (1, SectionKind::Open), (2, SectionKind::Drain)] {
+        let probe = heap.probe().ended(life, stage, Outcome::Hung);
+        assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::RecoveryHung]);
+    }
+}
+
+#[test]
+fn a_crash_of_a_later_life_does_not_hide_what_the_first_shows() {
+    let (script, mut heap) = two_objects();
+    heap.objects.remove(&3);
+    let probe = heap.probe().ended(2, SectionKind::Drain, Outcome::Hung);
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::RecoveryHung, RuleId::OperationLost]);
+}
+
+#[test]
+fn an_overloaded_machine_and_a_broken_runner_are_unknown_never_pass() {
+    let (script, heap) = two_objects();
+    for outcome in [Outcome::Overloaded, Outcome::Broken] {
+        let probe = heap.probe().ended(2, SectionKind::Drain, outcome);
+        let judgement = judged(&contract(), &script, &probe, &heap.memory());
+        assert_eq!(judgement.violations, []);
+        assert_eq!(judgement.verdict(), Verdict::Unknown);
+    }
+}
+
+#[test]
+fn what_an_overloaded_probe_showed_before_is_judged() {
+    let (script, mut heap) = two_objects();
+    heap.objects.remove(&3);
+    let probe = heap.probe().ended(2, SectionKind::Drain, Outcome::Overloaded);
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_eq!(rules(&judgement), [RuleId::OperationLost]);
+    assert_eq!(judgement.verdict(), Verdict::Fail);
+}
+
+// FL003
+
+fn refused(status: Status) -> Probe {
+    let mut probe = Heap::default().probe();
+    probe.lives = 1;
+    probe.open[0] = Some(status);
+    probe.message = Some("bad header");
+    probe
+}
+
+#[test]
+fn an_error_of_recovery_after_create_returned_is_a_failure() {
+    let memory = Heap::default().memory();
+    for status in [Status::NotAHeap, Status::Corrupt, Status::Error, Status::OutOfMemory, Status::Undefined(77)] {
+        let judgement = judged(&contract(), &Script::created(), &refused(status), &memory);
+        assert_breaks(&judgement, &[RuleId::RecoveryFailed]);
+        assert!(judgement.violations[0].message.ends_with(": bad header"), "{judgement:?}");
+    }
+}
+
+#[test]
+fn a_creation_cut_short_may_be_refused_cleanly() {
+    let creating = Script::new(Durable::OnReturn).begin(OperationKind::Create, 0, 0);
+    let memory = Heap::default().memory();
+    for status in [Status::NotAHeap, Status::Error] {
+        assert_passes(&judged(&contract(), &creating, &refused(status), &memory));
+    }
+    let judgement = judged(&contract(), &creating, &refused(Status::Corrupt), &memory);
+    assert_breaks(&judgement, &[RuleId::RecoveryFailed]);
+}
+
+#[test]
+fn before_create_began_any_answer_is_fine() {
+    let memory = Heap::default().memory();
+    for status in [Status::NotAHeap, Status::Error, Status::Corrupt] {
+        assert_passes(&judged(&contract(), &Script::new(Durable::OnReturn), &refused(status), &memory));
+    }
+}
+
+#[test]
+fn a_re_creatable_heap_must_be_created_again() {
+    let creating = Script::new(Durable::OnReturn).begin(OperationKind::Create, 0, 0);
+    let contract = Contract { after_failed_create: AfterFailedCreate::ReCreatable, ..contract() };
+    let memory = Heap::default().memory();
+    let mut probe = refused(Status::NotAHeap);
+    let judgement = judged(&contract, &creating, &probe, &memory);
+    assert_passes(&judgement);
+    assert!(judgement.not_judged.iter().any(|(rule, _)| *rule == RuleId::RecoveryFailed), "{judgement:?}");
+    probe.recreate = Some(Status::Ok);
+    assert_passes(&judged(&contract, &creating, &probe, &memory));
+    probe.recreate = Some(Status::Error);
+    assert_breaks(&judged(&contract, &creating, &probe, &memory), &[RuleId::RecoveryFailed]);
+    let judgement = judged(&contract, &creating, &refused(Status::Error), &memory);
+    assert_breaks(&judgement, &[RuleId::RecoveryFailed]);
+}
+
+#[test]
+fn a_heap_that_opens_while_create_is_pending_is_empty() {
+    let creating = Script::new(Durable::OnReturn).begin(OperationKind::Create, 0, 0);
+    assert_passes(&judged(&contract(), &creating, &Heap::default().probe(), &Heap::default().memory()));
+    let mut heap = Heap::default();
+    heap.put(0, 64, 64, 9);
+    let judgement = judged(&contract(), &creating, &heap.probe(), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::FreedObjectBack]);
+}
+
+#[test]
+fn an_error_while_reading_the_slots_is_an_error_of_recovery() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    probe.slots_status = Status::Corrupt;
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::RecoveryFailed]);
+}
+
+#[test]
+fn an_error_of_the_second_recovery_is_an_error_of_recovery() {
+    let (script, heap) = two_objects();
+    for life in [1, 2] {
+        let mut probe = heap.probe();
+        probe.lives = life as u16 + 1;
+        probe.open[life] = Some(Status::Corrupt);
+        let judgement = judged(&contract(), &script, &probe, &heap.memory());
+        assert_breaks(&judgement, &[RuleId::RecoveryFailed]);
+        assert!(judgement.violations[0].message.contains(&format!("life {life}")), "{judgement:?}");
+    }
+}
+
+// FL004
+
+#[test]
+fn a_returned_allocation_whose_slot_is_null_is_lost() {
+    let (script, mut heap) = two_objects();
+    heap.objects.remove(&3);
+    let judgement = judged(&contract(), &script, &heap.probe(), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::OperationLost]);
+    assert_eq!((judgement.violations[0].slot, judgement.violations[0].operation), (Some(3), Some(2)));
+}
+
+#[test]
+fn the_heap_block_of_a_lost_slot_is_no_leak_of_its_own() {
+    let (script, heap) = two_objects();
+    let probe = heap.probe().each_slots(|slots| slots.retain(|entry| entry.0 != 3));
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::OperationLost]);
+}
+
+#[test]
+fn a_pending_allocation_may_be_there_or_not() {
+    let (script, mut heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 300);
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
+    heap.put(5, 1024, 300, 4);
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
+}
+
+#[test]
+fn an_allocation_that_returned_out_of_memory_has_no_effect() {
+    let (script, mut heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 300).returned(Status::OutOfMemory);
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
+    heap.put(5, 1024, 300, 4);
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::FreedObjectBack]);
+}
+
+#[test]
+fn a_returned_reallocation_whose_slot_holds_the_old_size_is_lost() {
+    let (script, heap) = two_objects();
+    let script = script.begin(OperationKind::Reallocate, 1, 400);
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
+    let judgement = judged(&contract(), &script.returned(Status::Ok), &heap.probe(), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::OperationLost]);
+}
+
+#[test]
+fn a_slot_that_holds_the_object_freed_before_lost_the_allocation_since() {
+    let (script, heap) = two_objects();
+    let script = script.freed(3).allocated(3, 200);
+    let judgement = judged(&contract(), &script, &heap.probe(), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::OperationLost, RuleId::FreedObjectBack]);
+}
+
+// FL005
+
+#[test]
+fn a_slot_that_a_returned_free_emptied_must_be_null() {
+    let (script, heap) = two_objects();
+    let script = script.begin(OperationKind::Free, 3, 0);
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
+    let judgement = judged(&contract(), &script.returned(Status::Ok), &heap.probe(), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::FreedObjectBack]);
+    assert_eq!(judgement.violations[0].operation, Some(3));
+}
+
+#[test]
+fn a_probe_slot_that_is_set_after_recovery_must_be_null() {
+    let (script, mut heap) = two_objects();
+    heap.put(SLOTS + 7, 1024, 64, 1);
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::FreedObjectBack]);
+}
+
+#[test]
+fn what_the_probe_freed_must_not_be_back_after_a_clean_close() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    // One is the maximal allocation, which the probe may leave there.
+    probe.slots[3].push((SLOTS, 0, 4096));
+    probe.walk[3] = Some(Heap { leaked: vec![(4096, 64)], ..heap.clone() }.walk());
+    assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
+    probe.slots[3].push((SLOTS + 1, 0, 4160));
+    probe.walk[3] = Some(Heap { leaked: vec![(4096, 64), (4160, 64)], ..heap.clone() }.walk());
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::FreedObjectBack]);
+}
+
+// FL006
+
+#[test]
+fn live_heap_blocks_that_overlap_are_found() {
+    let (script, heap) = two_objects();
+    let contract = Contract { accounting: Accounting::None, leaks: Leaks::Collected, ..contract() };
+    let script = script.freed(3).allocated(3, 200); // one stale object may stay
+    let mut heap = heap;
+    heap.put(3, 512, 200, 5);
+    let with = |block| heap.probe().each_walk(|blocks| blocks.push(block));
+    let judgement = judged(&contract, &script, &with(allocated(640, 128)), &heap.memory());
+    assert_eq!(rules(&judgement), [RuleId::Overlap], "{judgement:#?}");
+    assert_passes(&judged(&contract, &script, &with(allocated(768, 128)), &heap.memory()));
+}
+
+#[test]
+fn two_slots_may_not_share_a_heap_block() {
+    let (script, heap) = two_objects();
+    let mut memory = heap.memory();
+    memory.write(64, &[Segment { end: 100, object: 2 }]);
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    let contract = Contract { fill: Fill::After, ..contract() };
+    let probe = heap.probe().each_slots(|slots| slots.push((5, 0, 64)));
+    assert_breaks(&judged(&contract, &script, &probe, &memory), &[RuleId::Overlap]);
+}
+
+#[test]
+fn without_walk_objects_in_slots_may_not_overlap() {
+    let (script, mut heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    let contract = Contract { fill: Fill::After, ..contract() };
+    heap.put(5, 128, 64, 4);
+    let judgement = judged(&contract, &script, &heap.probe().without_walk(), &heap.memory());
+    assert!(rules(&judgement).contains(&RuleId::Overlap), "{judgement:#?}");
+    heap.put(5, 192, 64, 4);
+    heap.objects.get_mut(&1).unwrap().segments = vec![Segment { end: 100, object: 2 }];
+    let judgement = judged(&contract, &script, &heap.probe().without_walk(), &heap.memory());
+    assert_passes(&judgement);
+    let missing: Vec<RuleId> = judgement.not_judged.iter().map(|(rule, _)| *rule).collect();
+    for rule in [RuleId::DanglingSlot, RuleId::Leak, RuleId::Inconsistent] {
+        assert!(missing.contains(&rule) && !judgement.judged.contains(rule), "{judgement:#?}");
+    }
+}
+
+#[test]
+fn an_allocation_after_recovery_may_not_overlap_a_live_block() {
+    let (script, heap) = two_objects();
+    for with_walk in [true, false] {
+        let mut probe = if with_walk { heap.probe() } else { heap.probe().without_walk() };
+        assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
+        probe.drain.as_mut().unwrap().push(allocated(640, 64));
+        assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::Overlap]);
+    }
+}
+
+#[test]
+fn two_allocations_after_recovery_may_not_overlap() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    let first = probe.drain.as_ref().unwrap()[0];
+    probe.drain.as_mut().unwrap().push(allocated(first.offset, 64));
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::Overlap]);
+}
+
+// FL007
+
+#[test]
+fn a_live_block_past_the_end_of_the_heap_is_out_of_bounds() {
+    let (script, heap) = two_objects();
+    let contract = Contract { accounting: Accounting::None, leaks: Leaks::Pending, ..contract() };
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    for (offset, bytes, is_wrong) in [
+        (HEAP_BYTES - 64, 64, false),
+        (HEAP_BYTES - 64, 128, true),
+        (u64::MAX - 63, 64, true),
+        (HEAP_BYTES - 96, 64, true), // misaligned
+        (HEAP_BYTES - 64, 8, true),  // smaller than any heap block
+    ] {
+        let probe = heap.probe().each_walk(|blocks| blocks.push(allocated(offset, bytes)));
+        let judgement = judged(&contract, &script, &Probe { drain: None, ..probe }, &heap.memory());
+        let expected: &[RuleId] = if is_wrong { &[RuleId::BadExtent] } else { &[] };
+        assert_eq!(rules(&judgement), expected, "{offset} {bytes}: {judgement:#?}");
+    }
+}
+
+#[test]
+fn a_heap_block_smaller_than_what_was_asked_for_is_too_small() {
+    let (script, mut heap) = two_objects();
+    heap.objects.get_mut(&3).unwrap().capacity = 192;
+    let judgement = judged(&contract(), &script, &heap.probe(), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::BadExtent]);
+    assert_eq!((judgement.violations[0].slot, judgement.violations[0].operation), (Some(3), Some(2)));
+}
+
+#[test]
+fn a_misaligned_object_is_found() {
+    let (script, mut heap) = two_objects();
+    heap.objects.get_mut(&3).unwrap().capacity = 256 + 64;
+    let probe = heap.probe().each_slots(|slots| slots[1].2 += 8);
+    let mut memory = heap.memory();
+    memory.write(520, &[Segment { end: 200, object: 3 }]);
+    assert_breaks(&judged(&contract(), &script, &probe, &memory), &[RuleId::BadExtent]);
+}
+
+#[test]
+fn without_walk_an_object_may_not_end_past_the_limit() {
+    let (script, mut heap) = two_objects();
+    let mut memory = heap.memory();
+    memory.bytes.resize(2 * HEAP_BYTES as usize, 0);
+    memory.write(HEAP_BYTES - 64, &[Segment { end: 200, object: 3 }]);
+    heap.objects.remove(&3);
+    let probe = heap.probe().without_walk().each_slots(|slots| slots.push((3, 0, HEAP_BYTES - 64)));
+    let probe = Probe { drain: None, contents: Default::default(), ..probe };
+    assert_breaks(&judged(&contract(), &script, &probe, &memory), &[RuleId::BadExtent]);
+}
+
+#[test]
+fn an_allocation_after_recovery_must_lie_in_the_heap_and_be_aligned() {
+    let (script, heap) = two_objects();
+    for block in [allocated(HEAP_BYTES, 64), allocated(u64::MAX - 63, 64), allocated(HEAP_BYTES - 8, 8)] {
+        let mut probe = heap.probe();
+        probe.drain = Some(vec![block]);
+        assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::BadExtent]);
+    }
+}
+
+// FL008
+
+#[test]
+fn a_slot_that_points_to_a_free_block_dangles_and_its_object_is_lost() {
+    let (script, heap) = two_objects();
+    let mut without = heap.clone();
+    without.objects.remove(&3);
+    let probe = Probe { slots: heap.probe().slots, ..without.probe() };
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::OperationLost, RuleId::DanglingSlot]);
+}
+
+#[test]
+fn a_pending_allocation_that_is_published_must_have_its_block() {
+    let (script, heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    let probe = heap.probe().each_slots(|slots| slots.push((5, 0, 4096)));
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::DanglingSlot]);
+}
+
+#[test]
+fn a_reserved_block_is_not_live() {
+    let (script, heap) = two_objects();
+    let probe = heap.probe().each_walk(|blocks| {
+        let block = blocks.iter_mut().find(|block| block.offset == 512).unwrap();
+        block.state = BlockState::Reserved;
+    });
+    assert!(rules(&judged(&contract(), &script, &probe, &heap.memory())).contains(&RuleId::DanglingSlot));
+}
+
+#[test]
+fn with_separate_publication_a_pending_free_may_leave_its_slot_dangling() {
+    let (script, heap) = two_objects();
+    let mut without = heap.clone();
+    without.objects.remove(&3);
+    let probe = Probe { slots: heap.probe().slots, ..without.probe() };
+    let script = script.begin(OperationKind::Free, 3, 0);
+    let separate = Contract { publish: Publish::Separate, leaks: Leaks::Pending, ..contract() };
+    assert_passes(&judged(&separate, &script, &probe, &heap.memory()));
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert!(rules(&judgement).contains(&RuleId::DanglingSlot), "{judgement:#?}");
+    let returned = script.returned(Status::Ok);
+    assert!(rules(&judged(&separate, &returned, &probe, &heap.memory())).contains(&RuleId::FreedObjectBack));
+}
+
+// FL009
+
+#[test]
+fn a_changed_byte_of_a_returned_object_is_found() {
+    let (script, heap) = two_objects();
+    for at in [0, 99, 512 - 64 + 199] {
+        let mut memory = heap.memory();
+        memory.bytes[64 + at] ^= 1;
+        let mut probe = heap.probe();
+        probe.lives = 1;
+        let judgement = judged(&contract(), &script, &probe, &memory);
+        assert_breaks(&judgement, &[RuleId::ContentChanged]);
+        assert_eq!(judgement.violations.len(), 1);
+    }
+    let mut memory = heap.memory();
+    memory.bytes[64 + 100] ^= 1; // past the object
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+}
+
+#[test]
+fn content_that_recovery_put_right_is_right() {
+    let (script, heap) = two_objects();
+    let mut memory = heap.memory();
+    memory.bytes[64 + 8] ^= 1;
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+    // The last word is not whole, so that contents cannot tell.
+    let mut memory = heap.memory();
+    memory.bytes[64 + 97] ^= 1;
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &memory), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn a_published_pending_allocation_is_whole_if_filled_before() {
+    let (script, mut heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    heap.put(5, 1024, 64, 4);
+    let mut memory = heap.memory();
+    memory.bytes[1024..1088].fill(0);
+    heap.objects.get_mut(&5).unwrap().segments.clear();
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &memory), &[RuleId::ContentChanged]);
+    let after = Contract { fill: Fill::After, ..contract() };
+    assert_passes(&judged(&after, &script, &heap.probe(), &memory));
+    let returned = script.returned(Status::Ok);
+    assert_breaks(&judged(&after, &returned, &heap.probe(), &memory), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn a_pending_reallocation_keeps_content_up_to_the_smaller_size() {
+    for bytes in [40, 1000] {
+        let (script, mut heap) = two_objects();
+        let script = script.begin(OperationKind::Reallocate, 3, bytes);
+        heap.objects.get_mut(&3).unwrap().capacity = 1024;
+        let mut memory = heap.memory();
+        memory.bytes[512 + 200.min(bytes as usize)..].fill(0);
+        heap.objects.get_mut(&3).unwrap().segments = vec![Segment { end: bytes.min(200), object: 3 }];
+        assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+        memory.bytes[512 + 39] ^= 1;
+        let probe = Probe { lives: 1, ..heap.probe() };
+        assert_breaks(&judged(&contract(), &script, &probe, &memory), &[RuleId::ContentChanged]);
+    }
+}
+
+#[test]
+fn a_returned_reallocation_has_old_content_then_new() {
+    let (script, mut heap) = two_objects();
+    let script = script.done(OperationKind::Reallocate, 3, 300);
+    let object = heap.objects.get_mut(&3).unwrap();
+    object.capacity = 320;
+    object.segments.push(Segment { end: 300, object: 4 });
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
+    heap.objects.get_mut(&3).unwrap().segments[1].object = 5;
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn content_that_a_later_stage_changes_is_found_and_the_stage_named() {
+    let (script, heap) = two_objects();
+    for (life, stage, words) in [
+        (1, Stage::Recovery, "recovery (life 1)"),
+        (2, Stage::Recovery, "second recovery"),
+        (2, Stage::Drain, "the drain"),
+        (2, Stage::FreeAll, "the freeing of all"),
+        (3, Stage::Recovery, "clean close"),
+    ] {
+        let mut probe = heap.probe();
+        probe.contents.get_mut(&(life, stage)).unwrap()[1] = (3, 3, 0, 136);
+        let judgement = judged(&contract(), &script, &probe, &heap.memory());
+        assert_breaks(&judgement, &[RuleId::ContentChanged]);
+        assert!(judgement.violations[0].message.contains(words), "{judgement:#?}");
+        assert_eq!(judgement.violations.len(), 1);
+    }
+}
+
+// FL010
+
+#[test]
+fn a_live_block_that_no_slot_refers_to_is_a_leak() {
+    let (script, mut heap) = two_objects();
+    let pending = script.clone().begin(OperationKind::Allocate, 5, 64);
+    heap.leaked.push((1024, 64));
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::Leak]);
+    assert_breaks(&judged(&contract(), &pending, &heap.probe(), &heap.memory()), &[RuleId::Leak]);
+    let one_each = Contract { leaks: Leaks::Pending, ..contract() };
+    assert_breaks(&judged(&one_each, &script, &heap.probe(), &heap.memory()), &[RuleId::Leak]);
+    assert_passes(&judged(&one_each, &pending, &heap.probe(), &heap.memory()));
+    heap.leaked.push((2048, 64));
+    assert_breaks(&judged(&one_each, &pending, &heap.probe(), &heap.memory()), &[RuleId::Leak]);
+}
+
+#[test]
+fn a_collector_may_leave_what_was_freed_and_nothing_else() {
+    let (script, mut heap) = two_objects();
+    heap.objects.remove(&3);
+    heap.leaked.push((512, 256));
+    let collected = Contract { leaks: Leaks::Collected, ..contract() };
+    let script = script.freed(3);
+    assert_passes(&judged(&collected, &script, &heap.probe(), &heap.memory()));
+    heap.leaked.push((1024, 64));
+    assert_breaks(&judged(&collected, &script, &heap.probe(), &heap.memory()), &[RuleId::Leak]);
+}
+
+#[test]
+fn the_block_of_a_returned_free_must_be_free() {
+    let (script, mut heap) = two_objects();
+    heap.objects.remove(&3);
+    heap.leaked.push((512, 256));
+    assert_breaks(&judged(&contract(), &script.freed(3), &heap.probe(), &heap.memory()), &[RuleId::Leak]);
+}
+
+// FL011
+
+#[test]
+fn a_failing_check_is_found_in_each_life() {
+    let (script, heap) = two_objects();
+    for life in [0, 2, 3] {
+        let mut probe = heap.probe();
+        probe.check[life] = Some(Status::Corrupt);
+        assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::Inconsistent]);
+    }
+}
+
+#[test]
+fn a_failing_walk_is_found() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    probe.walk_status = Status::Corrupt;
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::Inconsistent]);
+}
+
+#[test]
+fn full_accounting_allows_no_gap_no_overlap_and_no_missing_tail() {
+    let (script, heap) = two_objects();
+    let none = Contract { accounting: Accounting::None, ..contract() };
+    let bent: [fn(&mut Vec<oracle::report::Block>); 4] = [
+        |blocks| blocks.retain(|block| block.offset != 192), // gap
+        |blocks| blocks.push(free(64, 64)),                  // overlap with a live block
+        |blocks| blocks.truncate(blocks.len() - 1),          // missing tail
+        |blocks| blocks[0] = metadata(8, 56),                // missing start
+    ];
+    for bend in bent {
+        let probe = heap.probe().each_walk(bend);
+        let judgement = judged(&contract(), &script, &probe, &heap.memory());
+        assert_breaks(&judgement, &[RuleId::Inconsistent]);
+        assert_passes(&judged(&none, &script, &probe, &heap.memory()));
+    }
+}
+
+#[test]
+fn accounting_is_by_file() {
+    let (script, heap) = two_objects();
+    let blocks = vec![metadata(0, 64), allocated(64, 128), free(192, 320), allocated(512, 256)];
+    let second = oracle::report::Block { file: 1, ..free(0, 100) };
+    for (bytes, expected) in [(868, vec![]), (869, vec![RuleId::Inconsistent])] {
+        let report = oracle::report::build::ReportBuilder::new()
+            .open(Status::Ok)
+            .files(&[FILE, "more"])
+            .slots(8, &heap.slots())
+            .walk(bytes, &[&blocks[..], &[second]].concat())
+            .check(Status::Ok)
+            .report();
+        let judgement = oracle::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
+        assert_breaks(&judgement, &expected);
+    }
+}
+
+// FL012
+
+fn twins_of(heap: &Heap, operation: u32) -> TwinSet {
+    let mut twins = TwinSet::new();
+    twins.insert(operation, &heap.probe().report());
+    twins
+}
+
+#[test]
+fn capacity_below_the_twins_is_found() {
+    let (script, heap) = two_objects();
+    let twins = twins_of(&heap, 2);
+    let mut probe = heap.probe();
+    let lost = probe.drain.as_mut().unwrap().pop().unwrap().bytes;
+    let judgement = judged_with_twins(&script, &probe, &heap.memory(), &twins);
+    assert_breaks(&judgement, &[RuleId::NotUsable]);
+    assert!(judgement.violations[0].message.contains(&format!(": {lost} bytes are lost")), "{judgement:?}");
+    let slack = Contract { slack_bytes: lost, ..contract() };
+    let report = probe.report();
+    assert_passes(&oracle::judge(&slack, &shape(), &script.history, &report, &heap.memory(), Some(&twins)));
+}
+
+#[test]
+fn the_twin_is_that_of_the_pending_operation_if_it_has_happened() {
+    let (script, without) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 4096);
+    let mut with = without.clone();
+    with.put(5, 1024, 4096, 4);
+    let mut twins = twins_of(&without, 2);
+    twins.insert(3, &with.probe().report());
+    assert_passes(&judged_with_twins(&script, &without.probe(), &without.memory(), &twins));
+    assert_passes(&judged_with_twins(&script, &with.probe(), &with.memory(), &twins));
+    // The slot is null, but the memory is gone.
+    let mut probe = without.probe();
+    probe.drain = with.probe().drain;
+    assert_breaks(&judged_with_twins(&script, &probe, &without.memory(), &twins), &[RuleId::NotUsable]);
+}
+
+#[test]
+fn a_permitted_leak_may_lower_the_capacity() {
+    let (script, heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    let leaky = Heap { leaked: vec![(1024, 64)], ..heap.clone() };
+    let twins = twins_of(&heap, 2);
+    let contract = Contract { leaks: Leaks::Pending, ..contract() };
+    let judge = |probe: &Probe| {
+        oracle::judge(&contract, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
+    };
+    assert_passes(&judge(&leaky.probe()));
+    let unknown = judge(&leaky.probe().without_walk());
+    assert_passes(&unknown);
+    assert!(!unknown.judged.contains(RuleId::NotUsable));
+}
+
+#[test]
+fn without_a_twin_that_fits_capacity_is_not_judged() {
+    let (script, heap) = two_objects();
+    let mut broken = TwinSet::new();
+    broken.insert(2, &heap.probe().ended(2, SectionKind::Drain, Outcome::Signal(6)).report());
+    for twins in [TwinSet::new(), twins_of(&heap, 1), broken] {
+        let judgement = judged_with_twins(&script, &heap.probe(), &heap.memory(), &twins);
+        assert_passes(&judgement);
+        assert!(!judgement.judged.contains(RuleId::NotUsable));
+        assert!(judgement.not_judged.iter().any(|(rule, _)| *rule == RuleId::NotUsable));
+    }
+}
+
+#[test]
+fn a_drain_that_used_up_its_slots_is_only_a_lower_bound() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    probe.drain.as_mut().unwrap().pop();
+    probe.drain_status = Status::OutOfMemory;
+    let judgement = judged_with_twins(&script, &probe, &heap.memory(), &twins_of(&heap, 2));
+    assert_passes(&judgement);
+    assert!(judgement.not_judged.iter().any(|(rule, _)| *rule == RuleId::NotUsable));
+}
+
+#[test]
+fn a_stage_that_fails_makes_the_heap_unusable() {
+    let (script, heap) = two_objects();
+    let bent: [fn(&mut Probe); 6] = [
+        |probe| probe.drain_status = Status::Corrupt,
+        |probe| probe.free_all = Some(Status::Error),
+        |probe| probe.maximal = Some((4096, Status::OutOfMemory)),
+        |probe| probe.close[2] = Some(Status::Error),
+        |probe| probe.close[3] = Some(Status::Error),
+        |probe| probe.open[3] = Some(Status::Corrupt),
+    ];
+    for bend in bent {
+        let mut probe = heap.probe();
+        bend(&mut probe);
+        assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotUsable]);
+    }
+}
+
+#[test]
+fn a_full_heap_needs_no_maximal_allocation() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    probe.drain = Some(vec![]);
+    probe.maximal = Some((0, Status::Error));
+    assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
+}
+
+// FL013
+
+#[test]
+fn a_second_recovery_that_changes_slots_is_not_idempotent() {
+    let (script, heap) = two_objects();
+    let mut moved = heap.clone();
+    moved.objects.get_mut(&3).unwrap().offset = 2048;
+    let mut probe = heap.probe();
+    probe.slots[2] = moved.slots();
+    probe.walk[2] = Some(moved.walk());
+    probe.slots[3] = moved.slots();
+    probe.walk[3] = Some(moved.walk());
+    probe.drain = Some(moved.drain());
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::NotIdempotent]);
+    assert_eq!(judgement.violations[0].slot, Some(3));
+}
+
+#[test]
+fn a_second_recovery_that_changes_the_live_set_is_not_idempotent() {
+    let (script, heap) = two_objects();
+    let more = Heap { leaked: vec![(2048, 64)], ..heap.clone() };
+    let mut probe = heap.probe();
+    (probe.walk[2], probe.walk[3]) = (Some(more.walk()), Some(more.walk()));
+    probe.drain = Some(more.drain());
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+    let collected = Contract { leaks: Leaks::Collected, ..contract() };
+    assert_passes(&judged(&collected, &script, &probe, &heap.memory()));
+}
+
+#[test]
+fn survivors_of_a_clean_close_must_stay() {
+    let (script, heap) = two_objects();
+    let mut less = heap.clone();
+    less.objects.remove(&3);
+    let mut probe = heap.probe();
+    probe.slots[3] = less.slots();
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+    let mut probe = heap.probe();
+    probe.walk[3] = Some(Heap { leaked: vec![(2048, 64)], ..heap.clone() }.walk());
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+}
+
+#[test]
+fn a_second_recovery_may_not_change_what_nobody_promised() {
+    let (script, mut heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    heap.put(5, 1024, 64, 4);
+    let after = Contract { fill: Fill::After, ..contract() };
+    let mut probe = heap.probe();
+    assert_passes(&judged(&after, &script, &probe, &heap.memory()));
+    probe.contents.get_mut(&(2, Stage::Recovery)).unwrap().pop();
+    assert_breaks(&judged(&after, &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+}
+
+#[test]
+fn files_are_compared_by_name_not_by_number() {
+    let (script, heap) = two_objects();
+    let blocks = [metadata(0, 64), allocated(64, 128), free(192, 320), allocated(512, 256)];
+    let life = |builder: oracle::report::build::ReportBuilder, number, names: &[&str], file| {
+        let slots: Vec<_> = heap.slots().iter().map(|&(slot, _, offset)| (slot, file, offset)).collect();
+        let blocks = blocks.map(|block| oracle::report::Block { file, ..block });
+        builder.life(number).open(Status::Ok).files(names).slots(8, &slots).walk(768, &blocks).check(Status::Ok)
+    };
+    let builder = life(oracle::report::build::ReportBuilder::new(), 0, &["heap", "empty"], 0);
+    let builder = builder.life(1).open(Status::Ok).files(&["heap"]);
+    for (names, expected) in [(["empty", "heap"], vec![]), (["heap", "empty"], vec![RuleId::NotIdempotent])] {
+        let report = life(builder.clone(), 2, &names, 1).report();
+        let judgement = oracle::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
+        assert_breaks(&judgement, &expected);
+    }
+}
+
+// durable = "on-close"
+
+#[test]
+fn durable_on_close_promises_what_the_last_close_left() {
+    let on_close = Contract { durable: Durable::OnClose, ..contract() };
+    let script = Script::new(Durable::OnClose).done(OperationKind::Create, 0, 0);
+    let (_, heap) = two_objects();
+    let script = script.allocated(1, 100).allocated(3, 200);
+    // Never closed: even the creation is not durable.
+    assert_passes(&judged(&on_close, &script, &refused(Status::NotAHeap), &heap.memory()));
+    let mut less = heap.clone();
+    less.objects.remove(&3);
+    assert_passes(&judged(&on_close, &script, &less.probe(), &heap.memory()));
+    let script = script.begin(OperationKind::Close, 0, 0);
+    assert_passes(&judged(&on_close, &script, &less.probe(), &heap.memory()));
+    let script = script.returned(Status::Ok);
+    assert_passes(&judged(&on_close, &script, &heap.probe(), &heap.memory()));
+    assert_breaks(&judged(&on_close, &script, &less.probe(), &heap.memory()), &[RuleId::OperationLost]);
+    let judgement = judged(&on_close, &script, &refused(Status::NotAHeap), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::RecoveryFailed]);
+}
+
+#[test]
+fn durable_on_close_lets_operations_since_be_there_or_not() {
+    let on_close = Contract { durable: Durable::OnClose, ..contract() };
+    let script = Script::new(Durable::OnClose).done(OperationKind::Create, 0, 0);
+    let script = script.allocated(1, 100).allocated(3, 200).done(OperationKind::Close, 0, 0);
+    let (_, heap) = two_objects();
+    let script = script.done(OperationKind::Open, 0, 0).freed(3).done(OperationKind::Reallocate, 1, 50);
+    assert_passes(&judged(&on_close, &script, &heap.probe(), &heap.memory()));
+    let mut less = heap.clone();
+    less.objects.remove(&3);
+    assert_passes(&judged(&on_close, &script, &less.probe(), &heap.memory()));
+    // A slot that was never empty since may not be.
+    less.objects.remove(&1);
+    assert_breaks(&judged(&on_close, &script, &less.probe(), &heap.memory()), &[RuleId::OperationLost]);
+}
