@@ -80,6 +80,16 @@ struct Flushed {
     ordered: u64,
 }
 
+/// A file operation between its begin and its end.
+struct PendingFileOperation {
+    thread: ThreadId,
+    effect: FileEffect,
+    /// Its begin's event number.
+    begin: u32,
+    /// Another thread did something meanwhile.
+    is_overlapped: bool,
+}
+
 /// The state of the persistency model after the events stepped over so far.
 pub struct Model {
     kind: ModelKind,
@@ -95,8 +105,7 @@ pub struct Model {
     clflushed: Vec<Flushed>,
     flushed: FxHashMap<ThreadId, Vec<Flushed>>,
     non_temporal: FxHashMap<ThreadId, Vec<(LineId, u32)>>,
-    /// Event at which each thread's file operation began.
-    file_operations: FxHashMap<ThreadId, u32>,
+    file_operations: Vec<PendingFileOperation>,
     born: Born,
     bounds_hit: BTreeSet<&'static str>,
 }
@@ -116,7 +125,7 @@ impl Model {
             clflushed: Vec::new(),
             flushed: FxHashMap::default(),
             non_temporal: FxHashMap::default(),
-            file_operations: FxHashMap::default(),
+            file_operations: Vec::new(),
             born: Born::Nothing,
             bounds_hit: BTreeSet::new(),
         }
@@ -125,12 +134,16 @@ impl Model {
     /// Steps over event number `number` (its place in the trace).
     pub fn step(&mut self, number: u32, event: &Event) {
         self.born = Born::Nothing;
+        for pending in self.file_operations.iter_mut().filter(|pending| pending.thread != event.thread) {
+            pending.is_overlapped = true;
+        }
         match &event.kind {
             EventKind::Store { kind, file, offset, bytes } => self.store(number, event, *kind, *file, *offset, bytes),
             EventKind::Flush { kind, file, offset } => self.flush(event.thread, *kind, *file, *offset),
             EventKind::Fence => self.fence(event.thread),
-            EventKind::FileBegin { .. } => {
-                self.file_operations.insert(event.thread, number);
+            EventKind::FileBegin { effect } => {
+                let (thread, effect) = (event.thread, effect.clone());
+                self.file_operations.push(PendingFileOperation { thread, effect, begin: number, is_overlapped: false });
             }
             EventKind::FileEnd { effect, is_done } => self.file_end(number, event.thread, effect, *is_done),
             EventKind::Case { .. } | EventKind::OperationBegin { .. } | EventKind::OperationReturn { .. } => {}
@@ -211,10 +224,16 @@ impl Model {
     }
 
     fn file_end(&mut self, number: u32, thread: ThreadId, effect: &FileEffect, is_done: bool) {
-        let begin = self.file_operations.remove(&thread).unwrap_or(number);
-        if begin + 1 < number {
-            self.bounds_hit
-                .insert("a file operation was pending while other threads ran: its effect is explored at its end only");
+        let mut begin = number;
+        let is_this = |pending: &PendingFileOperation| pending.thread == thread && pending.effect == *effect;
+        if let Some(at) = self.file_operations.iter().position(is_this) {
+            let pending = self.file_operations.remove(at);
+            begin = pending.begin;
+            if pending.is_overlapped && is_done {
+                self.bounds_hit.insert(
+                    "a file operation was pending while other threads ran: its effect is explored at its end only",
+                );
+            }
         }
         if !is_done {
             return;

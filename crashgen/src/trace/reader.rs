@@ -180,8 +180,15 @@ struct Process {
     sites: FxHashMap<u32, SiteId>,
     files: FxHashMap<u32, FileId>,
     has_ended: bool,
-    /// Effect of the file operation each thread is in.
-    file_operations: FxHashMap<u16, FileEffect>,
+    /// File operations that have begun; one msync over two mappings is two of them.
+    file_operations: Vec<(FileOperation, FileEffect)>,
+}
+
+/// What the begin and the end of one file operation have in common: thread, detail, file, offset.
+type FileOperation = (u16, u8, u32, u64);
+
+fn file_operation(record: &Record) -> FileOperation {
+    (record.thread, record.detail, record.file, record.offset)
 }
 
 struct Reader<'a> {
@@ -402,17 +409,16 @@ impl<'a> Reader<'a> {
 
     fn file_begin(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<EventKind> {
         let effect = self.file_effect(at, process, record, payload)?;
-        let previous = self.state(process).file_operations.insert(record.thread, effect.clone());
-        if previous.is_some() {
-            return Err(self.corrupt(at, "a file operation begins before the thread's last one ended"));
-        }
+        self.state(process).file_operations.push((file_operation(record), effect.clone()));
         Ok(EventKind::FileBegin { effect })
     }
 
     fn file_end(&mut self, at: usize, process: u32, record: &Record) -> Result<EventKind> {
-        let Some(effect) = self.state(process).file_operations.remove(&record.thread) else {
+        let operations = &mut self.state(process).file_operations;
+        let Some(begun) = operations.iter().position(|(operation, _)| *operation == file_operation(record)) else {
             return Err(self.corrupt(at, "a file operation ends that has not begun"));
         };
+        let (_, effect) = operations.remove(begun);
         let is_done = record.value == 0;
         match &effect {
             FileEffect::Unlink { path } if is_done => self.namespace.unlink(path),
