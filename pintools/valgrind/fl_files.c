@@ -14,6 +14,7 @@
 
 /* In libcoregrind, not in its public headers. */
 extern Int VG_(fcntl)(Int descriptor, Int command, Addr argument);
+extern const HChar *VG_(strerror)(UWord);
 
 #define PAGE_BYTES 4096ull
 #define FL_O_TMPFILE_BIT 020000000
@@ -30,6 +31,7 @@ extern Int VG_(fcntl)(Int descriptor, Int command, Addr argument);
 #define FL_RENAME_WHITEOUT 4
 #define FL_RWF_APPEND 0x10
 #define FL_MOST_PIECES 1024 /* UIO_MAXIOV */
+#define FL_MOST_WRITE_BYTES (1u << 30)
 #define FL_FALLOC_KEEP_SIZE 1
 #define FL_FALLOC_PUNCH_HOLE 2
 #define FL_FALLOC_ZERO_RANGE 0x10
@@ -41,9 +43,10 @@ extern Int VG_(fcntl)(Int descriptor, Int command, Addr argument);
 #define __NR_openat2 437
 #endif
 
-/* A begun operation: its end record and, for names, its payload. */
+/* A begun operation: its end record and, for names, its payload. A thread has one at a time in the trace: of the further
+ * ones of one call (msync over several mappings) the begin is written when the one before has ended. */
 struct begun {
-    struct fl_record end;
+    struct fl_record begin, end;
     HChar *text; /* or null */
     UInt text_bytes;
 };
@@ -53,6 +56,7 @@ struct call {
     XArray *begun;       /* of struct begun; null until first used */
     UInt created;         /* file to bind to its inode once it exists */
     ULong bytes_to_write; /* 0: not a write */
+    Bool has_ended;       /* execve: nothing may follow in the trace */
     HChar *old_name;      /* that a rename or an unlink takes away; or null */
     HChar *new_name;      /* of the rename; null for an unlink */
 };
@@ -68,8 +72,8 @@ static struct call *call_of(ThreadId thread) {
     return call;
 }
 
-static void remember_end(ThreadId thread, struct fl_record end, const HChar *text) {
-    struct begun begun = {.end = end};
+static void remember_end(ThreadId thread, struct fl_record begin, const HChar *text) {
+    struct begun begun = {.begin = begin, .end = begin};
     begun.end.kind = FL_FILE_END;
     begun.end.value = 0;
     if (text != NULL) {
@@ -82,7 +86,8 @@ static void remember_end(ThreadId thread, struct fl_record end, const HChar *tex
 static void begin(ThreadId thread, UChar operation, UInt file, ULong offset, ULong value) {
     struct fl_record record = {.kind = FL_FILE_BEGIN, .detail = operation, .thread = fl_thread, .file = file,
                                .offset = offset, .value = value};
-    fl_emit(record);
+    if (VG_(sizeXA)(call_of(thread)->begun) == 0)
+        fl_emit(record);
     remember_end(thread, record, NULL);
 }
 
@@ -92,17 +97,23 @@ static void begin_named(ThreadId thread, UChar operation, UInt file, const HChar
     remember_end(thread, record, name);
 }
 
+static void end_one(struct begun *begun, ULong error) {
+    begun->end.value = error;
+    begun->end.thread = fl_thread;
+    if (begun->text != NULL) {
+        fl_emit_text(begun->end, begun->text, begun->text_bytes);
+        VG_(free)(begun->text);
+    } else {
+        fl_emit(begun->end);
+    }
+}
+
 static void end_all(struct call *call, ULong error) {
     for (Word i = 0; i < VG_(sizeXA)(call->begun); i++) {
         struct begun *begun = VG_(indexXA)(call->begun, i);
-        begun->end.value = error;
-        begun->end.thread = fl_thread;
-        if (begun->text != NULL) {
-            fl_emit_text(begun->end, begun->text, begun->text_bytes);
-            VG_(free)(begun->text);
-        } else {
-            fl_emit(begun->end);
-        }
+        if (i > 0)
+            fl_emit(begun->begin);
+        end_one(begun, error);
     }
     VG_(dropTailXA)(call->begun, VG_(sizeXA)(call->begun));
     if (call->old_name != NULL) {
@@ -291,8 +302,12 @@ static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec
             return; /* the call fails: EFAULT */
         bytes += pieces[i].iov_len;
     }
-    if (bytes == 0 || bytes > 0x7fffffffu)
+    if (bytes == 0)
         return;
+    if (bytes > FL_MOST_WRITE_BYTES) {
+        fl_unsupported("a write of %llu bytes at once", bytes);
+        return;
+    }
     if (appends || (VG_(fcntl)(descriptor, VKI_F_GETFL, 0) & VKI_O_APPEND))
         position = status.size;
     else if (!is_positioned)
@@ -341,12 +356,29 @@ static void before_ioctl(UWord *arguments) {
         refuse_content("a clone ioctl", arguments[0]);
 }
 
-static void before_exec(Int folder, UWord path) {
-    HChar absolute[FL_PATH_BYTES];
+/* Starts like a program or a script, so that execve will not fail with ENOEXEC (a shell then tries another way). */
+static Bool is_program(const HChar *path) {
     struct vg_stat status;
-    if (is_readable(path, 1) && fl_resolve(folder, (const HChar *)path, absolute) && exists(absolute, &status))
-        fl_unsupported("execve of %s: the new program is not traced", absolute);
+    UChar start[4] = {0};
+    if (!exists(path, &status) || !VKI_S_ISREG(status.mode) || (status.mode & 0111) == 0)
+        return False;
+    Int descriptor = VG_(fd_open)(path, VKI_O_RDONLY, 0);
+    if (descriptor < 0)
+        return True; /* executable, not readable */
+    Int bytes = VG_(read)(descriptor, start, sizeof start);
+    VG_(close)(descriptor);
+    return bytes == sizeof start && (VG_(memcmp)(start, "\177ELF", 4) == 0 || VG_(memcmp)(start, "#!", 2) == 0);
+}
+
+/* The new program is not traced, and this one ends without another word: its last record is written now. */
+static void before_exec(ThreadId thread, Int folder, UWord path) {
+    HChar absolute[FL_PATH_BYTES];
+    if (!is_readable(path, 1) || !fl_resolve(folder, (const HChar *)path, absolute) || !is_program(absolute))
+        return;
+    fl_unsupported("execve of %s: the new program is not traced", absolute);
+    fl_emit((struct fl_record){.kind = FL_PROCESS_END});
     fl_trace_flush();
+    call_of(thread)->has_ended = True;
 }
 
 /* ---- mappings ---- */
@@ -434,8 +466,8 @@ static void before_call(ThreadId thread, UInt number, UWord *a) {
     case __NR_process_vm_writev: fl_unsupported("process_vm_writev: writes into a process are not followed"); break;
     case __NR_remap_file_pages: fl_unsupported("remap_file_pages"); break;
     case __NR_sync: case __NR_syncfs: fl_unsupported("sync of a whole file system"); break;
-    case __NR_execve: before_exec(VKI_AT_FDCWD, a[0]); break;
-    case __NR_execveat: before_exec(a[0], a[1]); break;
+    case __NR_execve: before_exec(thread, VKI_AT_FDCWD, a[0]); break;
+    case __NR_execveat: before_exec(thread, a[0], a[1]); break;
     default: break;
     }
 }
@@ -459,6 +491,8 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
     (void)count;
     fl_thread = fl_number_of(thread);
     struct call *call = call_of(thread);
+    if (call->has_ended)
+        fl_stop(3, "execve failed (%s) after the trace of this process was ended", VG_(strerror)(sr_Err(result)));
     if (!sr_isError(result)) {
         UWord value = sr_Res(result);
         switch (number) {
