@@ -500,12 +500,12 @@ def dump(path: Path, with_sites: bool) -> int:
     try:
         for line in events(path, with_sites, with_library=True):
             print(line)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         return stop(f"cannot read {path}: {error.strerror}")
     except TraceError as error:
         return stop(str(error))
-    except BrokenPipeError:
-        sys.stderr.close()
     return 0
 
 
