@@ -91,8 +91,10 @@ static int find_roots(fl_heap *heap, uint32_t slot_count) {
         return fail(FL_NOT_A_HEAP, "the heap has no object named " ROOTS_ID ": its creation was not completed");
     if (heap->roots->slot_count != slot_count || roots_bytes(slot_count) > nvm_heap_usable_bytes(heap->heap, heap->roots))
         return fail(FL_ERROR, "the heap was created with another number of slots");
-    if (heap->roots->staging == 0)
-        return FL_OK;
+    return FL_OK;
+}
+
+static int free_staged(fl_heap *heap) {
     void *staged = nvm_heap_absolute(heap->heap, heap->roots->staging);
     return status_of(nvm_heap_free(heap->heap, staged, &heap->roots->staging, NULL, NULL, NULL));
 }
@@ -108,6 +110,11 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
         return status;
     }
     status = find_roots(heap, options->slot_count);
+    if (status == FL_OK && heap->roots->staging != 0) {
+        status = free_staged(heap);
+        close_heap(heap); /* opening again turns the run that this may have emptied into free memory */
+        return status == FL_OK ? open_heap(options, opened) : status;
+    }
     if (status != FL_OK)
         close_heap(heap);
     else
