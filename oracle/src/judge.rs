@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use crate::contract::{AfterFailedCreate, Contract};
 use crate::history::{History, OperationIndex, Phase};
 use crate::pattern::Segment;
-use crate::report::{HeapReport, Life, Outcome, Place, SectionKind, Status};
+use crate::report::{HeapReport, Life, Message, Outcome, Place, SectionKind, Status};
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
@@ -201,7 +201,7 @@ impl<'a> Judge<'a> {
     fn judge_outcome(&mut self) {
         let life = self.report.life(usize::from(self.report.last_life));
         let what = stage_phrase(self.report.last_life, self.report.last_stage);
-        let message = life.map(last_message).unwrap_or_default();
+        let message = tail(life.and_then(|life| life.messages.last()));
         match self.report.outcome {
             Outcome::Done => {}
             Outcome::Overloaded => {
@@ -228,7 +228,7 @@ impl<'a> Judge<'a> {
     /// FL003: recovery of the crash image answered an error.
     fn judge_refusal(&mut self, life: &Life, status: Status) {
         self.out.judged.insert(RuleId::RecoveryFailed);
-        let message = last_message(life);
+        let message = message_about(life, SectionKind::Open);
         if self.history.must_open() {
             let text = format!("recovery answered {status}, but the heap was created{message}");
             return self.violate(RuleId::RecoveryFailed, Subject::default(), text);
@@ -250,6 +250,7 @@ impl<'a> Judge<'a> {
         match self.report.lives.iter().find_map(|life| life.recreate) {
             Some(Status::Ok) => {}
             Some(status) => {
+                let message = tail(self.report.lives.iter().rev().find_map(|life| life.messages.last()));
                 let text = format!("create after a create that power cut short answered {status}{message}");
                 self.violate(RuleId::RecoveryFailed, subject, text);
             }
@@ -261,9 +262,13 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// The life's last text as the tail of a message, one line.
-fn last_message(life: &Life) -> String {
-    let text = life.messages.last().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+/// The life's text about this section as the tail of a message, one line.
+fn message_about(life: &Life, kind: SectionKind) -> String {
+    tail(life.messages.iter().rfind(|message| message.about == Some(kind)))
+}
+
+fn tail(message: Option<&Message>) -> String {
+    let text = message.map(|message| message.text.split_whitespace().collect::<Vec<_>>().join(" "));
     text.filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
 }
 

@@ -184,7 +184,7 @@ pub struct Life {
     /// What create answered on the folder that open called not a heap.
     pub recreate: Option<Status>,
     /// Texts of the adapter or of the runner.
-    pub messages: Vec<String>,
+    pub messages: Vec<Message>,
 }
 
 impl Life {
@@ -193,9 +193,9 @@ impl Life {
         self.files.get(file as usize).map(String::as_str)
     }
 
-    /// The contents as they were after the stage.
+    /// The contents as they were after the stage, if all slots could be read.
     pub fn contents_after(&self, stage: Stage) -> Option<&Contents> {
-        self.contents.iter().find(|contents| contents.after == stage)
+        self.contents.iter().find(|contents| contents.after == stage && contents.status == Status::Ok)
     }
 }
 
@@ -221,6 +221,15 @@ impl fmt::Display for Stage {
             Stage::Maximal => "the maximal allocation",
         })
     }
+}
+
+/// A text of the adapter or of the runner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The section it explains.
+    pub about: Option<SectionKind>,
+    /// What it says.
+    pub text: String,
 }
 
 /// All slots that are not null.
@@ -315,6 +324,8 @@ pub struct Walk {
 pub struct Contents {
     /// The stage before.
     pub after: Stage,
+    /// What read_slot answered, the first failure or ok; the entries are those up to there.
+    pub status: Status,
     /// In order of slot and `from`.
     pub entries: Vec<ContentEntry>,
 }

@@ -30,7 +30,8 @@ fn what_is_written_is_read_back() {
     let report = HeapReport::parse(&full_report()).unwrap();
     assert_eq!((report.outcome, report.last_life, report.lives.len()), (Outcome::Done, 3, 4));
     assert_eq!(report.last_stage, Some(SectionKind::Close));
-    assert_eq!(report.lives[3].messages, ["all is well"]);
+    let message = &report.lives[3].messages[0];
+    assert_eq!((message.about, message.text.as_str()), (Some(SectionKind::Close), "all is well"));
     let life = &report.lives[2];
     assert_eq!(
         (life.open, life.check, life.free_all, life.close),

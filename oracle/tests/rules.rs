@@ -97,6 +97,22 @@ fn what_an_overloaded_probe_showed_before_is_judged() {
     assert_eq!(judgement.verdict(), Verdict::Fail);
 }
 
+#[test]
+fn a_report_that_lacks_what_every_life_has_is_unknown() {
+    let (script, heap) = two_objects();
+    let builder = oracle::report::build::ReportBuilder::new;
+    let unknown = |report: oracle::HeapReport, reason: &str| {
+        let judgement = oracle::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
+        assert_eq!(judgement.verdict(), Verdict::Unknown);
+        assert!(judgement.unknown[0].contains(reason), "{judgement:#?}");
+    };
+    unknown(builder().report(), "does not say what open answered");
+    unknown(builder().open(Status::Ok).report(), "has no slots");
+    let mut probe = heap.probe();
+    probe.open[2] = None;
+    unknown(probe.report(), "what the second recovery (life 2) answered");
+}
+
 // FL003
 
 fn refused(status: Status) -> Probe {
@@ -167,8 +183,30 @@ fn a_heap_that_opens_while_create_is_pending_is_empty() {
 fn an_error_while_reading_the_slots_is_an_error_of_recovery() {
     let (script, heap) = two_objects();
     let mut probe = heap.probe();
-    probe.slots_status = Status::Corrupt;
+    probe.slots_status[0] = Status::Corrupt;
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::RecoveryFailed]);
+}
+
+#[test]
+fn an_error_while_reading_the_slots_later_is_an_error_of_its_stage() {
+    let (script, heap) = two_objects();
+    for (life, stage, rule) in [
+        (1, Stage::Recovery, RuleId::RecoveryFailed),
+        (2, Stage::Recovery, RuleId::RecoveryFailed),
+        (2, Stage::Drain, RuleId::NotUsable),
+        (2, Stage::FreeAll, RuleId::NotUsable),
+        (3, Stage::Recovery, RuleId::NotUsable),
+    ] {
+        let mut probe = heap.probe();
+        probe.contents_status.insert((life, stage), Status::Error);
+        probe.contents.insert((life, stage), vec![]);
+        assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[rule]);
+    }
+    for (life, rule) in [(2, RuleId::RecoveryFailed), (3, RuleId::NotUsable)] {
+        let mut probe = heap.probe();
+        probe.slots_status[life] = Status::Error;
+        assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[rule]);
+    }
 }
 
 #[test]
@@ -227,6 +265,19 @@ fn a_returned_reallocation_whose_slot_holds_the_old_size_is_lost() {
     assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
     let judgement = judged(&contract(), &script.returned(Status::Ok), &heap.probe(), &heap.memory());
     assert_breaks(&judgement, &[RuleId::OperationLost]);
+    // The block fits the size before exactly.
+    let (mut script, mut heap) = (Script::created().allocated(1, 128), Heap::default());
+    heap.put(1, 64, 128, 2);
+    script = script.done(OperationKind::Reallocate, 1, 192);
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::OperationLost]);
+}
+
+#[test]
+fn other_content_is_not_taken_for_the_object_freed_before() {
+    let (script, mut heap) = two_objects();
+    let script = script.freed(3).allocated(3, 200);
+    heap.objects.get_mut(&3).unwrap().segments[0].object = 77;
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::ContentChanged]);
 }
 
 #[test]
@@ -282,6 +333,39 @@ fn live_heap_blocks_that_overlap_are_found() {
     let judgement = judged(&contract, &script, &with(allocated(640, 128)), &heap.memory());
     assert_eq!(rules(&judgement), [RuleId::Overlap], "{judgement:#?}");
     assert_passes(&judged(&contract, &script, &with(allocated(768, 128)), &heap.memory()));
+}
+
+#[test]
+fn a_long_block_may_overlap_one_that_is_not_its_neighbour() {
+    let (script, heap) = two_objects();
+    let loose = Contract { accounting: Accounting::None, leaks: Leaks::Pending, ..contract() };
+    let mut script = script;
+    for (thread, slot) in [(0, 5), (1, 6), (2, 7)] {
+        script.begin_on(thread, OperationKind::Allocate, slot, 64);
+    }
+    let probe = heap.probe().each_walk(|blocks| {
+        blocks.extend([allocated(1024, 512), allocated(1088, 64), allocated(1472, 128)]);
+    });
+    let judgement = judged(&loose, &script, &Probe { drain: None, lives: 1, ..probe }, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::Overlap]);
+    assert_eq!(judgement.violations.len(), 2);
+}
+
+#[test]
+fn without_walk_a_long_object_may_overlap_one_that_is_not_its_neighbour() {
+    let (mut heap, after) = (Heap::default(), Contract { fill: Fill::After, ..contract() });
+    let mut script = Script::created();
+    for (thread, slot, bytes, offset) in [(0, 1, 512, 1024), (1, 2, 64, 1088), (2, 3, 128, 1472), (3, 4, 64, 1600)] {
+        script.begin_on(thread, OperationKind::Allocate, slot, bytes);
+        heap.put(slot, offset, bytes, script.next);
+    }
+    let probe = Probe { lives: 1, ..Heap::default().probe() };
+    let slots = heap.slots();
+    let probe = probe.without_walk().each_slots(|entries| entries.clone_from(&slots));
+    let judgement = judged(&after, &script, &probe, &Heap::default().memory());
+    assert_breaks(&judgement, &[RuleId::Overlap]);
+    let slots: Vec<_> = judgement.violations.iter().map(|violation| violation.slot).collect();
+    assert_eq!(slots, [Some(2), Some(3)], "the adjacent one does not overlap");
 }
 
 #[test]
@@ -440,6 +524,30 @@ fn with_separate_publication_a_pending_free_may_leave_its_slot_dangling() {
     assert!(rules(&judged(&separate, &returned, &probe, &heap.memory())).contains(&RuleId::FreedObjectBack));
 }
 
+#[test]
+fn only_the_slot_of_the_pending_free_may_dangle() {
+    let (script, heap) = two_objects();
+    let mut without = heap.clone();
+    without.objects.remove(&3);
+    let probe = Probe { slots: heap.probe().slots, ..without.probe() };
+    let separate = Contract { publish: Publish::Separate, leaks: Leaks::Pending, ..contract() };
+    let script = script.begin(OperationKind::Free, 1, 0);
+    let judgement = judged(&separate, &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::OperationLost, RuleId::DanglingSlot]);
+}
+
+#[test]
+fn a_slot_may_point_into_its_heap_block_but_not_to_its_end() {
+    let (script, mut heap) = two_objects();
+    heap.objects.get_mut(&3).unwrap().capacity = 64 + 256;
+    let mut memory = heap.memory();
+    memory.write(512 + 64, &[Segment { end: 200, object: 3 }]);
+    let inside = heap.probe().each_slots(|slots| slots[1].2 = 512 + 64);
+    assert_passes(&judged(&contract(), &script, &inside, &memory));
+    let behind = heap.probe().each_slots(|slots| slots[1].2 = 512 + 320);
+    assert!(rules(&judged(&contract(), &script, &behind, &memory)).contains(&RuleId::DanglingSlot));
+}
+
 // FL009
 
 #[test]
@@ -464,6 +572,9 @@ fn content_that_recovery_put_right_is_right() {
     let (script, heap) = two_objects();
     let mut memory = heap.memory();
     memory.bytes[64 + 8] ^= 1;
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+    let mut memory = heap.memory();
+    memory.bytes[64 + 95] ^= 1; // the last whole word
     assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
     // The last word is not whole, so that contents cannot tell.
     let mut memory = heap.memory();
@@ -610,7 +721,7 @@ fn full_accounting_allows_no_gap_no_overlap_and_no_missing_tail() {
 #[test]
 fn accounting_is_by_file() {
     let (script, heap) = two_objects();
-    let blocks = vec![metadata(0, 64), allocated(64, 128), free(192, 320), allocated(512, 256)];
+    let blocks = [metadata(0, 64), allocated(64, 128), free(192, 320), allocated(512, 256)];
     let second = oracle::report::Block { file: 1, ..free(0, 100) };
     for (bytes, expected) in [(868, vec![]), (869, vec![RuleId::Inconsistent])] {
         let report = oracle::report::build::ReportBuilder::new()
@@ -661,6 +772,40 @@ fn the_twin_is_that_of_the_pending_operation_if_it_has_happened() {
     let mut probe = without.probe();
     probe.drain = with.probe().drain;
     assert_breaks(&judged_with_twins(&script, &probe, &without.memory(), &twins), &[RuleId::NotUsable]);
+}
+
+#[test]
+fn the_twin_of_a_created_heap_is_the_empty_heap() {
+    let creating = Script::new(Durable::OnReturn).begin(OperationKind::Create, 0, 0);
+    let (heap, twins) = (Heap::default(), twins_of(&Heap::default(), 0));
+    let judgement = judged_with_twins(&creating, &heap.probe(), &heap.memory(), &twins);
+    assert_passes(&judgement);
+    assert!(judgement.judged.contains(RuleId::NotUsable), "{judgement:#?}");
+    let mut probe = heap.probe();
+    probe.drain.as_mut().unwrap().pop();
+    assert_breaks(&judged_with_twins(&creating, &probe, &heap.memory(), &twins), &[RuleId::NotUsable]);
+}
+
+#[test]
+fn of_two_twins_that_fit_the_one_that_holds_less_counts() {
+    let (script, old) = two_objects();
+    // In place: the same block before and after, so that the slot does not tell whether it has happened.
+    let script = script.begin(OperationKind::Reallocate, 3, 250);
+    let less = Heap { leaked: vec![(2048, 64)], ..old.clone() };
+    for (before, after) in [(&old, &less), (&less, &old)] {
+        let mut twins = twins_of(before, 2);
+        twins.insert(3, &after.probe().report());
+        for (drain, expected) in [(less.drain(), vec![]), (vec![allocated(1024, 64)], vec![RuleId::NotUsable])] {
+            let probe = Probe { drain: Some(drain), ..old.probe() };
+            let mut memory = old.memory();
+            memory.write(512, &[Segment { end: 200, object: 3 }, Segment { end: 250, object: 4 }]);
+            let mut probe = probe;
+            for entries in probe.contents.values_mut() {
+                entries.push((3, 4, 200, 250));
+            }
+            assert_breaks(&judged_with_twins(&script, &probe, &memory, &twins), &expected);
+        }
+    }
 }
 
 #[test]
@@ -783,6 +928,42 @@ fn a_second_recovery_may_not_change_what_nobody_promised() {
     assert_passes(&judged(&after, &script, &probe, &heap.memory()));
     probe.contents.get_mut(&(2, Stage::Recovery)).unwrap().pop();
     assert_breaks(&judged(&after, &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+}
+
+#[test]
+fn the_maximal_allocation_may_stay_and_lie_inside_its_block() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    probe.slots[3].push((SLOTS, 0, 4096 + 64));
+    probe.walk[3] = Some(Heap { leaked: vec![(4096, 128)], ..heap.clone() }.walk());
+    assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
+    probe.slots[3][2].2 = 4096 + 128;
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+}
+
+#[test]
+fn what_failed_frees_left_is_no_news_after_the_close() {
+    let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    probe.free_all = Some(Status::Error);
+    probe.slots[3].extend([(SLOTS, 0, 4096), (SLOTS + 1, 0, 4160)]);
+    probe.walk[3] = Some(Heap { leaked: vec![(4096, 64), (4160, 64)], ..heap.clone() }.walk());
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotUsable]);
+}
+
+#[test]
+fn two_shared_words_in_a_row_end_what_contents_can_tell() {
+    let segment = |end, object| Segment { end, object };
+    let mut heap = Heap::default();
+    heap.put(1, 64, 64, 2);
+    let script = Script::created().allocated(1, 9);
+    let script = script.done(OperationKind::Reallocate, 1, 17).done(OperationKind::Reallocate, 1, 64);
+    heap.objects.get_mut(&1).unwrap().segments = vec![segment(9, 2), segment(17, 3), segment(64, 4)];
+    let mut probe = heap.probe();
+    probe.contents.values_mut().for_each(|entries| entries.truncate(1));
+    assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
+    probe.contents.values_mut().for_each(|entries| entries.clear());
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::ContentChanged]);
 }
 
 #[test]

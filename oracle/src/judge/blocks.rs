@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Heap blocks among themselves: FL006, FL007, FL011.
 
-use super::{Extent, Judge, Subject, last_message, recovery_phrase};
+use super::{Extent, Judge, Subject, message_about, recovery_phrase};
 use crate::contract::Accounting;
-use crate::report::{Block, BlockState, Life, Place, Status, Walk};
+use crate::report::{Block, BlockState, Life, Place, SectionKind, Status, Walk};
 use crate::rule::RuleId;
 
 /// The live heap blocks of one life, by file and offset, and the slots that refer to them.
@@ -76,7 +76,8 @@ impl<'a> Judge<'a> {
             Some(walk) if walk.status == Status::Ok => walk,
             Some(walk) if walk.status != Status::UnsupportedCall => {
                 let recovery = recovery_phrase(number);
-                let text = format!("walk after {recovery} answered {}{}", walk.status, last_message(life));
+                let text =
+                    format!("walk after {recovery} answered {}{}", walk.status, message_about(life, SectionKind::Walk));
                 self.violate(RuleId::Inconsistent, Subject::default(), text);
                 return None;
             }
@@ -106,8 +107,10 @@ impl<'a> Judge<'a> {
             Some(status) => {
                 self.out.judged.insert(RuleId::Inconsistent);
                 let recovery = recovery_phrase(number);
-                let text =
-                    format!("the allocator's own check after {recovery} answered {status}{}", last_message(life));
+                let text = format!(
+                    "the allocator's own check after {recovery} answered {status}{}",
+                    message_about(life, SectionKind::Check)
+                );
                 self.violate(RuleId::Inconsistent, Subject::default(), text);
             }
         }

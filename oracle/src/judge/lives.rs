@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::LiveBlocks;
 use super::slots::{Linearisation, uncovered};
-use super::{Extent, Judge, Subject, last_message, recovery_phrase};
+use super::{Extent, Judge, Subject, message_about, recovery_phrase};
 use crate::contract::Leaks;
-use crate::report::{AbstractHeap, Block, BlockState, Contents, Life, Outcome, Place, SlotEntry, Stage, Status};
+use crate::report::{AbstractHeap, Block, BlockState, Contents, Life, Place, SectionKind, SlotEntry, Stage, Status};
 use crate::rule::{RuleId, RuleSet};
 
 impl<'a> Judge<'a> {
@@ -54,7 +54,8 @@ impl<'a> Judge<'a> {
                 self.judge_usability(life, live, linearisation);
             }
         }
-        for contents in &life.contents {
+        self.judge_reading(life, number);
+        for contents in life.contents.iter().filter(|contents| contents.status == Status::Ok) {
             self.judge_contents(life, number, contents);
         }
         if number >= 2 {
@@ -70,13 +71,27 @@ impl<'a> Judge<'a> {
             Some(Status::Ok) => return true,
             Some(status) => {
                 let rule = if number == 3 { RuleId::NotUsable } else { RuleId::RecoveryFailed };
-                let text = format!("{recovery} answered {status}{}", last_message(life));
+                let text = format!("{recovery} answered {status}{}", message_about(life, SectionKind::Open));
                 self.violate(rule, Subject::default(), text);
             }
             None if self.is_cut_short(usize::from(number)) => {}
             None => self.out.unknown.push(format!("the heap report does not say what {recovery} answered")),
         }
         false
+    }
+
+    /// FL003 and FL012: reading a slot must not fail after any stage.
+    fn judge_reading(&mut self, life: &Life, number: u16) {
+        let slots = life.slots.iter().map(|slots| (SectionKind::Slots, Stage::Recovery, slots.status));
+        let contents = life.contents.iter().map(|contents| (SectionKind::Contents, contents.after, contents.status));
+        let Some((kind, stage, status)) = slots.chain(contents).find(|(_, _, status)| *status != Status::Ok) else {
+            return;
+        };
+        let is_recovery = stage == Stage::Recovery && number < 3;
+        let rule = if is_recovery { RuleId::RecoveryFailed } else { RuleId::NotUsable };
+        let after = after_phrase(number, stage);
+        let text = format!("reading the slots after {after} answered {status}{}", message_about(life, kind));
+        self.violate(rule, Subject::default(), text);
     }
 
     /// FL009 after a stage: each object that was right in the crash image must be right still.
@@ -96,10 +111,7 @@ impl<'a> Judge<'a> {
             let error = errors.reduce(|best, error| best.zip(error).map(|(best, error)| best.max(error)));
             if let (Some(Some(at)), Some(object)) = (error, objects().next()) {
                 self.unsound_slots.insert(entry.slot);
-                let after = match contents.after {
-                    Stage::Recovery => recovery_phrase(number).to_owned(),
-                    stage => format!("{stage} that followed {}", recovery_phrase(number)),
-                };
+                let after = after_phrase(number, contents.after);
                 let operation = object.operation;
                 let text =
                     format!("slot {}: byte {at} of what operation {operation} left is wrong after {after}", entry.slot);
@@ -118,7 +130,8 @@ impl<'a> Judge<'a> {
         let earlier = if number == 2 { 0 } else { 2 };
         let report = self.report;
         let (Some(before), Some(after)) = (report.abstract_heap(earlier), report.abstract_heap(number.into())) else {
-            if !self.is_cut_short(number.into()) {
+            let has_slots = report.lives[usize::from(number)].slots.is_some();
+            if !has_slots && !self.is_cut_short(number.into()) {
                 self.not_judged(RuleId::NotIdempotent, "the heap report lacks the slots of a later life");
             }
             return;
@@ -207,18 +220,26 @@ impl<'a> Judge<'a> {
             }
             return;
         };
-        let message = last_message(life);
+        let message = |kind| message_about(life, kind);
         match drain.status {
             Status::Ok | Status::OutOfMemory => self.judge_capacity(drain, linearisation),
-            status => self.violate_usability(format!("an allocation after recovery answered {status}{message}")),
+            status => self.violate_usability(format!(
+                "an allocation after recovery answered {status}{}",
+                message(SectionKind::Drain)
+            )),
         }
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
-            self.violate_usability(format!("freeing what was allocated after recovery answered {status}{message}"));
+            self.violate_usability(format!(
+                "freeing what was allocated after recovery answered {status}{}",
+                message(SectionKind::FreeAll)
+            ));
         }
         if let Some(maximal) = life.maximal.filter(|maximal| maximal.status != Status::Ok && maximal.bytes > 0) {
             self.violate_usability(format!(
-                "allocating {} bytes again, after all was freed, answered {}{message}",
-                maximal.bytes, maximal.status
+                "allocating {} bytes again, after all was freed, answered {}{}",
+                maximal.bytes,
+                maximal.status,
+                message(SectionKind::Maximal)
             ));
         }
         let walked = life.walk.as_ref().map_or(0, |walk| walk.file_bytes);
@@ -254,15 +275,23 @@ impl<'a> Judge<'a> {
 
     fn judge_close(&mut self, life: &Life, number: u16) {
         match life.close {
-            None if number == 2 && self.report.outcome == Outcome::Done && life.drain.is_some() => {
-                self.not_judged(RuleId::NotUsable, "the heap report does not say what close answered");
-            }
             None | Some(Status::Ok) => {}
             Some(status) => {
                 let recovery = recovery_phrase(number);
-                self.violate_usability(format!("close after {recovery} answered {status}{}", last_message(life)));
+                self.violate_usability(format!(
+                    "close after {recovery} answered {status}{}",
+                    message_about(life, SectionKind::Close)
+                ));
             }
         }
+    }
+}
+
+fn after_phrase(number: u16, stage: Stage) -> String {
+    let recovery = recovery_phrase(number);
+    match stage {
+        Stage::Recovery => recovery.to_owned(),
+        stage => format!("{stage} that followed {recovery}"),
     }
 }
 

@@ -2,11 +2,11 @@
 //! Slots against the history: FL004, FL005, FL008, FL009 and the parts of FL006 and FL007 that slots show.
 
 use super::blocks::LiveBlocks;
-use super::{Extent, Judge, Subject, last_message};
+use super::{Extent, Judge, Subject, message_about};
 use crate::contract::{Leaks, Publish};
 use crate::history::{Candidate, Candidates, ExpectedObject, OperationIndex, OperationKind, Phase};
 use crate::pattern::{OBJECT_MASK, Segment};
-use crate::report::{ContentEntry, Life, Place, SlotEntry, Stage, Status};
+use crate::report::{ContentEntry, Life, Place, SectionKind, SlotEntry, Stage, Status};
 use crate::rule::RuleId;
 
 /// Which of the pending operations the recovered heap shows, and what else later stages need of the first part.
@@ -57,7 +57,11 @@ impl<'a> Judge<'a> {
         let slots = match &life.slots {
             Some(slots) if slots.status == Status::Ok => slots,
             Some(slots) => {
-                let text = format!("reading the slots after recovery answered {}{}", slots.status, last_message(life));
+                let text = format!(
+                    "reading the slots after recovery answered {}{}",
+                    slots.status,
+                    message_about(life, SectionKind::Slots)
+                );
                 self.violate(RuleId::RecoveryFailed, Subject::default(), text);
                 return None;
             }
@@ -389,9 +393,14 @@ fn is_whole_word(object: &ExpectedObject<'_>, at: u64) -> bool {
 /// to its end, is left to [`super::ContentSource`].
 pub(super) fn uncovered(entries: &[ContentEntry], slot: u32, object: &ExpectedObject<'_>) -> Option<u64> {
     let first = entries.partition_point(|entry| entry.slot < slot);
-    let mut start = 0;
+    let mut start: u64 = 0;
     for segment in object.segments {
         let end = segment.end.min(object.checked_bytes);
+        if start % 8 != 0 && start.checked_next_multiple_of(8) == Some(end - end % 8) {
+            // No whole word of this segment, and two shared ones in a row: where nothing tells an object's end, the search
+            // for the pattern gives up here.
+            return None;
+        }
         if let Some(at) = uncovered_segment(&entries[first..], slot, *segment, start, end) {
             return Some(at);
         }

@@ -108,10 +108,16 @@ impl ReportBuilder {
     /// Contents: (slot, object id, from, to).
     #[must_use]
     pub fn contents(self, entries: &[(u32, u32, u64, u64)]) -> Self {
+        self.contents_with(Status::Ok, entries)
+    }
+
+    /// Contents, and what read_slot answered.
+    #[must_use]
+    pub fn contents_with(self, status: Status, entries: &[(u32, u32, u64, u64)]) -> Self {
         let entries = entries.iter().map(|&(slot, object, from, to)| ContentEntry { slot, object, from, to });
         let payload: Vec<u8> =
             entries.clone().flat_map(|entry| bytes_of(&[entry.slot, entry.object], &[entry.from, entry.to])).collect();
-        self.section(SectionKind::Contents, Status::Ok, entries.len(), 0, &payload)
+        self.section(SectionKind::Contents, status, entries.len(), 0, &payload)
     }
 
     /// The drain's allocations; the capacity is the sum of their sizes.
@@ -145,11 +151,11 @@ impl ReportBuilder {
         self.section(SectionKind::Recreate, status, 0, 0, &[])
     }
 
-    /// A text of the adapter or the runner.
+    /// A text of the adapter or the runner about the last section.
     #[must_use]
     pub fn message(mut self, text: &str) -> Self {
         let stage = self.stage;
-        self = self.section(SectionKind::Message, Status::Ok, 1, 0, text.as_bytes());
+        self = self.section(SectionKind::Message, Status::Ok, 1, stage.into(), text.as_bytes());
         self.stage = stage;
         self
     }
@@ -163,7 +169,10 @@ impl ReportBuilder {
         self.sections.extend(payload);
         self.sections.resize(self.sections.len().next_multiple_of(8), 0);
         self.section_count += 1;
-        self.stage = kind as u32;
+        // The runner writes the names when the life has ended: they are no stage of it.
+        if kind != SectionKind::Files {
+            self.stage = kind as u32;
+        }
         self
     }
 

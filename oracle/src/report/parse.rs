@@ -2,7 +2,7 @@
 //! Bytes to [`HeapReport`]. Every length is checked before it is used; no input panics.
 
 use super::{
-    Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, MAGIC, Maximal, Outcome,
+    Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, MAGIC, Maximal, Message, Outcome,
     SectionKind, SlotEntry, Slots, Stage, Status, VERSION, Walk,
 };
 
@@ -168,7 +168,9 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
         SectionKind::Close => section.set(&mut life.close, status),
         SectionKind::Recreate => section.set(&mut life.recreate, status),
         SectionKind::Message => {
-            life.messages.push(String::from_utf8_lossy(section.payload).trim_end_matches('\0').to_owned());
+            let about = u32::try_from(section.value).ok().and_then(SectionKind::from_number);
+            let text = String::from_utf8_lossy(section.payload).trim_end_matches('\0').to_owned();
+            life.messages.push(Message { about, text });
             Ok(())
         }
     }
@@ -254,7 +256,7 @@ impl Section<'_> {
             Life { drain: Some(_), .. } => Stage::Drain,
             _ => Stage::Recovery,
         };
-        if life.contents_after(after).is_some() {
+        if life.contents.iter().any(|contents| contents.after == after) {
             return Err(ReportError::Twice { kind: self.kind, life: self.life });
         }
         let mut entries: Vec<ContentEntry> = Vec::new();
@@ -267,7 +269,7 @@ impl Section<'_> {
             }
             entries.push(entry);
         }
-        life.contents.push(Contents { after, entries });
+        life.contents.push(Contents { after, status: self.status, entries });
         Ok(())
     }
 }

@@ -44,6 +44,11 @@ pub fn shape() -> HeapShape {
     }
 }
 
+/// (slot, object, from, to)
+pub type ContentTuple = (u32, u32, u64, u64);
+/// Contents by life and the stage before.
+pub type ContentTable = BTreeMap<(u16, Stage), Vec<ContentTuple>>;
+
 /// An object in the model's heap.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -97,7 +102,7 @@ impl Heap {
         self.objects.iter().map(|(slot, object)| (*slot, 0, object.offset)).collect()
     }
 
-    pub fn contents(&self) -> Vec<(u32, u32, u64, u64)> {
+    pub fn contents(&self) -> Vec<ContentTuple> {
         let mut entries = Vec::new();
         for (slot, object) in &self.objects {
             let mut from = 0;
@@ -135,7 +140,7 @@ impl Heap {
 
     pub fn probe(&self) -> Probe {
         let everywhere = |stage| ((2, stage), self.contents());
-        let mut contents: BTreeMap<(u16, Stage), Vec<(u32, u32, u64, u64)>> =
+        let mut contents: ContentTable =
             [Stage::Recovery, Stage::Drain, Stage::FreeAll].into_iter().map(everywhere).collect();
         contents.insert((1, Stage::Recovery), self.contents());
         contents.insert((3, Stage::Recovery), self.contents());
@@ -147,7 +152,8 @@ impl Heap {
             ended_in: None,
             open: [Some(Status::Ok); 4],
             slots: std::array::from_fn(|_| self.slots()),
-            slots_status: Status::Ok,
+            slots_status: [Status::Ok; 4],
+            contents_status: BTreeMap::new(),
             walk: std::array::from_fn(|_| Some(self.walk())),
             walk_status: Status::Ok,
             check: [Some(Status::Ok); 4],
@@ -193,11 +199,12 @@ pub struct Probe {
     pub ended_in: Option<SectionKind>,
     pub open: [Option<Status>; 4],
     pub slots: [Vec<(u32, u32, u64)>; 4],
-    pub slots_status: Status,
+    pub slots_status: [Status; 4],
+    pub contents_status: BTreeMap<(u16, Stage), Status>,
     pub walk: [Option<Vec<Block>>; 4],
     pub walk_status: Status,
     pub check: [Option<Status>; 4],
-    pub contents: BTreeMap<(u16, Stage), Vec<(u32, u32, u64, u64)>>,
+    pub contents: ContentTable,
     pub drain: Option<Vec<Block>>,
     pub drain_status: Status,
     pub free_all: Option<Status>,
@@ -270,7 +277,7 @@ impl Probe {
             };
         }
         if life != 1 {
-            builder = builder.slots_with(self.slots_status, u64::from(SLOTS + PROBE_SLOTS), &self.slots[index]);
+            builder = builder.slots_with(self.slots_status[index], u64::from(SLOTS + PROBE_SLOTS), &self.slots[index]);
             if let Some(blocks) = &self.walk[index] {
                 builder = builder.walk_with(self.walk_status, HEAP_BYTES, blocks);
             }
@@ -302,7 +309,10 @@ impl Probe {
 
     fn contents(&self, builder: ReportBuilder, life: u16, stage: Stage) -> ReportBuilder {
         match self.contents.get(&(life, stage)) {
-            Some(entries) => builder.contents(entries),
+            Some(entries) => {
+                let status = self.contents_status.get(&(life, stage)).copied().unwrap_or(Status::Ok);
+                builder.contents_with(status, entries)
+            }
             None => builder,
         }
     }
