@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Interposed: calls on descriptors. A write behind a heap file's descriptor makes the private copy, and then goes on: the
+ * descriptor leads to the copy by then.
+ */
+#undef _FORTIFY_SOURCE
+#include "vfs.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+
+/* ---- writing ---------------------------------------------------------------------------------------------------------- */
+
+INTERPOSED ssize_t write(int fd, const void *bytes, size_t count) {
+    vfs_before_change(fd);
+    return syscall(SYS_write, fd, bytes, count);
+}
+
+INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
+    vfs_before_change(fd);
+    return syscall(SYS_pwrite64, fd, bytes, count, offset);
+}
+
+INTERPOSED ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t offset) { return pwrite(fd, bytes, count, offset); }
+
+INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
+    vfs_before_change(fd);
+    return syscall(SYS_writev, fd, parts, count);
+}
+
+/* The kernel takes the offset in two halves; on 64-bit machines the first holds all of it. */
+INTERPOSED ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
+    vfs_before_change(fd);
+    return syscall(SYS_pwritev, fd, parts, count, offset, 0);
+}
+
+INTERPOSED ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t offset) { return pwritev(fd, parts, count, offset); }
+
+INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    vfs_before_change(fd);
+    return syscall(SYS_pwritev2, fd, parts, count, offset, 0, flags);
+}
+
+
+INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
+    vfs_before_change(to);
+    vfs_before_read(from);
+    return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
+}
+
+INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
+    vfs_before_change(to);
+    vfs_before_read(from);
+    return syscall(SYS_sendfile, to, from, offset, count);
+}
+
+INTERPOSED ssize_t sendfile64(int to, int from, off_t *offset, size_t count) { return sendfile(to, from, offset, count); }
+
+INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
+    vfs_before_change(to);
+    vfs_before_read(from);
+    return syscall(SYS_splice, from, from_offset, to, to_offset, count, flags);
+}
+
+/* ---- size and allocation ---------------------------------------------------------------------------------------------- */
+
+/* Recoveries like to set the size that a file has already: nothing changes, so no copy is needed. */
+static bool has_size(int fd, off_t bytes) {
+    struct stat info;
+    return syscall(SYS_fstat, fd, &info) == 0 && info.st_size == bytes;
+}
+
+INTERPOSED int ftruncate(int fd, off_t bytes) {
+    if (vfs_is_protected(fd)) {
+        int wanted = vfs_wanted_flags(fd);
+        if (wanted >= 0 && (wanted & O_ACCMODE) != O_RDONLY && has_size(fd, bytes))
+            return 0;
+        vfs_materialise();
+    }
+    return (int)syscall(SYS_ftruncate, fd, bytes);
+}
+
+INTERPOSED int ftruncate64(int fd, off_t bytes) { return ftruncate(fd, bytes); }
+
+INTERPOSED int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+    vfs_before_change(fd);
+    return (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
+}
+
+INTERPOSED int fallocate64(int fd, int mode, off_t offset, off_t bytes) { return fallocate(fd, mode, offset, bytes); }
+
+INTERPOSED int posix_fallocate(int fd, off_t offset, off_t bytes) {
+    vfs_before_change(fd);
+    if (vfs_mode() == VFS_PASS)
+        return REAL(posix_fallocate)(fd, offset, bytes);
+    int saved = errno;
+    int error = syscall(SYS_fallocate, fd, 0, offset, bytes) == 0 ? 0 : errno;
+    errno = saved;
+    return error == EOPNOTSUPP ? REAL(posix_fallocate)(fd, offset, bytes) : error;
+}
+
+INTERPOSED int posix_fallocate64(int fd, off_t offset, off_t bytes) { return posix_fallocate(fd, offset, bytes); }
+
+/* ---- reading what mappings may have changed --------------------------------------------------------------------------- */
+
+INTERPOSED ssize_t read(int fd, void *bytes, size_t count) {
+    vfs_before_read(fd);
+    return syscall(SYS_read, fd, bytes, count);
+}
+
+INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
+    vfs_before_read(fd);
+    return syscall(SYS_pread64, fd, bytes, count, offset);
+}
+
+INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { return pread(fd, bytes, count, offset); }
+
+INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int count) {
+    vfs_before_read(fd);
+    return syscall(SYS_readv, fd, parts, count);
+}
+
+INTERPOSED ssize_t preadv(int fd, const struct iovec *parts, int count, off_t offset) {
+    vfs_before_read(fd);
+    return syscall(SYS_preadv, fd, parts, count, offset, 0);
+}
+
+INTERPOSED ssize_t preadv64(int fd, const struct iovec *parts, int count, off_t offset) { return preadv(fd, parts, count, offset); }
+
+/* What compilers call instead with _FORTIFY_SOURCE. */
+ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity);
+ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t offset, size_t capacity);
+ssize_t __pread64_chk(int fd, void *bytes, size_t count, off_t offset, size_t capacity);
+
+INTERPOSED ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity) {
+    return count > capacity ? (__builtin_trap(), -1) : read(fd, bytes, count);
+}
+
+INTERPOSED ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t offset, size_t capacity) {
+    return count > capacity ? (__builtin_trap(), -1) : pread(fd, bytes, count, offset);
+}
+
+INTERPOSED ssize_t __pread64_chk(int fd, void *bytes, size_t count, off_t offset, size_t capacity) {
+    return __pread_chk(fd, bytes, count, offset, capacity);
+}
+
+/* ---- durability: what a crash of a recovery leaves is the engine's business, so nothing need reach a disk -------------------- */
+
+INTERPOSED int fsync(int fd) { return vfs_is_protected(fd) ? 0 : (int)syscall(SYS_fsync, fd); }
+INTERPOSED int fdatasync(int fd) { return vfs_is_protected(fd) ? 0 : (int)syscall(SYS_fdatasync, fd); }
+
+/* ---- attributes and locks --------------------------------------------------------------------------------------------- */
+
+INTERPOSED int fstat(int fd, struct stat *info) { return (int)syscall(SYS_fstat, fd, info); }
+INTERPOSED int fstat64(int fd, struct stat64 *info) { return (int)syscall(SYS_fstat, fd, info); }
+int __fxstat(int version, int fd, struct stat *info);
+int __fxstat64(int version, int fd, struct stat64 *info);
+INTERPOSED int __fxstat(int version, int fd, struct stat *info) { return (void)version, fstat(fd, info); }
+INTERPOSED int __fxstat64(int version, int fd, struct stat64 *info) { return (void)version, fstat64(fd, info); }
+
+INTERPOSED int fchmod(int fd, mode_t mode) {
+    vfs_before_change(fd);
+    return (int)syscall(SYS_fchmod, fd, mode);
+}
+
+INTERPOSED int fchown(int fd, uid_t owner, gid_t group) {
+    vfs_before_change(fd);
+    return (int)syscall(SYS_fchown, fd, owner, group);
+}
+
+INTERPOSED int futimens(int fd, const struct timespec times[2]) {
+    vfs_before_change(fd);
+    return (int)syscall(SYS_utimensat, fd, NULL, times, 0);
+}
+
+static bool is_lock(int command) {
+    return command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK || command == F_OFD_SETLKW;
+}
+
+/* A write lock needs a descriptor for writing, which only the copy's are. */
+INTERPOSED int fcntl(int fd, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    bool is_protected = vfs_mode() == VFS_ISOLATE && (is_lock(command) || command == F_GETFL) && vfs_is_protected(fd);
+    if (is_protected && is_lock(command))
+        vfs_materialise();
+    int result = (int)syscall(SYS_fcntl, fd, command, argument);
+    int wanted = is_protected && command == F_GETFL && result >= 0 ? vfs_wanted_flags(fd) : -1;
+    return wanted < 0 ? result : (result & ~O_ACCMODE) | (wanted & O_ACCMODE);
+}
+
+INTERPOSED int fcntl64(int fd, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    return fcntl(fd, command, argument);
+}
+
+INTERPOSED int lockf(int fd, int command, off_t bytes) {
+    vfs_before_change(fd);
+    return REAL(lockf)(fd, command, bytes);
+}
+
+INTERPOSED int lockf64(int fd, int command, off_t bytes) { return lockf(fd, command, bytes); }

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Interposed: mappings, and what would share or duplicate memory.
+ */
+#undef _FORTIFY_SOURCE
+#include "vfs.h"
+#include "persist.h"
+#include <pthread.h>
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <threads.h>
+
+static void *raw_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    return (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
+}
+
+static void *refuse(int error) {
+    errno = error;
+    return MAP_FAILED;
+}
+
+/* Flags that make a private mapping stand in for the shared one that the target asks for. */
+static int stand_in_flags(int flags) { return (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE | MAP_NORESERVE; }
+
+/* A shared mapping of a heap file in ISOLATE. The answers are those that the file system would give. */
+static void *map_heap_file(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    int wanted = vfs_wanted_flags(fd);
+    int access_mode = wanted < 0 ? O_RDWR : wanted & O_ACCMODE;
+    if ((flags & MAP_TYPE) == MAP_SHARED_VALIDATE && (flags & MAP_SYNC) != 0 && !vfs_has_sync())
+        return refuse(EOPNOTSUPP);
+    if (access_mode == O_WRONLY || ((protection & PROT_WRITE) != 0 && access_mode != O_RDWR))
+        return refuse(EACCES);
+    if (vfs_overlaps(fd, (uint64_t)offset, bytes)) {
+        vfs_materialise();
+        return raw_mmap(address, bytes, protection, flags, fd, offset);
+    }
+    return raw_mmap(address, bytes, protection, stand_in_flags(flags), fd, offset);
+}
+
+static void *map_file(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    bool is_shared = (flags & MAP_TYPE) != MAP_PRIVATE;
+    if ((flags & MAP_FIXED) != 0 && vfs_is_modified((uintptr_t)address, bytes))
+        vfs_materialise();
+    if (!is_shared && vfs_is_protected(fd))
+        vfs_before_read(fd); /* a private mapping shows what others stored to shared ones before */
+    void *base = is_shared && vfs_is_protected(fd) ? map_heap_file(address, bytes, protection, flags, fd, offset)
+                                                    : raw_mmap(address, bytes, protection, flags, fd, offset);
+    if (base != MAP_FAILED) {
+        vfs_forget_mapping((uintptr_t)base, bytes);
+        vfs_note_mapping((uintptr_t)base, bytes, fd, (uint64_t)offset, is_shared);
+    }
+    return base;
+}
+
+INTERPOSED void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    bool is_file = (flags & MAP_ANONYMOUS) == 0 && fd >= 0;
+    if (vfs_mode() == VFS_PASS || (!is_file && (flags & MAP_FIXED) == 0))
+        return raw_mmap(address, bytes, protection, flags, fd, offset);
+    vfs_lock();
+    void *base;
+    if (is_file)
+        base = map_file(address, bytes, protection, flags, fd, offset);
+    else {
+        if (vfs_is_modified((uintptr_t)address, bytes))
+            vfs_materialise();
+        base = raw_mmap(address, bytes, protection, flags, fd, offset);
+        if (base != MAP_FAILED)
+            vfs_forget_mapping((uintptr_t)base, bytes);
+    }
+    vfs_unlock();
+    return base;
+}
+
+INTERPOSED void *mmap64(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    return mmap(address, bytes, protection, flags, fd, offset);
+}
+
+INTERPOSED int munmap(void *address, size_t bytes) {
+    if (vfs_mode() == VFS_PASS)
+        return (int)syscall(SYS_munmap, address, bytes);
+    vfs_lock();
+    if (vfs_is_modified((uintptr_t)address, bytes))
+        vfs_materialise();
+    int result = (int)syscall(SYS_munmap, address, bytes);
+    if (result == 0)
+        vfs_forget_mapping((uintptr_t)address, bytes);
+    vfs_unlock();
+    return result;
+}
+
+INTERPOSED void *mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    void *wanted = (flags & MREMAP_FIXED) != 0 ? va_arg(arguments, void *) : NULL;
+    va_end(arguments);
+    if (vfs_mode() == VFS_PASS)
+        return (void *)syscall(SYS_mremap, address, old_bytes, new_bytes, flags, wanted);
+    vfs_lock();
+    if (vfs_stands_in((uintptr_t)address, old_bytes) || (wanted != NULL && vfs_is_modified((uintptr_t)wanted, new_bytes)))
+        vfs_materialise();
+    void *base = (void *)syscall(SYS_mremap, address, old_bytes, new_bytes, flags, wanted);
+    if (base != MAP_FAILED)
+        vfs_move_mapping((uintptr_t)address, old_bytes, (uintptr_t)base, new_bytes);
+    vfs_unlock();
+    return base;
+}
+
+/* A shared mapping keeps its content over DONTNEED; the private one that stands in for it would lose it. */
+INTERPOSED int madvise(void *address, size_t bytes, int advice) {
+    bool discards = advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE;
+    if (vfs_mode() == VFS_ISOLATE && discards && vfs_stands_in((uintptr_t)address, bytes)) {
+        if (advice == MADV_DONTNEED)
+            return 0;
+        vfs_materialise();
+    }
+    return (int)syscall(SYS_madvise, address, bytes, advice);
+}
+
+INTERPOSED int msync(void *address, size_t bytes, int flags) { return (int)syscall(SYS_msync, address, bytes, flags); }
+
+/* Another thread could store while the copy is made, another process would not share the stores: the copy comes first. */
+static void before_sharing(void) {
+    if (vfs_mode() == VFS_ISOLATE)
+        vfs_materialise();
+}
+
+INTERPOSED int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
+    before_sharing();
+    return REAL(pthread_create)(thread, attributes, start, argument);
+}
+
+INTERPOSED int thrd_create(thrd_t *thread, thrd_start_t start, void *argument) {
+    before_sharing();
+    return REAL(thrd_create)(thread, start, argument);
+}
+
+INTERPOSED pid_t fork(void) {
+    before_sharing();
+    return REAL(fork)();
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Interposed: calls that name files. Names in the heap folder are looked up in the image until a call would change something,
+ * then in the private copy.
+ */
+#undef _FORTIFY_SOURCE
+#include "vfs.h"
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool exists(const struct vfs_path *path) { return syscall(SYS_faccessat, path->folder, path->path, F_OK) == 0; }
+
+/* ---- open ------------------------------------------------------------------------------------------------------------- */
+
+/* Whether opening changes the folder or the file; an image's own file is then opened for reading, whatever was asked. */
+static bool open_changes(const struct vfs_path *path, int flags) {
+    struct stat info;
+    bool is_there = syscall(SYS_newfstatat, path->folder, path->path, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!is_there || (flags & O_TMPFILE) == O_TMPFILE)
+        return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+    bool is_new_only = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+    return !is_new_only && (flags & O_TRUNC) != 0 && S_ISREG(info.st_mode) && info.st_size > 0;
+}
+
+static int open_at(int folder, const char *name, int flags, mode_t mode) {
+    struct vfs_path path;
+    vfs_locate(folder, name, &path);
+    if (path.is_heap && vfs_mode() == VFS_ISOLATE && open_changes(&path, flags))
+        vfs_locate_for_change(folder, name, &path);
+    bool is_view = path.is_heap && vfs_mode() == VFS_ISOLATE && (flags & O_ACCMODE) != O_RDONLY && (flags & O_DIRECTORY) == 0;
+    int used = is_view ? (flags & ~(O_ACCMODE | O_TRUNC | O_APPEND)) | O_RDONLY : flags;
+    int fd = (int)syscall(SYS_openat, path.folder, path.path, used, mode);
+    if (fd >= 0 && vfs_mode() == VFS_ISOLATE)
+        vfs_note_wanted(fd, flags);
+    struct stat info;
+    if (fd >= 0 && is_view && syscall(SYS_fstat, fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        syscall(SYS_close, fd);
+        errno = EISDIR;
+        return -1;
+    }
+    return fd;
+}
+
+#define MODE_ARGUMENT(flags, mode)                                                                                               \
+    mode_t mode = 0;                                                                                                             \
+    if (((flags) & O_CREAT) != 0 || ((flags) & O_TMPFILE) == O_TMPFILE) {                                                        \
+        va_list arguments;                                                                                                       \
+        va_start(arguments, flags);                                                                                              \
+        mode = va_arg(arguments, mode_t);                                                                                        \
+        va_end(arguments);                                                                                                       \
+    }
+
+INTERPOSED int open(const char *path, int flags, ...) {
+    MODE_ARGUMENT(flags, mode)
+    return open_at(AT_FDCWD, path, flags, mode);
+}
+
+INTERPOSED int open64(const char *path, int flags, ...) {
+    MODE_ARGUMENT(flags, mode)
+    return open_at(AT_FDCWD, path, flags, mode);
+}
+
+INTERPOSED int openat(int folder, const char *path, int flags, ...) {
+    MODE_ARGUMENT(flags, mode)
+    return open_at(folder, path, flags, mode);
+}
+
+INTERPOSED int openat64(int folder, const char *path, int flags, ...) {
+    MODE_ARGUMENT(flags, mode)
+    return open_at(folder, path, flags, mode);
+}
+
+/* What compilers call instead with _FORTIFY_SOURCE. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int folder, const char *path, int flags);
+int __openat64_2(int folder, const char *path, int flags);
+INTERPOSED int __open_2(const char *path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+INTERPOSED int __open64_2(const char *path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+INTERPOSED int __openat_2(int folder, const char *path, int flags) { return open_at(folder, path, flags, 0); }
+INTERPOSED int __openat64_2(int folder, const char *path, int flags) { return open_at(folder, path, flags, 0); }
+
+INTERPOSED int creat(const char *path, mode_t mode) { return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
+INTERPOSED int creat64(const char *path, mode_t mode) { return creat(path, mode); }
+
+/* ---- streams: their reads and writes happen inside the C library, so they get the copy when they could matter ----------------- */
+
+static void locate_stream(const char *name, const char *mode, struct vfs_path *path) {
+    bool only_reads = mode[0] == 'r' && strchr(mode, '+') == NULL;
+    vfs_locate(AT_FDCWD, name, path);
+    if (path->is_heap && vfs_mode() == VFS_ISOLATE && (!only_reads || vfs_is_heap_mapped()) && (mode[0] != 'r' || exists(path)))
+        vfs_locate_for_change(AT_FDCWD, name, path);
+}
+
+INTERPOSED FILE *fopen(const char *name, const char *mode) {
+    if (!vfs_is_active())
+        return REAL(fopen)(name, mode);
+    struct vfs_path path;
+    locate_stream(name, mode, &path);
+    return REAL(fopen)(path.path, mode);
+}
+
+INTERPOSED FILE *fopen64(const char *name, const char *mode) { return fopen(name, mode); }
+
+INTERPOSED FILE *freopen(const char *name, const char *mode, FILE *stream) {
+    if (!vfs_is_active() || name == NULL)
+        return REAL(freopen)(name, mode, stream);
+    struct vfs_path path;
+    locate_stream(name, mode, &path);
+    return REAL(freopen)(path.path, mode, stream);
+}
+
+INTERPOSED FILE *fdopen(int fd, const char *mode) {
+    vfs_before_change(fd);
+    return REAL(fdopen)(fd, mode);
+}
+
+/* ---- changes of names --------------------------------------------------------------------------------------------------- */
+
+/* Removing or renaming what is not there changes nothing, and recoveries like to try. */
+static void locate_existing(int folder, const char *name, struct vfs_path *path) {
+    vfs_locate(folder, name, path);
+    if (path->is_heap && vfs_mode() == VFS_ISOLATE && exists(path))
+        vfs_locate_for_change(folder, name, path);
+}
+
+static void locate_new(int folder, const char *name, struct vfs_path *path) {
+    vfs_locate(folder, name, path);
+    if (path->is_heap && vfs_mode() == VFS_ISOLATE && !exists(path))
+        vfs_locate_for_change(folder, name, path);
+}
+
+INTERPOSED int unlinkat(int folder, const char *name, int flags) {
+    struct vfs_path path;
+    locate_existing(folder, name, &path);
+    return (int)syscall(SYS_unlinkat, path.folder, path.path, flags);
+}
+
+INTERPOSED int unlink(const char *name) { return unlinkat(AT_FDCWD, name, 0); }
+INTERPOSED int rmdir(const char *name) { return unlinkat(AT_FDCWD, name, AT_REMOVEDIR); }
+
+INTERPOSED int remove(const char *name) {
+    int result = unlink(name);
+    return result != 0 && errno == EISDIR ? rmdir(name) : result;
+}
+
+INTERPOSED int renameat2(int from_folder, const char *from_name, int to_folder, const char *to_name, unsigned flags) {
+    struct vfs_path from, to;
+    locate_existing(from_folder, from_name, &from);
+    if (from.is_heap && vfs_mode() == VFS_REDIRECT)
+        vfs_locate(to_folder, to_name, &to);
+    else
+        vfs_locate_for_change(to_folder, to_name, &to);
+    if (to.is_heap)
+        vfs_locate(from_folder, from_name, &from); /* the copy may be new */
+    return (int)syscall(SYS_renameat2, from.folder, from.path, to.folder, to.path, flags);
+}
+
+INTERPOSED int renameat(int from_folder, const char *from, int to_folder, const char *to) {
+    return renameat2(from_folder, from, to_folder, to, 0);
+}
+
+INTERPOSED int rename(const char *from, const char *to) { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
+
+INTERPOSED int linkat(int from_folder, const char *from_name, int to_folder, const char *to_name, int flags) {
+    struct vfs_path from, to;
+    vfs_locate_for_change(from_folder, from_name, &from);
+    vfs_locate_for_change(to_folder, to_name, &to);
+    vfs_locate(from_folder, from_name, &from);
+    return (int)syscall(SYS_linkat, from.folder, from.path, to.folder, to.path, flags);
+}
+
+INTERPOSED int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
+
+INTERPOSED int symlinkat(const char *content, int folder, const char *name) {
+    struct vfs_path path;
+    locate_new(folder, name, &path);
+    return (int)syscall(SYS_symlinkat, content, path.folder, path.path);
+}
+
+INTERPOSED int symlink(const char *content, const char *name) { return symlinkat(content, AT_FDCWD, name); }
+
+INTERPOSED int mkdirat(int folder, const char *name, mode_t mode) {
+    struct vfs_path path;
+    locate_new(folder, name, &path);
+    return (int)syscall(SYS_mkdirat, path.folder, path.path, mode);
+}
+
+INTERPOSED int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
+
+INTERPOSED int truncate(const char *name, off_t bytes) {
+    struct vfs_path path;
+    locate_existing(AT_FDCWD, name, &path);
+    return (int)syscall(SYS_truncate, path.path, bytes);
+}
+
+INTERPOSED int truncate64(const char *name, off_t bytes) { return truncate(name, bytes); }
+
+INTERPOSED int mkostemps(char *name, int suffix, int flags) {
+    struct vfs_path path;
+    vfs_locate_for_change(AT_FDCWD, name, &path);
+    if (!path.is_heap)
+        return REAL(mkostemps)(name, suffix, flags);
+    int fd = REAL(mkostemps)(path.buffer, suffix, flags);
+    if (fd >= 0) { /* the random part, in the target's own name */
+        size_t tail = 6 + (size_t)suffix;
+        memcpy(name + strlen(name) - tail, path.buffer + strlen(path.buffer) - tail, tail);
+    }
+    return fd;
+}
+
+INTERPOSED int mkstemps(char *name, int suffix) { return mkostemps(name, suffix, 0); }
+INTERPOSED int mkostemp(char *name, int flags) { return mkostemps(name, 0, flags); }
+INTERPOSED int mkstemp(char *name) { return mkostemps(name, 0, 0); }
+INTERPOSED int mkstemp64(char *name) { return mkostemps(name, 0, 0); }
+
+/* ---- attributes ----------------------------------------------------------------------------------------------------------- */
+
+INTERPOSED int fstatat(int folder, const char *name, struct stat *info, int flags) {
+    struct vfs_path path;
+    vfs_locate(folder, name, &path);
+    return (int)syscall(SYS_newfstatat, path.folder, path.path, info, flags);
+}
+
+INTERPOSED int fstatat64(int folder, const char *name, struct stat64 *info, int flags) {
+    return fstatat(folder, name, (struct stat *)info, flags);
+}
+
+INTERPOSED int stat(const char *name, struct stat *info) { return fstatat(AT_FDCWD, name, info, 0); }
+INTERPOSED int stat64(const char *name, struct stat64 *info) { return fstatat64(AT_FDCWD, name, info, 0); }
+INTERPOSED int lstat(const char *name, struct stat *info) { return fstatat(AT_FDCWD, name, info, AT_SYMLINK_NOFOLLOW); }
+INTERPOSED int lstat64(const char *name, struct stat64 *info) { return fstatat64(AT_FDCWD, name, info, AT_SYMLINK_NOFOLLOW); }
+
+/* Of libraries that were built with a C library before 2.33. */
+int __xstat(int version, const char *name, struct stat *info);
+int __xstat64(int version, const char *name, struct stat64 *info);
+int __lxstat(int version, const char *name, struct stat *info);
+int __lxstat64(int version, const char *name, struct stat64 *info);
+int __fxstatat(int version, int folder, const char *name, struct stat *info, int flags);
+int __fxstatat64(int version, int folder, const char *name, struct stat64 *info, int flags);
+INTERPOSED int __xstat(int version, const char *name, struct stat *info) { return (void)version, stat(name, info); }
+INTERPOSED int __xstat64(int version, const char *name, struct stat64 *info) { return (void)version, stat64(name, info); }
+INTERPOSED int __lxstat(int version, const char *name, struct stat *info) { return (void)version, lstat(name, info); }
+INTERPOSED int __lxstat64(int version, const char *name, struct stat64 *info) { return (void)version, lstat64(name, info); }
+INTERPOSED int __fxstatat(int version, int folder, const char *name, struct stat *info, int flags) {
+    return (void)version, fstatat(folder, name, info, flags);
+}
+INTERPOSED int __fxstatat64(int version, int folder, const char *name, struct stat64 *info, int flags) {
+    return (void)version, fstatat64(folder, name, info, flags);
+}
+
+INTERPOSED int statx(int folder, const char *name, int flags, unsigned mask, struct statx *info) {
+    struct vfs_path path;
+    vfs_locate(folder, name, &path);
+    return (int)syscall(SYS_statx, path.folder, path.path, flags, mask, info);
+}
+
+INTERPOSED int faccessat(int folder, const char *name, int mode, int flags) {
+    struct vfs_path path;
+    vfs_locate(folder, name, &path);
+    return path.is_heap && flags == 0 ? (int)syscall(SYS_faccessat, path.folder, path.path, mode)
+                                      : REAL(faccessat)(path.folder, path.path, mode, flags);
+}
+
+INTERPOSED int access(const char *name, int mode) {
+    struct vfs_path path;
+    vfs_locate(AT_FDCWD, name, &path);
+    return (int)syscall(SYS_faccessat, path.folder, path.path, mode);
+}
+
+INTERPOSED int fchmodat(int folder, const char *name, mode_t mode, int flags) {
+    struct vfs_path path;
+    vfs_locate_for_change(folder, name, &path);
+    return REAL(fchmodat)(path.folder, path.path, mode, flags);
+}
+
+INTERPOSED int chmod(const char *name, mode_t mode) { return fchmodat(AT_FDCWD, name, mode, 0); }
+
+INTERPOSED int utimensat(int folder, const char *name, const struct timespec times[2], int flags) {
+    struct vfs_path path;
+    vfs_locate_for_change(folder, name, &path);
+    return (int)syscall(SYS_utimensat, path.folder, path.path, times, flags);
+}
+
+/* ---- listing -------------------------------------------------------------------------------------------------------------- */
+
+INTERPOSED DIR *opendir(const char *name) {
+    struct vfs_path path;
+    vfs_locate(AT_FDCWD, name, &path);
+    return REAL(opendir)(path.path);
+}
+
+INTERPOSED int scandir(const char *name, struct dirent ***list, int (*filter)(const struct dirent *),
+                       int (*compare)(const struct dirent **, const struct dirent **)) {
+    struct vfs_path path;
+    vfs_locate(AT_FDCWD, name, &path);
+    return REAL(scandir)(path.path, list, filter, compare);
+}
+
+/* The target is to see its own path, also of what only the copy has. */
+INTERPOSED char *realpath(const char *name, char *resolved) {
+    struct vfs_path path;
+    vfs_locate(AT_FDCWD, name, &path);
+    if (!path.is_heap || !exists(&path))
+        return REAL(realpath)(name, resolved);
+    char *out = resolved != NULL ? resolved : malloc(PATH_MAX);
+    if (out != NULL)
+        vfs_target_path(&path, out);
+    return out;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One life in a process of its own, with limits.
+ *
+ * CPU time is limited by ITIMER_PROF in the child, whose SIGPROF kills it; wall time by the parent, which waits for SIGCHLD
+ * with a time-out. The parent must stay small and touch no image: forking it is most of a recovery's cost.
+ */
+#include "runner.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct {
+    struct limits limits;
+    sigset_t original;  /* mask that targets run with */
+    sigset_t waited;    /* SIGCHLD and the signals that ask to end */
+    sigset_t waiting;   /* mask to wait for input with */
+    struct sigaction defaults[3];
+    volatile sig_atomic_t is_stopped;
+} state;
+
+static const int STOPPING[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void on_stop(int number) {
+    (void)number;
+    state.is_stopped = 1;
+}
+
+bool child_stop_requested(void) { return state.is_stopped != 0; }
+const void *child_waiting_mask(void) { return &state.waiting; }
+
+void child_prepare(const struct limits *limits) {
+    state.limits = *limits;
+    struct sigaction action = {.sa_handler = on_stop};
+    sigemptyset(&state.waited);
+    sigaddset(&state.waited, SIGCHLD);
+    for (int i = 0; i < 3; i++) {
+        sigaction(STOPPING[i], &action, &state.defaults[i]);
+        sigaddset(&state.waited, STOPPING[i]);
+    }
+    sigprocmask(SIG_BLOCK, &state.waited, &state.original);
+    state.waiting = state.original;
+    sigaddset(&state.waiting, SIGCHLD);
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+}
+
+static struct timeval in_timeval(uint64_t ms) { return (struct timeval){(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)}; }
+
+void child_unmask(void) {
+    for (int i = 0; i < 3; i++)
+        sigaction(STOPPING[i], &state.defaults[i], NULL);
+    sigprocmask(SIG_SETMASK, &state.original, NULL);
+}
+
+static _Noreturn void live(void (*body)(void *context), void *context) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct itimerval timer = {.it_value = in_timeval(state.limits.cpu_ms)};
+    setitimer(ITIMER_PROF, &timer, NULL);
+    child_unmask();
+    report_enter_life();
+    body(context);
+    report_result()->is_done = 1;
+    syscall(SYS_exit_group, 0); /* past the target's exit handlers: power fails */
+    __builtin_unreachable();
+}
+
+/* ---- streams ---------------------------------------------------------------------------------------------------------- */
+
+int move_away(int fd) {
+    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+    if (moved < 0)
+        fail(EXIT_INFRASTRUCTURE, "descriptor %d: %s", fd, strerror(errno));
+    return moved;
+}
+
+void hide_streams(bool is_verbose) {
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0)
+        fail(EXIT_INFRASTRUCTURE, "/dev/null: %s", strerror(errno));
+    error_fd = move_away(2);
+    dup2(null, 0);
+    dup2(is_verbose ? error_fd : null, 1);
+    if (!is_verbose)
+        dup2(null, 2);
+    close(null);
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------------------------------- */
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Waits until the child ended or the wall limit is reached; false: it still runs. */
+static bool wait_for_end(pid_t child, int *status) {
+    uint64_t deadline = 0;
+    for (;;) {
+        /* A fast child has ended by now; asking first would cost every run a system call, so the signal comes first. */
+        uint64_t now = now_ms();
+        deadline = deadline == 0 ? now + state.limits.wall_ms : deadline;
+        uint64_t left = now < deadline ? deadline - now : 0;
+        struct timespec timeout = {(time_t)(left / 1000), (long)(left % 1000 * 1000000)};
+        int number = sigtimedwait(&state.waited, NULL, &timeout);
+        if (number > 0 && number != SIGCHLD) {
+            state.is_stopped = 1;
+            return false;
+        }
+        if (waitpid(child, status, WNOHANG) == child)
+            return true;
+        if (number < 0 && errno == EAGAIN)
+            return false;
+    }
+}
+
+/* Whether a thread of the process is runnable (or waits for the disk, which is the machine's fault too). */
+static bool is_runnable(pid_t child) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", child);
+    DIR *tasks = opendir(path);
+    bool found = false;
+    for (struct dirent *entry; tasks != NULL && !found && (entry = readdir(tasks)) != NULL;) {
+        char text[512] = "";
+        snprintf(path, sizeof path, "/proc/%d/task/%.16s/stat", child, entry->d_name);
+        int fd = entry->d_name[0] == '.' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        ssize_t length = read(fd, text, sizeof text - 1);
+        close(fd);
+        const char *name_end = length > 0 ? strrchr(text, ')') : NULL;
+        found = name_end != NULL && name_end[1] == ' ' && (name_end[2] == 'R' || name_end[2] == 'D');
+    }
+    if (tasks != NULL)
+        closedir(tasks);
+    return found;
+}
+
+static uint64_t cpu_ms_of(const struct rusage *usage) {
+    return (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000 +
+           (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1000;
+}
+
+/* Ends a child that reached the wall limit and says what that means. */
+static enum fl_outcome end_late(pid_t child) {
+    bool was_runnable = is_runnable(child);
+    int status;
+    struct rusage usage = {0};
+    kill(child, SIGKILL);
+    while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR)
+        continue;
+    bool is_hung = !was_runnable || cpu_ms_of(&usage) >= state.limits.cpu_ms;
+    return is_hung ? FL_OUTCOME_HUNG : FL_OUTCOME_OVERLOADED;
+}
+
+enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal) {
+    *signal = 0;
+    pid_t child = fork();
+    if (child < 0) {
+        char text[128];
+        snprintf(text, sizeof text, "fork: %s", strerror(errno));
+        report_break(text);
+        return FL_OUTCOME_BROKEN;
+    }
+    if (child == 0)
+        live(body, context);
+    int status;
+    if (!wait_for_end(child, &status))
+        return end_late(child);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF)
+        return FL_OUTCOME_HUNG;
+    if (WIFSIGNALED(status)) {
+        *signal = (uint32_t)WTERMSIG(status);
+        return FL_OUTCOME_SIGNAL;
+    }
+    return report_result()->is_done ? FL_OUTCOME_DONE : FL_OUTCOME_EXITED;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The self-describing pattern (heap_report.h): writing it, and finding it without knowing what was written.
+ *
+ * A word tells its object id and is checked against its mix, so whole words are found with certainty. Of a word that two
+ * objects' runs share (after a reallocation at an odd size), the bytes that match the run before it count to that one, then
+ * those that match the run after it: a run may so appear up to 7 bytes longer than what was written, never shorter.
+ */
+#include "runner.h"
+#include "persist.h"
+#include <string.h>
+
+/* Plain 8-byte stores, one each: volatile keeps the compiler from widening, narrowing or merging them. */
+typedef volatile uint64_t word_store __attribute__((aligned(1), may_alias));
+
+void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes) {
+    const struct fill *fill = context;
+    uint8_t *start = object;
+    uint64_t at = from, end = from + bytes;
+    while (at < end) {
+        uint64_t word = fl_pattern_word(fill->object, at / 8);
+        if (at % 8 == 0 && end - at >= 8) {
+            *(word_store *)(start + at) = word;
+            at += 8;
+        } else {
+            *(volatile uint8_t *)(start + at) = (uint8_t)(word >> (at % 8 * 8));
+            at++;
+        }
+    }
+    if (fill->is_persisted)
+        fl_persist(start + from, bytes);
+}
+
+/* Object id of a word that holds the pattern, else 0. */
+static uint32_t object_of(uint64_t word, uint64_t index) {
+    uint32_t object = (uint32_t)(word >> 24) & 0xffffffu;
+    return word >> 48 == 0xF1ED && object != 0 && fl_pattern_word(object, index) == word ? object : 0;
+}
+
+static uint64_t load_word(const uint8_t *object, uint64_t index) {
+    uint64_t word;
+    memcpy(&word, object + index * 8, sizeof word);
+    return word;
+}
+
+/* How many bytes from the first (last) of the word are those of the object's pattern. */
+static unsigned matching_head(uint64_t word, uint32_t object, uint64_t index) {
+    uint64_t difference = word ^ fl_pattern_word(object, index);
+    return difference == 0 ? 8 : (unsigned)__builtin_ctzll(difference) / 8;
+}
+
+static unsigned matching_tail(uint64_t word, uint32_t object, uint64_t index) {
+    uint64_t difference = word ^ fl_pattern_word(object, index);
+    return difference == 0 ? 8 : (unsigned)__builtin_clzll(difference) / 8;
+}
+
+struct scan {
+    const uint8_t *object;
+    pattern_visit visit;
+    void *context;
+    uint32_t run; /* object id of the run that is open; 0: none */
+    uint64_t from;
+    uint64_t last_end; /* of the run before */
+};
+
+static void end_run(struct scan *scan, uint64_t end) {
+    if (scan->run != 0) {
+        scan->visit(scan->context, scan->run, scan->from, end);
+        scan->last_end = end;
+    }
+    scan->run = 0;
+}
+
+static void start_run(struct scan *scan, uint32_t object, uint64_t index) {
+    uint64_t from = index * 8;
+    if (index > 0)
+        from -= matching_tail(load_word(scan->object, index - 1), object, index - 1);
+    scan->run = object;
+    scan->from = from > scan->last_end ? from : scan->last_end;
+}
+
+static void end_in_word(struct scan *scan, uint64_t index) {
+    if (scan->run != 0)
+        end_run(scan, index * 8 + matching_head(load_word(scan->object, index), scan->run, index));
+}
+
+static void end_in_tail(struct scan *scan, uint64_t index, unsigned bytes) {
+    if (scan->run == 0)
+        return;
+    uint64_t word = 0;
+    memcpy(&word, scan->object + index * 8, bytes);
+    unsigned matching = matching_head(word, scan->run, index);
+    end_run(scan, index * 8 + (matching < bytes ? matching : bytes));
+}
+
+void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context) {
+    struct scan scan = {.object = object, .visit = visit, .context = context};
+    unsigned foreign = 0; /* words in a row that belong to no run */
+    for (uint64_t index = 0; index < limit / 8; index++) {
+        uint32_t found = object_of(load_word(object, index), index);
+        foreign = found == 0 ? foreign + 1 : 0;
+        if (found == 0 && scan.run != 0)
+            end_in_word(&scan, index);
+        if (stops_early && foreign > 1)
+            return;
+        if (found == 0 || found == scan.run)
+            continue;
+        end_run(&scan, index * 8);
+        start_run(&scan, found, index);
+    }
+    end_in_tail(&scan, limit / 8, limit % 8);
+}

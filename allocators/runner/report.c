@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heap report under construction. It lies in memory that the server shares with the process of each life, so that what a
+ * life wrote survives its death; the header always says which life and stage was last begun, and counts whole sections only.
+ *
+ * The target runs in the process that writes here. A wild store of it may hit this memory: report_is_sound() looks at
+ * everything that the server relies on.
+ */
+#include "runner.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define REPORT_BYTES (32u << 20)
+#define NAMES_BYTES (60u << 10)
+/* Kept free for what the server adds after each life: names and a message. */
+#define RESERVE_BYTES (512u << 10)
+_Static_assert(4 * (NAMES_BYTES + 4096u) <= RESERVE_BYTES, "room for what the server adds to four lives");
+
+struct shared {
+    struct life_result result;
+    uint32_t name_count;
+    uint32_t name_bytes;
+    uint32_t name_section_end; /* names that a FILES section holds already */
+    uint32_t open_section;     /* offset of the section that is being written; 0: none */
+    uint32_t open_bytes;       /* of its payload */
+    char names[NAMES_BYTES];
+};
+
+static struct {
+    struct shared *shared;
+    uint8_t *bytes; /* the report */
+    bool is_in_life; /* this process writes a life's sections: the reserve is not for it */
+} area;
+
+static struct fl_report_header *header(void) { return (struct fl_report_header *)area.bytes; }
+
+void report_map(void) {
+    size_t shared_bytes = (sizeof(struct shared) + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES;
+    void *memory = mmap(NULL, shared_bytes + REPORT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for heap reports (%u bytes)", REPORT_BYTES);
+    area.shared = memory;
+    area.bytes = (uint8_t *)memory + shared_bytes;
+}
+
+void report_begin(void) {
+    *header() = (struct fl_report_header){
+        .magic = FL_REPORT_MAGIC,
+        .version = FL_REPORT_VERSION,
+        .total_bytes = sizeof(struct fl_report_header),
+    };
+    area.shared->open_section = 0;
+}
+
+void report_life(uint32_t life) {
+    header()->life = life;
+    header()->stage = 0;
+    area.shared->result = (struct life_result){0};
+    area.shared->name_count = area.shared->name_bytes = 0;
+    area.shared->open_section = 0;
+}
+
+void report_stage(enum fl_section_kind stage) { header()->stage = stage; }
+
+struct life_result *report_result(void) { return &area.shared->result; }
+const struct fl_report_header *report_bytes(void) { return header(); }
+enum fl_outcome report_outcome(void) { return header()->outcome; }
+
+static void expect_room(uint64_t end) {
+    if (end > (area.is_in_life ? REPORT_BYTES - RESERVE_BYTES : REPORT_BYTES))
+        report_broken("the heap report is full: 32 MiB");
+}
+
+void report_enter_life(void) { area.is_in_life = true; }
+
+/* ---- sections --------------------------------------------------------------------------------------------------------- */
+
+static struct fl_section *open_section(void) { return (struct fl_section *)(area.bytes + area.shared->open_section); }
+
+void report_section(enum fl_section_kind kind) {
+    uint32_t at = header()->total_bytes;
+    expect_room(at + sizeof(struct fl_section));
+    area.shared->open_section = at;
+    area.shared->open_bytes = 0;
+    *open_section() = (struct fl_section){.kind = (uint16_t)kind, .life = (uint16_t)header()->life};
+}
+
+void *report_append(uint32_t bytes) {
+    uint64_t at = area.shared->open_section + sizeof(struct fl_section) + area.shared->open_bytes;
+    expect_room(at + bytes);
+    area.shared->open_bytes += bytes;
+    return area.bytes + at;
+}
+
+void report_end(int status, uint32_t count, uint64_t value) {
+    struct fl_section *section = open_section();
+    uint32_t bytes = area.shared->open_bytes, padded = (bytes + 7) / 8 * 8;
+    memset((uint8_t *)(section + 1) + bytes, 0, padded - bytes);
+    section->status = (uint32_t)status;
+    section->count = count;
+    section->payload_bytes = bytes;
+    section->value = value;
+    header()->total_bytes += (uint32_t)sizeof *section + padded;
+    header()->section_count++;
+    area.shared->open_section = 0;
+}
+
+void report_empty(enum fl_section_kind kind, int status, uint64_t value) {
+    report_section(kind);
+    report_end(status, 0, value);
+}
+
+void report_message(enum fl_section_kind about, const char *text) {
+    uint32_t bytes = (uint32_t)strnlen(text, 1000);
+    report_section(FL_SECTION_MESSAGE);
+    memcpy(report_append(bytes), text, bytes);
+    report_end(FL_OK, 1, about);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------------ */
+
+uint32_t report_file(const char *name) {
+    struct shared *shared = area.shared;
+    uint32_t number = 0;
+    for (uint32_t at = 0; at < shared->name_bytes; at += (uint32_t)strlen(shared->names + at) + 1, number++)
+        if (strcmp(shared->names + at, name) == 0)
+            return number;
+    size_t bytes = strlen(name) + 1;
+    if (shared->name_bytes + bytes > NAMES_BYTES)
+        report_broken("the heap has too many files for the heap report: 60 KiB of names");
+    memcpy(shared->names + shared->name_bytes, name, bytes);
+    shared->name_bytes += (uint32_t)bytes;
+    return shared->name_count++;
+}
+
+static bool names_are_sound(void) {
+    const struct shared *shared = area.shared;
+    uint32_t terminated = 0;
+    if (shared->name_bytes > NAMES_BYTES)
+        return false;
+    for (uint32_t at = 0; at < shared->name_bytes; at++)
+        terminated += shared->names[at] == '\0';
+    return terminated == shared->name_count && (shared->name_bytes == 0 || shared->names[shared->name_bytes - 1] == '\0');
+}
+
+/* ---- the end of a life ------------------------------------------------------------------------------------------------ */
+
+/* The reserve has room for it. */
+static void append_last_words(const char *text) {
+    struct fl_report_header *head = header();
+    uint32_t bytes = (uint32_t)strnlen(text, 1000), padded = (bytes + 7) / 8 * 8;
+    struct fl_section *section = (struct fl_section *)(area.bytes + head->total_bytes);
+    *section = (struct fl_section){
+        .kind = FL_SECTION_MESSAGE, .life = (uint16_t)head->life, .count = 1, .payload_bytes = bytes, .value = head->stage};
+    memset(section + 1, 0, padded);
+    memcpy(section + 1, text, bytes);
+    head->total_bytes += (uint32_t)sizeof *section + padded;
+    head->section_count++;
+}
+
+void report_broken(const char *message) {
+    report_break(message);
+    syscall(SYS_exit_group, EXIT_INFRASTRUCTURE);
+    __builtin_unreachable();
+}
+
+bool report_is_sound(void) {
+    const struct fl_report_header *head = header();
+    if (head->magic != FL_REPORT_MAGIC || head->version != FL_REPORT_VERSION || head->total_bytes > REPORT_BYTES - (NAMES_BYTES + 4096u) ||
+        head->life > 3 || head->stage > FL_SECTION_MESSAGE || head->outcome > FL_OUTCOME_BROKEN || !names_are_sound())
+        return false;
+    uint64_t at = sizeof *head;
+    uint32_t count = 0;
+    while (at + sizeof(struct fl_section) <= head->total_bytes) {
+        const struct fl_section *section = (const struct fl_section *)(area.bytes + at);
+        if (section->life > head->life)
+            return false;
+        at += sizeof *section + ((uint64_t)section->payload_bytes + 7) / 8 * 8;
+        count++;
+    }
+    return at == head->total_bytes && count == head->section_count;
+}
+
+/* The names that the life's sections refer to. Written here, so that a life that died has them too. */
+static void append_names(void) {
+    if (area.shared->name_count == 0)
+        return;
+    report_section(FL_SECTION_FILES);
+    memcpy(report_append(area.shared->name_bytes), area.shared->names, area.shared->name_bytes);
+    report_end(FL_OK, area.shared->name_count, 0);
+}
+
+void report_finish_life(enum fl_outcome outcome, uint32_t signal) {
+    struct fl_report_header *head = header();
+    if (!report_is_sound()) {
+        uint32_t life = head->life <= 3 ? head->life : 0;
+        report_begin();
+        report_life(life);
+        append_last_words("the target overwrote the runner's memory, where the heap report was");
+        outcome = FL_OUTCOME_BROKEN;
+    } else {
+        append_names();
+        if (head->outcome == FL_OUTCOME_BROKEN)
+            outcome = FL_OUTCOME_BROKEN; /* the life said so itself */
+    }
+    head->outcome = outcome;
+    head->signal = outcome == FL_OUTCOME_SIGNAL ? signal : 0;
+}
+
+void report_break(const char *message) {
+    append_last_words(message);
+    header()->outcome = FL_OUTCOME_BROKEN;
+}

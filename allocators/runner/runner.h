@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * runner.h - the parts of the runner and how they meet.
+ *
+ *   main.c          options and subcommands
+ *   adapter_load.c  finds and validates an adapter
+ *   pattern.c       what fill writes into objects, and finding it again
+ *   workload.c      reads a workload file into steps
+ *   execute.c       executes the steps of one session, with operation markers
+ *   report.c        the heap report under construction, in memory that outlives the process that writes it
+ *   report_text.c   a heap report for people
+ *   probe.c         the probe script: lives and stages
+ *   vfs.c           what the target's file calls reach: the heap folder itself, or a private view of it
+ *   calls_paths.c, calls_files.c, calls_memory.c   the interposed calls (vfs.h)
+ *   tree.c          listing, copying and removing a heap folder
+ *   lives.c         the lives of a probe
+ *   child.c         one life in a process of its own, with limits
+ *   serve.c         the fork server
+ *   twins.c         the workload without a crash, probed after each operation
+ */
+#ifndef FAULTLINE_RUNNER_H
+#define FAULTLINE_RUNNER_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "adapter.h"
+#include "heap_report.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Exit codes. */
+enum { EXIT_BAD_INPUT = 2, EXIT_INFRASTRUCTURE = 3 };
+
+/* Slots that heaps have beyond the workload's; the drain uses them. */
+#define FL_PROBE_SLOTS 1024u
+#define MAX_SLOTS 65536u
+/* Object id of what the drain allocates; no operation has it. */
+#define PROBE_OBJECT 0xffffffu
+#define OS_PAGE_BYTES 4096u
+
+/* ---- main.c */
+struct options {
+    const char *command;
+    const char *adapter;
+    const char *workload;
+    const char *folder; /* real path */
+    uint64_t session;
+    uint64_t heap_bytes, limit_bytes, slots, address_hint;
+    uint64_t cpu_limit_ms, wall_limit_ms;
+    bool is_full, is_text, is_verbose;
+};
+
+/* Where errors go: standard error, wherever it was moved. */
+extern int error_fd;
+/* Prints "runner: error: ..." as one line and ends the process. */
+_Noreturn void fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void *allocate_or_fail(void *old, size_t bytes);
+
+/* ---- adapter_load.c */
+const struct fl_adapter *adapter_load(const char *path);
+void adapter_describe(const struct fl_adapter *adapter);
+const char *status_name(int status);
+
+/* ---- pattern.c */
+struct fill {
+    uint32_t object;
+    bool is_persisted; /* flush and fence what was written */
+};
+void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes);
+typedef void (*pattern_visit)(void *context, uint32_t object, uint64_t from, uint64_t to);
+/* Finds the runs of one object's pattern in [object, object + limit). With stops_early the search ends with the first word that
+ * is neither part of a run nor shared by two. */
+void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context);
+
+/* ---- workload.c */
+enum step_kind { STEP_CASE, STEP_CREATE, STEP_OPEN, STEP_CLOSE, STEP_ALLOCATE, STEP_FREE, STEP_REALLOCATE };
+struct step {
+    enum step_kind kind;
+    uint32_t index; /* of the operation in the workload; a case: its number */
+    uint32_t slot;
+    uint32_t case_number;
+    uint32_t session;
+    uint64_t bytes;
+};
+struct workload {
+    const char *path;
+    struct step *steps;
+    size_t step_count;
+    uint32_t slots, case_count, session_count;
+};
+struct workload *workload_read(const char *path);
+
+/* ---- execute.c */
+struct execution {
+    const struct fl_adapter *adapter;
+    const struct workload *workload;
+    struct fl_heap_options options; /* folder: of the case that is open */
+    const char *folder;             /* the cases' folders lie here */
+    char case_folder[4096];
+    fl_heap *heap;                  /* null: no case is open */
+    uint64_t *live_bytes;           /* by slot; 0: empty */
+    /* Called after each operation's return, with the heap open unless it was closed. May be null. */
+    void (*after)(struct execution *execution, const struct step *step);
+    void *context;
+};
+struct fl_heap_options heap_options(const struct options *options);
+void execute_prepare(struct execution *execution, const struct options *options, const struct workload *workload,
+                     const struct fl_adapter *adapter);
+void execute_session(struct execution *execution, uint32_t session);
+void make_case_folders(const struct execution *execution);
+int run_workload(const struct options *options);
+
+/* ---- tree.c */
+struct tree_entry {
+    char *path; /* relative */
+    uint64_t inode;
+    mode_t mode;
+    uint64_t bytes; /* when it was listed */
+};
+struct tree {
+    struct tree_entry *entries; /* parents before their children */
+    size_t count;
+    uint64_t device;
+    uint64_t folder_inode;
+};
+int tree_list(const char *folder, struct tree *tree); /* 0 or errno */
+void tree_free(struct tree *tree);
+const struct tree_entry *tree_find(const struct tree *tree, uint64_t device, uint64_t inode);
+uint64_t tree_bytes(const struct tree *tree);
+/* Copies what tree lists from one folder into another, which is made, holes as holes. Uses no heap memory. 0 or errno. */
+int tree_copy(const struct tree *tree, const char *from, const char *to);
+int tree_remove(const char *folder); /* 0 or errno; a folder that is not there is removed */
+
+/* ---- vfs.c */
+enum vfs_mode {
+    VFS_PASS,     /* calls reach the files they name */
+    VFS_TRACK,    /* the same, and mappings are remembered */
+    VFS_ISOLATE,  /* the heap folder is seen, never changed: the first change makes a copy */
+    VFS_REDIRECT, /* calls that name the heap folder reach the copy */
+};
+enum vfs_mode vfs_mode(void);
+/* The heap folder as the target sees it, where a copy of it may be made, and what is in it. */
+void vfs_set(enum vfs_mode mode, const char *base, const char *copy, const struct tree *tree);
+/* Called with one line when a private view cannot be kept up; must not return. */
+void vfs_on_failure(void (*failure)(const char *message));
+/* From now on this process works on a private copy of the heap folder, with its descriptors and mappings. */
+void vfs_materialise(void);
+/* The byte of the file (a path relative to the heap folder) in this process's memory; null when it is not mapped. *available:
+ * how many bytes from there are mapped and inside the file. */
+const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *available);
+/* Sum of the sizes of the heap's files as the target sees them. */
+uint64_t vfs_heap_bytes(void);
+
+/* ---- report.c */
+/* Maps the memory that reports are written to; once. */
+void report_map(void);
+void report_enter_life(void); /* in the process of a life, which leaves room for what the server adds */
+void report_begin(void);
+void report_life(uint32_t life);
+void report_stage(enum fl_section_kind stage);
+/* A section is seen by readers only once it is ended. */
+void report_section(enum fl_section_kind kind);
+void *report_append(uint32_t bytes);
+void report_end(int status, uint32_t count, uint64_t value);
+void report_empty(enum fl_section_kind kind, int status, uint64_t value);
+void report_message(enum fl_section_kind about, const char *text);
+uint32_t report_file(const char *name); /* number of the file in this life */
+/* For the process that started the life: closes the life's part. */
+void report_finish_life(enum fl_outcome outcome, uint32_t signal);
+bool report_is_sound(void);
+enum fl_outcome report_outcome(void);
+const struct fl_report_header *report_bytes(void);
+void report_break(const char *message); /* outcome BROKEN, and why */
+/* The same, and ends this process. */
+_Noreturn void report_broken(const char *message);
+
+/* What one life tells the process that started it. */
+struct life_result {
+    uint32_t is_done;
+    uint32_t open_status;
+    uint32_t made_copy;
+};
+struct life_result *report_result(void);
+
+/* ---- report_text.c */
+void report_print(const struct fl_report_header *report);
+
+/* ---- probe.c */
+enum life_kind {
+    LIFE_FIRST,    /* open, slots, walk, check */
+    LIFE_POWER,    /* open, contents, power fails */
+    LIFE_STAGES,   /* open, slots, walk, check, contents; drain, free all, maximal; close */
+    LIFE_LAST,     /* open, slots, walk, check, contents; close */
+    LIFE_RECREATE, /* create */
+};
+struct probe {
+    const struct fl_adapter *adapter;
+    struct fl_heap_options options;
+    uint32_t slots; /* the workload's; the probe's follow */
+};
+/* Runs in the life's own process. */
+void probe_life(const struct probe *probe, enum life_kind kind);
+
+/* ---- child.c */
+struct limits {
+    uint64_t cpu_ms, wall_ms;
+};
+/* For the process that starts lives: signals and the like; once. */
+void child_prepare(const struct limits *limits);
+/* Runs body in a process of its own and says how it ended; DONE: body returned. *signal: of SIGNAL. */
+enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal);
+/* In a child that runs a target: signals as this program got them. */
+void child_unmask(void);
+/* Set when a signal asked this process to end. */
+bool child_stop_requested(void);
+/* The signal mask to wait with: that asks to end are let through. */
+const void *child_waiting_mask(void);
+
+/* Targets get /dev/null for the standard streams (is_verbose: standard error for output); errors of the runner move away. */
+void hide_streams(bool is_verbose);
+int move_away(int fd); /* the same stream under a number that is out of a target's way */
+
+/* ---- lives.c */
+/* Where a probe runs: the image, and where private copies of it may lie. */
+struct place {
+    struct probe probe;
+    const char *base, *copy;
+    const struct tree *tree;
+};
+/* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. */
+void run_probe(const struct place *place, enum fl_probe kind);
+/* Lives 2 and 3 on the copy that lies at place->copy already. */
+void run_later_lives(const struct place *place, uint32_t first_life);
+/* One life, numbered, in its own process. True: go on with the next. */
+bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enum vfs_mode mode);
+
+/* ---- serve.c, twins.c */
+int run_serve(const struct options *options);
+int run_probe_command(const struct options *options);
+int run_twins(const struct options *options);
+
+#endif

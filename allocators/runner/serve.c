@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fork server: keeps one base image, a folder of real files on a memory file system, and runs probes on it (protocol:
+ * heap_report.h). Commands change the image by system calls, never through a mapping, so that the server stays small.
+ *
+ * Nothing but those commands may change the image. Interposition sees to that for everything that goes through the C library
+ * (vfs.c); for the rest the folder is watched by inotify: a probe after which anything was written, made, renamed or removed
+ * in the image's folder, or a file of it had been open for writing, gets the outcome BROKEN, and the server ends, because its
+ * image is no longer what it was told.
+ */
+#include "runner.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define MAX_FILES 65536u
+#define WATCHED (IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
+
+struct served_file {
+    char *name; /* null: no such file */
+    int fd;
+    uint64_t bytes;
+};
+
+static struct {
+    const struct options *options;
+    struct place place;
+    char base[PATH_MAX], copy[PATH_MAX];
+    struct served_file *files;
+    uint32_t file_count;
+    struct tree tree;
+    bool is_tree_old;
+    int watch;
+    int input, output;
+    uint8_t buffer[1 << 16]; /* of input */
+    size_t from, to;
+} server;
+
+static void clean_up(void) {
+    tree_remove(server.base);
+    tree_remove(server.copy);
+}
+
+#define FAIL(code, ...) (clean_up(), fail(code, __VA_ARGS__))
+
+/* ---- input -------------------------------------------------------------------------------------------------------------- */
+
+static void wait_for_input(void) {
+    struct pollfd polled = {.fd = server.input, .events = POLLIN};
+    while (ppoll(&polled, 1, NULL, child_waiting_mask()) < 0)
+        if (child_stop_requested())
+            FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
+}
+
+/* Some input; false at its end. */
+static bool refill(void) {
+    wait_for_input();
+    ssize_t got = read(server.input, server.buffer, sizeof server.buffer);
+    if (got < 0)
+        FAIL(EXIT_INFRASTRUCTURE, "standard input: %s", strerror(errno));
+    server.from = 0;
+    server.to = (size_t)got;
+    return got > 0;
+}
+
+/* false: the input ended before the first byte. */
+static bool take(void *target, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        if (server.from == server.to && !refill()) {
+            if (done == 0)
+                return false;
+            FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
+        }
+        size_t count = server.to - server.from < bytes - done ? server.to - server.from : bytes - done;
+        memcpy((uint8_t *)target + done, server.buffer + server.from, count);
+        server.from += count;
+        done += count;
+    }
+    return true;
+}
+
+static void take_payload(void *target, size_t bytes) {
+    if (bytes > 0 && !take(target, bytes))
+        FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
+}
+
+/* A relative path below the heap folder, absolute in path. Returns the relative part. */
+static char *take_name(const struct fl_command *command, char path[PATH_MAX]) {
+    static char name[PATH_MAX];
+    if (command->payload_bytes == 0 || command->payload_bytes >= sizeof name)
+        FAIL(EXIT_BAD_INPUT, "command %u: a name of %llu bytes", command->kind, (unsigned long long)command->payload_bytes);
+    take_payload(name, command->payload_bytes);
+    name[command->payload_bytes] = '\0';
+    bool climbs = strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 || strstr(name, "/../") != NULL;
+    size_t length = strlen(name);
+    climbs |= length >= 3 && strcmp(name + length - 3, "/..") == 0;
+    if (length != command->payload_bytes || name[0] == '/' || climbs)
+        FAIL(EXIT_BAD_INPUT, "command %u: `%s` is no path below the heap folder", command->kind, name);
+    if (snprintf(path, PATH_MAX, "%s/%s", server.base, name) >= PATH_MAX)
+        FAIL(EXIT_BAD_INPUT, "%s: the path is too long", name);
+    return name;
+}
+
+/* ---- commands that change the image -------------------------------------------------------------------------------------- */
+
+static _Noreturn void fail_image(const char *what, const char *path) {
+    int error = errno;
+    FAIL(EXIT_INFRASTRUCTURE, "%s: %s: %s%s", path, what, strerror(error),
+         error == ENOSPC ? "; free space there or choose another folder" : "");
+}
+
+static struct served_file *file_of(const struct fl_command *command) {
+    if (command->file >= server.file_count || server.files[command->file].name == NULL)
+        FAIL(EXIT_BAD_INPUT, "command %u: there is no file %u", command->kind, command->file);
+    return &server.files[command->file];
+}
+
+static void check_size(const struct fl_command *command, uint64_t offset, uint64_t bytes) {
+    if (offset + bytes < offset || offset + bytes > INT64_MAX)
+        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu do not fit a file", command->kind, (unsigned long long)bytes,
+             (unsigned long long)offset);
+}
+
+static struct served_file *new_file(const struct fl_command *command) {
+    if (command->file >= MAX_FILES)
+        FAIL(EXIT_BAD_INPUT, "command %u: file number %u, expected less than %u", command->kind, command->file, MAX_FILES);
+    if (command->file >= server.file_count) {
+        uint32_t count = command->file + 64;
+        server.files = allocate_or_fail(server.files, count * sizeof *server.files);
+        memset(server.files + server.file_count, 0, (count - server.file_count) * sizeof *server.files);
+        server.file_count = count;
+    }
+    if (server.files[command->file].name != NULL)
+        FAIL(EXIT_BAD_INPUT, "command %u: file %u is there already", command->kind, command->file);
+    return &server.files[command->file];
+}
+
+static void create_file(const struct fl_command *command) {
+    char path[PATH_MAX];
+    check_size(command, 0, command->size);
+    struct served_file *file = new_file(command);
+    const char *name = take_name(command, path);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)command->size) != 0)
+        fail_image("cannot be made", path);
+    *file = (struct served_file){strdup(name), fd, command->size};
+    if (file->name == NULL)
+        FAIL(EXIT_INFRASTRUCTURE, "no memory");
+}
+
+static void resize_file(const struct fl_command *command) {
+    struct served_file *file = file_of(command);
+    check_size(command, 0, command->size);
+    if (file->bytes == command->size)
+        return;
+    if (ftruncate(file->fd, (off_t)command->size) != 0)
+        fail_image("cannot be resized", file->name);
+    file->bytes = command->size;
+}
+
+static void punch_file(const struct fl_command *command) {
+    struct served_file *file = file_of(command);
+    check_size(command, command->offset, command->size);
+    if (command->size > 0 &&
+        fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)command->offset, (off_t)command->size) != 0)
+        fail_image("cannot be punched", file->name);
+}
+
+static void forget_file(struct served_file *file) {
+    close(file->fd);
+    free(file->name);
+    *file = (struct served_file){0};
+}
+
+static void remove_file(const struct fl_command *command) {
+    struct served_file *file = file_of(command);
+    char path[2 * PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", server.base, file->name);
+    if (unlink(path) != 0)
+        fail_image("cannot be removed", path);
+    forget_file(file);
+}
+
+static void rename_file(const struct fl_command *command) {
+    struct served_file *file = file_of(command);
+    char from[2 * PATH_MAX], to[PATH_MAX];
+    snprintf(from, sizeof from, "%s/%s", server.base, file->name);
+    const char *name = take_name(command, to);
+    if (strcmp(name, file->name) == 0)
+        return;
+    if (rename(from, to) != 0)
+        fail_image("cannot be renamed", from);
+    for (uint32_t i = 0; i < server.file_count; i++) /* the one whose name it takes is gone */
+        if (server.files[i].name != NULL && strcmp(server.files[i].name, name) == 0)
+            forget_file(&server.files[i]);
+    free(file->name);
+    file->name = strdup(name);
+    if (file->name == NULL)
+        FAIL(EXIT_INFRASTRUCTURE, "no memory");
+}
+
+static void write_file(const struct fl_command *command) {
+    struct served_file *file = file_of(command);
+    check_size(command, command->offset, command->payload_bytes);
+    if (command->offset + command->payload_bytes > file->bytes)
+        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu of %s, which has %llu", command->kind,
+             (unsigned long long)command->payload_bytes, (unsigned long long)command->offset, file->name,
+             (unsigned long long)file->bytes);
+    off_t offset = (off_t)command->offset;
+    for (uint64_t left = command->payload_bytes; left > 0;) {
+        if (server.from == server.to && !refill())
+            FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
+        size_t count = server.to - server.from < left ? server.to - server.from : (size_t)left;
+        ssize_t put = pwrite(file->fd, server.buffer + server.from, count, offset);
+        if (put <= 0)
+            fail_image("cannot be written", file->name);
+        server.from += (size_t)put;
+        offset += put;
+        left -= (uint64_t)put;
+    }
+}
+
+static void watch_folder(const char *path) {
+    if (inotify_add_watch(server.watch, path, WATCHED) < 0)
+        fail_image("cannot be watched", path);
+}
+
+static void make_folder(const struct fl_command *command) {
+    char path[PATH_MAX];
+    take_name(command, path);
+    if (mkdir(path, 0700) != 0)
+        fail_image("cannot be made", path);
+    watch_folder(path);
+}
+
+static void remove_folder(const struct fl_command *command) {
+    char path[PATH_MAX];
+    take_name(command, path);
+    if (rmdir(path) != 0)
+        fail_image("cannot be removed", path);
+}
+
+/* ---- runs ----------------------------------------------------------------------------------------------------------------- */
+
+/* What happened in the folder since the last call; the name that the first event is about. */
+static bool take_events(char name[NAME_MAX + 1]) {
+    static char events[1 << 16] __attribute__((aligned(8)));
+    bool found = false;
+    ssize_t got;
+    while ((got = read(server.watch, events, sizeof events)) > 0) {
+        const struct inotify_event *event = (const struct inotify_event *)events;
+        if (!found)
+            snprintf(name, NAME_MAX + 1, "%.255s", event->len > 0 ? event->name : "the heap folder");
+        found = true;
+    }
+    return found;
+}
+
+static void send_report(void) {
+    const struct fl_report_header *report = report_bytes();
+    uint32_t bytes = report->total_bytes;
+    struct iovec parts[] = {{&bytes, sizeof bytes}, {(void *)report, bytes}};
+    struct iovec *rest = parts;
+    for (int left = 2; left > 0;) {
+        ssize_t put = writev(server.output, rest, left);
+        if (put < 0)
+            FAIL(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));
+        for (; left > 0 && (size_t)put >= rest->iov_len; left--, rest++)
+            put -= (ssize_t)rest->iov_len;
+        if (left > 0) {
+            rest->iov_base = (char *)rest->iov_base + put;
+            rest->iov_len -= (size_t)put;
+        }
+    }
+}
+
+static void refresh_tree(void) {
+    if (!server.is_tree_old)
+        return;
+    tree_free(&server.tree);
+    int error = tree_list(server.base, &server.tree);
+    if (error != 0)
+        FAIL(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", server.base, strerror(error));
+    vfs_set(VFS_PASS, server.base, server.copy, &server.tree);
+    server.is_tree_old = false;
+}
+
+static void run(const struct fl_command *command) {
+    char name[NAME_MAX + 1];
+    if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL)
+        FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first) or 2 (full)", command->kind,
+             (unsigned long long)command->size);
+    refresh_tree();
+    take_events(name);
+    run_probe(&server.place, (enum fl_probe)command->size);
+    if (child_stop_requested())
+        FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
+    if (!take_events(name)) {
+        send_report();
+        return;
+    }
+    char text[NAME_MAX + 256];
+    snprintf(text, sizeof text, "%s: the target changed the crash image itself, past the C library's file calls", name);
+    report_break(text);
+    send_report();
+    FAIL(EXIT_INFRASTRUCTURE, "%s; the image can no longer be used", text);
+}
+
+static void obey(const struct fl_command *command) {
+    server.is_tree_old |= command->kind != FL_SERVE_WRITE && command->kind != FL_SERVE_PUNCH && command->kind != FL_SERVE_RUN;
+    switch (command->kind) {
+    case FL_SERVE_CREATE: create_file(command); break;
+    case FL_SERVE_RESIZE: resize_file(command); break;
+    case FL_SERVE_PUNCH: punch_file(command); break;
+    case FL_SERVE_REMOVE: remove_file(command); break;
+    case FL_SERVE_RENAME: rename_file(command); break;
+    case FL_SERVE_WRITE: write_file(command); break;
+    case FL_SERVE_MKDIR: make_folder(command); break;
+    case FL_SERVE_RMDIR: remove_folder(command); break;
+    case FL_SERVE_RUN: run(command); break;
+    default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
+    }
+}
+
+/* ---- start ---------------------------------------------------------------------------------------------------------------- */
+
+static void make_place(const struct options *options, const struct fl_adapter *adapter) {
+    snprintf(server.base, sizeof server.base, "%s/heap-XXXXXX", options->folder);
+    if (mkdtemp(server.base) == NULL)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot make a folder in it: %s", options->folder, strerror(errno));
+    snprintf(server.copy, sizeof server.copy, "%s/copy-%s", options->folder, server.base + strlen(server.base) - 6);
+    server.place = (struct place){
+        .probe = {adapter, heap_options(options), (uint32_t)options->slots},
+        .base = server.base,
+        .copy = server.copy,
+        .tree = &server.tree,
+    };
+    server.place.probe.options.folder = server.base;
+    server.is_tree_old = true;
+}
+
+int run_serve(const struct options *options) {
+    const struct fl_adapter *adapter = adapter_load(options->adapter);
+    if (strlen(options->folder) > PATH_MAX - 512)
+        fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);
+    server.options = options;
+    report_map();
+    server.input = move_away(0);
+    server.output = move_away(1);
+    hide_streams(options->is_verbose);
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms});
+    server.watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (server.watch < 0)
+        fail(EXIT_INFRASTRUCTURE, "inotify: %s; raise fs.inotify.max_user_instances", strerror(errno));
+    make_place(options, adapter);
+    watch_folder(server.base);
+    struct fl_command command;
+    while (take(&command, sizeof command))
+        obey(&command);
+    clean_up();
+    return 0;
+}
+
+/* ---- one probe ------------------------------------------------------------------------------------------------------------ */
+
+static void write_report(const struct fl_report_header *report) {
+    if (fwrite(report, 1, report->total_bytes, stdout) != report->total_bytes)
+        fail(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));
+}
+
+/* Private copies need a folder of their own: that of the heap may be read-only. */
+static void make_copy_folder(char path[PATH_MAX]) {
+    const char *folders[] = {getenv("TMPDIR"), "/dev/shm", "/tmp"};
+    for (int i = 0; i < 3; i++) {
+        if (folders[i] == NULL || snprintf(path, PATH_MAX, "%s/faultline-probe-XXXXXX", folders[i]) >= PATH_MAX)
+            continue;
+        if (mkdtemp(path) != NULL)
+            return;
+    }
+    fail(EXIT_INFRASTRUCTURE, "no folder for a private copy of the heap; set TMPDIR to one that can be written");
+}
+
+int run_probe_command(const struct options *options) {
+    const struct fl_adapter *adapter = adapter_load(options->adapter);
+    char scratch[PATH_MAX], copy[PATH_MAX + 8];
+    struct tree tree;
+    int error = tree_list(options->folder, &tree);
+    if (error != 0)
+        fail(EXIT_BAD_INPUT, "%s: cannot be listed: %s", options->folder, strerror(error));
+    make_copy_folder(scratch);
+    snprintf(copy, sizeof copy, "%s/copy", scratch);
+    struct place place = {{adapter, heap_options(options), (uint32_t)options->slots}, options->folder, copy, &tree};
+    int kept_output = move_away(1);
+    report_map();
+    hide_streams(options->is_verbose);
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms});
+    run_probe(&place, options->is_full ? FL_PROBE_FULL : FL_PROBE_FIRST);
+    tree_remove(scratch);
+    dup2(kept_output, 1);
+    if (options->is_text)
+        report_print(report_bytes());
+    else
+        write_report(report_bytes());
+    return 0;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Twins: the workload without a crash. After each operation's return a private copy of the heap is closed, and lives 2 and 3
+ * of the full probe run on it. Written to standard output for each: u32 operation index, u32 bytes, report.
+ *
+ * Three kinds of processes, so that nothing volatile leaks from the workload into a probe:
+ *   the parent     never opens a heap; starts the lives
+ *   the executor   one a session; executes the workload's steps, and waits while a twin is looked at
+ *   the closer     a copy of the executor that moves to a private copy of the heap folder and closes it there
+ */
+#include "runner.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
+
+/* From executor to parent: the copy is made, and what closing it answered. */
+struct notice {
+    uint32_t index, case_number;
+    uint32_t is_closed; /* the workload closed the heap itself: close_status says nothing */
+    int32_t close_status;
+    char message[512];
+};
+
+static struct {
+    const struct options *options;
+    struct execution execution;
+    char copy[PATH_MAX];
+    int output;
+    int to_parent, from_parent; /* the executor's ends */
+    int to_executor, from_executor;
+} twins;
+
+/* ---- executor and closer ---------------------------------------------------------------------------------------------------- */
+
+static _Noreturn void end_process(int code) {
+    syscall(SYS_exit_group, code);
+    __builtin_unreachable();
+}
+
+static void list_case(struct tree *tree) {
+    int error = tree_list(twins.execution.case_folder, tree);
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", twins.execution.case_folder, strerror(error));
+}
+
+static void fail_copy(const char *message) { fail(EXIT_INFRASTRUCTURE, "%s", message); }
+
+/* In the closer. */
+static _Noreturn void close_copy(struct execution *execution, struct tree *tree, int result) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    vfs_on_failure(fail_copy);
+    vfs_set(VFS_TRACK, execution->case_folder, twins.copy, tree);
+    vfs_materialise();
+    struct notice notice = {.close_status = execution->adapter->close(execution->heap)};
+    if (notice.close_status != FL_OK)
+        snprintf(notice.message, sizeof notice.message, "%s", execution->adapter->message());
+    if (write(result, &notice, sizeof notice) != sizeof notice)
+        end_process(EXIT_INFRASTRUCTURE);
+    end_process(0);
+}
+
+static void copy_open_heap(struct execution *execution, struct tree *tree, struct notice *notice) {
+    int result[2], status;
+    if (pipe2(result, O_CLOEXEC) != 0)
+        fail(EXIT_INFRASTRUCTURE, "pipe: %s", strerror(errno));
+    pid_t closer = fork();
+    if (closer < 0)
+        fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
+    if (closer == 0)
+        close_copy(execution, tree, result[1]);
+    close(result[1]);
+    struct notice from_closer = {0};
+    bool is_told = read(result[0], &from_closer, sizeof from_closer) == sizeof from_closer;
+    close(result[0]);
+    waitpid(closer, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !is_told)
+        end_process(EXIT_INFRASTRUCTURE); /* it said why */
+    notice->close_status = is_told ? from_closer.close_status : FL_ERROR;
+    memcpy(notice->message, from_closer.message, sizeof notice->message);
+    if (!is_told)
+        snprintf(notice->message, sizeof notice->message, "the target %s %d while it closed a copy of the heap",
+                 WIFSIGNALED(status) ? "died of signal" : "ended with exit code",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+static void copy_closed_heap(struct tree *tree) {
+    int error = tree_copy(tree, twins.execution.case_folder, twins.copy);
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: the heap cannot be copied: %s", twins.copy, strerror(error));
+}
+
+/* Called after each operation: makes the copy, and waits until the parent has looked at it. */
+static void show_twin(struct execution *execution, const struct step *step) {
+    struct tree tree;
+    struct notice notice = {.index = step->index, .case_number = step->case_number, .is_closed = execution->heap == NULL};
+    list_case(&tree);
+    if (notice.is_closed)
+        copy_closed_heap(&tree);
+    else
+        copy_open_heap(execution, &tree, &notice);
+    tree_free(&tree);
+    char answer;
+    if (write(twins.to_parent, &notice, sizeof notice) != sizeof notice || read(twins.from_parent, &answer, 1) != 1)
+        end_process(EXIT_INFRASTRUCTURE);
+}
+
+static _Noreturn void execute(uint32_t session) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child_unmask();
+    vfs_set(VFS_TRACK, twins.options->folder, twins.copy, NULL);
+    twins.execution.after = show_twin;
+    execute_session(&twins.execution, session);
+    end_process(0);
+}
+
+/* ---- parent ------------------------------------------------------------------------------------------------------------------ */
+
+static void write_all(const void *bytes, size_t count) {
+    for (size_t done = 0; done < count;) {
+        ssize_t put = write(twins.output, (const char *)bytes + done, count - done);
+        if (put < 0)
+            fail(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));
+        done += (size_t)put;
+    }
+}
+
+static void probe_twin(const struct notice *notice) {
+    char base[PATH_MAX];
+    struct tree tree;
+    snprintf(base, sizeof base, "%s/case-%u", twins.options->folder, notice->case_number);
+    int error = tree_list(base, &tree);
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", base, strerror(error));
+    struct place place = {{twins.execution.adapter, twins.execution.options, (uint32_t)twins.options->slots}, base, twins.copy, &tree};
+    place.probe.options.folder = base;
+    report_begin();
+    report_life(1);
+    if (!notice->is_closed) {
+        report_stage(FL_SECTION_CLOSE);
+        report_empty(FL_SECTION_CLOSE, notice->close_status, 0);
+        if (notice->close_status != FL_OK)
+            report_message(FL_SECTION_CLOSE, notice->message);
+    }
+    if (notice->close_status == FL_OK)
+        run_later_lives(&place, 2);
+    tree_free(&tree);
+    error = tree_remove(twins.copy);
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", twins.copy, strerror(error));
+    uint32_t head[2] = {notice->index, report_bytes()->total_bytes};
+    write_all(head, sizeof head);
+    write_all(report_bytes(), head[1]);
+}
+
+static void make_pipes(void) {
+    int up[2], down[2];
+    if (pipe2(up, O_CLOEXEC) != 0 || pipe2(down, O_CLOEXEC) != 0)
+        fail(EXIT_INFRASTRUCTURE, "pipe: %s", strerror(errno));
+    twins.from_executor = up[0];
+    twins.to_parent = up[1];
+    twins.from_parent = down[0];
+    twins.to_executor = down[1];
+}
+
+static void end_session(pid_t executor) {
+    int status;
+    while (waitpid(executor, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (WIFSIGNALED(status))
+        fail(EXIT_INFRASTRUCTURE, "%s died of signal %d (%s) while it executed %s, without a crash", twins.execution.adapter->name,
+             WTERMSIG(status), strsignal(WTERMSIG(status)), twins.execution.workload->path);
+    if (WEXITSTATUS(status) != 0)
+        exit(WEXITSTATUS(status)); /* it said why, or the adapter called exit */
+}
+
+/* What a session leaves in the slots is the next executor's to know: it goes through memory that both see. */
+static void run_session(uint32_t session) {
+    make_pipes();
+    pid_t executor = fork();
+    if (executor < 0)
+        fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
+    if (executor == 0) {
+        close(twins.from_executor);
+        close(twins.to_executor);
+        execute(session);
+    }
+    close(twins.to_parent);
+    close(twins.from_parent);
+    struct notice notice;
+    while (read(twins.from_executor, &notice, sizeof notice) == sizeof notice) {
+        probe_twin(&notice);
+        if (write(twins.to_executor, "", 1) != 1)
+            break;
+    }
+    close(twins.from_executor);
+    close(twins.to_executor);
+    end_session(executor);
+}
+
+static void share_live_bytes(uint32_t slots) {
+    void *memory = mmap(NULL, slots * sizeof *twins.execution.live_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for %u slots", slots);
+    free(twins.execution.live_bytes);
+    twins.execution.live_bytes = memory;
+}
+
+int run_twins(const struct options *options) {
+    const struct fl_adapter *adapter = adapter_load(options->adapter);
+    struct workload *workload = workload_read(options->workload);
+    twins.options = options;
+    execute_prepare(&twins.execution, options, workload, adapter);
+    share_live_bytes(workload->slots);
+    if (snprintf(twins.copy, sizeof twins.copy, "%s/copy", options->folder) >= (int)sizeof twins.copy)
+        fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);
+    make_case_folders(&twins.execution);
+    report_map();
+    twins.output = move_away(1);
+    hide_streams(options->is_verbose);
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms});
+    for (uint32_t session = 0; session < workload->session_count; session++)
+        run_session(session);
+    for (uint32_t number = 0; number < workload->case_count; number++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/case-%u", options->folder, number);
+        tree_remove(path);
+    }
+    return 0;
+}

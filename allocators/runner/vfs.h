@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vfs.h - between vfs.c and the interposed calls.
+ */
+#ifndef FAULTLINE_VFS_H
+#define FAULTLINE_VFS_H
+
+#include "runner.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Interposed calls are found by the adapter's dynamic linker. */
+#define INTERPOSED __attribute__((visibility("default"), used))
+
+/* A path as the target named it, and what the call is to use. */
+struct vfs_path {
+    int folder;       /* descriptor that path is relative to */
+    const char *path;
+    bool is_heap;     /* it names something in the heap folder, or the folder */
+    char buffer[PATH_MAX];
+};
+
+bool vfs_is_active(void); /* ISOLATE or REDIRECT: paths matter */
+void vfs_locate(int folder, const char *path, struct vfs_path *located);
+/* The same for a call that changes what is there: makes the private copy first. */
+void vfs_locate_for_change(int folder, const char *path, struct vfs_path *located);
+/* The path under which the target knows what was located, which is in the heap. */
+void vfs_target_path(const struct vfs_path *located, char out[PATH_MAX]);
+/* Whether the descriptor is one of a heap file (or folder) that must not be changed: ISOLATE only. */
+bool vfs_is_protected(int fd);
+/* Makes the private copy if fd is protected: for calls that change what is behind fd. */
+void vfs_before_change(int fd);
+/* Makes the private copy if fd's content was changed through mappings: for calls that read behind fd. */
+void vfs_before_read(int fd);
+/* The access that the target asked for when it opened the protected file; -1: unknown. */
+int vfs_wanted_flags(int fd);
+void vfs_note_wanted(int fd, int flags);
+bool vfs_is_heap_mapped(void);
+
+/* The folder's file system has MAP_SYNC. */
+bool vfs_has_sync(void);
+/* A private mapping stands in for a shared one of the same file part. */
+bool vfs_overlaps(int fd, uint64_t offset, uint64_t bytes);
+/* Stores were made to private mappings in this range, which would be lost by unmapping it. */
+bool vfs_is_modified(uintptr_t address, uint64_t bytes);
+/* The range holds private mappings that stand in for shared ones. */
+bool vfs_stands_in(uintptr_t address, uint64_t bytes);
+void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset, bool is_shared);
+void vfs_forget_mapping(uintptr_t address, uint64_t bytes);
+void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t new_bytes);
+
+/* The libc's own function of that name. */
+void *vfs_real(const char *name);
+#define REAL(name) ((__typeof__(&name))vfs_real(#name))
+
+void vfs_lock(void);
+void vfs_unlock(void);
+
+#endif
