@@ -76,7 +76,9 @@ install_faultline() {
     } | sha256sum)
     is_stamped engine "$stamp" && [ -x .venv/bin/faultline-engine ] && return 0
     note "building the engine"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . >&2 ||
+    # The build backend looks for maturin on PATH.
+    PATH=$PWD/.venv/bin:$PATH .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+        --no-deps --no-build-isolation -e . >&2 ||
         fail "the engine could not be built" "cargo build --release shows the whole message"
     printf '%s\n' "$stamp" >.venv/.stamp-engine
 }

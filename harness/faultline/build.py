@@ -6,12 +6,13 @@ information is mapped to it too, so that a build is the same in every clone."""
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from faultline.cache import Cache, key_of
@@ -32,13 +33,12 @@ class Recipe:
     compiler: str
     arguments: tuple[str, ...]
     inputs: tuple[Path, ...]
-    extra_key: tuple[str, ...] = field(default=())
 
     def key(self, root: Path) -> str:
         contents: list[bytes | str] = []
         for path in self.inputs:
             contents += [path.relative_to(root).as_posix(), path.read_bytes()]
-        return key_of(self.output, compiler_version(self.compiler), *self.arguments, *self.extra_key, *contents)
+        return key_of(self.output, compiler_version(self.compiler), *self.arguments, *contents)
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,32 @@ def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
 
 def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -> None:
     command = [recipe.compiler, f"-ffile-prefix-map={root}=.", "-o", str(folder / recipe.output), *recipe.arguments]
-    log = cache.folder / "builds" / f"{key}.log"
+    _run(recipe.what, command, root, cache.folder / "builds" / f"{key}.log")
+
+
+def _run(what: str, command: list[str], root: Path, log: Path) -> None:
+    """Runs a compiler or make in root; everything it says goes to log."""
+    environment = {**os.environ, "LC_ALL": "C"}
     try:
         run = subprocess.run(
-            command, cwd=root, capture_output=True, text=True, errors="replace", check=False, timeout=COMPILE_LIMIT_S
+            command,
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMPILE_LIMIT_S,
         )
+    except FileNotFoundError as error:
+        raise InfrastructureError(
+            f"{command[0]} was not found on PATH", "make setup installs what is missing"
+        ) from error
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"{recipe.what}: {recipe.compiler} ran for more than {COMPILE_LIMIT_S} s") from error
+        raise InfrastructureError(f"{what}: {command[0]} ran for more than {COMPILE_LIMIT_S} s") from error
     log.write_text(f"{shlex.join(command)}\n{run.stdout}{run.stderr}", encoding="utf-8")
     if run.returncode != 0:
-        raise BadInputError(
-            f"{recipe.what}: {recipe.compiler} failed: {_first_error(run.stderr)}", f"all of its output: {log}"
-        )
+        raise BadInputError(f"{what}: {command[0]} failed: {_first_error(run.stderr)}", f"all of its output: {log}")
 
 
 def _first_error(said: str) -> str:
@@ -108,11 +122,11 @@ COMMON_INCLUDE = "-Iallocators/include"
 def adapter_recipe(root: Path, allocator: Allocator, mutant: str | None, flush: Flush) -> Recipe:
     folder = root / "allocators" / allocator.name
     build = allocator.build
-    compiler, standard = ("g++", "c++20") if allocator.language == "c++20" else ("gcc", "c11")
+    compiler, standard = ("g++", "gnu++20") if allocator.language == "c++20" else ("gcc", "gnu11")
     arguments = (
         f"-std={standard}",
         *OPTIMISATION,
-        *("-fPIC", "-shared", "-Wall", "-Wextra", "-pthread"),
+        *("-fPIC", "-shared", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
         COMMON_INCLUDE,
         *(f"-I{(folder / include).relative_to(root).as_posix()}" for include in build.include),
         f"-DFL_FLUSH_{flush.upper()}",
@@ -163,11 +177,6 @@ def build_runner(root: Path, cache: Cache) -> Built:
 
 # ---- the Valgrind tool ---------------------------------------------------------------------------------------------------
 
-TOOL_NAME = "faultline-amd64-linux"
-VALGRIND_LIBRARIES = Path("/usr/lib/x86_64-linux-gnu/valgrind")
-VALGRIND_TOOLS = Path("/usr/libexec/valgrind")
-LOAD_ADDRESS_DEFAULT = "0x58000000"
-
 
 @functools.cache
 def valgrind_version() -> str:
@@ -181,46 +190,16 @@ def valgrind_version() -> str:
     return run.stdout.strip()
 
 
-def _load_address() -> str:
-    """Where the tool's text must lie, as the package says."""
-    if shutil.which("pkg-config") is None:
-        return LOAD_ADDRESS_DEFAULT
-    command = ["pkg-config", "--variable=valt_load_address", "valgrind"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    return run.stdout.strip() or LOAD_ADDRESS_DEFAULT
-
-
-def tracer_recipe(root: Path) -> Recipe:
-    """Compiled and linked out of tree against the static libraries of the valgrind package, in one step."""
-    version = valgrind_version()
-    folder = root / "pintools" / "valgrind"
-    libraries = [VALGRIND_LIBRARIES / f"lib{name}-amd64-linux.a" for name in ("coregrind", "vex", "gcc-sup")]
-    for path in (Path("/usr/include/valgrind/pub_tool_basics.h"), *libraries):
-        if not path.is_file():
-            raise InfrastructureError(f"{path}: not found; Debian's valgrind package ships it", "make setup")
-    coregrind, vex, gcc_sup = map(str, libraries)
-    arguments = (
-        *("-m64", "-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter"),
-        *("-I/usr/include/valgrind", "-Ipintools", "-Ipintools/valgrind"),
-        *("-DVGA_amd64=1", "-DVGO_linux=1", "-DVGP_amd64_linux=1", "-DVGPV_amd64_linux_vanilla=1"),
-        *("-fno-stack-protector", "-fno-strict-aliasing", "-fno-builtin", "-fno-pie", "-fno-pic"),
-        *("-static", "-nodefaultlibs", "-nostartfiles", "-no-pie", "-u", "_start"),
-        *_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]),
-        *(coregrind, vex, "-lgcc", gcc_sup),
-        *(f"-Wl,-Ttext-segment={_load_address()}", "-Wl,--build-id=none"),
-    )
-    inputs = (*sources_below(folder), root / "pintools" / "trace.h")
-    return Recipe("the Valgrind tool", TOOL_NAME, "gcc", arguments, inputs, (version,))
-
-
 def build_tracer(root: Path, cache: Cache) -> Built:
-    """Built.path is the folder for VALGRIND_LIB: links to what Valgrind ships, and the tool."""
-    recipe = tracer_recipe(root)
-    key = recipe.key(root)
+    """By its own Makefile. Built.path is the folder for VALGRIND_LIB: the tool, and links to what Valgrind ships."""
+    folder = root / "pintools" / "valgrind"
+    inputs = (*sources_below(folder), folder / "Makefile", root / "pintools" / "trace.h")
+    contents = [part for path in inputs for part in (path.relative_to(root).as_posix(), path.read_bytes())]
+    key = key_of("tracer", valgrind_version(), compiler_version("gcc"), *contents)
 
-    def fill(folder: Path) -> None:
-        _compile(root, cache, recipe, key, folder)
-        for shipped in sorted(VALGRIND_TOOLS.iterdir()):
-            (folder / shipped.name).symlink_to(shipped)
+    def fill(temporary: Path) -> None:
+        command = ["make", "--no-print-directory", "-C", str(folder), f"OUT={temporary}"]
+        _run("the Valgrind tool", command, root, cache.folder / "builds" / f"{key}.log")
+        shutil.rmtree(temporary / "objects", ignore_errors=True)
 
     return Built(cache.folder_entry("builds", key, fill), key)

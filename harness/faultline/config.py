@@ -159,7 +159,7 @@ def read_toml(path: Path, shape: type[T]) -> T:
 def _explain(message: str) -> str:
     """msgspec's "Expected `int`, got `str` - at `$.heap.heap_bytes`" as "heap.heap_bytes: expected `int`, got `str`"."""
     reason, _, where = message.partition(" - at ")
-    path = where.strip("`").removeprefix("$").removeprefix(".").replace("[...]", "")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", reason)
     missing = re.fullmatch(r"Object missing required field `(.*)`", reason)
     prefix = f"{path}." if path else ""

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared fixtures. `faultline` starts the installed command as users do; `fake_engine` stands in for the engine where a test is about
+what the harness makes of its answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultline.cache import Cache, project_root
+
+COMMAND_LIMIT_S = 600
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    return project_root()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture(scope="session")
+def scripts() -> Path:
+    return Path(sysconfig.get_path("scripts"))
+
+
+Faultline = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def faultline(scripts: Path) -> Faultline:
+    def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **options.pop("env", {})}
+        return subprocess.run(
+            [str(scripts / "faultline"), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_LIMIT_S,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            check=False,
+            **options,
+        )
+
+    return run
+
+
+def assert_one_clear_line(run: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """Bad input: the exit code, one `error:` line with all the words, at most one `hint:` line, and no traceback."""
+    said = run.stderr
+    assert run.returncode == code, f"exit code {run.returncode}, expected {code}\n{run.stdout}{said}"
+    lines = [line for line in said.splitlines() if not line.startswith("[")]
+    assert "Traceback" not in said + run.stdout
+    assert lines[0].startswith("error: "), said
+    assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("hint: ")), said
+    for word in words:
+        assert word in said, f"{word!r} is not in {said!r}"
+
+
+FAKE_ENGINE = """#!{python}
+import json, os, signal, sys, time
+script = json.load(open({script!r}))
+if sys.argv[1] == "--version":
+    print("faultline-engine fake")
+    sys.exit(0)
+step = script.get(sys.argv[1], {{}})
+if sys.argv[1] in ("explore", "replay"):
+    with open(sys.argv[2]) as config, open({script!r} + ".config", "w") as copy:
+        copy.write(config.read())
+for line in step.get("print", []):
+    print(line if isinstance(line, str) else json.dumps(line), flush=True)
+if "on_interrupt" in step:
+    def interrupted(*_):
+        for line in step["on_interrupt"]:
+            print(json.dumps(line), flush=True)
+        sys.exit(3)
+    signal.signal(signal.SIGINT, interrupted)
+    open({script!r} + ".sleeps", "w").close()
+    time.sleep(60)
+if "error" in step:
+    print(step["error"], file=sys.stderr)
+if "signal" in step:
+    os.kill(os.getpid(), step["signal"])
+sys.exit(step.get("exit", 0))
+"""
+
+
+@pytest.fixture
+def fake_engine(tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Path]]:
+    """fake_engine({"explore": {"print": [events], "exit": 1, "error": text, "signal": n, "on_interrupt": [events]}})."""
+
+    def make(script: dict[str, Any]) -> Path:
+        path = tmp_path / "fake-engine"
+        (tmp_path / "script.json").write_text(json.dumps(script))
+        path.write_text(FAKE_ENGINE.format(python=sys.executable, script=str(tmp_path / "script.json")))
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    return make

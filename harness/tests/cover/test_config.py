@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocator.toml and matrix.toml: every key is checked, every error names file, key and what was expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultline import config
+from faultline.campaign import cells_of_matrix
+from faultline.errors import BadInputError
+
+GOOD = """
+name = "toy"
+summary = "a toy"
+language = "c11"
+[build]
+sources = ["*.c"]
+adapter = ["adapter.c"]
+[heap]
+heap_bytes = 65536
+limit_bytes = 65536
+address_hint = "0x200000000000"
+alignment = 64
+smallest_bytes = 64
+boundary_sizes = [64, 1024]
+[contract]
+publish = "atomic"
+fill = "before"
+leaks = "none"
+durable = "on-return"
+accounting = "full"
+[[mutant]]
+id = "ONE"
+summary = "one"
+rule = "FL004"
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "toy" / "allocator.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_good_file_is_read(tmp_path: Path) -> None:
+    allocator = config.read_allocator(write(tmp_path, GOOD))
+    assert allocator.heap.address == 0x200000000000
+    assert allocator.contract.after_failed_create == "error"
+    assert allocator.mutant_named("ONE").rule == "FL004"
+
+
+def test_all_allocators_here_are_good(root: Path) -> None:
+    names = config.allocator_names(root)
+    assert "nvm_malloc" in names
+    for name in names:
+        assert config.find_allocator(root, name).name == name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "toy"', "", "name: this key is required and missing"),
+        ('name = "toy"', 'name = "Toy"', "name: "),
+        ('name = "toy"', 'name = "other"', "name: expected the folder's name 'toy'"),
+        ('summary = "a toy"', 'summary = ""', "summary: "),
+        ('language = "c11"', 'language = "rust"', "language: invalid enum value 'rust'"),
+        ("[build]", "[build]\nsource = 1", "build.source: unknown key"),
+        ('sources = ["*.c"]', "sources = []", "build.sources: "),
+        ('sources = ["*.c"]', 'sources = "*.c"', "build.sources: expected `array`, got `str`"),
+        ('adapter = ["adapter.c"]', "adapter = [1]", "build.adapter[0]: expected `str`, got `int`"),
+        ("heap_bytes = 65536", 'heap_bytes = "64 KiB"', "heap.heap_bytes: expected `int`, got `str`"),
+        ("heap_bytes = 65536", "heap_bytes = 0", "heap.heap_bytes: expected `int` >= 1"),
+        ("limit_bytes = 65536", "limit_bytes = 4096", "heap.limit_bytes: expected at least heap_bytes"),
+        ('"0x200000000000"', '"here"', "heap.address_hint: "),
+        ('"0x200000000000"', '"0x200000000001"', "heap.address_hint: expected a multiple of 4096"),
+        ("alignment = 64", "alignment = 48", "heap.alignment: expected a power of two, got 48"),
+        ("smallest_bytes = 64", "smallest_bytes = -1", "heap.smallest_bytes: "),
+        ("[64, 1024]", "[1, 2, 3, 4, 5]", "heap.boundary_sizes: expected `array` of length <= 4"),
+        ("[64, 1024]", "[1024, 64]", "heap.boundary_sizes: expected growing sizes"),
+        ("[64, 1024]", "[64, 999999999]", "heap.boundary_sizes: expected sizes of at most limit_bytes"),
+        ('publish = "atomic"', 'publish = "maybe"', "contract.publish: invalid enum value 'maybe'"),
+        ('fill = "before"', 'fill = "during"', "contract.fill: "),
+        ('leaks = "none"', 'leaks = "some"', "contract.leaks: "),
+        ('durable = "on-return"', 'durable = "soon"', "contract.durable: "),
+        ('accounting = "full"', 'accounting = "half"', "contract.accounting: "),
+        ('accounting = "full"', 'accounting = "full"\nslack_bytes = -1', "contract.slack_bytes: "),
+        ('accounting = "full"', 'accounting = "full"\nrelocatable = 1', "contract.relocatable: "),
+        ('accounting = "full"', 'accounting = "full"\ndetects = "all"', "contract.detects: "),
+        ('accounting = "full"', 'accounting = "full"\nafter_failed_create = "x"', "contract.after_failed_create: "),
+        ('accounting = "full"', 'accounting = "full"\nthreads = 0', "contract.threads: "),
+        ('accounting = "full"', 'accounting = "full"\nleak = 1', "contract.leak: unknown key"),
+        ('id = "ONE"', 'id = "one"', "mutant[0].id: "),
+        ('rule = "FL004"', 'rule = "FL4"', "mutant[0].rule: "),
+        ('rule = "FL004"', 'rule = "FL004"\nsurvives = ["luck"]', "mutant[0].survives[0]: invalid enum value 'luck'"),
+        ('rule = "FL004"', 'rule = "FL004"\n[[mutant]]\nid = "ONE"\nsummary = "x"\nrule = "FL004"', "mutant.id: expected each id once"),
+        ("[heap]", "[heap", "is not TOML"),
+    ],
+)
+def test_errors_name_file_and_key(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in GOOD
+    path = write(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(BadInputError) as caught:
+        config.read_allocator(path)
+    assert str(path) in caught.value.message
+    assert words in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_unreadable_files_are_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="cannot be read"):
+        config.read_toml(tmp_path / "nosuch.toml", config.Matrix)
+    path = write(tmp_path, "")
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(BadInputError, match="UTF-8"):
+        config.read_allocator(path)
+
+
+def test_unknown_names_list_what_there_is(root: Path) -> None:
+    with pytest.raises(BadInputError) as caught:
+        config.find_allocator(root, "nosuch")
+    assert "nvm_malloc" in str(caught.value.hint)
+    with pytest.raises(BadInputError) as caught:
+        config.find_allocator(root, "nvm_malloc").mutant_named("NOSUCH")
+    assert "MAGIC_NOT_LAST" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "version: this key is required and missing"),
+        ("version = 2", "version: invalid enum value 2"),
+        ("version = 1\n[defaults]\nops = 0", "defaults.ops: expected `int` >= 1"),
+        ("version = 1\n[defaults]\nstrategy = 'best'", "defaults.strategy: invalid enum value 'best'"),
+        ("version = 1\n[[cell]]\nallocator = 'x'", "cell[0].workload: this key is required and missing"),
+        ("version = 1\n[[cell]]\nallocator = 'x'\nworkload = 'smoke'\nmutant = 'M'", "cell[0].mutant: unknown key"),
+        ("version = 1\n[[mutants]]\nids = []", "mutants[0].allocator: this key is required and missing"),
+    ],
+)
+def test_matrix_errors_name_file_and_key(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "matrix.toml"
+    path.write_text(text)
+    with pytest.raises(BadInputError) as caught:
+        config.read_toml(path, config.Matrix)
+    assert f"{path}: {words}" in caught.value.message
+
+
+def test_the_matrix_has_every_mutant_once_and_the_clean_cells(root: Path) -> None:
+    specs = cells_of_matrix(root, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
+    allocator = config.find_allocator(root, "nvm_malloc")
+    assert [spec.mutant for spec in specs if spec.mutant] == [mutant.id for mutant in allocator.mutant]
+    assert [spec.workload for spec in specs if spec.mutant is None] == ["smoke", "churn", "ace:2"]
+    for spec in specs:
+        assert spec.stop_at_rule == spec.expected_rule
+        assert (spec.ops > 0) == (spec.workload == "churn")
+
+
+def test_the_nightly_matrix_is_good(root: Path) -> None:
+    assert cells_of_matrix(root, config.read_toml(root / "ci" / "nightly.toml", config.Matrix))

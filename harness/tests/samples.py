@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events and results as the engine gives them, for tests of what is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faultline.engine import Certificate, Finding, Site
+from faultline.results import CellResult, CellSpec
+
+FINDING: dict[str, Any] = {
+    "event": "finding",
+    "id": "FL004-1a2b3c4d",
+    "rule": "FL004",
+    "title": "a returned operation is lost",
+    "message": "operation 4 (allocate slot 3, 128 bytes) returned, and slot 3 is null after recovery",
+    "token": "fl1abcdef",
+    "position": 123,
+    "operation": {"index": 4, "kind": "allocate", "slot": 3, "bytes": 128, "pending": False},
+    "sites": [{"function": "nvm_activate", "file": "./allocators/x/src/activate.c", "line": 12}],
+    "seen": 17,
+    "strategy": "floor",
+    "model_note": None,
+    "lines": [{"file": "heap", "offset": 64, "choice": "0 of 3 stores"}],
+}
+CERTIFICATE: dict[str, Any] = {
+    "event": "certificate",
+    "complete": False,
+    "why": "96 positions were sampled",
+    "crash_positions": 9000,
+    "states": "1.2e+09",
+    "states_log10": 9.08,
+    "recoveries": 4083,
+    "memoised": 12,
+    "distinct_images": 4000,
+    "unknowns": 0,
+    "unknown_reasons": [],
+    "rules_judged": ["FL001", "FL004"],
+    "rules_not_judged": [{"rule": "FL015", "why": "not in this version"}],
+    "positions_by_strategy": {"prefix": 9000, "floor": 9000, "exhaustive": 8904, "sample": 96},
+    "judgements": 5000,
+    "full_probes": 40,
+    "time_s": 1.5,
+    "covers": "this workload, interleaving, memory order and instruction dispatch",
+    "bounds_hit": ["samples: 16 a position"],
+}
+PROGRESS: dict[str, Any] = {"event": "progress", "position": 1, "positions": 9, "recoveries": 3, "findings": 0}
+
+
+def done(verdict: str) -> dict[str, Any]:
+    return {"event": "done", "verdict": verdict, "findings": int(verdict == "fail"), "trace_hash": "ab"}
+
+
+def spec(**changes: Any) -> CellSpec:
+    keys: dict[str, Any] = {
+        "allocator": "nvm_malloc",
+        "workload": "churn",
+        "ops": 40,
+        "seed": 1,
+        "strategy": "default",
+        "model": "px86",
+        "flush": "clwb",
+    }
+    return CellSpec(**{**keys, **changes})
+
+
+def finding(**changes: Any) -> Finding:
+    keys = {key: value for key, value in FINDING.items() if key != "event"}
+    keys["sites"] = [Site(**site) for site in keys["sites"]]
+    return Finding(**{**keys, **changes})
+
+
+def certificate(**changes: Any) -> Certificate:
+    keys = {key: value for key, value in CERTIFICATE.items() if key != "event"}
+    return Certificate(**{**keys, **changes})
+
+
+def campaign() -> list[CellResult]:
+    """One of each outcome."""
+    times = {"build_s": 0.5, "trace_s": 1.25, "explore_s": 2.0, "trace_hash": "ab" * 32, "build": "0123456789abcdef"}
+    mutant = {"mutant": "MISSING_FLUSH", "expected_rule": "FL004", "stop_at_rule": "FL004"}
+    return [
+        CellResult(spec(), "k1", "pass", certificate=certificate(), **times),
+        CellResult(spec(workload="smoke", ops=0), "k2", "fail", findings=[finding()], certificate=certificate(), **times),
+        CellResult(
+            spec(workload="ace:2", ops=0),
+            "k3",
+            error="nvm_malloc crashed with SIGSEGV while session 0 of workload ace:2 was traced",
+            hint="its output: traces/k3.log",
+            error_code=3,
+        ),
+        CellResult(spec(**mutant), "k4", "fail", findings=[finding()], certificate=certificate(), **times),
+        CellResult(spec(**{**mutant, "mutant": "SURVIVOR"}), "k5", "pass", certificate=certificate(), **times),
+    ]
