@@ -128,6 +128,14 @@ static int check_name(const struct nvm_heap *heap, uint32_t number) {
     return NVM_OK;
 }
 
+/* Every used name has an object: what a scan of the chunks found to be one. */
+int nvm_names_check(const struct nvm_heap *heap) {
+    int status = NVM_OK;
+    for (uint32_t number = 0; number < heap->names.count && status == NVM_OK; number++)
+        status = check_name(heap, number);
+    return status;
+}
+
 int nvm_heap_check(const struct nvm_heap *heap) {
     uint32_t free_ranges = 0, in_tree = 0;
     int status = NVM_OK;
@@ -136,8 +144,8 @@ int nvm_heap_check(const struct nvm_heap *heap) {
         return nvm_fail(NVM_CORRUPT, "the heap header is damaged");
     for (uint32_t chunk = 0; chunk < nvm_chunk_count(heap) && status == NVM_OK; chunk++)
         status = check_chain(heap, chunk, &free_ranges);
-    for (uint32_t number = 0; number < heap->names.count && status == NVM_OK; number++)
-        status = check_name(heap, number);
+    if (status == NVM_OK)
+        status = nvm_names_check(heap);
     if (status != NVM_OK)
         return status;
     for (uint32_t i = 0; i < NVM_RING_ENTRIES; i++)

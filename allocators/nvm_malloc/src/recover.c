@@ -155,6 +155,8 @@ int nvm_recover(struct nvm_heap *heap) {
     heap->version = (uint32_t)heap->media->heap.version + 1;
     for (uint32_t chunk = 0; chunk < nvm_chunk_count(heap) && status == NVM_OK; chunk++)
         status = scan_chunk(heap, chunk);
+    if (status == NVM_OK)
+        status = nvm_names_check(heap);
     if (status != NVM_OK)
         return status;
     fl_store8(&heap->media->heap.version, heap->version);

@@ -177,6 +177,7 @@ const struct nvm_name *nvm_names_find(const struct nvm_heap *heap, const char *i
 int nvm_recover(struct nvm_heap *heap);
 
 /* check.c */
+int nvm_names_check(const struct nvm_heap *heap);
 const char *nvm_header_complaint(const struct nvm_heap *heap, uint32_t block);
 
 #endif
