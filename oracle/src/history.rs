@@ -344,14 +344,11 @@ impl History {
         self.current().slots.get(&slot)?.freed.as_ref()
     }
 
-    /// Heap blocks that the contract's `leaks = "pending"` allows to leak: one for each operation on a slot that was pending at
-    /// a crash, summed over generations and threads. With `durable = "on-close"` an operation since the last close counts as
-    /// pending.
+    /// Heap blocks that the contract's `leaks = "pending"` allows to leak: one for each operation that was pending at a
+    /// crash, creation, recovery and close included, summed over generations and threads. With `durable = "on-close"` an
+    /// operation since the last close counts as pending.
     pub fn pending_operations(&self) -> u64 {
-        let of = |generation: &Generation| {
-            let pending = generation.pending.iter().filter(|pending| pending.operation.kind.has_slot());
-            pending.count() as u64 + generation.unsettled_operations
-        };
+        let of = |generation: &Generation| generation.pending.len() as u64 + generation.unsettled_operations;
         self.generations.iter().map(of).sum()
     }
 
@@ -642,18 +639,11 @@ impl Generation {
                 mix.add_all([flags, unsettled.smallest_bytes, u64::from(unsettled.operation)]);
             }
         }
-        for pending in self.pending.iter().filter(|pending| pending.changes_expectation()) {
+        for pending in &self.pending {
             let operation = &pending.operation;
             mix.add_all([operation.kind as u64, u64::from(operation.index), u64::from(operation.slot)]);
             hash_object(pending.after.as_ref(), mix);
         }
-    }
-}
-
-impl Pending {
-    /// Opening and closing promise what was promised before them, until close returns.
-    fn changes_expectation(&self) -> bool {
-        !matches!(self.operation.kind, OperationKind::Open | OperationKind::Close)
     }
 }
 

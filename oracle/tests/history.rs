@@ -75,9 +75,10 @@ fn the_number_changes_exactly_when_the_expectation_does() {
     assert_eq!(seen[0], seen[2], "out-of-memory has no effect");
     script = step(script.begin(OperationKind::Allocate, 0, 64), &mut seen, true);
     script = step(script.returned(Status::Ok), &mut seen, true);
-    script = step(script.begin(OperationKind::Close, 0, 0), &mut seen, false);
+    // A pending close or open may leak a heap block, where the contract permits it.
+    script = step(script.begin(OperationKind::Close, 0, 0), &mut seen, true);
     script = step(script.returned(Status::Ok), &mut seen, false);
-    script = step(script.begin(OperationKind::Open, 0, 0), &mut seen, false);
+    script = step(script.begin(OperationKind::Open, 0, 0), &mut seen, true);
     script = step(script.returned(Status::Ok), &mut seen, false);
     script = step(script.begin(OperationKind::Free, 0, 0), &mut seen, true);
     step(script.returned(Status::Ok), &mut seen, true);
@@ -94,9 +95,7 @@ fn a_close_settles_only_what_is_durable_on_close() {
     let script = Script::new(Durable::OnClose).done(OperationKind::Create, 0, 0).allocated(1, 10);
     assert!(!script.history.must_open());
     let before = script.history.state_id();
-    let script = script.begin(OperationKind::Close, 0, 0);
-    assert_eq!(script.history.state_id(), before);
-    let script = script.returned(Status::Ok);
+    let script = script.done(OperationKind::Close, 0, 0);
     assert_ne!(script.history.state_id(), before);
     assert!(script.history.must_open());
 }

@@ -537,6 +537,23 @@ fn only_the_slot_of_the_pending_free_may_dangle() {
 }
 
 #[test]
+fn a_slot_left_dangling_may_name_what_another_thread_was_handed() {
+    let (mut script, heap) = two_objects();
+    script.begin_on(0, OperationKind::Free, 3, 0);
+    script.begin_on(1, OperationKind::Allocate, 5, 200);
+    script.history.returned(1, 4, Status::Ok).unwrap();
+    let mut reused = heap.clone();
+    reused.objects.remove(&3);
+    reused.put(5, 512, 200, 5);
+    let probe = reused.probe().each_slots(|slots| slots.insert(1, (3, 0, 512)));
+    let separate = Contract { publish: Publish::Separate, leaks: Leaks::Pending, threads: 2, ..contract() };
+    assert_passes(&judged(&separate, &script, &probe, &reused.memory()));
+    let atomic = Contract { publish: Publish::Atomic, ..separate };
+    let judgement = judged(&atomic, &script, &probe, &reused.memory());
+    assert_breaks(&judgement, &[RuleId::Overlap, RuleId::ContentChanged]);
+}
+
+#[test]
 fn a_slot_may_point_into_its_heap_block_but_not_to_its_end() {
     let (script, mut heap) = two_objects();
     heap.objects.get_mut(&3).unwrap().capacity = 64 + 256;
@@ -772,6 +789,25 @@ fn the_twin_is_that_of_the_pending_operation_if_it_has_happened() {
     let mut probe = without.probe();
     probe.drain = with.probe().drain;
     assert_breaks(&judged_with_twins(&script, &probe, &without.memory(), &twins), &[RuleId::NotUsable]);
+}
+
+#[test]
+fn a_leak_beyond_the_contract_is_not_reported_as_lost_capacity_too() {
+    let (script, heap) = two_objects();
+    let leaky = Heap { leaked: vec![(1024, 64)], ..heap.clone() };
+    let mut probe = leaky.probe();
+    probe.drain.as_mut().unwrap().pop();
+    let judgement = judged_with_twins(&script, &probe, &heap.memory(), &twins_of(&heap, 2));
+    assert_breaks(&judgement, &[RuleId::Leak]);
+}
+
+#[test]
+fn a_creation_cut_short_may_leak_where_pending_operations_may() {
+    let creating = Script::new(Durable::OnReturn).begin(OperationKind::Create, 0, 0);
+    let heap = Heap { leaked: vec![(1024, 64)], ..Heap::default() };
+    let pending = Contract { leaks: Leaks::Pending, ..contract() };
+    assert_passes(&judged(&pending, &creating, &heap.probe(), &heap.memory()));
+    assert_breaks(&judged(&contract(), &creating, &heap.probe(), &heap.memory()), &[RuleId::Leak]);
 }
 
 #[test]

@@ -163,7 +163,13 @@ impl<'a> Judge<'a> {
         let slot = found.entry.slot;
         let operation = candidates.objects().next().map(|object| object.operation);
         if found.capacity.is_some() {
-            if let Some(other) = live.refer(found.entry.file, found.entry.offset, slot) {
+            let may_be_anothers = self.may_dangle(slot);
+            if may_be_anothers && self.contract.threads > 1 {
+                // Another thread may have been handed the heap block already, and have filled it.
+                self.unsound_slots.insert(slot);
+            }
+            let other = live.refer(found.entry.file, found.entry.offset, slot);
+            if let Some(other) = other.filter(|other| !may_be_anothers && !self.may_dangle(*other)) {
                 let text = format!("slots {other} and {slot} refer to one heap block, {}", found.place());
                 self.violate(RuleId::Overlap, self.subject(found, operation), text);
             }
@@ -352,7 +358,8 @@ impl<'a> Judge<'a> {
         let Some(first) = leaked.first() else { return };
         let block = live.extent(first);
         let text = format!(
-            "{count} live heap blocks that no slot refers to, {permitted} permitted; the first has {} bytes in {} at {:#x}",
+            "{count} live heap blocks that no slot refers to, {permitted} permitted; \
+             the first has {} bytes in {} at {:#x}",
             block.bytes, block.place.file, block.place.offset
         );
         let operation = self.history.current().pending().first().map(|pending| pending.operation.index);

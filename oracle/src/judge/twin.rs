@@ -59,6 +59,11 @@ fn capacity_of(report: &HeapReport) -> Result<Capacity, String> {
     }
 }
 
+/// Whether a heap that breaks the rule is not what its history says, so that less capacity is no news.
+fn breaks_history(rule: RuleId) -> bool {
+    (RuleId::OperationLost..=RuleId::Inconsistent).contains(&rule)
+}
+
 impl Judge<'_> {
     pub(super) fn judge_capacity(&mut self, drain: &Drain, linearisation: &Linearisation) {
         let (twin, allowance) = match self.twin_capacity(linearisation).and_then(|twin| {
@@ -77,12 +82,16 @@ impl Judge<'_> {
         if is_enough {
             return;
         }
+        if self.out.violations.iter().any(|violation| breaks_history(violation.rule)) {
+            return self.not_judged(RuleId::NotUsable, "capacity: a heap that is broken already has no twin");
+        }
         if drain.is_bounded() {
             return self
                 .not_judged(RuleId::NotUsable, "capacity: the drain used up all probe slots before out-of-memory");
         }
         self.violate_usability(format!(
-            "after recovery {} bytes can be allocated, after the same operations without a crash {}: {} bytes are lost, {allowance} permitted",
+            "after recovery {} bytes can be allocated, after the same operations without a crash {}: \
+             {} bytes are lost, {allowance} permitted",
             drain.capacity_bytes,
             twin.bytes,
             twin.bytes - drain.capacity_bytes
@@ -117,7 +126,8 @@ impl Judge<'_> {
         least.ok_or_else(|| "there is no twin".to_owned())
     }
 
-    /// By how many bytes the capacity may be below the twin's: slack and permitted leaks. (Leaks beyond the contract are FL010's.)
+    /// By how many bytes the capacity may be below the twin's: slack and permitted leaks. The slack must cover what a leaked
+    /// block costs besides its bytes, such as a header.
     fn allowance(&self, linearisation: &Linearisation) -> Result<u64, &'static str> {
         let leaked = match (self.contract.leaks, linearisation.leaked_bytes) {
             (Leaks::None, _) => 0,
