@@ -467,11 +467,20 @@ fn without_walk_an_object_may_not_end_past_the_limit() {
     let probe = heap.probe().without_walk().each_slots(|slots| slots.push((3, 0, HEAP_BYTES - 64)));
     let probe = Probe { drain: None, contents: Default::default(), ..probe };
     assert_breaks(&judged(&contract(), &script, &probe, &memory), &[RuleId::BadExtent]);
+    let fits = probe.each_slots(|slots| slots[1].2 = HEAP_BYTES - 200);
+    let mut memory = heap.memory();
+    memory.write(HEAP_BYTES - 200, &[Segment { end: 200, object: 3 }]);
+    let unaligned = oracle::HeapShape { alignment: 8, ..shape() };
+    let report = fits.report();
+    assert_passes(&oracle::judge(&contract(), &unaligned, &script.history, &report, &memory, None));
 }
 
 #[test]
 fn an_allocation_after_recovery_must_lie_in_the_heap_and_be_aligned() {
     let (script, heap) = two_objects();
+    let mut probe = heap.probe();
+    probe.drain = Some(vec![allocated(HEAP_BYTES - 64, 64)]);
+    assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
     for block in [allocated(HEAP_BYTES, 64), allocated(u64::MAX - 63, 64), allocated(HEAP_BYTES - 8, 8)] {
         let mut probe = heap.probe();
         probe.drain = Some(vec![block]);
@@ -593,6 +602,9 @@ fn content_that_recovery_put_right_is_right() {
     let mut memory = heap.memory();
     memory.bytes[64 + 95] ^= 1; // the last whole word
     assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+    let mut memory = heap.memory();
+    memory.bytes[512 + 199] ^= 1; // the last word of an object that ends with it
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
     // The last word is not whole, so that contents cannot tell.
     let mut memory = heap.memory();
     memory.bytes[64 + 97] ^= 1;
@@ -640,6 +652,34 @@ fn a_returned_reallocation_has_old_content_then_new() {
     assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
     heap.objects.get_mut(&3).unwrap().segments[1].object = 5;
     assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn words_that_two_segments_share_are_left_to_the_crash_image() {
+    let segment = |end, object| Segment { end, object };
+    for (kept, shared) in [(13, Some(14)), (16, None)] {
+        let script = Script::created().allocated(1, kept).done(OperationKind::Reallocate, 1, 100);
+        let mut heap = Heap::default();
+        heap.put(1, 64, 100, 2);
+        heap.objects.get_mut(&1).unwrap().segments = vec![segment(kept, 2), segment(100, 3)];
+        let passes = |probe: &Probe, memory: &Memory| judged(&contract(), &script, probe, memory).violations.is_empty();
+        for at in 0..96 {
+            let mut memory = heap.memory();
+            memory.bytes[64 + at] ^= 1;
+            let is_shared = shared.is_some_and(|shared: usize| shared / 8 == at / 8);
+            assert_eq!(passes(&heap.probe(), &memory), !is_shared, "{at} of {kept}");
+        }
+        for at in [16, 17, 95] {
+            let mut probe = heap.probe();
+            probe.contents.insert((2, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, at)]);
+            assert!(at == kept || !passes(&probe, &heap.memory()), "{at} of {kept}");
+            probe.contents.insert((2, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, 96)]);
+            assert!(passes(&probe, &heap.memory()), "the last 4 bytes are no whole word");
+        }
+        let mut probe = heap.probe();
+        probe.contents.insert((2, Stage::Drain), vec![(1, 2, 0, kept)]);
+        assert!(!passes(&probe, &heap.memory()), "{kept}");
+    }
 }
 
 #[test]
