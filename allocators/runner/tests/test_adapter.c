@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A small allocator for the runner's own tests. The slot table is all its metadata:
+ *
+ *     0      struct head
+ *     4096   slot table: offset and bytes of each slot's object
+ *     data   objects, first fit, in units of 64 bytes
+ *
+ * -DBEHAVIOUR=NAME makes open do something to the process or to its files, see behaviour_NAME. A behaviour that does something
+ * to its files also checks that it sees what a process alone on a file system would see.
+ */
+#define _GNU_SOURCE
+#include "adapter.h"
+#include "persist.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAGIC 0x7465737468656170ull
+#define UNIT 64u
+
+struct head {
+    uint64_t magic, bytes, slot_count;
+    uint64_t scratch; /* for behaviours */
+};
+
+struct slot {
+    uint64_t offset, bytes; /* offset 0: null; set last */
+};
+
+struct fl_heap {
+    char folder[4096], path[4200];
+    int fd;
+    uint8_t *base;
+    uint64_t bytes;
+    struct head *head;
+    struct slot *slots;
+    uint64_t data;
+};
+
+static char reason[256] = "no failure";
+
+static int fail_with(const char *text) {
+    snprintf(reason, sizeof reason, "%s", text);
+    return FL_ERROR;
+}
+
+#define EXPECT(condition)                                                                                                        \
+    do                                                                                                                           \
+        if (!(condition)) {                                                                                                      \
+            snprintf(reason, sizeof reason, "line %d: " #condition, __LINE__);                                                   \
+            return FL_ERROR;                                                                                                     \
+        }                                                                                                                        \
+    while (0)
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+static int map_heap(struct fl_heap *heap, uintptr_t address) {
+    int is_emulated;
+    heap->base = fl_map(address, heap->bytes, heap->fd, 0, 0, &is_emulated);
+    if (heap->base == MAP_FAILED)
+        return fail_with("mmap");
+    heap->head = (struct head *)heap->base;
+    heap->slots = (struct slot *)(heap->base + 4096);
+    return FL_OK;
+}
+
+/* ---- behaviours ----------------------------------------------------------------------------------------------------------- */
+
+#define SCRATCH(heap) (*(volatile uint64_t *)&(heap)->head->scratch)
+#define SCRATCH_OFFSET offsetof(struct head, scratch)
+
+static int is_listed(const struct fl_heap *heap, const char *name) {
+    DIR *folder = opendir(heap->folder);
+    int found = 0;
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;)
+        found |= strcmp(entry->d_name, name) == 0;
+    closedir(folder);
+    return found;
+}
+
+static void in_folder(const struct fl_heap *heap, const char *name, char path[4200]) {
+    snprintf(path, 4200, "%s/%s", heap->folder, name);
+}
+
+__attribute__((unused)) static int behaviour_NONE(struct fl_heap *heap) { return (void)heap, FL_OK; }
+__attribute__((unused)) static int behaviour_CRASH(struct fl_heap *heap) { return (void)heap, *(volatile int *)8 = 0; }
+__attribute__((unused)) static int behaviour_ABORT(struct fl_heap *heap) { (void)heap, abort(); }
+__attribute__((unused)) static int behaviour_EXIT(struct fl_heap *heap) { (void)heap, exit(0); }
+__attribute__((unused)) static int behaviour_REFUSE(struct fl_heap *heap) { return (void)heap, fail_with("refused to open"); }
+
+__attribute__((unused)) static int behaviour_BUSY(struct fl_heap *heap) {
+    for (volatile uint64_t i = 0; heap != NULL; i++)
+        continue;
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_ASLEEP(struct fl_heap *heap) {
+    while (heap != NULL)
+        pause();
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_PWRITE(struct fl_heap *heap) {
+    uint64_t value = SCRATCH(heap) + 1, seen = 0;
+    SCRATCH(heap) = 7;
+    EXPECT(pwrite(heap->fd, &value, sizeof value, SCRATCH_OFFSET) == sizeof value);
+    EXPECT(SCRATCH(heap) == value);
+    SCRATCH(heap) = 99;
+    EXPECT(pread(heap->fd, &seen, sizeof seen, SCRATCH_OFFSET) == sizeof seen && seen == 99);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_PREAD(struct fl_heap *heap) {
+    uint64_t seen = 0;
+    SCRATCH(heap) = 41;
+    EXPECT(pread(heap->fd, &seen, sizeof seen, SCRATCH_OFFSET) == sizeof seen);
+    EXPECT(seen == 41);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_MAP_TWICE(struct fl_heap *heap) {
+    SCRATCH(heap) = 5;
+    struct head *second = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, heap->fd, 0);
+    EXPECT(second != MAP_FAILED && second->scratch == 5);
+    second->scratch = 6;
+    EXPECT(SCRATCH(heap) == 6);
+    SCRATCH(heap) = 8;
+    EXPECT(*(volatile uint64_t *)&second->scratch == 8);
+    EXPECT(munmap(second, 4096) == 0);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_UNMAP(struct fl_heap *heap) {
+    SCRATCH(heap) = 1234;
+    EXPECT(munmap(heap->base, heap->bytes) == 0);
+    EXPECT(map_heap(heap, (uintptr_t)heap->base) == FL_OK);
+    EXPECT(SCRATCH(heap) == 1234);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_RESIZE(struct fl_heap *heap) {
+    struct stat info;
+    SCRATCH(heap) = 77;
+    EXPECT(ftruncate(heap->fd, (off_t)heap->bytes + 4096) == 0);
+    EXPECT(fstat(heap->fd, &info) == 0 && info.st_size == (off_t)heap->bytes + 4096);
+    EXPECT(stat(heap->path, &info) == 0 && info.st_size == (off_t)heap->bytes + 4096);
+    uint64_t *tail = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, heap->fd, (off_t)heap->bytes);
+    EXPECT(tail != MAP_FAILED && *tail == 0);
+    *tail = 3;
+    EXPECT(SCRATCH(heap) == 77);
+    EXPECT(ftruncate(heap->fd, (off_t)heap->bytes) == 0);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_SAME_SIZE(struct fl_heap *heap) {
+    EXPECT(ftruncate(heap->fd, (off_t)heap->bytes) == 0);
+    EXPECT(fsync(heap->fd) == 0 && msync(heap->base, heap->bytes, MS_SYNC) == 0);
+    EXPECT(unlink("there-is-no-such-file") != 0);
+    EXPECT((fcntl(heap->fd, F_GETFL) & O_ACCMODE) == O_RDWR);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_PUNCH(struct fl_heap *heap) {
+    SCRATCH(heap) = 77;
+    uint8_t *last = heap->base + heap->bytes - 1;
+    *(volatile uint8_t *)last = 9;
+    EXPECT(fallocate(heap->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)heap->bytes - 4096, 4096) == 0);
+    EXPECT(*(volatile uint8_t *)last == 0 && SCRATCH(heap) == 77);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_DISCARD(struct fl_heap *heap) {
+    SCRATCH(heap) = 78;
+    EXPECT(madvise(heap->base, 4096, MADV_DONTNEED) == 0);
+    EXPECT(SCRATCH(heap) == 78);
+    EXPECT(madvise(heap->base + heap->bytes - 4096, 4096, MADV_REMOVE) == 0);
+    EXPECT(SCRATCH(heap) == 78);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_RENAME(struct fl_heap *heap) {
+    char other[4200];
+    struct stat before, after;
+    in_folder(heap, "other", other);
+    SCRATCH(heap) = 12;
+    EXPECT(rename(heap->path, other) == 0);
+    EXPECT(access(heap->path, F_OK) != 0 && access(other, F_OK) == 0 && is_listed(heap, "other"));
+    EXPECT(fstat(heap->fd, &before) == 0 && stat(other, &after) == 0 && before.st_ino == after.st_ino);
+    EXPECT(rename(other, heap->path) == 0);
+    EXPECT(SCRATCH(heap) == 12);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_REPLACE(struct fl_heap *heap) {
+    char path[4200], new_path[4200], text[8] = "";
+    in_folder(heap, "state", path);
+    in_folder(heap, "state.new", new_path);
+    int fd = open(new_path, O_CREAT | O_RDWR | O_TRUNC, 0600);
+    EXPECT(fd >= 0 && write(fd, "abc", 3) == 3 && close(fd) == 0);
+    EXPECT(rename(new_path, path) == 0 && !is_listed(heap, "state.new"));
+    fd = open(path, O_RDONLY);
+    EXPECT(fd >= 0 && read(fd, text, 8) == 3 && strcmp(text, "abc") == 0 && close(fd) == 0);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_CREATE(struct fl_heap *heap) {
+    char path[4200], real[4096];
+    in_folder(heap, "extra", path);
+    unlink(path);
+    FILE *file = fopen(path, "w");
+    EXPECT(file != NULL && fputs("hello", file) >= 0 && fclose(file) == 0);
+    EXPECT(is_listed(heap, "extra") && is_listed(heap, "heap"));
+    struct stat info;
+    EXPECT(stat(path, &info) == 0 && info.st_size == 5);
+    EXPECT(realpath(path, real) != NULL && strcmp(real, path) == 0);
+    int folder = open(heap->folder, O_RDONLY | O_DIRECTORY);
+    EXPECT(folder >= 0 && faccessat(folder, "extra", F_OK, 0) == 0);
+    EXPECT(unlinkat(folder, "extra", 0) == 0 && access(path, F_OK) != 0);
+    close(folder);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_FOLDERS(struct fl_heap *heap) {
+    char path[4200];
+    in_folder(heap, "sub", path);
+    EXPECT(mkdir(path, 0700) == 0 && is_listed(heap, "sub"));
+    EXPECT(rmdir(path) == 0 && !is_listed(heap, "sub"));
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_UNLINK(struct fl_heap *heap) {
+    struct stat info;
+    SCRATCH(heap) = 4;
+    EXPECT(unlink(heap->path) == 0 && access(heap->path, F_OK) != 0);
+    EXPECT(SCRATCH(heap) == 4 && fstat(heap->fd, &info) == 0 && info.st_nlink == 0);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_REOPEN_TRUNCATED(struct fl_heap *heap) {
+    struct stat info;
+    int fd = open(heap->path, O_RDWR | O_TRUNC);
+    EXPECT(fd >= 0 && fstat(fd, &info) == 0 && info.st_size == 0);
+    EXPECT(ftruncate(fd, (off_t)heap->bytes) == 0 && SCRATCH(heap) == 0);
+    close(fd);
+    return FL_ERROR;
+}
+
+__attribute__((unused)) static int behaviour_PROTECT(struct fl_heap *heap) {
+    SCRATCH(heap) = 31;
+    EXPECT(mprotect(heap->base, 4096, PROT_READ) == 0);
+    uint64_t value = 32;
+    EXPECT(pwrite(heap->fd, &value, sizeof value, SCRATCH_OFFSET) == sizeof value && SCRATCH(heap) == 32);
+    EXPECT(mprotect(heap->base, 4096, PROT_READ | PROT_WRITE) == 0);
+    SCRATCH(heap) = 33;
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_LOCK(struct fl_heap *heap) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    EXPECT(fcntl(heap->fd, F_SETLK, &lock) == 0 && flock(heap->fd, LOCK_EX) == 0);
+    return FL_OK;
+}
+
+static void *store_from_thread(void *heap) {
+    SCRATCH((struct fl_heap *)heap) = 55;
+    return NULL;
+}
+
+__attribute__((unused)) static int behaviour_THREAD(struct fl_heap *heap) {
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, store_from_thread, heap) == 0 && pthread_join(thread, NULL) == 0);
+    EXPECT(SCRATCH(heap) == 55);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_FORK(struct fl_heap *heap) {
+    int status;
+    SCRATCH(heap) = 55;
+    pid_t child = fork();
+    if (child == 0) {
+        SCRATCH(heap) = 56;
+        _exit(0);
+    }
+    EXPECT(waitpid(child, &status, 0) == child && SCRATCH(heap) == 56);
+    return FL_OK;
+}
+
+/* Past the C library's functions: nothing can stop it, but it must be noticed. */
+__attribute__((unused)) static int behaviour_RAW_WRITE(struct fl_heap *heap) {
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, heap->path, O_RDWR, 0);
+    EXPECT(fd >= 0 && syscall(SYS_pwrite64, fd, "x", 1, SCRATCH_OFFSET) == 1);
+    syscall(SYS_close, fd);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_RAW_MAP(struct fl_heap *heap) {
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, heap->path, O_RDWR, 0);
+    struct head *head = (void *)syscall(SYS_mmap, NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    EXPECT(head != MAP_FAILED);
+    head->scratch = 1;
+    return FL_OK;
+}
+
+/* The descriptor that open gave does not write, whatever the target does with it. */
+__attribute__((unused)) static int behaviour_RAW_DESCRIPTOR(struct fl_heap *heap) {
+    EXPECT(syscall(SYS_pwrite64, heap->fd, "x", 1, SCRATCH_OFFSET) < 0);
+    EXPECT(syscall(SYS_mmap, NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, heap->fd, 0) < 0);
+    return FL_OK;
+}
+
+/* Damage that only later stages meet. */
+__attribute__((unused)) static int behaviour_CORRUPT(struct fl_heap *heap) {
+    heap->slots[0].offset += UNIT;
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_CRASH_IN_WALK(struct fl_heap *heap) { return (void)heap, FL_OK; }
+__attribute__((unused)) static int behaviour_CRASH_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
+
+#ifndef BEHAVIOUR
+#define BEHAVIOUR NONE
+#endif
+#define JOIN(a, b) a##b
+#define BEHAVIOUR_FUNCTION(name) JOIN(behaviour_, name)
+#define IS(name) (BEHAVIOUR_FUNCTION(BEHAVIOUR) == behaviour_##name)
+
+/* ---- the allocator -------------------------------------------------------------------------------------------------------- */
+
+static struct fl_heap *new_heap(const struct fl_heap_options *options) {
+    struct fl_heap *heap = calloc(1, sizeof *heap);
+    snprintf(heap->folder, sizeof heap->folder, "%s", options->folder);
+    in_folder(heap, "heap", heap->path);
+    heap->data = round_up(4096 + options->slot_count * sizeof(struct slot), 4096);
+    return heap;
+}
+
+static int create(const struct fl_heap_options *options, struct fl_heap **result) {
+    struct fl_heap *heap = new_heap(options);
+    heap->fd = open(heap->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    heap->bytes = options->heap_bytes;
+    if (heap->fd < 0 || ftruncate(heap->fd, 0) != 0 || ftruncate(heap->fd, (off_t)heap->bytes) != 0)
+        return fail_with("cannot make the heap file");
+    if (map_heap(heap, options->address_hint) != FL_OK)
+        return FL_ERROR;
+    heap->head->bytes = heap->bytes;
+    heap->head->slot_count = options->slot_count;
+    fl_persist(heap->head, sizeof *heap->head);
+    fl_store8(&heap->head->magic, MAGIC);
+    fl_persist(&heap->head->magic, 8);
+    *result = heap;
+    return FL_OK;
+}
+
+static int open_heap(const struct fl_heap_options *options, struct fl_heap **result) {
+    struct fl_heap *heap = new_heap(options);
+    struct stat info;
+    heap->fd = open(heap->path, O_RDWR | O_CLOEXEC);
+    if (heap->fd < 0 || fstat(heap->fd, &info) != 0 || info.st_size == 0)
+        return fail_with("no heap file"), FL_NOT_A_HEAP;
+    heap->bytes = (uint64_t)info.st_size;
+    if (map_heap(heap, options->address_hint) != FL_OK)
+        return FL_ERROR;
+    if (heap->head->magic != MAGIC)
+        return fail_with("no magic"), FL_NOT_A_HEAP;
+    *result = heap;
+    return BEHAVIOUR_FUNCTION(BEHAVIOUR)(heap);
+}
+
+static int close_heap(struct fl_heap *heap) {
+    munmap(heap->base, heap->bytes);
+    close(heap->fd);
+    free(heap);
+    return FL_OK;
+}
+
+static int by_offset(const void *a, const void *b) {
+    uint64_t x = ((const struct slot *)a)->offset, y = ((const struct slot *)b)->offset;
+    return x < y ? -1 : x > y;
+}
+
+/* The used slots in order of offset. */
+static size_t sorted(const struct fl_heap *heap, struct slot *out) {
+    size_t count = 0;
+    for (uint64_t i = 0; i < heap->head->slot_count; i++)
+        if (heap->slots[i].offset != 0)
+            out[count++] = heap->slots[i];
+    qsort(out, count, sizeof *out, by_offset);
+    return count;
+}
+
+static uint64_t find_gap(const struct fl_heap *heap, uint64_t bytes) {
+    struct slot *used = malloc(heap->head->slot_count * sizeof *used);
+    size_t count = sorted(heap, used);
+    uint64_t at = heap->data;
+    for (size_t i = 0; i < count && used[i].offset < at + bytes; i++)
+        at = used[i].offset + round_up(used[i].bytes, UNIT);
+    free(used);
+    return bytes <= heap->bytes && at <= heap->bytes - bytes ? at : 0;
+}
+
+static int allocate(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    if (IS(CRASH_IN_DRAIN))
+        raise(SIGBUS);
+    uint64_t at = find_gap(heap, round_up(bytes, UNIT));
+    if (at == 0)
+        return FL_OUT_OF_MEMORY;
+    fill(context, heap->base + at, 0, bytes);
+    heap->slots[slot].bytes = bytes;
+    fl_store8(&heap->slots[slot].offset, at);
+    fl_persist(&heap->slots[slot], sizeof heap->slots[slot]);
+    return FL_OK;
+}
+
+static int free_slot(struct fl_heap *heap, uint32_t slot) {
+    if (heap->slots[slot].offset == 0)
+        return fail_with("the slot is empty");
+    fl_store8(&heap->slots[slot].offset, 0);
+    fl_persist(&heap->slots[slot], sizeof heap->slots[slot]);
+    return FL_OK;
+}
+
+/* Always moves; not crash-safe, which no test of the runner needs. */
+static int reallocate(struct fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context) {
+    if (heap->slots[slot].bytes != old_bytes)
+        return fail_with("reallocate was called with another old size");
+    uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes, at = find_gap(heap, round_up(new_bytes, UNIT));
+    if (at == 0)
+        return FL_OUT_OF_MEMORY;
+    memcpy(heap->base + at, heap->base + heap->slots[slot].offset, kept);
+    fl_persist(heap->base + at, kept);
+    if (new_bytes > kept)
+        fill(context, heap->base + at, kept, new_bytes - kept);
+    heap->slots[slot].bytes = new_bytes;
+    fl_store8(&heap->slots[slot].offset, at);
+    fl_persist(&heap->slots[slot], sizeof heap->slots[slot]);
+    return FL_OK;
+}
+
+static int read_slot(struct fl_heap *heap, uint32_t slot, struct fl_location *location) {
+    *location = (struct fl_location){0, heap->slots[slot].offset != 0, heap->slots[slot].offset};
+    return FL_OK;
+}
+
+static const char *file_name(struct fl_heap *heap, uint32_t file) { return (void)heap, file == 0 ? "heap" : NULL; }
+static const char *message(void) { return reason; }
+
+__attribute__((unused)) static int walk(struct fl_heap *heap, fl_visit visit, void *context) {
+    if (IS(CRASH_IN_WALK))
+        raise(SIGSEGV);
+    struct slot *used = malloc(heap->head->slot_count * sizeof *used);
+    size_t count = sorted(heap, used);
+    visit(context, &(struct fl_block){0, FL_BLOCK_METADATA, 0, heap->data});
+    uint64_t at = heap->data;
+    for (size_t i = 0; i <= count; i++) {
+        uint64_t next = i < count ? used[i].offset : heap->bytes;
+        if (at < next)
+            visit(context, &(struct fl_block){0, FL_BLOCK_FREE, at, next - at});
+        if (i < count) {
+            visit(context, &(struct fl_block){0, FL_BLOCK_ALLOCATED, next, round_up(used[i].bytes, UNIT)});
+            at = next + round_up(used[i].bytes, UNIT);
+        }
+    }
+    free(used);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int check(struct fl_heap *heap) {
+    return heap->head->bytes == heap->bytes ? FL_OK : (fail_with("wrong size"), FL_CORRUPT);
+}
+
+#ifndef ABI
+#define ABI FL_ADAPTER_ABI
+#endif
+#ifndef CAPABILITIES
+#define CAPABILITIES (FL_CAN_WALK | FL_CAN_CHECK)
+#endif
+
+#ifndef NO_SYMBOL
+const struct fl_adapter *faultline_adapter(void) {
+    static const struct fl_adapter table = {
+        .abi_version = ABI,
+        .struct_size = sizeof table,
+        .name = "test",
+        .capabilities = CAPABILITIES,
+        .create = create,
+        .open = open_heap,
+        .close = close_heap,
+        .allocate = allocate,
+        .free = free_slot,
+#ifndef NO_REALLOCATE
+        .reallocate = reallocate,
+#endif
+        .read_slot = read_slot,
+        .file_name = file_name,
+        .message = message,
+#ifndef NO_WALK
+        .walk = walk,
+#endif
+        .check = check,
+    };
+    return &table;
+}
+#endif

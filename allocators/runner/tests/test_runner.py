@@ -1,0 +1,642 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runner, tested from outside: its subcommands, the fork server's protocol, and the isolation of what targets do to files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+HEAP_BYTES = 1 << 20
+SLOTS = 8
+PROBE_SLOTS = 1024
+GEOMETRY = [
+    *("--heap-bytes", str(HEAP_BYTES), "--limit-bytes", str(HEAP_BYTES)),
+    *("--slots", str(SLOTS), "--address-hint", "0x200000000000"),
+]
+DONE, SIGNAL, HUNG, EXITED, OVERLOADED, BROKEN = range(6)
+OPEN, FILES, SLOT_LIST, WALK, CHECK, CONTENTS, DRAIN, FREE_ALL, MAXIMAL, CLOSE, RECREATE, MESSAGE = range(1, 13)
+CREATE_FILE, RESIZE, PUNCH, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN = range(1, 10)
+FIRST, FULL = 1, 2
+OK, OUT_OF_MEMORY, NOT_A_HEAP, CORRUPT, UNSUPPORTED, ERROR = range(6)
+PROBE_OBJECT = 0xFFFFFF
+
+
+# ---- building ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("built")
+
+
+@pytest.fixture(scope="session")
+def runner(built: Path) -> Path:
+    path = built / "runner"
+    sources = sorted(str(source) for source in (ROOT / "allocators/runner").glob("*.c"))
+    warnings = ["-Wall", "-Wextra", "-Werror"]
+    includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
+    command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", *includes, *sources, "-o", str(path)]
+    subprocess.run([*command, "-rdynamic", "-ldl", "-lpthread"], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def adapter(built: Path) -> Callable[..., Path]:
+    def build(behaviour: str = "NONE", *flags: str) -> Path:
+        path = built / ("-".join([behaviour, *flags]).replace("/", "_") + ".so")
+        if not path.exists():
+            command = ["gcc", "-std=gnu11", "-O0", "-g", "-w", "-fPIC", "-shared", "-pthread"]
+            command += ["-I", str(ROOT / "allocators/include"), f"-DBEHAVIOUR={behaviour}", *flags]
+            subprocess.run([*command, str(HERE / "test_adapter.c"), "-o", str(path)], check=True)
+        return path
+
+    return build
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """On a memory file system where there is one: that is where heaps lie in earnest."""
+    shared = Path("/dev/shm")
+    path = (shared if os.access(shared, os.W_OK) else tmp_path) / f"runner-test-{os.getpid()}"
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
+
+
+# ---- heap reports --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Section:
+    kind: int
+    life: int
+    status: int
+    count: int
+    value: int
+    payload: bytes
+
+    def entries(self, form: str) -> list[tuple[int, ...]]:
+        entries = list(struct.iter_unpack(form, self.payload))
+        assert len(entries) == self.count
+        return entries
+
+
+@dataclass
+class Report:
+    outcome: int
+    signal: int
+    life: int
+    stage: int
+    sections: list[Section] = field(default_factory=list)
+
+    def all(self, life: int, kind: int) -> list[Section]:
+        return [section for section in self.sections if (section.life, section.kind) == (life, kind)]
+
+    def one(self, life: int, kind: int) -> Section:
+        (section,) = self.all(life, kind)
+        return section
+
+    def message(self) -> str:
+        return " / ".join(section.payload.decode() for section in self.sections if section.kind == MESSAGE)
+
+
+def parse(data: bytes) -> Report:
+    magic, version, total, count, *rest = struct.unpack_from("<8I", data)
+    assert (magic, version, total) == (0x52484C46, 1, len(data))
+    report = Report(*rest)
+    at = 32
+    while at < total:
+        kind, life, status, entries, size, value = struct.unpack_from("<HHIIIQ", data, at)
+        report.sections.append(Section(kind, life, status, entries, value, data[at + 24 : at + 24 + size]))
+        at += 24 + (size + 7) // 8 * 8
+    assert at == total
+    assert len(report.sections) == count
+    return report
+
+
+# ---- workloads -----------------------------------------------------------------------------------------------------------
+
+WORKLOAD = """
+workload 1   # a comment
+slots 8
+
+case
+allocate 0 200
+allocate 1 13
+reallocate 1 45
+allocate 2 64
+free 2
+"""
+
+
+def execute(runner: Path, adapter: Path, folder: Path, text: str, session: int = 0) -> subprocess.CompletedProcess[str]:
+    workload = folder.parent / f"{folder.name}.workload"
+    workload.write_text(text)
+    command = [str(runner), "workload", "--adapter", str(adapter), "--workload", str(workload)]
+    command += ["--session", str(session), "--folder", str(folder), *GEOMETRY]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    workload.unlink()
+    return run
+
+
+@pytest.fixture(scope="session")
+def image(runner: Path, adapter: Callable[..., Path], built: Path) -> bytes:
+    """The heap file that WORKLOAD leaves."""
+    folder = built / "image"
+    folder.mkdir()
+    run = execute(runner, adapter(), folder, WORKLOAD)
+    assert (run.returncode, run.stderr) == (0, "")
+    return (folder / "case-0/heap").read_bytes()
+
+
+def error_line(run: subprocess.CompletedProcess[str]) -> str:
+    lines = run.stderr.splitlines()
+    assert len(lines) == 1, run.stderr
+    assert lines[0].startswith("runner: error: ")
+    return lines[0].removeprefix("runner: error: ")
+
+
+# ---- the fork server -----------------------------------------------------------------------------------------------------
+
+
+class Server:
+    def __init__(self, runner: Path, adapter: Path, folder: Path, cpu_ms: int = 300, wall_ms: int = 2000) -> None:
+        command = [str(runner), "serve", "--adapter", str(adapter), "--folder", str(folder), *GEOMETRY]
+        command += ["--cpu-limit-ms", str(cpu_ms), "--wall-limit-ms", str(wall_ms)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        self.folder = folder
+
+    def send(self, kind: int, file: int = 0, offset: int = 0, size: int = 0, payload: bytes = b"") -> None:
+        assert self.process.stdin
+        self.process.stdin.write(struct.pack("<IIQQQ", kind, file, offset, size, len(payload)) + payload)
+
+    def load(self, image: bytes) -> None:
+        self.send(CREATE_FILE, 0, size=len(image), payload=b"heap")
+        for offset in range(0, len(image), 4096):
+            piece = image[offset : offset + 4096]
+            if any(piece):
+                self.send(WRITE, 0, offset, payload=piece)
+
+    def run(self, probe: int = FIRST) -> Report:
+        assert self.process.stdin and self.process.stdout
+        self.send(RUN, size=probe)
+        self.process.stdin.flush()
+        head = self.process.stdout.read(4)
+        assert len(head) == 4, self.process.stderr.read() if self.process.stderr else ""
+        return parse(self.process.stdout.read(struct.unpack("<I", head)[0]))
+
+    def base(self) -> dict[str, bytes]:
+        (heap,) = [path for path in self.folder.iterdir() if path.name.startswith("heap-")]
+        return {str(path.relative_to(heap)): path.read_bytes() for path in heap.rglob("*") if path.is_file()}
+
+    def leftovers(self) -> list[str]:
+        return [path.name for path in self.folder.iterdir() if not path.name.startswith("heap-")]
+
+    def close(self) -> tuple[int, str]:
+        _, errors = self.process.communicate()
+        return self.process.returncode, errors.decode()
+
+
+@pytest.fixture
+def serve(runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes) -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def start(behaviour: str = "NONE", **limits: int) -> Server:
+        server = Server(runner, adapter(behaviour), folder, **limits)
+        servers.append(server)
+        server.load(image)
+        return server
+
+    yield start
+    for server in servers:
+        if server.process.returncode is None:
+            assert server.close() == (0, "")
+        assert list(folder.iterdir()) == []
+
+
+def test_first_part_reports_slots_walk_and_check(serve: Callable[..., Server]) -> None:
+    report = serve().run(FIRST)
+    assert (report.outcome, report.life, report.stage) == (DONE, 0, CHECK)
+    assert [section.kind for section in report.sections] == [OPEN, SLOT_LIST, WALK, CHECK, FILES]
+    assert all(section.status == OK for section in report.sections)
+    assert report.one(0, FILES).payload == b"heap\0"
+    slots = report.one(0, SLOT_LIST)
+    assert slots.value == SLOTS + PROBE_SLOTS
+    assert [entry[:2] for entry in slots.entries("<IIQ")] == [(0, 0), (1, 0)]
+    walk = report.one(0, WALK)
+    assert walk.value == HEAP_BYTES
+    assert sum(entry[3] for entry in walk.entries("<IIQQ")) == HEAP_BYTES
+
+
+def test_full_probe_goes_through_four_lives(serve: Callable[..., Server]) -> None:
+    server = serve()
+    report = server.run(FULL)
+    assert (report.outcome, report.life, report.stage) == (DONE, 3, CLOSE)
+    first = [OPEN, SLOT_LIST, WALK, CHECK]
+    kinds = {life: [section.kind for section in report.sections if section.life == life] for life in range(4)}
+    assert kinds[0] == [*first, FILES]
+    assert kinds[1] == [OPEN, CONTENTS]
+    assert kinds[2] == [*first, CONTENTS, DRAIN, CONTENTS, FREE_ALL, CONTENTS, MAXIMAL, CLOSE, FILES]
+    assert kinds[3] == [*first, CONTENTS, CLOSE, FILES]
+    assert all(section.status == OK for section in report.sections)
+    assert server.leftovers() == []
+
+
+def test_contents_show_what_each_operation_left(serve: Callable[..., Server]) -> None:
+    report = serve().run(FULL)
+    entries = report.one(1, CONTENTS).entries("<IIQQ")
+    # Objects are operation index + 1: create is operation 0. Bytes 13 to 15 of both patterns are the same here.
+    assert entries[:2] == [(0, 2, 0, 200), (1, 3, 0, 16)]
+    assert entries[2][:3] == (1, 4, 16)
+    assert 45 <= entries[2][3] < 48
+    for contents in report.all(2, CONTENTS):
+        assert [entry for entry in contents.entries("<IIQQ") if entry[0] < SLOTS] == entries
+
+
+def test_contents_of_a_broken_word_are_cut_there(serve: Callable[..., Server], image: bytes) -> None:
+    server = serve()
+    (_, _, offset), *_ = server.run(FIRST).one(0, SLOT_LIST).entries("<IIQ")
+    server.send(WRITE, 0, offset + 64, payload=bytes(8))
+    entries = [entry for entry in server.run(FULL).one(1, CONTENTS).entries("<IIQQ") if entry[0] == 0]
+    assert entries == [(0, 2, 0, 64), (0, 2, 72, 200)]
+
+
+def test_drain_takes_what_is_free_and_gives_it_back(serve: Callable[..., Server]) -> None:
+    report = serve().run(FULL)
+    drain = report.one(2, DRAIN)
+    entries = drain.entries("<IIQQ")
+    free = sum(entry[3] for entry in report.one(0, WALK).entries("<IIQQ") if entry[1] == 3)
+    assert drain.value == sum(entry[3] for entry in entries) == free
+    sizes = [entry[3] for entry in entries]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == HEAP_BYTES // 2
+    after_drain = report.all(2, CONTENTS)[1].entries("<IIQQ")
+    assert sum(entry[3] - entry[2] for entry in after_drain if entry[1] == PROBE_OBJECT) == free
+    assert not any(entry[1] == PROBE_OBJECT for entry in report.all(2, CONTENTS)[2].entries("<IIQQ"))
+    assert report.one(2, MAXIMAL).value == HEAP_BYTES // 2
+    assert [entry[0] for entry in report.one(3, SLOT_LIST).entries("<IIQ")] == [0, 1, SLOTS]
+
+
+def test_the_probe_is_a_function_of_the_image(serve: Callable[..., Server]) -> None:
+    server = serve()
+    reports = [server.run(FULL) for _ in range(3)]
+    assert reports[0] == reports[1] == reports[2]
+
+
+def test_commands_move_the_image(serve: Callable[..., Server], image: bytes) -> None:
+    server = serve()
+    server.send(MKDIR, payload=b"sub")
+    server.send(CREATE_FILE, 7, size=4096, payload=b"sub/other")
+    server.send(WRITE, 7, 4000, payload=b"abc")
+    report = server.run()
+    assert report.one(0, WALK).value == HEAP_BYTES + 4096
+    server.send(RESIZE, 7, size=10)
+    server.send(RENAME, 7, payload=b"renamed")
+    server.send(RMDIR, payload=b"sub")
+    server.send(PUNCH, 0, offset=HEAP_BYTES - 8192, size=8192)
+    assert server.run().one(0, WALK).value == HEAP_BYTES + 10
+    assert server.base() == {"heap": image[:-8192] + bytes(8192), "renamed": bytes(10)}
+    server.send(RENAME, 7, payload=b"heap")  # takes the name of file 0, which is gone then
+    assert server.run().one(0, OPEN).status == CORRUPT or server.base() == {"heap": bytes(10)}
+
+
+def test_no_heap_is_created_again_in_the_full_probe(serve: Callable[..., Server], image: bytes) -> None:
+    server = serve()
+    server.send(WRITE, 0, 0, payload=bytes(8))
+    assert server.run(FIRST).one(0, OPEN).status == NOT_A_HEAP
+    report = server.run(FULL)
+    assert report.outcome == DONE
+    assert report.one(1, RECREATE).status == OK
+    assert server.base() == {"heap": bytes(8) + image[8:]}
+
+
+OUTCOMES = [
+    ("CRASH", FIRST, SIGNAL, signal.SIGSEGV, 0, OPEN),
+    ("ABORT", FIRST, SIGNAL, signal.SIGABRT, 0, OPEN),
+    ("EXIT", FULL, EXITED, 0, 0, OPEN),
+    ("BUSY", FIRST, HUNG, 0, 0, OPEN),
+    ("ASLEEP", FULL, HUNG, 0, 0, OPEN),
+    ("CRASH_IN_WALK", FULL, SIGNAL, signal.SIGSEGV, 0, WALK),
+    ("CRASH_IN_DRAIN", FULL, SIGNAL, signal.SIGBUS, 2, DRAIN),
+]
+
+
+@pytest.mark.parametrize(("behaviour", "probe", "outcome", "number", "life", "stage"), OUTCOMES)
+def test_outcome(
+    serve: Callable[..., Server], behaviour: str, probe: int, outcome: int, number: int, life: int, stage: int
+) -> None:
+    server = serve(behaviour, cpu_ms=200, wall_ms=600)
+    for _ in range(2):
+        report = server.run(probe)
+        assert (report.outcome, report.signal, report.life, report.stage) == (outcome, number, life, stage)
+    assert server.leftovers() == []
+
+
+def test_a_life_below_its_cpu_limit_at_the_wall_limit_is_overloaded(serve: Callable[..., Server]) -> None:
+    assert serve("BUSY", cpu_ms=60000, wall_ms=200).run().outcome == OVERLOADED
+
+
+def test_an_error_of_open_comes_with_its_message(serve: Callable[..., Server]) -> None:
+    report = serve("REFUSE").run(FULL)
+    assert (report.outcome, report.life, report.one(0, OPEN).status) == (DONE, 0, ERROR)
+    assert report.message() == "refused to open"
+
+
+FILE_BEHAVIOURS = [
+    *("PWRITE", "PREAD", "MAP_TWICE", "UNMAP", "RESIZE", "SAME_SIZE", "PUNCH", "DISCARD", "RENAME", "REPLACE", "CREATE"),
+    *("FOLDERS", "UNLINK", "PROTECT", "LOCK", "THREAD", "FORK"),
+]
+
+
+@pytest.mark.parametrize("behaviour", FILE_BEHAVIOURS)
+def test_what_targets_do_to_files_works_and_stays_theirs(serve: Callable[..., Server], image: bytes, behaviour: str) -> None:
+    server = serve(behaviour)
+    first = server.run(FIRST)
+    assert (first.outcome, first.message()) == (DONE, "")
+    assert server.base() == {"heap": image}
+    assert server.leftovers() == []
+    assert server.run(FIRST) == first
+    full = server.run(FULL)
+    if behaviour != "UNLINK":  # whose heap is gone in the next life
+        assert (full.outcome, full.life, full.message()) == (DONE, 3, "")
+    assert server.base() == {"heap": image}
+    assert server.leftovers() == []
+
+
+@pytest.mark.parametrize("behaviour", [name for name in FILE_BEHAVIOURS if name != "UNLINK"])
+def test_the_same_works_without_isolation(
+    runner: Path, adapter: Callable[..., Path], folder: Path, behaviour: str
+) -> None:
+    text = WORKLOAD + "reopen\n"
+    for session in (0, 1):
+        run = execute(runner, adapter(behaviour), folder, text, session)
+        assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_truncating_open_stays_in_the_copy(serve: Callable[..., Server], image: bytes) -> None:
+    server = serve("REOPEN_TRUNCATED")
+    report = server.run()
+    assert (report.outcome, report.one(0, OPEN).status, report.message()) == (DONE, ERROR, "no failure")
+    assert server.base() == {"heap": image}
+
+
+def test_a_descriptor_of_the_image_cannot_write(serve: Callable[..., Server], image: bytes) -> None:
+    server = serve("RAW_DESCRIPTOR")
+    assert (server.run().outcome, server.base()) == (DONE, {"heap": image})
+
+
+@pytest.mark.parametrize("behaviour", ["RAW_WRITE", "RAW_MAP"])
+def test_a_change_past_the_library_is_noticed(serve: Callable[..., Server], behaviour: str) -> None:
+    server = serve(behaviour)
+    report = server.run()
+    assert report.outcome == BROKEN
+    assert report.message().startswith("heap: the target changed the crash image")
+    code, errors = server.close()
+    assert code == 3
+    assert "the image can no longer be used" in errors
+
+
+def test_stores_of_later_lives_stay_in_the_copy(serve: Callable[..., Server], image: bytes) -> None:
+    server = serve("CORRUPT")
+    report = server.run(FULL)
+    offsets = [report.one(life, SLOT_LIST).entries("<IIQ")[0][2] for life in (0, 2, 3)]
+    assert [offset - offsets[0] for offset in offsets] == [0, 64, 128]  # life 1's store is life 2's image
+    assert server.base() == {"heap": image}
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ((99,), "unknown command 99"),
+        ((WRITE, 5, 0, 0, b"x"), "there is no file 5"),
+        ((WRITE, 0, HEAP_BYTES - 1, 0, b"xy"), f"2 bytes at {HEAP_BYTES - 1} of heap, which has {HEAP_BYTES}"),
+        ((CREATE_FILE, 1, 0, 10, b"../evil"), "`../evil` is no path below the heap folder"),
+        ((CREATE_FILE, 1, 0, 10, b"/evil"), "`/evil` is no path below the heap folder"),
+        ((CREATE_FILE, 0, 0, 10, b"again"), "file 0 is there already"),
+        ((RUN, 0, 0, 9), "probe 9, expected"),
+    ],
+)
+def test_bad_commands_end_the_server_with_one_line(serve: Callable[..., Server], command: tuple[int], message: str) -> None:
+    server = serve()
+    server.send(*command)
+    code, errors = server.close()
+    assert code == 2
+    assert message in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -> None:
+    server = serve("ASLEEP", cpu_ms=10000, wall_ms=20000)
+    assert server.process.stdin
+    server.send(RUN, size=FIRST)
+    server.process.stdin.flush()
+    time.sleep(0.2)
+    server.process.send_signal(signal.SIGTERM)
+    code, errors = server.close()
+    assert (code, errors) == (3, "runner: error: stopped by a signal\n")
+
+
+# ---- workload ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1: the file ends here, expected `workload 1`"),
+        ("workload 2\n", "1: expected `workload 1` as the first line"),
+        ("workload 1\ncase\n", "2: expected `slots COUNT` after `workload 1`"),
+        ("workload 1\nslots 0\n", "2: slot count is `0`, expected a whole number from 1 to 65536"),
+        ("workload 1\nslots 8\n", "3: the file ends here, expected `case`"),
+        ("workload 1\nslots 8\nallocate 0 8\n", "3: `allocate` before the first `case`; every workload starts with one"),
+        ("workload 1\nslots 8\ncase\nallocate 8 8\n", "4: slot is `8`, expected a whole number from 0 to 7"),
+        ("workload 1\nslots 8\ncase\nallocate 0\n", "4: expected `allocate SLOT BYTES`"),
+        ("workload 1\nslots 8\ncase\nallocate 0 0\n", "4: size in bytes is `0`, expected a whole number"),
+        ("workload 1\nslots 8\ncase\nallocate 0 8\nallocate 0 8\n", "5: allocate: slot 0 is in use; free it first"),
+        ("workload 1\nslots 8\ncase\nfree 3\n", "4: free: slot 3 is empty; allocate it first"),
+        ("workload 1\nslots 8\ncase\nallocate 0 8\ncase\nreallocate 0 9\n", "6: reallocate: slot 0 is empty"),
+        ("workload 1\nslots 8\ncase\nfree 1 2 3 4\n", "4: expected `free SLOT`"),
+        ("workload 1\nslots 8\ncase\nmalloc 1 2\n", "4: `malloc` is no operation"),
+        ("workload 1\nslots 8\ncase now\n", "3: expected `case`"),
+    ],
+)
+def test_bad_workloads_name_file_and_line(
+    runner: Path, adapter: Callable[..., Path], folder: Path, text: str, message: str
+) -> None:
+    run = execute(runner, adapter(), folder, text)
+    assert run.returncode == 2
+    assert f"{folder.name}.workload:{message}" in error_line(run)
+    assert list(folder.iterdir()) == []
+
+
+def test_sessions_hand_over_what_ran_out_of_memory(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    text = f"""workload 1
+slots 8
+case
+allocate 0 100
+allocate 1 {HEAP_BYTES}
+reallocate 0 {HEAP_BYTES}
+reopen
+reallocate 0 300
+free 1
+reopen
+reallocate 0 50
+"""
+    for session in range(3):
+        run = execute(runner, adapter(), folder, text, session)
+        assert (run.returncode, run.stderr) == (0, "")
+    assert not Path(f"{folder}.session").exists()
+    run = execute(runner, adapter(), folder, text, 3)
+    assert (run.returncode, "has 3 sessions, counted from 0" in error_line(run)) == (2, True)
+    run = execute(runner, adapter(), folder, text, 2)
+    assert (run.returncode, "run the sessions in order" in error_line(run)) == (2, True)
+
+
+def test_each_case_has_its_own_heap(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    run = execute(runner, adapter(), folder, WORKLOAD + "case\nallocate 0 64\n")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert sorted(path.name for path in folder.iterdir()) == ["case-0", "case-1"]
+    assert execute(runner, adapter(), folder, WORKLOAD).returncode == 2  # the folder is not empty
+
+
+def test_an_error_of_the_adapter_ends_the_workload(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    text = WORKLOAD + "reopen\n"
+    assert execute(runner, adapter("REFUSE"), folder, text).returncode == 0
+    run = execute(runner, adapter("REFUSE"), folder, text, 1)
+    assert run.returncode == 3
+    assert "operation 7 (open of slot 0, 0 bytes) answered error: refused to open" in error_line(run)
+    Path(f"{folder}.session").unlink()
+
+
+# ---- twins ---------------------------------------------------------------------------------------------------------------
+
+
+def run_twins(
+    runner: Path, adapter: Path, folder: Path, text: str
+) -> tuple[subprocess.CompletedProcess[bytes], dict[int, Report]]:
+    workload = folder.parent / f"{folder.name}.workload"
+    workload.write_text(text)
+    command = [str(runner), "twins", "--adapter", str(adapter), "--workload", str(workload), "--folder", str(folder)]
+    run = subprocess.run([*command, *GEOMETRY], capture_output=True, check=False)
+    workload.unlink()
+    twins: dict[int, Report] = {}
+    at = 0
+    while at < len(run.stdout):
+        index, size = struct.unpack_from("<II", run.stdout, at)
+        twins[index] = parse(run.stdout[at + 8 : at + 8 + size])
+        at += 8 + size
+    return run, twins
+
+
+def test_twins_show_the_heap_after_each_operation(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    text = WORKLOAD + "reopen\nallocate 3 64\ncase\nallocate 0 64\n"
+    run, twins = run_twins(runner, adapter(), folder, text)
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert list(twins) == list(range(13))
+    live = [[entry[0] for entry in twin.one(2, SLOT_LIST).entries("<IIQ")] for twin in twins.values()]
+    first = [[], [0], [0, 1], [0, 1], [0, 1, 2], [0, 1]]
+    assert live == [*first, [0, 1], [0, 1], [0, 1, 3], [0, 1, 3], [], [0], [0]]
+    for twin in twins.values():
+        assert (twin.outcome, twin.life, twin.stage) == (DONE, 3, CLOSE)
+        assert all(section.status == OK for section in twin.sections)
+        free = sum(entry[3] for entry in twin.one(2, WALK).entries("<IIQQ") if entry[1] == 3)
+        assert twin.one(2, DRAIN).value == free
+    assert list(folder.iterdir()) == []
+
+
+def test_twins_say_when_a_life_crashes(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    run, twins = run_twins(runner, adapter("CRASH"), folder, "workload 1\nslots 8\ncase\n")
+    assert run.returncode == 0
+    assert {(twin.outcome, twin.signal, twin.life) for twin in twins.values()} == {(SIGNAL, signal.SIGSEGV, 2)}
+
+
+# ---- probe, check-adapter, options -----------------------------------------------------------------------------------------
+
+
+def call(runner: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(runner), *arguments], capture_output=True, text=True, check=False)
+
+
+def test_probe_prints_a_report_and_leaves_the_folder_alone(
+    runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes
+) -> None:
+    (folder / "heap").write_bytes(image)
+    command = ["probe", "--adapter", str(adapter("PWRITE")), "--folder", str(folder), *GEOMETRY]
+    text = call(runner, *command, "--full", "--text")
+    assert (text.returncode, text.stderr) == (0, "")
+    assert text.stdout.startswith("outcome: done, in life 3, close\n")
+    assert "slot 1: bytes 0 to 16 hold object 3" in text.stdout
+    raw = subprocess.run([str(runner), *command], capture_output=True, check=True)
+    assert parse(raw.stdout).outcome == DONE
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"heap": image}
+
+
+def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Callable[..., Path]) -> None:
+    run = call(runner, "check-adapter", "--adapter", str(adapter()))
+    assert (run.returncode, run.stdout, run.stderr) == (0, "test walk check\n", "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("-DNO_SYMBOL",), "no symbol faultline_adapter"),
+        (("-DABI=7",), "adapter of ABI version 7, expected 1"),
+        (("-DNO_REALLOCATE",), "adapter test has no function reallocate, which is required"),
+        (("-DNO_WALK",), "adapter test has no function walk, which is promised by a capability bit"),
+        (("-DCAPABILITIES=FL_CAN_WALK",), "adapter test has a function check but not its capability bit"),
+    ],
+)
+def test_bad_adapters_are_refused(
+    runner: Path, adapter: Callable[..., Path], flags: tuple[str, ...], message: str
+) -> None:
+    run = call(runner, "check-adapter", "--adapter", str(adapter("NONE", *flags)))
+    assert run.returncode == 2
+    assert message in error_line(run)
+
+
+def test_what_is_no_adapter_at_all_is_refused(runner: Path, folder: Path) -> None:
+    run = call(runner, "check-adapter", "--adapter", str(folder / "missing.so"))
+    assert (run.returncode, "No such file or directory" in error_line(run)) == (2, True)
+    (folder / "text.so").write_text("no shared object")
+    run = call(runner, "check-adapter", "--adapter", str(folder / "text.so"))
+    assert (run.returncode, "not an adapter that can be loaded" in error_line(run)) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--heap-bytes", "1000", "--heap-bytes 1000: expected a multiple of 4096"),
+        ("--heap-bytes", "8M", "--heap-bytes 8M: expected a whole number"),
+        ("--heap-bytes", "-4096", "--heap-bytes -4096: expected a whole number"),
+        ("--limit-bytes", "4096", f"--limit-bytes 4096: expected at least --heap-bytes ({HEAP_BYTES})"),
+        ("--slots", "0", "--slots 0: expected 1 to 65536"),
+        ("--address-hint", "1", "--address-hint 0x1: expected a multiple of 4096"),
+        ("--cpu-limit-ms", "0", "--cpu-limit-ms 0: expected 1 to one day"),
+        ("--folder", "/nonexistent", "/nonexistent: folder: No such file or directory"),
+    ],
+)
+def test_nonsense_is_refused(
+    runner: Path, adapter: Callable[..., Path], folder: Path, option: str, value: str, message: str
+) -> None:
+    run = call(runner, "serve", "--adapter", str(adapter()), "--folder", str(folder), *GEOMETRY, f"{option}={value}")
+    assert run.returncode == 2
+    assert message in error_line(run)
+
+
+def test_missing_and_unknown_options_and_commands_are_refused(runner: Path) -> None:
+    assert "serve needs --adapter FILE" in error_line(call(runner, "serve"))
+    assert "no command `explode`" in error_line(call(runner, "explode"))
+    assert call(runner, "serve", "--explode").returncode == 2
+    assert call(runner).returncode == 2
+    assert call(runner, "--help").returncode == 0
