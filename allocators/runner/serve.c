@@ -112,9 +112,11 @@ static char *take_name(const struct fl_command *command, char path[PATH_MAX]) {
 
 /* ---- commands that change the image -------------------------------------------------------------------------------------- */
 
+/* path: absolute, or below the heap folder. */
 static _Noreturn void fail_image(const char *what, const char *path) {
     int error = errno;
-    FAIL(EXIT_INFRASTRUCTURE, "%s: %s: %s%s", path, what, strerror(error),
+    FAIL(EXIT_INFRASTRUCTURE, "%s%s%s: %s: %s%s", path[0] == '/' ? "" : server.base, path[0] == '/' ? "" : "/", path, what,
+         strerror(error),
          error == ENOSPC ? "; free space there or choose another folder" : "");
 }
 

@@ -190,7 +190,8 @@ class Server:
                 self.send(WRITE, 0, offset, payload=piece)
 
     def run(self, probe: int = FIRST) -> Report:
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         self.send(RUN, size=probe)
         self.process.stdin.flush()
         head = self.process.stdout.read(4)
@@ -355,13 +356,27 @@ def test_an_error_of_open_comes_with_its_message(serve: Callable[..., Server]) -
 
 
 FILE_BEHAVIOURS = [
-    *("PWRITE", "PREAD", "MAP_TWICE", "UNMAP", "RESIZE", "SAME_SIZE", "PUNCH", "DISCARD", "RENAME", "REPLACE", "CREATE"),
+    *(
+        "PWRITE",
+        "PREAD",
+        "MAP_TWICE",
+        "UNMAP",
+        "RESIZE",
+        "SAME_SIZE",
+        "PUNCH",
+        "DISCARD",
+        "RENAME",
+        "REPLACE",
+        "CREATE",
+    ),
     *("FOLDERS", "UNLINK", "PROTECT", "LOCK", "THREAD", "FORK"),
 ]
 
 
 @pytest.mark.parametrize("behaviour", FILE_BEHAVIOURS)
-def test_what_targets_do_to_files_works_and_stays_theirs(serve: Callable[..., Server], image: bytes, behaviour: str) -> None:
+def test_what_targets_do_to_files_works_and_stays_theirs(
+    serve: Callable[..., Server], image: bytes, behaviour: str
+) -> None:
     server = serve(behaviour)
     first = server.run(FIRST)
     assert (first.outcome, first.message()) == (DONE, "")
@@ -428,7 +443,9 @@ def test_stores_of_later_lives_stay_in_the_copy(serve: Callable[..., Server], im
         ((RUN, 0, 0, 9), "probe 9, expected"),
     ],
 )
-def test_bad_commands_end_the_server_with_one_line(serve: Callable[..., Server], command: tuple[int], message: str) -> None:
+def test_bad_commands_end_the_server_with_one_line(
+    serve: Callable[..., Server], command: tuple[int], message: str
+) -> None:
     server = serve()
     server.send(*command)
     code, errors = server.close()
@@ -459,7 +476,10 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
         ("workload 1\ncase\n", "2: expected `slots COUNT` after `workload 1`"),
         ("workload 1\nslots 0\n", "2: slot count is `0`, expected a whole number from 1 to 65536"),
         ("workload 1\nslots 8\n", "3: the file ends here, expected `case`"),
-        ("workload 1\nslots 8\nallocate 0 8\n", "3: `allocate` before the first `case`; every workload starts with one"),
+        (
+            "workload 1\nslots 8\nallocate 0 8\n",
+            "3: `allocate` before the first `case`; every workload starts with one",
+        ),
         ("workload 1\nslots 8\ncase\nallocate 8 8\n", "4: slot is `8`, expected a whole number from 0 to 7"),
         ("workload 1\nslots 8\ncase\nallocate 0\n", "4: expected `allocate SLOT BYTES`"),
         ("workload 1\nslots 8\ncase\nallocate 0 0\n", "4: size in bytes is `0`, expected a whole number"),
