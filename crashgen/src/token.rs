@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tokens: a crash state in one printable word, with all that is needed to make it again.
 //!
-//! `fl1.` and base64url of: fields in order (numbers as LEB128, texts as length and bytes), then CRC-32 of what precedes it.
+//! `fl1.` and base64url of: fields in order (numbers as LEB128, texts as length and bytes, hashes in binary), then CRC-32 of
+//! what precedes it.
 //! A token is input from outside: decoding never panics.
 
 use crate::model::Choice;
@@ -70,6 +71,9 @@ impl Witness {
             put(&mut bytes, text.len() as u64);
             bytes.extend(text.as_bytes());
         }
+        for hash in [&self.build, &self.trace_hash] {
+            put_hash(&mut bytes, hash);
+        }
         put(&mut bytes, u64::from(self.ops));
         put(&mut bytes, self.seed);
         for number in [
@@ -91,18 +95,8 @@ impl Witness {
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    fn texts(&self) -> [&String; 9] {
-        [
-            &self.rule,
-            &self.allocator,
-            &self.mutant,
-            &self.build,
-            &self.workload,
-            &self.flush,
-            &self.model,
-            &self.trace_hash,
-            &self.site,
-        ]
+    fn texts(&self) -> [&String; 7] {
+        [&self.rule, &self.allocator, &self.mutant, &self.workload, &self.flush, &self.model, &self.site]
     }
 
     /// Reads a token.
@@ -127,14 +121,14 @@ impl Witness {
             rule: text()?,
             allocator: text()?,
             mutant: text()?,
-            build: text()?,
             workload: text()?,
             flush: text()?,
             model: text()?,
-            trace_hash: text()?,
             site: text()?,
             ..Self::default()
         };
+        witness.build = take_hash(&mut rest)?;
+        witness.trace_hash = take_hash(&mut rest)?;
         witness.ops = take_u32(&mut rest)?;
         witness.seed = take(&mut rest)?;
         witness.position = take_u32(&mut rest)?;
@@ -160,6 +154,30 @@ fn put(bytes: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     bytes.push(number as u8);
+}
+
+/// A hash in hexadecimal as its bytes; any other text as it is. The lowest bit of the length tells which.
+fn put_hash(bytes: &mut Vec<u8>, hash: &str) {
+    let digits = hash.as_bytes();
+    let is_hash = digits.len() % 2 == 0 && digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let value = |digit: u8| if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 };
+    put(bytes, (digits.len() as u64) << 1 | u64::from(is_hash));
+    match is_hash {
+        true => bytes.extend(digits.chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1]))),
+        false => bytes.extend(digits),
+    }
+}
+
+fn take_hash(rest: &mut &[u8]) -> Result<String, TokenError> {
+    let head = take(rest)?;
+    let is_hash = head & 1 == 1;
+    let length = usize::try_from(head >> if is_hash { 2 } else { 1 }).map_err(|_| TokenError("a length is wrong"))?;
+    let (bytes, tail) = rest.split_at_checked(length).ok_or(TokenError("a length is wrong"))?;
+    *rest = tail;
+    match is_hash {
+        true => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        false => String::from_utf8(bytes.to_vec()).map_err(|_| TokenError("a text is not UTF-8")),
+    }
 }
 
 fn take(rest: &mut &[u8]) -> Result<u64, TokenError> {
@@ -188,6 +206,8 @@ mod tests {
         Witness {
             rule: "FL004".into(),
             allocator: "nvm_malloc".into(),
+            build: "odd".into(),
+            trace_hash: "00ff1a".repeat(8),
             seed: u64::MAX,
             position: 77,
             from_newest: true,
