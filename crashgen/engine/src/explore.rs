@@ -79,7 +79,7 @@ impl Explorer<'_> {
     fn run(&mut self) -> Result<(), EngineError> {
         let trace = self.trace;
         let mut case = Case::new(self.config, trace, "");
-        for (number, event) in trace.events.iter().enumerate() {
+        for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
             if let EventKind::Case { folder, .. } = &event.kind {
                 self.end_case(&case);
                 case = Case::new(self.config, trace, folder);

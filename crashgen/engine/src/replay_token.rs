@@ -58,12 +58,13 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
 /// # Errors
 /// When the trace has no such position, or contradicts itself.
 pub fn go_to(config: &Config, trace: &Trace, position: u32) -> Result<(Case, View), EngineError> {
-    if position == 0 || position as usize > trace.events.len() {
+    let first = trace.first_event();
+    if position as usize <= first || position as usize > trace.events.len() {
         return Err(bad_input(format!("crash position {position} is not in the trace: it has {}", trace.events.len())));
     }
     let mut case = Case::new(config, trace, "");
     let mut view = None;
-    for (number, event) in trace.events[..position as usize].iter().enumerate() {
+    for (number, event) in trace.events[..position as usize].iter().enumerate().skip(first) {
         if let EventKind::Case { folder, .. } = &event.kind {
             case = Case::new(config, trace, folder);
         }

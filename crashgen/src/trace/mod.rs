@@ -190,6 +190,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Number of the event that starts the first heap: what the runner does before it leaves no heap to recover.
+    pub fn first_event(&self) -> usize {
+        self.events.iter().position(|event| matches!(event.kind, EventKind::Case { .. })).unwrap_or(0)
+    }
+
     /// Whether the store at this site was made by the runner's fill: application content, not allocator metadata.
     pub fn is_runner_site(&self, site: SiteId, runner: &std::path::Path) -> bool {
         self.sites
