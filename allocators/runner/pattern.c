@@ -13,19 +13,23 @@
 /* Plain 8-byte stores, one each: volatile keeps the compiler from widening, narrowing or merging them. */
 typedef volatile uint64_t word_store __attribute__((aligned(1), may_alias));
 
+/* Bytes [from, to), all of one word. */
+static void fill_bytes(uint32_t object, uint8_t *start, uint64_t from, uint64_t to) {
+    for (uint64_t at = from; at < to; at++)
+        *(volatile uint8_t *)(start + at) = (uint8_t)(fl_pattern_word(object, at / 8) >> (at % 8 * 8));
+}
+
 void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes) {
     const struct fill *fill = context;
     uint8_t *start = object;
-    uint64_t at = from, end = from + bytes;
-    while (at < end) {
-        uint64_t word = fl_pattern_word(fill->object, at / 8);
-        if (at % 8 == 0 && end - at >= 8) {
-            *(word_store *)(start + at) = word;
-            at += 8;
-        } else {
-            *(volatile uint8_t *)(start + at) = (uint8_t)(word >> (at % 8 * 8));
-            at++;
-        }
+    uint64_t end = from + bytes, first = (from + 7) / 8, last = end / 8; /* whole words */
+    if (first > last)
+        fill_bytes(fill->object, start, from, end);
+    else {
+        fill_bytes(fill->object, start, from, first * 8);
+        for (uint64_t index = first; index < last; index++)
+            *(word_store *)(start + index * 8) = fl_pattern_word(fill->object, index);
+        fill_bytes(fill->object, start, last * 8, end);
     }
     if (fill->is_persisted)
         fl_persist(start + from, bytes);
@@ -93,20 +97,29 @@ static void end_in_tail(struct scan *scan, uint64_t index, unsigned bytes) {
     end_run(scan, index * 8 + (matching < bytes ? matching : bytes));
 }
 
+/* The first word from index on that does not go on with the run. */
+static uint64_t skip_run(const struct scan *scan, uint64_t index, uint64_t words) {
+    uint32_t object = scan->run;
+    while (index < words && load_word(scan->object, index) == fl_pattern_word(object, index))
+        index++;
+    return index;
+}
+
 void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context) {
     struct scan scan = {.object = object, .visit = visit, .context = context};
     unsigned foreign = 0; /* words in a row that belong to no run */
-    for (uint64_t index = 0; index < limit / 8; index++) {
+    for (uint64_t index = 0, words = limit / 8; index < words; index++) {
         uint32_t found = object_of(load_word(object, index), index);
         foreign = found == 0 ? foreign + 1 : 0;
         if (found == 0 && scan.run != 0)
             end_in_word(&scan, index);
         if (stops_early && foreign > 1)
             return;
-        if (found == 0 || found == scan.run)
+        if (found == 0)
             continue;
         end_run(&scan, index * 8);
         start_run(&scan, found, index);
+        index = skip_run(&scan, index, words) - 1;
     }
     end_in_tail(&scan, limit / 8, limit % 8);
 }

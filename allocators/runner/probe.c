@@ -121,9 +121,10 @@ static void keep_block(void *context, const struct fl_block *block) {
     life->blocks[life->block_count++] = *block;
 }
 
+/* One walk is cheaper than bounds for each object, which some allocators answer by a walk. */
 static void learn_blocks(struct life *life) {
     life->block_count = 0;
-    if (life->adapter->bounds == NULL && life->adapter->walk != NULL && life->adapter->walk(life->heap, keep_block, life) != FL_OK)
+    if (life->adapter->walk != NULL && life->adapter->walk(life->heap, keep_block, life) != FL_OK)
         life->block_count = 0;
 }
 
@@ -148,7 +149,7 @@ static const struct fl_block *walked_block(const struct life *life, const struct
 static bool object_limit(struct life *life, const struct fl_location *object, uint64_t *limit) {
     struct fl_block block = {0};
     const struct fl_block *found = walked_block(life, object);
-    if (life->adapter->bounds != NULL && life->adapter->bounds(life->heap, object, &block) == FL_OK)
+    if (found == NULL && life->adapter->bounds != NULL && life->adapter->bounds(life->heap, object, &block) == FL_OK)
         found = &block;
     if (found == NULL || object->offset < found->offset || object->offset - found->offset > found->bytes)
         return false;

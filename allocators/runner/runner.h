@@ -146,6 +146,8 @@ enum vfs_mode vfs_mode(void);
 void vfs_set(enum vfs_mode mode, const char *base, const char *copy, const struct tree *tree);
 /* Called with one line when a private view cannot be kept up; must not return. */
 void vfs_on_failure(void (*failure)(const char *message));
+/* The heap folder's file system has MAP_SYNC; remembered once there is a file to ask with. */
+bool vfs_has_sync(void);
 /* From now on this process works on a private copy of the heap folder, with its descriptors and mappings. */
 void vfs_materialise(void);
 /* The byte of the file (a path relative to the heap folder) in this process's memory; null when it is not mapped. *available:

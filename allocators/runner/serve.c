@@ -293,6 +293,7 @@ static void refresh_tree(void) {
     if (error != 0)
         FAIL(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", server.base, strerror(error));
     vfs_set(VFS_PASS, server.base, server.copy, &server.tree);
+    vfs_has_sync(); /* asked here once, not in each life */
     server.is_tree_old = false;
 }
 

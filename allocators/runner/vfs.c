@@ -221,7 +221,7 @@ bool vfs_has_sync(void) {
             syscall(SYS_munmap, at, 1);
         if (fd >= 0)
             syscall(SYS_close, fd);
-        vfs.is_sync_known = true;
+        vfs.is_sync_known = fd >= 0;
     }
     return vfs.has_sync;
 }

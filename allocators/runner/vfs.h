@@ -41,8 +41,6 @@ int vfs_wanted_flags(int fd);
 void vfs_note_wanted(int fd, int flags);
 bool vfs_is_heap_mapped(void);
 
-/* The folder's file system has MAP_SYNC. */
-bool vfs_has_sync(void);
 /* A private mapping stands in for a shared one of the same file part. */
 bool vfs_overlaps(int fd, uint64_t offset, uint64_t bytes);
 /* Stores were made to private mappings in this range, which would be lost by unmapping it. */
