@@ -262,7 +262,8 @@ impl History {
         history
     }
 
-    /// A number that changes exactly when what is expected of a crash now changes. Equal histories have equal numbers.
+    /// A number that changes exactly when what is expected of a crash now changes; a pending close or open counts, for it may
+    /// leak. Equal histories have equal numbers.
     pub fn state_id(&self) -> u64 {
         self.state_id
     }

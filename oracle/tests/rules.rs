@@ -563,6 +563,18 @@ fn a_slot_left_dangling_may_name_what_another_thread_was_handed() {
 }
 
 #[test]
+fn with_one_thread_a_pending_free_keeps_the_content_while_the_block_is_live() {
+    let (script, heap) = two_objects();
+    let separate = Contract { publish: Publish::Separate, leaks: Leaks::Pending, ..contract() };
+    let script = script.begin(OperationKind::Free, 3, 0);
+    assert_passes(&judged(&separate, &script, &heap.probe(), &heap.memory()));
+    let mut memory = heap.memory();
+    memory.bytes[512] ^= 1;
+    let probe = Probe { lives: 1, ..heap.probe() };
+    assert_breaks(&judged(&separate, &script, &probe, &memory), &[RuleId::ContentChanged]);
+}
+
+#[test]
 fn a_slot_may_point_into_its_heap_block_but_not_to_its_end() {
     let (script, mut heap) = two_objects();
     heap.objects.get_mut(&3).unwrap().capacity = 64 + 256;
