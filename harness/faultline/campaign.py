@@ -27,10 +27,6 @@ from faultline.results import CellResult, CellSpec, Results
 from faultline.tracing import Target, Trace, build_target, trace
 
 CONFIG_VERSION = 1
-EXHAUSTIVE_STATES = 4096
-"""A crash position with at most this many states is run exhaustively; the certificate says how many were."""
-SAMPLES = 16
-"""Seeded states at each of the other positions."""
 CPU_LIMIT_MS = 1000
 """One life of a probe takes well under a millisecond; a second of its own CPU time is a hang."""
 WALL_LIMIT_MS = 10000
@@ -119,6 +115,8 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "strategy": chosen("strategy"),
         "model": chosen("model"),
         "flush": chosen("flush"),
+        "exhaustive_states": chosen("exhaustive_states"),
+        "samples": chosen("samples"),
     }
 
 
@@ -292,8 +290,8 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, slots: int, scr
         "strategy": spec.strategy,
         "seed": spec.seed,
         "limits": {
-            "exhaustive_states": EXHAUSTIVE_STATES,
-            "samples": SAMPLES,
+            "exhaustive_states": spec.exhaustive_states,
+            "samples": spec.samples,
             "time_s": spec.time_limit_s,
             "cpu_limit_ms": CPU_LIMIT_MS,
             "wall_limit_ms": WALL_LIMIT_MS,

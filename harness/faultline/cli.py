@@ -284,6 +284,16 @@ def _copy(source: Path, path: Path) -> None:
 @click.option("--model", type=click.Choice(config.MODELS), default="px86", show_default=True)
 @click.option("--strategy", type=click.Choice(config.STRATEGIES), default="default", show_default=True)
 @click.option(
+    "--exhaustive-states",
+    type=click.IntRange(0),
+    default=config.EXHAUSTIVE_STATES,
+    show_default=True,
+    help="Strategy default: run all states of a crash position that has at most this many.",
+)
+@click.option(
+    "--samples", type=click.IntRange(0), default=config.SAMPLES, show_default=True, help="States drawn at the others."
+)
+@click.option(
     "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop exploring after S seconds."
 )
 @click.option("--stop-at-rule", metavar="RULE", help="Stop at the first finding of this rule.")

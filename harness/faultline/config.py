@@ -97,12 +97,20 @@ class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         raise BadInputError(f"unknown mutant {identifier!r} of {self.name}", f"its mutants are: {known}")
 
 
+EXHAUSTIVE_STATES = 4096
+"""A crash position with at most this many states is run exhaustively; the certificate says how many were."""
+SAMPLES = 16
+"""Seeded states at each of the other positions."""
+
+
 class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ops: Count = 40
     seed: Annotated[int, Meta(ge=0)] = 1
     strategy: Strategy = "default"
     model: Model = "px86"
     flush: Flush = "clwb"
+    exhaustive_states: Annotated[int, Meta(ge=0)] = EXHAUSTIVE_STATES
+    samples: Annotated[int, Meta(ge=0)] = SAMPLES
 
 
 class MatrixCell(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -115,6 +123,8 @@ class MatrixCell(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     strategy: Strategy | None = None
     model: Model | None = None
     flush: Flush | None = None
+    exhaustive_states: Annotated[int, Meta(ge=0)] | None = None
+    samples: Annotated[int, Meta(ge=0)] | None = None
 
 
 class MatrixMutants(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -129,6 +139,8 @@ class MatrixMutants(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     strategy: Strategy | None = None
     model: Model | None = None
     flush: Flush | None = None
+    exhaustive_states: Annotated[int, Meta(ge=0)] | None = None
+    samples: Annotated[int, Meta(ge=0)] | None = None
 
 
 class Matrix(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

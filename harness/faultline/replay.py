@@ -66,7 +66,7 @@ def _replay_state(
     workshop: Workshop, text: str, token: Token, target: Target, traced: Trace, workload: Workload
 ) -> Replay:
     spec = CellSpec(
-        token.allocator, token.workload, token.ops, token.seed, "default", token.model, token.flush, token.mutant
+        token.allocator, token.workload, token.ops, token.seed, "default", token.model, token.flush, mutant=token.mutant
     )
     findings: list[Finding] = []
 

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from faultline.config import Flush, Model, Strategy
+from faultline.config import EXHAUSTIVE_STATES, SAMPLES, Flush, Model, Strategy
 from faultline.engine import Certificate, Finding, Verdict
 from faultline.errors import BadInputError, InfrastructureError
 
@@ -46,6 +46,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strategy: Strategy
     model: Model
     flush: Flush
+    exhaustive_states: int = EXHAUSTIVE_STATES
+    samples: int = SAMPLES
     mutant: str | None = None
     expected_rule: str | None = None
     stop_at_rule: str | None = None
@@ -70,6 +72,10 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             words += ["--flush", self.flush]
         if self.strategy != "default":
             words += ["--strategy", self.strategy]
+        if self.exhaustive_states != EXHAUSTIVE_STATES:
+            words += ["--exhaustive-states", str(self.exhaustive_states)]
+        if self.samples != SAMPLES:
+            words += ["--samples", str(self.samples)]
         return " ".join(words)
 
 

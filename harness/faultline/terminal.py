@@ -60,7 +60,8 @@ def note(text: str) -> None:
 
 
 def print_results(results: list[CellResult]) -> None:
-    """The verdict table, then each finding of a clean cell, each survivor and each error with what to do next."""
+    """The verdict table, then what needs a look: findings, survivors and errors, each with what to do next. The findings of a
+    killed mutant are expected: they are in the reports, and shown here when it is the only cell."""
     console = out()
     console.print(verdict_table(results))
     for result in results:
@@ -68,7 +69,8 @@ def print_results(results: list[CellResult]) -> None:
             _print_line(console, f"{result.spec.name}: ", "yellow", f"unknown: {result.error}")
             if result.hint:
                 _print_line(console, "  hint: ", "cyan", result.hint)
-        for finding in result.findings:
+        is_expected = outcome(result) == "killed" and len(results) > 1
+        for finding in [] if is_expected else result.findings:
             print_finding(console, result.spec, finding)
         if result.spec.mutant and outcome(result) == "survived":
             _print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")

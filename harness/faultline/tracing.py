@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from faultline import workloads
-from faultline.build import Built, build_adapter, build_runner, build_tracer, valgrind_version
+from faultline.build import Built, build_adapter, build_runner, build_tracer, check_adapter, valgrind_version
 from faultline.cache import Cache, key_of, scratch_folder
 from faultline.config import Allocator, Flush, Heap
 from faultline.engine import Engine, signal_name
@@ -52,7 +52,9 @@ class Trace:
 
 def build_target(root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush) -> Target:
     adapter = build_adapter(root, cache, allocator, mutant, flush)
-    return Target(allocator, mutant, flush, adapter, build_runner(root, cache), build_tracer(root, cache))
+    runner = build_runner(root, cache)
+    check_adapter(runner, adapter, allocator.name)
+    return Target(allocator, mutant, flush, adapter, runner, build_tracer(root, cache))
 
 
 def heap_arguments(heap: Heap, slots: int) -> list[str]:

@@ -100,10 +100,10 @@ def smoke() -> Workload:
         allocate 0 64
         allocate 1 24
         allocate 2 2048
-        allocate 3 65536
+        allocate 3 8192
         free 1
         reallocate 0 256
-        reallocate 2 16384
+        reallocate 2 4500
         allocate 1 1000
         free 3
         reopen

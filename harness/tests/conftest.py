@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared fixtures. `faultline` starts the installed command as users do; `fake_engine` stands in for the engine where a test is about
-what the harness makes of its answers."""
+"""Shared fixtures. `faultline` starts the installed command as users do; `fake_engine` stands in for the engine where a test
+is about what the harness makes of its answers."""
 
 from __future__ import annotations
 

@@ -81,7 +81,9 @@ def campaign() -> list[CellResult]:
     mutant = {"mutant": "MISSING_FLUSH", "expected_rule": "FL004", "stop_at_rule": "FL004"}
     return [
         CellResult(spec(), "k1", "pass", certificate=certificate(), **times),
-        CellResult(spec(workload="smoke", ops=0), "k2", "fail", findings=[finding()], certificate=certificate(), **times),
+        CellResult(
+            spec(workload="smoke", ops=0), "k2", "fail", findings=[finding()], certificate=certificate(), **times
+        ),
         CellResult(
             spec(workload="ace:2", ops=0),
             "k3",

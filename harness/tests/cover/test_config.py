@@ -95,7 +95,11 @@ def test_all_allocators_here_are_good(root: Path) -> None:
         ('id = "ONE"', 'id = "one"', "mutant[0].id: "),
         ('rule = "FL004"', 'rule = "FL4"', "mutant[0].rule: "),
         ('rule = "FL004"', 'rule = "FL004"\nsurvives = ["luck"]', "mutant[0].survives[0]: invalid enum value 'luck'"),
-        ('rule = "FL004"', 'rule = "FL004"\n[[mutant]]\nid = "ONE"\nsummary = "x"\nrule = "FL004"', "mutant.id: expected each id once"),
+        (
+            'rule = "FL004"',
+            'rule = "FL004"\n[[mutant]]\nid = "ONE"\nsummary = "x"\nrule = "FL004"',
+            "mutant.id: expected each id once",
+        ),
         ("[heap]", "[heap", "is not TOML"),
     ],
 )

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds: cached by all that they depend on, the same in every clone, errors in one line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from faultline import build
+from faultline.cache import Cache, key_of
+from faultline.config import find_allocator
+from faultline.errors import BadInputError, InfrastructureError
+
+
+@pytest.fixture
+def clone(tmp_path: Path, root: Path) -> Path:
+    """A clone's allocators, to change as we like."""
+    folder = tmp_path / "clone"
+    shutil.copytree(root / "allocators", folder / "allocators")
+    shutil.copytree(root / "pintools", folder / "pintools")
+    return folder
+
+
+def adapter_key(root: Path, mutant: str | None = None, flush: str = "clwb") -> str:
+    allocator = find_allocator(root, "nvm_malloc")
+    return build.adapter_recipe(root, allocator, mutant, flush).key(root)  # type: ignore[arg-type]
+
+
+def test_the_key_depends_on_all_that_matters_and_on_no_path(root: Path, clone: Path) -> None:
+    clean = adapter_key(clone)
+    assert clean == adapter_key(root)
+    others = [
+        adapter_key(clone, mutant="MAGIC_NOT_LAST"),
+        adapter_key(clone, flush="clflush"),
+        build.runner_recipe(clone).key(clone),
+    ]
+    for changed in (
+        "allocators/include/persist.h",
+        "allocators/nvm_malloc/src/layout.h",
+        "allocators/nvm_malloc/adapter.c",
+    ):
+        with (clone / changed).open("a") as file:
+            file.write("/* changed */\n")
+        others.append(adapter_key(clone))
+    assert len({clean, *others}) == len(others) + 1
+
+
+def test_key_parts_do_not_run_into_each_other() -> None:
+    assert key_of("ab", "c") != key_of("a", "bc")
+
+
+def test_a_second_build_compiles_nothing(cache: Cache, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = find_allocator(root, "nvm_malloc")
+    first = build.build_adapter(root, cache, allocator, None, "clwb")
+    assert first.path.is_file()
+    monkeypatch.setattr(build, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert build.build_adapter(root, cache, allocator, None, "clwb") == first
+
+
+def test_two_clones_build_the_same_bytes(tmp_path: Path, root: Path, clone: Path) -> None:
+    here = build.build_adapter(root, Cache(tmp_path / "a"), find_allocator(root, "nvm_malloc"), None, "clwb")
+    there = build.build_adapter(clone, Cache(tmp_path / "b"), find_allocator(clone, "nvm_malloc"), None, "clwb")
+    assert here.key == there.key
+    assert here.path.read_bytes() == there.path.read_bytes()
+
+
+def test_a_source_that_does_not_compile_is_bad_input_and_leaves_no_entry(clone: Path, cache: Cache) -> None:
+    with (clone / "allocators/nvm_malloc/adapter.c").open("a") as file:
+        file.write("int broken = nosuch;\n")
+    with pytest.raises(BadInputError, match=r"nvm_malloc: gcc failed: .*nosuch.*undeclared"):
+        build.build_adapter(clone, cache, find_allocator(clone, "nvm_malloc"), None, "clwb")
+    assert not [entry for entry in (cache.folder / "builds").iterdir() if entry.is_dir()]
+
+
+def test_a_glob_without_files_is_bad_input(clone: Path, cache: Cache) -> None:
+    path = clone / "allocators/nvm_malloc/allocator.toml"
+    path.write_text(path.read_text().replace('"src/*.c"', '"nosuch/*.c"'))
+    with pytest.raises(BadInputError, match=r"build\.sources: 'nosuch/\*\.c' matches no file"):
+        build.build_adapter(clone, cache, find_allocator(clone, "nvm_malloc"), None, "clwb")
+
+
+def test_a_missing_compiler_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nosuch")
+    build.compiler_version.cache_clear()
+    try:
+        with pytest.raises(InfrastructureError, match="gcc was not found on PATH") as caught:
+            build.compiler_version("gcc")
+        assert "make setup" in str(caught.value.hint)
+    finally:
+        build.compiler_version.cache_clear()
+
+
+def test_an_entry_appears_whole_or_not_at_all(cache: Cache) -> None:
+    def fails(folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise KeyboardInterrupt
+
+    def fails_in_file(path: Path) -> None:
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.folder_entry("builds", "key", fails)
+    with pytest.raises(KeyboardInterrupt):
+        cache.file_entry("traces", "key", fails_in_file)
+    assert not list((cache.folder / "builds").iterdir())
+    assert not list((cache.folder / "traces").iterdir())

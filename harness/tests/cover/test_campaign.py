@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaigns with a fake engine and without a tracer: what becomes of events, errors, Ctrl-C and stopped matrices."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import samples
+from faultline import campaign
+from faultline.build import Built
+from faultline.cache import Cache
+from faultline.campaign import SilentWatcher, Workshop, run_cells
+from faultline.config import find_allocator
+from faultline.engine import Engine
+from faultline.errors import BadInputError, InfrastructureError, InterruptedCampaignError
+from faultline.results import CellResult, CellSpec, Results
+from faultline.tracing import Target, Trace
+
+MakeEngine = Callable[[dict[str, Any]], Path]
+
+
+@pytest.fixture(autouse=True)
+def no_tracer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    built = Built(tmp_path / "built", "0123456789abcdef")
+
+    def build_target(root: Path, cache: Cache, allocator: Any, mutant: str | None, flush: Any) -> Target:
+        return Target(allocator, mutant, flush, built, built, built)
+
+    def trace(cache: Cache, engine: Engine, target: Target, workload: Any, **_: Any) -> Trace:
+        if workload.name == "smoke":
+            raise InfrastructureError("nvm_malloc crashed with SIGSEGV", "its output: log")
+        return Trace(tmp_path / "trace", "ab" * 32, tmp_path / "workload", True, 0.0)
+
+    monkeypatch.setattr(campaign, "build_target", build_target)
+    monkeypatch.setattr(campaign, "trace", trace)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "results.sqlite")
+
+
+def workshop(root: Path, cache: Cache, engine: Path) -> Workshop:
+    return Workshop(root, cache, Engine(engine))
+
+
+def run(
+    shop: Workshop, results: Results, specs: list[CellSpec], kind: str = "matrix", jobs: int = 1
+) -> list[CellResult]:
+    return run_cells(shop, results, kind, specs, jobs, SilentWatcher())
+
+
+FAILS = {
+    "explore": {"print": [samples.PROGRESS, samples.FINDING, samples.CERTIFICATE, samples.done("fail")], "exit": 1}
+}
+PASSES = {"explore": {"print": [samples.CERTIFICATE, samples.done("pass")]}}
+
+
+def test_events_become_a_stored_result(root: Path, cache: Cache, fake_engine: MakeEngine, results: Results) -> None:
+    [result] = run(workshop(root, cache, fake_engine(FAILS)), results, [samples.spec()])
+    assert result.verdict == "fail"
+    assert [finding.id for finding in result.findings] == ["FL004-1a2b3c4d"]
+    assert result.certificate is not None
+    assert result.certificate.recoveries == 4083
+    assert results.latest() == ("done", [result])
+
+
+def test_the_engine_is_told_what_the_cell_says(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
+) -> None:
+    spec = samples.spec(seed=7, mutant="MAGIC_NOT_LAST", expected_rule="FL003", stop_at_rule="FL003", samples=3)
+    run(workshop(root, cache, fake_engine(PASSES)), results, [spec])
+    config = json.loads((tmp_path / "script.json.config").read_text())
+    heap = find_allocator(root, "nvm_malloc").heap
+    assert config["version"] == 1
+    assert config["heap"]["address_hint"] == heap.address
+    assert config["heap"]["slots"] == 64
+    assert config["contract"]["publish"] == "atomic"
+    assert (config["seed"], config["stop_at_rule"], config["limits"]["samples"]) == (7, "FL003", 3)
+    assert config["identity"] == {
+        "allocator": "nvm_malloc",
+        "mutant": "MAGIC_NOT_LAST",
+        "build": "0123456789abcdef",
+        "workload": "churn",
+        "ops": 40,
+        "seed": 7,
+        "flush": "clwb",
+    }
+    assert not Path(config["scratch"]).exists()
+
+
+def test_an_unknown_verdict_is_kept_though_the_engine_ends_with_3(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results
+) -> None:
+    script = {"explore": {"print": [samples.CERTIFICATE, samples.done("unknown")], "exit": 3, "error": "x"}}
+    [result] = run(workshop(root, cache, fake_engine(script)), results, [samples.spec()])
+    assert (result.verdict, result.error) == ("unknown", None)
+
+
+def test_a_cell_that_cannot_run_is_unknown_and_leaves_the_others_alone(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results
+) -> None:
+    specs = [samples.spec(workload="smoke", ops=0), samples.spec()]
+    broken, good = run(workshop(root, cache, fake_engine(PASSES)), results, specs)
+    assert (broken.verdict, broken.error, broken.error_code) == ("unknown", "nvm_malloc crashed with SIGSEGV", 3)
+    assert good.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "words"),
+    [
+        (
+            {"exit": 2, "error": "faultline-engine: error: t.trace: truncated\nhint: trace again"},
+            2,
+            "t.trace: truncated",
+        ),
+        ({"exit": 3, "error": "faultline-engine: error: no memory"}, 3, "no memory"),
+        ({"exit": 101, "error": "thread 'main' panicked"}, 3, "panicked"),
+        ({"signal": signal.SIGKILL}, 3, "died of SIGKILL"),
+        ({"exit": 0}, 3, "exit code 0"),
+        ({"print": ["no json"]}, 3, "what is no event: 'no json'"),
+        ({"print": ['{"event": "surprise"}']}, 3, "what is no event"),
+    ],
+)
+def test_an_engine_that_fails_gives_no_pass(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, step: dict[str, Any], code: int, words: str
+) -> None:
+    [result] = run(workshop(root, cache, fake_engine({"explore": step})), results, [samples.spec()])
+    assert result.verdict == "unknown"
+    assert words in str(result.error)
+    assert result.error_code == code
+
+
+def test_findings_before_an_engine_error_are_kept(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results
+) -> None:
+    script = {"explore": {"print": [samples.FINDING], "exit": 3, "error": "error: no memory"}}
+    [result] = run(workshop(root, cache, fake_engine(script)), results, [samples.spec()])
+    assert (result.verdict, len(result.findings), result.error) == ("fail", 1, "no memory")
+
+
+def test_ctrl_c_keeps_what_was_found_and_what_the_engine_still_says(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
+) -> None:
+    late = {**samples.FINDING, "id": "FL005-late", "rule": "FL005"}
+    engine = fake_engine({"explore": {"print": [samples.FINDING], "on_interrupt": [late]}})
+
+    def press_ctrl_c() -> None:
+        while not (tmp_path / "script.json.sleeps").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press_ctrl_c)
+    presser.start()
+    started = time.monotonic()
+    with pytest.raises(InterruptedCampaignError):
+        run(workshop(root, cache, engine), results, [samples.spec(), samples.spec(seed=2)])
+    presser.join()
+    assert time.monotonic() - started < 30
+    state, cells = results.latest()
+    assert state == "stopped"
+    assert [(cell.state, len(cell.findings)) for cell in cells] == [("stopped", 2)]
+
+
+def test_a_stopped_matrix_goes_on_where_it_was(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = workshop(root, cache, fake_engine(PASSES))
+    specs = [samples.spec(), samples.spec(seed=2)]
+    explored: list[int] = []
+    original = campaign._CellRunner._explore
+
+    def explore(self: Any, position: int, *rest: Any) -> None:
+        explored.append(position)
+        if len(explored) == 2:
+            raise KeyboardInterrupt
+        original(self, position, *rest)
+
+    monkeypatch.setattr(campaign._CellRunner, "_explore", explore)
+    with pytest.raises(InterruptedCampaignError):
+        run(shop, results, specs)
+    again = run(shop, results, specs)
+    assert [result.is_reused for result in again] == [True, False]
+    assert explored == [0, 1, 1]
+    assert [result.is_reused for result in run(shop, results, specs)] == [False, False]
+
+
+def test_jobs_run_at_the_same_time_and_keep_the_order(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results
+) -> None:
+    specs = [samples.spec(seed=seed) for seed in range(6)]
+    done = run(workshop(root, cache, fake_engine(PASSES)), results, specs, jobs=3)
+    assert [result.spec for result in done] == specs
+    assert results.latest() == ("done", done)
+
+
+def test_a_file_that_is_no_database_is_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(BadInputError, match="is not a results database"):
+        Results(path)
+    with pytest.raises(InfrastructureError, match="cannot be written"):
+        Results(path / "below a file" / "results.sqlite")
+
+
+def test_a_missing_engine_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="the engine is not there") as caught:
+        Engine(tmp_path / "nosuch").ask("--version")
+    assert "make setup" in str(caught.value.hint)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The joints are versioned: a header that changes needs another version, or readers of old files are fooled. When one of these
+tests fails: bump the version in the header and in its readers, then write the new digest here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+JOINTS = {
+    "pintools/trace.h": ("FL_TRACE_VERSION", 1, "c7506c2cda4b23a3"),
+    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 1, "0f9cf3fcc2f0979f"),
+    "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 1, "7c50f6c8aea27392"),
+}
+
+
+def digest_of_code(text: str) -> str:
+    """Of the declarations only: comments and layout may change without a new version."""
+    code = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+    return hashlib.sha256(" ".join(code.split()).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("path", JOINTS)
+def test_a_changed_format_has_a_new_version(root: Path, path: str) -> None:
+    macro, version, digest = JOINTS[path]
+    text = (root / path).read_text()
+    assert f"#define {macro} {version}u" in text
+    assert digest_of_code(text) == digest, f"{path} changed: did you bump {macro}? New digest: {digest_of_code(text)}"
+
+
+def test_a_changed_comment_is_no_change() -> None:
+    assert digest_of_code("int a; /* old\n words */\n\nint b;") == digest_of_code("int a;\nint b; /* new */")
+    assert digest_of_code("int a;") != digest_of_code("long a;")
