@@ -113,10 +113,19 @@ void report_empty(enum fl_section_kind kind, int status, uint64_t value) {
     report_end(status, 0, value);
 }
 
+/* Without the heap folder's path: a report is a function of the image, not of where it lies. */
 void report_message(enum fl_section_kind about, const char *text) {
-    uint32_t bytes = (uint32_t)strnlen(text, 1000);
+    const char *folder = vfs_folder();
+    size_t folder_bytes = strlen(folder);
     report_section(FL_SECTION_MESSAGE);
-    memcpy(report_append(bytes), text, bytes);
+    for (const char *end = text + strnlen(text, 1000); text < end;) {
+        const char *path = folder_bytes == 0 ? NULL : strstr(text, folder);
+        size_t plain = (size_t)((path != NULL && path < end ? path : end) - text);
+        memcpy(report_append(plain), text, plain);
+        text += plain;
+        if (text < end)
+            text += folder_bytes + (text[folder_bytes] == '/');
+    }
     report_end(FL_OK, 1, about);
 }
 

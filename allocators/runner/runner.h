@@ -144,6 +144,7 @@ enum vfs_mode {
 enum vfs_mode vfs_mode(void);
 /* The heap folder as the target sees it, where a copy of it may be made, and what is in it. */
 void vfs_set(enum vfs_mode mode, const char *base, const char *copy, const struct tree *tree);
+const char *vfs_folder(void); /* empty before vfs_set */
 /* Called with one line when a private view cannot be kept up; must not return. */
 void vfs_on_failure(void (*failure)(const char *message));
 /* The heap folder's file system has MAP_SYNC; remembered once there is a file to ask with. */

@@ -66,6 +66,8 @@ static _Noreturn void give_up(const char *what, int error) {
     fail(EXIT_INFRASTRUCTURE, "%s", text);
 }
 
+const char *vfs_folder(void) { return vfs.base; }
+
 void vfs_set(enum vfs_mode mode, const char *base, const char *copy, const struct tree *tree) {
     vfs.mode = mode;
     vfs.tree = tree;
