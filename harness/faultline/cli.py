@@ -310,7 +310,8 @@ def run_command(
         spec = msgspec.structs.replace(spec, expected_rule=allocator.mutant_named(spec.mutant).rule)
     results = _run_campaign(workshop, "run", [spec], 1, out, as_json)
     if results[0].error is not None:
-        return results[0].error_code
+        kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
+        raise kind(results[0].error, results[0].hint)
     return EXIT_FINDINGS if results[0].findings else EXIT_UNKNOWN if results[0].verdict == "unknown" else EXIT_OK
 
 
@@ -329,9 +330,6 @@ def matrix_command(workshop: Workshop, path: Path | None, jobs: int | None, out:
     specs = campaign.cells_of_matrix(workshop.root, matrix)
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
-    for spec in specs:
-        heap = config.find_allocator(workshop.root, spec.allocator).heap
-        workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
     results = _run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json)
     return exit_code_of_matrix(results)
 
@@ -349,6 +347,9 @@ def _run_campaign(
     workshop: Workshop, kind: str, specs: list[CellSpec], jobs: int, out: Path | None, as_json: bool
 ) -> list[CellResult]:
     """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
+    for spec in specs:  # what is wrong with a name or file is said before anything runs
+        heap = config.find_allocator(workshop.root, spec.allocator).heap
+        workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
     database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
     try:
         with terminal.CampaignProgress(specs, is_quiet=as_json) as progress:

@@ -65,7 +65,7 @@ def print_results(results: list[CellResult]) -> None:
     console = out()
     console.print(verdict_table(results))
     for result in results:
-        if result.error is not None:
+        if result.error is not None and len(results) > 1:  # of a single cell it is the command's own error
             _print_line(console, f"{result.spec.name}: ", "yellow", f"unknown: {result.error}")
             if result.hint:
                 _print_line(console, "  hint: ", "cyan", result.hint)

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input and broken surroundings, from the command line, through the real pipeline: one clear line, exit code 2 or 3."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import Faultline, assert_one_clear_line
+
+RUN = ("run", "nvm_malloc", "--workload", "smoke", "--samples", "0", "--exhaustive-states", "0")
+
+
+@pytest.fixture(scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory, faultline: Faultline) -> Path:
+    """A cache with builds and the trace of smoke, that tests may damage."""
+    folder = tmp_path_factory.mktemp("cache")
+    run = faultline("trace", "nvm_malloc", "-w", "smoke", "--cache", folder)
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """Sources without the rest, with a `faultline` of their own in effect through PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("clone")
+    for part in ("allocators", "pintools", "harness"):
+        shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+    return folder
+
+
+def in_clone(clone: Path) -> dict[str, dict[str, str]]:
+    return {"env": {"PYTHONPATH": str(clone / "harness")}}
+
+
+# ---- names and files -----------------------------------------------------------------------------------------------------
+
+
+def test_unknown_allocator(faultline: Faultline) -> None:
+    assert_one_clear_line(faultline("run", "nosuch", "-w", "smoke"), 2, "nosuch", "nvm_malloc")
+
+
+def test_unknown_mutant(faultline: Faultline) -> None:
+    assert_one_clear_line(faultline(*RUN, "--mutant", "NOSUCH"), 2, "NOSUCH", "MAGIC_NOT_LAST")
+
+
+def test_unknown_workload(faultline: Faultline) -> None:
+    assert_one_clear_line(faultline("run", "nvm_malloc", "-w", "nosuch"), 2, "nosuch", "ace:N")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run"],
+        ["run", "nvm_malloc"],
+        ["nosuch"],
+        ["run", "nvm_malloc", "-w", "churn", "--ops", "0"],
+        ["matrix", "--jobs", "x"],
+    ],
+)
+def test_usage_errors(faultline: Faultline, arguments: list[str]) -> None:
+    assert_one_clear_line(faultline(*arguments), 2, "--help")
+
+
+def test_error_in_a_workload_file(faultline: Faultline, tmp_path: Path) -> None:
+    path = tmp_path / "mine.workload"
+    path.write_text("workload 1\nslots 2\ncase\nfree 1\n")
+    assert_one_clear_line(faultline("run", "nvm_malloc", "-w", path), 2, f"{path}:4: slot 1 is empty")
+
+
+def test_error_in_a_matrix_file(faultline: Faultline, tmp_path: Path) -> None:
+    path = tmp_path / "matrix.toml"
+    path.write_text("version = 1\n[[cell]]\nallocator = 'nvm_malloc'\n")
+    run = faultline("matrix", "-c", path, "--out", tmp_path / "out")
+    assert_one_clear_line(run, 2, f"{path}: cell[0].workload: this key is required and missing")
+    path.write_text("version = 1\n")
+    assert_one_clear_line(faultline("matrix", "-c", path, "--out", tmp_path / "out"), 2, "has no cell")
+    assert_one_clear_line(faultline("matrix", "-c", tmp_path / "nosuch"), 2, "nosuch: cannot be read")
+
+
+def test_error_in_an_allocator_file(faultline: Faultline, clone: Path, own_cache: Path) -> None:
+    path = clone / "allocators" / "nvm_malloc" / "allocator.toml"
+    good = path.read_text()
+    path.write_text(good.replace("alignment = 64", 'alignment = "64"'))
+    run = faultline(*RUN, "--cache", own_cache, **in_clone(clone))
+    path.write_text(good)
+    assert_one_clear_line(run, 2, f"{path}: heap.alignment: expected `int`, got `str`")
+
+
+def test_a_report_without_results(faultline: Faultline, tmp_path: Path) -> None:
+    assert_one_clear_line(faultline("report", "--out", tmp_path), 2, "no results there")
+
+
+def test_a_token_that_is_none(faultline: Faultline) -> None:
+    assert_one_clear_line(faultline("replay", "fl1.nonsense"), 2)
+    assert_one_clear_line(faultline("replay", "nonsense"), 2)
+
+
+def test_a_litmus_file_that_is_missing(faultline: Faultline, tmp_path: Path) -> None:
+    run = faultline("litmus", tmp_path / "nosuch")
+    assert run.returncode == 2
+    assert "nosuch" in run.stderr
+
+
+# ---- traces --------------------------------------------------------------------------------------------------------------
+
+
+def truncated(trace: bytes) -> bytes:
+    return trace[: len(trace) // 2]
+
+
+def without_footer(trace: bytes) -> bytes:
+    return trace[:-64]
+
+
+def corrupt(trace: bytes) -> bytes:
+    middle = len(trace) // 2
+    return trace[:middle] + bytes([trace[middle] ^ 0xFF]) + trace[middle + 1 :]
+
+
+def wrong_version(trace: bytes) -> bytes:
+    return trace[:8] + struct.pack("<I", 999) + trace[12:]
+
+
+def no_trace(trace: bytes) -> bytes:
+    return b"#!/bin/sh\n" * 100
+
+
+def empty(trace: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("damage", [truncated, without_footer, corrupt, wrong_version, no_trace, empty])
+def test_a_damaged_trace(faultline: Faultline, own_cache: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    [path] = (own_cache / "traces").glob("*.trace")
+    good = path.read_bytes()
+    path.write_bytes(damage(good))
+    run = faultline("run", "nvm_malloc", "-w", "smoke", "--cache", own_cache)
+    path.write_bytes(good)
+    assert_one_clear_line(run, 2, path.name)
+    assert "panicked" not in run.stderr
+    assert run.stdout.splitlines()[-1].startswith("summary: cells=1 findings=0 mutants=0/0 ")
+    assert run.stdout.splitlines()[-1].endswith(" unknown=1")
+
+
+# ---- targets -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_adapter_without_its_symbol(faultline: Faultline, clone: Path, own_cache: Path) -> None:
+    path = clone / "allocators" / "nvm_malloc" / "adapter.c"
+    good = path.read_text()
+    path.write_text(good.replace("faultline_adapter(void)", "no_adapter(void)"))
+    run = faultline("trace", "nvm_malloc", "-w", "smoke", "--cache", own_cache, **in_clone(clone))
+    path.write_text(good)
+    assert_one_clear_line(run, 2, "nvm_malloc", "faultline_adapter")
+
+
+def test_an_adapter_of_another_abi_version(faultline: Faultline, clone: Path, own_cache: Path) -> None:
+    path = clone / "allocators" / "nvm_malloc" / "adapter.c"
+    good = path.read_text()
+    assert "FL_ADAPTER_ABI" in good
+    path.write_text(good.replace("FL_ADAPTER_ABI", "999"))
+    run = faultline("trace", "nvm_malloc", "-w", "smoke", "--cache", own_cache, **in_clone(clone))
+    path.write_text(good)
+    assert_one_clear_line(run, 2, "nvm_malloc", "999", "expected")
+
+
+def test_a_target_that_crashes_while_it_is_traced(faultline: Faultline, clone: Path, own_cache: Path) -> None:
+    path = clone / "allocators" / "nvm_malloc" / "src" / "heap.c"
+    good = path.read_text()
+    broken = '\n__attribute__((constructor)) static void crash(void) { if (getenv("VALGRIND_LIB")) *(volatile int *)8 = 1; }\n'
+    path.write_text("#include <stdlib.h>\n" + good + broken)
+    run = faultline("trace", "nvm_malloc", "-w", "smoke", "--cache", own_cache, **in_clone(clone))
+    path.write_text(good)
+    assert_one_clear_line(run, 3, "nvm_malloc crashed with SIGSEGV", "session 0 of workload smoke", ".log")
+
+
+# ---- surroundings --------------------------------------------------------------------------------------------------------
+
+
+def test_a_heap_folder_that_is_missing(faultline: Faultline, tmp_path: Path) -> None:
+    assert_one_clear_line(
+        faultline(*RUN, "--heap-folder", tmp_path / "nosuch"), 2, "nosuch: the heap folder does not exist"
+    )
+    (tmp_path / "file").write_text("")
+    assert_one_clear_line(faultline(*RUN, "--heap-folder", tmp_path / "file"), 2, "the heap folder is not a folder")
+
+
+def test_a_heap_folder_that_cannot_be_written(faultline: Faultline, own_cache: Path) -> None:
+    """/proc is read-only for every user."""
+    run = faultline("trace", "nvm_malloc", "-w", "smoke", "--fresh", "--cache", own_cache, "--heap-folder", "/proc")
+    assert_one_clear_line(run, 3, "/proc: no heap folder can be made there")
+
+
+def test_a_heap_folder_that_is_full(faultline: Faultline, own_cache: Path) -> None:
+    """A limit of the file size stands for a full file system: the heap does not get its bytes."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    command = ("trace", "nvm_malloc", "-w", "smoke", "--fresh", "--cache", own_cache)
+    assert_one_clear_line(faultline(*command, preexec_fn=limit), 3)
+
+
+def without(tool: str, tmp_path: Path) -> dict[str, str]:
+    """PATH with everything that /usr/bin has but the tool."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for path in Path("/usr/bin").iterdir():
+        if path.name != tool:
+            (folder / path.name).symlink_to(path)
+    return {"PATH": str(folder)}
+
+
+def test_valgrind_that_is_missing(faultline: Faultline, tmp_path: Path, own_cache: Path) -> None:
+    environment = without("valgrind", tmp_path)
+    run = faultline("trace", "nvm_malloc", "-w", "smoke", "--cache", own_cache, env=environment)
+    assert_one_clear_line(run, 3, "valgrind was not found on PATH", "make setup")
+    doctor = faultline("doctor", env=environment)
+    assert doctor.returncode == 3
+    assert "valgrind was not found on PATH" in doctor.stdout
+
+
+def test_a_cache_that_cannot_be_made(faultline: Faultline, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert_one_clear_line(faultline(*RUN, "--cache", tmp_path / "file"), 3, "--cache DIR")
+
+
+def test_set_up_names_what_is_missing_when_it_may_not_install(tmp_path: Path, root: Path) -> None:
+    """Without apt-get the script cannot install; it names the packages and stops."""
+    environment = without("apt-get", tmp_path)
+    (tmp_path / "bin" / "valgrind").unlink()
+    shutil.copytree(root / "ci", tmp_path / "clone" / "ci")
+    run = subprocess.run(
+        ["/bin/bash", str(tmp_path / "clone" / "ci" / "setup.sh")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 3
+    assert "error: system packages are missing: valgrind" in run.stderr
+
+
+def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path) -> None:
+    command = [
+        scripts / "faultline",
+        "run",
+        "nvm_malloc",
+        "-w",
+        "churn",
+        "--ops",
+        "400",
+        "--mutant",
+        "MISSING_FLUSH_LINK",
+    ]
+    process = subprocess.Popen(
+        [*map(str, command), "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for_a_finding(tmp_path / "results.sqlite")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
+    assert "error: interrupted" in err
+    assert "Traceback" not in err
+    assert "stopped" in out
+    assert "replay: faultline replay fl1" in out
+    assert "stopped" in (tmp_path / "report.html").read_text()
+
+
+def wait_for_a_finding(database: Path) -> None:
+    import sqlite3
+
+    for _ in range(1200):
+        time.sleep(0.1)
+        if database.exists():
+            try:
+                with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+                    if connection.execute("select count(*) from finding").fetchone()[0]:
+                        return
+            except sqlite3.OperationalError:
+                continue
+    pytest.fail("no finding within two minutes")
+
+
+def test_no_colour_when_it_is_not_a_terminal(faultline: Faultline) -> None:
+    for run in (
+        faultline("doctor"),
+        faultline("run", "nosuch", "-w", "smoke"),
+        faultline("list", env={"NO_COLOR": "1"}),
+    ):
+        assert "\x1b[" not in run.stdout + run.stderr
+
+
+def test_the_engine_is_where_the_command_is() -> None:
+    assert os.access(Path(sysconfig.get_path("scripts")) / "faultline-engine", os.X_OK)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Same seed, same trace hash, same results; a token replays to its verdict, and refuses when the trace differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Faultline, assert_one_clear_line
+
+MUTANT = ("run", "nvm_malloc", "-w", "churn", "--ops", "12", "--mutant", "MISSING_FLUSH_LINK", "--samples", "2")
+TIMES = ("build_s", "trace_s", "explore_s")
+
+
+@pytest.mark.parametrize("workload", ["smoke", "churn", "ace:1"])
+def test_the_same_seed_gives_the_same_trace(faultline: Faultline, workload: str, tmp_path: Path) -> None:
+    """Traced twice, once into another cache: other folders, the same bytes."""
+    command = ("trace", "nvm_malloc", "-w", workload, "--json", "--fresh")
+    first = json.loads(faultline(*command, "--out", tmp_path / "a").stdout)
+    second = json.loads(faultline(*command, "--out", tmp_path / "b", "--cache", tmp_path / "elsewhere").stdout)
+    assert first["hash"] == second["hash"]
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_other_seeds_give_other_traces(faultline: Faultline) -> None:
+    command = ("trace", "nvm_malloc", "-w", "churn", "--ops", "12", "--json", "--seed")
+    assert json.loads(faultline(*command, "1").stdout)["hash"] != json.loads(faultline(*command, "2").stdout)["hash"]
+
+
+def comparable(text: str) -> Any:
+    """Everything a campaign says but how long it took."""
+    document = json.loads(text)
+    for cell in document["cells"]:
+        for key in TIMES:
+            del cell[key]
+        del cell["certificate"]["time_s"]
+    return document
+
+
+def test_the_same_seed_gives_the_same_results(faultline: Faultline) -> None:
+    first, second = faultline(*MUTANT, "--json"), faultline(*MUTANT, "--json")
+    assert first.returncode == second.returncode == 1, first.stderr
+    assert comparable(first.stdout) == comparable(second.stdout)
+
+
+@pytest.fixture(scope="module")
+def findings(faultline: Faultline) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(faultline(*MUTANT, "--json").stdout)["cells"][0]["findings"]
+    assert found
+    return found
+
+
+def test_every_token_replays_to_its_finding(faultline: Faultline, findings: list[dict[str, Any]]) -> None:
+    for finding in findings:
+        run = faultline("replay", finding["token"], "--json")
+        assert run.returncode == 1, run.stderr
+        replayed = json.loads(run.stdout)
+        assert replayed["verdict"] == "fail"
+        assert (finding["id"], finding["message"]) in {
+            (again["id"], again["message"]) for again in replayed["findings"]
+        }
+
+
+def test_a_replay_says_the_verdict_in_words(faultline: Faultline, findings: list[dict[str, Any]]) -> None:
+    run = faultline("replay", findings[0]["token"])
+    assert run.returncode == 1
+    assert run.stdout.splitlines()[-1] == "verdict: fail"
+
+
+def test_a_token_of_a_workload_file_replays(faultline: Faultline, tmp_path: Path) -> None:
+    path = tmp_path / "mine.workload"
+    path.write_text("workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 2048\n")
+    run = faultline("run", "nvm_malloc", "-w", path, "--mutant", "MISSING_FLUSH_LINK", "--samples", "2", "--json")
+    path.unlink()
+    token = json.loads(run.stdout)["cells"][0]["findings"][0]["token"]
+    assert faultline("replay", token).returncode == 1
+
+
+def test_a_token_refuses_another_trace(
+    faultline: Faultline, findings: list[dict[str, Any]], tmp_path: Path, root: Path
+) -> None:
+    """In a clone whose allocator does one thing more, the token's trace no longer comes out."""
+    import shutil
+
+    clone = tmp_path / "clone"
+    for part in ("allocators", "pintools", "harness"):
+        shutil.copytree(root / part, clone / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+    header = clone / "allocators" / "include" / "persist.h"
+    text = header.read_text()
+    assert "    fl_fence();\n}" in text
+    header.write_text(text.replace("    fl_fence();\n}", "    fl_fence();\n    fl_fence();\n}"))
+    run = faultline(
+        "replay", findings[0]["token"], "--cache", tmp_path / "cache", env={"PYTHONPATH": str(clone / "harness")}
+    )
+    assert_one_clear_line(run, 2, "the trace differs", "replay it on the sources")
