@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make bench`: what tracing costs, how many recoveries a second the isolated engine runs, how long the matrix takes. One line a
+figure on stdout, with its goal where there is one; --json for machines; --skip-matrix leaves the last one out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from faultline import build, campaign, config, tracing, workloads
+from faultline.cache import Cache, project_root, scratch_folder
+from faultline.engine import Engine
+from faultline.errors import InfrastructureError
+from faultline.results import CellSpec
+from faultline.terminal import note
+
+ROUNDS = 3
+"""Of each timing; the median counts. Native and traced runs take turns, so that a busy machine slows both."""
+STORE_OPERATIONS = 400_000
+CHURN_OPERATIONS = 100_000
+REPLAY_HEAP_BYTES = 64 << 20
+REPLAY_LIVE_OBJECTS = 200
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure tracing, recoveries a second and the matrix.")
+    parser.add_argument("--json", action="store_true", help="JSON on stdout")
+    parser.add_argument("--skip-matrix", action="store_true", help="leave out the wall time of the matrix")
+    options = parser.parse_args()
+    root, engine = project_root(), Engine()
+    figures: dict[str, Any] = {}
+    with scratch_folder(Cache(root / ".faultline")) as scratch:
+        cache = Cache(root / ".faultline")
+        note("tracing: bench_store")
+        figures["store"] = bench_store(root, cache, scratch)
+        note("tracing: churn")
+        figures["churn"] = bench_churn(root, cache, scratch)
+        note("recoveries a second")
+        figures["replay"] = bench_replay(root, cache, engine, scratch)
+        if not options.skip_matrix:
+            note("the matrix, from an empty cache")
+            figures["matrix"] = bench_matrix(root)
+    print(json.dumps(figures, indent=2) if options.json else in_words(figures))
+    return 0
+
+
+def in_words(figures: dict[str, Any]) -> str:
+    store, churn, replay, matrix = figures["store"], figures["churn"], figures["replay"], figures.get("matrix")
+    lines = [
+        f"tracing, bench_store: {store['ratio']:.2f}x native ({store['native_s']:.3f} s, {store['traced_s']:.3f} s; goal <= 4x)",
+        f"tracing, churn {CHURN_OPERATIONS}: {churn['ratio']:.2f}x native ({churn['native_s']:.3f} s, {churn['traced_s']:.3f} s)",
+        f"recoveries a second a core, open + slots + walk: {replay['first_per_s']:.0f} (goal >= 2,000;"
+        f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects)",
+        f"recoveries a second a core, full probe: {replay['full_per_s']:.1f}",
+    ]
+    if matrix:
+        lines.append(f"matrix from an empty cache: {matrix['wall_s']:.0f} s on {matrix['processors']} processors")
+        lines.append(matrix["summary"])
+    return "\n".join(lines)
+
+
+# ---- tracing -------------------------------------------------------------------------------------------------------------
+
+
+def bench_store(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
+    source = "pintools/conformance/bench_store.c"
+    inputs = build.sources_below(root / "pintools" / "conformance")
+    recipe = build.Recipe("bench_store", "bench_store", "gcc", ("-O2", "-g", "-Ipintools", source), inputs)
+    program = build.make(root, cache, recipe).path
+    return compare(root, cache, scratch, lambda folder: [str(program), str(folder), str(STORE_OPERATIONS)])
+
+
+def bench_churn(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
+    """The clean allocator under the runner, as campaigns trace it."""
+    allocator = config.find_allocator(root, "nvm_malloc")
+    target = tracing.build_target(root, cache, allocator, None, "clwb")
+    workload = workloads.churn(CHURN_OPERATIONS, 1)
+    path = workloads.store(workload, cache)
+    geometry = tracing.heap_arguments(allocator.heap, workload.slots)
+
+    def command(folder: Path) -> list[str]:
+        return [
+            *(str(target.runner.path), "workload", "--adapter", str(target.adapter.path)),
+            *("--workload", str(path), "--session", "0", "--folder", str(folder)),
+            *geometry,
+        ]
+
+    return compare(root, cache, scratch, command)
+
+
+def compare(root: Path, cache: Cache, scratch: Path, command: Callable[[Path], list[str]]) -> dict[str, float]:
+    """Wall time of command(folder) alone and under the tracer, process start included in both."""
+    tools = build.build_tracer(root, cache).path
+    native, traced = [], []
+    for _ in range(ROUNDS):
+        native.append(timed(scratch, lambda folder, _: command(folder), tools))
+        traced.append(timed(scratch, lambda folder, trace: [*tracer(folder, trace), *command(folder)], tools))
+    native_s, traced_s = statistics.median(native), statistics.median(traced)
+    return {"native_s": native_s, "traced_s": traced_s, "ratio": traced_s / native_s}
+
+
+def tracer(folder: Path, trace: Path) -> list[str]:
+    return ["valgrind", "--tool=faultline", "-q", f"--trace={trace}", f"--pm-folder={folder}", "--process=1"]
+
+
+def timed(scratch: Path, command: Callable[[Path, Path], list[str]], tools: Path) -> float:
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        folder = Path(place) / "pm"
+        folder.mkdir()
+        line = command(folder, Path(place) / "trace")
+        environment = {**os.environ, "VALGRIND_LIB": str(tools)}
+        started = time.perf_counter()
+        run = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        seconds = time.perf_counter() - started
+    if run.returncode != 0:
+        raise InfrastructureError(f"{line[0]} ended with {run.returncode}: {run.stderr.strip()[-300:]}")
+    return seconds
+
+
+# ---- replay --------------------------------------------------------------------------------------------------------------
+
+
+def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path) -> dict[str, Any]:
+    """A 64 MiB heap with 200 live objects of the sizes of churn, as its last operation left it."""
+    allocator = config.find_allocator(root, "nvm_malloc")
+    heap = msgspec.structs.replace(allocator.heap, heap_bytes=REPLAY_HEAP_BYTES, limit_bytes=REPLAY_HEAP_BYTES)
+    allocator = msgspec.structs.replace(allocator, heap=heap)
+    sizes = [operation.size_bytes for operation in workloads.churn(4000, 1).operations if operation.kind == "allocate"]
+    lines = [f"allocate {slot} {size}" for slot, size in enumerate(sizes[:REPLAY_LIVE_OBJECTS])]
+    text = "\n".join(["workload 1", f"slots {REPLAY_LIVE_OBJECTS}", "case", *lines, ""])
+    workload = workloads.parse(text, "bench")
+    target = tracing.build_target(root, cache, allocator, None, "clwb")
+    traced = tracing.trace(cache, engine, target, workload)
+    spec = CellSpec(allocator.name, workload.name, 0, 1, "default", "px86", "clwb")
+    path = campaign.write_config(scratch, spec, target, traced, workload.slots)
+    return engine.ask_json(dict[str, Any], "bench-replay", str(path))
+
+
+# ---- the matrix ----------------------------------------------------------------------------------------------------------
+
+
+def bench_matrix(root: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=root / ".faultline", prefix="bench-") as place:
+        command = [str(Path(sysconfig.get_path("scripts")) / "faultline"), "matrix", "--cache", f"{place}/cache"]
+        started = time.perf_counter()
+        run = subprocess.run([*command, "--out", f"{place}/out"], stdout=subprocess.PIPE, text=True, check=False)
+        seconds = time.perf_counter() - started
+    summary = run.stdout.strip().splitlines()[-1] if run.stdout.strip() else f"exit code {run.returncode}"
+    return {
+        "wall_s": seconds,
+        "processors": len(os.sched_getaffinity(0)),
+        "exit_code": run.returncode,
+        "summary": summary,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
