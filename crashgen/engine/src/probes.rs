@@ -6,6 +6,7 @@ use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::{Probe, ReplayServer, ServerOptions};
 use oracle::HeapReport;
 use rustc_hash::FxHashMap;
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 /// The outcome of probing an image.
@@ -21,8 +22,8 @@ struct Stages {
     image: ImageHash,
     /// As it came.
     own: Rc<HeapReport>,
-    /// Without the contents of later lives, which are those of that image.
-    of_others: Rc<HeapReport>,
+    /// Without the contents, which are those of that image; made when another image asks.
+    of_others: OnceCell<Rc<HeapReport>>,
 }
 
 /// The replay server with a memory.
@@ -95,11 +96,14 @@ impl Probes {
         if !self.stages.contains_key(&key) {
             let own = Rc::new(self.run(image, Probe::Full)?.1);
             self.full_probes += 1;
-            let of_others = Rc::new(without_contents(&own));
-            self.stages.insert(key, Stages { image: hash, own, of_others });
+            self.stages.insert(key, Stages { image: hash, own, of_others: OnceCell::new() });
         }
         let stages = &self.stages[&key];
-        Ok(Probed { report: if stages.image == hash { stages.own.clone() } else { stages.of_others.clone() } })
+        let report = match stages.image == hash {
+            true => &stages.own,
+            false => stages.of_others.get_or_init(|| Rc::new(without_contents(&stages.own))),
+        };
+        Ok(Probed { report: report.clone() })
     }
 
     fn run_first(&mut self, image: &mut CrashImage) -> Result<u32, EngineError> {
