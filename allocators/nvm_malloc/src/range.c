@@ -102,9 +102,7 @@ void nvm_range_give_back(struct nvm_heap *heap, struct nvm_vheader *range) {
     struct nvm_header *header = nvm_header_at(heap, range->block);
     if (header->tag != free_tag(heap, range->blocks)) {
         fl_store8(&header->tag, free_tag(heap, range->blocks));
-#if !defined(MUTANT_MISSING_FLUSH_MERGE)
         fl_flush(header, sizeof *header);
-#endif
         fl_fence(); /* headers that were merged away may be overwritten from here on */
     }
     put_in_tree(heap, range);
