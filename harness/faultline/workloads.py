@@ -116,7 +116,7 @@ def smoke() -> Workload:
 
 
 # Share of the objects, and the sizes of each kind, bytes. Mostly small, as allocators see it; some of several OS pages.
-CHURN_SIZE_MIX = ((0.40, 1, 64), (0.35, 65, 512), (0.15, 513, 4096), (0.07, 4097, 32768), (0.03, 32769, 131072))
+CHURN_SIZE_MIX = ((0.45, 1, 64), (0.35, 65, 512), (0.14, 513, 2048), (0.05, 2049, 8192), (0.01, 8193, 32768))
 CHURN_SLOTS = 64
 CHURN_LIVE_OBJECTS = 48
 """Bound of the live set, so that long runs meet used, freed and reused memory instead of a heap that only fills."""
