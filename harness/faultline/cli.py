@@ -347,15 +347,13 @@ def _run_campaign(
     workshop: Workshop, kind: str, specs: list[CellSpec], jobs: int, out: Path | None, as_json: bool
 ) -> list[CellResult]:
     """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
-    for spec in specs:  # what is wrong with a name or file is said before anything runs
-        heap = config.find_allocator(workshop.root, spec.allocator).heap
-        workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    specs = [_with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
     database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
     try:
         with terminal.CampaignProgress(specs, is_quiet=as_json) as progress:
             campaign.run_cells(workshop, database, kind, specs, jobs, progress)
     finally:
-        state, results = database.latest()
+        state, results = database.read()
         database.close()
         if out is not None:
             report.write_all(out, results, state)
@@ -364,6 +362,13 @@ def _run_campaign(
         else:
             _print_campaign(results, out)
     return results
+
+
+def _with_found_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
+    """A user's workload file under the name that tokens and results keep: file:KEY, its copy in the cache."""
+    heap = config.find_allocator(workshop.root, spec.allocator).heap
+    found = workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    return msgspec.structs.replace(spec, workload=found.name)
 
 
 def _print_campaign(results: list[CellResult], out: Path | None) -> None:
@@ -386,7 +391,7 @@ def report_command(out: Path, as_json: bool) -> int:
             f"{out / DATABASE_NAME}: no results there", "run `faultline matrix` first, or name its --out"
         )
     database = Results(out / DATABASE_NAME)
-    state, results = database.latest()
+    state, results = database.read()
     database.close()
     report.write_all(out, results, state)
     if as_json:

@@ -164,6 +164,7 @@ class Results:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._begun: int | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
@@ -205,7 +206,7 @@ class Results:
                 "insert into campaign (key, kind, state, started_utc) values (?, ?, 'running', datetime('now'))",
                 (key, kind),
             )
-            campaign = int(cursor.lastrowid or 0)
+            campaign = self._begun = int(cursor.lastrowid or 0)
             connection.executemany(
                 "insert into cell (campaign, position, key, spec, state) values (?, ?, '', ?, 'pending')",
                 [(campaign, position, _json(spec)) for position, spec in enumerate(specs)],
@@ -245,10 +246,13 @@ class Results:
         with self._turn() as connection:
             connection.execute("update campaign set state = ? where id = ?", (state, campaign))
 
-    def latest(self) -> tuple[str, list[CellResult]]:
-        """State and cells of the last campaign; cells that have no result are left out."""
+    def read(self) -> tuple[str, list[CellResult]]:
+        """State and cells of the campaign begun here, else of the last one (other processes may write to the same database);
+        cells that have no result are left out."""
         with self._turn() as connection:
-            campaign = connection.execute("select id, state from campaign order by id desc limit 1").fetchone()
+            campaign = connection.execute(
+                "select id, state from campaign where id = ifnull(?, id) order by id desc limit 1", (self._begun,)
+            ).fetchone()
             if campaign is None:
                 raise BadInputError(f"{self.path}: holds no campaign", "run `faultline matrix` first")
             rows = connection.execute(

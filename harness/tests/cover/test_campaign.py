@@ -71,7 +71,7 @@ def test_events_become_a_stored_result(root: Path, cache: Cache, fake_engine: Ma
     assert [finding.id for finding in result.findings] == ["FL004-1a2b3c4d"]
     assert result.certificate is not None
     assert result.certificate.recoveries == 4083
-    assert results.latest() == ("done", [result])
+    assert results.read() == ("done", [result])
 
 
 def test_the_engine_is_told_what_the_cell_says(
@@ -166,7 +166,7 @@ def test_ctrl_c_keeps_what_was_found_and_what_the_engine_still_says(
         run(workshop(root, cache, engine), results, [samples.spec(), samples.spec(seed=2)])
     presser.join()
     assert time.monotonic() - started < 30
-    state, cells = results.latest()
+    state, cells = results.read()
     assert state == "stopped"
     assert [(cell.state, len(cell.findings)) for cell in cells] == [("stopped", 2)]
 
@@ -194,13 +194,24 @@ def test_a_stopped_matrix_goes_on_where_it_was(
     assert [result.is_reused for result in run(shop, results, specs)] == [False, False]
 
 
+def test_two_campaigns_in_one_database_do_not_mix(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
+) -> None:
+    shop = workshop(root, cache, fake_engine(PASSES))
+    first = run(shop, results, [samples.spec()], kind="run")
+    other = Results(tmp_path / "results.sqlite")
+    second = run(shop, other, [samples.spec(seed=2)], kind="run")
+    assert results.read() == ("done", first)
+    assert other.read() == Results(tmp_path / "results.sqlite").read() == ("done", second)
+
+
 def test_jobs_run_at_the_same_time_and_keep_the_order(
     root: Path, cache: Cache, fake_engine: MakeEngine, results: Results
 ) -> None:
     specs = [samples.spec(seed=seed) for seed in range(6)]
     done = run(workshop(root, cache, fake_engine(PASSES)), results, specs, jobs=3)
     assert [result.spec for result in done] == specs
-    assert results.latest() == ("done", done)
+    assert results.read() == ("done", done)
 
 
 def test_a_file_that_is_no_database_is_bad_input(tmp_path: Path) -> None:

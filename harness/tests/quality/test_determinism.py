@@ -11,16 +11,20 @@ import pytest
 
 from conftest import Faultline, assert_one_clear_line
 
-MUTANT = ("run", "nvm_malloc", "-w", "churn", "--ops", "12", "--mutant", "MISSING_FLUSH_LINK", "--samples", "2")
+MUTANT = (
+    *("run", "nvm_malloc", "-w", "churn", "--ops", "12", "--mutant", "MISSING_FLUSH_LINK"),
+    *("--samples", "2", "--stop-at-rule", "FL004"),
+)
 TIMES = ("build_s", "trace_s", "explore_s")
 
 
 @pytest.mark.parametrize("workload", ["smoke", "churn", "ace:1"])
 def test_the_same_seed_gives_the_same_trace(faultline: Faultline, workload: str, tmp_path: Path) -> None:
-    """Traced twice, once into another cache: other folders, the same bytes."""
+    """Traced twice, each in a fresh heap folder of another name: the same bytes."""
+    (tmp_path / "heaps").mkdir()
     command = ("trace", "nvm_malloc", "-w", workload, "--json", "--fresh")
     first = json.loads(faultline(*command, "--out", tmp_path / "a").stdout)
-    second = json.loads(faultline(*command, "--out", tmp_path / "b", "--cache", tmp_path / "elsewhere").stdout)
+    second = json.loads(faultline(*command, "--out", tmp_path / "b", "--heap-folder", tmp_path / "heaps").stdout)
     assert first["hash"] == second["hash"]
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
@@ -73,7 +77,9 @@ def test_a_replay_says_the_verdict_in_words(faultline: Faultline, findings: list
 def test_a_token_of_a_workload_file_replays(faultline: Faultline, tmp_path: Path) -> None:
     path = tmp_path / "mine.workload"
     path.write_text("workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 2048\n")
-    run = faultline("run", "nvm_malloc", "-w", path, "--mutant", "MISSING_FLUSH_LINK", "--samples", "2", "--json")
+    run = faultline(
+        "run", "nvm_malloc", "-w", path, "--mutant", "MISSING_FLUSH_LINK", "--stop-at-rule", "FL004", "--json"
+    )
     path.unlink()
     token = json.loads(run.stdout)["cells"][0]["findings"][0]["token"]
     assert faultline("replay", token).returncode == 1
