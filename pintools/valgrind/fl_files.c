@@ -259,6 +259,8 @@ static void before_fallocate(ThreadId thread, Int descriptor, UWord mode, ULong 
     ULong size = status.size;
     ULong inside = offset >= size ? 0 : offset + bytes > size ? size - offset : bytes;
     Bool keeps_size = (mode & FL_FALLOC_KEEP_SIZE) != 0;
+    if (keeps_size && inside == 0)
+        return; /* nothing of the file changes */
     if ((mode & ~(UWord)FL_FALLOC_KEEP_SIZE) == 0)
         begin(thread, FL_ALLOCATE, file, offset, keeps_size ? inside : bytes);
     else if (mode == (FL_FALLOC_PUNCH_HOLE | FL_FALLOC_KEEP_SIZE))
