@@ -2,7 +2,7 @@
 //! The crash image: bytes and files of one crash state, kept up to date from state to state.
 //!
 //! An image is never copied as a whole. [`CrashImage`] holds the content of every line that was ever stored to, and two
-//! running hashes: of the image, and of what the allocator wrote of it (the image with application content left out). Going to
+//! running hashes: of the image, and of what the allocator wrote of it. Going to
 //! another state changes the lines whose choices differ; what a replay engine has to be told is collected on the way.
 
 use crate::LINE_BYTES;
@@ -119,7 +119,7 @@ impl CrashImage {
         if self.lines[id.0 as usize].made_of == made_of {
             return;
         }
-        let (content, is_application) = line.content(choice);
+        let (content, metadata) = line.content(choice);
         let seed = self.seeds.get(&line.key.file).copied().unwrap_or(0);
         let state = &mut self.lines[id.0 as usize];
         state.made_of = made_of;
@@ -128,11 +128,7 @@ impl CrashImage {
             self.dirty.push(id);
         }
         let hash = hash_line(seed, line.key.number, &content);
-        let metadata_hash = if is_application == 0 {
-            hash
-        } else {
-            hash_line(seed, line.key.number, &without(content, is_application))
-        };
+        let metadata_hash = hash_metadata(seed, line.key.number, &content, metadata);
         self.sum = self.sum.wrapping_sub(state.hash).wrapping_add(hash);
         self.metadata_sum = self.metadata_sum.wrapping_sub(state.metadata_hash).wrapping_add(metadata_hash);
         (state.content, state.hash, state.metadata_hash) = (content, hash, metadata_hash);
@@ -149,7 +145,8 @@ impl CrashImage {
         ImageHash(self.sum ^ self.names_hash)
     }
 
-    /// Hash of the image without the bytes that application content wrote last.
+    /// Hash of what the allocator wrote of the image and nobody overwrote since. Application content and bytes that were never
+    /// stored are the same here; a zero that the allocator stored is another thing.
     pub fn metadata_hash(&self) -> ImageHash {
         ImageHash(self.metadata_sum ^ self.names_hash)
     }
@@ -209,13 +206,18 @@ fn hash_line(seed: u64, number: u64, content: &LineContent) -> u128 {
     xxh3_128(&buffer)
 }
 
-fn without(mut content: LineContent, mask: u64) -> LineContent {
-    for (at, byte) in content.iter_mut().enumerate() {
-        if mask >> at & 1 == 1 {
-            *byte = 0;
-        }
+fn hash_metadata(seed: u64, number: u64, content: &LineContent, mask: u64) -> u128 {
+    if mask == 0 {
+        return 0;
     }
-    content
+    let mut buffer = [0u8; 88];
+    buffer[..8].copy_from_slice(&seed.to_le_bytes());
+    buffer[8..16].copy_from_slice(&number.to_le_bytes());
+    buffer[16..24].copy_from_slice(&mask.to_le_bytes());
+    for (at, byte) in content.iter().enumerate().filter(|(at, _)| mask >> at & 1 == 1) {
+        buffer[24 + at] = *byte;
+    }
+    xxh3_128(&buffer)
 }
 
 #[cfg(test)]
@@ -231,7 +233,7 @@ mod tests {
             let thread = ThreadId { process: 1, thread: 1 };
             model.step(number as u32, &Event { thread, site: SiteId(0), kind: kind.clone() });
             let view = model.view();
-            image.follow(&mut model, view.has_new_files);
+            image.follow(&mut model, view.are_all_new);
             image.go_to(&model, &view, &view.prefix_state());
         }
         (image, model)
@@ -259,6 +261,25 @@ mod tests {
         let (other, _) = image_after(&[create(), vec![store(64, 2), store(0, 4)]].concat());
         assert_eq!(one.hash(), two.hash());
         assert_ne!(one.hash(), other.hash());
+    }
+
+    #[test]
+    fn a_zero_of_the_allocator_is_not_application_content() {
+        let mut model = Model::new(ModelKind::Px86, vec![false, true]);
+        let mut image = CrashImage::new("case-0");
+        let mut events = create();
+        events.extend([store(0, 7), store(0, 0)]);
+        let mut hashes = Vec::new();
+        for (number, kind) in events.into_iter().enumerate() {
+            let (thread, site) = (ThreadId { process: 1, thread: 1 }, SiteId(u32::from(number == 2)));
+            model.step(number as u32, &Event { thread, site, kind });
+            let view = model.view();
+            image.follow(&mut model, view.are_all_new);
+            image.go_to(&model, &view, &view.prefix_state());
+            hashes.push(image.metadata_hash());
+        }
+        assert_eq!(hashes[1], hashes[2], "content is no metadata");
+        assert_ne!(hashes[2], hashes[3], "a stored zero is");
     }
 
     #[test]

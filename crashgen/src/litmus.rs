@@ -124,6 +124,7 @@ impl Parser {
         let (key, rest) = (key.trim(), rest.trim());
         match key {
             "name" if rest.is_empty() => Err("expected a name".into()),
+            "name" if self.name.is_some() => Err("a second `name:`".into()),
             "name" => {
                 self.name = Some(rest.to_owned());
                 Ok(())
@@ -208,6 +209,9 @@ impl Parser {
                     .iter()
                     .position(|(other, _)| other == name)
                     .ok_or_else(|| format!("variable {name:?} is not in `lines:`"))?;
+                if state[at].is_some() {
+                    return Err(format!("state {text:?} names {name} twice"));
+                }
                 state[at] = Some(value.parse().map_err(|_| format!("{value:?} is no number"))?);
             }
             let whole: Option<State> = state.into_iter().collect();

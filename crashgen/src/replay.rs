@@ -90,7 +90,7 @@ pub struct ReplayServer {
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
     numbers: BTreeMap<FileId, u32>,
-    next_number: u32,
+    free_numbers: Vec<u32>,
 }
 
 impl ReplayServer {
@@ -114,7 +114,7 @@ impl ReplayServer {
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             numbers: BTreeMap::new(),
-            next_number: 0,
+            free_numbers: Vec::new(),
         })
     }
 
@@ -149,10 +149,15 @@ impl ReplayServer {
         for folder in image.folders().difference(&self.folders.clone()) {
             self.send(serve::MKDIR, 0, 0, 0, folder.as_bytes())?;
         }
-        for (file, _) in std::mem::take(&mut self.files) {
+        for (file, known) in std::mem::take(&mut self.files) {
             if !image.files().contains_key(&file) {
                 let number = self.numbers.remove(&file).expect("known to the server");
                 self.send(serve::REMOVE, number, 0, 0, &[])?;
+                self.free_numbers.push(number);
+            } else if image.files()[&file].path != known.path {
+                // Names may move in a circle: all that change are out of the way before one gets its new name.
+                let number = self.numbers[&file];
+                self.send(serve::RENAME, number, 0, 0, format!(".moving-{number}").as_bytes())?;
             }
         }
         for (file, state) in image.files() {
@@ -162,14 +167,13 @@ impl ReplayServer {
                     self.send(serve::RESIZE, number, 0, state.bytes, &[])?;
                 }
                 None => {
-                    let number = self.next_number;
-                    self.next_number += 1;
+                    let number = self.free_numbers.pop().unwrap_or(self.numbers.len() as u32);
                     self.numbers.insert(*file, number);
                     self.send(serve::CREATE, number, 0, state.bytes, state.path.as_bytes())?;
                 }
             }
         }
-        for folder in self.folders.clone().difference(image.folders()) {
+        for folder in self.folders.clone().iter().rev().filter(|folder| !image.folders().contains(*folder)) {
             self.send(serve::RMDIR, 0, 0, 0, folder.as_bytes())?;
         }
         self.files = image.files().clone();

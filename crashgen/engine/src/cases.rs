@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::error::{EngineError, bad_input};
 use crashgen::image::CrashImage;
 use crashgen::model::{Model, View};
-use crashgen::trace::{Event, EventKind, OperationKind, SiteId, Trace};
+use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
 use oracle::{History, Operation, Status};
 
 /// The operation around a crash position.
@@ -34,6 +34,7 @@ pub struct Case {
     /// Site of the last store.
     pub last_store: SiteId,
     history_before: u64,
+    threads: Vec<ThreadId>,
 }
 
 impl Case {
@@ -50,6 +51,7 @@ impl Case {
             position_in_case: 0,
             current: None,
             last_store: SiteId(0),
+            threads: Vec::new(),
         }
     }
 
@@ -63,14 +65,23 @@ impl Case {
         self.mark(number, event)?;
         self.position_in_case += 1;
         let view = self.model.view();
-        self.image.follow(&mut self.model, view.has_new_files);
+        self.image.follow(&mut self.model, view.are_all_new);
         let is_expectation_new = self.history.state_id() != self.history_before || self.position_in_case == 1;
         self.history_before = self.history.state_id();
         Ok((view, is_expectation_new))
     }
 
+    /// Threads of all processes in one count.
+    fn thread_number(&mut self, thread: ThreadId) -> u32 {
+        let known = self.threads.iter().position(|other| *other == thread);
+        known.unwrap_or_else(|| {
+            self.threads.push(thread);
+            self.threads.len() - 1
+        }) as u32
+    }
+
     fn mark(&mut self, number: u32, event: &Event) -> Result<(), EngineError> {
-        let thread = u32::from(event.thread.thread) | event.thread.process << 16;
+        let thread = self.thread_number(event.thread);
         let marked = match &event.kind {
             EventKind::OperationBegin { kind, index, slot, bytes, object } => {
                 let operation = Operation {

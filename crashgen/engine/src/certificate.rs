@@ -23,7 +23,8 @@ pub struct Tally {
     pub unknowns: u64,
     unknown_reasons: BTreeSet<String>,
     judged: RuleSet,
-    not_judged: BTreeMap<RuleId, String>,
+    /// How many judgements could not judge a rule, by reason.
+    not_judged: BTreeMap<(RuleId, String), u64>,
     /// Bounds and limits that were hit.
     pub bounds_hit: BTreeSet<String>,
     /// Stores into PM stepped over.
@@ -48,7 +49,7 @@ impl Tally {
         self.judgements += 1;
         self.judged.extend(judgement.judged);
         for (rule, why) in &judgement.not_judged {
-            self.not_judged.entry(*rule).or_insert_with(|| why.to_string());
+            *self.not_judged.entry((*rule, why.to_string())).or_default() += 1;
         }
         if !judgement.unknown.is_empty() {
             self.unknowns += 1;
@@ -63,6 +64,11 @@ impl Tally {
         if self.unknown_reasons.len() < REASON_LIMIT {
             self.unknown_reasons.insert(reason.to_owned());
         }
+    }
+
+    /// Whether a heap was judged, and not only that its recovery neither crashes nor hangs.
+    pub fn has_judged_a_heap(&self) -> bool {
+        self.judged.contains(RuleId::RecoveryFailed)
     }
 
     /// Whether something could not be known.
@@ -84,6 +90,15 @@ impl Tally {
         format!("{mantissa}e+{exponent:02.0}")
     }
 
+    fn rules_not_judged(&self) -> Vec<NotJudged> {
+        let text = |why: &str, count: u64| match count == self.judgements {
+            true => why.to_owned(),
+            false => format!("{why} (at {count} of {} judgements)", self.judgements),
+        };
+        let reasons = self.not_judged.iter();
+        reasons.map(|((rule, why), count)| NotJudged { rule: rule.to_string(), why: text(why, *count) }).collect()
+    }
+
     /// Why the exploration is not complete; empty if it is.
     fn gaps(&self) -> Vec<String> {
         let mut gaps: Vec<String> = self.bounds_hit.iter().cloned().collect();
@@ -96,6 +111,9 @@ impl Tally {
         if self.has_unknown() {
             gaps.push("some states are unknown".into());
         }
+        if !self.has_judged_a_heap() {
+            gaps.push("no operation markers: no heap was judged".into());
+        }
         if self.stores == 0 {
             gaps.push("no store into PM was seen".into());
         }
@@ -105,7 +123,6 @@ impl Tally {
     /// The certificate as it is printed.
     pub fn certificate(&self, numbers: Numbers, covers: String) -> Certificate {
         let gaps = self.gaps();
-        let not_judged = self.not_judged.iter().filter(|(rule, _)| !self.judged.contains(**rule));
         Certificate {
             complete: gaps.is_empty(),
             why: gaps.join("; "),
@@ -120,9 +137,7 @@ impl Tally {
             unknowns: self.unknowns,
             unknown_reasons: self.unknown_reasons.iter().cloned().collect(),
             rules_judged: self.judged.iter().map(|rule| rule.to_string()).collect(),
-            rules_not_judged: not_judged
-                .map(|(rule, why)| NotJudged { rule: rule.to_string(), why: why.clone() })
-                .collect(),
+            rules_not_judged: self.rules_not_judged(),
             positions_by_strategy: self.by_strategy.clone(),
             bounds_hit: self.bounds_hit.iter().cloned().collect(),
             time_s: numbers.time_s,
@@ -141,7 +156,7 @@ pub struct Numbers {
     pub time_s: f64,
 }
 
-/// A rule that was never judged.
+/// A rule that was not judged, or not everywhere.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct NotJudged {
@@ -191,8 +206,9 @@ mod tests {
     fn nothing_stored_is_not_complete() {
         let mut tally = Tally { positions: 1, ..Tally::default() };
         tally.by_strategy.insert("exhaustive", 1);
-        assert_eq!(tally.gaps(), ["no store into PM was seen"]);
+        assert_eq!(tally.gaps(), ["no operation markers: no heap was judged", "no store into PM was seen"]);
         tally.stores = 1;
+        tally.judged.insert(RuleId::RecoveryFailed);
         assert!(tally.gaps().is_empty());
         tally.by_strategy.insert("sample", 1);
         assert_eq!(tally.gaps().len(), 1);

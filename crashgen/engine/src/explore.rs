@@ -18,7 +18,7 @@ use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::strategy::{Exhaustive, Floor, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{EventKind, Trace};
-use oracle::{TwinSet, judge};
+use oracle::{Judgement, RuleId, TwinSet, judge};
 use rustc_hash::FxHashSet;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
         findings: Findings::default(),
         judged: FxHashSet::default(),
         started,
-        deadline: config.limits.time_s.map(|seconds| started + Duration::from_secs_f64(seconds.max(0.0))),
+        deadline: config.limits.time_s.and_then(|seconds| deadline(started, seconds)),
         is_covered: false,
         error: None,
     };
@@ -73,6 +73,15 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
     }
     explorer.run()?;
     explorer.finish()
+}
+
+/// None when it is too far away to ever come.
+fn deadline(started: Instant, seconds: f64) -> Option<Instant> {
+    started.checked_add(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?)
+}
+
+fn is_exhaustive(strategy: &dyn Strategy) -> bool {
+    strategy.name() == "exhaustive"
 }
 
 impl Explorer<'_> {
@@ -97,6 +106,11 @@ impl Explorer<'_> {
     }
 
     fn end_case(&mut self, case: &Case) {
+        if case.model.has_unknown_file() {
+            self.tally.add_unknown(
+                "there were stores into a file that was there before the trace began: its content is not known",
+            );
+        }
         self.tally.bounds_hit.extend(case.model.bounds_hit().iter().map(|bound| (*bound).to_owned()));
     }
 
@@ -104,20 +118,20 @@ impl Explorer<'_> {
         self.tally.positions += 1;
         self.tally.add_states(if case.position_in_case == 1 { Some(0.0) } else { view.born_log10() });
         self.output.progress(position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
-        let scope = if is_expectation_new || view.has_new_files || !self.is_covered { Scope::All } else { Scope::Born };
+        let scope = if is_expectation_new || view.are_all_new || !self.is_covered { Scope::All } else { Scope::Born };
         let is_unchanged = scope == Scope::Born && !view.has_new_store;
-        for strategy in self.strategies(view) {
+        let strategies = self.strategies(view);
+        for strategy in &strategies {
             *self.tally.by_strategy.entry(strategy.name()).or_default() += 1;
-            let is_all = strategy.name() == "exhaustive";
-            if !is_unchanged || !is_all {
-                self.states(&*strategy, case, position, view, scope)?;
+            if !is_unchanged || !is_exhaustive(&**strategy) {
+                self.states(&**strategy, case, position, view, scope)?;
             }
-            self.is_covered = is_all;
         }
+        self.is_covered = strategies.iter().any(|strategy| is_exhaustive(&**strategy));
         ControlFlow::Continue(())
     }
 
-    /// Which strategies run at a position; the last one says whether it is covered.
+    /// Which strategies run at a position.
     fn strategies(&mut self, view: &View) -> Vec<Box<dyn Strategy>> {
         let limits = &self.config.limits;
         let is_at_most = |limit: u128| view.state_count().is_some_and(|count| count <= limit);
@@ -177,16 +191,7 @@ impl Explorer<'_> {
         if !self.judged.insert((case.image.hash(), case.history.state_id())) {
             return Ok(ControlFlow::Continue(()));
         }
-        let probed = self.probes.probe(&mut case.image)?;
-        let content = ImageContent::new(&case.image);
-        let judgement = judge(
-            &self.config.contract,
-            &self.config.shape(),
-            &case.history,
-            &probed.report,
-            &content,
-            self.twins.as_ref(),
-        );
+        let judgement = self.judge(case)?;
         self.tally.add(&judgement);
         let state = StateRef { case, view, state, position, strategy };
         let mut flow = ControlFlow::Continue(());
@@ -202,6 +207,20 @@ impl Explorer<'_> {
         Ok(flow)
     }
 
+    /// Of the state that the image shows. That recovery repaired bad content only the full probe of this very image can say.
+    fn judge(&mut self, case: &mut Case) -> Result<Judgement, EngineError> {
+        let mut probed = self.probes.probe(&mut case.image)?;
+        loop {
+            let content = ImageContent::new(&case.image);
+            let (contract, shape) = (&self.config.contract, self.config.shape());
+            let judgement = judge(contract, &shape, &case.history, &probed.report, &content, self.twins.as_ref());
+            if probed.is_own || !judgement.violations.iter().any(|violation| violation.rule == RuleId::ContentChanged) {
+                return Ok(judgement);
+            }
+            probed = self.probes.probe_fully(&mut case.image)?;
+        }
+    }
+
     fn finish(self) -> Result<Verdict, EngineError> {
         let numbers = Numbers {
             recoveries: self.probes.recoveries,
@@ -210,7 +229,7 @@ impl Explorer<'_> {
             full_probes: self.probes.full_probes,
             time_s: self.started.elapsed().as_secs_f64(),
         };
-        let is_nothing = self.tally.judgements == 0 || self.tally.stores == 0;
+        let is_nothing = !self.tally.has_judged_a_heap() || self.tally.stores == 0;
         let verdict = match (self.findings.count(), self.tally.has_unknown() || is_nothing) {
             (0, false) => Verdict::Pass,
             (0, true) => Verdict::Unknown,

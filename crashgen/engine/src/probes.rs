@@ -12,8 +12,10 @@ use std::rc::Rc;
 /// The outcome of probing an image.
 #[derive(Clone)]
 pub struct Probed {
-    /// The first part: open, slots, walk, check. Or the full probe of this very image.
+    /// The first part (open, slots, walk, check), or the full probe.
     pub report: Rc<HeapReport>,
+    /// The later lives, if there are any, ran on this very image.
+    pub is_own: bool,
 }
 
 /// The stages after the first part, of one image for all with the same heap report and allocator metadata.
@@ -90,7 +92,7 @@ impl Probes {
         };
         let first = self.reports[number as usize].clone();
         if !self.is_full || !is_worth_stages(&first) {
-            return Ok(Probed { report: first });
+            return Ok(Probed { report: first, is_own: true });
         }
         let key = (number, image.metadata_hash());
         if !self.stages.contains_key(&key) {
@@ -99,11 +101,21 @@ impl Probes {
             self.stages.insert(key, Stages { image: hash, own, of_others: OnceCell::new() });
         }
         let stages = &self.stages[&key];
-        let report = match stages.image == hash {
+        let is_own = stages.image == hash;
+        let report = match is_own {
             true => &stages.own,
             false => stages.of_others.get_or_init(|| Rc::new(without_contents(&stages.own))),
         };
-        Ok(Probed { report: report.clone() })
+        Ok(Probed { report: report.clone(), is_own })
+    }
+
+    /// The full probe of this very image, whatever is known of others like it.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn probe_fully(&mut self, image: &mut CrashImage) -> Result<Probed, EngineError> {
+        self.full_probes += 1;
+        Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?.1), is_own: true })
     }
 
     fn run_first(&mut self, image: &mut CrashImage) -> Result<u32, EngineError> {

@@ -6,7 +6,7 @@ use crate::certificate::Tally;
 use crate::config::Config;
 use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
-use crate::finding::{Findings, StateRef};
+use crate::finding::{Findings, StateRef, model_name};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::twins;
@@ -26,6 +26,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
             witness.trace_hash, trace.hash
         )));
     }
+    check_identity(config, witness)?;
     let (mut case, view) = go_to(config, trace, witness.position)?;
     let state = state_of(&case, &view, witness)?;
     case.image.go_to(&case.model, &view, &state);
@@ -51,6 +52,20 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     };
     output.done(verdict, findings.all(), &trace.hash);
     Ok(verdict)
+}
+
+fn check_identity(config: &Config, witness: &Witness) -> Result<(), EngineError> {
+    let identity = &config.identity;
+    for (what, token, here) in [
+        ("allocator", &witness.allocator, &identity.allocator),
+        ("mutant", &witness.mutant, &identity.mutant.clone().unwrap_or_default()),
+        ("model", &witness.model, &model_name(config).to_owned()),
+    ] {
+        if token != here {
+            return Err(bad_input(format!("the token's {what} is {token:?}, the configuration's is {here:?}")));
+        }
+    }
+    Ok(())
 }
 
 /// Steps to a crash position.
@@ -86,8 +101,7 @@ fn state_of(case: &Case, view: &View, witness: &Witness) -> Result<Vec<Choice>, 
             ))
         })?;
         let open = &view.lines[at];
-        if line.ordered >= open.ordered_choices || (line.floating >> 1) >> (open.floating_units.saturating_sub(1)) != 0
-        {
+        if line.ordered >= open.ordered_choices || line.floating >> open.floating_units != 0 {
             return Err(bad_input("the token names a choice that its line does not have"));
         }
         state[at] = line.choice();

@@ -25,7 +25,12 @@ pub fn make(config: &Config, tally: &mut Tally) -> Result<Option<TwinSet>, Engin
         tally.add_unknown(&format!("the workload without a crash failed: {why}"));
         return Ok(None);
     }
-    parse(&result.stdout).map(Some).map_err(|why| EngineError::Infrastructure(format!("the runner's twins: {why}")))
+    let twins =
+        parse(&result.stdout).map_err(|why| EngineError::Infrastructure(format!("the runner's twins: {why}")))?;
+    for (operation, why) in twins.failures() {
+        tally.add_unknown(&format!("the heap closed and reopened without a crash after operation {operation}: {why}"));
+    }
+    Ok(Some(twins))
 }
 
 fn parse(mut rest: &[u8]) -> Result<TwinSet, String> {

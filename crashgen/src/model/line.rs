@@ -48,13 +48,20 @@ enum Rank {
     /// The line's ordered store number n, from 0 (R1).
     Ordered(u64),
     /// One unit that persists on its own (R8).
-    Floating { is_decided: bool },
+    Floating { is_decided: bool, is_by_kernel: bool },
 }
 
 /// One remaining choice of a line.
 ///
 /// `ordered` counts through the cuts from the floor up, and before each cut the proper subsets of the units of the store that
-/// it adds: 0 is the floor, the last one is everything. `floating` has a bit for each undecided floating unit, oldest first.
+/// it adds: 0 is the floor, the last one is everything. Above the floor a store of one unit and one of two units:
+///
+/// ```text
+/// ordered   0       1             2              3              4
+///           floor   first store   + its unit 0   + its unit 1   + both: everything
+/// ```
+///
+/// `floating` has a bit for each undecided floating unit, oldest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub struct Choice {
@@ -68,8 +75,8 @@ pub struct Line {
     /// Which line.
     pub key: LineKey,
     base: LineContent,
-    /// A bit for each byte of the base that application content wrote last.
-    base_content: u64,
+    /// A bit for each byte of the base that the allocator wrote last, not the application and not nobody.
+    base_metadata: u64,
     /// What is not folded into the base, in memory order.
     entries: Vec<Entry>,
     ordered_count: u64,
@@ -84,7 +91,7 @@ impl Line {
         Self {
             key,
             base: [0; 64],
-            base_content: 0,
+            base_metadata: 0,
             entries: Vec::new(),
             ordered_count: 0,
             floor: 0,
@@ -99,14 +106,21 @@ impl Line {
         self.entries.push(Entry { event, site, is_content, units, rank });
     }
 
-    pub(super) fn push_floating(&mut self, event: u32, site: SiteId, is_content: bool, units: Vec<Unit>) {
+    pub(super) fn push_floating(
+        &mut self,
+        event: u32,
+        site: SiteId,
+        is_content: bool,
+        is_by_kernel: bool,
+        units: Vec<Unit>,
+    ) {
         for unit in units {
             self.entries.push(Entry {
                 event,
                 site,
                 is_content,
                 units: vec![unit],
-                rank: Rank::Floating { is_decided: false },
+                rank: Rank::Floating { is_decided: false, is_by_kernel },
             });
         }
     }
@@ -115,7 +129,7 @@ impl Line {
     pub(super) fn decide_floating(&mut self, event: u32) {
         for entry in &mut self.entries {
             if entry.event == event && matches!(entry.rank, Rank::Floating { .. }) {
-                entry.rank = Rank::Floating { is_decided: true };
+                entry.decide();
             }
         }
     }
@@ -124,13 +138,13 @@ impl Line {
         self.floor = self.floor.max(ordered);
     }
 
-    /// Everything stored before this event is persisted.
+    /// Everything stored before this event is persisted, but for non-temporal units: they wait for their thread's fence (R8).
     pub(super) fn persist_before(&mut self, event: u32) {
         let mut floor = self.floor;
         for entry in self.entries.iter_mut().filter(|entry| entry.event < event) {
             match &mut entry.rank {
                 Rank::Ordered(number) => floor = floor.max(*number + 1),
-                Rank::Floating { is_decided } => *is_decided = true,
+                Rank::Floating { is_decided, is_by_kernel } => *is_decided |= *is_by_kernel,
             }
         }
         self.floor = floor;
@@ -143,16 +157,21 @@ impl Line {
         if cleared == (0..64) {
             self.entries.clear();
             self.floor = self.ordered_count;
-            self.base_content = 0;
+            self.base_metadata = 0;
             return;
         }
-        for unit in self.entries.iter_mut().flat_map(|entry| &mut entry.units) {
-            for (byte, at) in unit.bytes.iter_mut().zip(unit.start as usize..(unit.start + unit.length) as usize) {
-                if cleared.contains(&at) {
-                    *byte = 0;
+        for entry in &mut self.entries {
+            entry.units.retain(|unit| !unit.range().all(|at| cleared.contains(&at)));
+            for unit in &mut entry.units {
+                for (byte, at) in unit.bytes.iter_mut().zip(unit.start as usize..) {
+                    if cleared.contains(&at) {
+                        *byte = 0;
+                    }
                 }
             }
         }
+        // An ordered store without units keeps its place in the count, and has no choice.
+        self.entries.retain(|entry| !entry.units.is_empty() || matches!(entry.rank, Rank::Ordered(_)));
     }
 
     /// Moves decided entries into the base, oldest first; one that follows an undecided entry has to wait, because where both
@@ -162,13 +181,13 @@ impl Line {
         let floating = self.entries.iter().filter(|entry| entry.is_open_floating()).count();
         let surplus = floating.saturating_sub(FLOATING_LIMIT);
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open_floating()).take(surplus) {
-            entry.rank = Rank::Floating { is_decided: true };
+            entry.decide();
             self.is_bounded = true;
         }
         let decided = self.entries.iter().take_while(|entry| entry.is_decided(self.floor)).count();
         for entry in self.entries.drain(..decided) {
             for unit in &entry.units {
-                apply(unit, entry.is_content, &mut self.base, &mut self.base_content);
+                apply(unit, entry.is_content, &mut self.base, &mut self.base_metadata);
             }
         }
     }
@@ -192,7 +211,7 @@ impl Line {
 
     /// Number of values of [`Choice::ordered`]: n - f + 1 + the sum over stores above the floor of (2^u - 2).
     pub fn ordered_choices(&self) -> u32 {
-        1 + self.open_ordered().map(|entry| (1u32 << entry.units.len()) - 1).sum::<u32>()
+        1 + self.open_ordered().map(Entry::choices).sum::<u32>()
     }
 
     /// Number of undecided floating units.
@@ -212,7 +231,7 @@ impl Line {
             if entry.event == event {
                 return Some(choices);
             }
-            choices += (1 << entry.units.len()) - 1;
+            choices += entry.choices();
         }
         None
     }
@@ -223,28 +242,28 @@ impl Line {
         open.enumerate().filter(|(_, entry)| entry.event == event).fold(0, |mask, (bit, _)| mask | 1 << bit)
     }
 
-    /// The line as this choice leaves it, and a bit for each byte that application content wrote last.
+    /// The line as this choice leaves it, and a bit for each byte that the allocator wrote last.
     pub fn content(&self, choice: Choice) -> (LineContent, u64) {
         let mut content = self.base;
-        let mut is_content = self.base_content;
+        let mut metadata = self.base_metadata;
         let mut ordered = choice.ordered;
         let mut floating = choice.floating;
         for entry in &self.entries {
             let mask = match entry.rank {
                 Rank::Ordered(number) if number < self.floor => u64::MAX,
-                Rank::Ordered(_) => take_ordered(&mut ordered, entry.units.len()),
-                Rank::Floating { is_decided: true } => u64::MAX,
-                Rank::Floating { is_decided: false } => {
+                Rank::Ordered(_) => take_ordered(&mut ordered, entry.choices()),
+                Rank::Floating { is_decided: true, .. } => u64::MAX,
+                Rank::Floating { is_decided: false, .. } => {
                     let bit = floating & 1;
                     floating >>= 1;
                     bit
                 }
             };
             for (_, unit) in entry.units.iter().enumerate().filter(|(index, _)| mask >> index & 1 == 1) {
-                apply(unit, entry.is_content, &mut content, &mut is_content);
+                apply(unit, entry.is_content, &mut content, &mut metadata);
             }
         }
-        (content, is_content)
+        (content, metadata)
     }
 
     /// The choice that holds everything.
@@ -260,9 +279,9 @@ impl Line {
         for entry in &self.entries {
             match entry.rank {
                 Rank::Ordered(number) if number >= self.floor => {
-                    stores.push((entry.event, entry.site, take_ordered(&mut ordered, entry.units.len()) == u64::MAX));
+                    stores.push((entry.event, entry.site, take_ordered(&mut ordered, entry.choices()) == u64::MAX));
                 }
-                Rank::Floating { is_decided: false } => {
+                Rank::Floating { is_decided: false, .. } => {
                     stores.push((entry.event, entry.site, floating & 1 == 1));
                     floating >>= 1;
                 }
@@ -274,29 +293,39 @@ impl Line {
 }
 
 impl Entry {
+    /// Choices that an ordered store adds: the proper subsets of its units, then all of them.
+    fn choices(&self) -> u32 {
+        (1 << self.units.len()) - 1
+    }
+
+    fn decide(&mut self) {
+        if let Rank::Floating { is_decided, .. } = &mut self.rank {
+            *is_decided = true;
+        }
+    }
+
     fn is_open_floating(&self) -> bool {
-        self.rank == Rank::Floating { is_decided: false }
+        matches!(self.rank, Rank::Floating { is_decided: false, .. })
     }
 
     fn is_decided(&self, floor: u64) -> bool {
         match self.rank {
             Rank::Ordered(number) => number < floor,
-            Rank::Floating { is_decided } => is_decided,
+            Rank::Floating { is_decided, .. } => is_decided,
         }
     }
 }
 
 /// Which units of the next ordered store are there: takes the store's share off the number that is left of the choice.
-fn take_ordered(left: &mut u32, units: usize) -> u64 {
-    let share = (1u32 << units) - 1;
+fn take_ordered(left: &mut u32, share: u32) -> u64 {
     let taken = (*left).min(share);
     *left -= taken;
     if taken == share { u64::MAX } else { u64::from(taken) }
 }
 
-fn apply(unit: &Unit, is_content: bool, line: &mut LineContent, content_mask: &mut u64) {
+fn apply(unit: &Unit, is_content: bool, line: &mut LineContent, metadata: &mut u64) {
     let range = unit.range();
     let mask = (u64::MAX >> (64 - unit.length)) << unit.start;
-    *content_mask = if is_content { *content_mask | mask } else { *content_mask & !mask };
+    *metadata = if is_content { *metadata & !mask } else { *metadata | mask };
     line[range].copy_from_slice(&unit.bytes[..unit.length as usize]);
 }

@@ -107,6 +107,7 @@ pub struct Model {
     non_temporal: FxHashMap<ThreadId, Vec<(LineId, u32)>>,
     file_operations: Vec<PendingFileOperation>,
     born: Born,
+    has_unknown_file: bool,
     bounds_hit: BTreeSet<&'static str>,
 }
 
@@ -127,6 +128,7 @@ impl Model {
             non_temporal: FxHashMap::default(),
             file_operations: Vec::new(),
             born: Born::Nothing,
+            has_unknown_file: false,
             bounds_hit: BTreeSet::new(),
         }
     }
@@ -155,6 +157,9 @@ impl Model {
         if kind == StoreKind::Rmw {
             self.complete_thread(event.thread);
         }
+        if !self.files.contains_key(&file) && !self.files.is_empty() {
+            self.has_unknown_file = true;
+        }
         let is_content = self.is_content_site.get(event.site.0 as usize).copied().unwrap_or(false);
         let mut touched = Vec::new();
         for_each_line(offset, bytes, &mut |line_number, units| {
@@ -162,7 +167,7 @@ impl Model {
             let line = &mut self.lines[id.0 as usize];
             match kind {
                 StoreKind::NonTemporal => {
-                    line.push_floating(number, event.site, is_content, units);
+                    line.push_floating(number, event.site, is_content, false, units);
                     if self.kind == ModelKind::ProcessCrash || self.kind == ModelKind::Strict {
                         line.decide_floating(number);
                     } else {
@@ -242,24 +247,13 @@ impl Model {
             FileEffect::Create { file, path } => {
                 self.files.insert(*file, FileState { path: Some(path.clone()), bytes: 0 });
             }
-            FileEffect::Truncate { file, bytes } => {
-                self.file_mut(*file).bytes = *bytes;
-                self.clear_range(*file, *bytes, u64::MAX);
-            }
-            FileEffect::Extend { file, bytes } => {
-                let state = self.file_mut(*file);
-                state.bytes = state.bytes.max(*bytes);
-            }
+            FileEffect::Truncate { file, bytes } => self.resize(*file, *bytes),
+            FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),
             FileEffect::Punch { file, offset, bytes } => {
                 self.clear_range(*file, *offset, offset.saturating_add(*bytes))
             }
             FileEffect::Unlink { path } => self.unlink(path),
-            FileEffect::Rename { from, to } => {
-                self.unlink(to);
-                if let Some(state) = self.files.values_mut().find(|state| state.path.as_ref() == Some(from)) {
-                    state.path = Some(to.clone());
-                }
-            }
+            FileEffect::Rename { from, to } => self.rename(from, to),
             FileEffect::MakeFolder { path } => {
                 self.folders.insert(path.clone());
             }
@@ -270,6 +264,35 @@ impl Model {
             FileEffect::Write { file, offset, bytes } => self.kernel_write(number, *file, *offset, bytes),
         }
         self.born = Born::Everything;
+    }
+
+    /// Whatever was stored beyond the old or the new end is not in the file.
+    fn resize(&mut self, file: FileId, bytes: u64) {
+        let state = self.file_mut(file);
+        let smaller = state.bytes.min(bytes);
+        state.bytes = bytes;
+        self.clear_range(file, smaller, u64::MAX);
+    }
+
+    fn grow(&mut self, file: FileId, bytes: u64) {
+        if bytes > self.file_mut(file).bytes {
+            self.resize(file, bytes);
+        }
+    }
+
+    /// A file or a folder with all that is in it.
+    fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        if from == to {
+            return;
+        }
+        self.unlink(to);
+        for path in self.files.values_mut().filter_map(|state| state.path.as_mut()) {
+            if let Some(renamed) = renamed(path, from, to) {
+                *path = renamed;
+            }
+        }
+        self.folders =
+            self.folders.iter().map(|path| renamed(path, from, to).unwrap_or_else(|| path.clone())).collect();
     }
 
     /// A file that was there before the trace began is met without a create; its content is then unknown to us and zero here.
@@ -289,6 +312,9 @@ impl Model {
 
     /// New content of bytes `[from, to)` is zero, and nothing stored there before can come back.
     fn clear_range(&mut self, file: FileId, from: u64, to: u64) {
+        if to <= from {
+            return;
+        }
         let Some(lines) = self.by_file.get(&file) else { return };
         let affected: Vec<LineId> = lines.range(from / LINE_BYTES..=(to - 1) / LINE_BYTES).map(|(_, id)| *id).collect();
         for id in affected {
@@ -313,14 +339,13 @@ impl Model {
     }
 
     fn kernel_write(&mut self, number: u32, file: FileId, offset: u64, bytes: &[u8]) {
-        let state = self.file_mut(file);
-        state.bytes = state.bytes.max(offset + bytes.len() as u64);
+        self.grow(file, offset + bytes.len() as u64);
         let is_decided = matches!(self.kind, ModelKind::ProcessCrash | ModelKind::Strict);
         let mut touched = Vec::new();
         for_each_line(offset, bytes, &mut |line_number, units| {
             let id = self.line_id(LineKey { file, number: line_number });
             let line = &mut self.lines[id.0 as usize];
-            line.push_floating(number, crate::trace::SiteId(0), false, units);
+            line.push_floating(number, crate::trace::SiteId(0), false, true, units);
             if is_decided {
                 line.decide_floating(number);
             }
@@ -347,7 +372,8 @@ impl Model {
         if line.is_bounded() {
             self.bounds_hit.insert("a line has more than 48 floating units: the oldest are taken as persisted");
         }
-        if line.choice_count() > 1 {
+        let is_reachable = self.files.get(&line.key.file).is_none_or(|state| state.path.is_some());
+        if line.choice_count() > 1 && is_reachable {
             self.open.insert(id);
         } else {
             self.open.remove(&id);
@@ -390,15 +416,26 @@ impl Model {
         &self.bounds_hit
     }
 
+    /// There were stores into a file that the trace did not see created: its content is not known (R10).
+    pub fn has_unknown_file(&self) -> bool {
+        self.has_unknown_file
+    }
+
     /// The choices at the crash position after the last event.
     pub fn view(&self) -> View {
         let lines = self.open.iter().map(|id| OpenLine::of(*id, self.line(*id), &self.born)).collect();
         View {
             lines,
-            has_new_files: matches!(self.born, Born::Everything),
+            are_all_new: matches!(self.born, Born::Everything),
             has_new_store: !matches!(self.born, Born::Nothing),
         }
     }
+}
+
+/// The path after a rename of `from`, which is the path itself or a folder above it.
+pub(crate) fn renamed(path: &str, from: &str, to: &str) -> Option<Arc<str>> {
+    let rest = path.strip_prefix(from)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}").into())
 }
 
 /// Splits a store at lines and units: calls `visit(line number, units)`.

@@ -131,11 +131,57 @@ fn eadr_keeps_visible_stores_and_may_lose_non_temporal_ones() {
 }
 
 #[test]
-fn application_bytes_are_marked() {
+fn the_allocators_bytes_are_marked() {
     let mut model = Model::new(ModelKind::Px86, vec![false, true]);
     run(&mut model, vec![create(), truncate(4096)]);
-    model.step(1, &Event { thread: T0, site: SiteId(1), kind: store(8, &[1; 8]) });
+    run(
+        &mut model,
+        vec![store(0, &[1; 8]), EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 }, EventKind::Fence],
+    );
+    model.step(u32::MAX, &Event { thread: T0, site: SiteId(1), kind: store(8, &[1; 8]) });
     let line = model.line(model.view().lines[0].id);
-    assert_eq!(line.content(line.newest()).1, 0xff00);
-    assert_eq!(line.content(Choice::default()).1, 0);
+    assert_eq!(line.content(line.newest()).1, 0x00ff);
+    assert_eq!(line.content(Choice::default()).1, 0x00ff);
+}
+
+#[test]
+fn fsync_leaves_non_temporal_units_to_their_fence() {
+    let mut model = model();
+    let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
+    run(&mut model, vec![nt_store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone() }, done(sync)]);
+    assert_eq!(count(&model), 2);
+}
+
+#[test]
+fn what_was_stored_beyond_the_end_does_not_come_with_growth() {
+    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    run(&mut model, vec![create(), truncate(100), store(104, &[7; 8]), truncate(4096)]);
+    assert_eq!(count(&model), 1);
+    let id = model.find(LineKey { file: FILE, number: 1 }).expect("stored to");
+    assert_eq!(model.line(id).content(Choice::default()).0, [0; 64]);
+}
+
+#[test]
+fn an_empty_punch_changes_nothing() {
+    let mut model = model();
+    run(&mut model, vec![store(4096, &[1; 8]), done(FileEffect::Punch { file: FILE, offset: 4096, bytes: 0 })]);
+    assert_eq!(count(&model), 2);
+}
+
+#[test]
+fn renaming_a_folder_takes_its_files_along() {
+    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let make = FileEffect::MakeFolder { path: "tmp".into() };
+    let create = FileEffect::Create { file: FILE, path: "tmp/heap".into() };
+    let rename = |from: &str, to: &str| FileEffect::Rename { from: from.into(), to: to.into() };
+    run(&mut model, [make, create, rename("tmp", "pool"), rename("pool", "pool")].into_iter().map(done).collect());
+    assert_eq!(model.files()[&FILE].path.as_deref(), Some("pool/heap"));
+    assert_eq!(model.folders().iter().map(|path| &**path).collect::<Vec<_>>(), ["pool"]);
+}
+
+#[test]
+fn stores_into_an_unlinked_file_leave_no_states() {
+    let mut model = model();
+    run(&mut model, vec![done(FileEffect::Unlink { path: "heap".into() }), store(0, &[1; 8])]);
+    assert_eq!(count(&model), 1);
 }

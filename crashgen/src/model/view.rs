@@ -84,8 +84,8 @@ impl OpenLine {
 pub struct View {
     /// Lines with more than one choice, by number.
     pub lines: Vec<OpenLine>,
-    /// The last event changed the files: all states are new.
-    pub has_new_files: bool,
+    /// All states are new: the last event changed the files, or the model leaves one state a position.
+    pub are_all_new: bool,
     /// The last event was a store or changed the files.
     pub has_new_store: bool,
 }
@@ -105,7 +105,7 @@ impl View {
 
     /// Decimal logarithm of the number of states born here; none if there are none.
     pub fn born_log10(&self) -> Option<f64> {
-        if self.has_new_files {
+        if self.are_all_new {
             return Some(self.states_log10());
         }
         // All states minus those with an old choice in every line the store touched.
@@ -116,7 +116,7 @@ impl View {
 
     /// Whether the state contains some of the newest store (or the files just changed).
     pub fn is_born(&self, state: &[Choice]) -> bool {
-        self.has_new_files || self.lines.iter().zip(state).any(|(line, choice)| line.is_new(*choice))
+        self.are_all_new || self.lines.iter().zip(state).any(|(line, choice)| line.is_new(*choice))
     }
 
     /// Everything persisted: the program-order prefix.

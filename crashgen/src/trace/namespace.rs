@@ -2,6 +2,7 @@
 //! Which file a path names at each moment: gives files their identity across processes, renames and re-creation (R10).
 
 use super::FileId;
+use crate::model::renamed;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -33,8 +34,11 @@ impl Namespace {
     }
 
     pub fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
-        if let Some(file) = self.by_path.remove(from) {
-            self.by_path.insert(to.clone(), file);
+        let moved: Vec<_> =
+            self.by_path.keys().filter_map(|path| Some((path.clone(), renamed(path, from, to)?))).collect();
+        for (path, renamed) in moved {
+            let file = self.by_path.remove(&path).expect("just seen");
+            self.by_path.insert(renamed, file);
         }
     }
 

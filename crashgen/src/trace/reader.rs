@@ -247,6 +247,9 @@ impl<'a> Reader<'a> {
         }
         match record.kind {
             kind::PROCESS_END => {
+                if record.value >= 256 {
+                    self.trace.unsupported.push(format!("process {process} died of signal {}", record.value - 256));
+                }
                 self.processes.get_mut(&process).expect("known process").has_ended = true;
                 Ok(())
             }
@@ -361,6 +364,9 @@ impl<'a> Reader<'a> {
     fn event(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<Option<EventKind>> {
         match record.kind {
             kind::STORE => self.store(at, process, record, payload).map(Some),
+            kind::FLUSH if !is_inside_a_file(record.offset, 1) => {
+                Err(self.corrupt(at, "a flush that no file can have"))
+            }
             kind::FLUSH => {
                 let kind = match record.detail {
                     format::flush::CLFLUSH => FlushKind::Clflush,
@@ -394,7 +400,7 @@ impl<'a> Reader<'a> {
             format::store::RMW => StoreKind::Rmw,
             other => return Err(self.corrupt(at, format!("store kind {other}"))),
         };
-        if record.size == 0 || record.offset.checked_add(u64::from(record.size)).is_none() {
+        if record.size == 0 || !is_inside_a_file(record.offset, u64::from(record.size)) {
             return Err(self.corrupt(at, format!("a store of {} bytes at {:#x}", record.size, record.offset)));
         }
         let value = record.value.to_le_bytes();
@@ -439,8 +445,8 @@ impl<'a> Reader<'a> {
         }
         let file = self.file_of(at, process, record.file)?;
         let range = (record.offset, record.value);
-        if record.offset.checked_add(record.value).is_none() {
-            return Err(self.corrupt(at, "a file range beyond 2^64"));
+        if !is_inside_a_file(record.offset, record.value.max(payload.len() as u64)) {
+            return Err(self.corrupt(at, "a file range that no file can have"));
         }
         Ok(match record.detail {
             operation::CREATE => FileEffect::Create { file, path: self.current_path(at, file)? },
@@ -498,9 +504,17 @@ impl<'a> Reader<'a> {
         if let Some((number, _)) = self.processes.iter().find(|(_, process)| !process.has_ended) {
             return Err(TraceError::Truncated { path: self.path.into(), what: format!("process {number} has no end") });
         }
+        for process in self.processes.values().filter(|process| !process.file_operations.is_empty()) {
+            self.trace.unsupported.push(format!("{} file operations that never ended", process.file_operations.len()));
+        }
         self.trace.files = self.namespace.first_paths;
         Ok(self.trace)
     }
+}
+
+/// Offsets in files are signed 64-bit numbers (off_t).
+fn is_inside_a_file(offset: u64, bytes: u64) -> bool {
+    offset.checked_add(bytes).is_some_and(|end| i64::try_from(end).is_ok())
 }
 
 /// Bytes of payload that follow a record.

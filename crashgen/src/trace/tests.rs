@@ -103,3 +103,11 @@ fn an_unsealed_trace_can_be_sealed_once() {
     assert!(seal(&path).is_err(), "a footer is no chunk");
     std::fs::remove_dir_all(folder).expect("removed");
 }
+
+#[test]
+fn an_offset_that_no_file_can_have_is_refused() {
+    let mut writer = TraceWriter::new();
+    writer.file(1, "heap").create(1, 4096).store(1, 1, u64::MAX - 15, &[1; 8]);
+    let error = parse(&writer.finish()).expect_err("beyond off_t").to_string();
+    assert!(error.contains("corrupt at byte"), "{error}");
+}

@@ -35,6 +35,11 @@ impl TwinSet {
         self.twins.insert(operation, capacity_of(report));
     }
 
+    /// Twins that cannot serve as one, and why: the allocator failed without a crash.
+    pub fn failures(&self) -> impl Iterator<Item = (OperationIndex, &str)> {
+        self.twins.iter().filter_map(|(operation, twin)| Some((*operation, twin.as_ref().err()?.as_str())))
+    }
+
     /// How many twins there are.
     pub fn len(&self) -> usize {
         self.twins.len()
