@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and machines see, as files: a change shows up in review. `UPDATE_SNAPSHOTS=1 pytest harness/tests/snapshots` rewrites."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+import samples
+from rich.console import Console
+
+from faultline import junit, report, sarif, terminal, workloads
+from faultline.errors import BadInputError
+
+HERE = Path(__file__).parent
+
+
+def check(name: str, text: str) -> None:
+    path = HERE / name
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, show) -> str:  # type: ignore[no-untyped-def]
+    """What show() prints through out() and err(), as it looks in a pipe."""
+    stream = io.StringIO()
+
+    def console() -> Console:
+        return Console(file=stream, highlight=False, width=terminal.PLAIN_WIDTH)
+
+    monkeypatch.setattr(terminal, "out", console)
+    monkeypatch.setattr(terminal, "err", console)
+    show()
+    return "\n".join(line.rstrip() for line in stream.getvalue().split("\n"))
+
+
+def test_results_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    check("results.txt", shown(monkeypatch, lambda: terminal.print_results(samples.campaign())))
+
+
+def test_errors_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = BadInputError("m.toml: cell[0].workload: this key is required and missing", "see ci/matrix.toml\nfor one")
+    check("error.txt", shown(monkeypatch, lambda: terminal.print_error(error)))
+
+
+def test_junit() -> None:
+    check("junit.xml", junit.render(samples.campaign()))
+
+
+def test_sarif() -> None:
+    check("results.sarif", sarif.render(samples.campaign()))
+
+
+def test_results_json() -> None:
+    check("results.json", report.results_json(samples.campaign(), "done"))
+
+
+def test_html() -> None:
+    check("report.html", report.html(samples.campaign(), "done"))
+
+
+def test_smoke() -> None:
+    check("smoke.workload", workloads.smoke().text())
+
+
+def test_ace() -> None:
+    check("ace-2.workload", workloads.ace(2, [64, 2048]).text())
