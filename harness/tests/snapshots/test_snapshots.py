@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
-import samples
 from rich.console import Console
 
+import samples
 from faultline import junit, report, sarif, terminal, workloads
 from faultline.errors import BadInputError
 
