@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people and machines see, as files: a change shows up in review. `UPDATE_SNAPSHOTS=1 pytest harness/tests/snapshots` rewrites."""
+"""What people and machines see, as files: a change shows up in review. UPDATE_SNAPSHOTS=1 rewrites them."""
 
 from __future__ import annotations
 
