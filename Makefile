@@ -30,7 +30,7 @@ test: setup ## run all tests
 
 check: setup ## format, lint, types and all tests: what CI runs
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
-	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
+	@echo '$(BIN)/clang-format --dry-run --Werror (C sources)'; $(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	cargo fmt --all --check
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/mypy
@@ -40,7 +40,7 @@ check: setup ## format, lint, types and all tests: what CI runs
 format: setup ## format all sources in place
 	$(BIN)/ruff format $(PYTHON_SOURCES)
 	$(BIN)/ruff check --fix-only --quiet $(PYTHON_SOURCES)
-	$(BIN)/clang-format -i $(C_SOURCES)
+	@$(BIN)/clang-format -i $(C_SOURCES)
 	cargo fmt --all
 
 matrix: setup ## the crash matrix: every allocator, every mutant, to a verdict
