@@ -247,7 +247,9 @@ class _CellRunner:
                 case Certificate():
                     result.certificate = event
                 case Done():
-                    pass
+                    for finding in result.findings:
+                        finding.seen = event.seen.get(finding.id, finding.seen)
+                        self.results.finding(self.campaign, position, finding)
 
         with scratch_folder(self.workshop.cache, self.workshop.heap_folder) as folder:
             config = write_config(folder, result.spec, target, traced, slots)

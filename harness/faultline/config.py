@@ -21,10 +21,10 @@ Line = Annotated[str, Meta(min_length=1, max_length=400)]
 Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 Strategy = Literal["default", "prefix", "floor", "exhaustive", "sample"]
-Model = Literal["px86"]
+Model = Literal["px86", "eadr", "process-crash", "strict"]
 Flush = Literal["clwb", "clflushopt", "clflush"]
 STRATEGIES: tuple[Strategy, ...] = ("default", "prefix", "floor", "exhaustive", "sample")
-MODELS: tuple[Model, ...] = ("px86",)
+MODELS: tuple[Model, ...] = ("px86", "eadr", "process-crash", "strict")
 FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")
 
 MAX_BOUNDARY_SIZES = 4

@@ -92,6 +92,8 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
 class Done(msgspec.Struct, tag_field="event", tag="done"):
     verdict: Verdict
     findings: int = 0
+    seen: dict[str, int] = {}
+    """How often each finding, by its id, was seen in all."""
     trace_hash: str = ""
 
 

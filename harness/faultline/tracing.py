@@ -153,12 +153,15 @@ def _session_error(
 ) -> FaultlineError:
     """Why a session did not end with exit code 0: its own words where the runner said why, the signal where it died."""
     where = f"while session {session} of workload {workload.name} was traced"
-    free = _free_bytes(folder)
-    if code in (-signal.SIGBUS, -signal.SIGXFSZ) and (
-        code == -signal.SIGXFSZ or free < target.allocator.heap.limit_bytes
-    ):
+    if code == -signal.SIGXFSZ:
         return InfrastructureError(
-            f"{folder.parent}: the heap folder is full ({free} bytes free, {signal_name(-code)}) {where}",
+            f"{folder.parent}: the heap folder is full: a file reached the limit of the file size {where}",
+            "raise the limit: ulimit -f unlimited",
+        )
+    free = shutil.disk_usage(folder).free
+    if code == -signal.SIGBUS and free < target.allocator.heap.limit_bytes:
+        return InfrastructureError(
+            f"{folder.parent}: the heap folder is full ({free} bytes free) {where}",
             "free space there, or choose another folder with --heap-folder DIR",
         )
     if code < 0:
@@ -168,10 +171,6 @@ def _session_error(
         kind = BadInputError if code == BadInputError.exit_code else InfrastructureError
         return kind(f"{lines[-1].partition('error: ')[2]} ({_name(target)}, {where})", f"all of its output: {log}")
     return InfrastructureError(f"{_name(target)} ended with exit code {code} {where}", f"its output: {log}")
-
-
-def _free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
 
 
 def _name(target: Target) -> str:

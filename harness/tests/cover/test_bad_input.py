@@ -12,10 +12,14 @@ import subprocess
 import sysconfig
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from conftest import Faultline, assert_one_clear_line
+from faultline import tracing, workloads
+from faultline.build import Built
+from faultline.config import find_allocator
 
 RUN = ("run", "nvm_malloc", "--workload", "smoke", "--samples", "0", "--exhaustive-states", "0")
 
@@ -205,10 +209,28 @@ def test_a_heap_folder_that_is_full(faultline: Faultline, own_cache: Path) -> No
     """A limit of the file size stands for a full file system: the heap does not get its bytes."""
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))
 
     command = ("trace", "nvm_malloc", "-w", "smoke", "--fresh", "--cache", own_cache)
-    assert_one_clear_line(faultline(*command, preexec_fn=limit), 3)
+    assert_one_clear_line(faultline(*command, preexec_fn=limit), 3, "/dev/shm: the heap folder is full", "ulimit")
+
+
+def test_a_full_memory_file_system_kills_by_sigbus_and_is_said_to_be_full(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sparse heap on tmpfs finds out at a store. With room left, SIGBUS is the target's own crash."""
+    built = Built(tmp_path, "key")
+    target = tracing.Target(find_allocator(root, "nvm_malloc"), None, "clwb", built, built, built)
+
+    def said(free: int) -> str:
+        monkeypatch.setattr(tracing.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        folder = tmp_path / "heaps"
+        return tracing._session_error(
+            target, workloads.smoke(), 0, -signal.SIGBUS, "", folder, tmp_path / "log"
+        ).message
+
+    assert f"{tmp_path}: the heap folder is full (4096 bytes free)" in said(4096)
+    assert "crashed with SIGBUS" in said(1 << 30)
 
 
 def without(tool: str, tmp_path: Path) -> dict[str, str]:
