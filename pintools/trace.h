@@ -168,7 +168,8 @@ static inline uint64_t fl_checksum(const void *cells, uint64_t cell_count) {
 
 #ifdef __cplusplus
 static_assert(sizeof(fl_trace_header) == 64 && sizeof(fl_trace_chunk) == 32 && sizeof(fl_trace_footer) == 64 &&
-              sizeof(fl_record) == 32, "trace format");
+                  sizeof(fl_record) == 32,
+              "trace format");
 #else
 _Static_assert(sizeof(struct fl_trace_header) == 64, "trace format");
 _Static_assert(sizeof(struct fl_trace_chunk) == 32, "trace format");

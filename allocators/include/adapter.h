@@ -109,9 +109,9 @@ struct fl_adapter {
 
     /* Optional, by capability bit; null otherwise. */
     int (*walk)(fl_heap *heap, fl_visit visit, void *context); /* every heap block, in order of file and offset */
-    int (*check)(fl_heap *heap);                               /* the allocator's own consistency check */
+    int (*check)(fl_heap *heap); /* the allocator's own consistency check */
     int (*bounds)(fl_heap *heap, const struct fl_location *object, struct fl_block *block);
-    int (*settle)(fl_heap *heap);                              /* finish all lazy work */
+    int (*settle)(fl_heap *heap); /* finish all lazy work */
     int (*collect)(fl_heap *heap);
     int (*thread_attach)(fl_heap *heap);
     int (*thread_detach)(fl_heap *heap);

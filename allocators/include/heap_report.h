@@ -72,10 +72,19 @@ enum fl_section_kind {
     FL_SECTION_MESSAGE,    /* payload: text of message() or of the runner */
 };
 
-struct fl_slot_entry { uint32_t slot, file; uint64_t offset; };
-struct fl_block_entry { uint32_t file, state; uint64_t offset, bytes; }; /* state: enum fl_block_state */
+struct fl_slot_entry {
+    uint32_t slot, file;
+    uint64_t offset;
+};
+struct fl_block_entry {
+    uint32_t file, state;
+    uint64_t offset, bytes;
+}; /* state: enum fl_block_state */
 /* Bytes [from, to) of the object in the slot hold the pattern of this object id. */
-struct fl_content_entry { uint32_t slot, object; uint64_t from, to; };
+struct fl_content_entry {
+    uint32_t slot, object;
+    uint64_t from, to;
+};
 
 /* ---- the pattern that fill writes ---------------------------------------------------------------------------------------
  * Byte b of an object is byte b % 8 of word b / 8 (little-endian), and

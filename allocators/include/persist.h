@@ -59,9 +59,7 @@ static inline void fl_persist(const void *address, size_t bytes) {
 }
 
 /* An aligned store of 8 bytes that the compiler neither splits nor moves across another one. */
-static inline void fl_store8(void *address, uint64_t value) {
-    __atomic_store_n((uint64_t *)address, value, __ATOMIC_RELEASE);
-}
+static inline void fl_store8(void *address, uint64_t value) { __atomic_store_n((uint64_t *)address, value, __ATOMIC_RELEASE); }
 
 /* Maps bytes of fd from offset at address (0: anywhere; else exactly there or failure with EEXIST).
  * *is_emulated is set to 1 when the file system has no MAP_SYNC (tmpfs, ordinary files): emulated PM.

@@ -38,8 +38,12 @@ static int fail(int status, const char *text) {
 static const char *message(void) { return own_message[0] != '\0' ? own_message : nvm_message(); }
 
 static int status_of(int nvm_status) {
-    static const int table[] = {[NVM_OK] = FL_OK, [NVM_OUT_OF_MEMORY] = FL_OUT_OF_MEMORY, [NVM_TOO_LARGE] = FL_OUT_OF_MEMORY,
-                                [NVM_NOT_A_HEAP] = FL_NOT_A_HEAP, [NVM_CORRUPT] = FL_CORRUPT, [NVM_INVALID] = FL_ERROR,
+    static const int table[] = {[NVM_OK] = FL_OK,
+                                [NVM_OUT_OF_MEMORY] = FL_OUT_OF_MEMORY,
+                                [NVM_TOO_LARGE] = FL_OUT_OF_MEMORY,
+                                [NVM_NOT_A_HEAP] = FL_NOT_A_HEAP,
+                                [NVM_CORRUPT] = FL_CORRUPT,
+                                [NVM_INVALID] = FL_ERROR,
                                 [NVM_ERROR] = FL_ERROR};
     own_message[0] = '\0';
     return table[nvm_status];
@@ -193,8 +197,10 @@ struct walk {
 };
 
 static void visit_part(void *context, const struct nvm_part *part) {
-    static const uint32_t states[] = {[NVM_PART_METADATA] = FL_BLOCK_METADATA, [NVM_PART_ALLOCATED] = FL_BLOCK_ALLOCATED,
-                                      [NVM_PART_RESERVED] = FL_BLOCK_RESERVED, [NVM_PART_FREE] = FL_BLOCK_FREE,
+    static const uint32_t states[] = {[NVM_PART_METADATA] = FL_BLOCK_METADATA,
+                                      [NVM_PART_ALLOCATED] = FL_BLOCK_ALLOCATED,
+                                      [NVM_PART_RESERVED] = FL_BLOCK_RESERVED,
+                                      [NVM_PART_FREE] = FL_BLOCK_FREE,
                                       [NVM_PART_UNUSABLE] = FL_BLOCK_UNUSABLE};
     struct walk *walk = context;
     struct fl_block block = {0, states[part->state], part->offset, part->bytes};
@@ -226,11 +232,23 @@ static int settle(fl_heap *heap) { return (void)heap, FL_OK; /* open scans every
 
 __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapter(void) {
     static const struct fl_adapter table = {
-        .abi_version = FL_ADAPTER_ABI, .struct_size = sizeof(struct fl_adapter), .name = "nvm_malloc",
+        .abi_version = FL_ADAPTER_ABI,
+        .struct_size = sizeof(struct fl_adapter),
+        .name = "nvm_malloc",
         .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_REOPEN_IN_PROCESS | FL_CAN_RELOCATE,
-        .create = create, .open = open_heap, .close = close_heap, .allocate = allocate, .free = free_slot,
-        .reallocate = reallocate, .read_slot = read_slot, .file_name = file_name, .message = message,
-        .walk = walk_heap, .check = check, .bounds = bounds, .settle = settle,
+        .create = create,
+        .open = open_heap,
+        .close = close_heap,
+        .allocate = allocate,
+        .free = free_slot,
+        .reallocate = reallocate,
+        .read_slot = read_slot,
+        .file_name = file_name,
+        .message = message,
+        .walk = walk_heap,
+        .check = check,
+        .bounds = bounds,
+        .settle = settle,
     };
     return &table;
 }

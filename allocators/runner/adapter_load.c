@@ -40,14 +40,10 @@ static const struct {
     uint64_t bit;
     const char *name;
 } CAPABILITIES[] = {
-    {FL_CAN_WALK, "walk"},
-    {FL_CAN_CHECK, "check"},
-    {FL_CAN_BOUNDS, "bounds"},
-    {FL_CAN_SETTLE, "settle"},
-    {FL_CAN_COLLECT, "collect"},
-    {FL_CAN_THREADS, "threads"},
-    {FL_CAN_LINK, "link"},
-    {FL_CAN_REOPEN_IN_PROCESS, "reopen_in_process"},
+    {FL_CAN_WALK, "walk"},         {FL_CAN_CHECK, "check"},
+    {FL_CAN_BOUNDS, "bounds"},     {FL_CAN_SETTLE, "settle"},
+    {FL_CAN_COLLECT, "collect"},   {FL_CAN_THREADS, "threads"},
+    {FL_CAN_LINK, "link"},         {FL_CAN_REOPEN_IN_PROCESS, "reopen_in_process"},
     {FL_CAN_RELOCATE, "relocate"},
 };
 
@@ -67,8 +63,8 @@ static void check_functions(const char *path, const struct fl_adapter *adapter) 
             fail(EXIT_BAD_INPUT, "%s: adapter %s has no function %s, which is %s; set it in the table", path, adapter->name,
                  function->name, function->capability == 0 ? "required" : "promised by a capability bit");
         if (!is_promised && pointer != NULL)
-            fail(EXIT_BAD_INPUT, "%s: adapter %s has a function %s but not its capability bit; set the bit or leave it null",
-                 path, adapter->name, function->name);
+            fail(EXIT_BAD_INPUT, "%s: adapter %s has a function %s but not its capability bit; set the bit or leave it null", path,
+                 adapter->name, function->name);
     }
 }
 

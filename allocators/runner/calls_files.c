@@ -36,13 +36,14 @@ INTERPOSED ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t o
     return syscall(SYS_pwritev, fd, parts, count, offset, 0);
 }
 
-INTERPOSED ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t offset) { return pwritev(fd, parts, count, offset); }
+INTERPOSED ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t offset) {
+    return pwritev(fd, parts, count, offset);
+}
 
 INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
     vfs_before_change(fd);
     return syscall(SYS_pwritev2, fd, parts, count, offset, 0, flags);
 }
-
 
 INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);

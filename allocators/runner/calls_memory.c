@@ -44,7 +44,7 @@ static void *map_file(void *address, size_t bytes, int protection, int flags, in
     if (!is_shared && vfs_is_protected(fd))
         vfs_before_read(fd); /* a private mapping shows what others stored to shared ones before */
     void *base = is_shared && vfs_is_protected(fd) ? map_heap_file(address, bytes, protection, flags, fd, offset)
-                                                    : raw_mmap(address, bytes, protection, flags, fd, offset);
+                                                   : raw_mmap(address, bytes, protection, flags, fd, offset);
     if (base != MAP_FAILED) {
         vfs_forget_mapping((uintptr_t)base, bytes);
         vfs_note_mapping((uintptr_t)base, bytes, fd, (uint64_t)offset, is_shared);

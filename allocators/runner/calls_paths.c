@@ -44,13 +44,13 @@ static int open_at(int folder, const char *name, int flags, mode_t mode) {
     return fd;
 }
 
-#define MODE_ARGUMENT(flags, mode)                                                                                               \
-    mode_t mode = 0;                                                                                                             \
-    if (((flags) & O_CREAT) != 0 || ((flags) & O_TMPFILE) == O_TMPFILE) {                                                        \
-        va_list arguments;                                                                                                       \
-        va_start(arguments, flags);                                                                                              \
-        mode = va_arg(arguments, mode_t);                                                                                        \
-        va_end(arguments);                                                                                                       \
+#define MODE_ARGUMENT(flags, mode)                                                                                                 \
+    mode_t mode = 0;                                                                                                               \
+    if (((flags) & O_CREAT) != 0 || ((flags) & O_TMPFILE) == O_TMPFILE) {                                                          \
+        va_list arguments;                                                                                                         \
+        va_start(arguments, flags);                                                                                                \
+        mode = va_arg(arguments, mode_t);                                                                                          \
+        va_end(arguments);                                                                                                         \
     }
 
 INTERPOSED int open(const char *path, int flags, ...) {

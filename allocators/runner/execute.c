@@ -20,13 +20,21 @@
 #include <valgrind/valgrind.h>
 
 static const enum fl_operation MARKERS[] = {
-    [STEP_CASE] = FL_OP_CASE,         [STEP_CREATE] = FL_OP_CREATE, [STEP_OPEN] = FL_OP_OPEN,
-    [STEP_CLOSE] = FL_OP_CLOSE,       [STEP_ALLOCATE] = FL_OP_ALLOCATE, [STEP_FREE] = FL_OP_FREE,
+    [STEP_CASE] = FL_OP_CASE,
+    [STEP_CREATE] = FL_OP_CREATE,
+    [STEP_OPEN] = FL_OP_OPEN,
+    [STEP_CLOSE] = FL_OP_CLOSE,
+    [STEP_ALLOCATE] = FL_OP_ALLOCATE,
+    [STEP_FREE] = FL_OP_FREE,
     [STEP_REALLOCATE] = FL_OP_REALLOCATE,
 };
 static const char *const NAMES[] = {
-    [STEP_CASE] = "case",         [STEP_CREATE] = "create", [STEP_OPEN] = "open",
-    [STEP_CLOSE] = "close",       [STEP_ALLOCATE] = "allocate", [STEP_FREE] = "free",
+    [STEP_CASE] = "case",
+    [STEP_CREATE] = "create",
+    [STEP_OPEN] = "open",
+    [STEP_CLOSE] = "close",
+    [STEP_ALLOCATE] = "allocate",
+    [STEP_FREE] = "free",
     [STEP_REALLOCATE] = "reallocate",
 };
 
@@ -91,21 +99,15 @@ static int call_adapter(struct execution *execution, const struct step *step) {
     const struct fl_adapter *adapter = execution->adapter;
     struct fill fill = {.object = step->index + 1, .is_persisted = true};
     switch (step->kind) {
-    case STEP_CREATE:
-        return adapter->create(&execution->options, &execution->heap);
-    case STEP_OPEN:
-        return adapter->open(&execution->options, &execution->heap);
-    case STEP_CLOSE:
-        return adapter->close(execution->heap);
-    case STEP_ALLOCATE:
-        return adapter->allocate(execution->heap, step->slot, step->bytes, pattern_fill, &fill);
-    case STEP_FREE:
-        return adapter->free(execution->heap, step->slot);
+    case STEP_CREATE: return adapter->create(&execution->options, &execution->heap);
+    case STEP_OPEN: return adapter->open(&execution->options, &execution->heap);
+    case STEP_CLOSE: return adapter->close(execution->heap);
+    case STEP_ALLOCATE: return adapter->allocate(execution->heap, step->slot, step->bytes, pattern_fill, &fill);
+    case STEP_FREE: return adapter->free(execution->heap, step->slot);
     case STEP_REALLOCATE:
         return adapter->reallocate(execution->heap, step->slot, execution->live_bytes[step->slot], step->bytes, pattern_fill,
                                    &fill);
-    case STEP_CASE:
-        break;
+    case STEP_CASE: break;
     }
     return FL_OK;
 }
@@ -119,9 +121,7 @@ static void note_effect(struct execution *execution, const struct step *step) {
         execution->live_bytes[step->slot] = step->kind == STEP_FREE ? 0 : step->bytes;
 }
 
-static bool may_run_out_of_memory(const struct step *step) {
-    return step->kind == STEP_ALLOCATE || step->kind == STEP_REALLOCATE;
-}
+static bool may_run_out_of_memory(const struct step *step) { return step->kind == STEP_ALLOCATE || step->kind == STEP_REALLOCATE; }
 
 static void execute_step(struct execution *execution, const struct step *step) {
     if ((step->kind == STEP_FREE || step->kind == STEP_REALLOCATE) && execution->live_bytes[step->slot] == 0)

@@ -40,8 +40,16 @@ void *allocate_or_fail(void *old, size_t bytes) {
 
 /* ---- subcommands and their options -------------------------------------------------------------------------------------- */
 
-enum { FOR_WORKLOAD = 1, FOR_CHECK = 2, FOR_SERVE = 4, FOR_PROBE = 8, FOR_TWINS = 16, FOR_LIVES = FOR_SERVE | FOR_PROBE | FOR_TWINS,
-       FOR_HEAPS = FOR_WORKLOAD | FOR_LIVES, FOR_ALL = FOR_HEAPS | FOR_CHECK };
+enum {
+    FOR_WORKLOAD = 1,
+    FOR_CHECK = 2,
+    FOR_SERVE = 4,
+    FOR_PROBE = 8,
+    FOR_TWINS = 16,
+    FOR_LIVES = FOR_SERVE | FOR_PROBE | FOR_TWINS,
+    FOR_HEAPS = FOR_WORKLOAD | FOR_LIVES,
+    FOR_ALL = FOR_HEAPS | FOR_CHECK
+};
 
 static int run_check_adapter(const struct options *options) {
     adapter_describe(adapter_load(options->adapter));

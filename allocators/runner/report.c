@@ -39,7 +39,8 @@ static struct fl_report_header *header(void) { return (struct fl_report_header *
 
 void report_map(void) {
     size_t shared_bytes = (sizeof(struct shared) + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES;
-    void *memory = mmap(NULL, shared_bytes + REPORT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory =
+        mmap(NULL, shared_bytes + REPORT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         fail(EXIT_INFRASTRUCTURE, "no memory for heap reports (%u bytes)", REPORT_BYTES);
     area.shared = memory;
@@ -178,8 +179,9 @@ void report_broken(const char *message) {
 
 bool report_is_sound(void) {
     const struct fl_report_header *head = header();
-    if (head->magic != FL_REPORT_MAGIC || head->version != FL_REPORT_VERSION || head->total_bytes > REPORT_BYTES - (NAMES_BYTES + 4096u) ||
-        head->life > 3 || head->stage > FL_SECTION_MESSAGE || head->outcome > FL_OUTCOME_BROKEN || !names_are_sound())
+    if (head->magic != FL_REPORT_MAGIC || head->version != FL_REPORT_VERSION ||
+        head->total_bytes > REPORT_BYTES - (NAMES_BYTES + 4096u) || head->life > 3 || head->stage > FL_SECTION_MESSAGE ||
+        head->outcome > FL_OUTCOME_BROKEN || !names_are_sound())
         return false;
     uint64_t at = sizeof *head;
     uint32_t count = 0;

@@ -7,8 +7,19 @@
 #include <string.h>
 
 static const char *const OUTCOMES[] = {"done", "signal", "hung", "exited", "overloaded", "broken"};
-static const char *const KINDS[] = {"before the first stage", "open", "files", "slots", "walk", "check", "contents",
-                                    "drain", "free all", "maximal", "close", "recreate", "message"};
+static const char *const KINDS[] = {"before the first stage",
+                                    "open",
+                                    "files",
+                                    "slots",
+                                    "walk",
+                                    "check",
+                                    "contents",
+                                    "drain",
+                                    "free all",
+                                    "maximal",
+                                    "close",
+                                    "recreate",
+                                    "message"};
 static const char *const STATES[] = {"?", "allocated", "reserved", "free", "metadata", "unusable"};
 #define NAME_OF(names, number) ((number) < sizeof(names) / sizeof((names)[0]) ? (names)[number] : "?")
 

@@ -116,8 +116,7 @@ static char *take_name(const struct fl_command *command, char path[PATH_MAX]) {
 static _Noreturn void fail_image(const char *what, const char *path) {
     int error = errno;
     FAIL(EXIT_INFRASTRUCTURE, "%s%s%s: %s: %s%s", path[0] == '/' ? "" : server.base, path[0] == '/' ? "" : "/", path, what,
-         strerror(error),
-         error == ENOSPC ? "; free space there or choose another folder" : "");
+         strerror(error), error == ENOSPC ? "; free space there or choose another folder" : "");
 }
 
 static struct served_file *file_of(const struct fl_command *command) {

@@ -140,7 +140,8 @@ static void probe_twin(const struct notice *notice) {
     int error = tree_list(base, &tree);
     if (error != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", base, strerror(error));
-    struct place place = {{twins.execution.adapter, twins.execution.options, (uint32_t)twins.options->slots}, base, twins.copy, &tree};
+    struct place place = {
+        {twins.execution.adapter, twins.execution.options, (uint32_t)twins.options->slots}, base, twins.copy, &tree};
     place.probe.options.folder = base;
     report_begin();
     report_life(1);
@@ -207,7 +208,8 @@ static void run_session(uint32_t session) {
 }
 
 static void share_live_bytes(uint32_t slots) {
-    void *memory = mmap(NULL, slots * sizeof *twins.execution.live_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory =
+        mmap(NULL, slots * sizeof *twins.execution.live_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         fail(EXIT_INFRASTRUCTURE, "no memory for %u slots", slots);
     free(twins.execution.live_bytes);

@@ -322,7 +322,9 @@ bool vfs_stands_in(uintptr_t address, uint64_t bytes) {
 
 typedef bool (*page_run)(const struct mapping *mapping, uintptr_t start, uintptr_t end); /* false: stop */
 
-static bool is_private_copy(uint64_t entry) { return (entry & (PAGEMAP_PRESENT | PAGEMAP_SWAPPED)) != 0 && (entry & PAGEMAP_FILE) == 0; }
+static bool is_private_copy(uint64_t entry) {
+    return (entry & (PAGEMAP_PRESENT | PAGEMAP_SWAPPED)) != 0 && (entry & PAGEMAP_FILE) == 0;
+}
 
 /* Calls run for each row of changed OS pages in [start, end) of the mapping. */
 static bool visit_modified(const struct mapping *mapping, uintptr_t start, uintptr_t end, page_run run) {
@@ -408,7 +410,8 @@ static void note_piece(const char *line) {
         pieces[piece_count++] = (struct piece){
             start > mapping->start ? start : mapping->start,
             end < mapping->end ? end : mapping->end,
-            (protection[0] == 'r' ? PROT_READ : 0) | (protection[1] == 'w' ? PROT_WRITE : 0) | (protection[2] == 'x' ? PROT_EXEC : 0),
+            (protection[0] == 'r' ? PROT_READ : 0) | (protection[1] == 'w' ? PROT_WRITE : 0) |
+                (protection[2] == 'x' ? PROT_EXEC : 0),
         };
     }
 }
@@ -561,8 +564,7 @@ void vfs_materialise(void) {
 static bool stat_heap_file(const char *file, struct stat *info) {
     char path[PATH_MAX];
     const char *root = vfs.mode == VFS_REDIRECT ? vfs.copy : vfs.base;
-    return snprintf(path, sizeof path, "%s/%s", root, file) < PATH_MAX &&
-           syscall(SYS_newfstatat, AT_FDCWD, path, info, 0) == 0;
+    return snprintf(path, sizeof path, "%s/%s", root, file) < PATH_MAX && syscall(SYS_newfstatat, AT_FDCWD, path, info, 0) == 0;
 }
 
 const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *available) {

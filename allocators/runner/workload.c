@@ -108,7 +108,10 @@ static void read_operation(struct parser *parser, char *const *words, int count)
     if (!is_allocate && !is_reallocate && strcmp(words[0], "free") != 0)
         BAD_LINE(parser, "`%.40s` is no operation, expected case, allocate, free, reallocate or reopen", words[0]);
     bool has_bytes = is_allocate || is_reallocate;
-    expect_words(parser, count, has_bytes ? 3 : 2, is_allocate ? "allocate SLOT BYTES" : is_reallocate ? "reallocate SLOT BYTES" : "free SLOT");
+    expect_words(parser, count, has_bytes ? 3 : 2,
+                 is_allocate     ? "allocate SLOT BYTES"
+                 : is_reallocate ? "reallocate SLOT BYTES"
+                                 : "free SLOT");
     uint32_t slot = (uint32_t)read_number(parser, words[1], "slot", 0, parser->workload->slots - 1);
     uint64_t bytes = has_bytes ? read_number(parser, words[2], "size in bytes", 1, 1ull << 46) : 0;
     if (is_allocate && parser->is_live[slot])
@@ -169,7 +172,9 @@ struct workload *workload_read(const char *path) {
     parser.line++;
     if (!parser.has_case)
         BAD_LINE(&parser, "the file ends here, expected %s",
-                 !parser.has_version ? "`workload 1`" : !parser.has_slots ? "`slots COUNT`" : "`case`");
+                 !parser.has_version ? "`workload 1`"
+                 : !parser.has_slots ? "`slots COUNT`"
+                                     : "`case`");
     add_step(&parser, STEP_CLOSE, 0, 0);
     free(parser.is_live);
     return workload;

@@ -57,7 +57,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def name(self) -> str:
         """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
         size = f" --ops {self.ops} --seed {self.seed}" if self.workload == "churn" else ""
-        variant = "" if self.flush == "clwb" else f" {self.flush}"
+        variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
         mutant = f" {self.mutant}" if self.mutant else ""
         return f"{self.allocator} {self.workload}{size}{variant}{mutant}"
 
@@ -70,6 +70,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             words += ["--mutant", self.mutant]
         if self.flush != "clwb":
             words += ["--flush", self.flush]
+        if self.model != "px86":
+            words += ["--model", self.model]
         if self.strategy != "default":
             words += ["--strategy", self.strategy]
         if self.exhaustive_states != EXHAUSTIVE_STATES:

@@ -154,7 +154,7 @@ static void free_slot(uint32_t slot) {
 static void create(const char *folder) {
     char path[4096];
     uint64_t bytes = (sizeof *heap + 4095) & ~4095ull;
-    for (uint32_t class = 0; class < CLASS_COUNT; class++) {
+    for (uint32_t class = 0; class < CLASS_COUNT; class ++) {
         objects_offset[class] = bytes;
         bytes += (uint64_t)class_bytes[class] * CLASS_OBJECTS;
         for (uint32_t i = 0; i < CLASS_OBJECTS; i++)

@@ -25,12 +25,12 @@
 #define HEAP_BYTES 8192
 
 /* The tests are about what a program does, so a call that fails is the test's mistake: say which and stop. */
-#define MUST(call)                                                                                                      \
-    do {                                                                                                                \
-        if (!(call)) {                                                                                                  \
-            perror(#call);                                                                                              \
-            exit(99);                                                                                                   \
-        }                                                                                                               \
+#define MUST(call)                                                                                                                 \
+    do {                                                                                                                           \
+        if (!(call)) {                                                                                                             \
+            perror(#call);                                                                                                         \
+            exit(99);                                                                                                              \
+        }                                                                                                                          \
     } while (0)
 
 static inline char *map_at(char *address, int descriptor, off_t offset, size_t bytes) {

@@ -24,9 +24,14 @@ static const UChar *skip_prefixes(const UChar *at, struct prefixes *prefixes) {
         case 0x66: prefixes->has_operand_size = True; continue;
         case 0x67: prefixes->has_address_size = True; continue;
         case 0xF0: prefixes->has_lock = True; continue;
-        case 0xF2: case 0xF3: prefixes->has_repeat = True; continue;
-        case 0x64: case 0x65: prefixes->segment = *at; continue;
-        case 0x26: case 0x2E: case 0x36: case 0x3E: continue; /* ignored in 64-bit mode */
+        case 0xF2:
+        case 0xF3: prefixes->has_repeat = True; continue;
+        case 0x64:
+        case 0x65: prefixes->segment = *at; continue;
+        case 0x26:
+        case 0x2E:
+        case 0x36:
+        case 0x3E: continue; /* ignored in 64-bit mode */
         default: break;
         }
         break;
@@ -49,8 +54,8 @@ static Int read_displacement(const UChar *at, UInt bytes) {
 static const UChar *decode_operand(const UChar *modrm, const struct prefixes *prefixes, struct fl_operand *operand) {
     const UChar *at = modrm + 1;
     UInt mode = *modrm >> 6, low = *modrm & 7;
-    *operand = (struct fl_operand){.base = -1, .index = -1, .scale = 1, .is_32_bit = prefixes->has_address_size,
-                                   .segment = prefixes->segment};
+    *operand = (struct fl_operand){
+        .base = -1, .index = -1, .scale = 1, .is_32_bit = prefixes->has_address_size, .segment = prefixes->segment};
     UInt displacement_bytes = mode == 1 ? 1 : mode == 2 ? 4 : 0;
     if (low == 4) {
         UInt sib = *at++;
@@ -101,7 +106,8 @@ static enum fl_instruction kind_of_two_byte_opcode(const UChar *opcode, const st
     case 0x2B: return FL_NON_TEMPORAL; /* movntps, movntpd; with F2, F3 movntsd, movntss */
     case 0xE7: return FL_NON_TEMPORAL; /* movntq, movntdq */
     case 0xF7: return FL_MASKED_NON_TEMPORAL;
-    case 0xB0: case 0xB1: return prefixes->has_lock ? FL_LOCKED_COMPARE : FL_ORDINARY;
+    case 0xB0:
+    case 0xB1: return prefixes->has_lock ? FL_LOCKED_COMPARE : FL_ORDINARY;
     case 0xC7: return prefixes->has_lock && is_memory ? FL_LOCKED_COMPARE : FL_ORDINARY;
     default: return prefixes->has_lock ? FL_LOCKED : FL_ORDINARY;
     }
@@ -127,17 +133,15 @@ void fl_decode(Addr address, struct fl_decoded *decoded) {
         else
             decoded->instruction = kind_of_two_byte_opcode(at + 1, &prefixes);
         return;
-    case 0xC4: case 0xC5:
-        decoded->instruction = kind_of_vex(at);
-        return;
-    case 0x86: case 0x87: /* xchg: locked without a prefix */
-        decoded->instruction = (at[1] >> 6) != 3 ? FL_LOCKED : FL_ORDINARY;
-        return;
-    case 0xA4: case 0xA5: case 0xAA: case 0xAB:
-        decoded->instruction = prefixes.has_repeat ? FL_REPEATED : FL_ORDINARY;
-        return;
-    default:
-        decoded->instruction = prefixes.has_lock ? FL_LOCKED : FL_ORDINARY;
+    case 0xC4:
+    case 0xC5: decoded->instruction = kind_of_vex(at); return;
+    case 0x86:
+    case 0x87: /* xchg: locked without a prefix */ decoded->instruction = (at[1] >> 6) != 3 ? FL_LOCKED : FL_ORDINARY; return;
+    case 0xA4:
+    case 0xA5:
+    case 0xAA:
+    case 0xAB: decoded->instruction = prefixes.has_repeat ? FL_REPEATED : FL_ORDINARY; return;
+    default: decoded->instruction = prefixes.has_lock ? FL_LOCKED : FL_ORDINARY;
     }
 }
 

@@ -84,8 +84,8 @@ static void remember_end(ThreadId thread, struct fl_record begin, const HChar *t
 }
 
 static void begin(ThreadId thread, UChar operation, UInt file, ULong offset, ULong value) {
-    struct fl_record record = {.kind = FL_FILE_BEGIN, .detail = operation, .thread = fl_thread, .file = file,
-                               .offset = offset, .value = value};
+    struct fl_record record = {
+        .kind = FL_FILE_BEGIN, .detail = operation, .thread = fl_thread, .file = file, .offset = offset, .value = value};
     if (VG_(sizeXA)(call_of(thread)->begun) == 0)
         fl_emit(record);
     remember_end(thread, record, NULL);
@@ -317,8 +317,8 @@ static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec
 
     ULong cells = FL_PAYLOAD_CELLS(bytes);
     struct fl_record *record = fl_reserve(1 + cells);
-    *record = (struct fl_record){.kind = FL_FILE_BEGIN, .detail = FL_WRITE, .thread = fl_thread, .file = file,
-                                 .size = bytes, .offset = position};
+    *record = (struct fl_record){
+        .kind = FL_FILE_BEGIN, .detail = FL_WRITE, .thread = fl_thread, .file = file, .size = bytes, .offset = position};
     struct fl_record end = *record;
     end.size = 0;
     record[cells] = (struct fl_record){0};
@@ -446,7 +446,8 @@ static void before_call(ThreadId thread, UInt number, UWord *a) {
         if (a[2] == FL_MADV_REMOVE)
             before_range(thread, FL_PUNCH, a[0], whole_pages(a[1]));
         break;
-    case __NR_fsync: case __NR_fdatasync: before_fsync(thread, a[0]); break;
+    case __NR_fsync:
+    case __NR_fdatasync: before_fsync(thread, a[0]); break;
     case __NR_write: before_plain_write(thread, a, False); break;
     case __NR_pwrite64: before_plain_write(thread, a, True); break;
     case __NR_writev: before_vector_write(thread, a, False, 0); break;
@@ -467,7 +468,8 @@ static void before_call(ThreadId thread, UInt number, UWord *a) {
     case __NR_io_uring_enter: fl_unsupported("io_uring_enter: asynchronous writes are not followed"); break;
     case __NR_process_vm_writev: fl_unsupported("process_vm_writev: writes into a process are not followed"); break;
     case __NR_remap_file_pages: fl_unsupported("remap_file_pages"); break;
-    case __NR_sync: case __NR_syncfs: fl_unsupported("sync of a whole file system"); break;
+    case __NR_sync:
+    case __NR_syncfs: fl_unsupported("sync of a whole file system"); break;
     case __NR_execve: before_exec(thread, VKI_AT_FDCWD, a[0]); break;
     case __NR_execveat: before_exec(thread, a[0], a[1]); break;
     default: break;
@@ -498,10 +500,15 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
     if (!sr_isError(result)) {
         UWord value = sr_Res(result);
         switch (number) {
-        case __NR_open: case __NR_openat: case __NR_openat2: case __NR_creat: after_open(call, value); break;
-        case __NR_write: case __NR_pwrite64: case __NR_writev: case __NR_pwritev: case __NR_pwritev2:
-            after_write(call, value);
-            break;
+        case __NR_open:
+        case __NR_openat:
+        case __NR_openat2:
+        case __NR_creat: after_open(call, value); break;
+        case __NR_write:
+        case __NR_pwrite64:
+        case __NR_writev:
+        case __NR_pwritev:
+        case __NR_pwritev2: after_write(call, value); break;
         case __NR_mmap: after_mmap(arguments, value); break;
         case __NR_munmap: fl_mappings_remove(arguments[0], whole_pages(arguments[1])); break;
         case __NR_mremap: after_mremap(arguments, value); break;

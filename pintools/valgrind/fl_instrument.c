@@ -84,8 +84,10 @@ static struct fl_point *new_point(struct pass *pass, UInt bytes, UChar detail) {
 
 static UChar store_detail(enum fl_instruction instruction) {
     switch (instruction) {
-    case FL_NON_TEMPORAL: case FL_MASKED_NON_TEMPORAL: return FL_STORE_NT;
-    case FL_LOCKED: case FL_LOCKED_COMPARE: return FL_STORE_RMW;
+    case FL_NON_TEMPORAL:
+    case FL_MASKED_NON_TEMPORAL: return FL_STORE_NT;
+    case FL_LOCKED:
+    case FL_LOCKED_COMPARE: return FL_STORE_RMW;
     case FL_REPEATED: return FL_STORE_REP;
     default: return FL_STORE_PLAIN;
     }
@@ -105,8 +107,7 @@ static void add_joined_store(struct pass *pass, IRExpr *address, UInt bytes, IRE
         pass->joined_point->is_joined = True;
     }
     IRExpr **arguments = mkIRExprVec_3(address, constant(bytes), constant((Addr)pass->joined_point));
-    add_call(pass, "fl_on_store_to", &fl_on_store_to, arguments,
-             bytes <= FL_INLINE_BYTES ? near_pm(pass, address, guard) : guard);
+    add_call(pass, "fl_on_store_to", &fl_on_store_to, arguments, bytes <= FL_INLINE_BYTES ? near_pm(pass, address, guard) : guard);
     if (--pass->stores_left == 0)
         add_call(pass, "fl_on_joined_end", &fl_on_joined_end, mkIRExprVec_0(), NULL);
 }
@@ -119,8 +120,7 @@ static void add_store(struct pass *pass, IRExpr *address, UInt bytes, IRExpr *gu
     struct fl_point *point = new_point(pass, bytes, store_detail(pass->decoded.instruction));
     point->is_joined = pass->decoded.instruction == FL_REPEATED;
     if (bytes <= FL_INLINE_BYTES)
-        add_call(pass, "fl_on_store", &fl_on_store, mkIRExprVec_2(address, constant((Addr)point)),
-                 near_pm(pass, address, guard));
+        add_call(pass, "fl_on_store", &fl_on_store, mkIRExprVec_2(address, constant((Addr)point)), near_pm(pass, address, guard));
     else
         add_call(pass, "fl_on_store", &fl_on_store, mkIRExprVec_2(address, constant((Addr)point)), guard);
 }
@@ -225,8 +225,8 @@ static IRExpr *operand_address(struct pass *pass, const struct fl_operand *opera
     if (operand->is_32_bit)
         sum = binary(pass, Iop_And64, sum, constant(0xFFFFFFFF));
     if (operand->segment != 0) {
-        Int offset = operand->segment == 0x64 ? offsetof(VexGuestAMD64State, guest_FS_CONST)
-                                              : offsetof(VexGuestAMD64State, guest_GS_CONST);
+        Int offset =
+            operand->segment == 0x64 ? offsetof(VexGuestAMD64State, guest_FS_CONST) : offsetof(VexGuestAMD64State, guest_GS_CONST);
         sum = binary(pass, Iop_Add64, sum, assign(pass, IRExpr_Get(offset, Ity_I64)));
     }
     return sum;
@@ -259,8 +259,8 @@ static void add_cpuid(struct pass *pass, IRStmt *statement) {
     addStmtToIRSB(pass->out, statement);
     IRTemp result = newIRTemp(pass->out->tyenv, Ity_I64);
     IRExpr *before = assign(pass, IRExpr_Get(rbx, Ity_I64));
-    IRDirty *call = unsafeIRDirty_1_N(result, 0, "fl_on_cpuid", VG_(fnptr_to_fnentry)(&fl_on_cpuid),
-                                      mkIRExprVec_3(leaf, subleaf, before));
+    IRDirty *call =
+        unsafeIRDirty_1_N(result, 0, "fl_on_cpuid", VG_(fnptr_to_fnentry)(&fl_on_cpuid), mkIRExprVec_3(leaf, subleaf, before));
     addStmtToIRSB(pass->out, IRStmt_Dirty(call));
     addStmtToIRSB(pass->out, IRStmt_Put(rbx, IRExpr_RdTmp(result)));
 }
@@ -316,14 +316,9 @@ static void add_statement(struct pass *pass, IRStmt *statement) {
             add_call(pass, "fl_on_joined_end", &fl_on_joined_end, mkIRExprVec_0(), statement->Ist.Exit.guard);
         addStmtToIRSB(pass->out, statement);
         return;
-    case Ist_Dirty:
-        add_helper(pass, statement);
-        return;
-    case Ist_LLSC:
-        tl_assert2(0, "load-linked at %#lx: VEX makes none for amd64", pass->address);
-        return;
-    default:
-        break;
+    case Ist_Dirty: add_helper(pass, statement); return;
+    case Ist_LLSC: tl_assert2(0, "load-linked at %#lx: VEX makes none for amd64", pass->address); return;
+    default: break;
     }
 
     addStmtToIRSB(pass->out, statement);
@@ -369,8 +364,7 @@ IRSB *fl_instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestLayout *
                     const VexArchInfo *host, IRType guest_word, IRType host_word) {
     (void)closure, (void)host;
     tl_assert(guest_word == Ity_I64 && host_word == Ity_I64);
-    struct pass pass = {.in = in, .out = deepCopyIRSBExceptStmts(in), .layout = layout,
-                        .extents = (VexGuestExtents *)extents};
+    struct pass pass = {.in = in, .out = deepCopyIRSBExceptStmts(in), .layout = layout, .extents = (VexGuestExtents *)extents};
     Int first = 0;
     while (first < in->stmts_used && in->stmts[first]->tag != Ist_IMark)
         addStmtToIRSB(pass.out, in->stmts[first++]); /* the preamble is not the guest's */

@@ -67,8 +67,8 @@ static void after_fork_in_parent(ThreadId thread) {
 static void after_fork_in_child(ThreadId thread) {
     UInt parent = fl_process;
     if (child_count > MOST_CHILDREN || parent > MOST_PROCESSES)
-        fl_stop(3, "child %u of process %u: a trace has room for %u children a process, and four generations", child_count,
-                parent, MOST_CHILDREN);
+        fl_stop(3, "child %u of process %u: a trace has room for %u children a process, and four generations", child_count, parent,
+                MOST_CHILDREN);
     fl_process = parent * FL_FORK_RADIX + child_count;
     child_count = 0;
     VG_(memset)(thread_numbers, 0, VG_N_THREADS * sizeof *thread_numbers);
@@ -85,12 +85,17 @@ static Bool on_request(ThreadId thread, UWord *request, UWord *result) {
     fl_thread = fl_number_of(thread);
     if (request[0] == FL_REQUEST_BEGIN) {
         fl_close_joined();
-        fl_emit((struct fl_record){.kind = FL_OPERATION_BEGIN, .detail = request[1], .thread = fl_thread,
-                                   .size = request[2], .file = request[3], .offset = request[4], .value = request[5]});
+        fl_emit((struct fl_record){.kind = FL_OPERATION_BEGIN,
+                                   .detail = request[1],
+                                   .thread = fl_thread,
+                                   .size = request[2],
+                                   .file = request[3],
+                                   .offset = request[4],
+                                   .value = request[5]});
     } else if (request[0] == FL_REQUEST_RETURN) {
         fl_close_joined();
-        fl_emit((struct fl_record){.kind = FL_OPERATION_RETURN, .detail = request[1], .thread = fl_thread,
-                                   .size = request[2], .value = request[3]});
+        fl_emit((struct fl_record){
+            .kind = FL_OPERATION_RETURN, .detail = request[1], .thread = fl_thread, .size = request[2], .value = request[3]});
     } else {
         return False;
     }

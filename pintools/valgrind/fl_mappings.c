@@ -75,8 +75,12 @@ struct fl_mapping *fl_next_mapping(Addr address, SizeT bytes, UInt *from) {
 }
 
 static void emit_mapping(UChar kind, const struct fl_mapping *mapping) {
-    fl_emit((struct fl_record){.kind = kind, .detail = kind == FL_MAP ? mapping->flags : 0, .thread = fl_thread,
-                               .file = mapping->file, .offset = mapping->offset, .value = mapping->bytes});
+    fl_emit((struct fl_record){.kind = kind,
+                               .detail = kind == FL_MAP ? mapping->flags : 0,
+                               .thread = fl_thread,
+                               .file = mapping->file,
+                               .offset = mapping->offset,
+                               .value = mapping->bytes});
 }
 
 void fl_mappings_add(Addr start, SizeT bytes, UInt file, ULong offset, UChar flags) {

@@ -170,8 +170,12 @@ void fl_on_flush(Addr address, struct fl_point *point) {
         fl_last_mapping = mapping;
     }
     UInt site = fl_site(point);
-    fl_emit((struct fl_record){.kind = FL_FLUSH, .detail = point->detail, .thread = fl_thread, .site = site,
-                               .file = mapping->file, .offset = mapping->offset + (address - mapping->start)});
+    fl_emit((struct fl_record){.kind = FL_FLUSH,
+                               .detail = point->detail,
+                               .thread = fl_thread,
+                               .site = site,
+                               .file = mapping->file,
+                               .offset = mapping->offset + (address - mapping->start)});
 }
 
 void fl_on_fence(struct fl_point *point) {
@@ -189,7 +193,8 @@ void fl_on_undecoded(struct fl_point *point) {
     VG_(get_fnname)(VG_(current_DiEpoch)(), point->address, &function);
     VG_(get_objname)(VG_(current_DiEpoch)(), point->address, &module);
     VG_(printf)("faultline: %s in %s (%s) that Valgrind cannot run: %s; build the target without it (for AVX-512: "
-                "-mno-avx512f)\n", name, function, module, hex);
+                "-mno-avx512f)\n",
+                name, function, module, hex);
     fl_unsupported("%s in %s: %s", name, function, hex);
 }
 

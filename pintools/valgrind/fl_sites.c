@@ -116,7 +116,8 @@ static UInt module_of(Addr address) {
             return i + 1;
     }
     const HChar *soname = VG_(DebugInfo_get_soname)(info);
-    struct module module = {.path = VG_(strdup)("fl.sites.path", path), .bias = bias,
+    struct module module = {.path = VG_(strdup)("fl.sites.path", path),
+                            .bias = bias,
                             .is_library = starts_with(soname, "libc.so") || starts_with(soname, "ld-linux")};
     read_build_id(path, module.build_id);
     UInt id = VG_(addToXA)(modules, &module) + 1;

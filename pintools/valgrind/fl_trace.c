@@ -45,8 +45,7 @@ void fl_trace_open(const HChar *path) {
     trace_path = path;
     SysRes opened = VG_(open)(path, VKI_O_WRONLY | VKI_O_CREAT | VKI_O_APPEND, 0644);
     if (sr_isError(opened))
-        fl_stop(2, "cannot open --trace=%s: %s; name a file in a folder that can be written", path,
-                VG_(strerror)(sr_Err(opened)));
+        fl_stop(2, "cannot open --trace=%s: %s; name a file in a folder that can be written", path, VG_(strerror)(sr_Err(opened)));
     trace_descriptor = VG_(safe_fd)(sr_Res(opened));
     use_buffer(first_buffer, FL_BUFFER_CELLS);
 

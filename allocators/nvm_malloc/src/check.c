@@ -64,12 +64,9 @@ static const char *region_complaint(const struct nvm_heap *heap, uint32_t block)
     if (complaint != NULL)
         return complaint;
     switch ((enum nvm_role)heap->roles[block]) {
-    case NVM_ROLE_METADATA:
-        return nvm_tag_kind(tag) == NVM_KIND_HEAP_BLOCK ? NULL : "not the heap block";
-    case NVM_ROLE_LARGE:
-        return nvm_tag_kind(tag) == NVM_KIND_LARGE && vheader == NULL ? NULL : "not a large object";
-    case NVM_ROLE_RUN:
-        return run_complaint(heap, block);
+    case NVM_ROLE_METADATA: return nvm_tag_kind(tag) == NVM_KIND_HEAP_BLOCK ? NULL : "not the heap block";
+    case NVM_ROLE_LARGE: return nvm_tag_kind(tag) == NVM_KIND_LARGE && vheader == NULL ? NULL : "not a large object";
+    case NVM_ROLE_RUN: return run_complaint(heap, block);
     case NVM_ROLE_FREE:
     case NVM_ROLE_RESERVED:
         if (nvm_tag_kind(tag) != NVM_KIND_FREE || vheader == NULL || vheader->block != block || vheader->blocks != blocks)
@@ -81,8 +78,7 @@ static const char *region_complaint(const struct nvm_heap *heap, uint32_t block)
         return block % heap->chunk_blocks + blocks < heap->chunk_blocks && heap->roles[block + blocks] == NVM_ROLE_FREE
                    ? "two free ranges are neighbours"
                    : NULL;
-    case NVM_ROLE_INSIDE:
-        break;
+    case NVM_ROLE_INSIDE: break;
     }
     return "the chain of headers leads into a region";
 }
@@ -92,10 +88,10 @@ static bool is_sound_tree(const struct nvm_heap *heap, const struct nvm_vheader 
     if (root == NULL)
         return true;
     *count += 1;
-    return heap->roles[root->block] == NVM_ROLE_FREE && heap->vheaders[root->block] == root
-           && (root->left == NULL || root->left->blocks <= root->blocks)
-           && (root->right == NULL || root->right->blocks >= root->blocks) && is_sound_tree(heap, root->left, count)
-           && is_sound_tree(heap, root->right, count);
+    return heap->roles[root->block] == NVM_ROLE_FREE && heap->vheaders[root->block] == root &&
+           (root->left == NULL || root->left->blocks <= root->blocks) &&
+           (root->right == NULL || root->right->blocks >= root->blocks) && is_sound_tree(heap, root->left, count) &&
+           is_sound_tree(heap, root->right, count);
 }
 
 static int check_chain(const struct nvm_heap *heap, uint32_t chunk, uint32_t *free_ranges) {
@@ -109,7 +105,8 @@ static int check_chain(const struct nvm_heap *heap, uint32_t chunk, uint32_t *fr
         *free_ranges += heap->roles[block] == NVM_ROLE_FREE;
         for (uint32_t i = 1; i < nvm_tag_blocks(nvm_header_at(heap, block)->tag); i++)
             if (heap->roles[block + i] != NVM_ROLE_INSIDE)
-                return nvm_fail(NVM_CORRUPT, "a region begins inside the one at %#llx", (unsigned long long)nvm_block_offset(block));
+                return nvm_fail(NVM_CORRUPT, "a region begins inside the one at %#llx",
+                                (unsigned long long)nvm_block_offset(block));
     }
     return NVM_OK;
 }
@@ -120,8 +117,8 @@ static int check_name(const struct nvm_heap *heap, uint32_t number) {
     struct nvm_region region;
     if (entry->state == NVM_ENTRY_EMPTY && name->state != NVM_NAME_USED)
         return NVM_OK;
-    if (entry->state != NVM_ENTRY_USED || name->state != NVM_NAME_USED || entry->object != name->object
-        || strncmp(entry->id, name->id, NVM_ID_BYTES) != 0 || nvm_names_find(heap, name->id) != name)
+    if (entry->state != NVM_ENTRY_USED || name->state != NVM_NAME_USED || entry->object != name->object ||
+        strncmp(entry->id, name->id, NVM_ID_BYTES) != 0 || nvm_names_find(heap, name->id) != name)
         return nvm_fail(NVM_CORRUPT, "object table entry %u differs from its volatile copy", number);
     if (nvm_region_of(heap, nvm_heap_absolute(heap, name->object), &region) != NVM_OK || !nvm_region_is_activated(&region))
         return nvm_fail(NVM_CORRUPT, "object table entry %u ('%s') names no allocated object", number, name->id);
@@ -139,8 +136,8 @@ int nvm_names_check(const struct nvm_heap *heap) {
 int nvm_heap_check(const struct nvm_heap *heap) {
     uint32_t free_ranges = 0, in_tree = 0;
     int status = NVM_OK;
-    if (heap->media->heap.magic != NVM_HEAP_MAGIC || heap->media->heap.heap_bytes != heap->heap_bytes
-        || heap->media->heap.version != heap->version)
+    if (heap->media->heap.magic != NVM_HEAP_MAGIC || heap->media->heap.heap_bytes != heap->heap_bytes ||
+        heap->media->heap.version != heap->version)
         return nvm_fail(NVM_CORRUPT, "the heap header is damaged");
     for (uint32_t chunk = 0; chunk < nvm_chunk_count(heap) && status == NVM_OK; chunk++)
         status = check_chain(heap, chunk, &free_ranges);
@@ -186,7 +183,7 @@ void nvm_heap_walk(const struct nvm_heap *heap, void (*visit)(void *context, con
     for (uint32_t block = 0, blocks; block < heap->block_count; block += blocks) {
         const struct nvm_vheader *vheader = heap->vheaders[block];
         enum nvm_role role = (enum nvm_role)heap->roles[block];
-        blocks = vheader != NULL ? vheader->blocks
+        blocks = vheader != NULL             ? vheader->blocks
                  : role == NVM_ROLE_METADATA ? 1
                                              : nvm_tag_blocks(nvm_header_at(heap, block)->tag);
         nvm_assert(role != NVM_ROLE_INSIDE && blocks >= 1);

@@ -30,8 +30,7 @@ void *nvm_reserve(uint64_t bytes) {
 }
 
 int nvm_activate(void *object, void *link_1, const void *target_1, void *link_2, const void *target_2) {
-    return default_heap == NULL ? not_initialized()
-                                : nvm_heap_activate(default_heap, object, link_1, target_1, link_2, target_2);
+    return default_heap == NULL ? not_initialized() : nvm_heap_activate(default_heap, object, link_1, target_1, link_2, target_2);
 }
 
 int nvm_free(void *object, void *link_1, const void *target_1, void *link_2, const void *target_2) {
@@ -66,6 +65,4 @@ void nvm_persist(const void *address, uint64_t bytes) {
 
 void *nvm_absolute(uint64_t relative) { return default_heap == NULL ? NULL : nvm_heap_absolute(default_heap, relative); }
 
-uint64_t nvm_relative(const void *absolute) {
-    return default_heap == NULL ? 0 : nvm_heap_relative(default_heap, absolute);
-}
+uint64_t nvm_relative(const void *absolute) { return default_heap == NULL ? 0 : nvm_heap_relative(default_heap, absolute); }

@@ -51,9 +51,8 @@ static int new_heap(uint64_t heap_bytes, uint64_t chunk_bytes, char *base, int i
     heap->media = (struct nvm_heap_block *)(base + NVM_BLOCK_BYTES);
     heap->roles = calloc(heap->block_count, sizeof *heap->roles);
     heap->vheaders = calloc(heap->block_count, sizeof(struct nvm_vheader *));
-    int status = heap->roles == NULL || heap->vheaders == NULL
-                     ? nvm_fail(NVM_ERROR, "out of volatile memory for the block table")
-                     : nvm_names_init(heap);
+    int status = heap->roles == NULL || heap->vheaders == NULL ? nvm_fail(NVM_ERROR, "out of volatile memory for the block table")
+                                                               : nvm_names_init(heap);
     if (status != NVM_OK)
         destroy(heap);
     else
@@ -124,13 +123,13 @@ static void format(struct nvm_heap *heap) {
 static int check_create_options(struct nvm_options *options) {
     if (options->chunk_bytes == 0)
         options->chunk_bytes = NVM_CHUNK_BYTES;
-    if (options->chunk_bytes < NVM_CHUNK_BYTES_MIN || options->chunk_bytes > NVM_CHUNK_BYTES_MAX
-        || (options->chunk_bytes & (options->chunk_bytes - 1)) != 0)
+    if (options->chunk_bytes < NVM_CHUNK_BYTES_MIN || options->chunk_bytes > NVM_CHUNK_BYTES_MAX ||
+        (options->chunk_bytes & (options->chunk_bytes - 1)) != 0)
         return nvm_fail(NVM_INVALID, "chunks of %llu bytes: expected a power of two from %llu to %llu",
                         (unsigned long long)options->chunk_bytes, (unsigned long long)NVM_CHUNK_BYTES_MIN,
                         (unsigned long long)NVM_CHUNK_BYTES_MAX);
-    if (options->heap_bytes == 0 || options->heap_bytes % options->chunk_bytes != 0
-        || options->heap_bytes / NVM_BLOCK_BYTES > UINT32_MAX)
+    if (options->heap_bytes == 0 || options->heap_bytes % options->chunk_bytes != 0 ||
+        options->heap_bytes / NVM_BLOCK_BYTES > UINT32_MAX)
         return nvm_fail(NVM_INVALID, "a heap of %llu bytes: expected a multiple of the chunk size, %llu bytes",
                         (unsigned long long)options->heap_bytes, (unsigned long long)options->chunk_bytes);
     return NVM_OK;
@@ -221,8 +220,7 @@ static int check_heap_header(const struct nvm_heap_header *header, uint64_t file
                         (unsigned long long)header->magic, NVM_HEAP_MAGIC);
     if (header->format != NVM_FORMAT || header->ring_entries != NVM_RING_ENTRIES)
         return nvm_fail(NVM_CORRUPT, "%s has format %llu with %llu ring entries, expected format %u with %u", path,
-                        (unsigned long long)header->format, (unsigned long long)header->ring_entries, NVM_FORMAT,
-                        NVM_RING_ENTRIES);
+                        (unsigned long long)header->format, (unsigned long long)header->ring_entries, NVM_FORMAT, NVM_RING_ENTRIES);
     if (header->heap_bytes != file_bytes)
         return nvm_fail(NVM_CORRUPT, "%s is %llu bytes long, but its heap has %llu: was it truncated?", path,
                         (unsigned long long)file_bytes, (unsigned long long)header->heap_bytes);
@@ -274,9 +272,7 @@ void nvm_heap_close(struct nvm_heap *heap) {
 
 /* ---- pointers ---- */
 
-void *nvm_heap_absolute(const struct nvm_heap *heap, uint64_t relative) {
-    return relative == 0 ? NULL : heap->base + relative;
-}
+void *nvm_heap_absolute(const struct nvm_heap *heap, uint64_t relative) { return relative == 0 ? NULL : heap->base + relative; }
 
 uint64_t nvm_heap_relative(const struct nvm_heap *heap, const void *absolute) {
     return absolute == NULL ? 0 : (uint64_t)((const char *)absolute - heap->base);

@@ -72,10 +72,8 @@ int nvm_heap_open(const struct nvm_options *options, struct nvm_heap **heap);
 void nvm_heap_close(struct nvm_heap *heap);
 
 int nvm_heap_reserve(struct nvm_heap *heap, uint64_t bytes, void **object);
-int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2,
-                      const void *target_2);
-int nvm_heap_free(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2,
-                  const void *target_2);
+int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2, const void *target_2);
+int nvm_heap_free(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2, const void *target_2);
 int nvm_heap_reserve_id(struct nvm_heap *heap, const char *id, uint64_t bytes, void **object);
 int nvm_heap_activate_id(struct nvm_heap *heap, const char *id);
 int nvm_heap_free_id(struct nvm_heap *heap, const char *id);

@@ -21,9 +21,8 @@
 /* ---- 1: the ring ---- */
 
 static bool is_sound_link(const struct nvm_heap *heap, const struct nvm_link *link) {
-    return link->address == 0
-           || (link->address % sizeof(uint64_t) == 0 && link->address >= NVM_BLOCK_BYTES
-               && link->address <= heap->heap_bytes - sizeof(uint64_t) && link->target < heap->heap_bytes);
+    return link->address == 0 || (link->address % sizeof(uint64_t) == 0 && link->address >= NVM_BLOCK_BYTES &&
+                                  link->address <= heap->heap_bytes - sizeof(uint64_t) && link->target < heap->heap_bytes);
 }
 
 /* A header that is not idle and that completing it cannot turn into a worse one. */
@@ -32,12 +31,11 @@ static bool is_sound_pending(const struct nvm_heap *heap, uint32_t block) {
     uint32_t blocks = nvm_tag_blocks(header->tag);
     enum nvm_kind kind = nvm_tag_kind(header->tag);
     enum nvm_state state = nvm_tag_state(header->tag);
-    return (state == NVM_STATE_ACTIVATING || state == NVM_STATE_FREEING)
-           && (kind == NVM_KIND_LARGE
-               || (kind == NVM_KIND_RUN && nvm_run_class(header->run) < NVM_SMALL_CLASSES
-                   && nvm_run_slot(header->run) < nvm_class_slots(nvm_run_class(header->run))))
-           && blocks >= 1 && blocks <= nvm_blocks_to_chunk_end(heap, block) && is_sound_link(heap, &header->links[0])
-           && is_sound_link(heap, &header->links[1]);
+    return (state == NVM_STATE_ACTIVATING || state == NVM_STATE_FREEING) &&
+           (kind == NVM_KIND_LARGE || (kind == NVM_KIND_RUN && nvm_run_class(header->run) < NVM_SMALL_CLASSES &&
+                                       nvm_run_slot(header->run) < nvm_class_slots(nvm_run_class(header->run)))) &&
+           blocks >= 1 && blocks <= nvm_blocks_to_chunk_end(heap, block) && is_sound_link(heap, &header->links[0]) &&
+           is_sound_link(heap, &header->links[1]);
 }
 
 static void complete_pending(struct nvm_heap *heap, struct nvm_header *header) {
@@ -113,8 +111,8 @@ static int adopt_run(struct nvm_heap *heap, uint32_t block) {
 static int scan_chunk(struct nvm_heap *heap, uint32_t chunk) {
     const struct nvm_chunk_header *chunk_header = &nvm_chunk_at(heap, chunk)->header;
     uint32_t first = chunk * heap->chunk_blocks, end = first + heap->chunk_blocks;
-    if (chunk_header->magic != NVM_CHUNK_MAGIC || chunk_header->index != chunk
-        || chunk_header->tag != nvm_tag(NVM_KIND_CHUNK_ARENA, NVM_STATE_IDLE, heap->arena.id, heap->chunk_blocks))
+    if (chunk_header->magic != NVM_CHUNK_MAGIC || chunk_header->index != chunk ||
+        chunk_header->tag != nvm_tag(NVM_KIND_CHUNK_ARENA, NVM_STATE_IDLE, heap->arena.id, heap->chunk_blocks))
         return nvm_fail(NVM_CORRUPT, "the header of chunk %u is damaged", chunk);
     heap->roles[first] = NVM_ROLE_METADATA;
 

@@ -37,18 +37,17 @@ int nvm_region_of(const struct nvm_heap *heap, const void *object, struct nvm_re
         if ((inside - NVM_LINE_BYTES) % bytes == 0 && region->slot < nvm_class_slots(region->vheader->size_class))
             return NVM_OK;
     }
-    return nvm_fail(NVM_INVALID, "%p (offset %#llx of the heap) is not the start of an object", object,
-                    (unsigned long long)offset);
+    return nvm_fail(NVM_INVALID, "%p (offset %#llx of the heap) is not the start of an object", object, (unsigned long long)offset);
 }
 
 bool nvm_region_is_activated(const struct nvm_region *region) {
-    return region->role == NVM_ROLE_LARGE
-           || (region->role == NVM_ROLE_RUN && (region->vheader->activated >> region->slot & 1) != 0);
+    return region->role == NVM_ROLE_LARGE ||
+           (region->role == NVM_ROLE_RUN && (region->vheader->activated >> region->slot & 1) != 0);
 }
 
 bool nvm_region_is_reserved(const struct nvm_region *region) {
-    return region->role == NVM_ROLE_RESERVED
-           || (region->role == NVM_ROLE_RUN && (region->vheader->reserved >> region->slot & 1) != 0);
+    return region->role == NVM_ROLE_RESERVED ||
+           (region->role == NVM_ROLE_RUN && (region->vheader->reserved >> region->slot & 1) != 0);
 }
 
 /* ---- the protocol on media ---- */
@@ -119,8 +118,7 @@ void nvm_header_complete(struct nvm_heap *heap, struct nvm_header *header) {
     fl_fence(); /* the caller returns, and may overwrite the links by itself */
 }
 
-static void run_protocol(struct nvm_heap *heap, uint32_t block, const struct nvm_links *links, uint64_t tag,
-                         uint64_t run_word) {
+static void run_protocol(struct nvm_heap *heap, uint32_t block, const struct nvm_links *links, uint64_t tag, uint64_t run_word) {
     struct nvm_header *header = nvm_header_at(heap, block);
     uint32_t entry = nvm_ring_begin(heap, block);
     if (nvm_tag_kind(tag) == NVM_KIND_RUN) {
@@ -195,8 +193,8 @@ static int check_link(const struct nvm_heap *heap, const void *link, const void 
     if ((const char *)link < heap->base || offset + sizeof(uint64_t) > heap->heap_bytes || offset % sizeof(uint64_t) != 0)
         return nvm_fail(NVM_INVALID, "link pointer %p is not an 8-byte aligned word of the heap", link);
     uint32_t block = (uint32_t)(offset / NVM_BLOCK_BYTES);
-    if (heap->roles[block] == NVM_ROLE_METADATA || heap->roles[block] == NVM_ROLE_FREE
-        || (heap->roles[block] != NVM_ROLE_INSIDE && offset % NVM_BLOCK_BYTES < NVM_LINE_BYTES))
+    if (heap->roles[block] == NVM_ROLE_METADATA || heap->roles[block] == NVM_ROLE_FREE ||
+        (heap->roles[block] != NVM_ROLE_INSIDE && offset % NVM_BLOCK_BYTES < NVM_LINE_BYTES))
         return nvm_fail(NVM_INVALID, "link pointer %p is not inside an object", link);
     if (target != NULL && ((const char *)target < heap->base || target_offset >= heap->heap_bytes))
         return nvm_fail(NVM_INVALID, "target %p of a link pointer does not point into the heap", target);
@@ -217,7 +215,8 @@ int nvm_heap_reserve(struct nvm_heap *heap, uint64_t bytes, void **object) {
     if (bytes == 0)
         return nvm_fail(NVM_INVALID, "an object of 0 bytes was requested");
     if (bytes >= heap->chunk_bytes / 2)
-        return nvm_fail(NVM_TOO_LARGE, "%llu bytes requested: huge objects, of half a chunk (%llu bytes) or more, are not there yet",
+        return nvm_fail(NVM_TOO_LARGE,
+                        "%llu bytes requested: huge objects, of half a chunk (%llu bytes) or more, are not there yet",
                         (unsigned long long)bytes, (unsigned long long)heap->chunk_bytes / 2);
     struct nvm_vheader *vheader;
     uint8_t slot = 0;
@@ -241,8 +240,7 @@ int nvm_heap_reserve(struct nvm_heap *heap, uint64_t bytes, void **object) {
     return NVM_OK;
 }
 
-int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2,
-                      const void *target_2) {
+int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2, const void *target_2) {
     struct nvm_region region;
     struct nvm_links links;
     int status = nvm_region_of(heap, object, &region);
@@ -257,8 +255,7 @@ int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const v
     return NVM_OK;
 }
 
-int nvm_heap_free(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2,
-                  const void *target_2) {
+int nvm_heap_free(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2, const void *target_2) {
     struct nvm_region region;
     struct nvm_links links;
     int status = nvm_region_of(heap, object, &region);
@@ -287,10 +284,9 @@ uint64_t nvm_heap_usable_bytes(const struct nvm_heap *heap, const void *object) 
     if (nvm_region_of(heap, object, &region) != NVM_OK)
         return 0;
     if (region.role == NVM_ROLE_RUN)
-        return nvm_region_is_activated(&region) || nvm_region_is_reserved(&region)
-                   ? nvm_class_bytes(region.vheader->size_class)
-                   : 0;
-    uint32_t blocks = region.role == NVM_ROLE_RESERVED ? region.vheader->blocks
-                                                       : nvm_tag_blocks(nvm_header_at(heap, region.block)->tag);
+        return nvm_region_is_activated(&region) || nvm_region_is_reserved(&region) ? nvm_class_bytes(region.vheader->size_class)
+                                                                                   : 0;
+    uint32_t blocks =
+        region.role == NVM_ROLE_RESERVED ? region.vheader->blocks : nvm_tag_blocks(nvm_header_at(heap, region.block)->tag);
     return nvm_block_offset(blocks) - NVM_LINE_BYTES;
 }

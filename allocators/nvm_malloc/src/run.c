@@ -14,9 +14,7 @@ static uint64_t free_slots(const struct nvm_vheader *run) {
     return ~(run->activated | run->reserved) & nvm_class_mask(run->size_class);
 }
 
-static struct nvm_bin *bin_of(struct nvm_heap *heap, const struct nvm_vheader *run) {
-    return &heap->arena.bins[run->size_class];
-}
+static struct nvm_bin *bin_of(struct nvm_heap *heap, const struct nvm_vheader *run) { return &heap->arena.bins[run->size_class]; }
 
 static void put_in_list(struct nvm_bin *bin, struct nvm_vheader *run) {
     run->previous = NULL;

@@ -19,8 +19,7 @@ static uint64_t priority(const struct nvm_vheader *range) {
 }
 
 /* Everything in root that precedes pivot goes to *less, the rest to *more. */
-static void split(struct nvm_vheader *root, const struct nvm_vheader *pivot, struct nvm_vheader **less,
-                  struct nvm_vheader **more) {
+static void split(struct nvm_vheader *root, const struct nvm_vheader *pivot, struct nvm_vheader **less, struct nvm_vheader **more) {
     while (root != NULL) {
         if (precedes(root, pivot)) {
             *less = root;

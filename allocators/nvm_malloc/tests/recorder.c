@@ -86,8 +86,8 @@ static void notice_changes(struct recorder *recorder) {
 }
 
 static bool is_recorded(const void *address) {
-    return current != NULL && current->base != NULL && (const char *)address >= current->base
-           && (const char *)address < current->base + current->bytes;
+    return current != NULL && current->base != NULL && (const char *)address >= current->base &&
+           (const char *)address < current->base + current->bytes;
 }
 
 void recorder_position(void) {

@@ -160,8 +160,8 @@ static void judge_heap(struct fl_heap *heap) {
     const char *after = compare_slots(heap, &parts, &test.after, &why_after);
     if (before != NULL && after != NULL)
         finding(strcmp(before, "FL010") == 0 ? before : after, strcmp(before, "FL010") == 0 ? why_before : why_after, 0, 0);
-    else if (!(before == NULL && is_same_parts(&parts, &test.twin_before))
-             && !(after == NULL && is_same_parts(&parts, &test.twin_after)))
+    else if (!(before == NULL && is_same_parts(&parts, &test.twin_before)) &&
+             !(after == NULL && is_same_parts(&parts, &test.twin_after)))
         finding("FL012", "the recovered heap differs from its twin", parts.count, test.twin_before.count);
 }
 

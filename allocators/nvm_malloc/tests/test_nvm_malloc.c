@@ -327,7 +327,8 @@ static void wrong_pointers_are_refused_without_effect(void) {
     EXPECT(nvm_heap_activate(heap, small, &roots[1], small, NULL, NULL) == NVM_OK);
     EXPECT(nvm_heap_activate(heap, small, &roots[1], small, NULL, NULL) == NVM_INVALID); /* twice */
     EXPECT(nvm_heap_activate(heap, large, &roots[1], large, NULL, NULL) == NVM_INVALID);
-    void *const bad_objects[] = {&outside, NULL, large + 64, large + 4096, header, small + 64, small + 4, small + 128, base, base + 64};
+    void *const bad_objects[] = {&outside,   NULL,      large + 64,  large + 4096, header,
+                                 small + 64, small + 4, small + 128, base,         base + 64};
     for (size_t i = 0; i < sizeof bad_objects / sizeof *bad_objects; i++)
         EXPECT(nvm_heap_free(heap, bad_objects[i], NULL, NULL, NULL, NULL) == NVM_INVALID);
     EXPECT(nvm_heap_usable_bytes(heap, small + 64) == 0 && nvm_heap_usable_bytes(heap, large) == 3 * 4096 - 64);
@@ -373,7 +374,8 @@ static void names_work_up_to_a_full_table(void) {
 static void wrong_ids_are_refused(void) {
     struct nvm_heap *heap = create(new_folder(), 1);
     void *object;
-    EXPECT(nvm_heap_reserve_id(heap, "", 64, &object) == NVM_INVALID && nvm_heap_reserve_id(heap, NULL, 64, &object) == NVM_INVALID);
+    EXPECT(nvm_heap_reserve_id(heap, "", 64, &object) == NVM_INVALID &&
+           nvm_heap_reserve_id(heap, NULL, 64, &object) == NVM_INVALID);
     EXPECT(nvm_heap_reserve_id(heap, "12345678901234567890123456789012345678901234567890123456", 64, &object) == NVM_INVALID);
     EXPECT(nvm_heap_activate_id(heap, "a") == NVM_INVALID && nvm_heap_free_id(heap, "a") == NVM_INVALID);
     EXPECT(nvm_heap_reserve_id(heap, "a", 64, &object) == NVM_OK && nvm_heap_reserve_id(heap, "a", 64, &object) == NVM_INVALID);
@@ -445,15 +447,26 @@ static void bad_options_and_folders_are_told(void) {
 
 static void damaged_heaps_are_told(void) {
     const off_t heap_header = NVM_BLOCK_BYTES + NVM_LINE_BYTES, ring = heap_header + NVM_LINE_BYTES;
-    static const struct { off_t offset; uint64_t word; int status; } damages[] = {
-        {heap_header, 0, NVM_NOT_A_HEAP}, {heap_header, 12345, NVM_NOT_A_HEAP},
+    static const struct {
+        off_t offset;
+        uint64_t word;
+        int status;
+    } damages[] = {
+        {heap_header, 0, NVM_NOT_A_HEAP},
+        {heap_header, 12345, NVM_NOT_A_HEAP},
         {heap_header + 8, 99, NVM_CORRUPT},                    /* format */
         {heap_header + 16, 7 * CHUNK, NVM_CORRUPT},            /* heap_bytes */
-        {heap_header + 24, 0, NVM_CORRUPT}, {heap_header + 24, 12345, NVM_CORRUPT}, /* chunk_bytes */
-        {ring, 17, NVM_CORRUPT}, {ring, CHUNK, NVM_CORRUPT}, {ring, 1ull << 40, NVM_CORRUPT},
-        {0, 0, NVM_CORRUPT}, {CHUNK + 56, 0, NVM_CORRUPT},     /* chunk headers */
-        {2 * NVM_BLOCK_BYTES + 56, 0, NVM_CORRUPT}, {2 * NVM_BLOCK_BYTES + 56, 0x63ull << 32 | 0x101, NVM_CORRUPT},
-        {64 + 8, 0x4141414141414109, NVM_CORRUPT}, {64 + 8, 0x41414141414100 | NVM_ENTRY_USED, NVM_CORRUPT}, /* table */
+        {heap_header + 24, 0, NVM_CORRUPT},
+        {heap_header + 24, 12345, NVM_CORRUPT}, /* chunk_bytes */
+        {ring, 17, NVM_CORRUPT},
+        {ring, CHUNK, NVM_CORRUPT},
+        {ring, 1ull << 40, NVM_CORRUPT},
+        {0, 0, NVM_CORRUPT},
+        {CHUNK + 56, 0, NVM_CORRUPT},     /* chunk headers */
+        {2 * NVM_BLOCK_BYTES + 56, 0, NVM_CORRUPT},
+        {2 * NVM_BLOCK_BYTES + 56, 0x63ull << 32 | 0x101, NVM_CORRUPT},
+        {64 + 8, 0x4141414141414109, NVM_CORRUPT},
+        {64 + 8, 0x41414141414100 | NVM_ENTRY_USED, NVM_CORRUPT}, /* table */
     };
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         char folder[128];
@@ -488,7 +501,9 @@ static void random_damage_never_crashes_open(void) {
         for (uint64_t i = 0; i <= next_random(&random) % 3; i++) {
             uint64_t block = next_random(&random) % (2 * CHUNK / NVM_BLOCK_BYTES), where = next_random(&random);
             uint64_t word = next_random(&random);
-            word = where % 5 == 0 ? nvm_tag(word % 6, word / 8 % 4, 0, word / 64 % 20) : where % 5 == 1 ? word % (3 * CHUNK) : word % 9 << word % 64;
+            word = where % 5 == 0   ? nvm_tag(word % 6, word / 8 % 4, 0, word / 64 % 20)
+                   : where % 5 == 1 ? word % (3 * CHUNK)
+                                    : word % 9 << word % 64;
             off_t offset = (off_t)(block * NVM_BLOCK_BYTES + where / 8 % (where % 3 == 0 ? 24 : 8) * 8);
             EXPECT(pwrite(fd, &word, 8, offset) == 8);
         }

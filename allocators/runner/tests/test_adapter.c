@@ -54,12 +54,12 @@ static int fail_with(const char *text) {
     return FL_ERROR;
 }
 
-#define EXPECT(condition)                                                                                                        \
-    do                                                                                                                           \
-        if (!(condition)) {                                                                                                      \
-            snprintf(reason, sizeof reason, "line %d: " #condition, __LINE__);                                                   \
-            return FL_ERROR;                                                                                                     \
-        }                                                                                                                        \
+#define EXPECT(condition)                                                                                                          \
+    do                                                                                                                             \
+        if (!(condition)) {                                                                                                        \
+            snprintf(reason, sizeof reason, "line %d: " #condition, __LINE__);                                                     \
+            return FL_ERROR;                                                                                                       \
+        }                                                                                                                          \
     while (0)
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
