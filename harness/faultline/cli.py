@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ DATABASE_NAME = "results.sqlite"
 
 
 def main(arguments: list[str] | None = None) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled CI job is a Ctrl-C: keep results, clean up
     try:
         return int(cli.main(arguments, prog_name="faultline", standalone_mode=False) or EXIT_OK)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -273,7 +273,8 @@ def test_set_up_names_what_is_missing_when_it_may_not_install(tmp_path: Path, ro
     assert "error: system packages are missing: valgrind" in run.stderr
 
 
-def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path, sent: signal.Signals) -> None:
     command = [
         scripts / "faultline",
         "run",
@@ -285,11 +286,16 @@ def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path) -> 
         "--mutant",
         "MISSING_FLUSH_LINK",
     ]
+    heaps = tmp_path / "heaps"
+    heaps.mkdir()
     process = subprocess.Popen(
-        [*map(str, command), "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*map(str, command), "--out", str(tmp_path), "--heap-folder", str(heaps)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     wait_for_a_finding(tmp_path / "results.sqlite")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
     assert "error: interrupted" in err
@@ -297,6 +303,7 @@ def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path) -> 
     assert "stopped" in out
     assert "replay: faultline replay fl1" in out
     assert "stopped" in (tmp_path / "report.html").read_text()
+    assert not list(heaps.iterdir())
 
 
 def wait_for_a_finding(database: Path) -> None:
