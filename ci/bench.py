@@ -60,8 +60,8 @@ def main() -> int:
 def in_words(figures: dict[str, Any]) -> str:
     store, churn, replay, matrix = figures["store"], figures["churn"], figures["replay"], figures.get("matrix")
     lines = [
-        f"tracing, bench_store: {store['ratio']:.2f}x native ({store['native_s']:.3f} s, {store['traced_s']:.3f} s; goal <= 4x)",
-        f"tracing, churn {CHURN_OPERATIONS}: {churn['ratio']:.2f}x native ({churn['native_s']:.3f} s, {churn['traced_s']:.3f} s; goal <= 4x)",
+        f"tracing, bench_store: {as_ratio(store)}",
+        f"tracing, churn {CHURN_OPERATIONS}: {as_ratio(churn)}",
         f"recoveries a second a core, open + slots + walk: {replay['first_per_s']:.0f} (goal >= 2,000;"
         f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects)",
         f"recoveries a second a core, full probe: {replay['full_per_s']:.1f}",
@@ -70,6 +70,10 @@ def in_words(figures: dict[str, Any]) -> str:
         lines.append(f"matrix from an empty cache: {matrix['wall_s']:.0f} s on {matrix['processors']} processors")
         lines.append(matrix["summary"])
     return "\n".join(lines)
+
+
+def as_ratio(times: dict[str, float]) -> str:
+    return f"{times['ratio']:.2f}x native ({times['native_s']:.3f} s, {times['traced_s']:.3f} s; goal <= 4x)"
 
 
 # ---- tracing -------------------------------------------------------------------------------------------------------------
