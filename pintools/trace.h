@@ -75,7 +75,8 @@ enum fl_kind {
     /* Definitions; each id is defined before its first use by the same process. */
     FL_PROCESS = 1, /* first record of a process. detail: enum fl_process_detail; offset: parent process or 0 */
     FL_PROCESS_END, /* last record of a process. value: exit code, or 256 + signal */
-    FL_MODULE,      /* size: bytes of payload; value: module id; payload: path NUL build-id-hex NUL */
+    FL_MODULE,      /* size: bytes of payload; value: module id; payload: path NUL build-id-hex NUL; the path is relative for
+                       what was built for the trace, so that another clone gives the same bytes */
     FL_SITE,        /* site: its id; value: module id (0: none); offset: address in the module as its symbols count it */
     FL_FILE,        /* file: its id; size: bytes of payload; payload: path relative to the PM folder, no NUL */
 

@@ -3,7 +3,7 @@
 
 use crate::trace::{SiteId, Trace};
 use rustc_hash::FxHashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A site in words a person knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -19,11 +19,18 @@ pub struct Symbol {
 /// Reads debug information on first use, a module at a time; a module that is gone or changed gives its name only.
 #[derive(Default)]
 pub struct Symbols {
+    /// Programs and libraries that modules with relative paths are looked for among.
+    built: Vec<PathBuf>,
     loaders: FxHashMap<u32, Option<addr2line::Loader>>,
     known: FxHashMap<SiteId, Symbol>,
 }
 
 impl Symbols {
+    /// `built`: where the programs and libraries that were built for the trace are now.
+    pub fn new(built: Vec<PathBuf>) -> Self {
+        Self { built, ..Self::default() }
+    }
+
     /// The symbol of a site.
     pub fn find(&mut self, trace: &Trace, site: SiteId) -> Symbol {
         if let Some(symbol) = self.known.get(&site) {
@@ -41,7 +48,10 @@ impl Symbols {
             return Symbol::default();
         };
         let path = &trace.modules[module as usize].path;
-        let loader = self.loaders.entry(module).or_insert_with(|| addr2line::Loader::new(path).ok());
+        let loader = self.loaders.entry(module).or_insert_with(|| {
+            let built = self.built.iter().find(|built| built.ends_with(path));
+            addr2line::Loader::new(built.unwrap_or(path)).ok()
+        });
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let unknown = Symbol { function: String::new(), file, line: 0 };
         loader.as_ref().map_or(unknown.clone(), |loader| symbolise(loader, offset, unknown))

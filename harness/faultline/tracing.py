@@ -108,12 +108,23 @@ def _hash_in_footer(path: Path) -> str:
         return file.read()[FOOTER_HASH].hex()
 
 
+def _builds_of(target: Target) -> Path:
+    """The folder that all builds of a target lie in. Modules are named relative to it, so that another clone or cache gives
+    the same trace, and tokens travel."""
+    return Path(os.path.commonpath([target.runner.path.resolve(), target.adapter.path.resolve()]))
+
+
 def _trace_session(
     target: Target, workload: Workload, workload_file: Path, session: int, folder: Path, trace: Path, log: Path
 ) -> None:
     command = [
         *("valgrind", "--tool=faultline", "-q"),
-        *(f"--trace={trace}", f"--pm-folder={folder}", f"--process={session + 1}"),
+        *(
+            f"--trace={trace}",
+            f"--pm-folder={folder}",
+            f"--module-root={_builds_of(target)}",
+            f"--process={session + 1}",
+        ),
         *(str(target.runner.path), "workload", "--adapter", str(target.adapter.path)),
         *("--workload", str(workload_file), "--session", str(session), "--folder", str(folder)),
         *heap_arguments(target.allocator.heap, workload.slots),

@@ -145,6 +145,7 @@ void fl_close_joined(void);
 #define FL_PATH_BYTES 4096
 
 extern const HChar *fl_clo_pm_folder;
+extern const HChar *fl_clo_module_root; /* no slash at its end; NULL: none */
 void fl_paths_init(void);
 /* Writes the canonical absolute name of path (relative to the folder descriptor) to out. False if its folder is not there. */
 Bool fl_resolve(Int folder, const HChar *path, HChar *out);

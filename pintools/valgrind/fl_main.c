@@ -2,7 +2,7 @@
  *
  * fl_main.c - faultline's Valgrind tool: options, life of the process, threads, forks, markers, end.
  *
- *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--process=N] PROGRAM ...
+ *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--module-root=DIR] [--process=N] PROGRAM ...
  *
  * appends to FILE (../trace.h) every store, flush and fence that PROGRAM makes to files below DIR, its file operations there
  * and the markers of its runner. It records and does not judge.
@@ -142,6 +142,7 @@ static void fini(Int status) {
 static Bool read_option(const HChar *argument) {
     if (VG_STR_CLO(argument, "--trace", clo_trace)) {
     } else if (VG_STR_CLO(argument, "--pm-folder", fl_clo_pm_folder)) {
+    } else if (VG_STR_CLO(argument, "--module-root", fl_clo_module_root)) {
     } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, MOST_PROCESSES)) {
     } else {
         return False;
@@ -152,6 +153,7 @@ static Bool read_option(const HChar *argument) {
 static void print_usage(void) {
     VG_(printf)("    --trace=FILE              append the trace to FILE\n"
                 "    --pm-folder=DIR           files below DIR are persistent memory\n"
+                "    --module-root=DIR         name programs and libraries below DIR relative to it\n"
                 "    --process=N               number of this process in the trace [1]\n");
 }
 

@@ -86,10 +86,19 @@ static void read_build_id(const HChar *path, HChar *hex) {
     VG_(close)(descriptor);
 }
 
+const HChar *fl_clo_module_root;
+
+/* Relative if the module lies below --module-root: a trace does not depend on where the traced program was built. */
+static const HChar *shown_path(const HChar *path) {
+    UInt bytes = fl_clo_module_root == NULL ? 0 : VG_(strlen)(fl_clo_module_root);
+    return bytes > 0 && VG_(strncmp)(path, fl_clo_module_root, bytes) == 0 && path[bytes] == '/' ? path + bytes + 1 : path;
+}
+
 static void emit_module(UInt id, const struct module *module) {
-    UInt path_bytes = VG_(strlen)(module->path) + 1, hex_bytes = VG_(strlen)(module->build_id) + 1;
+    const HChar *path = shown_path(module->path);
+    UInt path_bytes = VG_(strlen)(path) + 1, hex_bytes = VG_(strlen)(module->build_id) + 1;
     HChar *text = VG_(malloc)("fl.sites.text", path_bytes + hex_bytes);
-    VG_(memcpy)(text, module->path, path_bytes);
+    VG_(memcpy)(text, path, path_bytes);
     VG_(memcpy)(text + path_bytes, module->build_id, hex_bytes);
     fl_emit_text((struct fl_record){.kind = FL_MODULE, .value = id}, text, path_bytes + hex_bytes);
     VG_(free)(text);

@@ -167,6 +167,11 @@ impl Config {
         &self.runner
     }
 
+    /// What was built for the trace.
+    pub fn programs(&self) -> Vec<PathBuf> {
+        vec![self.adapter.clone(), self.runner.clone()]
+    }
+
     /// A server (or `runner` command) with a scratch folder of its own.
     ///
     /// # Errors

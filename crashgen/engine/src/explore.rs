@@ -61,7 +61,7 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
         probes: Probes::start(&config.server("images")?, is_full)?,
         twins,
         tally,
-        findings: Findings::default(),
+        findings: Findings::new(config),
         judged: FxHashSet::default(),
         started,
         deadline: config.limits.time_s.and_then(|seconds| deadline(started, seconds)),

@@ -76,6 +76,11 @@ pub struct Findings {
 }
 
 impl Findings {
+    /// None yet.
+    pub fn new(config: &Config) -> Self {
+        Self { symbols: Symbols::new(config.programs()), ..Self::default() }
+    }
+
     /// Number of distinct findings.
     pub fn count(&self) -> usize {
         self.list.len()

@@ -64,6 +64,9 @@ enum Command {
         /// Print every event.
         #[arg(long)]
         events: bool,
+        /// Where programs and libraries that the trace names by relative paths lie.
+        #[arg(long, default_value = ".")]
+        module_root: PathBuf,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -118,8 +121,8 @@ fn run(command: Command) -> Result<u8, EngineError> {
             println!("{}", seal(&trace)?);
             Ok(0)
         }
-        Command::TraceInfo { trace, events, json } => {
-            trace_info::print(&Trace::read(&trace)?, events, json);
+        Command::TraceInfo { trace, events, module_root, json } => {
+            trace_info::print(&Trace::read(&trace)?, events, &module_root, json);
             Ok(0)
         }
         Command::Litmus { files, print, model } => litmus_files::run(&files, print, &model),

@@ -36,7 +36,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let probed = probes.probe(&mut case.image)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
-    let mut findings = Findings::default();
+    let mut findings = Findings::new(config);
     let state = StateRef { case: &case, view: &view, state: &state, position: witness.position, strategy: "replay" };
     for violation in &judgement.violations {
         if let Some(finding) = findings.add(config, trace, &state, violation) {

@@ -6,9 +6,10 @@ use crashgen::symbols::Symbols;
 use crashgen::trace::{Event, EventKind, Trace};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Prints counts, or with `has_events` every event.
-pub fn print(trace: &Trace, has_events: bool, is_json: bool) {
+pub fn print(trace: &Trace, has_events: bool, module_root: &Path, is_json: bool) {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for event in &trace.events {
         *counts.entry(word(&event.kind)).or_default() += 1;
@@ -28,7 +29,8 @@ pub fn print(trace: &Trace, has_events: bool, is_json: bool) {
         println!("not followed: {text}");
     }
     if has_events {
-        let mut symbols = Symbols::default();
+        let built = trace.modules.iter().map(|module| module_root.join(&module.path)).collect();
+        let mut symbols = Symbols::new(built);
         for (number, event) in trace.events.iter().enumerate() {
             println!("{number:8} {}", describe(trace, &mut symbols, event));
         }

@@ -39,7 +39,7 @@ pub struct Site {
 /// A program or library that was loaded while the trace was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Path on the machine that took the trace.
+    /// Path on the machine that took the trace; relative for what was built for it (`--module-root`).
     pub path: PathBuf,
     /// GNU build id in hexadecimal; empty if it has none.
     pub build_id: String,
@@ -200,6 +200,6 @@ impl Trace {
         self.sites
             .get(site.0 as usize)
             .and_then(|site| site.module)
-            .is_some_and(|module| self.modules[module as usize].path == runner)
+            .is_some_and(|module| runner.ends_with(&self.modules[module as usize].path))
     }
 }

@@ -29,6 +29,14 @@ def test_the_same_seed_gives_the_same_trace(faultline: Faultline, workload: str,
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_a_trace_does_not_depend_on_where_its_programs_were_built(faultline: Faultline, tmp_path: Path) -> None:
+    """So a token from CI replays on the machine of who reads it."""
+    command = ("trace", "nvm_malloc", "-w", "smoke", "--json", "--fresh")
+    here = json.loads(faultline(*command).stdout)
+    there = json.loads(faultline(*command, "--cache", tmp_path / "elsewhere").stdout)
+    assert here["hash"] == there["hash"]
+
+
 def test_other_seeds_give_other_traces(faultline: Faultline) -> None:
     command = ("trace", "nvm_malloc", "-w", "churn", "--ops", "12", "--json", "--seed")
     assert json.loads(faultline(*command, "1").stdout)["hash"] != json.loads(faultline(*command, "2").stdout)["hash"]
