@@ -18,7 +18,7 @@ use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::strategy::{Exhaustive, Floor, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{EventKind, Trace};
-use oracle::{Judgement, RuleId, TwinSet, judge};
+use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
 use rustc_hash::FxHashSet;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -193,18 +193,54 @@ impl Explorer<'_> {
         }
         let judgement = self.judge(case)?;
         self.tally.add(&judgement);
-        let state = StateRef { case, view, state, position, strategy };
-        let mut flow = ControlFlow::Continue(());
         for violation in &judgement.violations {
-            if let Some(finding) = self.findings.add(self.config, self.trace, &state, violation) {
-                self.output.finding(finding);
+            let seen = StateRef { case, view, state, position, strategy };
+            if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
+                let (state, violation) = self.reduce(case, view, state, violation)?;
+                let reduced = StateRef { case, view, state: &state, position, strategy };
+                if let Some(finding) = self.findings.add(self.config, self.trace, &reduced, &violation, key) {
+                    self.output.finding(finding);
+                }
             }
             if self.config.stop_at_rule.is_some_and(|name| name.0 == violation.rule) {
                 self.tally.bounds_hit.insert(format!("stopped at the expected rule {}", violation.rule));
-                flow = ControlFlow::Break(());
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(flow)
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The state with as many lines as possible as everything persisted leaves them, while the rule stays broken: halves of
+    /// the lines first, then quarters, down to single ones. What is left are the lines that matter, so that one bug is one
+    /// finding however many other lines were lost with it.
+    fn reduce(
+        &mut self,
+        case: &mut Case,
+        view: &View,
+        state: &[Choice],
+        violation: &Violation,
+    ) -> Result<(Vec<Choice>, Violation), EngineError> {
+        let mut reduced = state.to_vec();
+        let mut reason = violation.clone();
+        let newest = view.prefix_state();
+        let mut piece = state.len().div_ceil(2);
+        while piece > 0 {
+            for start in (0..state.len()).step_by(piece) {
+                let lines = start..state.len().min(start + piece);
+                if reduced[lines.clone()] == newest[lines.clone()] {
+                    continue;
+                }
+                let mut tried = reduced.clone();
+                tried[lines.clone()].copy_from_slice(&newest[lines]);
+                case.image.go_to(&case.model, view, &tried);
+                let judgement = self.judge(case)?;
+                if let Some(same) = judgement.violations.into_iter().find(|other| other.rule == violation.rule) {
+                    (reduced, reason) = (tried, same);
+                }
+            }
+            piece /= 2;
+        }
+        Ok((reduced, reason))
     }
 
     /// Of the state that the image shows. That recovery repaired bad content only the full probe of this very image can say.

@@ -71,6 +71,7 @@ pub struct StateRef<'a> {
 #[derive(Default)]
 pub struct Findings {
     list: Vec<Finding>,
+    /// Of the findings' own states, and of the states that were reduced to them.
     by_key: FxHashMap<String, usize>,
     symbols: Symbols,
 }
@@ -91,15 +92,36 @@ impl Findings {
         &self.list
     }
 
-    /// Notes a violation; returns the finding when it is a new one.
-    pub fn add(&mut self, config: &Config, trace: &Trace, state: &StateRef, violation: &Violation) -> Option<&Finding> {
+    /// Counts the violation if its like was seen before; else returns its key.
+    pub fn recognise(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> Option<String> {
+        let sites = self.sites(trace, state);
+        let key = key(state, rule, &sites);
+        match self.by_key.get(&key) {
+            Some(known) => {
+                self.list[*known].seen += 1;
+                None
+            }
+            None => Some(key),
+        }
+    }
+
+    /// Adds a violation, `original` being the key of the state that was reduced to this one; returns the finding when it is a
+    /// new one.
+    pub fn add(
+        &mut self,
+        config: &Config,
+        trace: &Trace,
+        state: &StateRef,
+        violation: &Violation,
+        original: String,
+    ) -> Option<&Finding> {
         let sites = self.sites(trace, state);
         let operation = state.case.current;
         let kind = operation.map_or("none", |current| current.operation.kind.name());
-        let functions: Vec<&str> = sites.iter().map(|site| site.function.as_str()).collect();
-        let key = format!("{} {kind} {}", violation.rule, functions.join(" "));
-        if let Some(known) = self.by_key.get(&key) {
-            self.list[*known].seen += 1;
+        let key = key(state, violation.rule, &sites);
+        if let Some(known) = self.by_key.get(&key).copied() {
+            self.list[known].seen += 1;
+            self.by_key.insert(original, known);
             return None;
         }
         let finding = Finding {
@@ -124,6 +146,7 @@ impl Findings {
             line_count: changed_lines(state).count(),
         };
         self.by_key.insert(key, self.list.len());
+        self.by_key.insert(original, self.list.len());
         self.list.push(finding);
         self.list.last()
     }
@@ -142,8 +165,23 @@ impl Findings {
                 }
             }
         }
-        let last = (lost.is_none() && newest.is_none()).then_some((0, state.case.last_store));
-        [lost, newest, last].into_iter().flatten().map(|(_, site)| self.symbols.find(trace, site)).collect()
+        if lost.is_none() {
+            newest = Some((0, state.case.last_store));
+        }
+        [lost, newest].into_iter().flatten().map(|(_, site)| self.symbols.find(trace, site)).collect()
+    }
+}
+
+/// What makes two violations one finding: the rule and the function whose store is lost. Which store was the newest that is
+/// there tells only how long the first one stayed undecided; it is the store that matters where nothing is lost.
+fn key(state: &StateRef, rule: RuleId, sites: &[Symbol]) -> String {
+    let function = sites.first().map_or("", |site| site.function.as_str());
+    match changed_lines(state).next() {
+        Some(_) => format!("{rule} lost {function}"),
+        None => {
+            let kind = state.case.current.map_or("none", |current| current.operation.kind.name());
+            format!("{rule} {kind} {function}")
+        }
     }
 }
 

@@ -39,7 +39,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let mut findings = Findings::new(config);
     let state = StateRef { case: &case, view: &view, state: &state, position: witness.position, strategy: "replay" };
     for violation in &judgement.violations {
-        if let Some(finding) = findings.add(config, trace, &state, violation) {
+        if let Some(finding) = findings.add(config, trace, &state, violation, String::new()) {
             output.finding(finding);
         }
     }
