@@ -46,6 +46,11 @@ find_cargo() {
     command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
     export PATH
     command -v cargo >/dev/null || fail "cargo was not found" "install Rust (stable) and put cargo on PATH, then run this again"
+    local wanted found
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    found=$(cargo --version | cut -d ' ' -f 2)
+    [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1)" = "$wanted" ] ||
+        fail "cargo is $found; $wanted or newer is needed" "install Rust (stable) with rustup, put its cargo first on PATH, then run this again"
 }
 
 is_stamped() { [ -e ".venv/.stamp-$1" ] && [ "$(cat ".venv/.stamp-$1")" = "$2" ]; }
