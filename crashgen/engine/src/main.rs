@@ -13,6 +13,7 @@ mod litmus_files;
 mod output;
 mod probes;
 mod replay_token;
+mod states;
 mod trace_info;
 mod twins;
 
@@ -71,6 +72,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Every image of every crash position of a small trace, as JSON lines.
+    States {
+        /// The trace.
+        trace: PathBuf,
+    },
     /// Compare litmus tests with the persistency model.
     Litmus {
         /// Litmus tests.
@@ -123,6 +129,10 @@ fn run(command: Command) -> Result<u8, EngineError> {
         }
         Command::TraceInfo { trace, events, module_root, json } => {
             trace_info::print(&Trace::read(&trace)?, events, &module_root, json);
+            Ok(0)
+        }
+        Command::States { trace } => {
+            states::print_all(&Trace::read(&trace)?);
             Ok(0)
         }
         Command::Litmus { files, print, model } => litmus_files::run(&files, print, &model),

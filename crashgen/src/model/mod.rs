@@ -391,9 +391,9 @@ impl Model {
         self.by_file.get(&key.file)?.get(&key.number).copied()
     }
 
-    /// Number of lines known so far.
-    pub fn line_count(&self) -> usize {
-        self.lines.len()
+    /// Numbers of the file's lines that were ever stored to or flushed, in order.
+    pub fn line_numbers(&self, file: FileId) -> impl Iterator<Item = u64> {
+        self.by_file.get(&file).into_iter().flat_map(|lines| lines.keys().copied())
     }
 
     /// Files of the heap, unlinked ones included.
