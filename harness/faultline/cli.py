@@ -116,6 +116,9 @@ def cell_options(command: Command) -> Command:
         click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=DEFAULT_SEED, show_default=True),
         click.option("--mutant", "-m", metavar="M", help="Switch on this known bug."),
         click.option("--flush", type=click.Choice(config.FLUSHES), default="clwb", show_default=True),
+        click.option(
+            "--tracer", type=click.Choice(config.TRACERS), default="valgrind", show_default=True, expose_value=False
+        ),
     )
     for option in reversed(options):
         command = option(command)

@@ -26,6 +26,8 @@ Flush = Literal["clwb", "clflushopt", "clflush"]
 STRATEGIES: tuple[Strategy, ...] = ("default", "prefix", "floor", "exhaustive", "sample")
 MODELS: tuple[Model, ...] = ("px86", "eadr", "process-crash", "strict")
 FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")
+TRACERS = ("valgrind",)
+"""Folders of pintools/ that are there."""
 
 MAX_BOUNDARY_SIZES = 4
 """One for each allocation path; ace:N grows with their number to the power N."""

@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("faultline-engine: error: {error}");
+            eprintln!("error: {error}");
             ExitCode::from(error.exit_code())
         }
     }

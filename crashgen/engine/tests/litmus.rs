@@ -69,7 +69,7 @@ fn bad_input_is_one_line_and_exit_code_2() {
         let output = engine(&arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{arguments:?}: {said}");
-        assert!(said.starts_with("faultline-engine: error: "), "{said}");
+        assert!(said.starts_with("error: "), "{said}");
     }
     std::fs::remove_file(bad).expect("removed");
 }
