@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -39,6 +40,13 @@ static void on_stop(int number) {
 
 bool child_stop_requested(void) { return state.is_stopped != 0; }
 const void *child_waiting_mask(void) { return &state.waiting; }
+
+uint64_t free_bytes(const char *folder) {
+    struct statvfs status;
+    if (statvfs(folder, &status) != 0 || status.f_blocks == 0) /* a file system without a limit */
+        return UINT64_MAX;
+    return (uint64_t)status.f_bavail * status.f_frsize;
+}
 
 void child_prepare(const struct limits *limits) {
     state.limits = *limits;
@@ -184,6 +192,14 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
         return FL_OUTCOME_HUNG;
     if (WIFSIGNALED(status)) {
         *signal = (uint32_t)WTERMSIG(status);
+        if (*signal == SIGBUS && free_bytes(state.limits.folder) < state.limits.heap_bytes) {
+            report_break("a store met no free space in the file system of the heap's copy: nothing is known of the allocator");
+            return FL_OUTCOME_BROKEN;
+        }
+        if (*signal == SIGKILL) { /* nobody does that to itself; the kernel does when memory is short */
+            report_break("the life was killed from outside; is there enough memory?");
+            return FL_OUTCOME_BROKEN;
+        }
         return FL_OUTCOME_SIGNAL;
     }
     return report_result()->is_done ? FL_OUTCOME_DONE : FL_OUTCOME_EXITED;

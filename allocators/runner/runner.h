@@ -210,7 +210,11 @@ void probe_life(const struct probe *probe, enum life_kind kind);
 /* ---- child.c */
 struct limits {
     uint64_t cpu_ms, wall_ms;
+    const char *folder;  /* where lives write their copies of the heap */
+    uint64_t heap_bytes; /* that a copy may grow to */
 };
+/* Free bytes of the folder's file system; UINT64_MAX when it does not say. */
+uint64_t free_bytes(const char *folder);
 /* For the process that starts lives: signals and the like; once. */
 void child_prepare(const struct limits *limits);
 /* Runs body in a process of its own and says how it ended; DONE: body returned. *signal: of SIGNAL. */

@@ -359,7 +359,12 @@ int run_serve(const struct options *options) {
     server.input = move_away(0);
     server.output = move_away(1);
     hide_streams(options->is_verbose);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms});
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes});
+    uint64_t free = free_bytes(options->folder), needed = 2 * options->limit_bytes; /* the image and a copy of it */
+    if (free < needed)
+        fail(EXIT_INFRASTRUCTURE,
+             "%s: %llu MiB are free, %llu MiB are needed for images; free space there or choose another folder", options->folder,
+             (unsigned long long)free >> 20, (unsigned long long)needed >> 20);
     server.watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (server.watch < 0)
         fail(EXIT_INFRASTRUCTURE, "inotify: %s; raise fs.inotify.max_user_instances", strerror(errno));
@@ -404,7 +409,7 @@ int run_probe_command(const struct options *options) {
     int kept_output = move_away(1);
     report_map();
     hide_streams(options->is_verbose);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms});
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, scratch, options->limit_bytes});
     run_probe(&place, options->is_full ? FL_PROBE_FULL : FL_PROBE_FIRST);
     tree_remove(scratch);
     dup2(kept_output, 1);

@@ -228,7 +228,7 @@ int run_twins(const struct options *options) {
     report_map();
     twins.output = move_away(1);
     hide_streams(options->is_verbose);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms});
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes});
     for (uint32_t session = 0; session < workload->session_count; session++)
         run_session(session);
     for (uint32_t number = 0; number < workload->case_count; number++) {

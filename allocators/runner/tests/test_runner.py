@@ -602,6 +602,27 @@ def test_probe_prints_a_report_and_leaves_the_folder_alone(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"heap": image}
 
 
+def test_a_bus_error_without_free_space_is_no_finding(
+    runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes
+) -> None:
+    """The limit is more than the file system has free, so the store may have met its end."""
+    (folder / "heap").write_bytes(image)
+    command = ["probe", "--adapter", str(adapter("CRASH_IN_DRAIN")), "--folder", str(folder), "--full"]
+    enough = subprocess.run([str(runner), *command, *GEOMETRY], capture_output=True, check=True)
+    assert (parse(enough.stdout).outcome, parse(enough.stdout).signal) == (SIGNAL, signal.SIGBUS)
+    geometry = [*GEOMETRY, "--limit-bytes", str(1 << 46)]
+    full = subprocess.run([str(runner), *command, *geometry], capture_output=True, check=True)
+    assert parse(full.stdout).outcome == BROKEN
+    assert b"no free space" in full.stdout
+
+
+def test_serve_wants_room_for_an_image_and_its_copy(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    command = ["serve", "--adapter", str(adapter()), "--folder", str(folder), *GEOMETRY, "--limit-bytes", str(1 << 46)]
+    run = call(runner, *command)
+    assert (run.returncode, run.stderr.count("\n")) == (3, 1)
+    assert "are needed for images; free space there or choose another folder" in run.stderr
+
+
 def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Callable[..., Path]) -> None:
     run = call(runner, "check-adapter", "--adapter", str(adapter()))
     assert (run.returncode, run.stdout, run.stderr) == (0, "test walk check\n", "")
