@@ -27,16 +27,16 @@ pub fn print_all(trace: &Trace) {
         print(&json!({
             "position": number + 1,
             "count": count.map(|count| count.to_string()),
-            "born": count.filter(|count| *count <= STATE_LIMIT).map(|_| born(&view).to_string()),
+            "born": view.born_count().map(|count| count.to_string()),
             "images": count.filter(|count| *count <= STATE_LIMIT).map(|_| images(&model, &mut image, &view)),
         }));
     }
 }
 
-/// Counted by visiting, not by formula: each state of the scope exactly once.
-fn born(view: &View) -> usize {
+/// Visiting must agree with the formula: each state that is born, and each once.
+fn check_born(view: &View) {
     if !view.has_new_store {
-        return 0;
+        return;
     }
     let mut states = BTreeSet::new();
     let mut visits = 0;
@@ -46,10 +46,11 @@ fn born(view: &View) -> usize {
         ControlFlow::Continue(())
     });
     assert_eq!(visits, states.len(), "a state was visited twice");
-    visits
+    assert_eq!(Some(visits as u128), view.born_count(), "visited and counted");
 }
 
 fn images(model: &Model, image: &mut CrashImage, view: &View) -> Value {
+    check_born(view);
     let mut texts = BTreeSet::new();
     let mut hashes = BTreeSet::new();
     let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {

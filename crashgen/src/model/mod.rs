@@ -243,6 +243,8 @@ impl Model {
         if !is_done {
             return;
         }
+        let is_reachable =
+            effect.file().is_none_or(|file| self.files.get(&file).is_none_or(|state| state.path.is_some()));
         match effect {
             FileEffect::Create { file, path } => {
                 self.files.insert(*file, FileState { path: Some(path.clone()), bytes: 0 });
@@ -263,7 +265,9 @@ impl Model {
             FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
             FileEffect::Write { file, offset, bytes } => self.kernel_write(number, *file, *offset, bytes),
         }
-        self.born = Born::Everything;
+        if is_reachable || matches!(effect, FileEffect::Create { .. }) {
+            self.born = Born::Everything;
+        }
     }
 
     /// Whatever was stored beyond the old or the new end is not in the file.

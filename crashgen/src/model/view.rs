@@ -114,6 +114,15 @@ impl View {
         (self.has_new_store && old_share < 1.0).then(|| self.states_log10() + (1.0 - old_share).log10())
     }
 
+    /// Number of states born here, where that is below 2^127.
+    pub fn born_count(&self) -> Option<u128> {
+        match (self.are_all_new, self.has_new_store) {
+            (true, _) => self.state_count(),
+            (false, false) => Some(0),
+            (false, true) => Some(self.state_count()? - self.lines.iter().map(OpenLine::old_choices).product::<u128>()),
+        }
+    }
+
     /// Whether the state contains some of the newest store (or the files just changed).
     pub fn is_born(&self, state: &[Choice]) -> bool {
         self.are_all_new || self.lines.iter().zip(state).any(|(line, choice)| line.is_new(*choice))

@@ -135,6 +135,21 @@ pub enum FileEffect {
     Write { file: FileId, offset: u64, bytes: Arc<[u8]> },
 }
 
+impl FileEffect {
+    /// The file it works on; none where it works on a name.
+    pub fn file(&self) -> Option<FileId> {
+        match self {
+            Self::Create { file, .. }
+            | Self::Truncate { file, .. }
+            | Self::Extend { file, .. }
+            | Self::Punch { file, .. }
+            | Self::Sync { file, .. }
+            | Self::Write { file, .. } => Some(*file),
+            Self::Unlink { .. } | Self::Rename { .. } | Self::MakeFolder { .. } | Self::RemoveFolder { .. } => None,
+        }
+    }
+}
+
 /// What happened. All offsets and sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]

@@ -8,7 +8,6 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -33,10 +32,6 @@ fixed = settings(
 EngineStates = Callable[[Sequence[Event]], list[Position]]
 
 
-def born(line: dict[str, Any]) -> int | None:
-    return None if line["born"] is None else int(line["born"])
-
-
 @pytest.fixture(scope="module")
 def engine_states(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> EngineStates:
     trace = tmp_path_factory.mktemp("reference") / "trace"
@@ -52,7 +47,7 @@ def engine_states(scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> En
         )
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        return [Position(line["position"], int(line["count"]), born(line), line["images"]) for line in lines]
+        return [Position(line["position"], int(line["count"]), int(line["born"]), line["images"]) for line in lines]
 
     return run
 
@@ -62,9 +57,7 @@ def assert_same(events: Sequence[Event], got: list[Position], expected: list[Pos
     for ours, theirs in zip(expected, got, strict=True):
         event = events[ours.position - 1]
         assert theirs.count == ours.count, f"position {ours.position}, after {event}"
-        # Above the limit the engine names no births yet: test_births_are_counted_where_images_are_not_listed.
-        if theirs.born is not None or theirs.count <= IMAGE_LIMIT:
-            assert theirs.born == ours.born, f"position {ours.position}, after {event}"
+        assert theirs.born == ours.born, f"position {ours.position}, after {event}"
         assert theirs.images == ours.images, f"position {ours.position}, after {event}"
 
 
@@ -92,7 +85,6 @@ def whole(*operations: FileBegin) -> list[Event]:
     return [event for begin in operations for event in (begin, FileEnd(begin))]
 
 
-@pytest.mark.xfail(strict=True, reason="the engine says null; the reference and the format say a number")
 def test_births_are_counted_where_images_are_not_listed(engine_states: EngineStates) -> None:
     events = [
         *whole(FileBegin(1, Operation.CREATE, 1, path="f1"), FileBegin(1, Operation.TRUNCATE, 1, offset=192)),
@@ -102,7 +94,6 @@ def test_births_are_counted_where_images_are_not_listed(engine_states: EngineSta
     assert engine_states(events)[-1].born == states(events)[-1].born
 
 
-@pytest.mark.xfail(strict=True, reason="the engine counts all states as born when a file without a name changes")
 def test_a_file_without_a_name_bears_no_states(engine_states: EngineStates) -> None:
     events = whole(
         FileBegin(1, Operation.CREATE, 1, path="f1"),
