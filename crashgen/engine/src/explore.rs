@@ -80,10 +80,6 @@ fn deadline(started: Instant, seconds: f64) -> Option<Instant> {
     started.checked_add(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?)
 }
 
-fn is_exhaustive(strategy: &dyn Strategy) -> bool {
-    strategy.name() == "exhaustive"
-}
-
 impl Explorer<'_> {
     fn run(&mut self) -> Result<(), EngineError> {
         let trace = self.trace;
@@ -123,11 +119,11 @@ impl Explorer<'_> {
         let strategies = self.strategies(view);
         for strategy in &strategies {
             *self.tally.by_strategy.entry(strategy.name()).or_default() += 1;
-            if !is_unchanged || !is_exhaustive(&**strategy) {
+            if !is_unchanged || !strategy.is_exhaustive() {
                 self.states(&**strategy, case, position, view, scope)?;
             }
         }
-        self.is_covered = strategies.iter().any(|strategy| is_exhaustive(&**strategy));
+        self.is_covered = strategies.iter().any(|strategy| strategy.is_exhaustive());
         ControlFlow::Continue(())
     }
 

@@ -13,6 +13,10 @@ impl Strategy for Exhaustive {
         "exhaustive"
     }
 
+    fn is_exhaustive(&self) -> bool {
+        true
+    }
+
     fn states(&self, _position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()> {
         let mut numbers = vec![0u128; view.lines.len()];
         let mut state = view.floor_state();

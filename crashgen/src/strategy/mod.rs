@@ -32,6 +32,10 @@ pub type Visit<'a> = dyn FnMut(&[Choice]) -> ControlFlow<()> + 'a;
 pub trait Strategy {
     /// As on the command line.
     fn name(&self) -> &'static str;
+    /// Whether it visits every state in scope.
+    fn is_exhaustive(&self) -> bool {
+        false
+    }
     /// Visits states of the position in a fixed order.
     fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()>;
 }
