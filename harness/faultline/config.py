@@ -115,11 +115,9 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     samples: Annotated[int, Meta(ge=0)] = SAMPLES
 
 
-class MatrixCell(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """[[cell]]: one clean cell. What is not given comes from [defaults]."""
+class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """How cells are run. What is not given comes from [defaults]."""
 
-    allocator: Identifier
-    workload: str
     ops: Count | None = None
     seed: Annotated[int, Meta(ge=0)] | None = None
     strategy: Strategy | None = None
@@ -129,20 +127,20 @@ class MatrixCell(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     samples: Annotated[int, Meta(ge=0)] | None = None
 
 
-class MatrixMutants(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """[[cell]]: one clean cell."""
+
+    allocator: Identifier
+    workload: str
+
+
+class MatrixMutants(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """[[mutants]]: one cell for each mutant of the allocator, or for each of `ids`. A mutant's own workload, if its
     allocator.toml names one, goes before `workload`."""
 
     allocator: Identifier
     workload: str = "churn"
     ids: list[MutantId] | None = None
-    ops: Count | None = None
-    seed: Annotated[int, Meta(ge=0)] | None = None
-    strategy: Strategy | None = None
-    model: Model | None = None
-    flush: Flush | None = None
-    exhaustive_states: Annotated[int, Meta(ge=0)] | None = None
-    samples: Annotated[int, Meta(ge=0)] | None = None
 
 
 class Matrix(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
