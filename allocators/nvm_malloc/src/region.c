@@ -203,9 +203,12 @@ static int check_link(const struct nvm_heap *heap, const void *link, const void 
     return NVM_OK;
 }
 
-static int check_links(const struct nvm_heap *heap, void *link_1, const void *target_1, void *link_2, const void *target_2,
-                       struct nvm_links *links) {
-    int status = check_link(heap, link_1, target_1, &links->link[0]);
+/* What activate and free are given: the object's region and the links, relative. */
+static int check_arguments(const struct nvm_heap *heap, const void *object, void *link_1, const void *target_1, void *link_2,
+                           const void *target_2, struct nvm_region *region, struct nvm_links *links) {
+    int status = nvm_region_of(heap, object, region);
+    if (status == NVM_OK)
+        status = check_link(heap, link_1, target_1, &links->link[0]);
     return status != NVM_OK ? status : check_link(heap, link_2, target_2, &links->link[1]);
 }
 
@@ -243,9 +246,7 @@ int nvm_heap_reserve(struct nvm_heap *heap, uint64_t bytes, void **object) {
 int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2, const void *target_2) {
     struct nvm_region region;
     struct nvm_links links;
-    int status = nvm_region_of(heap, object, &region);
-    if (status == NVM_OK)
-        status = check_links(heap, link_1, target_1, link_2, target_2, &links);
+    int status = check_arguments(heap, object, link_1, target_1, link_2, target_2, &region, &links);
     if (status != NVM_OK)
         return status;
     if (!nvm_region_is_reserved(&region))
@@ -258,9 +259,7 @@ int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const v
 int nvm_heap_free(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2, const void *target_2) {
     struct nvm_region region;
     struct nvm_links links;
-    int status = nvm_region_of(heap, object, &region);
-    if (status == NVM_OK)
-        status = check_links(heap, link_1, target_1, link_2, target_2, &links);
+    int status = check_arguments(heap, object, link_1, target_1, link_2, target_2, &region, &links);
     if (status != NVM_OK)
         return status;
     if (nvm_region_is_reserved(&region)) {
