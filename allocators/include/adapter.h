@@ -6,9 +6,11 @@
  * allocator's sources. Vocabulary:
  *
  *   heap      a folder of files, at most options.limit_bytes in all
- *   slot      a persistent pointer that the application owns, numbered from 0; ready and null when create returns. Where
- *             slots live (a root object, named roots, out-parameters) is the adapter's choice. Their storage is reported
- *             by walk as metadata.
+ *   slot      a persistent pointer that the application owns, numbered from 0; ready and null when create returns. Their
+ *             storage is reported by walk as metadata.
+ *   layout    where the slots of a workload live (enum fl_slot_layout). The root layout (a root object, out-parameters, ...)
+ *             is the adapter's choice; the others are for allocators that have such a thing. The first layout_slots slots
+ *             are kept as slot_layout says, all others (the probe's) in the root layout.
  *   location  (file, offset): pointers never cross the interface except in fill
  *   fill      writes an object's content and makes it durable. The adapter calls it at the allocator's proper moment:
  *             after reserve and before activate, in the constructor, before the store that publishes.
@@ -26,7 +28,7 @@
 extern "C" {
 #endif
 
-#define FL_ADAPTER_ABI 1u
+#define FL_ADAPTER_ABI 2u
 
 enum fl_status {
     FL_OK = 0,
@@ -55,6 +57,15 @@ enum fl_capability {
     FL_CAN_LINK = 1u << 6,
     FL_CAN_REOPEN_IN_PROCESS = 1u << 7, /* else every open happens in a fresh process */
     FL_CAN_RELOCATE = 1u << 8,          /* may be opened at another address than it was created at */
+    FL_CAN_NAMES = 1u << 9,             /* FL_SLOTS_NAMES */
+    FL_CAN_CHAIN = 1u << 10,            /* FL_SLOTS_CHAIN */
+};
+
+enum fl_slot_layout {
+    FL_SLOTS_ROOT = 0, /* an array of persistent pointers, or what the allocator has instead */
+    FL_SLOTS_NAMES,    /* each slot is a named allocation, found again by its name */
+    FL_SLOTS_CHAIN,    /* the objects are the nodes of one linked list: each holds its slot's number and the pointers to its
+                          neighbours, in front of what the application sees. An allocation links a node, a free unlinks it */
 };
 
 struct fl_location {
@@ -77,6 +88,8 @@ struct fl_heap_options {
     uint32_t slot_count;
     uint32_t flags;        /* enum fl_open_flags */
     uintptr_t address_hint; /* map here if possible (MAP_FIXED_NOREPLACE); 0: anywhere */
+    uint32_t slot_layout;  /* enum fl_slot_layout; the same for create and open of one heap */
+    uint32_t layout_slots; /* the first slots, kept in that layout */
 };
 
 enum fl_open_flags {

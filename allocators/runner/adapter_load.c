@@ -44,7 +44,8 @@ static const struct {
     {FL_CAN_BOUNDS, "bounds"},     {FL_CAN_SETTLE, "settle"},
     {FL_CAN_COLLECT, "collect"},   {FL_CAN_THREADS, "threads"},
     {FL_CAN_LINK, "link"},         {FL_CAN_REOPEN_IN_PROCESS, "reopen_in_process"},
-    {FL_CAN_RELOCATE, "relocate"},
+    {FL_CAN_RELOCATE, "relocate"}, {FL_CAN_NAMES, "names"},
+    {FL_CAN_CHAIN, "chain"},
 };
 
 const char *status_name(int status) {
