@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #define FL_REPORT_MAGIC 0x52484c46u /* "FLHR" */
-#define FL_REPORT_VERSION 1u
+#define FL_REPORT_VERSION 2u
 
 /* 32 bytes. */
 struct fl_report_header {
@@ -101,7 +101,9 @@ static inline uint64_t fl_pattern_word(uint32_t object, uint64_t index) {
 
 /* ---- serve: the fork server's protocol, engine to runner on stdin -------------------------------------------------------
  * Each command is fl_command and its payload. The engine moves the image by writes and file operations; the runner applies
- * them to the files of its heap folder and runs the probe on it. Only FL_SERVE_RUN is answered: u32 bytes, then the report.
+ * them to the files of its heap folder and runs the probe on it. FL_SERVE_RUN is answered: u32 bytes, then the report; and
+ * FL_SERVE_STAGES: u32 bytes, then for each stage of recovery (stage.h) a u64, how often life 0 entered it so far, and its
+ * name with a NUL. The other commands are not answered.
  */
 struct fl_command {
     uint32_t kind;          /* enum fl_serve */
@@ -121,6 +123,7 @@ enum fl_serve {
     FL_SERVE_MKDIR,      /* payload: name */
     FL_SERVE_RMDIR,      /* payload: name */
     FL_SERVE_RUN,        /* size: enum fl_probe */
+    FL_SERVE_STAGES,
 };
 
 enum fl_probe { FL_PROBE_FIRST = 1, FL_PROBE_FULL = 2 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runner.h"
+#include "stage.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -96,6 +97,9 @@ const struct fl_adapter *adapter_load(const char *path) {
         fail(EXIT_BAD_INPUT, "%s: no symbol " FL_ADAPTER_SYMBOL "; an adapter exports it, see adapter.h", path);
     const struct fl_adapter *adapter = table();
     check_table(path, adapter);
+    struct fl_stage *const *(*stages)(size_t *count);
+    *(void **)&stages = dlsym(library, FL_STAGES_SYMBOL);
+    stages_find(stages);
     return adapter;
 }
 

@@ -304,6 +304,8 @@ static void recreate(struct life *life) {
 
 void probe_life(const struct probe *probe, enum life_kind kind) {
     struct life life = {.adapter = probe->adapter, .probe = probe};
+    if (kind != LIFE_FIRST)
+        stages_stop(); /* what the later lives recover is no crash image */
     if (kind == LIFE_RECREATE) {
         recreate(&life);
         return;

@@ -15,6 +15,7 @@
  *   tree.c          listing, copying and removing a heap folder
  *   lives.c         the lives of a probe
  *   child.c         one life in a process of its own, with limits
+ *   stages.c        which stages of its recovery a target entered
  *   serve.c         the fork server
  *   twins.c         the workload without a crash, probed after each operation
  */
@@ -243,6 +244,16 @@ void run_probe(const struct place *place, enum fl_probe kind);
 void run_later_lives(const struct place *place, uint32_t first_life);
 /* One life, numbered, in its own process. True: go on with the next. */
 bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enum vfs_mode mode);
+
+/* ---- stages.c */
+struct fl_stage;
+/* Takes note of a library's stages; list: its faultline_stages, null when it names none. */
+void stages_find(struct fl_stage *const *(*list)(size_t *count));
+/* From now on this process and its children count the stages they enter; stages_stop: this one no more. */
+void stages_map(void);
+void stages_stop(void);
+/* What FL_SERVE_STAGES answers, to be freed. */
+void *stages_list(uint32_t *bytes);
 
 /* ---- serve.c, twins.c */
 int run_serve(const struct options *options);

@@ -266,10 +266,8 @@ static bool take_events(char name[NAME_MAX + 1]) {
     return found;
 }
 
-static void send_report(void) {
-    const struct fl_report_header *report = report_bytes();
-    uint32_t bytes = report->total_bytes;
-    struct iovec parts[] = {{&bytes, sizeof bytes}, {(void *)report, bytes}};
+static void send(const void *answer, uint32_t bytes) {
+    struct iovec parts[] = {{&bytes, sizeof bytes}, {(void *)answer, bytes}};
     struct iovec *rest = parts;
     for (int left = 2; left > 0;) {
         ssize_t put = writev(server.output, rest, left);
@@ -282,6 +280,15 @@ static void send_report(void) {
             rest->iov_len -= (size_t)put;
         }
     }
+}
+
+static void send_report(void) { send(report_bytes(), report_bytes()->total_bytes); }
+
+static void send_stages(void) {
+    uint32_t bytes;
+    void *list = stages_list(&bytes);
+    send(list, bytes);
+    free(list);
 }
 
 static void refresh_tree(void) {
@@ -318,7 +325,8 @@ static void run(const struct fl_command *command) {
 }
 
 static void obey(const struct fl_command *command) {
-    server.is_tree_old |= command->kind != FL_SERVE_WRITE && command->kind != FL_SERVE_PUNCH && command->kind != FL_SERVE_RUN;
+    server.is_tree_old |= command->kind != FL_SERVE_WRITE && command->kind != FL_SERVE_PUNCH && command->kind != FL_SERVE_RUN &&
+                          command->kind != FL_SERVE_STAGES;
     switch (command->kind) {
     case FL_SERVE_CREATE: create_file(command); break;
     case FL_SERVE_RESIZE: resize_file(command); break;
@@ -329,6 +337,7 @@ static void obey(const struct fl_command *command) {
     case FL_SERVE_MKDIR: make_folder(command); break;
     case FL_SERVE_RMDIR: remove_folder(command); break;
     case FL_SERVE_RUN: run(command); break;
+    case FL_SERVE_STAGES: send_stages(); break;
     default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
     }
 }
@@ -356,6 +365,7 @@ int run_serve(const struct options *options) {
         fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);
     server.options = options;
     report_map();
+    stages_map();
     server.input = move_away(0);
     server.output = move_away(1);
     hide_streams(options->is_verbose);

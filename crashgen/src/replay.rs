@@ -26,6 +26,7 @@ mod serve {
     pub const MKDIR: u32 = 7;
     pub const RMDIR: u32 = 8;
     pub const RUN: u32 = 9;
+    pub const STAGES: u32 = 10;
 }
 
 /// How much of the probe script is run.
@@ -80,6 +81,8 @@ pub enum ReplayError {
     Ended { message: String },
     #[error("the replay server sent a report of {0} bytes")]
     Report(u32),
+    #[error("the replay server's list of recovery stages ends in the middle; engine and runner must be of one version")]
+    Stages,
 }
 
 /// A running fork server and what it was told so far.
@@ -201,6 +204,27 @@ impl ReplayServer {
     /// When the server ended or answers nonsense.
     pub fn run(&mut self, probe: Probe) -> Result<Vec<u8>, ReplayError> {
         self.send(serve::RUN, 0, 0, probe as u64, &[])?;
+        self.answer()
+    }
+
+    /// How often recovery entered each of its named stages (`stage.h`) so far, in order of names. Empty: it names none.
+    ///
+    /// # Errors
+    /// When the server ended or answers nonsense.
+    pub fn stages(&mut self) -> Result<BTreeMap<String, u64>, ReplayError> {
+        self.send(serve::STAGES, 0, 0, 0, &[])?;
+        let answer = self.answer()?;
+        let mut stages = BTreeMap::new();
+        let mut rest = answer.as_slice();
+        while let Some((entered, after)) = rest.split_first_chunk() {
+            let end = after.iter().position(|byte| *byte == 0).ok_or(ReplayError::Stages)?;
+            stages.insert(String::from_utf8_lossy(&after[..end]).into_owned(), u64::from_le_bytes(*entered));
+            rest = &after[end + 1..];
+        }
+        Ok(stages)
+    }
+
+    fn answer(&mut self) -> Result<Vec<u8>, ReplayError> {
         let flushed = self.input.as_mut().expect("open until drop").flush();
         flushed.map_err(|_| self.ended())?;
         let mut length = [0; 4];
@@ -209,9 +233,9 @@ impl ReplayServer {
         if length > REPORT_LIMIT_BYTES {
             return Err(ReplayError::Report(length));
         }
-        let mut report = vec![0; length as usize];
-        self.output.read_exact(&mut report).map_err(|_| self.ended())?;
-        Ok(report)
+        let mut answer = vec![0; length as usize];
+        self.output.read_exact(&mut answer).map_err(|_| self.ended())?;
+        Ok(answer)
     }
 
     fn send(&mut self, kind: u32, file: u32, offset: u64, size: u64, payload: &[u8]) -> Result<(), ReplayError> {

@@ -68,6 +68,14 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         return f"operation {operation.get('index')}: {', '.join(words)} ({state})"
 
 
+class Stage(msgspec.Struct):
+    """A stage of recovery that the allocator names (allocators/include/stage.h)."""
+
+    name: str
+    entered: int
+    """How often recoveries of crash images came there; equal images are recovered once."""
+
+
 class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     complete: bool
     why: str = ""
@@ -84,6 +92,7 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     positions_by_strategy: dict[str, int] = {}
     judgements: int = 0
     full_probes: int = 0
+    stages: list[Stage] = []
     time_s: float = 0.0
     covers: str = ""
     bounds_hit: list[str] = []

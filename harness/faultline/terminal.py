@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from faultline.coverage import recovery_coverage
 from faultline.engine import Finding
 from faultline.engine import Progress as EngineProgress
 from faultline.errors import FaultlineError
@@ -75,6 +76,8 @@ def print_results(results: list[CellResult]) -> None:
         if result.spec.mutant and outcome(result) == "survived":
             _print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             _print_line(console, "  again: ", "cyan", result.spec.command_line())
+    for coverage in recovery_coverage(results):
+        _print_line(console, f"{coverage.allocator}: ", "yellow" if coverage.never else "", coverage.line())
 
 
 def print_finding(console: Console, spec: CellSpec, finding: Finding) -> None:

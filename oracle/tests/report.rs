@@ -127,7 +127,7 @@ fn the_header_is_checked() {
         HeapReport::parse(&bytes).unwrap_err()
     };
     assert_eq!(with(0, 7), ReportError::Magic(7));
-    assert_eq!(with(4, 2), ReportError::Version(2));
+    assert_eq!(with(4, 1), ReportError::Version(1));
     assert_eq!(with(8, 5), ReportError::TotalBytes { said: 5, got: good.len() });
     assert_eq!(with(12, 9), ReportError::SectionCount { said: 9, got: 2 });
     assert_eq!(with(16, 6), ReportError::Outcome(6));

@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include "adapter.h"
 #include "persist.h"
+#include "stage.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -370,8 +371,11 @@ static int open_heap(const struct fl_heap_options *options, struct fl_heap **res
     heap->bytes = (uint64_t)info.st_size;
     if (map_heap(heap, options->address_hint) != FL_OK)
         return FL_ERROR;
-    if (heap->head->magic != MAGIC)
+    if (heap->head->magic != MAGIC) {
+        FL_STAGE("no magic");
         return fail_with("no magic"), FL_NOT_A_HEAP;
+    }
+    FL_STAGE("magic");
     *result = heap;
     return BEHAVIOUR_FUNCTION(BEHAVIOUR)(heap);
 }

@@ -26,7 +26,7 @@ GEOMETRY = [
 ]
 DONE, SIGNAL, HUNG, EXITED, OVERLOADED, BROKEN = range(6)
 OPEN, FILES, SLOT_LIST, WALK, CHECK, CONTENTS, DRAIN, FREE_ALL, MAXIMAL, CLOSE, RECREATE, MESSAGE = range(1, 13)
-CREATE_FILE, RESIZE, PUNCH, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN = range(1, 10)
+CREATE_FILE, RESIZE, PUNCH, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES = range(1, 11)
 FIRST, FULL = 1, 2
 OK, OUT_OF_MEMORY, NOT_A_HEAP, CORRUPT, UNSUPPORTED, ERROR = range(6)
 PROBE_OBJECT = 0xFFFFFF
@@ -113,7 +113,7 @@ class Report:
 
 def parse(data: bytes) -> Report:
     magic, version, total, count, *rest = struct.unpack_from("<8I", data)
-    assert (magic, version, total) == (0x52484C46, 1, len(data))
+    assert (magic, version, total) == (0x52484C46, 2, len(data))
     report = Report(*rest)
     at = 32
     while at < total:
@@ -189,14 +189,26 @@ class Server:
             if any(piece):
                 self.send(WRITE, 0, offset, payload=piece)
 
-    def run(self, probe: int = FIRST) -> Report:
+    def answer(self) -> bytes:
         assert self.process.stdin
         assert self.process.stdout
-        self.send(RUN, size=probe)
         self.process.stdin.flush()
         head = self.process.stdout.read(4)
         assert len(head) == 4, self.process.stderr.read() if self.process.stderr else ""
-        return parse(self.process.stdout.read(struct.unpack("<I", head)[0]))
+        return self.process.stdout.read(struct.unpack("<I", head)[0])
+
+    def run(self, probe: int = FIRST) -> Report:
+        self.send(RUN, size=probe)
+        return parse(self.answer())
+
+    def stages(self) -> dict[str, int]:
+        self.send(STAGES)
+        rest, stages = self.answer(), {}
+        while rest:
+            name, rest_after = rest[8:].split(b"\0", 1)
+            stages[name.decode()] = struct.unpack_from("<Q", rest)[0]
+            rest = rest_after
+        return stages
 
     def base(self) -> dict[str, bytes]:
         (heap,) = [path for path in self.folder.iterdir() if path.name.startswith("heap-")]
@@ -321,6 +333,23 @@ def test_no_heap_is_created_again_in_the_full_probe(serve: Callable[..., Server]
     assert report.outcome == DONE
     assert report.one(1, RECREATE).status == OK
     assert server.base() == {"heap": bytes(8) + image[8:]}
+
+
+def test_stages_of_recovery_are_counted_in_the_first_life_only(serve: Callable[..., Server]) -> None:
+    server = serve()
+    assert server.stages() == {"magic": 0, "no magic": 0}
+    server.run(FIRST)
+    server.run(FULL)
+    assert server.stages() == {"magic": 2, "no magic": 0}
+    server.send(WRITE, 0, 0, payload=bytes(8))
+    server.run(FIRST)
+    assert server.stages() == {"magic": 2, "no magic": 1}
+
+
+def test_stages_are_counted_when_recovery_crashes(serve: Callable[..., Server]) -> None:
+    server = serve("CRASH")
+    assert server.run(FIRST).outcome == SIGNAL
+    assert server.stages() == {"magic": 1, "no magic": 0}
 
 
 OUTCOMES = [
@@ -632,7 +661,7 @@ def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Calla
     ("flags", "message"),
     [
         (("-DNO_SYMBOL",), "no symbol faultline_adapter"),
-        (("-DABI=7",), "adapter of ABI version 7, expected 1"),
+        (("-DABI=7",), "adapter of ABI version 7, expected 2"),
         (("-DNO_REALLOCATE",), "adapter test has no function reallocate, which is required"),
         (("-DNO_WALK",), "adapter test has no function walk, which is promised by a capability bit"),
         (("-DCAPABILITIES=FL_CAN_WALK",), "adapter test has a function check but not its capability bit"),

@@ -133,6 +133,7 @@ impl Tally {
             memoised: numbers.memoised,
             distinct_images: numbers.distinct_images,
             full_probes: numbers.full_probes,
+            stages: numbers.stages.into_iter().map(|(name, entered)| RecoveryStage { name, entered }).collect(),
             judgements: self.judgements,
             unknowns: self.unknowns,
             unknown_reasons: self.unknown_reasons.iter().cloned().collect(),
@@ -153,7 +154,16 @@ pub struct Numbers {
     pub memoised: u64,
     pub distinct_images: u64,
     pub full_probes: u64,
+    pub stages: BTreeMap<String, u64>,
     pub time_s: f64,
+}
+
+/// A stage of recovery that the target names (`stage.h`), and how many of the recoveries run entered it.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct RecoveryStage {
+    pub name: String,
+    pub entered: u64,
 }
 
 /// A rule that was not judged, or not everywhere.
@@ -177,6 +187,7 @@ pub struct Certificate {
     pub memoised: u64,
     pub distinct_images: u64,
     pub full_probes: u64,
+    pub stages: Vec<RecoveryStage>,
     pub judgements: u64,
     pub unknowns: u64,
     pub unknown_reasons: Vec<String>,

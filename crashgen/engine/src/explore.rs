@@ -253,12 +253,14 @@ impl Explorer<'_> {
         }
     }
 
-    fn finish(self) -> Result<Verdict, EngineError> {
+    fn finish(mut self) -> Result<Verdict, EngineError> {
+        let stages = self.probes.recovery_stages()?;
         let numbers = Numbers {
             recoveries: self.probes.recoveries,
             memoised: self.probes.memoised,
             distinct_images: self.probes.distinct_images(),
             full_probes: self.probes.full_probes,
+            stages,
             time_s: self.started.elapsed().as_secs_f64(),
         };
         let is_nothing = !self.tally.has_judged_a_heap() || self.tally.stores == 0;

@@ -7,6 +7,7 @@ use crashgen::replay::{Probe, ReplayServer, ServerOptions};
 use oracle::HeapReport;
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The outcome of probing an image.
@@ -75,6 +76,14 @@ impl Probes {
     /// Distinct images seen.
     pub fn distinct_images(&self) -> u64 {
         self.first.len() as u64
+    }
+
+    /// How often recovery entered each of its named stages.
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn recovery_stages(&mut self) -> Result<BTreeMap<String, u64>, EngineError> {
+        Ok(self.server.stages()?)
     }
 
     /// The report on this image.

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which stages of its recovery (stage.h) a target entered on crash images. The counters lie in shared memory, so that a
+ * recovery that crashes, or whose process is gone for any other reason, has counted all the same.
+ */
+#include "runner.h"
+#include "stage.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct {
+    struct fl_stage *const *stages;
+    size_t count;
+    uint64_t *counters; /* null: nothing is counted */
+} all;
+
+void stages_find(struct fl_stage *const *(*list)(size_t *count)) {
+    if (list != NULL)
+        all.stages = list(&all.count);
+}
+
+void stages_map(void) {
+    if (all.count == 0)
+        return;
+    all.counters = mmap(NULL, all.count * sizeof *all.counters, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all.counters == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for the counters of %zu recovery stages", all.count);
+    for (size_t i = 0; i < all.count; i++)
+        all.stages[i]->entered = &all.counters[i];
+}
+
+void stages_stop(void) {
+    for (size_t i = 0; i < all.count; i++)
+        all.stages[i]->entered = NULL;
+}
+
+/* The same stage may be listed several times: a function of a header is in every file that includes it. */
+static uint64_t sum_of(const char *name) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < all.count; i++)
+        if (strcmp(all.stages[i]->name, name) == 0)
+            sum += __atomic_load_n(&all.counters[i], __ATOMIC_RELAXED);
+    return sum;
+}
+
+static bool is_first_of_its_name(size_t stage) {
+    for (size_t i = 0; i < stage; i++)
+        if (strcmp(all.stages[i]->name, all.stages[stage]->name) == 0)
+            return false;
+    return true;
+}
+
+void *stages_list(uint32_t *bytes) {
+    size_t room = 0;
+    for (size_t i = 0; i < all.count; i++)
+        room += sizeof(uint64_t) + strlen(all.stages[i]->name) + 1;
+    char *list = allocate_or_fail(NULL, room + 1), *end = list;
+    for (size_t i = 0; i < all.count; i++) {
+        if (!is_first_of_its_name(i))
+            continue;
+        uint64_t sum = sum_of(all.stages[i]->name);
+        end = (char *)memcpy(end, &sum, sizeof sum) + sizeof sum;
+        end = stpcpy(end, all.stages[i]->name) + 1;
+    }
+    *bytes = (uint32_t)(end - list);
+    return list;
+}

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import samples
+from faultline.coverage import RecoveryCoverage, recovery_coverage
+from faultline.engine import Stage
+from faultline.results import CellResult
+
+
+def cell(stages: dict[str, int], **spec: str) -> CellResult:
+    certificate = samples.certificate(stages=[Stage(name, entered) for name, entered in stages.items()])
+    return CellResult(samples.spec(**spec), certificate=certificate)
+
+
+def test_stages_are_summed_over_the_clean_cells_of_each_allocator() -> None:
+    results = [
+        cell({"ring: empty": 3, "ring: pending free": 0}),
+        cell({"ring: pending free": 2, "ring: empty": 1, "huge": 0}),
+        cell({"huge": 9}, mutant="M", expected_rule="FL004"),
+        cell({"undo": 0}, allocator="other"),
+        CellResult(samples.spec(allocator="without")),
+    ]
+    first, second = recovery_coverage(results)
+    assert first == RecoveryCoverage("nvm_malloc", {"huge": 0, "ring: empty": 4, "ring: pending free": 2})
+    assert first.line() == "recovery stages entered 2/3, never: huge"
+    assert second.line() == "recovery stages entered 0/1, never: undo"
+
+
+def test_an_allocator_without_stages_is_left_out() -> None:
+    assert recovery_coverage([cell({})]) == []
+
+
+def test_full_coverage_names_nothing() -> None:
+    assert recovery_coverage([cell({"a": 1})])[0].line() == "recovery stages entered 1/1"
