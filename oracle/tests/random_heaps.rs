@@ -4,51 +4,10 @@
 
 mod common;
 
+use common::random::{Random, applied, choose, place};
 use common::*;
 use oracle::contract::Durable;
-use oracle::{OperationKind, Segment, Status, TwinSet};
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-    }
-}
-
-/// First fit, at the lowest gap that is large enough.
-fn place(heap: &Heap, bytes: u64) -> Option<u64> {
-    let capacity = bytes.next_multiple_of(ALIGNMENT);
-    heap.gaps().into_iter().find(|gap| gap.1 >= capacity).map(|gap| gap.0)
-}
-
-/// What the operation makes of the heap; `None`: out of memory.
-fn applied(heap: &Heap, kind: OperationKind, slot: u32, bytes: u64, object: u32) -> Option<Heap> {
-    let mut next = heap.clone();
-    match kind {
-        OperationKind::Allocate => next.put(slot, place(heap, bytes)?, bytes, object),
-        OperationKind::Free => drop(next.objects.remove(&slot)),
-        _ => {
-            let old = heap.objects[&slot].segments.clone();
-            let kept = old.last()?.end.min(bytes);
-            next.put(slot, place(heap, bytes)?, bytes, object);
-            let mut segments: Vec<Segment> = Vec::new();
-            for segment in old {
-                if segments.last().map_or(0, |last| last.end) < kept {
-                    segments.push(Segment { end: segment.end.min(kept), ..segment });
-                }
-            }
-            if bytes > kept {
-                segments.push(Segment { end: bytes, object });
-            }
-            next.objects.get_mut(&slot)?.segments = segments;
-        }
-    }
-    Some(next)
-}
+use oracle::{OperationKind, Status, TwinSet};
 
 struct Run {
     random: Random,
@@ -65,17 +24,6 @@ impl Run {
         Run { random: Random(seed), heap: Heap::default(), script, twins }
     }
 
-    fn choose(&mut self) -> (OperationKind, u32, u64) {
-        let slot = self.random.below(u64::from(SLOTS)) as u32;
-        let bytes = 1 + self.random.below(1500);
-        let kind = match (self.heap.objects.contains_key(&slot), self.random.below(2)) {
-            (false, _) => OperationKind::Allocate,
-            (true, 0) => OperationKind::Free,
-            _ => OperationKind::Reallocate,
-        };
-        (kind, slot, bytes)
-    }
-
     #[track_caller]
     fn must_pass(&self, heap: &Heap) {
         assert_passes(&judged_with_twins(&self.script, &heap.probe(), &heap.memory(), &self.twins));
@@ -89,7 +37,7 @@ impl Run {
 
     /// One operation, with a crash at each point of it.
     fn step(&mut self) {
-        let (kind, slot, bytes) = self.choose();
+        let (kind, slot, bytes) = choose(&self.heap, &mut self.random);
         let index = self.script.next;
         self.script = self.script.clone().begin(kind, slot, bytes);
         let before = self.heap.clone();

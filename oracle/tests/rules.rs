@@ -533,6 +533,20 @@ fn with_separate_publication_a_pending_free_may_leave_its_slot_dangling() {
     assert!(rules(&judged(&separate, &returned, &probe, &heap.memory())).contains(&RuleId::FreedObjectBack));
 }
 
+/// Its heap block may be free, so the allocator may have stored into it, and the drain may be handed it.
+#[test]
+fn without_walk_a_slot_that_may_dangle_says_nothing_of_its_object() {
+    let (script, heap) = two_objects();
+    let mut without = heap.clone();
+    without.objects.remove(&3);
+    let probe = Probe { slots: heap.probe().slots, ..without.probe().without_walk() };
+    let script = script.begin(OperationKind::Free, 3, 0);
+    let separate = Contract { publish: Publish::Separate, leaks: Leaks::Pending, ..contract() };
+    assert_passes(&judged(&separate, &script, &probe, &without.memory()));
+    let judgement = judged(&contract(), &script, &probe, &without.memory());
+    assert_breaks(&judgement, &[RuleId::ContentChanged]);
+}
+
 #[test]
 fn only_the_slot_of_the_pending_free_may_dangle() {
     let (script, heap) = two_objects();

@@ -213,10 +213,18 @@ impl<'a> Judge<'a> {
         let errors = objects().map(|candidate| (candidate, self.object_error(found, &candidate)));
         let errors: Vec<_> = errors.collect();
         let right = errors.iter().filter(|(_, error)| error.is_none()).map(|(candidate, _)| *candidate);
+        // Without walk nobody can tell whether the heap block is free already, and may be handed out and filled again.
+        let may_be_anothers = found.capacity.is_none() && self.may_dangle(slot);
+        if may_be_anothers {
+            self.unsound_slots.insert(slot);
+        }
         if right.clone().next().is_some() {
             return note_happened(right, linearisation);
         }
         note_happened(objects(), linearisation);
+        if may_be_anothers {
+            return;
+        }
         self.unsound_slots.insert(slot);
         // The state that is right for longest says best what is wrong.
         let nearest = errors.iter().max_by_key(|(_, error)| *error);

@@ -2,12 +2,14 @@
 //! A model of a heap, legal unless a test bends it, and the full probe's report of it.
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod random;
+
 use std::collections::BTreeMap;
 
 use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::pattern::expected_bytes;
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
-use oracle::report::{Block, Outcome, SectionKind, Stage};
+use oracle::report::{Block, BlockState, Outcome, SectionKind, Stage};
 use oracle::{
     ContentSource, Contract, HeapReport, HeapShape, History, Judgement, Operation, OperationKind, RuleId, Segment,
     Status, TwinSet, judge,
@@ -323,7 +325,7 @@ impl Probe {
 }
 
 /// A history that counts its operations itself. Object id = operation index + 1.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Script {
     pub history: History,
     pub next: u32,
