@@ -93,7 +93,7 @@ def bench_churn(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
     target = tracing.build_target(root, cache, allocator, None, "clwb")
     workload = workloads.churn(CHURN_OPERATIONS, 1)
     path = workloads.store(workload, cache)
-    geometry = tracing.heap_arguments(allocator.heap, workload.slots)
+    geometry = tracing.heap_arguments(allocator.heap, workload)
 
     def command(folder: Path) -> list[str]:
         return [
@@ -150,7 +150,7 @@ def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path) -> dic
     target = tracing.build_target(root, cache, allocator, None, "clwb")
     traced = tracing.trace(cache, engine, target, workload)
     spec = CellSpec(allocator.name, workload.name, 0, 1, "default", "px86", "clwb")
-    path = campaign.write_config(scratch, spec, target, traced, workload.slots)
+    path = campaign.write_config(scratch, spec, target, traced, workload)
     return engine.ask_json(dict[str, Any], "bench-replay", str(path))
 
 

@@ -58,7 +58,23 @@ struct fl_heap_options heap_options(const struct options *options) {
         .limit_bytes = options->limit_bytes,
         .slot_count = (uint32_t)options->slots + FL_PROBE_SLOTS,
         .address_hint = (uintptr_t)options->address_hint,
+        .slot_layout = options->slot_layout,
+        .layout_slots = options->slot_layout == FL_SLOTS_ROOT ? 0 : (uint32_t)options->slots,
     };
+}
+
+static void check_needs(const struct options *options, const struct workload *workload, const struct fl_adapter *adapter) {
+    static const uint64_t BITS[] = {[FL_SLOTS_ROOT] = 0, [FL_SLOTS_NAMES] = FL_CAN_NAMES, [FL_SLOTS_CHAIN] = FL_CAN_CHAIN};
+    const char *layout = layout_name(workload->layout);
+    if (workload->layout != options->slot_layout)
+        fail(EXIT_BAD_INPUT, "%s: the workload's slots are `%s`, the heap's `%s`; pass --slot-layout %s", workload->path, layout,
+             layout_name(options->slot_layout), layout);
+    if ((adapter->capabilities & BITS[workload->layout]) != BITS[workload->layout])
+        fail(EXIT_BAD_INPUT, "%s: the workload needs `slots COUNT %s`, which %s does not have; choose a workload of root slots",
+             workload->path, layout, adapter->name);
+    if (workload->worker_count > 0 && (adapter->capabilities & FL_CAN_THREADS) == 0)
+        fail(EXIT_BAD_INPUT, "%s: the workload has threads, which %s does not support; choose a workload without `thread`",
+             workload->path, adapter->name);
 }
 
 void execute_prepare(struct execution *execution, const struct options *options, const struct workload *workload,
@@ -66,6 +82,7 @@ void execute_prepare(struct execution *execution, const struct options *options,
     if (workload->slots > options->slots)
         fail(EXIT_BAD_INPUT, "%s: the workload has %u slots, the heap only %llu; pass --slots %u", workload->path, workload->slots,
              (unsigned long long)options->slots, workload->slots);
+    check_needs(options, workload, adapter);
     *execution = (struct execution){
         .adapter = adapter,
         .workload = workload,
@@ -123,11 +140,14 @@ static void note_effect(struct execution *execution, const struct step *step) {
 
 static bool may_run_out_of_memory(const struct step *step) { return step->kind == STEP_ALLOCATE || step->kind == STEP_REALLOCATE; }
 
+/* In the step's own thread. */
 static void execute_step(struct execution *execution, const struct step *step) {
     if ((step->kind == STEP_FREE || step->kind == STEP_REALLOCATE) && execution->live_bytes[step->slot] == 0)
         return; /* its allocate ran out of memory */
     if (step->kind == STEP_CASE || step->kind == STEP_OPEN)
         enter_case(execution, step->case_number);
+    if (step->kind == STEP_CLOSE)
+        workers_end(execution);
     mark_begin(step);
     if (step->kind == STEP_CASE)
         return;
@@ -143,11 +163,21 @@ static void execute_step(struct execution *execution, const struct step *step) {
         execution->after(execution, step);
 }
 
+void execute_steps(struct execution *execution, const struct step *from, const struct step *to, uint32_t thread) {
+    for (const struct step *step = from; step < to; step++)
+        if (step->thread == thread)
+            execute_step(execution, step);
+}
+
 void execute_session(struct execution *execution, uint32_t session) {
     const struct workload *workload = execution->workload;
-    for (size_t i = 0; i < workload->step_count; i++)
-        if (workload->steps[i].session == session)
-            execute_step(execution, &workload->steps[i]);
+    const struct step *end = workload->steps + workload->step_count, *to;
+    for (const struct step *from = workload->steps; from < end; from = to) {
+        for (to = from; to < end && to->segment == from->segment;)
+            to++;
+        if (from->session == session)
+            workers_run(execution, from, to);
+    }
 }
 
 /* ---- what one session hands to the next ---------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
  *   pattern.c       what fill writes into objects, and finding it again
  *   workload.c      reads a workload file into steps
  *   execute.c       executes the steps of one session, with operation markers
+ *   workers.c       the threads that run `thread N` operations
  *   report.c        the heap report under construction, in memory that outlives the process that writes it
  *   report_text.c   a heap report for people
  *   probe.c         the probe script: lives and stages
@@ -38,6 +39,7 @@ enum { EXIT_BAD_INPUT = 2, EXIT_INFRASTRUCTURE = 3 };
 /* Slots that heaps have beyond the workload's; the drain uses them. */
 #define FL_PROBE_SLOTS 1024u
 #define MAX_SLOTS 65536u
+#define MAX_WORKERS 63u
 /* Object id of what the drain allocates; no operation has it. */
 #define PROBE_OBJECT 0xffffffu
 #define OS_PAGE_BYTES 4096u
@@ -50,6 +52,7 @@ struct options {
     const char *folder; /* real path */
     uint64_t session;
     uint64_t heap_bytes, limit_bytes, slots, address_hint;
+    enum fl_slot_layout slot_layout;
     uint64_t cpu_limit_ms, wall_limit_ms;
     bool is_full, is_text, is_verbose;
 };
@@ -80,6 +83,8 @@ void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, patte
 enum step_kind { STEP_CASE, STEP_CREATE, STEP_OPEN, STEP_CLOSE, STEP_ALLOCATE, STEP_FREE, STEP_REALLOCATE };
 struct step {
     enum step_kind kind;
+    uint32_t thread;  /* 0: the main thread, N: worker N */
+    uint32_t segment; /* steps of one segment, those of one thread in order, run concurrently */
     uint32_t index; /* of the operation in the workload; a case: its number */
     uint32_t slot;
     uint32_t case_number;
@@ -91,8 +96,12 @@ struct workload {
     struct step *steps;
     size_t step_count;
     uint32_t slots, case_count, session_count;
+    enum fl_slot_layout layout;
+    uint32_t worker_count; /* highest worker number, 0: everything is the main thread's */
 };
 struct workload *workload_read(const char *path);
+const char *layout_name(enum fl_slot_layout layout);
+bool find_layout(const char *word, enum fl_slot_layout *layout);
 
 /* ---- execute.c */
 struct execution {
@@ -103,6 +112,7 @@ struct execution {
     char case_folder[4096];
     fl_heap *heap;                  /* null: no case is open */
     uint64_t *live_bytes;           /* by slot; 0: empty */
+    struct workers *workers;        /* of the open heap; null: none was started */
     /* Called after each operation's return, with the heap open unless it was closed. May be null. */
     void (*after)(struct execution *execution, const struct step *step);
     void *context;
@@ -111,8 +121,18 @@ struct fl_heap_options heap_options(const struct options *options);
 void execute_prepare(struct execution *execution, const struct options *options, const struct workload *workload,
                      const struct fl_adapter *adapter);
 void execute_session(struct execution *execution, uint32_t session);
+/* Those of the steps in [from, to) that are the thread's. */
+void execute_steps(struct execution *execution, const struct step *from, const struct step *to, uint32_t thread);
 void make_case_folders(const struct execution *execution);
 int run_workload(const struct options *options);
+
+/* ---- workers.c */
+/* Starts the workers that have steps in [from, to) and are not there yet, in order of their numbers. */
+void workers_start(struct execution *execution, const struct step *from, const struct step *to);
+/* Runs [from, to), each thread's steps in order, the threads concurrently; returns when all have returned. */
+void workers_run(struct execution *execution, const struct step *from, const struct step *to);
+/* Before the heap is closed: detaches them and waits for their end. */
+void workers_end(struct execution *execution);
 
 /* ---- tree.c */
 struct tree_entry {

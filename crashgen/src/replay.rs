@@ -49,6 +49,8 @@ pub struct ServerOptions {
     pub heap_bytes: u64,
     pub limit_bytes: u64,
     pub slots: u32,
+    /// Word for the layout of those slots (`runner --slot-layout`).
+    pub slot_layout: String,
     pub address_hint: u64,
     pub cpu_limit_ms: u64,
     pub wall_limit_ms: u64,
@@ -59,6 +61,7 @@ impl ServerOptions {
     pub fn command(&self, command: &str) -> Command {
         let mut process = Command::new(&self.runner);
         process.arg(command).arg("--adapter").arg(&self.adapter).arg("--folder").arg(&self.scratch);
+        process.arg("--slot-layout").arg(&self.slot_layout);
         for (name, value) in [
             ("--heap-bytes", self.heap_bytes),
             ("--limit-bytes", self.limit_bytes),

@@ -25,6 +25,7 @@ from faultline.errors import FaultlineError, InterruptedCampaignError
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
 from faultline.tracing import Target, Trace, build_target, trace
+from faultline.workloads import Workload
 
 CONFIG_VERSION = 1
 CPU_LIMIT_MS = 1000
@@ -220,7 +221,7 @@ class _CellRunner:
         if not self._take_from_unfinished(result):
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
-            self._explore(position, result, target, traced, workload.slots)
+            self._explore(position, result, target, traced, workload)
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():
@@ -234,7 +235,7 @@ class _CellRunner:
         result.explore_s, result.is_reused = earlier.explore_s, True
         return True
 
-    def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, slots: int) -> None:
+    def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
         started = time.monotonic()
 
         def handle(event: Event) -> None:
@@ -252,7 +253,7 @@ class _CellRunner:
                         self.results.finding(self.campaign, position, finding)
 
         with scratch_folder(self.workshop.cache, self.workshop.heap_folder) as folder:
-            config = write_config(folder, result.spec, target, traced, slots)
+            config = write_config(folder, result.spec, target, traced, workload)
             result.verdict = self.workshop.engine.events(["explore", str(config)], handle)
         self._check_stop()
         result.explore_s = _since(started)
@@ -269,7 +270,7 @@ def cell_key(workshop: Workshop, spec: CellSpec, allocator: Allocator, traced: T
     return key_of(msgspec.json.encode(spec), traced.hash, heap, contract, hash_of_file(workshop.engine.path))
 
 
-def engine_config(spec: CellSpec, target: Target, traced: Trace, slots: int, scratch: Path) -> dict[str, Any]:
+def engine_config(spec: CellSpec, target: Target, traced: Trace, workload: Workload, scratch: Path) -> dict[str, Any]:
     """The JSON that `faultline-engine explore` and `replay` read."""
     heap = target.allocator.heap
     return {
@@ -282,7 +283,8 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, slots: int, scr
         "heap": {
             "heap_bytes": heap.heap_bytes,
             "limit_bytes": heap.limit_bytes,
-            "slots": slots,
+            "slots": workload.slots,
+            "slot_layout": workload.layout,
             "address_hint": heap.address,
             "alignment": heap.alignment,
             "smallest_bytes": heap.smallest_bytes,
@@ -312,11 +314,11 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, slots: int, scr
     }
 
 
-def write_config(folder: Path, spec: CellSpec, target: Target, traced: Trace, slots: int) -> Path:
+def write_config(folder: Path, spec: CellSpec, target: Target, traced: Trace, workload: Workload) -> Path:
     """The engine's configuration in folder, its scratch folder beside it."""
     scratch = folder / "scratch"
     scratch.mkdir()
     path = folder / "config.json"
-    config = engine_config(spec, target, traced, slots, scratch)
+    config = engine_config(spec, target, traced, workload, scratch)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
     return path

@@ -243,9 +243,7 @@ def trace_command(
     )
     if engine_config is not None:
         scratch = workshop.heap_folder or SCRATCH_FOLDER
-        _write(
-            engine_config, msgspec.json.encode(campaign.engine_config(spec, target, traced, workload.slots, scratch))
-        )
+        _write(engine_config, msgspec.json.encode(campaign.engine_config(spec, target, traced, workload, scratch)))
     path = traced.path
     if out is not None:
         _copy(path, out)

@@ -75,6 +75,6 @@ def _replay_state(
             findings.append(event)
 
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, spec, target, traced, workload.slots)
+        config = write_config(folder, spec, target, traced, workload)
         verdict = workshop.engine.events(["replay", str(config), "--token", text], handle)
     return Replay(token, spec, verdict, findings)

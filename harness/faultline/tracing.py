@@ -57,18 +57,30 @@ def build_target(root: Path, cache: Cache, allocator: Allocator, mutant: str | N
     return Target(allocator, mutant, flush, adapter, runner, build_tracer(root, cache))
 
 
-def heap_arguments(heap: Heap, slots: int) -> list[str]:
+def heap_arguments(heap: Heap, workload: Workload) -> list[str]:
     """The runner's options that say how heaps are made; the same for workload, serve and twins."""
     return [
         *("--heap-bytes", str(heap.heap_bytes), "--limit-bytes", str(heap.limit_bytes)),
-        *("--slots", str(slots), "--address-hint", heap.address_hint),
+        *("--slots", str(workload.slots), "--slot-layout", workload.layout),
+        *("--address-hint", heap.address_hint),
     ]
 
 
+def check_supported(allocator: Allocator, workload: Workload) -> None:
+    """What the contract promises about threads; slot layouts are capabilities of the adapter, which the runner checks."""
+    promised = allocator.contract.threads
+    if workload.is_threaded and workload.thread_count > promised:
+        raise BadInputError(
+            f"workload {workload.name} has {workload.thread_count} threads, {allocator.name} supports {promised}",
+            f"choose a workload without `thread`; a contract says how many it promises with `threads = N` "
+            f"(allocators/{allocator.name}/allocator.toml)",
+        )
+
+
 def trace_key(target: Target, workload: Workload) -> str:
-    geometry = heap_arguments(target.allocator.heap, workload.slots)
+    geometry = heap_arguments(target.allocator.heap, workload)
     builds = (target.adapter.key, target.runner.key, target.tracer.key)
-    return key_of(*builds, valgrind_version(), workload.key, *geometry)
+    return key_of(*builds, valgrind_version(), workload.key, str(workload.schedule_seed), *geometry)
 
 
 def trace(
@@ -82,6 +94,7 @@ def trace(
 ) -> Trace:
     """The sealed trace of workload on target. heap_folder: where heaps lie meanwhile; fresh: trace even if it is cached."""
     started = time.monotonic()
+    check_supported(target.allocator, workload)
     workload_file = workloads.store(workload, cache)
     key = trace_key(target, workload)
     is_made = False
@@ -127,7 +140,7 @@ def _trace_session(
         ),
         *(str(target.runner.path), "workload", "--adapter", str(target.adapter.path)),
         *("--workload", str(workload_file), "--session", str(session), "--folder", str(folder)),
-        *heap_arguments(target.allocator.heap, workload.slots),
+        *heap_arguments(target.allocator.heap, workload),
     ]
     with log.open("ab") as output:
         output.write(f"session {session}\n".encode())

@@ -3,7 +3,7 @@
 
 A session is a part between two reopens; each is one process. An operation's index counts create, every operation and close over the
 whole file (reopen counts as close and open), so that it is a fact of the file alone; an object's id is the index of its allocation
-plus one.
+plus one. Which thread runs an operation, and when, changes no index.
 
 Generators are functions of their arguments only. random.Random(seed).random() is the one source of chance: of that class, only it
 is promised to stay the same from one Python version to the next.
@@ -22,15 +22,21 @@ from faultline.errors import BadInputError
 
 FORMAT = """
 workload 1                # version; first line that is no comment
-slots 64                  # workload slots, 1 to 65536
+slots 64                  # workload slots, 1 to 65536; `slots 64 names` or `slots 64 chain` for another layout
 case                      # a new heap: create ... close; every workload starts with one
 allocate SLOT BYTES       # needs an empty slot
 free SLOT                 # needs a live slot
 reallocate SLOT BYTES     # needs a live slot; BYTES: the new size
 reopen                    # close, a fresh process, open (recovery)
+thread N allocate 0 64    # an operation (allocate, free, reallocate) run by worker N, 1 to 63; without `thread`: by the main thread
+join                      # what stands before it has returned before anything after it begins; case and reopen join too
 
 `#` starts a comment, blank lines are ignored. A slot is live as if every allocate succeeded; an operation that runs out of memory
 has no effect, and what follows on its slot is skipped.
+
+Layouts: root (the default) keeps slots where the allocator's roots are; names makes each slot a named allocation, found again by
+its name; chain makes the objects the nodes of one linked list. Between two joins the threads run concurrently, each its operations
+in the order of the file, and a slot belongs to one thread. --seed picks the schedule. More in docs/workloads.md.
 """
 
 MAX_SLOTS = 65536
@@ -38,23 +44,30 @@ MAX_OPERATIONS = (1 << 24) - 2
 """Object ids are 24 bits wide in the pattern (heap_report.h), 0 is none."""
 MAX_ACE_OPERATIONS = 6
 """ace:6 with four sizes has 1.6 million cases; more is a slip of the finger."""
-MAX_BYTES = 1 << 48
+MAX_BYTES = 1 << 46
+MAX_THREADS = 63
+"""Workers; threads have 16 bits in a trace, but no allocator is tried with more."""
+LAYOUTS = ("root", "names", "chain")
+"""Slot layouts, as adapter.h has them; root is the default."""
+LAYOUT_USAGE = "slots COUNT [names | chain]"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One line of a workload file. kind: case, allocate, free, reallocate or reopen."""
+    """One line of a workload file. kind: case, allocate, free, reallocate, reopen or join. thread: 0 is the main thread."""
 
     kind: str
     slot: int = 0
     size_bytes: int = 0
+    thread: int = 0
 
     def line(self) -> str:
+        worker = f"thread {self.thread} " if self.thread else ""
         match self.kind:
             case "allocate" | "reallocate":
-                return f"{self.kind} {self.slot} {self.size_bytes}"
+                return f"{worker}{self.kind} {self.slot} {self.size_bytes}"
             case "free":
-                return f"free {self.slot}"
+                return f"{worker}free {self.slot}"
             case _:
                 return self.kind
 
@@ -67,6 +80,19 @@ class Workload:
     ops: int = 0
     """What the generator was asked for; 0 where the name says it all."""
     seed: int = 0
+    layout: str = "root"
+    schedule_seed: int = 0
+    """Of the traced threads; never 0 where there are any, always 0 where there are none."""
+
+    @property
+    def thread_count(self) -> int:
+        """Threads that run operations; create, open and close, which the main thread runs, do not count."""
+        threads = {operation.thread for operation in self.operations if operation.kind in SLOT_OPERATIONS}
+        return max(1, len(threads))
+
+    @property
+    def is_threaded(self) -> bool:
+        return any(operation.thread for operation in self.operations)
 
     @property
     def session_count(self) -> int:
@@ -79,11 +105,11 @@ class Workload:
     @property
     def operation_count(self) -> int:
         """Operations that get markers, as the runner counts them: create, the lines, close; close and open for a reopen."""
-        per_kind = {"case": 2, "reopen": 2}
+        per_kind = {"case": 2, "reopen": 2, "join": 0}
         return sum(per_kind.get(operation.kind, 1) for operation in self.operations)
 
     def text(self) -> str:
-        head = ["workload 1", f"slots {self.slots}"]
+        head = ["workload 1", f"slots {self.slots}" + ("" if self.layout == "root" else f" {self.layout}")]
         return "\n".join([*head, *(operation.line() for operation in self.operations)]) + "\n"
 
     @property
@@ -209,7 +235,8 @@ def ace_case_count(depth: int, size_count: int, live: int = 0) -> int:
 def parse(text: str, source: str) -> Workload:
     """source: the file's name, for messages; violations name it with the line."""
     slots: int | None = None
-    live: set[int] = set()
+    layout = "root"
+    state = _Slots()
     operations: list[Operation] = []
     is_versioned = False
     for number, raw in enumerate(text.splitlines(), 1):
@@ -221,11 +248,12 @@ def parse(text: str, source: str) -> Workload:
                 _expect(words == ["workload", "1"], "expected `workload 1` as the first line")
                 is_versioned = True
             elif slots is None:
-                _expect(len(words) == 2 and words[0] == "slots", "expected `slots COUNT` after `workload 1`")
-                slots = _number(words[1], 1, MAX_SLOTS, "slot count")
+                slots, layout = _parse_slots(words)
             else:
                 operation = _parse_line(words)
-                _check(operation, live, slots, is_first=not operations)
+                _expect(bool(operations) or operation.kind == "case", "expected `case`: every workload starts with one")
+                _expect(operation.slot < slots, f"slot {operation.slot} is not below `slots {slots}`")
+                state.check(operation)
                 operations.append(operation)
         except ValueError as error:
             raise BadInputError(
@@ -234,17 +262,32 @@ def parse(text: str, source: str) -> Workload:
     if not operations:
         missing = "`case`" if slots is not None else "`slots COUNT`" if is_versioned else "`workload 1`"
         raise BadInputError(f"{source}: ends before {missing}: the workload is empty")
-    workload = Workload("file", slots or 1, tuple(operations))
+    workload = Workload("file", slots or 1, tuple(operations), layout=layout)
     if workload.operation_count > MAX_OPERATIONS:
         raise BadInputError(f"{source}: {workload.operation_count} operations, expected at most {MAX_OPERATIONS}")
     return replace(workload, name=f"file:{workload.key}")
 
 
+def _parse_slots(words: list[str]) -> tuple[int, str]:
+    _expect(words[0] == "slots" and 2 <= len(words) <= 3, f"expected `{LAYOUT_USAGE}` after `workload 1`")
+    layout = words[2] if len(words) == 3 else "root"
+    _expect(layout in LAYOUTS, f"slot layout {layout!r}: expected one of {', '.join(LAYOUTS)}")
+    return _number(words[1], 1, MAX_SLOTS, "slot count"), layout
+
+
+SLOT_OPERATIONS = {"allocate": "SLOT BYTES", "free": "SLOT", "reallocate": "SLOT BYTES"}
+"""Operations on a slot, which threads may run, and their arguments."""
+
+
 def _parse_line(words: list[str]) -> Operation:
+    if words[0] == "thread":
+        _expect(len(words) > 2, "expected `thread N` and an operation, as in `thread 1 free 0`")
+        _expect(words[2] in SLOT_OPERATIONS, f"`thread N` goes before {', '.join(SLOT_OPERATIONS)}, got {words[2]!r}")
+        return replace(_parse_line(words[2:]), thread=_number(words[1], 1, MAX_THREADS, "thread"))
     kind, arguments = words[0], words[1:]
-    names = {"case": "", "reopen": "", "free": "SLOT", "allocate": "SLOT BYTES", "reallocate": "SLOT BYTES"}
+    names = {"case": "", "reopen": "", "join": "", **SLOT_OPERATIONS}
     if kind not in names:
-        raise ValueError(f"unknown operation {kind!r}, expected one of {', '.join(names)}")
+        raise ValueError(f"unknown operation {kind!r}, expected one of {', '.join(names)}, thread")
     usage = f"{kind} {names[kind]}".strip()
     _expect(len(arguments) == len(names[kind].split()), f"expected `{usage}`")
     slot = _number(arguments[0], 0, MAX_SLOTS - 1, "slot") if arguments else 0
@@ -252,21 +295,35 @@ def _parse_line(words: list[str]) -> Operation:
     return Operation(kind, slot, size)
 
 
-def _check(operation: Operation, live: set[int], slots: int, *, is_first: bool) -> None:
-    """Checks the operation against the slots that are live and updates them."""
-    slot = operation.slot
-    _expect(not is_first or operation.kind == "case", "expected `case`: every workload starts with one")
-    _expect(slot < slots, f"slot {slot} is not below `slots {slots}`")
-    match operation.kind:
-        case "case":
-            live.clear()
-        case "allocate":
-            _expect(slot not in live, f"slot {slot} is live, allocate needs an empty one")
-            live.add(slot)
-        case "free" | "reallocate":
-            _expect(slot in live, f"slot {slot} is empty, {operation.kind} needs a live one")
-            if operation.kind == "free":
-                live.remove(slot)
+class _Slots:
+    """What the file says of the slots so far, as if every allocate succeeded: which are live, and which thread each belongs to
+    until the next join. What two threads do to one slot has no order unless a join lies between."""
+
+    def __init__(self) -> None:
+        self.live: set[int] = set()
+        self.owners: dict[int, int] = {}
+
+    def check(self, operation: Operation) -> None:
+        """Checks the operation against the slots and updates them."""
+        slot = operation.slot
+        if operation.kind not in SLOT_OPERATIONS:
+            self.owners.clear()
+            if operation.kind == "case":
+                self.live.clear()
+            return
+        owner = self.owners.setdefault(slot, operation.thread)
+        other = f"thread {owner}" if owner else "the main thread"
+        _expect(
+            owner == operation.thread,
+            f"slot {slot} was used by {other} since the last join: put a `join` between them",
+        )
+        if operation.kind == "allocate":
+            _expect(slot not in self.live, f"slot {slot} is live, allocate needs an empty one: free it first")
+            self.live.add(slot)
+            return
+        _expect(slot in self.live, f"slot {slot} is empty, {operation.kind} needs a live one: allocate it first")
+        if operation.kind == "free":
+            self.live.remove(slot)
 
 
 def _number(word: str, smallest: int, largest: int, what: str) -> int:
@@ -291,7 +348,13 @@ GENERATORS = {
 
 
 def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
-    """The workload called name: a generator, a stored file (file:KEY, as tokens say it), or a path."""
+    """The workload called name: a generator, a stored file (file:KEY, as tokens say it), or a path. seed: of the generator, and
+    of the schedule of its threads."""
+    workload = _find(name, ops, seed, heap, cache)
+    return replace(workload, schedule_seed=seed or 1) if workload.is_threaded else workload
+
+
+def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
     if name == "smoke":
         return smoke()
     if name == "churn":

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small allocator for the runner's own tests. The slot table is all its metadata:
+ * A small allocator for the runner's own tests. Its tables and, in the chain layout, the nodes' headers are all its metadata:
  *
  *     0      struct head
  *     4096   slot table: offset and bytes of each slot's object
- *     data   objects, first fit, in units of 64 bytes
+ *            name table (names layout): the same, and the name each is found by
+ *     data   objects, first fit, in units of 64 bytes (chain layout: a node header of one unit before the object)
+ *
+ * One lock makes it fit for threads, which must attach before they call and detach before close.
  *
  * -DBEHAVIOUR=NAME makes open do something to the process or to its files, see behaviour_NAME. A behaviour that does something
  * to its files also checks that it sees what a process alone on a file system would see.
@@ -32,10 +35,23 @@
 struct head {
     uint64_t magic, bytes, slot_count;
     uint64_t scratch; /* for behaviours */
+    uint64_t chain;   /* chain layout: offset of the first node; 0: none */
 };
 
 struct slot {
     uint64_t offset, bytes; /* offset 0: null; set last */
+};
+
+struct named {
+    struct slot slot;
+    char name[16];
+};
+
+/* Right before a node's object. */
+struct node {
+    uint64_t slot, bytes;
+    uint64_t next; /* 0: the last */
+    uint8_t unused[UNIT - 24];
 };
 
 struct fl_heap {
@@ -45,8 +61,14 @@ struct fl_heap {
     uint64_t bytes;
     struct head *head;
     struct slot *slots;
+    struct named *names;
     uint64_t data;
+    uint32_t layout, layout_slots;
+    pthread_mutex_t lock;
+    int attached; /* threads */
 };
+
+static _Thread_local int is_attached;
 
 static char reason[256] = "no failure";
 
@@ -72,6 +94,7 @@ static int map_heap(struct fl_heap *heap, uintptr_t address) {
         return fail_with("mmap");
     heap->head = (struct head *)heap->base;
     heap->slots = (struct slot *)(heap->base + 4096);
+    heap->names = (struct named *)(heap->base + heap->data) - heap->layout_slots;
     return FL_OK;
 }
 
@@ -341,7 +364,11 @@ static struct fl_heap *new_heap(const struct fl_heap_options *options) {
     struct fl_heap *heap = calloc(1, sizeof *heap);
     snprintf(heap->folder, sizeof heap->folder, "%s", options->folder);
     in_folder(heap, "heap", heap->path);
-    heap->data = round_up(4096 + options->slot_count * sizeof(struct slot), 4096);
+    heap->layout = options->slot_layout;
+    heap->layout_slots = options->layout_slots;
+    heap->data = round_up(4096 + options->slot_count * sizeof(struct slot) + options->layout_slots * sizeof(struct named), 4096);
+    pthread_mutex_init(&heap->lock, NULL);
+    is_attached = 1; /* who creates or opens */
     return heap;
 }
 
@@ -381,77 +408,197 @@ static int open_heap(const struct fl_heap_options *options, struct fl_heap **res
 }
 
 static int close_heap(struct fl_heap *heap) {
+    EXPECT(heap->attached == 0);
     munmap(heap->base, heap->bytes);
     close(heap->fd);
     free(heap);
     return FL_OK;
 }
 
+static struct node *node_at(const struct fl_heap *heap, uint64_t offset) { return (struct node *)(heap->base + offset); }
+
+/* Used space: an object and, in front of it, what belongs to it. */
+struct extent {
+    uint64_t offset, header_bytes, bytes;
+};
+
+static void add_extent(struct extent *out, size_t *count, const struct slot *slot) {
+    if (slot->offset != 0)
+        out[(*count)++] = (struct extent){slot->offset, 0, round_up(slot->bytes, UNIT)};
+}
+
 static int by_offset(const void *a, const void *b) {
-    uint64_t x = ((const struct slot *)a)->offset, y = ((const struct slot *)b)->offset;
+    uint64_t x = ((const struct extent *)a)->offset, y = ((const struct extent *)b)->offset;
     return x < y ? -1 : x > y;
 }
 
-/* The used slots in order of offset. */
-static size_t sorted(const struct fl_heap *heap, struct slot *out) {
-    size_t count = 0;
+/* In order of offset. The caller frees it. */
+static struct extent *used_extents(const struct fl_heap *heap, size_t *count) {
+    struct extent *out = malloc((heap->head->slot_count + heap->layout_slots) * sizeof *out);
+    *count = 0;
     for (uint64_t i = 0; i < heap->head->slot_count; i++)
-        if (heap->slots[i].offset != 0)
-            out[count++] = heap->slots[i];
-    qsort(out, count, sizeof *out, by_offset);
-    return count;
+        add_extent(out, count, &heap->slots[i]);
+    for (uint64_t i = 0; heap->layout == FL_SLOTS_NAMES && i < heap->layout_slots; i++)
+        add_extent(out, count, &heap->names[i].slot);
+    for (uint64_t at = heap->head->chain; heap->layout == FL_SLOTS_CHAIN && at != 0; at = node_at(heap, at)->next)
+        out[(*count)++] = (struct extent){at, UNIT, UNIT + round_up(node_at(heap, at)->bytes, UNIT)};
+    qsort(out, *count, sizeof *out, by_offset);
+    return out;
 }
 
 static uint64_t find_gap(const struct fl_heap *heap, uint64_t bytes) {
-    struct slot *used = malloc(heap->head->slot_count * sizeof *used);
-    size_t count = sorted(heap, used);
+    size_t count;
+    struct extent *used = used_extents(heap, &count);
     uint64_t at = heap->data;
     for (size_t i = 0; i < count && used[i].offset < at + bytes; i++)
-        at = used[i].offset + round_up(used[i].bytes, UNIT);
+        at = used[i].offset + used[i].bytes;
     free(used);
     return bytes <= heap->bytes && at <= heap->bytes - bytes ? at : 0;
 }
 
-static int allocate(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
-    if (IS(CRASH_IN_DRAIN))
-        raise(SIGBUS);
-    uint64_t at = find_gap(heap, round_up(bytes, UNIT));
-    if (at == 0)
-        return FL_OUT_OF_MEMORY;
-    fill(context, heap->base + at, 0, bytes);
-    heap->slots[slot].bytes = bytes;
-    fl_store8(&heap->slots[slot].offset, at);
-    fl_persist(&heap->slots[slot], sizeof heap->slots[slot]);
+static int set(struct slot *slot, uint64_t offset, uint64_t bytes) {
+    slot->bytes = bytes;
+    fl_store8(&slot->offset, offset);
+    fl_persist(slot, sizeof *slot);
     return FL_OK;
 }
 
-static int free_slot(struct fl_heap *heap, uint32_t slot) {
-    if (heap->slots[slot].offset == 0)
+/* The word that refers to the slot's node, or the last one. */
+static uint64_t *find_link(const struct fl_heap *heap, uint32_t slot) {
+    uint64_t *link = &heap->head->chain;
+    while (*link != 0 && node_at(heap, *link)->slot != slot)
+        link = &node_at(heap, *link)->next;
+    return link;
+}
+
+static struct named *find_name(const struct fl_heap *heap, const char *name) {
+    for (uint32_t i = 0; i < heap->layout_slots; i++)
+        if (strcmp(heap->names[i].name, name) == 0)
+            return &heap->names[i];
+    return NULL;
+}
+
+static int is_in(const struct fl_heap *heap, uint32_t layout, uint32_t slot) {
+    return heap->layout == layout && slot < heap->layout_slots;
+}
+
+/* Where the slot is kept; null: nowhere yet, and a free entry is named when is_new. Not for the chain. */
+static struct slot *slot_of(const struct fl_heap *heap, uint32_t slot, int is_new) {
+    char name[16];
+    if (!is_in(heap, FL_SLOTS_NAMES, slot))
+        return &heap->slots[slot];
+    snprintf(name, sizeof name, "slot-%u", slot);
+    struct named *found = find_name(heap, name);
+    if (found == NULL && is_new) {
+        found = find_name(heap, "");
+        memcpy(found->name, name, sizeof name);
+        fl_persist(found->name, sizeof name);
+    }
+    return found == NULL ? NULL : &found->slot;
+}
+
+static uint64_t bytes_of(const struct fl_heap *heap, uint32_t slot) {
+    if (is_in(heap, FL_SLOTS_CHAIN, slot))
+        return *find_link(heap, slot) == 0 ? 0 : node_at(heap, *find_link(heap, slot))->bytes;
+    return slot_of(heap, slot, 0) == NULL ? 0 : slot_of(heap, slot, 0)->bytes;
+}
+
+static uint64_t offset_of(const struct fl_heap *heap, uint32_t slot) {
+    if (is_in(heap, FL_SLOTS_CHAIN, slot))
+        return *find_link(heap, slot) == 0 ? 0 : *find_link(heap, slot) + UNIT;
+    return slot_of(heap, slot, 0) == NULL ? 0 : slot_of(heap, slot, 0)->offset;
+}
+
+/* Gives the slot an object of which the first kept bytes are those of the old one. */
+static int place(struct fl_heap *heap, uint32_t slot, uint64_t kept, uint64_t bytes, fl_fill fill, void *context) {
+    int is_node = is_in(heap, FL_SLOTS_CHAIN, slot);
+    uint64_t at = find_gap(heap, round_up(bytes, UNIT) + (is_node ? UNIT : 0));
+    if (at == 0)
+        return FL_OUT_OF_MEMORY;
+    uint8_t *object = heap->base + at + (is_node ? UNIT : 0);
+    memcpy(object, heap->base + offset_of(heap, slot), kept);
+    fl_persist(object, kept);
+    if (bytes > kept)
+        fill(context, object, kept, bytes - kept);
+    if (!is_node)
+        return set(slot_of(heap, slot, 1), at, bytes);
+    uint64_t *link = find_link(heap, slot);
+    *node_at(heap, at) = (struct node){.slot = slot, .bytes = bytes, .next = *link == 0 ? 0 : node_at(heap, *link)->next};
+    fl_persist(node_at(heap, at), sizeof(struct node));
+    fl_store8(link, at);
+    fl_persist(link, sizeof *link);
+    return FL_OK;
+}
+
+static int allocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    if (IS(CRASH_IN_DRAIN))
+        raise(SIGBUS);
+    if (!is_attached)
+        return fail_with("the thread is not attached");
+    return place(heap, slot, 0, bytes, fill, context);
+}
+
+static int free_unlocked(struct fl_heap *heap, uint32_t slot) {
+    if (!is_attached)
+        return fail_with("the thread is not attached");
+    if (offset_of(heap, slot) == 0)
         return fail_with("the slot is empty");
-    fl_store8(&heap->slots[slot].offset, 0);
-    fl_persist(&heap->slots[slot], sizeof heap->slots[slot]);
+    if (!is_in(heap, FL_SLOTS_CHAIN, slot))
+        return set(slot_of(heap, slot, 0), 0, 0);
+    uint64_t *link = find_link(heap, slot);
+    fl_store8(link, node_at(heap, *link)->next);
+    fl_persist(link, sizeof *link);
     return FL_OK;
 }
 
 /* Always moves; not crash-safe, which no test of the runner needs. */
-static int reallocate(struct fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context) {
-    if (heap->slots[slot].bytes != old_bytes)
+static int reallocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill,
+                               void *context) {
+    if (bytes_of(heap, slot) != old_bytes)
         return fail_with("reallocate was called with another old size");
-    uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes, at = find_gap(heap, round_up(new_bytes, UNIT));
-    if (at == 0)
-        return FL_OUT_OF_MEMORY;
-    memcpy(heap->base + at, heap->base + heap->slots[slot].offset, kept);
-    fl_persist(heap->base + at, kept);
-    if (new_bytes > kept)
-        fill(context, heap->base + at, kept, new_bytes - kept);
-    heap->slots[slot].bytes = new_bytes;
-    fl_store8(&heap->slots[slot].offset, at);
-    fl_persist(&heap->slots[slot], sizeof heap->slots[slot]);
-    return FL_OK;
+    return place(heap, slot, old_bytes < new_bytes ? old_bytes : new_bytes, new_bytes, fill, context);
+}
+
+static int allocate(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    pthread_mutex_lock(&heap->lock);
+    int status = allocate_unlocked(heap, slot, bytes, fill, context);
+    pthread_mutex_unlock(&heap->lock);
+    return status;
+}
+
+static int free_slot(struct fl_heap *heap, uint32_t slot) {
+    pthread_mutex_lock(&heap->lock);
+    int status = free_unlocked(heap, slot);
+    pthread_mutex_unlock(&heap->lock);
+    return status;
+}
+
+static int reallocate(struct fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context) {
+    pthread_mutex_lock(&heap->lock);
+    int status = reallocate_unlocked(heap, slot, old_bytes, new_bytes, fill, context);
+    pthread_mutex_unlock(&heap->lock);
+    return status;
 }
 
 static int read_slot(struct fl_heap *heap, uint32_t slot, struct fl_location *location) {
-    *location = (struct fl_location){0, heap->slots[slot].offset != 0, heap->slots[slot].offset};
+    uint64_t offset = offset_of(heap, slot);
+    *location = (struct fl_location){0, offset != 0, offset};
+    return FL_OK;
+}
+
+__attribute__((unused)) static int thread_attach(struct fl_heap *heap) {
+    pthread_mutex_lock(&heap->lock);
+    heap->attached++;
+    is_attached = 1;
+    pthread_mutex_unlock(&heap->lock);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int thread_detach(struct fl_heap *heap) {
+    pthread_mutex_lock(&heap->lock);
+    heap->attached--;
+    is_attached = 0;
+    pthread_mutex_unlock(&heap->lock);
     return FL_OK;
 }
 
@@ -461,18 +608,21 @@ static const char *message(void) { return reason; }
 __attribute__((unused)) static int walk(struct fl_heap *heap, fl_visit visit, void *context) {
     if (IS(CRASH_IN_WALK))
         raise(SIGSEGV);
-    struct slot *used = malloc(heap->head->slot_count * sizeof *used);
-    size_t count = sorted(heap, used);
+    size_t count;
+    struct extent *used = used_extents(heap, &count);
     visit(context, &(struct fl_block){0, FL_BLOCK_METADATA, 0, heap->data});
     uint64_t at = heap->data;
     for (size_t i = 0; i <= count; i++) {
         uint64_t next = i < count ? used[i].offset : heap->bytes;
         if (at < next)
             visit(context, &(struct fl_block){0, FL_BLOCK_FREE, at, next - at});
-        if (i < count) {
-            visit(context, &(struct fl_block){0, FL_BLOCK_ALLOCATED, next, round_up(used[i].bytes, UNIT)});
-            at = next + round_up(used[i].bytes, UNIT);
-        }
+        if (i == count)
+            break;
+        uint64_t header = used[i].header_bytes;
+        if (header > 0)
+            visit(context, &(struct fl_block){0, FL_BLOCK_METADATA, next, header});
+        visit(context, &(struct fl_block){0, FL_BLOCK_ALLOCATED, next + header, used[i].bytes - header});
+        at = next + used[i].bytes;
     }
     free(used);
     return FL_OK;
@@ -486,7 +636,7 @@ __attribute__((unused)) static int check(struct fl_heap *heap) {
 #define ABI FL_ADAPTER_ABI
 #endif
 #ifndef CAPABILITIES
-#define CAPABILITIES (FL_CAN_WALK | FL_CAN_CHECK)
+#define CAPABILITIES (FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_THREADS | FL_CAN_NAMES | FL_CAN_CHAIN)
 #endif
 
 #ifndef NO_SYMBOL
@@ -511,6 +661,10 @@ const struct fl_adapter *faultline_adapter(void) {
         .walk = walk,
 #endif
         .check = check,
+#ifndef NO_THREADS
+        .thread_attach = thread_attach,
+        .thread_detach = thread_detach,
+#endif
     };
     return &table;
 }

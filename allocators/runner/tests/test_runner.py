@@ -140,11 +140,13 @@ free 2
 """
 
 
-def execute(runner: Path, adapter: Path, folder: Path, text: str, session: int = 0) -> subprocess.CompletedProcess[str]:
+def execute(
+    runner: Path, adapter: Path, folder: Path, text: str, session: int = 0, *options: str
+) -> subprocess.CompletedProcess[str]:
     workload = folder.parent / f"{folder.name}.workload"
     workload.write_text(text)
     command = [str(runner), "workload", "--adapter", str(adapter), "--workload", str(workload)]
-    command += ["--session", str(session), "--folder", str(folder), *GEOMETRY]
+    command += ["--session", str(session), "--folder", str(folder), *GEOMETRY, *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     workload.unlink()
     return run
@@ -502,7 +504,7 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
     [
         ("", "1: the file ends here, expected `workload 1`"),
         ("workload 2\n", "1: expected `workload 1` as the first line"),
-        ("workload 1\ncase\n", "2: expected `slots COUNT` after `workload 1`"),
+        ("workload 1\ncase\n", "2: expected `slots COUNT [names | chain]` after `workload 1`"),
         ("workload 1\nslots 0\n", "2: slot count is `0`, expected a whole number from 1 to 65536"),
         ("workload 1\nslots 8\n", "3: the file ends here, expected `case`"),
         (
@@ -518,6 +520,24 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
         ("workload 1\nslots 8\ncase\nfree 1 2 3 4\n", "4: expected `free SLOT`"),
         ("workload 1\nslots 8\ncase\nmalloc 1 2\n", "4: `malloc` is no operation"),
         ("workload 1\nslots 8\ncase now\n", "3: expected `case`"),
+        ("workload 1\nslots 8 tree\ncase\n", "2: slot layout is `tree`, expected root, names or chain"),
+        ("workload 1\nslots 8\ncase\nthread 0 free 0\n", "4: thread is `0`, expected a whole number from 1 to 63"),
+        ("workload 1\nslots 8\ncase\nthread 64 free 0\n", "4: thread is `64`, expected a whole number from 1 to 63"),
+        ("workload 1\nslots 8\ncase\nthread 1\n", "4: expected `thread N` and an operation, as in `thread 1 free 0`"),
+        (
+            "workload 1\nslots 8\ncase\nthread 1 join\n",
+            "4: `join` is no operation of a thread, expected allocate, free",
+        ),
+        ("workload 1\nslots 8\ncase\njoin 1\n", "4: expected `join`"),
+        ("workload 1\nslots 8\njoin\n", "3: `join` before the first `case`"),
+        (
+            "workload 1\nslots 8\ncase\nthread 1 allocate 0 8\nfree 0\n",
+            "5: free: slot 0 was used by thread 1 since the last join; put a `join` between them",
+        ),
+        (
+            "workload 1\nslots 8\ncase\nallocate 0 8\nthread 2 free 0\n",
+            "5: free: slot 0 was used by the main thread since the last join; put a `join` between them",
+        ),
     ],
 )
 def test_bad_workloads_name_file_and_line(
@@ -527,6 +547,113 @@ def test_bad_workloads_name_file_and_line(
     assert run.returncode == 2
     assert f"{folder.name}.workload:{message}" in error_line(run)
     assert list(folder.iterdir()) == []
+
+
+LIVE_AFTER_WORKLOAD = {0: 200, 1: 40}
+"""Bytes in whole words."""
+
+
+def contents(report: Report, life: int = 1) -> dict[int, int]:
+    """Whole words of known content of each slot's object, bytes."""
+    ends: dict[int, int] = {}
+    for slot, _, _, end in report.all(life, CONTENTS)[0].entries("<IIQQ"):
+        ends[slot] = max(end // 8 * 8, ends.get(slot, 0))
+    return ends
+
+
+def probe(runner: Path, adapter: Path, heap: Path, layout: str = "root") -> Report:
+    command = ["probe", "--full", "--adapter", str(adapter), "--folder", str(heap), *GEOMETRY, "--slot-layout", layout]
+    run = subprocess.run([str(runner), *command], capture_output=True, check=True)
+    return parse(run.stdout)
+
+
+@pytest.mark.parametrize("layout", ["root", "names", "chain"])
+def test_slots_live_in_the_layout_of_the_workload(
+    runner: Path, adapter: Callable[..., Path], folder: Path, layout: str
+) -> None:
+    text = WORKLOAD.replace("slots 8", f"slots 8 {layout}") + "reopen\nallocate 7 24\nfree 7\n"
+    for session in (0, 1):
+        run = execute(runner, adapter(), folder, text, session, "--slot-layout", layout)
+        assert (run.returncode, run.stderr) == (0, "")
+    report = probe(runner, adapter(), folder / "case-0", layout)
+    assert (report.outcome, report.life) == (DONE, 3)
+    assert [entry[0] for entry in report.one(0, SLOT_LIST).entries("<IIQ")] == list(LIVE_AFTER_WORKLOAD)
+    assert contents(report) == LIVE_AFTER_WORKLOAD
+    states = [state for _, state, _, _ in report.one(0, WALK).entries("<IIQQ")]
+    assert states.count(1) == 2
+    assert states.count(4) == 1 + (2 if layout == "chain" else 0)  # a chain's node headers are metadata
+    if layout != "root":
+        other = probe(runner, adapter(), folder / "case-0")
+        assert other.one(0, SLOT_LIST).entries("<IIQ") == []
+
+
+@pytest.mark.parametrize(
+    ("head", "capabilities", "options", "words"),
+    [
+        ("slots 8 chain", None, [], "the workload's slots are `chain`, the heap's `root`; pass --slot-layout chain"),
+        ("slots 8", None, ["chain"], "the workload's slots are `root`, the heap's `chain`; pass --slot-layout root"),
+        (
+            "slots 8 names",
+            "FL_CAN_CHAIN",
+            ["names"],
+            "the workload needs `slots COUNT names`, which test does not have",
+        ),
+        (
+            "slots 8 chain",
+            "FL_CAN_NAMES",
+            ["chain"],
+            "the workload needs `slots COUNT chain`, which test does not have",
+        ),
+    ],
+)
+def test_a_layout_that_the_adapter_lacks_is_bad_input(
+    runner: Path,
+    adapter: Callable[..., Path],
+    folder: Path,
+    head: str,
+    capabilities: str | None,
+    options: list[str],
+    words: str,
+) -> None:
+    flags = [f"-DCAPABILITIES=FL_CAN_WALK|FL_CAN_CHECK|FL_CAN_THREADS|{capabilities}"] if capabilities else []
+    layout = ["--slot-layout", *options] if options else []
+    run = execute(runner, adapter("NONE", *flags), folder, WORKLOAD.replace("slots 8", head), 0, *layout)
+    assert (run.returncode, words in error_line(run)) == (2, True)
+
+
+THREADED = """workload 1
+slots 8
+case
+allocate 0 100
+thread 1 allocate 1 100
+thread 2 allocate 2 100
+thread 1 allocate 3 100
+thread 3 allocate 4 64
+join
+thread 2 free 1
+thread 1 reallocate 2 304
+free 3
+reopen
+thread 2 free 4
+thread 1 allocate 5 64
+"""
+
+
+def test_threads_run_what_the_file_says(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    for session in (0, 1):
+        run = execute(runner, adapter(), folder, THREADED, session)
+        assert (run.returncode, run.stderr) == (0, "")
+    report = probe(runner, adapter(), folder / "case-0")
+    assert contents(report) == {0: 96, 2: 304, 5: 64}
+
+
+def test_a_workload_of_threads_needs_an_adapter_with_threads(
+    runner: Path, adapter: Callable[..., Path], folder: Path
+) -> None:
+    flags = ("-DCAPABILITIES=FL_CAN_WALK|FL_CAN_CHECK", "-DNO_THREADS")
+    run = execute(runner, adapter("NONE", *flags), folder, THREADED)
+    assert (run.returncode, "the workload has threads, which test does not support" in error_line(run)) == (2, True)
+    assert execute(runner, adapter("NONE", *flags), folder, WORKLOAD).returncode == 0
 
 
 def test_sessions_hand_over_what_ran_out_of_memory(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
@@ -654,7 +781,7 @@ def test_serve_wants_room_for_an_image_and_its_copy(runner: Path, adapter: Calla
 
 def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Callable[..., Path]) -> None:
     run = call(runner, "check-adapter", "--adapter", str(adapter()))
-    assert (run.returncode, run.stdout, run.stderr) == (0, "test walk check\n", "")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "test walk check threads names chain\n", "")
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ struct Heap {
     heap_bytes: u64,
     limit_bytes: u64,
     slots: u32,
+    /// Of the workload's slots; the runner knows which there are.
+    slot_layout: String,
     address_hint: u64,
     alignment: u64,
     smallest_bytes: u64,
@@ -187,6 +189,7 @@ impl Config {
             heap_bytes: self.heap.heap_bytes,
             limit_bytes: self.heap.limit_bytes,
             slots: self.heap.slots,
+            slot_layout: self.heap.slot_layout.clone(),
             address_hint: self.heap.address_hint,
             cpu_limit_ms: self.limits.cpu_limit_ms,
             wall_limit_ms: self.limits.wall_limit_ms,

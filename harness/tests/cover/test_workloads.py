@@ -108,7 +108,7 @@ HEAD = "workload 1\nslots 4\ncase\n"
         ("workload 1\nslots 4\n", None, "ends before `case`"),
         ("workload 2\n", 1, "expected `workload 1`"),
         ("slots 4\n", 1, "expected `workload 1`"),
-        ("workload 1\ncase\n", 2, "expected `slots COUNT`"),
+        ("workload 1\ncase\n", 2, "expected `slots COUNT [names | chain]`"),
         ("workload 1\nslots 0\n", 2, "expected a number from 1 to 65536"),
         ("workload 1\nslots 65537\n", 2, "expected a number from 1 to 65536"),
         ("workload 1\nslots four\n", 2, "expected a number"),
@@ -126,6 +126,16 @@ HEAD = "workload 1\nslots 4\ncase\n"
         (HEAD + "free 0\n", 4, "slot 0 is empty, free needs a live one"),
         (HEAD + "reallocate 0 8\n", 4, "slot 0 is empty, reallocate needs a live one"),
         (HEAD + "allocate 0 8\ncase\nfree 0\n", 6, "slot 0 is empty"),
+        ("workload 1\nslots 4 tree\n", 2, "slot layout 'tree': expected one of root, names, chain"),
+        ("workload 1\nslots 4 names 3\n", 2, "expected `slots COUNT [names | chain]`"),
+        (HEAD + "thread 0 allocate 0 8\n", 4, "thread '0': expected a number from 1 to 63"),
+        (HEAD + "thread 64 allocate 0 8\n", 4, "thread '64': expected a number from 1 to 63"),
+        (HEAD + "thread 1\n", 4, "expected `thread N` and an operation"),
+        (HEAD + "thread 1 join\n", 4, "`thread N` goes before allocate, free, reallocate, got 'join'"),
+        (HEAD + "thread 1 thread 2 free 0\n", 4, "got 'thread'"),
+        (HEAD + "join 1\n", 4, "expected `join`"),
+        (HEAD + "thread 1 allocate 0 8\nfree 0\n", 5, "slot 0 was used by thread 1 since the last join"),
+        (HEAD + "allocate 0 8\nthread 2 free 0\n", 5, "slot 0 was used by the main thread since the last join"),
     ],
 )
 def test_errors_name_file_and_line(text: str, line: int | None, words: str) -> None:
@@ -133,6 +143,34 @@ def test_errors_name_file_and_line(text: str, line: int | None, words: str) -> N
         workloads.parse(text, "mine.workload")
     assert caught.value.message.startswith("mine.workload:" if line is None else f"mine.workload:{line}: ")
     assert words in caught.value.message
+
+
+THREADED = """workload 1
+slots 4 chain
+case
+thread 1 allocate 0 8
+thread 2 allocate 1 8
+join
+thread 2 free 0
+reopen
+thread 1 reallocate 1 9
+"""
+
+
+def test_threads_and_layouts_are_read_and_written_as_they_were() -> None:
+    workload = workloads.parse(THREADED, "text")
+    assert workload.text() == THREADED
+    assert (workload.layout, workload.thread_count, workload.is_threaded) == ("chain", 2, True)
+    assert workload.operation_count == 8  # create, 2 allocate, free, close, open, reallocate, close
+    assert workloads.parse(THREADED.replace(" chain", " root"), "text").text() == THREADED.replace(" chain", "")
+
+
+def test_only_threads_have_a_schedule(tmp_path: Path, cache: Cache) -> None:
+    """Seed 0 is the tracer's own schedule, which is not promised to be the same each time."""
+    path = tmp_path / "mine.workload"
+    path.write_text(THREADED)
+    assert [workloads.find(str(path), 40, seed, HEAP, cache).schedule_seed for seed in (0, 1, 7)] == [1, 1, 7]
+    assert workloads.find("churn", 40, 7, HEAP, cache).schedule_seed == 0
 
 
 @given(st.text(alphabet="workload 1slots case\nfree#2-"))
