@@ -127,6 +127,7 @@ pub fn judge(
         out: Judgement::default(),
     };
     judge.run();
+    judge.name_rules_not_reached();
     judge.out.violations.sort_by_key(|violation| violation.rule);
     judge.out
 }
@@ -195,6 +196,24 @@ impl<'a> Judge<'a> {
         self.not_judged(RuleId::LaterGeneration, "no crash after the first is explored");
         self.not_judged(RuleId::NotRelocatable, relocation);
         self.not_judged(RuleId::CorruptionMissed, "no corruption is injected");
+    }
+
+    /// Every rule is judged, broken or named as not judged: none is passed over in silence.
+    fn name_rules_not_reached(&mut self) {
+        let out = &mut self.out;
+        let mut reached = out.judged;
+        out.violations.iter().for_each(|violation| reached.insert(violation.rule));
+        out.not_judged.iter().for_each(|(rule, _)| reached.insert(*rule));
+        let is_open = self.report.life(0).is_some_and(|life| life.open == Some(Status::Ok));
+        let why = match self.report.outcome {
+            Outcome::Broken => "the runner failed",
+            _ if self.history.current().phase() == Phase::Absent => "there is no heap: create has not begun",
+            Outcome::Done if !is_open => "there is no heap: recovery refused the image",
+            Outcome::Done => "the heap report lacks what it needs",
+            _ => "the probe ended early",
+        };
+        let missing = RuleId::ALL.into_iter().filter(|rule| !reached.contains(*rule));
+        out.not_judged.extend(missing.map(|rule| (rule, Cow::Borrowed(why))));
     }
 
     /// FL001 and FL002: a process of the probe must come to its end, whatever the image.

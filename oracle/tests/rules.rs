@@ -153,6 +153,20 @@ fn before_create_began_any_answer_is_fine() {
 }
 
 #[test]
+fn rules_that_a_judgement_does_not_reach_are_named() {
+    let named = |script: &Script, why: &str| {
+        let judgement = judged(&contract(), script, &refused(Status::NotAHeap), &Heap::default().memory());
+        let named = judgement.not_judged.iter().filter(|(_, reason)| reason == why).map(|(rule, _)| rule.to_string());
+        named.collect::<Vec<_>>()
+    };
+    let from_third: Vec<String> = (3..=13).map(|number| format!("FL{number:03}")).collect();
+    let absent = Script::new(Durable::OnReturn);
+    assert_eq!(named(&absent, "there is no heap: create has not begun"), from_third);
+    let creating = absent.begin(OperationKind::Create, 0, 0);
+    assert_eq!(named(&creating, "there is no heap: recovery refused the image"), from_third[1..]);
+}
+
+#[test]
 fn a_re_creatable_heap_must_be_created_again() {
     let creating = Script::new(Durable::OnReturn).begin(OperationKind::Create, 0, 0);
     let contract = Contract { after_failed_create: AfterFailedCreate::ReCreatable, ..contract() };

@@ -3,6 +3,7 @@
 
 use crate::cases::Case;
 use crate::config::Config;
+use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, View};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::{LineChoice, Witness};
@@ -33,6 +34,8 @@ pub struct Finding {
     /// Lines that are not as everything persisted would leave them.
     pub lines: Vec<LineText>,
     pub line_count: usize,
+    /// Around the crash position.
+    pub events: Vec<EventText>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -144,6 +147,7 @@ impl Findings {
             model_note: is_conservative(state).then_some("model: conservative"),
             lines: line_texts(trace, state),
             line_count: changed_lines(state).count(),
+            events: events_around(trace, &mut self.symbols, state),
         };
         self.by_key.insert(key, self.list.len());
         self.by_key.insert(original, self.list.len());

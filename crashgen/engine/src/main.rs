@@ -16,6 +16,7 @@ mod replay_token;
 mod states;
 mod trace_info;
 mod twins;
+mod window;
 
 use clap::{Parser, Subcommand};
 use config::Config;

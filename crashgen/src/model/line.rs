@@ -290,6 +290,29 @@ impl Line {
         }
         stores
     }
+
+    /// How many units of the store made at `event` this choice holds, and how many are undecided; (0, 0) if all are decided.
+    pub fn open_units(&self, choice: Choice, event: u32) -> (u32, u32) {
+        let mut ordered = choice.ordered;
+        let mut floating = choice.floating;
+        let (mut there, mut open) = (0, 0);
+        for entry in self.entries.iter().filter(|entry| !entry.is_decided(self.floor)) {
+            let mask = match entry.rank {
+                Rank::Ordered(_) => take_ordered(&mut ordered, entry.choices()),
+                Rank::Floating { .. } => {
+                    let bit = floating & 1;
+                    floating >>= 1;
+                    bit
+                }
+            };
+            if entry.event == event {
+                let units = entry.units.len() as u32;
+                open += units;
+                there += (mask & ((1 << units) - 1)).count_ones();
+            }
+        }
+        (there, open)
+    }
 }
 
 impl Entry {

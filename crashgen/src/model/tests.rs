@@ -77,6 +77,20 @@ fn floating_units_double_the_states() {
 }
 
 #[test]
+fn the_units_of_a_store_that_a_state_holds_are_counted() {
+    let mut model = model();
+    let event = NEXT_EVENT.load(Ordering::Relaxed);
+    model.step(event, &Event { thread: T0, site: SiteId(0), kind: store(0, &[1; 24]) });
+    let line = model.line(LineId(0));
+    let there = |ordered| line.open_units(Choice { ordered, floating: 0 }, event);
+    assert_eq!((0..8).map(|ordered| there(ordered).0).collect::<Vec<_>>(), [0, 1, 1, 2, 1, 2, 2, 3]);
+    assert_eq!((there(3).1, line.open_units(Choice::default(), event + 1)), (3, (0, 0)));
+    run(&mut model, vec![nt_store(32, &[1; 16])]);
+    let floating = model.line(LineId(0)).open_units(Choice { ordered: 0, floating: 0b10 }, event);
+    assert_eq!(floating.0, 0, "another store's unit");
+}
+
+#[test]
 fn a_later_non_temporal_store_wins_over_an_earlier_plain_one() {
     let mut model = model();
     run(&mut model, vec![store(0, &[1; 8]), nt_store(0, &[2; 8]), EventKind::Fence]);

@@ -99,6 +99,9 @@ impl<'a> Judge<'a> {
         for rule in [RuleId::OperationLost, RuleId::FreedObjectBack, RuleId::ContentChanged, RuleId::BadExtent] {
             self.out.judged.insert(rule);
         }
+        if live.is_some() {
+            self.out.judged.insert(RuleId::DanglingSlot);
+        }
         let mut expected = self.history.slots().peekable();
         for entry in entries {
             while let Some(slot) = expected.next_if(|slot| *slot < entry.slot) {
@@ -159,7 +162,6 @@ impl<'a> Judge<'a> {
         live: &mut LiveBlocks<'a>,
         linearisation: &mut Linearisation,
     ) {
-        self.out.judged.insert(RuleId::DanglingSlot);
         let slot = found.entry.slot;
         let operation = candidates.objects().next().map(|object| object.operation);
         if found.capacity.is_some() {

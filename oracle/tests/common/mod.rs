@@ -380,11 +380,21 @@ pub fn two_objects() -> (Script, Heap) {
 }
 
 pub fn judged(contract: &Contract, script: &Script, probe: &Probe, memory: &Memory) -> Judgement {
-    judge(contract, &shape(), &script.history, &probe.report(), memory, None)
+    accounted(judge(contract, &shape(), &script.history, &probe.report(), memory, None))
 }
 
 pub fn judged_with_twins(script: &Script, probe: &Probe, memory: &Memory, twins: &TwinSet) -> Judgement {
-    judge(&contract(), &shape(), &script.history, &probe.report(), memory, Some(twins))
+    accounted(judge(&contract(), &shape(), &script.history, &probe.report(), memory, Some(twins)))
+}
+
+/// Whatever the heap report: no rule is passed over in silence.
+fn accounted(judgement: Judgement) -> Judgement {
+    for rule in RuleId::ALL {
+        let is_broken = judgement.violations.iter().any(|violation| violation.rule == rule);
+        let is_named = judgement.not_judged.iter().any(|(other, _)| *other == rule);
+        assert!(judgement.judged.contains(rule) || is_broken || is_named, "{rule}: {judgement:#?}");
+    }
+    judgement
 }
 
 pub fn rules(judgement: &Judgement) -> Vec<RuleId> {

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The events around a crash position, for people: what ran before power failed, which stores the crash state holds, and what
+//! would have come next.
+//!
+//! Shown are the last events before the crash and the first ones after it, in memory order over all threads, within the case.
+//! The undecided stores that the state lacks are shown however long ago they were, because they are what the finding is about;
+//! so is the newest undecided store that it holds. Positions tell where events are left out.
+
+use crate::finding::StateRef;
+use crashgen::model::LineKey;
+use crashgen::symbols::{Symbol, Symbols};
+use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, StoreKind, ThreadId, Trace};
+use crashgen::{LINE_BYTES, UNIT_BYTES};
+use oracle::Status;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// Events shown before the crash.
+const BEFORE: usize = 12;
+/// Events shown after it.
+const AFTER: usize = 6;
+/// Stores from further back that the state lacks.
+const LOST: usize = 8;
+/// Bytes of a value that are spelled out.
+const VALUE_BYTES: usize = 16;
+
+/// One event as it is printed. What does not apply is null.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct EventText {
+    /// The crash position after the event: at most the finding's if it came before the crash.
+    pub position: u32,
+    pub process: u32,
+    pub thread: u16,
+    pub kind: &'static str,
+    pub file: Option<String>,
+    pub offset: Option<u64>,
+    pub size: Option<u64>,
+    pub value: Option<String>,
+    pub site: Option<Symbol>,
+    /// The operation its thread is in.
+    pub operation: Option<EventOperation>,
+    /// Of stores before the crash: whether the crash state holds all, none or some of their units.
+    pub is_persisted: Option<&'static str>,
+    /// Of stores that are persisted: whether every crash state at this position has them.
+    pub is_guaranteed: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct EventOperation {
+    pub index: u32,
+    pub name: &'static str,
+}
+
+/// The events around the state's crash position.
+pub fn events_around(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> Vec<EventText> {
+    let crash = state.position as usize;
+    let is_case = |event: &Event| matches!(event.kind, EventKind::Case { .. });
+    let case = trace.events[..crash].iter().rposition(is_case).unwrap_or(trace.first_event());
+    let end = trace.events[crash..].iter().take(AFTER).position(is_case).unwrap_or(AFTER);
+    let end = trace.events.len().min(crash + end);
+    let mut shown: BTreeSet<usize> = (case.max(crash.saturating_sub(BEFORE))..end).collect();
+    shown.extend(stores_that_matter(state));
+    let mut operations: FxHashMap<ThreadId, EventOperation> = FxHashMap::default();
+    let mut texts = Vec::with_capacity(shown.len());
+    for (number, event) in trace.events.iter().enumerate().take(end).skip(case) {
+        if let EventKind::OperationBegin { kind, index, .. } = &event.kind {
+            operations.insert(event.thread, EventOperation { index: *index, name: kind.name() });
+        }
+        if shown.contains(&number) {
+            let operation = operations.get(&event.thread).copied();
+            texts.push(text(trace, symbols, state, number, event, operation));
+        }
+        if matches!(event.kind, EventKind::OperationReturn { .. }) {
+            operations.remove(&event.thread);
+        }
+    }
+    texts
+}
+
+/// Numbers of the oldest undecided stores that the state lacks, and of the newest one that it holds.
+fn stores_that_matter(state: &StateRef) -> Vec<usize> {
+    let mut lost = BTreeSet::new();
+    let mut newest = None;
+    for (line, choice) in state.view.lines.iter().zip(state.state) {
+        for (event, _, is_there) in state.case.model.line(line.id).open_stores(*choice) {
+            match is_there {
+                true => newest = newest.max(Some(event)),
+                false => drop(lost.insert(event)),
+            }
+        }
+    }
+    lost.into_iter().take(LOST).chain(newest).map(|event| event as usize).collect()
+}
+
+fn text(
+    trace: &Trace,
+    symbols: &mut Symbols,
+    state: &StateRef,
+    number: usize,
+    event: &Event,
+    operation: Option<EventOperation>,
+) -> EventText {
+    let symbol = symbols.find(trace, event.site);
+    let mut text = EventText {
+        position: number as u32 + 1,
+        process: event.thread.process,
+        thread: event.thread.thread,
+        kind: kind(&event.kind),
+        file: None,
+        offset: None,
+        size: None,
+        value: None,
+        site: Some(symbol).filter(|symbol| *symbol != Symbol::default()),
+        operation,
+        is_persisted: None,
+        is_guaranteed: None,
+    };
+    match &event.kind {
+        EventKind::Store { file, offset, bytes, .. } => stored(&mut text, trace, state, *file, *offset, bytes),
+        EventKind::Flush { file, offset, .. } => {
+            text.file = Some(trace.files[file.0 as usize].to_string());
+            text.offset = Some(offset / LINE_BYTES * LINE_BYTES);
+            text.size = Some(LINE_BYTES);
+        }
+        EventKind::FileBegin { effect } => file_operation(&mut text, trace, effect),
+        EventKind::FileEnd { effect: FileEffect::Write { file, offset, bytes }, is_done: true } => {
+            stored(&mut text, trace, state, *file, *offset, bytes);
+        }
+        EventKind::FileEnd { effect, is_done } => {
+            file_operation(&mut text, trace, effect);
+            if !is_done {
+                text.value = Some("failed".to_owned());
+            }
+        }
+        EventKind::OperationBegin { slot, bytes, .. } => text.value = arguments(&text, *slot, *bytes),
+        EventKind::OperationReturn { status, .. } => text.value = Some(Status::from(*status).to_string()),
+        EventKind::Case { number, .. } => text.value = Some(format!("case {number}")),
+        EventKind::Fence => {}
+    }
+    text
+}
+
+fn kind(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::Store { kind: StoreKind::Plain, .. } => "store",
+        EventKind::Store { kind: StoreKind::NonTemporal, .. } => "non-temporal store",
+        EventKind::Store { kind: StoreKind::Rmw, .. } => "locked RMW",
+        EventKind::Flush { kind: FlushKind::Clflush, .. } => "clflush",
+        EventKind::Flush { kind: FlushKind::Clflushopt, .. } => "clflushopt",
+        EventKind::Flush { kind: FlushKind::Clwb, .. } => "clwb",
+        EventKind::Fence => "fence",
+        EventKind::FileBegin { effect } => file_kind(effect).0,
+        EventKind::FileEnd { effect, .. } => file_kind(effect).1,
+        EventKind::Case { .. } => "case",
+        EventKind::OperationBegin { .. } => "operation begin",
+        EventKind::OperationReturn { .. } => "operation return",
+    }
+}
+
+/// At its begin and at its end.
+fn file_kind(effect: &FileEffect) -> (&'static str, &'static str) {
+    match effect {
+        FileEffect::Create { .. } => ("create file", "file created"),
+        FileEffect::Truncate { .. } => ("truncate file", "file truncated"),
+        FileEffect::Extend { .. } => ("extend file", "file extended"),
+        FileEffect::Punch { .. } => ("punch file", "file punched"),
+        FileEffect::Unlink { .. } => ("unlink file", "file unlinked"),
+        FileEffect::Rename { .. } => ("rename file", "file renamed"),
+        FileEffect::MakeFolder { .. } => ("make folder", "folder made"),
+        FileEffect::RemoveFolder { .. } => ("remove folder", "folder removed"),
+        FileEffect::Sync { .. } => ("sync file", "file synced"),
+        FileEffect::Write { .. } => ("write file", "file written"),
+    }
+}
+
+fn stored(text: &mut EventText, trace: &Trace, state: &StateRef, file: FileId, offset: u64, bytes: &[u8]) {
+    text.file = Some(trace.files[file.0 as usize].to_string());
+    text.offset = Some(offset);
+    text.size = Some(bytes.len() as u64);
+    text.value = Some(value(bytes));
+    let is_reachable = state.case.model.files().get(&file).is_none_or(|file| file.path.is_some());
+    if text.position > state.position || !is_reachable || is_cleared(trace, state, text.position, file, offset) {
+        return;
+    }
+    let (there, open) = open_units(state, text.position - 1, file, offset, bytes.len() as u64);
+    let units = (offset + bytes.len() as u64).div_ceil(UNIT_BYTES) - offset / UNIT_BYTES;
+    let lost = u64::from(open - there);
+    text.is_persisted = Some(if lost == 0 {
+        "yes"
+    } else if lost == units {
+        "no"
+    } else {
+        "partly"
+    });
+    text.is_guaranteed = (lost == 0).then_some(open == 0);
+}
+
+/// Undecided units of the store, over all its lines: how many the state holds, and how many there are.
+fn open_units(state: &StateRef, event: u32, file: FileId, offset: u64, bytes: u64) -> (u32, u32) {
+    let numbers = offset / LINE_BYTES..(offset + bytes).div_ceil(LINE_BYTES);
+    let mut sum = (0, 0);
+    for id in numbers.filter_map(|number| state.case.model.find(LineKey { file, number })) {
+        if let Some(at) = state.view.lines.iter().position(|open| open.id == id) {
+            let (there, open) = state.case.model.line(id).open_units(state.state[at], event);
+            sum = (sum.0 + there, sum.1 + open);
+        }
+    }
+    sum
+}
+
+/// Whether a file operation between the store and the crash took its first byte away.
+fn is_cleared(trace: &Trace, state: &StateRef, stored_at: u32, file: FileId, offset: u64) -> bool {
+    trace.events[stored_at as usize..state.position as usize].iter().any(|event| match &event.kind {
+        EventKind::FileEnd { effect: FileEffect::Truncate { file: of, bytes }, is_done: true } => {
+            *of == file && offset >= *bytes
+        }
+        EventKind::FileEnd { effect: FileEffect::Punch { file: of, offset: from, bytes }, is_done: true } => {
+            *of == file && (*from..from.saturating_add(*bytes)).contains(&offset)
+        }
+        _ => false,
+    })
+}
+
+fn file_operation(text: &mut EventText, trace: &Trace, effect: &FileEffect) {
+    text.file = effect.file().map(|file| trace.files[file.0 as usize].to_string());
+    match effect {
+        FileEffect::Create { path, .. } => text.file = Some(path.to_string()),
+        FileEffect::Truncate { bytes, .. } | FileEffect::Extend { bytes, .. } => text.size = Some(*bytes),
+        FileEffect::Punch { offset, bytes, .. } | FileEffect::Sync { offset, bytes, .. } => {
+            (text.offset, text.size) = (Some(*offset), Some(*bytes));
+        }
+        FileEffect::Write { offset, bytes, .. } => {
+            (text.offset, text.size, text.value) = (Some(*offset), Some(bytes.len() as u64), Some(value(bytes)));
+        }
+        FileEffect::Unlink { path } | FileEffect::MakeFolder { path } | FileEffect::RemoveFolder { path } => {
+            text.file = Some(path.to_string());
+        }
+        FileEffect::Rename { from, to } => {
+            text.file = Some(from.to_string());
+            text.value = Some(format!("to {to}"));
+        }
+    }
+}
+
+fn arguments(text: &EventText, slot: u32, bytes: u64) -> Option<String> {
+    let name = text.operation.map(|operation| operation.name)?;
+    match (name, bytes) {
+        ("create" | "open" | "close" | "collect", _) => None,
+        (_, 0) => Some(format!("slot {slot}")),
+        _ => Some(format!("slot {slot}, {bytes} bytes")),
+    }
+}
+
+/// Up to a unit as the number that the processor stored, more as bytes in the order of addresses.
+fn value(bytes: &[u8]) -> String {
+    let hex = |bytes: &mut dyn Iterator<Item = &u8>| bytes.map(|byte| format!("{byte:02x}")).collect::<String>();
+    if bytes.len() as u64 <= UNIT_BYTES {
+        let digits = hex(&mut bytes.iter().rev());
+        let digits = digits.trim_start_matches('0');
+        return format!("0x{}", if digits.is_empty() { "0" } else { digits });
+    }
+    let rest = if bytes.len() > VALUE_BYTES { "…" } else { "" };
+    format!("[{}{rest}]", hex(&mut bytes.iter().take(VALUE_BYTES)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::value;
+
+    #[test]
+    fn values_are_numbers_up_to_a_unit_and_bytes_beyond() {
+        assert_eq!(value(&[0x40, 1, 0, 0, 0, 0, 0, 0]), "0x140");
+        assert_eq!(value(&[0; 8]), "0x0");
+        assert_eq!(value(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), "[010203040506070809]");
+        assert_eq!(value(&[0xab; 64]), format!("[{}…]", "ab".repeat(16)));
+    }
+}
