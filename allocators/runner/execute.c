@@ -93,7 +93,7 @@ void execute_prepare(struct execution *execution, const struct options *options,
     memset(execution->live_bytes, 0, workload->slots * sizeof *execution->live_bytes);
 }
 
-static void enter_case(struct execution *execution, uint32_t number) {
+void enter_case(struct execution *execution, uint32_t number) {
     int length = snprintf(execution->case_folder, sizeof execution->case_folder, "%s/case-%u", execution->folder, number);
     if (length >= (int)sizeof execution->case_folder)
         fail(EXIT_BAD_INPUT, "%s: the path is too long", execution->folder);

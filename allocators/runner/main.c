@@ -76,6 +76,7 @@ static const struct option_of {
 } OPTIONS[] = {
     {{"adapter", 'a', "FILE", 0, "adapter, a shared object", 0}, FOR_ALL, true},
     {{"workload", 'w', "FILE", 0, "workload file", 0}, FOR_WORKLOAD | FOR_TWINS, true},
+    {{"plan", 'p', "FILE", 0, "which histories of a workload with threads are wanted (plan.c)", 0}, FOR_TWINS, false},
     {{"session", 'k', "N", 0, "session of the workload, from 0", 0}, FOR_WORKLOAD, true},
     {{"folder", 'd', "DIR", 0, "folder for heaps (probe: the heap's)", 0}, FOR_HEAPS, true},
     {{"heap-bytes", 'b', "BYTES", 0, "size to create", 0}, FOR_HEAPS, true},
@@ -117,6 +118,7 @@ static void set_option(struct options *options, const struct argp_option *option
     switch (option->key) {
     case 'a': options->adapter = argument; break;
     case 'w': options->workload = argument; break;
+    case 'p': options->plan = argument; break;
     case 'd': options->folder = argument; break;
     case 'f': options->is_full = true; break;
     case 'x': options->is_text = true; break;

@@ -19,6 +19,7 @@
  *   stages.c        which stages of its recovery a target entered
  *   serve.c         the fork server
  *   twins.c         the workload without a crash, probed after each operation
+ *   plan.c          which histories of a workload with threads the twins are of
  */
 #ifndef FAULTLINE_RUNNER_H
 #define FAULTLINE_RUNNER_H
@@ -49,6 +50,7 @@ struct options {
     const char *command;
     const char *adapter;
     const char *workload;
+    const char *plan; /* may be null */
     const char *folder; /* real path */
     uint64_t session;
     uint64_t heap_bytes, limit_bytes, slots, address_hint;
@@ -120,6 +122,7 @@ struct execution {
 struct fl_heap_options heap_options(const struct options *options);
 void execute_prepare(struct execution *execution, const struct options *options, const struct workload *workload,
                      const struct fl_adapter *adapter);
+void enter_case(struct execution *execution, uint32_t number);
 void execute_session(struct execution *execution, uint32_t session);
 /* Those of the steps in [from, to) that are the thread's. */
 void execute_steps(struct execution *execution, const struct step *from, const struct step *to, uint32_t thread);
@@ -274,6 +277,17 @@ void stages_map(void);
 void stages_stop(void);
 /* What FL_SERVE_STAGES answers, to be freed. */
 void *stages_list(uint32_t *bytes);
+
+/* ---- plan.c */
+struct planned_twin {
+    uint32_t number; /* in the plan, from 0 */
+    uint32_t case_number;
+    const struct step **steps;
+    uint32_t count, returned_count; /* the first ones had returned with an effect when they were traced */
+    uint32_t first_session, last_session;
+};
+/* Calls run for each twin of the plan, in order. */
+void plan_read(const char *path, const struct workload *workload, void (*run)(const struct planned_twin *twin));
 
 /* ---- serve.c, twins.c */
 int run_serve(const struct options *options);

@@ -3,6 +3,10 @@
  * Twins: the workload without a crash. After each operation's return a private copy of the heap is closed, and lives 2 and 3
  * of the full probe run on it. Written to standard output for each: u32 operation index, u32 bytes, report.
  *
+ * Of a workload with threads the file does not say what had happened before what: a plan says which histories are wanted (plan.c),
+ * and each is executed from its case's create on, one operation after the other, each on its own thread, and closed. What is
+ * written is then the twin's number in the plan instead of an operation index.
+ *
  * Three kinds of processes, so that nothing volatile leaks from the workload into a probe:
  *   the parent     never opens a heap; starts the lives
  *   the executor   one a session; executes the workload's steps, and waits while a twin is looked at
@@ -17,6 +21,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <signal.h>
@@ -207,6 +212,107 @@ static void run_session(uint32_t session) {
     end_session(executor);
 }
 
+/* ---- planned twins ------------------------------------------------------------------------------------------------------------ */
+
+/* The steps of one segment around the step. */
+static void start_segment(struct execution *execution, const struct step *step) {
+    const struct workload *workload = execution->workload;
+    const struct step *from = step, *to = step + 1, *end = workload->steps + workload->step_count;
+    while (from > workload->steps && from[-1].segment == step->segment)
+        from--;
+    while (to < end && to->segment == step->segment)
+        to++;
+    workers_start(execution, from, to);
+}
+
+/* An operation that returned when it was traced returns here too: else this is not its history. */
+static bool has_effect(const struct execution *execution, const struct step *step) {
+    uint64_t bytes = execution->live_bytes[step->slot];
+    return step->kind == STEP_FREE ? bytes == 0 : bytes == step->bytes;
+}
+
+/* The planned operations of one session, in an executor. */
+static void execute_planned(struct execution *execution, const struct planned_twin *twin, uint32_t session, struct notice *notice) {
+    for (uint32_t i = 0; i < twin->count; i++) {
+        const struct step *step = twin->steps[i];
+        if (step->session != session)
+            continue;
+        start_segment(execution, step);
+        bool was_live = execution->live_bytes[step->slot] != 0;
+        workers_run(execution, step, step + 1);
+        bool is_possible = step->kind == STEP_ALLOCATE || was_live;
+        if (i >= twin->returned_count || (is_possible && has_effect(execution, step)))
+            continue;
+        notice->is_closed = 0;
+        notice->close_status = FL_OUT_OF_MEMORY;
+        snprintf(notice->message, sizeof notice->message, "operation %u had no effect, which it had when it was traced",
+                 step->index);
+    }
+}
+
+static _Noreturn void execute_planned_session(const struct planned_twin *twin, uint32_t session) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child_unmask();
+    struct execution *execution = &twins.execution;
+    const struct workload *workload = execution->workload;
+    struct notice notice = {.case_number = twin->case_number, .is_closed = 1};
+    for (size_t i = 0; i < workload->step_count; i++) {
+        const struct step *step = &workload->steps[i];
+        if (step->session != session || step->case_number != twin->case_number || step->kind >= STEP_ALLOCATE)
+            continue;
+        if (step->kind == STEP_CLOSE)
+            execute_planned(execution, twin, session, &notice);
+        workers_run(execution, step, step + 1);
+    }
+    if (write(twins.to_parent, &notice, sizeof notice) != sizeof notice)
+        end_process(EXIT_INFRASTRUCTURE);
+    end_process(0);
+}
+
+static void probe_planned(const struct planned_twin *twin, struct notice *notice) {
+    struct tree tree;
+    enter_case(&twins.execution, twin->case_number);
+    if (notice->close_status == FL_OK) {
+        list_case(&tree);
+        copy_closed_heap(&tree);
+        tree_free(&tree);
+    }
+    notice->index = twin->number;
+    probe_twin(notice);
+}
+
+static void make_case_folder(const struct planned_twin *twin) {
+    enter_case(&twins.execution, twin->case_number);
+    int error = tree_remove(twins.execution.case_folder);
+    if (error == 0 && mkdir(twins.execution.case_folder, 0777) != 0)
+        error = errno;
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be made afresh: %s", twins.execution.case_folder, strerror(error));
+}
+
+static void run_planned(const struct planned_twin *twin) {
+    struct notice notice = {.close_status = FL_ERROR};
+    make_case_folder(twin);
+    for (uint32_t session = twin->first_session; session <= twin->last_session; session++) {
+        make_pipes();
+        pid_t executor = fork();
+        if (executor < 0)
+            fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
+        if (executor == 0)
+            execute_planned_session(twin, session);
+        close(twins.to_parent);
+        close(twins.from_parent);
+        if (read(twins.from_executor, &notice, sizeof notice) != sizeof notice)
+            notice.close_status = FL_ERROR;
+        close(twins.from_executor);
+        close(twins.to_executor);
+        end_session(executor);
+        if (notice.close_status != FL_OK)
+            break;
+    }
+    probe_planned(twin, &notice);
+}
+
 static void share_live_bytes(uint32_t slots) {
     void *memory =
         mmap(NULL, slots * sizeof *twins.execution.live_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -219,6 +325,8 @@ static void share_live_bytes(uint32_t slots) {
 int run_twins(const struct options *options) {
     const struct fl_adapter *adapter = adapter_load(options->adapter);
     struct workload *workload = workload_read(options->workload);
+    if (workload->worker_count > 0 && options->plan == NULL)
+        fail(EXIT_BAD_INPUT, "%s: the workload has threads: which histories are wanted must come with --plan FILE", workload->path);
     twins.options = options;
     execute_prepare(&twins.execution, options, workload, adapter);
     share_live_bytes(workload->slots);
@@ -229,8 +337,11 @@ int run_twins(const struct options *options) {
     twins.output = move_away(1);
     hide_streams(options->is_verbose);
     child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes});
-    for (uint32_t session = 0; session < workload->session_count; session++)
-        run_session(session);
+    if (options->plan != NULL)
+        plan_read(options->plan, workload, run_planned);
+    else
+        for (uint32_t session = 0; session < workload->session_count; session++)
+            run_session(session);
     for (uint32_t number = 0; number < workload->case_count; number++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/case-%u", options->folder, number);

@@ -177,8 +177,11 @@ pub struct Generation {
     returned_below: OperationIndex,
     /// Others that have returned.
     returned_ahead: BTreeSet<OperationIndex>,
-    first_thread: Option<u32>,
-    is_threaded: bool,
+    /// Operations with an effect that have returned.
+    effects: u32,
+    last_begun: Option<OperationIndex>,
+    /// Operations overlapped or left the order of the file: prefixes of the file no longer describe the heap.
+    is_concurrent: bool,
     /// Objects that stale words may still name: all that were freed or moved.
     stale_objects: u64,
     /// Operations with an effect since the last close, or that failed with an undefined one.
@@ -231,6 +234,19 @@ pub struct ExpectedObject<'a> {
     pub operation: OperationIndex,
     /// Its size before, if that operation was a reallocation.
     pub previous_bytes: Option<u64>,
+}
+
+/// Names a history without a crash, of threads whose operations overlapped: the operations with an effect that have returned, in
+/// the order of their returns, then pending ones in any order. An operation that returned before another began comes before it
+/// in the order of returns too, so that is a linearisation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Linearised {
+    /// The create of the heap.
+    pub create: OperationIndex,
+    /// How many operations with an effect have returned, create included.
+    pub returned: u32,
+    /// Pending operations that have happened, ascending.
+    pub happened: Vec<OperationIndex>,
 }
 
 /// A marker that does not fit the markers before it.
@@ -368,7 +384,7 @@ impl History {
     pub fn linearised_prefix(&self, happened: &[OperationIndex]) -> Option<OperationIndex> {
         let now = self.current();
         let last_happened = happened.iter().copied().max();
-        if !now.is_threaded {
+        if !now.is_concurrent {
             return last_happened.max(now.last_effective);
         }
         let has = |index: &OperationIndex| {
@@ -377,6 +393,14 @@ impl History {
         let last_returned = now.returned_ahead.last().copied().or(now.returned_below.checked_sub(1));
         let last = last_happened.max(last_returned)?;
         (now.returned_below..=last).all(|index| has(&index)).then_some(last)
+    }
+
+    /// The history without a crash that has the same effects as the returned operations and these pending ones.
+    pub fn linearised(&self, happened: &[OperationIndex]) -> Linearised {
+        let now = self.current();
+        let mut happened = happened.to_vec();
+        happened.sort_unstable();
+        Linearised { create: now.first_index, returned: now.effects, happened }
     }
 
     fn hash_state(&self) -> u64 {
@@ -443,8 +467,9 @@ impl Generation {
             last_effective: None,
             returned_below: 0,
             returned_ahead: BTreeSet::new(),
-            first_thread: None,
-            is_threaded: false,
+            effects: 0,
+            last_begun: None,
+            is_concurrent: false,
             stale_objects: 0,
             unsettled_operations: 0,
         }
@@ -476,7 +501,8 @@ impl Generation {
             self.first_index = operation.index;
             self.returned_below = operation.index;
         }
-        self.is_threaded |= *self.first_thread.get_or_insert(operation.thread) != operation.thread;
+        self.is_concurrent |= !self.pending.is_empty() || self.last_begun.is_some_and(|last| last > operation.index);
+        self.last_begun = Some(operation.index);
         let object = self.slots.get(&operation.slot).and_then(|slot| slot.object.as_ref());
         let after = match operation.kind {
             OperationKind::Allocate => Some(ObjectState::allocated(&operation)),
@@ -560,6 +586,7 @@ impl Generation {
         }
         if status == Status::Ok && !matches!(pending.operation.kind, OperationKind::Open | OperationKind::Close) {
             self.last_effective = self.last_effective.max(Some(index));
+            self.effects += 1;
         }
         Ok(())
     }
@@ -628,7 +655,8 @@ impl Generation {
         mix.add(u64::from(self.was_closed && durable == Durable::OnClose));
         mix.add(self.last_effective.map_or(0, |index| u64::from(index) + 1));
         mix.add(self.unsettled_operations);
-        if self.is_threaded {
+        mix.add(u64::from(self.effects));
+        if self.is_concurrent {
             mix.add(u64::from(self.returned_below));
             mix.add_all(self.returned_ahead.iter().map(|index| u64::from(*index)));
         }

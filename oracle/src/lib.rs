@@ -17,7 +17,7 @@ pub mod report;
 pub mod rule;
 
 pub use contract::Contract;
-pub use history::{History, Operation, OperationKind};
+pub use history::{History, Linearised, Operation, OperationKind};
 pub use judge::{ContentSource, Extent, HeapShape, Judgement, TwinSet, Verdict, Violation, judge};
 pub use pattern::Segment;
 pub use report::{HeapReport, Outcome, Status};

@@ -147,6 +147,46 @@ fn several_threads_have_a_prefix_only_without_gaps() {
 }
 
 #[test]
+fn a_returned_operation_survives_though_it_overlapped_a_pending_one() {
+    let mut script = Script::created().allocated(3, 30);
+    script.begin_on(0, OperationKind::Allocate, 1, 10);
+    script.begin_on(1, OperationKind::Free, 3, 0);
+    script.history.returned(1, 3, Status::Ok).unwrap();
+    script.begin_on(1, OperationKind::Allocate, 2, 20);
+    let expects = |slot| sizes(script.history.candidates(slot, Fill::Before));
+    assert_eq!(expects(1), [None, Some(10)]);
+    assert_eq!(expects(2), [None, Some(20)]);
+    assert_eq!(expects(3), [None]);
+    assert_eq!(script.history.pending_operations(), 2);
+}
+
+#[test]
+fn a_linearisation_counts_returns_and_names_what_was_pending() {
+    let mut script = Script::created().allocated(3, 30);
+    script.begin_on(0, OperationKind::Allocate, 1, 10);
+    script.begin_on(1, OperationKind::Allocate, 2, 10);
+    let before = script.history.linearised(&[3, 2]);
+    assert_eq!((before.create, before.returned, before.happened), (0, 2, vec![2, 3]));
+    let state = script.history.state_id();
+    script.history.returned(1, 3, Status::Ok).unwrap();
+    assert_ne!(script.history.state_id(), state);
+    assert_eq!(script.history.linearised(&[2]).returned, 3);
+    script.history.returned(0, 2, Status::OutOfMemory).unwrap();
+    assert_eq!(script.history.linearised(&[]).returned, 3, "an operation that ran out of memory has no effect");
+}
+
+#[test]
+fn another_process_is_no_other_thread() {
+    let mut script = Script::created().allocated(1, 10).done(OperationKind::Close, 0, 0);
+    script.begin_on(7, OperationKind::Open, 0, 0);
+    script.history.returned(7, 3, Status::Ok).unwrap();
+    script.next = 9; // what stands before was skipped: it had run out of memory
+    script.begin_on(7, OperationKind::Allocate, 2, 10);
+    assert_eq!(script.history.linearised_prefix(&[]), Some(1));
+    assert_eq!(script.history.linearised_prefix(&[9]), Some(9));
+}
+
+#[test]
 fn markers_that_do_not_fit_are_refused_with_a_reason() {
     let created = || Script::created().allocated(1, 10).history;
     let operation = |thread, kind, slot| Operation { thread, kind, index: 9, slot, bytes: 8, object: 10 };

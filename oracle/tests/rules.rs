@@ -872,6 +872,60 @@ fn the_twin_is_that_of_the_pending_operation_if_it_has_happened() {
 }
 
 #[test]
+fn of_threads_the_twin_is_chosen_by_what_the_heap_shows() {
+    let (mut script, neither) = two_objects();
+    script.begin_on(0, OperationKind::Allocate, 5, 4096);
+    script.begin_on(1, OperationKind::Allocate, 6, 64);
+    let with = |slots: &[(u32, u64, u64, u32)]| {
+        let mut heap = neither.clone();
+        slots.iter().for_each(|(slot, offset, bytes, object)| heap.put(*slot, *offset, *bytes, *object));
+        heap
+    };
+    let (first, second) = ((5, 1024, 4096, 4), (6, 6144, 64, 5));
+    let heaps = [
+        (vec![], neither.clone()),
+        (vec![3], with(&[first])),
+        (vec![4], with(&[second])),
+        (vec![3, 4], with(&[first, second])),
+    ];
+    let mut twins = TwinSet::new();
+    for (happened, heap) in &heaps {
+        twins.insert_linearised(script.history.linearised(happened), &heap.probe().report());
+    }
+    for (_, heap) in &heaps {
+        let judgement = judged_with_twins(&script, &heap.probe(), &heap.memory(), &twins);
+        assert_passes(&judgement);
+        assert!(judgement.judged.contains(RuleId::NotUsable), "{judgement:#?}");
+    }
+    // The small one has happened, the big one has not, and its memory is gone all the same.
+    let mut probe = heaps[2].1.probe();
+    probe.drain = heaps[3].1.probe().drain;
+    assert_breaks(&judged_with_twins(&script, &probe, &heaps[2].1.memory(), &twins), &[RuleId::NotUsable]);
+}
+
+#[test]
+fn of_two_orders_of_the_pending_operations_the_one_that_holds_less_counts() {
+    let (mut script, heap) = two_objects();
+    script.begin_on(0, OperationKind::Free, 1, 0);
+    script.begin_on(1, OperationKind::Free, 3, 0);
+    let freed = Heap::default();
+    let less = Heap { leaked: vec![(2048, 64)], ..freed.clone() };
+    let key = script.history.linearised(&[4, 3]);
+    assert_eq!(key, script.history.linearised(&[3, 4]));
+    let mut twins = TwinSet::new();
+    twins.insert_linearised(key.clone(), &freed.probe().report());
+    let mut probe = freed.probe();
+    probe.drain = less.probe().drain;
+    assert_breaks(&judged_with_twins(&script, &probe, &freed.memory(), &twins), &[RuleId::NotUsable]);
+    twins.insert_linearised(key, &less.probe().report());
+    assert_passes(&judged_with_twins(&script, &probe, &freed.memory(), &twins));
+    // Nobody asked for the twin in which neither has happened.
+    let judgement = judged_with_twins(&script, &heap.probe(), &heap.memory(), &twins);
+    assert_passes(&judgement);
+    assert!(!judgement.judged.contains(RuleId::NotUsable));
+}
+
+#[test]
 fn a_leak_beyond_the_contract_is_not_reported_as_lost_capacity_too() {
     let (script, heap) = two_objects();
     let leaky = Heap { leaked: vec![(1024, 64)], ..heap.clone() };

@@ -456,10 +456,12 @@ static uint64_t find_gap(const struct fl_heap *heap, uint64_t bytes) {
     return bytes <= heap->bytes && at <= heap->bytes - bytes ? at : 0;
 }
 
+/* A slot without an object keeps its size: the two words may persist one without the other. */
 static int set(struct slot *slot, uint64_t offset, uint64_t bytes) {
-    slot->bytes = bytes;
+    slot->bytes = offset == 0 ? slot->bytes : bytes;
+    fl_persist(&slot->bytes, sizeof slot->bytes);
     fl_store8(&slot->offset, offset);
-    fl_persist(slot, sizeof *slot);
+    fl_persist(&slot->offset, sizeof slot->offset);
     return FL_OK;
 }
 
@@ -497,16 +499,16 @@ static struct slot *slot_of(const struct fl_heap *heap, uint32_t slot, int is_ne
     return found == NULL ? NULL : &found->slot;
 }
 
-static uint64_t bytes_of(const struct fl_heap *heap, uint32_t slot) {
-    if (is_in(heap, FL_SLOTS_CHAIN, slot))
-        return *find_link(heap, slot) == 0 ? 0 : node_at(heap, *find_link(heap, slot))->bytes;
-    return slot_of(heap, slot, 0) == NULL ? 0 : slot_of(heap, slot, 0)->bytes;
-}
-
 static uint64_t offset_of(const struct fl_heap *heap, uint32_t slot) {
     if (is_in(heap, FL_SLOTS_CHAIN, slot))
         return *find_link(heap, slot) == 0 ? 0 : *find_link(heap, slot) + UNIT;
     return slot_of(heap, slot, 0) == NULL ? 0 : slot_of(heap, slot, 0)->offset;
+}
+
+static uint64_t bytes_of(const struct fl_heap *heap, uint32_t slot) {
+    if (is_in(heap, FL_SLOTS_CHAIN, slot))
+        return *find_link(heap, slot) == 0 ? 0 : node_at(heap, *find_link(heap, slot))->bytes;
+    return offset_of(heap, slot) == 0 ? 0 : slot_of(heap, slot, 0)->bytes;
 }
 
 /* Gives the slot an object of which the first kept bytes are those of the old one. */

@@ -699,13 +699,17 @@ def test_an_error_of_the_adapter_ends_the_workload(runner: Path, adapter: Callab
 
 
 def run_twins(
-    runner: Path, adapter: Path, folder: Path, text: str
+    runner: Path, adapter: Path, folder: Path, text: str, plan: str | None = None
 ) -> tuple[subprocess.CompletedProcess[bytes], dict[int, Report]]:
     workload = folder.parent / f"{folder.name}.workload"
     workload.write_text(text)
+    plan_file = folder.parent / f"{folder.name}.plan"
+    plan_file.write_text(plan or "")
+    options = [] if plan is None else ["--plan", str(plan_file)]
     command = [str(runner), "twins", "--adapter", str(adapter), "--workload", str(workload), "--folder", str(folder)]
-    run = subprocess.run([*command, *GEOMETRY], capture_output=True, check=False)
+    run = subprocess.run([*command, *options, *GEOMETRY], capture_output=True, check=False)
     workload.unlink()
+    plan_file.unlink()
     twins: dict[int, Report] = {}
     at = 0
     while at < len(run.stdout):
@@ -729,6 +733,66 @@ def test_twins_show_the_heap_after_each_operation(runner: Path, adapter: Callabl
         free = sum(entry[3] for entry in twin.one(2, WALK).entries("<IIQQ") if entry[1] == 3)
         assert twin.one(2, DRAIN).value == free
     assert list(folder.iterdir()) == []
+
+
+def slots_of(twin: Report) -> dict[int, int]:
+    """Offset of each slot's object."""
+    return {slot: offset for slot, _, offset in twin.one(2, SLOT_LIST).entries("<IIQ")}
+
+
+PLANNED = """order 0 2 1 4 3 5 6 7 8 11 12
+twin 0 0
+twin 0 1
+twin 0 0 1
+twin 0 0 1 2
+twin 0 0 2 1
+twin 0 8
+twin 0 8 11
+twin 0 10
+"""
+
+
+def test_planned_twins_execute_their_history_alone(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    run, twins = run_twins(runner, adapter(), folder, THREADED, PLANNED)
+    assert (run.returncode, run.stderr) == (0, b"")
+    live = [set(slots_of(twin)) for twin in twins.values()]
+    assert live == [set(), {1}, {0}, {0, 1}, {0, 1}, {0, 2, 4}, {0, 2}, {0, 2, 5}]
+    for twin in twins.values():
+        assert (twin.outcome, twin.life, twin.stage) == (DONE, 3, CLOSE)
+    first_fit = slots_of(twins[3]), slots_of(twins[4])
+    assert first_fit[0][0] < first_fit[0][1]  # in the order of the plan, not of the file
+    assert first_fit[1][0] > first_fit[1][1]
+    assert list(folder.iterdir()) == []
+
+
+def test_a_planned_operation_that_has_no_effect_makes_no_twin(
+    runner: Path, adapter: Callable[..., Path], folder: Path
+) -> None:
+    text = f"workload 1\nslots 8\ncase\nthread 1 allocate 0 64\nthread 2 allocate 1 {HEAP_BYTES}\n"
+    run, twins = run_twins(runner, adapter(), folder, text, "order 0 1 2\ntwin 0 1 2\ntwin 0 2\n")
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert set(slots_of(twins[0])) == {0}  # it was pending: out-of-memory is one of its ends
+    assert twins[1].one(1, CLOSE).status == OUT_OF_MEMORY
+    assert "operation 2 had no effect, which it had when it was traced" in twins[1].message()
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("twin 1 0\n", "plan:1: case `1`, expected a number below 1; plan and workload must belong together"),
+        ("order 0 0\n", "plan:1: operation 0 is none on a slot of case 0"),
+        ("order 0 99\n", "plan:1: operation `99`, expected a number below"),
+        ("order 0 1\ntwin 0 2\n", "plan:2: count `2`, expected a number below 2"),
+        ("order 0 1\n\n", "plan:2: expected `order CASE INDEX...` or `twin CASE COUNT INDEX...`"),
+        ("twin 0\n", "plan:1: expected `twin CASE COUNT INDEX...`"),
+        (None, "the workload has threads: which histories are wanted must come with --plan FILE"),
+    ],
+)
+def test_bad_plans_are_bad_input(
+    runner: Path, adapter: Callable[..., Path], folder: Path, plan: str | None, words: str
+) -> None:
+    run, _ = run_twins(runner, adapter(), folder, THREADED, plan)
+    assert (run.returncode, words in run.stderr.decode()) == (2, True), run.stderr
 
 
 def test_twins_say_when_a_life_crashes(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:

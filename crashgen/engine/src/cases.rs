@@ -29,8 +29,9 @@ pub struct Case {
     pub history: History,
     /// Crash positions are counted within the case for seeding, so that equal cases draw equal samples.
     pub position_in_case: u32,
-    /// The operation that is pending, or returned last.
+    /// The pending operation that began last; while none is pending, the one that returned last.
     pub current: Option<CurrentOperation>,
+    pending: Vec<CurrentOperation>,
     /// Site of the last store.
     pub last_store: SiteId,
     history_before: u64,
@@ -50,6 +51,7 @@ impl Case {
             history,
             position_in_case: 0,
             current: None,
+            pending: Vec::new(),
             last_store: SiteId(0),
             threads: Vec::new(),
         }
@@ -71,45 +73,60 @@ impl Case {
         Ok((view, is_expectation_new))
     }
 
-    /// Threads of all processes in one count.
-    fn thread_number(&mut self, thread: ThreadId) -> u32 {
-        let known = self.threads.iter().position(|other| *other == thread);
-        known.unwrap_or_else(|| {
-            self.threads.push(thread);
-            self.threads.len() - 1
-        }) as u32
+    fn mark(&mut self, number: u32, event: &Event) -> Result<(), EngineError> {
+        let begun = tell(&mut self.history, &mut self.threads, number, event)?;
+        if let Some(operation) = begun {
+            self.pending.push(CurrentOperation { operation, is_pending: true, began_at: number });
+            self.current = self.pending.last().copied();
+        }
+        match &event.kind {
+            EventKind::OperationReturn { index, .. } => self.note_return(*index),
+            EventKind::Store { .. } => self.last_store = event.site,
+            _ => {}
+        }
+        Ok(())
     }
 
-    fn mark(&mut self, number: u32, event: &Event) -> Result<(), EngineError> {
-        let thread = self.thread_number(event.thread);
-        let marked = match &event.kind {
-            EventKind::OperationBegin { kind, index, slot, bytes, object } => {
-                let operation = Operation {
-                    thread,
-                    kind: operation_kind(*kind)?,
-                    index: *index,
-                    slot: *slot,
-                    bytes: *bytes,
-                    object: *object,
-                };
-                self.current = Some(CurrentOperation { operation, is_pending: true, began_at: number });
-                self.history.begin(operation)
-            }
-            EventKind::OperationReturn { index, status, .. } => {
-                if let Some(current) = self.current.as_mut().filter(|current| current.operation.index == *index) {
-                    current.is_pending = false;
-                }
-                self.history.returned(thread, *index, Status::from(*status))
-            }
-            EventKind::Store { .. } => {
-                self.last_store = event.site;
-                Ok(())
-            }
-            _ => Ok(()),
-        };
-        marked
-            .map_err(|error| bad_input(format!("the trace's markers at event {number}: {error}; take the trace again")))
+    fn note_return(&mut self, index: u32) {
+        let Some(at) = self.pending.iter().position(|pending| pending.operation.index == index) else { return };
+        let returned = CurrentOperation { is_pending: false, ..self.pending.remove(at) };
+        self.current = Some(self.pending.last().copied().unwrap_or(returned));
     }
+}
+
+/// Tells the history what a marker says, other events nothing; returns the operation that begins. `threads` gives the threads of all
+/// processes one count.
+///
+/// # Errors
+/// When the markers contradict each other: the trace is bad.
+pub fn tell(
+    history: &mut History,
+    threads: &mut Vec<ThreadId>,
+    number: u32,
+    event: &Event,
+) -> Result<Option<Operation>, EngineError> {
+    let told = match &event.kind {
+        EventKind::OperationBegin { kind, index, slot, bytes, object } => {
+            let thread = thread_number(threads, event.thread);
+            let kind = operation_kind(*kind)?;
+            let operation = Operation { thread, kind, index: *index, slot: *slot, bytes: *bytes, object: *object };
+            history.begin(operation).map(|()| Some(operation))
+        }
+        EventKind::OperationReturn { index, status, .. } => {
+            let thread = thread_number(threads, event.thread);
+            history.returned(thread, *index, Status::from(*status)).map(|()| None)
+        }
+        _ => Ok(None),
+    };
+    told.map_err(|error| bad_input(format!("the trace's markers at event {number}: {error}; take the trace again")))
+}
+
+fn thread_number(threads: &mut Vec<ThreadId>, thread: ThreadId) -> u32 {
+    let known = threads.iter().position(|other| *other == thread);
+    known.unwrap_or_else(|| {
+        threads.push(thread);
+        threads.len() - 1
+    }) as u32
 }
 
 fn operation_kind(kind: OperationKind) -> Result<oracle::OperationKind, EngineError> {

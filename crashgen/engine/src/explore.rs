@@ -53,7 +53,7 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
     let is_full = config.probe == ProbeName::Full;
     let started = Instant::now();
     let mut tally = Tally::default();
-    let twins = if is_full { twins::make(config, &mut tally)? } else { None };
+    let twins = if is_full { twins::make(config, trace, &mut tally)? } else { None };
     let mut explorer = Explorer {
         config,
         trace,

@@ -31,7 +31,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let state = state_of(&case, &view, witness)?;
     case.image.go_to(&case.model, &view, &state);
     let mut tally = Tally::default();
-    let twins = twins::make(config, &mut tally)?;
+    let twins = twins::make(config, trace, &mut tally)?;
     let mut probes = Probes::start(&config.server("images")?, true)?;
     let probed = probes.probe(&mut case.image)?;
     let content = ImageContent::new(&case.image);

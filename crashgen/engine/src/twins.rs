@@ -1,21 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Twins: the same history without a crash, closed and reopened, for every operation boundary (FL012). `runner twins` makes them.
+//! Twins: the same history without a crash, closed and reopened (FL012). `runner twins` makes them.
+//!
+//! Where one thread does everything there is one for each operation boundary, made on the way. Where several do, what had happened
+//! at a crash position is no prefix of the file: the plan names each history that some crash position can show, and the runner
+//! executes it, one operation after the other, each on its own thread.
 
+use crate::cases::tell;
 use crate::certificate::Tally;
 use crate::config::Config;
-use crate::error::EngineError;
-use oracle::HeapReport;
-use oracle::TwinSet;
+use crate::error::{EngineError, bad_input};
+use crashgen::trace::{EventKind, Trace};
+use oracle::{HeapReport, History, Linearised, OperationKind, Status, TwinSet};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+
+/// Histories are planned for at most this many operations pending at once: 4 give 65 orders of their subsets.
+const PENDING_LIMIT: usize = 4;
 
 /// The twins of the whole workload; none, with the reason noted as unknown, when the allocator does not survive them.
 ///
 /// # Errors
 /// When the runner cannot be started.
-pub fn make(config: &Config, tally: &mut Tally) -> Result<Option<TwinSet>, EngineError> {
+pub fn make(config: &Config, trace: &Trace, tally: &mut Tally) -> Result<Option<TwinSet>, EngineError> {
     let options = config.server("twins")?;
     let mut command = options.command("twins");
     command.arg("--workload").arg(&config.workload_file).stdin(Stdio::null());
+    let plan = is_threaded(trace).then(|| Plan::of(config, trace)).transpose()?;
+    if let Some(plan) = &plan {
+        command.arg("--plan").arg(plan.write(&options.scratch)?);
+    }
     let result = command.output().map_err(|error| {
         EngineError::Infrastructure(format!("{}: cannot be started: {error}", options.runner.display()))
     })?;
@@ -25,22 +40,29 @@ pub fn make(config: &Config, tally: &mut Tally) -> Result<Option<TwinSet>, Engin
         tally.add_unknown(&format!("the workload without a crash failed: {why}"));
         return Ok(None);
     }
-    let twins =
-        parse(&result.stdout).map_err(|why| EngineError::Infrastructure(format!("the runner's twins: {why}")))?;
-    for (operation, why) in twins.failures() {
-        tally.add_unknown(&format!("the heap closed and reopened without a crash after operation {operation}: {why}"));
+    let twins = parse(&result.stdout, plan.as_ref())
+        .map_err(|why| EngineError::Infrastructure(format!("the runner's twins: {why}")))?;
+    for (name, why) in twins.failures() {
+        tally.add_unknown(&format!("the heap closed and reopened without a crash after {name}: {why}"));
     }
     Ok(Some(twins))
 }
 
-fn parse(mut rest: &[u8]) -> Result<TwinSet, String> {
+fn parse(mut rest: &[u8], plan: Option<&Plan>) -> Result<TwinSet, String> {
     let mut twins = TwinSet::default();
     while !rest.is_empty() {
-        let index = take_u32(&mut rest)?;
+        let number = take_u32(&mut rest)?;
         let length = take_u32(&mut rest)? as usize;
         let (report, tail) = rest.split_at_checked(length).ok_or("truncated")?;
-        twins.insert(index, &HeapReport::parse(report).map_err(|error| error.to_string())?);
+        let report = HeapReport::parse(report).map_err(|error| error.to_string())?;
         rest = tail;
+        let Some(plan) = plan else {
+            twins.insert(number, &report);
+            continue;
+        };
+        for history in plan.histories.get(number as usize).ok_or("a twin that was not asked for")? {
+            twins.insert_linearised(history.clone(), &report);
+        }
     }
     Ok(twins)
 }
@@ -49,4 +71,176 @@ fn take_u32(rest: &mut &[u8]) -> Result<u32, String> {
     let (bytes, tail) = rest.split_first_chunk::<4>().ok_or("truncated")?;
     *rest = tail;
     Ok(u32::from_le_bytes(*bytes))
+}
+
+// ---- the plan of a threaded workload ----------------------------------------------------------------------------------------
+
+fn is_threaded(trace: &Trace) -> bool {
+    trace.events.iter().any(|event| matches!(event.kind, EventKind::OperationBegin { .. }) && event.thread.thread != 1)
+}
+
+/// What the runner executes for one twin: the first `returned` operations of the case's order, then these.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sequence {
+    case: u32,
+    returned: usize,
+    pending: Vec<u32>,
+}
+
+/// All histories that the crash positions of a trace can show, and what has to be executed for them.
+#[derive(Default)]
+struct Plan {
+    /// For each case, its operations on slots in the order in which they returned with an effect.
+    orders: BTreeMap<u32, Vec<u32>>,
+    sequences: Vec<Sequence>,
+    /// For each sequence, the histories it is a twin of.
+    histories: Vec<Vec<Linearised>>,
+}
+
+impl Plan {
+    fn of(config: &Config, trace: &Trace) -> Result<Plan, EngineError> {
+        let mut wanted: Vec<(Sequence, Linearised)> = Vec::new();
+        let mut orders: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut history = History::new(config.contract.durable);
+        let (mut case, mut threads) = (0, Vec::new());
+        for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
+            if let EventKind::Case { number, .. } = &event.kind {
+                (case, history) = (*number, History::new(config.contract.durable));
+            }
+            tell(&mut history, &mut threads, number as u32, event)?;
+            let order = orders.entry(case).or_default();
+            match &event.kind {
+                EventKind::OperationReturn { kind, index, status } if Status::from(*status) == Status::Ok => {
+                    use crashgen::trace::OperationKind as Kind;
+                    if matches!(kind, Kind::Allocate | Kind::Free | Kind::Reallocate) {
+                        order.push(*index);
+                    }
+                }
+                EventKind::OperationBegin { .. } | EventKind::OperationReturn { .. } => {}
+                _ => continue,
+            }
+            want(&history, case, order.len(), &mut wanted);
+        }
+        Ok(Plan::with(orders, wanted))
+    }
+
+    /// A pending operation that is the next to return makes the same sequence as its return.
+    fn with(orders: BTreeMap<u32, Vec<u32>>, wanted: Vec<(Sequence, Linearised)>) -> Plan {
+        let mut all: BTreeMap<Sequence, Vec<Linearised>> = BTreeMap::new();
+        for (mut sequence, history) in wanted {
+            let order = &orders[&sequence.case];
+            while sequence.pending.first().is_some_and(|first| order.get(sequence.returned) == Some(first)) {
+                sequence.pending.remove(0);
+                sequence.returned += 1;
+            }
+            let histories = all.entry(sequence).or_default();
+            if !histories.contains(&history) {
+                histories.push(history);
+            }
+        }
+        let (sequences, histories) = all.into_iter().unzip();
+        Plan { orders, sequences, histories }
+    }
+
+    /// As `runner twins --plan` reads it.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |head: String, indices: &[u32]| {
+            text.push_str(&head);
+            indices.iter().for_each(|index| write!(text, " {index}").expect("a string takes all"));
+            text.push('\n');
+        };
+        for (case, order) in &self.orders {
+            line(format!("order {case}"), order);
+        }
+        for sequence in &self.sequences {
+            line(format!("twin {} {}", sequence.case, sequence.returned), &sequence.pending);
+        }
+        text
+    }
+
+    fn write(&self, folder: &Path) -> Result<PathBuf, EngineError> {
+        let path = folder.with_extension("plan");
+        std::fs::write(&path, self.text())
+            .map_err(|error| bad_input(format!("{}: cannot be written: {error}", path.display())))?;
+        Ok(path)
+    }
+}
+
+/// Every selection of the operations that are pending now, in every order.
+fn want(history: &History, case: u32, returned: usize, wanted: &mut Vec<(Sequence, Linearised)>) {
+    let pending = history.current().pending().iter().map(|pending| &pending.operation);
+    let on_slots: Vec<u32> = pending
+        .clone()
+        .filter(|operation| {
+            matches!(operation.kind, OperationKind::Allocate | OperationKind::Free | OperationKind::Reallocate)
+        })
+        .map(|operation| operation.index)
+        .collect();
+    // Whoever executes the twin creates the heap in any case.
+    let create: Vec<u32> =
+        pending.filter(|operation| operation.kind == OperationKind::Create).map(|operation| operation.index).collect();
+    if on_slots.len() > PENDING_LIMIT {
+        return;
+    }
+    arrangements(&on_slots, &mut Vec::new(), &mut |chosen| {
+        let happened: Vec<u32> = create.iter().chain(chosen).copied().collect();
+        wanted.push((Sequence { case, returned, pending: chosen.to_vec() }, history.linearised(&happened)));
+    });
+}
+
+/// Calls visit with every selection of the items in every order.
+fn arrangements(items: &[u32], chosen: &mut Vec<u32>, visit: &mut impl FnMut(&[u32])) {
+    visit(chosen);
+    for item in items {
+        if !chosen.contains(item) {
+            chosen.push(*item);
+            arrangements(items, chosen, visit);
+            chosen.pop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(returned: u32, happened: &[u32]) -> Linearised {
+        Linearised { create: 0, returned, happened: happened.to_vec() }
+    }
+
+    fn sequence(returned: usize, pending: &[u32]) -> Sequence {
+        Sequence { case: 0, returned, pending: pending.to_vec() }
+    }
+
+    #[test]
+    fn arrangements_are_all_orders_of_all_selections() {
+        let mut seen = Vec::new();
+        arrangements(&[1, 2, 3], &mut Vec::new(), &mut |chosen| seen.push(chosen.to_vec()));
+        assert_eq!(seen.len(), 1 + 3 + 6 + 6);
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 16);
+        let mut count = 0;
+        arrangements(&[1, 2, 3, 4], &mut Vec::new(), &mut |_| count += 1);
+        assert_eq!(count, 65);
+    }
+
+    #[test]
+    fn a_pending_operation_that_returns_next_needs_no_twin_of_its_own() {
+        let orders = BTreeMap::from([(0, vec![5, 7])]);
+        let wanted = vec![
+            (sequence(0, &[]), history(1, &[])),
+            (sequence(0, &[5]), history(1, &[5])),
+            (sequence(0, &[7]), history(1, &[7])),
+            (sequence(0, &[5, 7]), history(1, &[5, 7])),
+            (sequence(0, &[7, 5]), history(1, &[5, 7])),
+            (sequence(1, &[]), history(2, &[])),
+            (sequence(2, &[]), history(3, &[])),
+        ];
+        let plan = Plan::with(orders, wanted);
+        assert_eq!(plan.text(), "order 0 5 7\ntwin 0 0\ntwin 0 0 7\ntwin 0 0 7 5\ntwin 0 1\ntwin 0 2\n");
+        assert_eq!(plan.histories[3], [history(1, &[5]), history(2, &[])]);
+        assert_eq!(plan.histories[4], [history(1, &[5, 7]), history(3, &[])]);
+    }
 }

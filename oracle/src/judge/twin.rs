@@ -1,20 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //! FL012's capacity: a recovered heap must hold as much as its twin, the same history closed and reopened without a crash.
+//!
+//! While nothing runs concurrently the history is a prefix of the workload, and a twin is named by the prefix's last operation. Of
+//! threads it is a linearisation: the returned operations in the order of their returns, then those of the pending ones that
+//! the recovered heap shows to have happened, in every order. What cannot be told apart by looking at the heap has several twins,
+//! of which the one that holds least is compared with.
 
 use std::collections::BTreeMap;
 
 use super::Judge;
 use super::slots::Linearisation;
 use crate::contract::Leaks;
-use crate::history::OperationIndex;
+use crate::history::{History, Linearised, OperationIndex};
 use crate::report::{Drain, HeapReport, Outcome, Status};
 use crate::rule::RuleId;
 
-/// The twins of a workload, each by the last operation of its prefix.
+/// The twins of a workload.
 #[derive(Clone, Debug, Default)]
 pub struct TwinSet {
-    twins: BTreeMap<OperationIndex, Result<Capacity, String>>,
+    /// Each by the last operation of its prefix.
+    twins: BTreeMap<OperationIndex, Twin>,
+    /// Of a workload of threads: for each history, one for each order of its pending operations.
+    linearised: BTreeMap<Linearised, Vec<Twin>>,
 }
+
+/// Its capacity, or why it cannot serve as a twin.
+type Twin = Result<Capacity, String>;
 
 /// What a drain got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,20 +46,48 @@ impl TwinSet {
         self.twins.insert(operation, capacity_of(report));
     }
 
-    /// Twins that cannot serve as one, and why: the allocator failed without a crash.
-    pub fn failures(&self) -> impl Iterator<Item = (OperationIndex, &str)> {
-        self.twins.iter().filter_map(|(operation, twin)| Some((*operation, twin.as_ref().err()?.as_str())))
+    /// Adds a twin of a workload of threads: of this history, with its pending operations in one of their orders.
+    pub fn insert_linearised(&mut self, history: Linearised, report: &HeapReport) {
+        self.linearised.entry(history).or_default().push(capacity_of(report));
+    }
+
+    /// Twins that cannot serve as one: after which operations, and why. The allocator failed without a crash.
+    pub fn failures(&self) -> impl Iterator<Item = (String, &str)> {
+        let prefixes = self.twins.iter().map(|(operation, twin)| (format!("operation {operation}"), twin));
+        let linearised =
+            self.linearised.iter().flat_map(|(history, twins)| twins.iter().map(|twin| (name(history), twin)));
+        prefixes.chain(linearised).filter_map(|(name, twin)| Some((name, twin.as_ref().err()?.as_str())))
     }
 
     /// How many twins there are.
     pub fn len(&self) -> usize {
-        self.twins.len()
+        self.twins.len() + self.linearised.values().map(Vec::len).sum::<usize>()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.twins.is_empty()
+        self.len() == 0
     }
+
+    /// The twins of what has returned and these pending operations; at least one.
+    fn find(&self, history: &History, happened: &[OperationIndex]) -> Result<&[Twin], String> {
+        if !self.linearised.is_empty() {
+            let wanted = history.linearised(happened);
+            let found = self.linearised.get(&wanted).filter(|twins| !twins.is_empty());
+            return found.map(Vec::as_slice).ok_or_else(|| format!("there is no twin of {}", name(&wanted)));
+        }
+        let Some(prefix) = history.linearised_prefix(happened) else {
+            return Err("the operations that have happened are no prefix of the workload".to_owned());
+        };
+        let found = self.twins.get(&prefix).ok_or_else(|| format!("there is no twin of operation {prefix}"))?;
+        Ok(std::slice::from_ref(found))
+    }
+}
+
+fn name(history: &Linearised) -> String {
+    let Linearised { create, returned, happened } = history;
+    let pending: String = happened.iter().map(|index| format!(" and operation {index}")).collect();
+    format!("the first {returned} operations with an effect from operation {create} on{pending}")
 }
 
 fn capacity_of(report: &HeapReport) -> Result<Capacity, String> {
@@ -118,15 +157,10 @@ impl Judge<'_> {
         for choice in 0..1u32 << unclear.len() {
             let chosen = unclear.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).map(|(_, index)| *index);
             let happened: Vec<OperationIndex> = linearisation.happened.iter().copied().chain(chosen).collect();
-            let Some(prefix) = self.history.linearised_prefix(&happened) else {
-                return Err("the operations that have happened are no prefix of the workload".to_owned());
-            };
-            let twin = match twins.twins.get(&prefix) {
-                Some(Ok(twin)) => *twin,
-                Some(Err(reason)) => return Err(format!("the twin of operation {prefix} failed: {reason}")),
-                None => return Err(format!("there is no twin of operation {prefix}")),
-            };
-            least = Some(least.map_or(twin, |least| if twin.bytes < least.bytes { twin } else { least }));
+            for twin in twins.find(self.history, &happened)? {
+                let twin = *twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
+                least = Some(least.map_or(twin, |least| if twin.bytes < least.bytes { twin } else { least }));
+            }
         }
         least.ok_or_else(|| "there is no twin".to_owned())
     }
