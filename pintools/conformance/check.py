@@ -15,9 +15,11 @@ NAME.expected starts with optional directives:
     # status: 7           exit status of the program, or `signal 6` (default 0)
     # events: sites       only the functions that the events' sites lie in, one a line, repetitions in a row left out
     # events: image       which instructions a library takes is its own business: only the files are compared
-    # events: image       which instructions a library takes is its own business: only the files are compared
-    # runs: differ        threads wait for each other, so locks of the C library run in another order each time
+    # events: by thread   those of each thread in their order; how threads interleave is the schedule's business
+    # runs: differ        signals between threads: the tracer promises the events, not the same bytes
     # stderr: TEXT        the tracer's standard error contains TEXT
+    # seeds: 0 1 2 7      schedules to trace under (default 0). Different seeds must interleave the threads differently
+    # loaded runs: 20     then as many under the last seed while all processors are kept busy: the same bytes each time
 
 Fences that locks of the C library and the loader make are left out: they differ between versions.
 """
@@ -375,28 +377,36 @@ class Expectation:
     events: str = ""
     runs: str = ""
     stderr: str = ""
+    seeds: list[int] = field(default_factory=lambda: [0])
+    loaded_runs: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Expectation:
         result = cls([], [])
         for line in path.read_text().splitlines():
-            if not line.startswith("#"):
-                if line.strip():
-                    result.lines.append(line)
-                continue
-            key, _, value = line[1:].partition(":")
-            value = value.strip()
-            if key.strip() == "needs":
-                result.needs = value.split()
-            elif key.strip() == "status":
-                result.status = -int(value.split()[1]) if value.startswith("signal") else int(value)
-            elif key.strip() == "events":
-                result.events = value
-            elif key.strip() == "runs":
-                result.runs = value
-            elif key.strip() == "stderr":
-                result.stderr = value
+            if line.startswith("#"):
+                key, _, value = line[1:].partition(":")
+                if key.strip() not in DIRECTIVES:
+                    raise TraceError(f"{path}: unknown directive {key.strip()}")
+                setattr(result, key.strip().replace(" ", "_"), DIRECTIVES[key.strip()](value.strip()))
+            elif line.strip():
+                result.lines.append(line)
         return result
+
+
+def read_status(text: str) -> int:
+    return -int(text.split()[1]) if text.startswith("signal") else int(text)
+
+
+DIRECTIVES: dict[str, Callable[[str], object]] = {
+    "needs": str.split,
+    "status": read_status,
+    "events": str,
+    "runs": str,
+    "stderr": str,
+    "seeds": lambda text: [int(seed) for seed in text.split()],
+    "loaded runs": int,
+}
 
 
 @functools.cache
@@ -415,7 +425,9 @@ def compile_program(name: str, work: Path) -> Path:
     return program
 
 
-def trace_program(program: Path, tool_dir: Path, trace: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def trace_program(
+    program: Path, tool_dir: Path, trace: Path, folder: Path, seed: int
+) -> subprocess.CompletedProcess[str]:
     trace.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -425,6 +437,7 @@ def trace_program(program: Path, tool_dir: Path, trace: Path, folder: Path) -> s
         "--tool=faultline",
         f"--trace={trace}",
         f"--pm-folder={folder}",
+        f"--schedule-seed={seed}",
         str(program),
         str(folder),
     ]
@@ -438,26 +451,83 @@ def difference(expected: list[str], actual: list[str]) -> str:
     return "\n".join(difflib.unified_diff(expected, actual, "expected", "traced", lineterm="", n=3))
 
 
+@dataclass(frozen=True)
+class Tracing:
+    """One program with what it takes to trace it."""
+
+    program: Path
+    expectation: Expectation
+    tool_dir: Path
+    work: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.work / f"{self.program.name}.pm"
+
+    def run(self, seed: int, label: str) -> Path:
+        """The trace; raises TraceError if the program or the tracer ended otherwise than expected."""
+        trace = self.work / f"{self.program.name}.{label}.trace"
+        finished = trace_program(self.program, self.tool_dir, trace, self.folder, seed)
+        expected = self.expectation
+        if finished.returncode != expected.status:
+            raise TraceError(f"exit status {finished.returncode}, expected {expected.status}\n{finished.stderr}")
+        if expected.stderr not in finished.stderr or (finished.stderr and not expected.stderr):
+            raise TraceError(f"standard error:\n{finished.stderr}expected: {expected.stderr or '(nothing)'}")
+        return trace
+
+    def events_difference(self, trace: Path) -> str:
+        actual = list(events(trace, self.expectation.events == "sites"))
+        if self.expectation.events == "image":
+            return ""
+        if self.expectation.events == "sites":
+            functions = [line.rpartition(" in=")[2] for line in actual if " in=" in line]
+            actual = [function for function, _ in itertools.groupby(functions)]
+        elif self.expectation.events == "by thread":
+            actual.sort(key=thread_of)
+        return "" if actual == self.expectation.lines else difference(self.expectation.lines, actual)
+
+
+def thread_of(line: str) -> tuple[int, int]:
+    """Process and thread of an event's text; the main thread's is left out there."""
+    numbers = dict(word.split("=", 1) for word in line.split() if word.startswith(("thread=", "process=")))
+    return int(numbers.get("process", 1)), int(numbers.get("thread", 1))
+
+
 def check_program(name: str, tool_dir: Path, work: Path) -> str:
-    """Empty if the program gives its expected events, twice the same bytes; else what is wrong."""
+    """Empty if the program gives its expected events, and the same bytes for the same seed; else what is wrong."""
     expectation = Expectation.read(HERE / f"{name}.expected")
-    program = compile_program(name, work)
-    traces = [work / f"{name}.{run}.trace" for run in (1, 2)]
-    for trace in traces:
-        finished = trace_program(program, tool_dir, trace, work / f"{name}.pm")
-        if finished.returncode != expectation.status:
-            return f"exit status {finished.returncode}, expected {expectation.status}\n{finished.stderr}"
-        if expectation.stderr not in finished.stderr or (finished.stderr and not expectation.stderr):
-            return f"standard error:\n{finished.stderr}expected: {expectation.stderr or '(nothing)'}"
-    actual = list(events(traces[0], expectation.events == "sites"))
-    if expectation.events == "sites":
-        functions = [line.rpartition(" in=")[2] for line in actual if " in=" in line]
-        actual = [function for function, _ in itertools.groupby(functions)]
-    if actual != expectation.lines and expectation.events != "image":
-        return difference(expectation.lines, actual)
-    if expectation.runs != "differ" and traces[0].read_bytes() != traces[1].read_bytes():
-        return "two runs gave different traces"
-    return image_difference(traces[1], work / f"{name}.pm")
+    tracing = Tracing(compile_program(name, work), expectation, tool_dir, work)
+    first: dict[int, bytes] = {}
+    for seed, again in itertools.product(expectation.seeds, (1, 2)):
+        trace = tracing.run(seed, f"{seed}.{again}")
+        wrong = tracing.events_difference(trace) or image_difference(trace, tracing.folder)
+        if wrong:
+            return f"seed {seed}: {wrong}"
+        content = trace.read_bytes()
+        if HEADER.unpack_from(content)[3] != seed:
+            return f"seed {seed}: the header names another schedule seed"
+        if first.setdefault(seed, content) != content and expectation.runs != "differ":
+            return f"seed {seed}: two runs gave different traces"
+    if len(expectation.seeds) > 1 and len({content[HEADER.size :] for content in first.values()}) == 1:
+        return f"seeds {expectation.seeds} all gave one interleaving"
+    return loaded_difference(tracing, expectation.seeds[-1], first[expectation.seeds[-1]])
+
+
+def loaded_difference(tracing: Tracing, seed: int, content: bytes) -> str:
+    """Empty if the trace is the same bytes in each of the loaded runs."""
+    if not tracing.expectation.loaded_runs:
+        return ""
+    busy = [sys.executable, "-c", "while True: pass"]
+    load = [subprocess.Popen(busy) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    try:
+        for run in range(1, tracing.expectation.loaded_runs + 1):
+            if tracing.run(seed, "loaded").read_bytes() != content:
+                return f"seed {seed}: run {run} on a busy machine gave a different trace"
+    finally:
+        for process in load:
+            process.kill()
+            process.wait()
+    return ""
 
 
 def image_difference(trace: Path, folder: Path) -> str:

@@ -10,6 +10,8 @@
  *   fl_files       system calls: file operations, mapping, unmapping, kernel writes
  *   fl_paths       names below the PM folder, identities of files
  *   fl_sites       instruction addresses to module and offset
+ *   fl_schedule    which thread runs: the turn, handed on at points that the seed fixes
+ *   fl_waits       system calls that wait: what they mean for the turn
  *   fl_trace       the buffer of cells and the file it goes to
  *
  * A `point` is an instruction that may make an event; it is made when the instruction is translated. A `site` is its
@@ -139,6 +141,7 @@ void fl_on_undecoded(struct fl_point *point);
 void fl_on_kernel_write(CorePart part, ThreadId thread, Addr address, SizeT bytes);
 ULong fl_on_cpuid(ULong leaf, ULong subleaf, ULong rbx);
 void fl_close_joined(void);
+Bool fl_is_joining(void);
 
 /* ---- fl_paths ---- */
 
@@ -162,6 +165,24 @@ void fl_files_define_again(void);
 
 void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count);
 void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count, SysRes result);
+
+/* ---- fl_schedule ---- */
+
+extern ULong fl_clo_schedule_seed;
+extern ULong fl_events_left; /* of the running thread's slice */
+
+void fl_schedule_thread_created(ThreadId parent, ThreadId child);
+void fl_schedule_thread_exits(ThreadId thread);
+void fl_schedule_forked(ThreadId thread); /* in the child */
+void fl_schedule_before_call(ThreadId thread, UInt number, const UWord *arguments);
+void fl_schedule_after_call(ThreadId thread, UInt number, const UWord *arguments, SysRes result);
+void fl_schedule_end_slice(void);
+
+/* At each event that may end a slice. */
+static inline void fl_tick(void) {
+    if (UNLIKELY(--fl_events_left == 0))
+        fl_schedule_end_slice();
+}
 
 /* ---- fl_main ---- */
 

@@ -484,6 +484,7 @@ void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count) 
     if (UNLIKELY(VG_(sizeXA)(call->begun) > 0))
         end_all(call, VKI_EINTR); /* a signal came before the call took place; it is being restarted */
     before_call(thread, number, arguments);
+    fl_schedule_before_call(thread, number, arguments);
 }
 
 static void after_write(struct call *call, ULong written) {
@@ -495,6 +496,7 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
     (void)count;
     fl_thread = fl_number_of(thread);
     struct call *call = call_of(thread);
+    fl_schedule_after_call(thread, number, arguments, result);
     if (call->has_ended)
         fl_stop(3, "execve failed (%s) after the trace of this process was ended", VG_(strerror)(sr_Err(result)));
     if (!sr_isError(result)) {

@@ -2,7 +2,8 @@
  *
  * fl_main.c - faultline's Valgrind tool: options, life of the process, threads, forks, markers, end.
  *
- *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--module-root=DIR] [--process=N] PROGRAM ...
+ *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--module-root=DIR] [--process=N] [--schedule-seed=N]
+ *              PROGRAM ...
  *
  * appends to FILE (../trace.h) every store, flush and fence that PROGRAM makes to files below DIR, its file operations there
  * and the markers of its runner. It records and does not judge.
@@ -15,11 +16,10 @@
 /* In libcoregrind, not in its public headers. */
 extern Bool VG_(clo_sigill_diag);
 extern Bool VG_(clo_trace_children);
-extern UInt VG_(clo_fair_sched);
-#define FL_TRY_FAIR_SCHED 2
 
 #define MOST_CHILDREN (FL_FORK_RADIX - 1)
 #define MOST_PROCESSES 0xffffffu /* a child's number needs 8 bits more */
+#define MOST_SEED 0x7fffffffffffffffll
 
 UShort fl_thread = 1;
 UInt fl_process = 1;
@@ -35,12 +35,12 @@ static UShort thread_count;
 UShort fl_number_of(ThreadId thread) { return thread_numbers[thread]; }
 
 static void on_thread_created(ThreadId parent, ThreadId child) {
-    (void)parent;
     if (thread_numbers == NULL)
         thread_numbers = VG_(calloc)("fl.main.threads", VG_N_THREADS, sizeof *thread_numbers);
     thread_numbers[child] = ++thread_count;
     if (thread_count == 0)
         fl_stop(3, "more than 65535 threads; a trace has room for no more");
+    fl_schedule_thread_created(parent, child);
 }
 
 static void on_thread_runs(ThreadId thread, ULong blocks) {
@@ -73,6 +73,7 @@ static void after_fork_in_child(ThreadId thread) {
     child_count = 0;
     VG_(memset)(thread_numbers, 0, VG_N_THREADS * sizeof *thread_numbers);
     thread_numbers[thread] = fl_thread = thread_count = 1;
+    fl_schedule_forked(thread);
     fl_emit((struct fl_record){.kind = FL_PROCESS, .detail = FL_PROCESS_FORK, .offset = parent});
     fl_files_define_again();
     fl_sites_define_again();
@@ -144,6 +145,7 @@ static Bool read_option(const HChar *argument) {
     } else if (VG_STR_CLO(argument, "--pm-folder", fl_clo_pm_folder)) {
     } else if (VG_STR_CLO(argument, "--module-root", fl_clo_module_root)) {
     } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, MOST_PROCESSES)) {
+    } else if (VG_BINT_CLO(argument, "--schedule-seed", fl_clo_schedule_seed, 0, MOST_SEED)) {
     } else {
         return False;
     }
@@ -154,7 +156,8 @@ static void print_usage(void) {
     VG_(printf)("    --trace=FILE              append the trace to FILE\n"
                 "    --pm-folder=DIR           files below DIR are persistent memory\n"
                 "    --module-root=DIR         name programs and libraries below DIR relative to it\n"
-                "    --process=N               number of this process in the trace [1]\n");
+                "    --process=N               number of this process in the trace [1]\n"
+                "    --schedule-seed=N         how threads take turns; 0: each runs until it waits [0]\n");
 }
 
 static void print_debug_usage(void) { VG_(printf)("    (none)\n"); }
@@ -185,11 +188,10 @@ static void pre_clo_init(void) {
     VG_(needs_client_requests)(on_request);
     VG_(needs_syscall_wrapper)(fl_pre_syscall, fl_post_syscall);
     VG_(track_pre_thread_ll_create)(on_thread_created);
+    VG_(track_pre_thread_ll_exit)(fl_schedule_thread_exits);
     VG_(track_start_client_code)(on_thread_runs);
     VG_(track_post_mem_write)(fl_on_kernel_write);
     VG_(atfork)(before_fork, after_fork_in_parent, after_fork_in_child);
-
-    VG_(clo_fair_sched) = FL_TRY_FAIR_SCHED; /* threads take turns in order: nearer to one schedule for one program */
 }
 
 VG_DETERMINE_INTERFACE_VERSION(pre_clo_init)

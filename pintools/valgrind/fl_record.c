@@ -72,6 +72,8 @@ void fl_close_joined(void) {
 
 void fl_on_joined_end(void) { fl_close_joined(); }
 
+Bool fl_is_joining(void) { return joined.point != NULL; }
+
 static void join(const struct fl_mapping *mapping, Addr address, SizeT bytes, struct fl_point *point) {
     /* By address: an unrolled loop has several points for one instruction. */
     Bool is_same = joined.point != NULL && joined.point->address == point->address;
@@ -123,13 +125,16 @@ void fl_on_store(Addr address, struct fl_point *point) {
     if (UNLIKELY(joined.point != NULL))
         fl_close_joined();
     emit_store(mapping, address, bytes, point->detail, fl_site(point));
+    fl_tick();
 }
 
 void fl_on_store_to(Addr address, SizeT bytes, struct fl_point *point) {
     if (address >= fl_lowest + fl_span || address + bytes <= fl_lowest)
         return;
-    if (!point->is_joined)
+    if (!point->is_joined) {
         fl_close_joined();
+        fl_tick();
+    }
     store_slowly(address, bytes, point);
 }
 
@@ -137,6 +142,7 @@ void fl_on_store_to(Addr address, SizeT bytes, struct fl_point *point) {
 void fl_on_masked_store(Addr address, ULong mask_low, ULong mask_high, struct fl_point *point) {
     UInt run = 0;
     fl_close_joined();
+    fl_tick();
     for (UInt i = 0; i <= point->bytes; i++) {
         ULong word = i < 8 ? mask_low : mask_high;
         Bool is_selected = i < point->bytes && (word >> (8 * (i & 7) + 7)) & 1;
@@ -153,6 +159,7 @@ void fl_on_masked_store(Addr address, ULong mask_low, ULong mask_high, struct fl
 /* A locked read-modify-write, or a compare-exchange, which failed if it has not stored. */
 void fl_on_locked(Addr address, ULong has_stored, struct fl_point *point) {
     fl_close_joined();
+    fl_tick();
     if (has_stored && fl_find_mapping(address) != NULL) {
         store_slowly(address, point->bytes, point);
         return;
@@ -169,6 +176,7 @@ void fl_on_flush(Addr address, struct fl_point *point) {
             return;
         fl_last_mapping = mapping;
     }
+    fl_tick();
     UInt site = fl_site(point);
     fl_emit((struct fl_record){.kind = FL_FLUSH,
                                .detail = point->detail,
@@ -180,6 +188,7 @@ void fl_on_flush(Addr address, struct fl_point *point) {
 
 void fl_on_fence(struct fl_point *point) {
     fl_close_joined();
+    fl_tick();
     UInt site = fl_own_site(point);
     fl_emit((struct fl_record){.kind = FL_FENCE, .detail = point->detail, .thread = fl_thread, .site = site});
 }

@@ -51,8 +51,11 @@ void fl_trace_open(const HChar *path) {
 
     struct vg_stat status;
     if (VG_(fstat)(trace_descriptor, &status) == 0 && status.size == 0) {
-        struct fl_trace_header header = {
-            .magic = FL_TRACE_MAGIC, .version = FL_TRACE_VERSION, .record_bytes = FL_RECORD_BYTES, .tracer = "valgrind"};
+        struct fl_trace_header header = {.magic = FL_TRACE_MAGIC,
+                                         .version = FL_TRACE_VERSION,
+                                         .record_bytes = FL_RECORD_BYTES,
+                                         .schedule_seed = fl_clo_schedule_seed,
+                                         .tracer = "valgrind"};
         write_all(&header, sizeof header);
     }
 }
