@@ -8,6 +8,7 @@ use crate::LINE_BYTES;
 use crate::image::{CrashImage, ImageFile};
 use crate::model::{LineContent, LineKey};
 use crate::trace::FileId;
+use planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
@@ -132,7 +133,10 @@ impl ReplayServer {
         if self.files != *image.files() || self.folders != *image.folders() {
             self.follow_files(image)?;
         }
-        let dirty = image.take_dirty();
+        let mut dirty = image.take_dirty();
+        if planted::is(Fault::StaleLines) {
+            dirty.retain(|(_, content)| content.iter().any(|byte| *byte != 0));
+        }
         let mut rest = dirty.as_slice();
         while let Some((first, _)) = rest.first() {
             let adjacent = |at: usize| rest[at].0 == LineKey { file: first.file, number: first.number + at as u64 };

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::contract::{Durable, Fill};
 use crate::pattern::Segment;
 use crate::report::Status;
+use planted::Fault;
 
 /// Number of an operation in the workload, counted from 0 over the whole workload file.
 pub type OperationIndex = u32;
@@ -345,14 +346,17 @@ impl History {
         }
         let object = state.and_then(|state| state.object.as_ref());
         let index = pending.map(|pending| pending.operation.index);
-        let first = Candidate {
-            object: object.map(|object| expect(object, object.bytes)),
-            pending: index.map(|index| (index, false)),
-        };
         let second = pending.map(|pending| Candidate {
             object: pending.after.as_ref().map(|after| expect(after, pending.promised_bytes(object, fill))),
             pending: index.map(|index| (index, true)),
         });
+        if let Some(second) = second.filter(|_| planted::is(Fault::PendingIsReturned)) {
+            return Candidates { first: second, second: None };
+        }
+        let first = Candidate {
+            object: object.map(|object| expect(object, object.bytes)),
+            pending: index.map(|index| (index, false)),
+        };
         Candidates { first, second }
     }
 

@@ -10,6 +10,7 @@ mod lives;
 mod slots;
 mod twin;
 
+use planted::Fault;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -165,7 +166,7 @@ impl<'a> Judge<'a> {
             Some(Status::Ok) => {}
             Some(status) => return self.judge_refusal(life, status),
             None if self.report.outcome == Outcome::Done => {
-                return self.out.unknown.push("the heap report does not say what open answered".to_owned());
+                return self.unknown("the heap report does not say what open answered".to_owned());
             }
             None => return,
         }
@@ -174,9 +175,23 @@ impl<'a> Judge<'a> {
         }
     }
 
+    #[cfg_attr(feature = "planted", track_caller)]
     fn violate(&mut self, rule: RuleId, subject: Subject, message: String) {
+        #[cfg(feature = "planted")]
+        if planted::is_silent(std::panic::Location::caller()) {
+            return;
+        }
         let Subject { slot, operation, block } = subject;
         self.out.violations.push(Violation { rule, message, slot, operation, block });
+    }
+
+    #[cfg_attr(feature = "planted", track_caller)]
+    fn unknown(&mut self, reason: String) {
+        #[cfg(feature = "planted")]
+        if planted::is_silent(std::panic::Location::caller()) {
+            return;
+        }
+        self.out.unknown.push(reason);
     }
 
     fn not_judged(&mut self, rule: RuleId, reason: impl Into<Cow<'static, str>>) {
@@ -223,10 +238,13 @@ impl<'a> Judge<'a> {
         let message = tail(life.and_then(|life| life.messages.last()));
         match self.report.outcome {
             Outcome::Done => {}
+            Outcome::Overloaded if planted::is(Fault::OverloadPasses) => {}
+            Outcome::Signal(_) if planted::is(Fault::SignalPasses) => {}
+            Outcome::Hung if planted::is(Fault::HangPasses) => {}
             Outcome::Overloaded => {
-                return self.out.unknown.push(format!("{what}: the machine was overloaded, the wall limit came first"));
+                return self.unknown(format!("{what}: the machine was overloaded, the wall limit came first"));
             }
-            Outcome::Broken => return self.out.unknown.push(format!("{what}: the runner failed{message}")),
+            Outcome::Broken => return self.unknown(format!("{what}: the runner failed{message}")),
             Outcome::Signal(signal) => {
                 let name = signal_name(signal);
                 let text = format!("{what} died of signal {signal}{name}{message}");

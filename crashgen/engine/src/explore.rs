@@ -19,6 +19,7 @@ use crashgen::model::{Choice, View};
 use crashgen::strategy::{Exhaustive, Floor, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{EventKind, Trace};
 use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
+use planted::Fault;
 use rustc_hash::FxHashSet;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -111,9 +112,15 @@ impl Explorer<'_> {
     }
 
     fn position(&mut self, case: &mut Case, position: u32, view: &View, is_expectation_new: bool) -> ControlFlow<()> {
+        let is_skipped = planted::is(Fault::SkipLastPosition) && position as usize == self.trace.events.len();
+        let is_fence = matches!(self.trace.events[position as usize - 1].kind, EventKind::Fence);
+        if is_skipped || (planted::is(Fault::JudgeAtFences) && !is_fence) {
+            return ControlFlow::Continue(());
+        }
         self.tally.positions += 1;
         self.tally.add_states(if case.position_in_case == 1 { Some(0.0) } else { view.born_log10() });
         self.output.progress(position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
+        let is_expectation_new = is_expectation_new && !planted::is(Fault::JudgeBornOnly);
         let scope = if is_expectation_new || view.are_all_new || !self.is_covered { Scope::All } else { Scope::Born };
         let is_unchanged = scope == Scope::Born && !view.has_new_store;
         let strategies = self.strategies(view);
@@ -184,7 +191,8 @@ impl Explorer<'_> {
         state: &[Choice],
     ) -> Result<ControlFlow<()>, EngineError> {
         case.image.go_to(&case.model, view, state);
-        if !self.judged.insert((case.image.hash(), case.history.state_id())) {
+        let expected = if planted::is(Fault::JudgeImageOnce) { 0 } else { case.history.state_id() };
+        if !self.judged.insert((case.image.hash(), expected)) {
             return Ok(ControlFlow::Continue(()));
         }
         let judgement = self.judge(case)?;
@@ -230,7 +238,8 @@ impl Explorer<'_> {
                 tried[lines.clone()].copy_from_slice(&newest[lines]);
                 case.image.go_to(&case.model, view, &tried);
                 let judgement = self.judge(case)?;
-                if let Some(same) = judgement.violations.into_iter().find(|other| other.rule == violation.rule) {
+                let is_same = |other: &Violation| other.rule == violation.rule || planted::is(Fault::ReduceToAnyRule);
+                if let Some(same) = judgement.violations.into_iter().find(is_same) {
                     (reduced, reason) = (tried, same);
                 }
             }
@@ -263,8 +272,9 @@ impl Explorer<'_> {
             stages,
             time_s: self.started.elapsed().as_secs_f64(),
         };
+        let is_unknown = self.tally.has_unknown() && !planted::is(Fault::UnknownPasses);
         let is_nothing = !self.tally.has_judged_a_heap() || self.tally.stores == 0;
-        let verdict = match (self.findings.count(), self.tally.has_unknown() || is_nothing) {
+        let verdict = match (self.findings.count(), is_unknown || is_nothing) {
             (0, false) => Verdict::Pass,
             (0, true) => Verdict::Unknown,
             _ => Verdict::Fail,

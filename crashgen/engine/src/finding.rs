@@ -9,6 +9,7 @@ use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::{LineChoice, Witness};
 use crashgen::trace::{SiteId, Trace};
 use oracle::{RuleId, Violation};
+use planted::Fault;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -179,6 +180,9 @@ impl Findings {
 /// What makes two violations one finding: the rule and the function whose store is lost. Which store was the newest that is
 /// there tells only how long the first one stayed undecided; it is the store that matters where nothing is lost.
 fn key(state: &StateRef, rule: RuleId, sites: &[Symbol]) -> String {
+    if planted::is(Fault::FindingByRule) {
+        return rule.to_string();
+    }
     let function = sites.first().map_or("", |site| site.function.as_str());
     match changed_lines(state).next() {
         Some(_) => format!("{rule} lost {function}"),

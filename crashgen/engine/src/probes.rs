@@ -5,6 +5,7 @@ use crate::error::EngineError;
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::{Probe, ReplayServer, ServerOptions};
 use oracle::HeapReport;
+use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -91,19 +92,23 @@ impl Probes {
     /// # Errors
     /// When the server ended or sent no report.
     pub fn probe(&mut self, image: &mut CrashImage) -> Result<Probed, EngineError> {
-        let hash = image.hash();
+        let hash = match planted::is(Fault::RecoveryOfAnother) {
+            true => ImageHash(image.files().len() as u128),
+            false => image.hash(),
+        };
         let number = match self.first.get(&hash) {
             Some(number) => {
                 self.memoised += 1;
                 *number
             }
-            None => self.run_first(image)?,
+            None => self.run_first(image, hash)?,
         };
         let first = self.reports[number as usize].clone();
-        if !self.is_full || !is_worth_stages(&first) {
+        if !self.is_full || planted::is(Fault::FirstPartOnly) || !is_worth_stages(&first) {
             return Ok(Probed { report: first, is_own: true });
         }
-        let key = (number, image.metadata_hash());
+        let metadata = if planted::is(Fault::StagesOfAnother) { ImageHash(0) } else { image.metadata_hash() };
+        let key = (number, metadata);
         if !self.stages.contains_key(&key) {
             let own = Rc::new(self.run(image, Probe::Full)?.1);
             self.full_probes += 1;
@@ -127,7 +132,7 @@ impl Probes {
         Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?.1), is_own: true })
     }
 
-    fn run_first(&mut self, image: &mut CrashImage) -> Result<u32, EngineError> {
+    fn run_first(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<u32, EngineError> {
         let (bytes, report) = self.run(image, Probe::First)?;
         self.recoveries += 1;
         let next = self.reports.len() as u32;
@@ -135,7 +140,7 @@ impl Probes {
         if number == next {
             self.reports.push(Rc::new(report));
         }
-        self.first.insert(image.hash(), number);
+        self.first.insert(hash, number);
         Ok(number)
     }
 

@@ -14,6 +14,7 @@ use crashgen::model::{Choice, LineKey, View};
 use crashgen::token::Witness;
 use crashgen::trace::{EventKind, FileId, Trace};
 use oracle::judge;
+use planted::Fault;
 
 /// Makes the state, runs the full probe on it and prints what the oracle says.
 ///
@@ -89,7 +90,8 @@ pub fn go_to(config: &Config, trace: &Trace, position: u32) -> Result<(Case, Vie
 }
 
 fn state_of(case: &Case, view: &View, witness: &Witness) -> Result<Vec<Choice>, EngineError> {
-    let mut state = if witness.from_newest { view.prefix_state() } else { view.floor_state() };
+    let from_newest = witness.from_newest != planted::is(Fault::TokenFromOtherEnd);
+    let mut state = if from_newest { view.prefix_state() } else { view.floor_state() };
     for line in &witness.lines {
         let key = LineKey { file: FileId(line.file), number: line.number };
         let id = case.model.find(key);

@@ -3,6 +3,7 @@
 
 use super::LineKey;
 use crate::trace::SiteId;
+use planted::Fault;
 
 /// Bytes of a line.
 pub type LineContent = [u8; 64];
@@ -318,6 +319,9 @@ impl Line {
 impl Entry {
     /// Choices that an ordered store adds: the proper subsets of its units, then all of them.
     fn choices(&self) -> u32 {
+        if planted::is(Fault::IgnoreR3) {
+            return 1;
+        }
         (1 << self.units.len()) - 1
     }
 
@@ -343,6 +347,9 @@ impl Entry {
 fn take_ordered(left: &mut u32, share: u32) -> u64 {
     let taken = (*left).min(share);
     *left -= taken;
+    if planted::is(Fault::IgnoreR1) && *left > 0 {
+        return 0;
+    }
     if taken == share { u64::MAX } else { u64::from(taken) }
 }
 

@@ -29,9 +29,10 @@ mod view;
 pub use line::{Choice, Line, LineContent};
 pub use view::{Born, OpenLine, View};
 
-use crate::trace::{Event, EventKind, FileEffect, FileId, FlushKind, StoreKind, ThreadId};
+use crate::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId};
 use crate::{LINE_BYTES, UNIT_BYTES};
 use line::Unit;
+use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,6 +110,9 @@ pub struct Model {
     born: Born,
     has_unknown_file: bool,
     bounds_hit: BTreeSet<&'static str>,
+    /// Who stored to the line last.
+    #[cfg(feature = "planted")]
+    writers: FxHashMap<LineId, ThreadId>,
 }
 
 impl Model {
@@ -130,6 +134,8 @@ impl Model {
             born: Born::Nothing,
             has_unknown_file: false,
             bounds_hit: BTreeSet::new(),
+            #[cfg(feature = "planted")]
+            writers: FxHashMap::default(),
         }
     }
 
@@ -148,13 +154,20 @@ impl Model {
                 self.file_operations.push(PendingFileOperation { thread, effect, begin: number, is_overlapped: false });
             }
             EventKind::FileEnd { effect, is_done } => self.file_end(number, event.thread, effect, *is_done),
+            EventKind::OperationBegin { kind: OperationKind::Open, .. } if planted::is(Fault::IgnoreR10) => {
+                self.persist_all();
+            }
             EventKind::Case { .. } | EventKind::OperationBegin { .. } | EventKind::OperationReturn { .. } => {}
         }
     }
 
     fn store(&mut self, number: u32, event: &Event, kind: StoreKind, file: FileId, offset: u64, bytes: &[u8]) {
         self.complete_clflushes();
-        if kind == StoreKind::Rmw {
+        let kind = match kind {
+            StoreKind::NonTemporal if planted::is(Fault::IgnoreR8) => StoreKind::Plain,
+            kind => kind,
+        };
+        if kind == StoreKind::Rmw && !planted::is(Fault::IgnoreR6) {
             self.complete_thread(event.thread);
         }
         if !self.files.contains_key(&file) && !self.files.is_empty() {
@@ -185,6 +198,8 @@ impl Model {
         });
         for id in &touched {
             self.refresh(*id);
+            #[cfg(feature = "planted")]
+            self.writers.insert(*id, event.thread);
         }
         self.born =
             if self.kind == ModelKind::Px86 { Born::Lines { event: number, lines: touched } } else { Born::Everything };
@@ -194,19 +209,36 @@ impl Model {
         self.complete_clflushes();
         let id = self.line_id(LineKey { file, number: offset / LINE_BYTES });
         let flushed = Flushed { line: id, ordered: self.lines[id.0 as usize].ordered_count() };
+        #[cfg(feature = "planted")]
+        let flushed = self.flush_wrongly(thread, flushed);
         match kind {
             FlushKind::Clflush => self.clflushed.push(flushed),
             FlushKind::Clflushopt | FlushKind::Clwb => self.flushed.entry(thread).or_default().push(flushed),
+        }
+        if planted::is(Fault::ClflushAtOnce) {
+            self.complete_clflushes();
+        }
+        if planted::is(Fault::IgnoreR5) {
+            self.complete_thread(thread);
         }
     }
 
     fn fence(&mut self, thread: ThreadId) {
         self.complete_clflushes();
         self.complete_thread(thread);
+        if planted::is(Fault::IgnoreR2) {
+            self.persist_all();
+        }
+        if planted::is(Fault::AnyFence) {
+            self.flushed.keys().copied().collect::<Vec<_>>().into_iter().for_each(|other| self.complete_thread(other));
+        }
     }
 
     /// R4.
     fn complete_clflushes(&mut self) {
+        if planted::is(Fault::IgnoreR4) {
+            return;
+        }
         for flushed in std::mem::take(&mut self.clflushed) {
             self.raise_floor(flushed);
         }
@@ -261,6 +293,9 @@ impl Model {
             }
             FileEffect::RemoveFolder { path } => {
                 self.folders.remove(path);
+            }
+            FileEffect::Sync { file, offset, bytes } if planted::is(Fault::SyncCoversLater) => {
+                return self.sync(*file, *offset, *bytes, number);
             }
             FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
             FileEffect::Write { file, offset, bytes } => self.kernel_write(number, *file, *offset, bytes),
@@ -319,7 +354,7 @@ impl Model {
         if to <= from {
             return;
         }
-        let Some(lines) = self.by_file.get(&file) else { return };
+        let Some(lines) = self.by_file.get(&file).filter(|_| !planted::is(Fault::IgnoreR9)) else { return };
         let affected: Vec<LineId> = lines.range(from / LINE_BYTES..=(to - 1) / LINE_BYTES).map(|(_, id)| *id).collect();
         for id in affected {
             let line = &mut self.lines[id.0 as usize];
@@ -457,6 +492,35 @@ fn for_each_line(offset: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, Vec<Unit>
             at = unit_end;
         }
         visit(line_number, units);
+    }
+}
+
+/// Planted faults that are more than a condition.
+impl Model {
+    fn persist_all(&mut self) {
+        for id in self.open.clone() {
+            let ordered = self.lines[id.0 as usize].ordered_count();
+            self.raise_floor(Flushed { line: id, ordered });
+        }
+    }
+
+    #[cfg(feature = "planted")]
+    fn flush_wrongly(&mut self, thread: ThreadId, mut flushed: Flushed) -> Flushed {
+        let is_anothers = self.writers.get(&flushed.line).is_some_and(|writer| *writer != thread);
+        if planted::is(Fault::IgnoreR7) && is_anothers {
+            flushed.ordered = 0;
+        }
+        if planted::is(Fault::FlushCoversLater) {
+            flushed.ordered = u64::MAX;
+        }
+        if planted::is(Fault::FlushDecidesNonTemporal) {
+            let units: Vec<_> = self.non_temporal.values().flatten().filter(|(id, _)| *id == flushed.line).collect();
+            for (id, event) in units {
+                self.lines[id.0 as usize].decide_floating(*event);
+            }
+            self.refresh(flushed.line);
+        }
+        flushed
     }
 }
 

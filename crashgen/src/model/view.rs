@@ -2,6 +2,7 @@
 //! What strategies see of a crash position: the lines that have choices, and which choices are new there.
 
 use super::{Choice, Line, LineId};
+use planted::Fault;
 
 /// Which states came to be with the last event.
 #[derive(Clone, Debug)]
@@ -37,6 +38,7 @@ pub struct OpenLine {
 impl OpenLine {
     pub(super) fn of(id: LineId, line: &Line, born: &Born) -> Self {
         let (new_ordered, new_floating) = match born {
+            Born::Lines { lines, .. } if planted::is(Fault::BirthsOnOneLine) && lines.first() != Some(&id) => (None, 0),
             Born::Lines { event, lines } if lines.contains(&id) => {
                 (line.first_choice_with(*event), line.floating_mask_of(*event))
             }

@@ -3,6 +3,7 @@
 
 use super::{Scope, Strategy, Visit};
 use crate::model::{Choice, View};
+use planted::Fault;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use std::ops::ControlFlow;
@@ -26,6 +27,9 @@ impl Strategy for Sample {
 
     fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()> {
         let mut random = Pcg64Mcg::new(u128::from(self.seed) << 64 | u128::from(position) << 1 | 1);
+        if planted::is(Fault::SampleUnseeded) {
+            random = Pcg64Mcg::new(1);
+        }
         for _ in 0..self.count {
             let mut state = draw(view, &mut random);
             for _ in 0..DRAWS_FOR_BORN {

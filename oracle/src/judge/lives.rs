@@ -75,7 +75,7 @@ impl<'a> Judge<'a> {
                 self.violate(rule, Subject::default(), text);
             }
             None if self.is_cut_short(usize::from(number)) => {}
-            None => self.out.unknown.push(format!("the heap report does not say what {recovery} answered")),
+            None => self.unknown(format!("the heap report does not say what {recovery} answered")),
         }
         false
     }
@@ -149,6 +149,7 @@ impl<'a> Judge<'a> {
         }
     }
 
+    #[cfg_attr(feature = "planted", track_caller)]
     fn violate_idempotence(&mut self, number: u16, slot: Option<u32>, text: String) {
         let text = format!("after {}: {text}", recovery_phrase(number));
         self.violate(RuleId::NotIdempotent, Subject { slot, ..Subject::default() }, text);
@@ -269,6 +270,7 @@ impl<'a> Judge<'a> {
         Some(Block { file: entry.file, state: BlockState::Allocated, offset: entry.offset, bytes })
     }
 
+    #[cfg_attr(feature = "planted", track_caller)]
     pub(super) fn violate_usability(&mut self, text: String) {
         self.violate(RuleId::NotUsable, Subject::default(), text);
     }
