@@ -33,7 +33,8 @@ def cache(tmp_path: Path) -> Cache:
 
 @pytest.fixture(scope="session")
 def scripts() -> Path:
-    return Path(sysconfig.get_path("scripts"))
+    """Where `faultline` and `faultline-engine` are; quality/test_planted.py has others tested instead."""
+    return Path(os.environ.get("FAULTLINE_TEST_SCRIPTS") or sysconfig.get_path("scripts"))
 
 
 Faultline = Callable[..., subprocess.CompletedProcess[str]]

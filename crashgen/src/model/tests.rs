@@ -79,7 +79,7 @@ fn floating_units_double_the_states() {
 #[test]
 fn the_units_of_a_store_that_a_state_holds_are_counted() {
     let mut model = model();
-    let event = NEXT_EVENT.load(Ordering::Relaxed);
+    let event = NEXT_EVENT.fetch_add(1, Ordering::Relaxed);
     model.step(event, &Event { thread: T0, site: SiteId(0), kind: store(0, &[1; 24]) });
     let line = model.line(LineId(0));
     let there = |ordered| line.open_units(Choice { ordered, floating: 0 }, event);
@@ -198,4 +198,37 @@ fn stores_into_an_unlinked_file_leave_no_states() {
     let mut model = model();
     run(&mut model, vec![done(FileEffect::Unlink { path: "heap".into() }), store(0, &[1; 8])]);
     assert_eq!(count(&model), 1);
+}
+
+/// R10: nobody else ever flushes them.
+#[test]
+fn lines_stay_dirty_across_close_and_open() {
+    let mut model = model();
+    run(&mut model, vec![store(0, &[1; 8])]);
+    let begin = |kind, index| EventKind::OperationBegin { kind, index, slot: 0, bytes: 0, object: 0 };
+    let end = |kind, index| EventKind::OperationReturn { kind, index, status: 0 };
+    use crate::trace::OperationKind::{Close, Open};
+    run(&mut model, vec![begin(Close, 1), end(Close, 1), begin(Open, 2), end(Open, 2)]);
+    assert_eq!(count(&model), 2);
+}
+
+/// R4: until something follows it, a clflush may sit in the store buffer.
+#[test]
+fn a_clflush_guarantees_nothing_by_itself() {
+    let mut model = model();
+    let flush = |offset| EventKind::Flush { kind: FlushKind::Clflush, file: FILE, offset };
+    run(&mut model, vec![store(0, &[1; 8]), flush(0)]);
+    assert_eq!(count(&model), 2);
+    run(&mut model, vec![flush(64)]);
+    assert_eq!(count(&model), 1);
+}
+
+/// R9: what another thread stores while the call goes on may come too late for it.
+#[test]
+fn fsync_persists_what_was_there_when_it_began() {
+    let mut model = model();
+    let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
+    run(&mut model, vec![store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone() }]);
+    run(&mut model, vec![store(64, &[1; 8]), done(sync)]);
+    assert_eq!(count(&model), 2);
 }
