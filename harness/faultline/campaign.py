@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from faultline import workloads
+from faultline import environment, workloads
 from faultline.cache import Cache, hash_of_file, key_of, scratch_folder
 from faultline.config import Allocator, Matrix, MatrixCell, MatrixMutants, find_allocator
 from faultline.engine import Certificate, Done, Engine, Event, Finding, Progress
@@ -122,13 +122,19 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
 
 
 def run_cells(
-    workshop: Workshop, results: Results, kind: str, specs: list[CellSpec], jobs: int, watcher: Watcher
+    workshop: Workshop,
+    results: Results,
+    kind: str,
+    specs: list[CellSpec],
+    jobs: int,
+    watcher: Watcher,
 ) -> list[CellResult]:
     """All cells, `jobs` at a time, results in the order of specs. Raises InterruptedCampaignError after Ctrl-C, when
     everything that was found so far has been written."""
     key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
     unfinished = results.unfinished(kind, key)
-    campaign = results.begin(kind, key, specs)
+    where = environment.describe(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
+    campaign = results.begin(kind, key, specs, where)
     runner = _CellRunner(workshop, results, campaign, unfinished, watcher)
     state: Any = "stopped"
     try:

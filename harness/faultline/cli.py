@@ -357,11 +357,12 @@ def _run_campaign(
             campaign.run_cells(workshop, database, kind, specs, jobs, progress)
     finally:
         state, results = database.read()
+        environment = database.environment()
         database.close()
         if out is not None:
-            report.write_all(out, results, state)
+            report.write_all(out, results, state, environment)
         if as_json:
-            click.echo(report.results_json(results, state), nl=False)
+            click.echo(report.results_json(results, state, environment), nl=False)
         else:
             _print_campaign(results, out)
     return results
@@ -395,10 +396,11 @@ def report_command(out: Path, as_json: bool) -> int:
         )
     database = Results(out / DATABASE_NAME)
     state, results = database.read()
+    environment = database.environment()
     database.close()
-    report.write_all(out, results, state)
+    report.write_all(out, results, state, environment)
     if as_json:
-        click.echo(report.results_json(results, state), nl=False)
+        click.echo(report.results_json(results, state, environment), nl=False)
     else:
         _print_campaign(results, out)
     return EXIT_OK
@@ -420,6 +422,7 @@ def replay_command(workshop: Workshop, token: str, as_json: bool) -> int:
         spec = replayed.spec
         for finding in replayed.findings:
             terminal.print_finding(terminal.out(), spec, finding)
+            terminal.print_events(terminal.out(), finding)
         click.echo(f"verdict: {replayed.verdict}")
     return {"pass": EXIT_OK, "fail": EXIT_FINDINGS, "unknown": EXIT_UNKNOWN}[replayed.verdict]
 

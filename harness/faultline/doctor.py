@@ -4,9 +4,6 @@ one says what to do."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultline import build, config
-from faultline.cache import SCRATCH_FOLDER, Cache
+from faultline.cache import Cache
 from faultline.engine import Engine
+from faultline.environment import heap_folder_of, persistent_memory
 from faultline.errors import FaultlineError, InfrastructureError
 
 SCRATCH_BYTES_WANTED = 256 << 20
 """Room for the heaps, images and private copies of two cells at a time."""
-MAP_SHARED_VALIDATE = 0x03
-MAP_SYNC = 0x80000
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ def _writable(folder: Path) -> str:
 
 
 def _scratch(cache: Cache) -> str:
-    folder = SCRATCH_FOLDER if os.access(SCRATCH_FOLDER, os.W_OK) else cache.folder
+    folder = heap_folder_of(cache)
     free = shutil.disk_usage(folder).free
     if free < SCRATCH_BYTES_WANTED:
         raise InfrastructureError(
@@ -84,20 +80,6 @@ def _scratch(cache: Cache) -> str:
 
 
 def _map_sync(cache: Cache) -> str:
-    """Whether MAP_SYNC is honoured where heaps lie; if not, PM is emulated, which tests need no more than that."""
-    folder = SCRATCH_FOLDER if os.access(SCRATCH_FOLDER, os.W_OK) else cache.folder
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.truncate(mmap.PAGESIZE)
-            flags = MAP_SHARED_VALIDATE | MAP_SYNC
-            base = libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, flags, file.fileno(), 0)
-    except OSError as error:
-        raise InfrastructureError(f"{folder}: not writable: {error.strerror}") from error
-    if base is None or base == ctypes.c_void_p(-1).value:
-        return f"emulated PM: {folder} has no MAP_SYNC"
-    libc.munmap(base, mmap.PAGESIZE)
-    return f"{folder} has MAP_SYNC"
+    """Tests need no more than emulated PM."""
+    folder = heap_folder_of(cache)
+    return f"{folder}: {persistent_memory(folder)}"

@@ -36,8 +36,55 @@ class Site(msgspec.Struct):
     is_adapter: bool = False
 
     def text(self) -> str:
-        where = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        where = self.place_text()
         return f"{self.function} ({where})" if where else self.function
+
+    def place_text(self) -> str:
+        """file:line, as far as they are known."""
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file or ""
+
+
+class EventOperation(msgspec.Struct):
+    index: int
+    name: str
+
+
+class TraceEvent(msgspec.Struct):
+    """One event near a finding's crash position. position: the crash position after it, so that events up to the finding's own
+    position came before the crash. is_persisted: of stores before it, whether the crash state holds all of their units, none or
+    some; is_guaranteed: of persisted ones, whether every crash state there does."""
+
+    position: int
+    kind: str
+    process: int = 1
+    thread: int = 1
+    file: str | None = None
+    offset: int | None = None
+    size: int | None = None
+    value: str | None = None
+    site: Site | None = None
+    operation: EventOperation | None = None
+    is_persisted: Literal["yes", "no", "partly"] | None = None
+    is_guaranteed: bool | None = None
+
+    def place_text(self) -> str:
+        """heap + 0x1080, 8 bytes."""
+        words = self.file or ""
+        if self.offset is not None:
+            words += f" + {self.offset:#x}"
+        return words + (f", {self.size} bytes" if self.size is not None else "")
+
+    def operation_text(self) -> str:
+        return f"{self.operation.index} {self.operation.name}" if self.operation else ""
+
+    def state_text(self) -> str:
+        """What became of a store in the crash state."""
+        if self.is_persisted == "yes":
+            return "persisted" if self.is_guaranteed else "persisted, not guaranteed"
+        return {"no": "lost", "partly": "partly lost", None: ""}[self.is_persisted]
+
+    def thread_text(self) -> str:
+        return f"{self.process}.{self.thread}"
 
 
 class Finding(msgspec.Struct, tag_field="event", tag="finding"):
@@ -53,6 +100,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     strategy: str | None = None
     model_note: str | None = None
     lines: list[dict[str, Any]] = []
+    events: list[TraceEvent] = []
+    """Around the crash position, in memory order; bounded by the engine."""
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""

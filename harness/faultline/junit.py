@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
-from itertools import groupby
 
+from faultline.outcomes import count
 from faultline.results import CellResult
 
 
 def render(results: Iterable[CellResult]) -> str:
     suites = ET.Element("testsuites", name="faultline")
-    for allocator, group in groupby(results, key=lambda result: result.spec.allocator):
-        _add_suite(suites, allocator, list(group))
+    groups: dict[str, list[CellResult]] = {}
+    for result in results:
+        groups.setdefault(result.spec.allocator, []).append(result)
+    for allocator, group in groups.items():
+        _add_suite(suites, allocator, group)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -29,7 +32,7 @@ def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult]) ->
         if problem is not None:
             kind, message, text = problem
             counts[kind] += 1
-            ET.SubElement(case, kind, message=message).text = _printable(text)
+            ET.SubElement(case, kind, type=f"faultline.{kind}", message=message).text = _printable(text)
     suite.set("failures", str(counts["failure"]))
     suite.set("errors", str(counts["error"]))
 
@@ -43,7 +46,8 @@ def _problem(result: CellResult) -> tuple[str, str, str] | None:
     if result.spec.mutant is not None and result.is_killed:
         return None
     if result.spec.mutant is None and result.findings:
-        return "failure", f"{len(result.findings)} findings", found
+        rules = ", ".join(sorted({f"{finding.rule} {finding.title}" for finding in result.findings}))
+        return "failure", _printable(f"{count(len(result.findings), 'finding')}: {rules}"), found
     if result.verdict == "unknown":
         why = result.error or (result.certificate.why if result.certificate else "no verdict")
         return "error", f"unknown: {_printable(why)}", found

@@ -10,16 +10,24 @@ import jinja2
 import msgspec
 
 from faultline import __version__, junit, sarif
+from faultline.environment import Environment
 from faultline.errors import InfrastructureError
+from faultline.outcomes import count, mark, outcome, scientific
+from faultline.page import GLYPHS, OPEN_FINDINGS, covered_share, page, rules_not_judged, setting_of
 from faultline.results import CellResult, summarise
 
 RESULTS_VERSION = 1
 FILES = ("report.html", "junit.xml", "results.sarif", "results.json")
 
 
-def write_all(folder: Path, results: list[CellResult], state: str) -> None:
+def write_all(folder: Path, results: list[CellResult], state: str, environment: Environment | None = None) -> None:
     """Writes every file of FILES; each appears whole."""
-    texts = (html(results, state), junit.render(results), sarif.render(results), results_json(results, state))
+    texts = (
+        html(results, state, environment),
+        junit.render(results),
+        sarif.render(results),
+        results_json(results, state, environment),
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in zip(FILES, texts, strict=True):
@@ -32,11 +40,12 @@ def write_all(folder: Path, results: list[CellResult], state: str) -> None:
         ) from error
 
 
-def results_json(results: list[CellResult], state: str) -> str:
+def results_json(results: list[CellResult], state: str, environment: Environment | None = None) -> str:
     document = {
         "version": RESULTS_VERSION,
         "state": state,
         "summary": msgspec.to_builtins(summarise(results)),
+        "environment": msgspec.to_builtins(environment or Environment()),
         "cells": [_cell(result) for result in results],
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
@@ -50,46 +59,21 @@ def _cell(result: CellResult) -> dict[str, Any]:
     return cell
 
 
-def html(results: list[CellResult], state: str) -> str:
-    environment = jinja2.Environment(
+def html(results: list[CellResult], state: str, environment: Environment | None = None) -> str:
+    """One file that asks for nothing else: readable offline, without JavaScript, on paper."""
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("faultline"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters["outcome"] = outcome
-    environment.filters["mark"] = mark
-    environment.filters["scientific"] = scientific
-    template = environment.get_template("report.html.j2")
-    clean = [result for result in results if result.spec.mutant is None]
-    mutants = [result for result in results if result.spec.mutant is not None]
+    filters = (outcome, mark, scientific, count, covered_share, rules_not_judged, setting_of)
+    templates.filters.update({function.__name__: function for function in filters})
+    template = templates.get_template("report.html.j2")
     return template.render(
-        version=__version__, state=state, summary=summarise(results), results=results, clean=clean, mutants=mutants
+        version=__version__,
+        page=page(results, state, environment or Environment()),
+        glyphs=GLYPHS,
+        open_findings=OPEN_FINDINGS,
     )
-
-
-def outcome(result: CellResult) -> str:
-    """The one word (or two) that says how a cell ended."""
-    if result.state == "stopped":
-        return "stopped"
-    if result.spec.mutant is not None:
-        if result.is_killed:
-            return "killed"
-        return "unknown" if result.verdict == "unknown" else "survived"
-    return result.verdict
-
-
-def mark(result: CellResult) -> str:
-    """Class of the outcome: good, bad or open."""
-    word = outcome(result)
-    return "good" if word in ("pass", "killed") else "open" if word in ("unknown", "stopped") else "bad"
-
-
-def scientific(states: str) -> str:
-    """1.2e+09 as 1.2 × 10⁹."""
-    mantissa, letter, exponent = states.partition("e")
-    if not letter:
-        return states
-    superscript = str(int(exponent)).translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
-    return f"{mantissa} × 10{superscript}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results: what a campaign found, in SQLite, written cell by cell and finding by finding so that Ctrl-C or a crash loses nothing.
 
-campaign   one CLI run; key: hash of what was asked for, so that the same matrix, stopped, is found again
+campaign   one CLI run; key: hash of what was asked for, so that the same matrix, stopped, is found again; environment: JSON
 cell       one row a cell; key: hash of everything its result is a function of; result: JSON once it is there
-finding    one row a finding of a cell, as it was reported
+finding    one row a finding of a cell, as it was reported; finding: JSON, with the events around the crash position
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import msgspec
 
 from faultline.config import EXHAUSTIVE_STATES, SAMPLES, Flush, Model, Strategy
 from faultline.engine import Certificate, Finding, Verdict
+from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = """
 create table if not exists campaign (
-    id integer primary key, key text not null, kind text not null, state text not null, started_utc text not null);
+    id integer primary key, key text not null, kind text not null, state text not null, started_utc text not null,
+    environment text);
 create table if not exists cell (
     campaign integer not null references campaign, position integer not null, key text not null, spec text not null,
     state text not null, verdict text, result text, primary key (campaign, position));
@@ -180,7 +182,9 @@ class Results:
 
     def _open(self) -> None:
         version = self._connection.execute("pragma user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
+        if version == 1:  # had no environment
+            self._connection.execute("alter table campaign add column environment text")
+        elif version not in (0, SCHEMA_VERSION):
             raise BadInputError(
                 f"{self.path}: results of schema version {version}, expected {SCHEMA_VERSION}", "move the file away"
             )
@@ -201,12 +205,13 @@ class Results:
             except sqlite3.DatabaseError as error:
                 raise InfrastructureError(f"{self.path}: the results cannot be written: {error}") from error
 
-    def begin(self, kind: str, key: str, specs: list[CellSpec]) -> int:
+    def begin(self, kind: str, key: str, specs: list[CellSpec], environment: Environment | None = None) -> int:
         """A new campaign, all its cells pending; its number."""
         with self._turn() as connection:
             cursor = connection.execute(
-                "insert into campaign (key, kind, state, started_utc) values (?, ?, 'running', datetime('now'))",
-                (key, kind),
+                "insert into campaign (key, kind, state, started_utc, environment)"
+                " values (?, ?, 'running', datetime('now'), ?)",
+                (key, kind, _json(environment) if environment else None),
             )
             campaign = self._begun = int(cursor.lastrowid or 0)
             connection.executemany(
@@ -247,6 +252,18 @@ class Results:
     def end(self, campaign: int, state: Literal["done", "stopped"]) -> None:
         with self._turn() as connection:
             connection.execute("update campaign set state = ? where id = ?", (state, campaign))
+
+    def environment(self) -> Environment:
+        """Of the campaign that read() gives; without facts when the campaign did not say."""
+        with self._turn() as connection:
+            row = connection.execute(
+                "select environment, started_utc from campaign where id = ifnull(?, id) order by id desc limit 1",
+                (self._begun,),
+            ).fetchone()
+        if row is None:
+            return Environment()
+        found = msgspec.json.decode(row[0], type=Environment) if row[0] else Environment()
+        return msgspec.structs.replace(found, started_utc=row[1])
 
     def read(self) -> tuple[str, list[CellResult]]:
         """State and cells of the campaign begun here, else of the last one (other processes may write to the same database);

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """results.sarif (SARIF 2.1.0): the findings of clean cells, each at the sites of the stores that matter, for code review tools. The
-finding's stable id is its fingerprint; its replay line is in the message."""
+finding's stable id is its fingerprint; its replay line is in the message.
+
+The events up to the crash are the result's code flow, one thread flow a thread (SARIF 3.36, 3.37); executionOrder gives the memory
+order over all threads. Events after the crash are left out: they do not lead to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from faultline import __version__
-from faultline.engine import Finding, Site
+from faultline.engine import Finding, Site, TraceEvent
 from faultline.results import CellResult
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
 def render(results: Iterable[CellResult]) -> str:
@@ -29,7 +36,8 @@ def render(results: Iterable[CellResult]) -> str:
         "originalUriBaseIds": {"ROOT": {"description": {"text": "the folder of the clone"}}},
         "results": [_result(result, finding) for result, finding in findings],
     }
-    return msgspec.json.format(msgspec.json.encode({"version": "2.1.0", "runs": [run]}), indent=2).decode() + "\n"
+    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
@@ -37,6 +45,7 @@ def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
         f"{finding.message} ({result.spec.name}; {finding.operation_text()}). Replay: faultline replay {finding.token}"
     )
     locations = [_location(site) for site in finding.sites if site.file]
+    flow = _thread_flows(finding)
     return {
         "ruleId": finding.rule,
         "level": "error",
@@ -45,11 +54,36 @@ def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
         "occurrenceCount": max(1, finding.seen),
         "locations": locations[:1],
         "relatedLocations": locations[1:],
+        **({"codeFlows": [{"threadFlows": flow}]} if flow else {}),
+    }
+
+
+def _thread_flows(finding: Finding) -> list[dict[str, Any]]:
+    threads: dict[str, list[dict[str, Any]]] = {}
+    for event in finding.events:
+        if event.position <= finding.position:
+            threads.setdefault(event.thread_text(), []).append(_step(event))
+    return [{"id": f"thread {thread}", "locations": steps} for thread, steps in threads.items()]
+
+
+def _step(event: TraceEvent) -> dict[str, Any]:
+    words = (event.operation_text(), event.kind, event.place_text(), event.value, event.state_text())
+    location = _location(event.site) if event.site and event.site.file else {}
+    is_lost = event.is_persisted in ("no", "partly")
+    return {
+        "location": {**location, "message": {"text": "; ".join(word for word in words if word)}},
+        "executionOrder": event.position,
+        "importance": "essential" if is_lost else "important",
     }
 
 
 def _location(site: Site) -> dict[str, Any]:
-    physical: dict[str, Any] = {"artifactLocation": {"uri": (site.file or "").removeprefix("./"), "uriBaseId": "ROOT"}}
+    file = site.file or ""
+    artifact = {"uri": quote(file.removeprefix("./")), "uriBaseId": "ROOT"}
+    if file.startswith("/"):  # not of the clone: a system library
+        artifact = {"uri": f"file://{quote(file)}"}
+    physical: dict[str, Any] = {"artifactLocation": artifact}
     if site.line:
         physical["region"] = {"startLine": site.line}
-    return {"physicalLocation": physical, "logicalLocations": [{"name": site.function, "kind": "function"}]}
+    function = {"logicalLocations": [{"name": site.function, "kind": "function"}]} if site.function else {}
+    return {"physicalLocation": physical, **function}

@@ -23,7 +23,8 @@ from faultline.coverage import recovery_coverage
 from faultline.engine import Finding
 from faultline.engine import Progress as EngineProgress
 from faultline.errors import FaultlineError
-from faultline.report import mark, outcome, scientific
+from faultline.outcomes import mark, outcome, scientific
+from faultline.page import event_rows
 from faultline.results import CellResult, CellSpec
 
 COLOURS = {"good": "green", "bad": "bold red", "open": "yellow"}
@@ -90,6 +91,39 @@ def print_finding(console: Console, spec: CellSpec, finding: Finding) -> None:
     if finding.model_note:
         _print_line(console, "  model: ", "cyan", finding.model_note)
     _print_line(console, "  replay: ", "cyan", f"faultline replay {finding.token}")
+
+
+def print_events(console: Console, finding: Finding) -> None:
+    """The events around the crash position, with what the crash state holds of each store."""
+    if not finding.events:
+        return
+    has_threads = len({event.thread_text() for event in finding.events}) > 1
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("position", justify="right", no_wrap=True)
+    for heading in (["thread"] if has_threads else []) + [
+        "operation",
+        "event",
+        "where",
+        "value",
+        "crash state",
+        "site",
+    ]:
+        table.add_column(heading, overflow="fold")
+    for row in event_rows(finding):
+        event = row.event
+        if event is None:
+            text = Text("power fails", "bold red") if row.kind == "crash" else Text(f"{row.left_out:,} left out", "dim")
+            table.add_row(*[""] * (2 + has_threads), text)
+            continue
+        texts = [event.operation_text(), event.kind, event.place_text(), event.value or ""]
+        state = Text(event.state_text(), "bold red" if event.is_persisted in ("no", "partly") else "")
+        table.add_row(
+            str(event.position),
+            *(Text(text) for text in ([event.thread_text()] if has_threads else []) + texts),
+            state if row.is_reached else Text("not reached", "dim"),
+            Text(event.site.text() if event.site else ""),
+        )
+    console.print(table)
 
 
 def verdict_table(results: list[CellResult]) -> Table:

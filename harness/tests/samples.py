@@ -5,9 +5,51 @@ from __future__ import annotations
 
 from typing import Any
 
-from faultline.engine import Certificate, Finding, Site
+import msgspec
+
+from faultline.engine import Certificate, Finding, TraceEvent
+from faultline.environment import Environment
 from faultline.results import CellResult, CellSpec
 
+
+def site(function: str, line: int) -> dict[str, Any]:
+    return {"function": function, "file": "./allocators/x/src/activate.c", "line": line}
+
+
+EVENTS: list[dict[str, Any]] = [
+    {
+        "position": 80,
+        "kind": "operation begin",
+        "value": "slot 3, 128 bytes",
+        "operation": {"index": 4, "name": "allocate"},
+    },
+    {
+        "position": 82,
+        "kind": "store",
+        "file": "heap",
+        "offset": 64,
+        "size": 8,
+        "value": "0x1080",
+        "site": site("nvm_activate", 12),
+        "operation": {"index": 4, "name": "allocate"},
+        "is_persisted": "no",
+    },
+    {
+        "position": 121,
+        "kind": "store",
+        "file": "heap",
+        "offset": 128,
+        "size": 32,
+        "value": "[00ff00ff00ff00ff00ff00ff00ff00ff…]",
+        "site": site("nvm_activate", 14),
+        "operation": {"index": 4, "name": "allocate"},
+        "is_persisted": "yes",
+        "is_guaranteed": False,
+    },
+    {"position": 122, "kind": "fence", "site": site("nvm_activate", 15), "operation": {"index": 4, "name": "allocate"}},
+    {"position": 123, "kind": "operation return", "value": "ok", "operation": {"index": 4, "name": "allocate"}},
+    {"position": 124, "kind": "operation begin", "value": "slot 5", "operation": {"index": 5, "name": "free"}},
+]
 FINDING: dict[str, Any] = {
     "event": "finding",
     "id": "FL004-1a2b3c4d",
@@ -22,6 +64,7 @@ FINDING: dict[str, Any] = {
     "strategy": "floor",
     "model_note": None,
     "lines": [{"file": "heap", "offset": 64, "choice": "0 of 3 stores"}],
+    "events": EVENTS,
 }
 CERTIFICATE: dict[str, Any] = {
     "event": "certificate",
@@ -65,9 +108,18 @@ def spec(**changes: Any) -> CellSpec:
 
 
 def finding(**changes: Any) -> Finding:
-    keys = {key: value for key, value in FINDING.items() if key != "event"}
-    keys["sites"] = [Site(**site) for site in keys["sites"]]
-    return Finding(**{**keys, **changes})
+    return msgspec.structs.replace(msgspec.convert(FINDING, Finding), **changes)
+
+
+def event(**keys: Any) -> TraceEvent:
+    return TraceEvent(**keys)
+
+
+ENVIRONMENT = Environment(
+    command="faultline matrix --out out",
+    started_utc="2026-11-21 09:00:00",
+    facts={"faultline": "0.1.0", "revision": "0123456789ab", "heaps": "tmpfs (/dev/shm), emulated PM: no MAP_SYNC"},
+)
 
 
 def certificate(**changes: Any) -> Certificate:

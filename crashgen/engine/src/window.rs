@@ -23,7 +23,7 @@ const AFTER: usize = 6;
 /// Stores from further back that the state lacks.
 const LOST: usize = 8;
 /// Bytes of a value that are spelled out.
-const VALUE_BYTES: usize = 16;
+const VALUE_BYTES: usize = 12;
 
 /// One event as it is printed. What does not apply is null.
 #[derive(Clone, Debug, Serialize)]
@@ -275,6 +275,6 @@ mod tests {
         assert_eq!(value(&[0x40, 1, 0, 0, 0, 0, 0, 0]), "0x140");
         assert_eq!(value(&[0; 8]), "0x0");
         assert_eq!(value(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), "[010203040506070809]");
-        assert_eq!(value(&[0xab; 64]), format!("[{}…]", "ab".repeat(16)));
+        assert_eq!(value(&[0xab; 64]), format!("[{}…]", "ab".repeat(12)));
     }
 }

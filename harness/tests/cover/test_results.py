@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 import samples
-from faultline import junit, report, sarif
+from faultline import engine, junit, outcomes, report, sarif
 from faultline.cli import exit_code_of_matrix
 from faultline.errors import InfrastructureError
 from faultline.results import CellResult, summarise
@@ -35,7 +34,7 @@ def test_a_mutant_is_killed_by_its_expected_rule_only() -> None:
     other = samples.finding(rule="FL009")
     result = CellResult(samples.spec(mutant="M", expected_rule="FL004"), verdict="fail", findings=[other])
     assert not result.is_killed
-    assert report.outcome(result) == "survived"
+    assert outcomes.outcome(result) == "survived"
 
 
 @pytest.mark.parametrize(
@@ -68,41 +67,37 @@ def test_sarif_names_rule_site_and_fingerprint() -> None:
     assert "faultline replay fl1abcdef" in result["message"]["text"]
 
 
-class WellFormed(HTMLParser):
-    VOID = ("meta", "link", "br")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.outside: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.outside += [
-            str(value) for name, value in attributes if name in ("src", "href") and not str(value).startswith("#")
-        ]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+def test_sarif_gives_the_events_up_to_the_crash_as_thread_flows() -> None:
+    second = samples.event(position=100, thread=2, kind="fence")
+    finding = samples.finding(events=[*samples.finding().events[:2], second, *samples.finding().events[2:]])
+    [result] = json.loads(sarif.render([CellResult(samples.spec(), findings=[finding])]))["runs"][0]["results"]
+    [flow] = result["codeFlows"]
+    first, other = flow["threadFlows"]
+    assert [step["executionOrder"] for step in first["locations"]] == [80, 82, 121, 122, 123]
+    assert [step["executionOrder"] for step in other["locations"]] == [100]
+    essential = [step for step in first["locations"] if step["importance"] == "essential"]
+    assert [step["location"]["physicalLocation"]["region"]["startLine"] for step in essential] == [12]
+    assert "lost" in essential[0]["location"]["message"]["text"]
 
 
-def test_the_html_report_is_whole_and_self_contained() -> None:
-    text = report.html(samples.campaign(), "done")
-    parser = WellFormed()
-    parser.feed(text)
-    assert parser.open == []
-    assert parser.outside == []
-    assert "url(" not in text
-    for words in ("faultline replay fl1abcdef", "96 positions were sampled", "SIGSEGV", "1.2 × 10⁹", "SURVIVOR"):
-        assert words in text
+def test_sarif_of_a_finding_without_events_has_no_code_flow() -> None:
+    cells = [CellResult(samples.spec(), findings=[samples.finding(events=[])])]
+    assert "codeFlows" not in sarif.render(cells)
 
 
-def test_the_html_report_escapes_what_targets_say() -> None:
-    hostile = samples.finding(message="<script>alert(1)</script>")
-    text = report.html([CellResult(samples.spec(), verdict="fail", findings=[hostile])], "stopped")
-    assert "<script>" not in text
-    assert "stopped before its end" in text
+def test_sarif_locations_are_uris() -> None:
+    sites = [engine.Site("f", "./a folder/x.c", 1), engine.Site("memcpy", "/build/string/memcpy.S", 2)]
+    [run] = json.loads(sarif.render([CellResult(samples.spec(), findings=[samples.finding(sites=sites)])]))["runs"]
+    [result] = run["results"]
+    places = [
+        place["physicalLocation"]["artifactLocation"] for place in result["locations"] + result["relatedLocations"]
+    ]
+    assert places == [{"uri": "a%20folder/x.c", "uriBaseId": "ROOT"}, {"uri": "file:///build/string/memcpy.S"}]
+
+
+def test_junit_has_one_suite_an_allocator_however_cells_are_ordered() -> None:
+    cells = [CellResult(samples.spec(allocator=name), verdict="pass") for name in ("a", "b", "a")]
+    assert [suite.get("tests") for suite in ET.fromstring(junit.render(cells))] == ["2", "1"]
 
 
 def test_results_json_has_every_cell() -> None:

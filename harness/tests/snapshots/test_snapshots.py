@@ -41,6 +41,10 @@ def test_results_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     check("results.txt", shown(monkeypatch, lambda: terminal.print_results(samples.campaign())))
 
 
+def test_the_events_of_a_finding_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    check("events.txt", shown(monkeypatch, lambda: terminal.print_events(terminal.out(), samples.finding())))
+
+
 def test_errors_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     error = BadInputError("m.toml: cell[0].workload: this key is required and missing", "see ci/matrix.toml\nfor one")
     check("error.txt", shown(monkeypatch, lambda: terminal.print_error(error)))
@@ -55,11 +59,11 @@ def test_sarif() -> None:
 
 
 def test_results_json() -> None:
-    check("results.json", report.results_json(samples.campaign(), "done"))
+    check("results.json", report.results_json(samples.campaign(), "done", samples.ENVIRONMENT))
 
 
 def test_html() -> None:
-    check("report.html", report.html(samples.campaign(), "done"))
+    check("report.html", report.html(samples.campaign(), "done", samples.ENVIRONMENT))
 
 
 def test_smoke() -> None:

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How results are worded, the same on the terminal and in every report."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from faultline.results import CellResult
+
+Mark = Literal["good", "bad", "open"]
+
+
+def outcome(result: CellResult) -> str:
+    """The one word that says how a cell ended."""
+    if result.state == "stopped":
+        return "stopped"
+    if result.spec.mutant is not None:
+        if result.is_killed:
+            return "killed"
+        return "unknown" if result.verdict == "unknown" else "survived"
+    return result.verdict
+
+
+def mark(result: CellResult) -> Mark:
+    """Class of the outcome: good, bad or open."""
+    word = outcome(result)
+    return "good" if word in ("pass", "killed") else "open" if word in ("unknown", "stopped") else "bad"
+
+
+def scientific(states: str) -> str:
+    """1.2e+09 as 1.2 × 10⁹."""
+    mantissa, letter, exponent = states.partition("e")
+    if not letter:
+        return states
+    superscript = str(int(exponent)).translate(str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"))
+    return f"{mantissa} × 10{superscript}"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """1 cell, 2 cells, 1,200 cells."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,49 @@
+"use strict";
+// Only comfort: copying, sorting, filtering, and unfolding for print. Everything can be read without it.
+for (const line of document.querySelectorAll(".line")) {
+  if (!navigator.clipboard) break;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "copy";
+  button.onclick = () => navigator.clipboard.writeText(line.querySelector("pre").textContent.trim()).then(() => {
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  });
+  line.append(button);
+}
+for (const head of document.querySelectorAll("table.sortable thead th")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.append(...head.childNodes);
+  button.onclick = () => {
+    const column = head.cellIndex, body = head.closest("table").tBodies[0];
+    const isUp = head.getAttribute("aria-sort") !== "ascending";
+    const key = (row) => row.cells[column].dataset.sort ?? row.cells[column].textContent.trim();
+    const rows = [...body.rows].sort((a, b) => key(a).localeCompare(key(b), "en", { numeric: true }) * (isUp ? 1 : -1));
+    for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", isUp ? "ascending" : "descending");
+    body.append(...rows);
+  };
+  head.append(button);
+}
+const cells = document.getElementById("all-cells");
+if (cells) {
+  const label = document.createElement("label");
+  label.className = "filter";
+  label.append("filter", Object.assign(document.createElement("input"), { type: "search" }), document.createElement("output"));
+  const [input, output] = label.children;
+  const items = [...cells.tBodies[0].rows, ...document.querySelectorAll("#certificates details.item")];
+  input.oninput = () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const item of items) item.hidden = !words.every((word) => item.dataset.words.toLowerCase().includes(word));
+    output.textContent = words.length ? `${[...cells.tBodies[0].rows].filter((row) => !row.hidden).length} of ${cells.tBodies[0].rows.length}` : "";
+  };
+  cells.closest(".card").before(label);
+}
+let unfolded = [];
+addEventListener("beforeprint", () => {
+  unfolded = [...document.querySelectorAll("details:not([open])")];
+  for (const item of unfolded) item.open = true;
+});
+addEventListener("afterprint", () => { for (const item of unfolded) item.open = false; });
