@@ -2,42 +2,33 @@
  *
  * adapter.c - nvm_malloc under faultline.
  *
- * The slots are the words of one named object. A heap is ready once that name exists: what creation left behind without it is
- * no heap. Link pointers make every operation atomic; reallocate, which has a new object and an old one, publishes the new
- * one in the hidden staging word first, and one free then moves it to the slot, clears staging and frees the old one.
- * open frees what a crash left in staging.
+ * A heap is ready once the object named ROOTS_ID exists: what creation left behind without it is no heap. The slots are the
+ * business of adapter_root.c, adapter_names.c and adapter_chain.c.
+ *
+ * open waits for the recovery that nvm_malloc would leave to a thread, so that exploring a crash state needs none, unless asked
+ * not to (FL_OPEN_LAZY).
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "adapter.h"
+#include "adapter_slots.h"
 #include "nvm_malloc.h"
-#include "persist.h"
 
 #define ROOTS_ID "faultline.roots"
 
-struct roots {
-    uint64_t slot_count;
-    uint64_t staging;
-    uint64_t slots[]; /* relative pointers */
-};
-
-struct fl_heap {
-    struct nvm_heap *heap;
-    struct roots *roots;
-};
-
 static _Thread_local char own_message[256]; /* empty: ask the allocator */
 
-static int fail(int status, const char *text) {
+int adapter_fail(int status, const char *text) {
     snprintf(own_message, sizeof own_message, "%s", text);
     return status;
 }
 
 static const char *message(void) { return own_message[0] != '\0' ? own_message : nvm_message(); }
 
-static int status_of(int nvm_status) {
+int adapter_status(int nvm_status) {
     static const int table[] = {[NVM_OK] = FL_OK,
                                 [NVM_OUT_OF_MEMORY] = FL_OUT_OF_MEMORY,
                                 [NVM_TOO_LARGE] = FL_OUT_OF_MEMORY,
@@ -53,35 +44,66 @@ static uint64_t roots_bytes(uint64_t slot_count) { return sizeof(struct roots) +
 
 static int close_heap(fl_heap *heap) {
     nvm_heap_close(heap->heap);
+    pthread_mutex_destroy(&heap->lock);
     free(heap);
     return FL_OK;
 }
 
-static int make_roots(fl_heap *heap, uint32_t slot_count) {
+static fl_heap *new_heap(void) {
+    fl_heap *heap = calloc(1, sizeof *heap);
+    if (heap == NULL)
+        adapter_fail(FL_ERROR, "out of volatile memory");
+    else
+        pthread_mutex_init(&heap->lock, NULL);
+    return heap;
+}
+
+static void drop_heap(fl_heap *heap) {
+    pthread_mutex_destroy(&heap->lock);
+    free(heap);
+}
+
+/* ---- create ---- */
+
+static int make_roots(fl_heap *heap, const struct fl_heap_options *options) {
+    uint64_t bytes = roots_bytes(options->slot_count);
     void *object;
-    int status = status_of(nvm_heap_reserve_id(heap->heap, ROOTS_ID, roots_bytes(slot_count), &object));
+    int status = adapter_status(nvm_heap_reserve_id(heap->heap, ROOTS_ID, bytes, &object));
     if (status != FL_OK)
         return status;
     heap->roots = object;
-    memset(heap->roots, 0, roots_bytes(slot_count));
-    heap->roots->slot_count = slot_count;
-    nvm_persist(heap->roots, roots_bytes(slot_count));
-    return status_of(nvm_heap_activate_id(heap->heap, ROOTS_ID));
+    memset(heap->roots, 0, bytes);
+    heap->roots->slot_count = options->slot_count;
+    heap->roots->layout = options->slot_layout;
+    heap->roots->layout_slots = options->slot_layout == FL_SLOTS_ROOT ? 0 : options->layout_slots;
+    heap->roots->chain.next = heap->roots->chain.previous = nvm_heap_relative(heap->heap, &heap->roots->chain);
+    nvm_persist(heap->roots, bytes);
+    return adapter_status(nvm_heap_activate_id(heap->heap, ROOTS_ID));
+}
+
+static int check_options(const struct fl_heap_options *options) {
+    if (options->heap_bytes > options->limit_bytes)
+        return adapter_fail(FL_ERROR, "heap_bytes is more than limit_bytes");
+    if (options->slot_layout > FL_SLOTS_CHAIN || options->layout_slots > options->slot_count)
+        return adapter_fail(FL_ERROR, "no such slot layout, or more slots in it than there are");
+    return FL_OK;
 }
 
 static int create(const struct fl_heap_options *options, fl_heap **created) {
-    const struct nvm_options nvm = {options->folder, options->heap_bytes, 0, options->address_hint};
-    if (options->heap_bytes > options->limit_bytes)
-        return fail(FL_ERROR, "heap_bytes is more than limit_bytes");
-    fl_heap *heap = calloc(1, sizeof *heap);
+    const struct nvm_options nvm = {.folder = options->folder,
+                                    .heap_bytes = options->heap_bytes,
+                                    .address_hint = options->address_hint,
+                                    .limit_bytes = options->limit_bytes};
+    int status = check_options(options);
+    fl_heap *heap = status == FL_OK ? new_heap() : NULL;
     if (heap == NULL)
-        return fail(FL_ERROR, "out of volatile memory");
-    int status = status_of(nvm_heap_create(&nvm, &heap->heap));
+        return FL_ERROR;
+    status = adapter_status(nvm_heap_create(&nvm, &heap->heap));
     if (status != FL_OK) {
-        free(heap);
+        drop_heap(heap);
         return status;
     }
-    status = make_roots(heap, options->slot_count);
+    status = make_roots(heap, options);
     if (status != FL_OK)
         close_heap(heap);
     else
@@ -89,35 +111,46 @@ static int create(const struct fl_heap_options *options, fl_heap **created) {
     return status;
 }
 
-static int find_roots(fl_heap *heap, uint32_t slot_count) {
+/* ---- open ---- */
+
+static int find_roots(fl_heap *heap, const struct fl_heap_options *options) {
     heap->roots = nvm_heap_get_id(heap->heap, ROOTS_ID);
     if (heap->roots == NULL)
-        return fail(FL_NOT_A_HEAP, "the heap has no object named " ROOTS_ID ": its creation was not completed");
-    if (heap->roots->slot_count != slot_count || roots_bytes(slot_count) > nvm_heap_usable_bytes(heap->heap, heap->roots))
-        return fail(FL_ERROR, "the heap was created with another number of slots");
-    return FL_OK;
+        return adapter_fail(FL_NOT_A_HEAP, "the heap has no object named " ROOTS_ID ": its creation was not completed");
+    if (heap->roots->slot_count != options->slot_count ||
+        roots_bytes(options->slot_count) > nvm_heap_usable_bytes(heap->heap, heap->roots))
+        return adapter_fail(FL_ERROR, "the heap was created with another number of slots");
+    bool is_same = heap->roots->layout == options->slot_layout &&
+                   (options->slot_layout == FL_SLOTS_ROOT || heap->roots->layout_slots == options->layout_slots);
+    return is_same ? FL_OK : adapter_fail(FL_ERROR, "the heap was created with another slot layout");
 }
 
-static int free_staged(fl_heap *heap) {
-    void *staged = nvm_heap_absolute(heap->heap, heap->roots->staging);
-    return status_of(nvm_heap_free(heap->heap, staged, &heap->roots->staging, NULL, NULL, NULL));
+static const struct slots *layout_of(const fl_heap *heap) {
+    static const struct slots *const layouts[] = {
+        [FL_SLOTS_ROOT] = &root_slots, [FL_SLOTS_NAMES] = &named_slots, [FL_SLOTS_CHAIN] = &chained_slots};
+    return layouts[heap->roots->layout];
 }
 
 static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
-    const struct nvm_options nvm = {.folder = options->folder, .address_hint = options->address_hint};
-    fl_heap *heap = calloc(1, sizeof *heap);
+    const struct nvm_options nvm = {.folder = options->folder,
+                                    .address_hint = options->address_hint,
+                                    .limit_bytes = options->limit_bytes,
+                                    .is_lazy = (options->flags & FL_OPEN_LAZY) != 0};
+    fl_heap *heap = new_heap();
     if (heap == NULL)
-        return fail(FL_ERROR, "out of volatile memory");
-    int status = status_of(nvm_heap_open(&nvm, &heap->heap));
+        return FL_ERROR;
+    int status = adapter_status(nvm_heap_open(&nvm, &heap->heap));
     if (status != FL_OK) {
-        free(heap);
+        drop_heap(heap);
         return status;
     }
-    status = find_roots(heap, options->slot_count);
-    if (status == FL_OK && heap->roots->staging != 0) {
-        status = free_staged(heap);
+    bool is_changed = false;
+    status = find_roots(heap, options);
+    if (status == FL_OK)
+        status = layout_of(heap)->repair(heap, &is_changed);
+    if (status == FL_OK && is_changed) {
         close_heap(heap); /* opening again turns the run that this may have emptied into free memory */
-        return status == FL_OK ? open_heap(options, opened) : status;
+        return open_heap(options, opened);
     }
     if (status != FL_OK)
         close_heap(heap);
@@ -126,62 +159,39 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
     return status;
 }
 
-/* The slot's word; null with a message if there is no such slot or it is (not) empty as expected. */
-static uint64_t *slot_word(fl_heap *heap, uint32_t slot, int is_live) {
-    uint64_t *word = &heap->roots->slots[slot];
+/* ---- slots ---- */
+
+/* The layout that the slot is kept in; null with a message: there is no such slot. */
+static const struct slots *slots_of(const fl_heap *heap, uint32_t slot) {
     if (slot >= heap->roots->slot_count)
-        return fail(0, "no such slot"), NULL;
-    if ((*word != 0) != is_live)
-        return fail(0, is_live ? "the slot is empty" : "the slot is in use"), NULL;
-    return word;
+        return adapter_fail(0, "no such slot"), NULL;
+    return slot < heap->roots->layout_slots ? layout_of(heap) : &root_slots;
 }
 
 static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
-    uint64_t *word = slot_word(heap, slot, 0);
-    void *object;
-    if (word == NULL)
-        return FL_ERROR;
-    int status = status_of(nvm_heap_reserve(heap->heap, bytes, &object));
-    if (status != FL_OK)
-        return status;
-    fill(context, object, 0, bytes);
-    return status_of(nvm_heap_activate(heap->heap, object, word, object, NULL, NULL));
+    const struct slots *slots = slots_of(heap, slot);
+    return slots == NULL ? FL_ERROR : slots->allocate(heap, slot, bytes, fill, context);
 }
 
 static int free_slot(fl_heap *heap, uint32_t slot) {
-    uint64_t *word = slot_word(heap, slot, 1);
-    if (word == NULL)
-        return FL_ERROR;
-    return status_of(nvm_heap_free(heap->heap, nvm_heap_absolute(heap->heap, *word), word, NULL, NULL, NULL));
+    const struct slots *slots = slots_of(heap, slot);
+    return slots == NULL ? FL_ERROR : slots->free(heap, slot);
 }
 
 static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context) {
-    uint64_t *word = slot_word(heap, slot, 1), *staging = &heap->roots->staging;
-    uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes;
-    void *object;
-    if (word == NULL)
-        return FL_ERROR;
-    int status = status_of(nvm_heap_reserve(heap->heap, new_bytes, &object));
-    if (status != FL_OK)
-        return status;
-    void *old = nvm_heap_absolute(heap->heap, *word);
-    memcpy(object, old, kept);
-    nvm_persist(object, kept);
-    if (kept < new_bytes)
-        fill(context, object, kept, new_bytes - kept);
-    status = status_of(nvm_heap_activate(heap->heap, object, staging, object, NULL, NULL));
-    if (status != FL_OK)
-        return status;
-    return status_of(nvm_heap_free(heap->heap, old, word, object, staging, NULL));
+    const struct slots *slots = slots_of(heap, slot);
+    return slots == NULL ? FL_ERROR : slots->reallocate(heap, slot, old_bytes, new_bytes, fill, context);
 }
 
 static int read_slot(fl_heap *heap, uint32_t slot, struct fl_location *location) {
-    if (slot >= heap->roots->slot_count)
-        return fail(FL_ERROR, "no such slot");
-    uint64_t offset = heap->roots->slots[slot];
+    const struct slots *slots = slots_of(heap, slot);
+    uint64_t offset = 0;
+    int status = slots == NULL ? FL_ERROR : slots->read(heap, slot, &offset);
     *location = (struct fl_location){.file = 0, .is_set = offset != 0, .offset = offset};
-    return FL_OK;
+    return status;
 }
+
+/* ---- looking at the heap ---- */
 
 static const char *file_name(fl_heap *heap, uint32_t file) {
     (void)heap;
@@ -189,11 +199,11 @@ static const char *file_name(fl_heap *heap, uint32_t file) {
 }
 
 struct walk {
-    uint64_t roots; /* offset of the object that is ours */
+    fl_heap *heap;
     fl_visit visit;
     void *context;
-    struct fl_block *containing; /* bounds: the block that holds this offset */
-    uint64_t wanted;
+    uint64_t *nodes; /* chain layout: offsets, ascending */
+    uint64_t node_count, next_node;
 };
 
 static void visit_part(void *context, const struct nvm_part *part) {
@@ -204,38 +214,64 @@ static void visit_part(void *context, const struct nvm_part *part) {
                                       [NVM_PART_UNUSABLE] = FL_BLOCK_UNUSABLE};
     struct walk *walk = context;
     struct fl_block block = {0, states[part->state], part->offset, part->bytes};
-    if (part->offset == walk->roots)
+    if (part->offset == nvm_heap_relative(walk->heap->heap, walk->heap->roots))
         block.state = FL_BLOCK_METADATA;
-    if (walk->visit != NULL)
-        walk->visit(walk->context, &block);
-    else if (walk->wanted >= part->offset && walk->wanted < part->offset + part->bytes)
-        *walk->containing = block;
+    while (walk->next_node < walk->node_count && walk->nodes[walk->next_node] < part->offset)
+        walk->next_node++;
+    if (walk->next_node < walk->node_count && walk->nodes[walk->next_node] == part->offset && block.state == FL_BLOCK_ALLOCATED) {
+        walk->visit(walk->context, &(struct fl_block){0, FL_BLOCK_METADATA, part->offset, CHAIN_NODE_BYTES});
+        block.offset += CHAIN_NODE_BYTES; /* the application's part */
+        block.bytes -= CHAIN_NODE_BYTES;
+    }
+    walk->visit(walk->context, &block);
 }
 
 static int walk_heap(fl_heap *heap, fl_visit visit, void *context) {
-    struct walk walk = {nvm_heap_relative(heap->heap, heap->roots), visit, context, NULL, 0};
-    nvm_heap_walk(heap->heap, visit_part, &walk);
-    return FL_OK;
+    struct walk walk = {.heap = heap, .visit = visit, .context = context};
+    int status = adapter_status(nvm_heap_settle(heap->heap));
+    if (status == FL_OK && heap->roots->layout == FL_SLOTS_CHAIN)
+        status = chain_nodes(heap, &walk.nodes, &walk.node_count);
+    if (status == FL_OK)
+        nvm_heap_walk(heap->heap, visit_part, &walk);
+    free(walk.nodes);
+    return status;
+}
+
+struct bounds {
+    uint64_t wanted;
+    struct fl_block *block;
+};
+
+static void find_block(void *context, const struct fl_block *block) {
+    const struct bounds *bounds = context;
+    if (bounds->wanted >= block->offset && bounds->wanted - block->offset < block->bytes)
+        *bounds->block = *block;
 }
 
 static int bounds(fl_heap *heap, const struct fl_location *object, struct fl_block *block) {
-    struct walk walk = {nvm_heap_relative(heap->heap, heap->roots), NULL, NULL, block, object->offset};
+    struct bounds bounds = {object->offset, block};
     if (object->file != 0 || !object->is_set || object->offset >= nvm_heap_bytes(heap->heap))
-        return fail(FL_ERROR, "the location is not in the heap");
-    nvm_heap_walk(heap->heap, visit_part, &walk);
-    return FL_OK;
+        return adapter_fail(FL_ERROR, "the location is not in the heap");
+    return walk_heap(heap, find_block, &bounds);
 }
 
-static int check(fl_heap *heap) { return status_of(nvm_heap_check(heap->heap)); }
+static int check(fl_heap *heap) {
+    int status = adapter_status(nvm_heap_check(heap->heap));
+    return status != FL_OK ? status : layout_of(heap)->check(heap);
+}
 
-static int settle(fl_heap *heap) { return (void)heap, FL_OK; /* open scans everything */ }
+static int settle(fl_heap *heap) { return adapter_status(nvm_heap_settle(heap->heap)); }
+
+static int thread_attach(fl_heap *heap) { return nvm_thread_attach(heap->heap), FL_OK; }
+static int thread_detach(fl_heap *heap) { return nvm_thread_detach(heap->heap), FL_OK; }
 
 __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapter(void) {
     static const struct fl_adapter table = {
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
         .name = "nvm_malloc",
-        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_REOPEN_IN_PROCESS | FL_CAN_RELOCATE,
+        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_THREADS | FL_CAN_REOPEN_IN_PROCESS |
+                        FL_CAN_RELOCATE | FL_CAN_NAMES | FL_CAN_CHAIN,
         .create = create,
         .open = open_heap,
         .close = close_heap,
@@ -249,6 +285,8 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .check = check,
         .bounds = bounds,
         .settle = settle,
+        .thread_attach = thread_attach,
+        .thread_detach = thread_detach,
     };
     return &table;
 }

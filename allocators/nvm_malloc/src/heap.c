@@ -3,7 +3,10 @@
  * heap.c - creating, opening and closing a heap.
  *
  * create formats a file of zeros and persists the magic after everything else, so that a heap exists completely or not at
- * all. The file gets its media when it is created (fallocate): a full file system is found out then, not by SIGBUS.
+ * all. The file gets its media when it is created or grows (fallocate): a full file system is found out then, not by SIGBUS.
+ *
+ * A range of addresses is reserved for as much as the file may grow to (§3.1); the file is mapped over its beginning, and new
+ * chunks are mapped after it.
  */
 #include "types.h"
 
@@ -19,54 +22,96 @@
 
 /* ---- volatile ---- */
 
-static void destroy(struct nvm_heap *heap) {
-    if (heap->vheaders != NULL)
-        for (uint32_t block = 0; block < heap->block_count; block++) {
-            struct nvm_vheader *vheader = heap->vheaders[block];
+static void destroy_vheaders(struct nvm_heap *heap, struct nvm_chunk *chunk) {
+    if (nvm_chunk_kind(chunk) == NVM_CHUNK_ARENA)
+        for (uint32_t block = 0; block < heap->chunk_blocks; block++) {
+            struct nvm_vheader *vheader = chunk->vheaders[block];
             if (vheader == NULL)
                 continue;
-            heap->vheaders[vheader->block + vheader->blocks - 1] = NULL;
+            chunk->vheaders[block + vheader->count - 1] = NULL; /* a free range is there twice */
             free(vheader);
         }
+    if (nvm_chunk_kind(chunk) == NVM_CHUNK_FREE || nvm_chunk_kind(chunk) == NVM_CHUNK_RESERVED)
+        free(chunk->range);
+    free(chunk->roles);
+    free(chunk->vheaders);
+}
+
+static uint64_t chunk_table_bytes(const struct nvm_heap *heap) { return nvm_chunk_limit(heap) * sizeof *heap->chunks; }
+
+static void destroy(struct nvm_heap *heap) {
+    nvm_scan_stop(heap);
+    if (heap->chunks != NULL) {
+        for (uint32_t chunk = 0; chunk < heap->chunk_count; chunk++)
+            destroy_vheaders(heap, &heap->chunks[chunk]);
+        munmap(heap->chunks, chunk_table_bytes(heap));
+    }
     nvm_names_destroy(heap);
-    free(heap->vheaders);
-    free(heap->roles);
+    nvm_arenas_destroy(heap);
     if (heap->base != NULL)
-        munmap(heap->base, heap->heap_bytes);
+        munmap(heap->base, heap->limit_bytes);
+    if (heap->fd >= 0)
+        close(heap->fd);
     free(heap);
 }
 
-static int new_heap(uint64_t heap_bytes, uint64_t chunk_bytes, char *base, int is_emulated, struct nvm_heap **created) {
+/* Sets up everything but the media. Takes the file over, failing or not. */
+static int new_heap(int fd, struct nvm_heap **created) {
     struct nvm_heap *heap = calloc(1, sizeof *heap);
     if (heap == NULL) {
-        munmap(base, heap_bytes);
+        close(fd);
         return nvm_fail(NVM_ERROR, "out of volatile memory for the heap");
     }
-    heap->base = base;
-    heap->is_emulated = is_emulated;
-    heap->heap_bytes = heap_bytes;
-    heap->chunk_bytes = chunk_bytes;
-    heap->block_count = (uint32_t)(heap_bytes / NVM_BLOCK_BYTES);
-    heap->chunk_blocks = (uint32_t)(chunk_bytes / NVM_BLOCK_BYTES);
-    heap->media = (struct nvm_heap_block *)(base + NVM_BLOCK_BYTES);
-    heap->roles = calloc(heap->block_count, sizeof *heap->roles);
-    heap->vheaders = calloc(heap->block_count, sizeof(struct nvm_vheader *));
-    int status = heap->roles == NULL || heap->vheaders == NULL ? nvm_fail(NVM_ERROR, "out of volatile memory for the block table")
-                                                               : nvm_names_init(heap);
+    heap->fd = fd;
+    *created = heap;
+    int status = nvm_arenas_init(heap);
+    if (status != NVM_OK) {
+        close(fd);
+        free(heap);
+        return status;
+    }
+    nvm_scan_init(heap);
+    status = nvm_names_init(heap);
     if (status != NVM_OK)
         destroy(heap);
-    else
-        *created = heap;
     return status;
 }
 
-static int map_file(int fd, uint64_t bytes, uintptr_t hint, const char *path, char **base, int *is_emulated) {
-    void *mapping = fl_map(hint, bytes, fd, 0, 0, is_emulated);
-    if (mapping == MAP_FAILED && hint != 0) /* somebody is there already: heaps are relocatable */
-        mapping = fl_map(0, bytes, fd, 0, 0, is_emulated);
-    if (mapping == MAP_FAILED)
+/* The table of chunks, for as many as there may ever be: what is never used costs address space only. */
+static int make_chunk_table(struct nvm_heap *heap, uint64_t chunk_bytes) {
+    heap->chunk_bytes = chunk_bytes;
+    heap->chunk_blocks = (uint32_t)(chunk_bytes / NVM_BLOCK_BYTES);
+    heap->media = (struct nvm_heap_block *)(heap->base + NVM_BLOCK_BYTES);
+    void *table = mmap(NULL, chunk_table_bytes(heap), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (table == MAP_FAILED)
+        return nvm_fail(NVM_ERROR, "out of volatile memory for the table of chunks");
+    heap->chunks = table;
+    return NVM_OK;
+}
+
+/* limit_bytes of addresses that nobody can use, at hint if that is free: heaps are relocatable. */
+static int reserve_addresses(struct nvm_heap *heap, uint64_t limit_bytes, uintptr_t hint) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *base = MAP_FAILED;
+    if (hint != 0)
+        base = mmap((void *)hint, limit_bytes, PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);
+    if (base == MAP_FAILED)
+        base = mmap(NULL, limit_bytes, PROT_NONE, flags, -1, 0);
+    if (base == MAP_FAILED)
+        return nvm_fail(NVM_ERROR, "cannot reserve %llu bytes of addresses: %s", (unsigned long long)limit_bytes, strerror(errno));
+    heap->base = base;
+    heap->limit_bytes = limit_bytes;
+    return NVM_OK;
+}
+
+static uint64_t limit_of(const struct nvm_options *options, uint64_t file_bytes) {
+    uint64_t limit = options->limit_bytes == 0 ? NVM_DEFAULT_LIMIT_BYTES : options->limit_bytes;
+    return limit > file_bytes ? limit : file_bytes;
+}
+
+static int map_file(struct nvm_heap *heap, uint64_t bytes, const char *path) {
+    if (fl_map((uintptr_t)heap->base, bytes, heap->fd, 0, 1, &heap->is_emulated) == MAP_FAILED)
         return nvm_fail(NVM_ERROR, "%s: cannot map %llu bytes: %s", path, (unsigned long long)bytes, strerror(errno));
-    *base = mapping;
     return NVM_OK;
 }
 
@@ -85,32 +130,20 @@ static void format_region(struct nvm_heap *heap, uint32_t block, enum nvm_kind k
     fl_flush(header, sizeof *header);
 }
 
-static void format_chunk(struct nvm_heap *heap, uint32_t chunk) {
-    struct nvm_chunk_header *header = &nvm_chunk_at(heap, chunk)->header;
-    uint32_t first = chunk * heap->chunk_blocks + 1, blocks = heap->chunk_blocks - 1;
-    fl_store8(&header->magic, NVM_CHUNK_MAGIC);
-    fl_store8(&header->index, chunk);
-    fl_store8(&header->tag, nvm_tag(NVM_KIND_CHUNK_ARENA, NVM_STATE_IDLE, 0, heap->chunk_blocks));
-    fl_flush(header, sizeof *header);
-    if (chunk == 0) {
-        format_region(heap, first, NVM_KIND_HEAP_BLOCK, 1);
-        first++;
-        blocks--;
-    }
-    format_region(heap, first, NVM_KIND_FREE, blocks);
-}
-
-/* The file is all zeros: object tables and ring are empty already. */
-static void format(struct nvm_heap *heap) {
+/* The file is all zeros: object table and ring are empty already. */
+static void format(struct nvm_heap *heap, uint32_t chunks) {
     struct nvm_heap_header *header = &heap->media->heap;
 #if defined(MUTANT_MAGIC_NOT_LAST)
     fl_store8(&header->magic, NVM_HEAP_MAGIC);
     fl_persist(header, sizeof *header);
 #endif
-    for (uint32_t chunk = 0; chunk < nvm_chunk_count(heap); chunk++)
-        format_chunk(heap, chunk);
+    nvm_format_chunks(heap, 0, 1, nvm_tag(NVM_KIND_CHUNK_ARENA, NVM_STATE_IDLE, 0, 1));
+    format_region(heap, 1, NVM_KIND_HEAP_BLOCK, 1);
+    format_region(heap, 2, NVM_KIND_FREE, heap->chunk_blocks - 2);
+    if (chunks > 1)
+        nvm_format_chunks(heap, 1, chunks - 1, nvm_tag(NVM_KIND_CHUNK_FREE, NVM_STATE_IDLE, 0, chunks - 1));
     fl_store8(&header->format, NVM_FORMAT);
-    fl_store8(&header->heap_bytes, heap->heap_bytes);
+    fl_store8(&header->heap_bytes, chunks * heap->chunk_bytes);
     fl_store8(&header->chunk_bytes, heap->chunk_bytes);
     fl_store8(&header->ring_entries, NVM_RING_ENTRIES);
     fl_fence(); /* everything but the magic; the rest of its line precedes it anyway */
@@ -132,6 +165,9 @@ static int check_create_options(struct nvm_options *options) {
         options->heap_bytes / NVM_BLOCK_BYTES > UINT32_MAX)
         return nvm_fail(NVM_INVALID, "a heap of %llu bytes: expected a multiple of the chunk size, %llu bytes",
                         (unsigned long long)options->heap_bytes, (unsigned long long)options->chunk_bytes);
+    if (options->limit_bytes != 0 && options->limit_bytes < options->heap_bytes)
+        return nvm_fail(NVM_INVALID, "a heap of %llu bytes with a limit of %llu", (unsigned long long)options->heap_bytes,
+                        (unsigned long long)options->limit_bytes);
     return NVM_OK;
 }
 
@@ -158,11 +194,25 @@ static int create_file(const char *folder, const char *path, uint64_t bytes, int
     return NVM_OK;
 }
 
+static int create_on(struct nvm_heap *heap, const struct nvm_options *options, const char *path) {
+    uint64_t limit = limit_of(options, options->heap_bytes);
+    int status = reserve_addresses(heap, limit - limit % options->chunk_bytes, options->address_hint);
+    if (status == NVM_OK)
+        status = map_file(heap, options->heap_bytes, path);
+    if (status == NVM_OK)
+        status = make_chunk_table(heap, options->chunk_bytes);
+    if (status != NVM_OK)
+        return status;
+    heap->chunk_count = (uint32_t)(options->heap_bytes / options->chunk_bytes);
+    format(heap, heap->chunk_count);
+    nvm_arena_of_thread(heap); /* who creates a heap has its first arena */
+    return nvm_recover(heap, false); /* builds what is volatile */
+}
+
 int nvm_heap_create(const struct nvm_options *asked, struct nvm_heap **heap) {
     struct nvm_options options = *asked;
     char path[PATH_MAX];
-    char *base;
-    int fd = -1, is_emulated;
+    int fd = -1;
     *heap = NULL;
     int status = path_of(&options, path);
     if (status == NVM_OK)
@@ -171,20 +221,17 @@ int nvm_heap_create(const struct nvm_options *asked, struct nvm_heap **heap) {
         status = create_file(options.folder, path, options.heap_bytes, &fd);
     if (status != NVM_OK)
         return status;
-    status = map_file(fd, options.heap_bytes, options.address_hint, path, &base, &is_emulated);
-    close(fd);
-    if (status == NVM_OK)
-        status = new_heap(options.heap_bytes, options.chunk_bytes, base, is_emulated, heap);
+    struct nvm_heap *made;
+    status = new_heap(fd, &made);
     if (status == NVM_OK) {
-        format(*heap);
-        status = nvm_recover(*heap); /* builds what is volatile */
+        status = create_on(made, &options, path);
         if (status != NVM_OK)
-            destroy(*heap);
+            destroy(made);
     }
-    if (status != NVM_OK) {
-        *heap = NULL;
+    if (status == NVM_OK)
+        *heap = made;
+    else
         unlink(path);
-    }
     return status;
 }
 
@@ -221,7 +268,7 @@ static int check_heap_header(const struct nvm_heap_header *header, uint64_t file
     if (header->format != NVM_FORMAT || header->ring_entries != NVM_RING_ENTRIES)
         return nvm_fail(NVM_CORRUPT, "%s has format %llu with %llu ring entries, expected format %u with %u", path,
                         (unsigned long long)header->format, (unsigned long long)header->ring_entries, NVM_FORMAT, NVM_RING_ENTRIES);
-    if (header->heap_bytes != file_bytes)
+    if (header->heap_bytes > file_bytes)
         return nvm_fail(NVM_CORRUPT, "%s is %llu bytes long, but its heap has %llu: was it truncated?", path,
                         (unsigned long long)file_bytes, (unsigned long long)header->heap_bytes);
     struct nvm_options options = {.heap_bytes = header->heap_bytes, .chunk_bytes = header->chunk_bytes};
@@ -231,10 +278,37 @@ static int check_heap_header(const struct nvm_heap_header *header, uint64_t file
     return NVM_OK;
 }
 
+/* How many bytes a chunk has is known only when the file is mapped; the reserved range ends with a whole chunk. */
+static void cut_addresses(struct nvm_heap *heap, uint64_t chunk_bytes) {
+    uint64_t limit = heap->limit_bytes - heap->limit_bytes % chunk_bytes;
+    if (limit != heap->limit_bytes)
+        munmap(heap->base + limit, heap->limit_bytes - limit);
+    heap->limit_bytes = limit;
+}
+
+static uint64_t whole_os_pages(uint64_t bytes) { return (bytes + NVM_BLOCK_BYTES - 1) / NVM_BLOCK_BYTES * NVM_BLOCK_BYTES; }
+
+static int open_on(struct nvm_heap *heap, const struct nvm_options *options, uint64_t file_bytes, const char *path) {
+    int status = reserve_addresses(heap, whole_os_pages(limit_of(options, file_bytes)), options->address_hint);
+    if (status == NVM_OK)
+        status = map_file(heap, file_bytes, path);
+    if (status != NVM_OK)
+        return status;
+    const struct nvm_heap_header *header = &((const struct nvm_heap_block *)(heap->base + NVM_BLOCK_BYTES))->heap;
+    status = check_heap_header(header, file_bytes, path);
+    if (status != NVM_OK)
+        return status;
+    cut_addresses(heap, header->chunk_bytes);
+    status = make_chunk_table(heap, header->chunk_bytes);
+    if (status == NVM_OK)
+        status = nvm_adopt_growth(heap, file_bytes);
+    nvm_arena_of_thread(heap);
+    return status == NVM_OK ? nvm_recover(heap, options->is_lazy) : status;
+}
+
 int nvm_heap_open(const struct nvm_options *options, struct nvm_heap **heap) {
     char path[PATH_MAX];
-    char *base;
-    int fd = -1, is_emulated;
+    int fd = -1;
     uint64_t bytes = 0;
     *heap = NULL;
     int status = path_of(options, path);
@@ -242,33 +316,25 @@ int nvm_heap_open(const struct nvm_options *options, struct nvm_heap **heap) {
         status = open_file(options->folder, path, &fd, &bytes);
     if (status != NVM_OK)
         return status;
-    status = map_file(fd, bytes, options->address_hint, path, &base, &is_emulated);
-    close(fd);
+    struct nvm_heap *opened;
+    status = new_heap(fd, &opened);
     if (status != NVM_OK)
         return status;
-    const struct nvm_heap_header *header = &((const struct nvm_heap_block *)(base + NVM_BLOCK_BYTES))->heap;
-    status = check_heap_header(header, bytes, path);
-    if (status != NVM_OK) {
-        munmap(base, bytes);
-        return status;
-    }
-    status = new_heap(bytes, header->chunk_bytes, base, is_emulated, heap);
-    if (status != NVM_OK)
-        return status;
-    status = nvm_recover(*heap);
-    if (status != NVM_OK) {
-        destroy(*heap);
-        *heap = NULL;
-    }
+    status = open_on(opened, options, bytes, path);
+    if (status == NVM_OK)
+        *heap = opened;
+    else
+        destroy(opened);
     return status;
 }
 
+int nvm_heap_settle(struct nvm_heap *heap) { return nvm_scan_wait(heap); }
+
 /* Nothing on media tells a closed heap from a crashed one: open treats both alike. */
-void nvm_heap_close(struct nvm_heap *heap) {
-    nvm_assert_heap(heap);
-    fl_fence(); /* the last cleared ring entry */
-    destroy(heap);
-}
+void nvm_heap_close(struct nvm_heap *heap) { destroy(heap); }
+
+void nvm_thread_attach(struct nvm_heap *heap) { nvm_arena_of_thread(heap); }
+void nvm_thread_detach(struct nvm_heap *heap) { pthread_setspecific(heap->thread_arena, NULL); }
 
 /* ---- pointers ---- */
 
@@ -278,5 +344,5 @@ uint64_t nvm_heap_relative(const struct nvm_heap *heap, const void *absolute) {
     return absolute == NULL ? 0 : (uint64_t)((const char *)absolute - heap->base);
 }
 
-uint64_t nvm_heap_bytes(const struct nvm_heap *heap) { return heap->heap_bytes; }
+uint64_t nvm_heap_bytes(const struct nvm_heap *heap) { return nvm_chunk_count(heap) * heap->chunk_bytes; }
 int nvm_heap_is_emulated(const struct nvm_heap *heap) { return heap->is_emulated; }

@@ -2,19 +2,29 @@
  *
  * layout.h - everything nvm_malloc keeps on persistent memory, and nothing else.
  *
- * A heap is one file, "heap": a whole number of chunks. Every pointer on media is relative to the heap's base (§3.1), so
- * that 0, which is the first chunk's header, can mean null.
+ * A heap is one file, "heap": a whole number of chunks, to which more are added on demand. Every pointer on media is relative
+ * to the heap's base (§3.1), so that 0, which is the first chunk's header, can mean null.
  *
- *     file     | chunk 0 | chunk 1 | ...                                     chunk_bytes each, 4 MiB unless asked otherwise
- *     chunk    | block 0: chunk header, 63 object table entries | block 1 | block 2 | ...                     4 KiB each
- *     chunk 0's block 1 is the heap block:  | header | heap header | ring, 64 entries | unused |
+ *     file           | chunk 0 | chunk 1 | ...                               chunk_bytes each, 4 MiB unless asked otherwise
+ *     chunk 0 and on:  chunk header, which tells how many chunks it covers
+ *         arena chunk  | chunk header, 63 object table entries | block 1 | block 2 | ...     1 chunk, blocks of 4 KiB
+ *         free chunks  | chunk header, kind CHUNK_FREE | any content ............ |          1..n chunks
+ *         huge object  | chunk header, kind CHUNK_HUGE | object ................. |          1..n chunks
+ *     chunk 0 is an arena chunk, whose block 1 is the heap block:  | header | heap header | ring, 64 entries | unused |
  *     all other blocks belong to a region, whose first 64 bytes are a header that tells how many blocks it covers:
  *         free range   | header, kind FREE  | any content ................................. |   1..n blocks
  *         large object | header, kind LARGE | object ...................................... |   1..n blocks
  *         run          | header, kind RUN   | slot 0 | slot 1 | ... | unusable tail         |   1 block
  *
- * From a chunk's block 1 on, header + blocks * 4 KiB is the next header, up to the chunk's end: at every moment, crashes
- * included, the chain of headers accounts for the whole chunk (§3.2).
+ * Invariant (§3.2): at every moment, crashes included, the headers account for the whole heap. From chunk 0 on, header +
+ * chunks is the next chunk header, up to heap_bytes; from an arena chunk's block 1 on, header + blocks is the next header, up
+ * to the chunk's end. Each step that changes the chains is one store of a tag, made when everything it leads to is persisted:
+ *
+ *     split      the remainder's header, then the old one shrinks
+ *     merge      the first header grows; the others are content from then on
+ *     to arena   a free chunk gets an empty object table and a free range, then it is an arena chunk. And back: the tag alone
+ *     growth     the file grows, the new chunks get a header, then heap_bytes counts them. What the file has beyond heap_bytes
+ *                is growth that a crash interrupted; recovery does the rest of it (or cuts off what is no whole chunk)
  *
  * Every header is one line, so that its stores persist in program order (Px86): a field is valid because a store that
  * came after it on the same line is there. All words are 8 bytes and stored atomically.
@@ -28,7 +38,7 @@
 #define NVM_FILE_NAME "heap"
 #define NVM_HEAP_MAGIC 0x31434c4d4d564e46ull  /* "FNVMMLC1" */
 #define NVM_CHUNK_MAGIC 0x314b4e434d564e46ull /* "FNVMCNK1" */
-#define NVM_FORMAT 1u
+#define NVM_FORMAT 2u
 
 #define NVM_LINE_BYTES 64u
 #define NVM_BLOCK_BYTES 4096u
@@ -54,8 +64,8 @@ enum nvm_kind {
     NVM_KIND_RUN = 3,
     NVM_KIND_HEAP_BLOCK = 4,
     NVM_KIND_CHUNK_ARENA = 5, /* divided into blocks */
-    NVM_KIND_CHUNK_FREE = 6,  /* room for huge objects: not used yet */
-    NVM_KIND_CHUNK_HUGE = 7,
+    NVM_KIND_CHUNK_FREE = 6,
+    NVM_KIND_CHUNK_HUGE = 7, /* a huge object */
 };
 
 /* What is being done to the region (§3.5). A header that is not IDLE has its offset in the ring. */
@@ -77,16 +87,16 @@ struct nvm_header {
     uint64_t run;    /* run: size class, slot of the pending operation, version: nvm_run_word */
     struct nvm_link links[2]; /* of the pending operation */
     uint64_t reserved;
-    uint64_t tag; /* kind, state, arena, blocks: nvm_tag */
+    uint64_t tag; /* kind, state, arena, count: nvm_tag */
 };
 
+/* Links and tag lie where a block header has them: activate and free treat both alike. */
 struct nvm_chunk_header {
     uint64_t magic;
-    uint64_t index;
-    uint64_t reserved[2];
-    struct nvm_link links[1]; /* for huge objects: not used yet */
-    uint64_t version;
-    uint64_t tag; /* blocks counts the chunk's blocks */
+    uint64_t index;           /* number of the chunk */
+    struct nvm_link links[2]; /* of the pending operation on a huge object */
+    uint64_t reserved;
+    uint64_t tag; /* counts chunks */
 };
 
 enum nvm_entry_state {
@@ -107,11 +117,11 @@ struct nvm_entry {
 struct nvm_heap_header {
     uint64_t magic;
     uint64_t format;
-    uint64_t heap_bytes;
+    uint64_t heap_bytes; /* what the chunk headers account for; grows after they do */
     uint64_t chunk_bytes;
     uint64_t ring_entries;
     uint64_t reserved[2];
-    uint64_t version; /* counts openings (§3.7) */
+    uint64_t version; /* counts openings (§3.7); persisted before any run header has the new one */
 };
 
 struct nvm_chunk_block {
@@ -130,7 +140,8 @@ _Static_assert(sizeof(struct nvm_header) == NVM_LINE_BYTES, "a header is one lin
 _Static_assert(offsetof(struct nvm_header, bitmap) == 0 && offsetof(struct nvm_header, run) == 8, "on-media layout");
 _Static_assert(offsetof(struct nvm_header, links) == 16 && offsetof(struct nvm_header, tag) == 56, "on-media layout");
 _Static_assert(sizeof(struct nvm_chunk_header) == NVM_LINE_BYTES, "a header is one line");
-_Static_assert(offsetof(struct nvm_chunk_header, tag) == 56, "on-media layout");
+_Static_assert(offsetof(struct nvm_chunk_header, tag) == offsetof(struct nvm_header, tag), "one protocol for both");
+_Static_assert(offsetof(struct nvm_chunk_header, links) == offsetof(struct nvm_header, links), "one protocol for both");
 _Static_assert(sizeof(struct nvm_entry) == NVM_LINE_BYTES, "a table entry is one line");
 _Static_assert(offsetof(struct nvm_entry, state) == 8 && offsetof(struct nvm_entry, id) == 9, "on-media layout");
 _Static_assert(sizeof(struct nvm_heap_header) == NVM_LINE_BYTES, "the heap header is one line");
@@ -140,13 +151,13 @@ _Static_assert(NVM_RUN_BYTES / NVM_LINE_BYTES == 63, "a run's bitmap is one word
 
 /* ---- packed words ---- */
 
-static inline uint64_t nvm_tag(enum nvm_kind kind, enum nvm_state state, uint16_t arena, uint32_t blocks) {
-    return (uint64_t)kind | (uint64_t)state << 8 | (uint64_t)arena << 16 | (uint64_t)blocks << 32;
+static inline uint64_t nvm_tag(enum nvm_kind kind, enum nvm_state state, uint16_t arena, uint32_t count) {
+    return (uint64_t)kind | (uint64_t)state << 8 | (uint64_t)arena << 16 | (uint64_t)count << 32;
 }
 static inline enum nvm_kind nvm_tag_kind(uint64_t tag) { return (enum nvm_kind)(tag & 0xff); }
 static inline enum nvm_state nvm_tag_state(uint64_t tag) { return (enum nvm_state)(tag >> 8 & 0xff); }
 static inline uint16_t nvm_tag_arena(uint64_t tag) { return (uint16_t)(tag >> 16); }
-static inline uint32_t nvm_tag_blocks(uint64_t tag) { return (uint32_t)(tag >> 32); }
+static inline uint32_t nvm_tag_count(uint64_t tag) { return (uint32_t)(tag >> 32); }
 
 static inline uint64_t nvm_run_word(uint8_t size_class, uint8_t slot, uint32_t version) {
     return (uint64_t)size_class | (uint64_t)slot << 8 | (uint64_t)version << 32;

@@ -9,6 +9,8 @@
  *     free_id:      entry FREEING    -> object freed     -> entry EMPTY       still activated: it is freed first
  *
  * The freed memory is given back after the entry is empty, or recovery could free what somebody else got since.
+ *
+ * Entries lie in the first block of each arena chunk (Figure 3). The names' lock is held over a whole operation on a name.
  */
 #include "types.h"
 
@@ -16,62 +18,129 @@
 #include <string.h>
 
 #include "persist.h"
+#include "stage.h"
 
 /* ---- volatile copy ---- */
 
+enum { FIRST_BUCKETS = 64 };
+
 int nvm_names_init(struct nvm_heap *heap) {
-    struct nvm_names *names = &heap->names;
-    names->count = nvm_chunk_count(heap) * NVM_TABLE_ENTRIES;
-    names->names = calloc(names->count, sizeof *names->names);
-    names->buckets = calloc(names->count, sizeof *names->buckets);
-    if (names->names == NULL || names->buckets == NULL)
+    pthread_mutex_init(&heap->names.lock, NULL);
+    heap->names.buckets = calloc(FIRST_BUCKETS, sizeof(struct nvm_name *));
+    if (heap->names.buckets == NULL)
         return nvm_fail(NVM_ERROR, "out of volatile memory for the names");
+    heap->names.bucket_count = FIRST_BUCKETS;
     return NVM_OK;
 }
 
 void nvm_names_destroy(struct nvm_heap *heap) {
-    free(heap->names.names);
+    for (uint32_t i = 0; i < heap->names.bucket_count; i++)
+        for (struct nvm_name *name = heap->names.buckets[i], *next; name != NULL; name = next) {
+            next = name->next;
+            free(name);
+        }
     free(heap->names.buckets);
+    pthread_mutex_destroy(&heap->names.lock);
 }
 
-static uint32_t *bucket_of(const struct nvm_names *names, const char *id) {
+static struct nvm_name **bucket_of(const struct nvm_names *names, const char *id) {
     uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
     for (; *id != '\0'; id++)
         hash = (hash ^ (uint8_t)*id) * 0x100000001b3ull;
-    return &names->buckets[(hash ^ hash >> 32) % names->count];
+    return &names->buckets[(hash ^ hash >> 32) % names->bucket_count];
 }
 
 static struct nvm_name *find(const struct nvm_names *names, const char *id) {
-    uint32_t number = *bucket_of(names, id);
-    while (number != 0 && strcmp(names->names[number - 1].id, id) != 0)
-        number = names->names[number - 1].next_same_hash;
-    return number == 0 ? NULL : &names->names[number - 1];
+    struct nvm_name *name = *bucket_of(names, id);
+    while (name != NULL && strcmp(name->id, id) != 0)
+        name = name->next;
+    return name;
 }
 
 const struct nvm_name *nvm_names_find(const struct nvm_heap *heap, const char *id) { return find(&heap->names, id); }
 
-static void put_in_bucket(struct nvm_names *names, struct nvm_name *name) {
-    uint32_t *bucket = bucket_of(names, name->id);
-    name->next_same_hash = *bucket;
-    *bucket = (uint32_t)(name - names->names) + 1;
+/* Twice the buckets; as before if there is no memory for them. */
+static void widen(struct nvm_names *names) {
+    struct nvm_names wider = {.bucket_count = names->bucket_count * 2};
+    wider.buckets = calloc(wider.bucket_count, sizeof *wider.buckets);
+    if (wider.buckets == NULL)
+        return;
+    for (uint32_t i = 0; i < names->bucket_count; i++)
+        for (struct nvm_name *name = names->buckets[i], *next; name != NULL; name = next) {
+            struct nvm_name **bucket = bucket_of(&wider, name->id);
+            next = name->next;
+            name->next = *bucket;
+            *bucket = name;
+        }
+    free(names->buckets);
+    names->buckets = wider.buckets;
+    names->bucket_count = wider.bucket_count;
+}
+
+/* id: up to 55 bytes, without a terminator if it has 55. Null: out of memory. */
+static struct nvm_name *add_name(struct nvm_names *names, const char *id, uint32_t number, uint64_t object) {
+    struct nvm_name *name = calloc(1, sizeof *name);
+    if (name == NULL)
+        return NULL;
+    memcpy(name->id, id, strnlen(id, NVM_ID_BYTES));
+    name->number = number;
+    name->object = object;
+    if (names->count++ >= names->bucket_count)
+        widen(names);
+    struct nvm_name **bucket = bucket_of(names, name->id);
+    name->next = *bucket;
+    *bucket = name;
+    return name;
 }
 
 static void forget(struct nvm_names *names, struct nvm_name *name) {
-    uint32_t *link = bucket_of(names, name->id);
-    while (*link != (uint32_t)(name - names->names) + 1)
-        link = &names->names[*link - 1].next_same_hash;
-    *link = name->next_same_hash;
-    memset(name, 0, sizeof *name);
+    struct nvm_name **link = bucket_of(names, name->id);
+    while (*link != name)
+        link = &(*link)->next;
+    *link = name->next;
+    names->count--;
+    free(name);
+}
+
+/* ---- which entries are in use: the chunk lock ---- */
+
+static const uint64_t ALL_ENTRIES = ((uint64_t)1 << NVM_TABLE_ENTRIES) - 1;
+
+/* The first unused entry of any arena chunk: such a chunk stays one as long as an entry of it is in use. */
+static bool take_entry(struct nvm_heap *heap, uint32_t *number) {
+    bool is_found = false;
+    pthread_mutex_lock(&heap->chunk_lock);
+    for (uint32_t i = 0; i < nvm_chunk_count(heap) && !is_found; i++) {
+        struct nvm_chunk *chunk = &heap->chunks[i];
+        if (nvm_chunk_kind(chunk) != NVM_CHUNK_ARENA || chunk->entries == ALL_ENTRIES)
+            continue;
+        uint32_t entry = (uint32_t)__builtin_ctzll(~chunk->entries);
+        chunk->entries |= (uint64_t)1 << entry;
+        *number = i * NVM_TABLE_ENTRIES + entry;
+        is_found = true;
+    }
+    pthread_mutex_unlock(&heap->chunk_lock);
+    return is_found;
+}
+
+static void release_entry(struct nvm_heap *heap, uint32_t number) {
+    pthread_mutex_lock(&heap->chunk_lock);
+    heap->chunks[number / NVM_TABLE_ENTRIES].entries &= ~((uint64_t)1 << number % NVM_TABLE_ENTRIES);
+    pthread_mutex_unlock(&heap->chunk_lock);
+}
+
+/* When all entries are in use, a further chunk brings 63 more. */
+static int take_or_add_entry(struct nvm_heap *heap, uint32_t *number) {
+    int status = NVM_OK;
+    while (status == NVM_OK && !take_entry(heap, number))
+        status = nvm_range_add_chunk(heap, nvm_arena_of_thread(heap));
+    return status;
 }
 
 /* ---- on media ---- */
 
 struct nvm_entry *nvm_entry_at(const struct nvm_heap *heap, uint32_t number) {
     return &nvm_chunk_at(heap, number / NVM_TABLE_ENTRIES)->table[number % NVM_TABLE_ENTRIES];
-}
-
-static struct nvm_entry *entry_of(const struct nvm_heap *heap, const struct nvm_name *name) {
-    return nvm_entry_at(heap, (uint32_t)(name - heap->names.names));
 }
 
 /* The state shares its word with the first characters of the id: one atomic store. */
@@ -86,15 +155,16 @@ static void store_entry_state(struct nvm_entry *entry, enum nvm_entry_state stat
 
 /* All of the entry, the word with the state last. */
 static void store_entry(struct nvm_entry *entry, const struct nvm_name *name) {
-    struct nvm_entry content = {.object = name->object, .state = NVM_ENTRY_EMPTY};
+    struct nvm_entry content = {.object = name->object, .state = NVM_ENTRY_ACTIVATING};
     memcpy(content.id, name->id, NVM_ID_BYTES);
     uint64_t words[NVM_LINE_BYTES / sizeof(uint64_t)];
     memcpy(words, &content, sizeof words);
+#if defined(MUTANT_NAME_STATE_FIRST)
+    fl_store8((uint64_t *)entry + 1, words[1]);
+#endif
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (i != offsetof(struct nvm_entry, state) / sizeof *words)
             fl_store8((uint64_t *)entry + i, words[i]);
-    content.state = NVM_ENTRY_ACTIVATING;
-    memcpy(words, &content, sizeof words);
     fl_store8((uint64_t *)entry + 1, words[1]);
     fl_persist(entry, sizeof *entry);
 }
@@ -103,12 +173,14 @@ static void store_entry(struct nvm_entry *entry, const struct nvm_name *name) {
 
 /* The header and the slot of a named object; false if the pointer cannot be one. */
 static bool locate(const struct nvm_heap *heap, uint64_t object, struct nvm_header **header, uint8_t *slot) {
-    uint32_t block = (uint32_t)(object / NVM_BLOCK_BYTES);
+    uint32_t block = (uint32_t)(object / NVM_BLOCK_BYTES), chunk = (uint32_t)(object / heap->chunk_bytes);
     uint64_t inside = object % NVM_BLOCK_BYTES;
     *slot = 0;
-    if (object >= heap->heap_bytes || block % heap->chunk_blocks == 0 || block == 1 || inside < NVM_LINE_BYTES)
+    if (object >= nvm_heap_bytes(heap) || block == 1 || inside < NVM_LINE_BYTES)
         return false;
     *header = nvm_header_at(heap, block);
+    if (block % heap->chunk_blocks == 0)
+        return inside == NVM_LINE_BYTES && nvm_chunk_kind(&heap->chunks[chunk]) != NVM_CHUNK_ARENA;
     if (nvm_tag_kind((*header)->tag) == NVM_KIND_RUN && nvm_run_class((*header)->run) < NVM_SMALL_CLASSES) {
         uint32_t bytes = nvm_class_bytes(nvm_run_class((*header)->run));
         *slot = (uint8_t)((inside - NVM_LINE_BYTES) / bytes);
@@ -118,19 +190,46 @@ static bool locate(const struct nvm_heap *heap, uint64_t object, struct nvm_head
 }
 
 static bool is_activated_on_media(const struct nvm_header *header, uint8_t slot) {
-    if (nvm_tag_kind(header->tag) == NVM_KIND_RUN)
-        return (header->bitmap >> slot & 1) != 0;
-    return nvm_tag_kind(header->tag) == NVM_KIND_LARGE;
+    enum nvm_kind kind = nvm_tag_kind(header->tag);
+    return kind == NVM_KIND_RUN ? (header->bitmap >> slot & 1) != 0 : kind == NVM_KIND_LARGE || kind == NVM_KIND_CHUNK_HUGE;
 }
 
 /* Without links, freeing is one atomic store. */
 static void free_at_once(struct nvm_header *header, uint8_t slot) {
     uint64_t tag = header->tag;
+    enum nvm_kind kind = nvm_tag_kind(tag) == NVM_KIND_LARGE ? NVM_KIND_FREE : NVM_KIND_CHUNK_FREE;
     if (nvm_tag_kind(tag) == NVM_KIND_RUN)
         fl_store8(&header->bitmap, header->bitmap & ~((uint64_t)1 << slot));
     else
-        fl_store8(&header->tag, nvm_tag(NVM_KIND_FREE, NVM_STATE_IDLE, nvm_tag_arena(tag), nvm_tag_blocks(tag)));
+        fl_store8(&header->tag, nvm_tag(kind, NVM_STATE_IDLE, nvm_tag_arena(tag), nvm_tag_count(tag)));
     fl_persist(header, sizeof *header);
+}
+
+/* Decides an intention. True if the entry is used afterwards. */
+static bool settle_entry(struct nvm_entry *entry, struct nvm_header *header, uint8_t slot, bool is_activated) {
+    if (entry->state == NVM_ENTRY_ACTIVATING) {
+        if (is_activated)
+            FL_STAGE("name: activating, its object is activated");
+        else
+            FL_STAGE("name: activating, its object is not activated");
+    }
+    if (entry->state == NVM_ENTRY_FREEING) {
+        if (is_activated)
+            FL_STAGE("name: freeing, its object is still activated");
+        else
+            FL_STAGE("name: freeing, its object is free");
+    }
+    if (entry->state == NVM_ENTRY_FREEING && is_activated)
+        free_at_once(header, slot);
+    if (entry->state == NVM_ENTRY_FREEING || !is_activated) {
+        store_entry_state(entry, NVM_ENTRY_EMPTY);
+        return false;
+    }
+    if (entry->state == NVM_ENTRY_ACTIVATING)
+        store_entry_state(entry, NVM_ENTRY_USED);
+    else
+        FL_STAGE("name: used");
+    return true;
 }
 
 static int load_entry(struct nvm_heap *heap, uint32_t number) {
@@ -142,34 +241,30 @@ static int load_entry(struct nvm_heap *heap, uint32_t number) {
     if (entry->state > NVM_ENTRY_FREEING || entry->id[0] == '\0' || !locate(heap, entry->object, &header, &slot))
         return nvm_fail(NVM_CORRUPT, "object table entry %u is damaged: state %u, object %#llx", number, entry->state,
                         (unsigned long long)entry->object);
-
     bool is_activated = is_activated_on_media(header, slot);
     if (entry->state == NVM_ENTRY_USED && !is_activated)
         return nvm_fail(NVM_CORRUPT, "object table entry %u names an object at %#llx that is not allocated", number,
                         (unsigned long long)entry->object);
-    if (entry->state == NVM_ENTRY_FREEING && is_activated)
-        free_at_once(header, slot);
-    if (entry->state == NVM_ENTRY_FREEING || !is_activated) {
-        store_entry_state(entry, NVM_ENTRY_EMPTY);
+    if (!settle_entry(entry, header, slot, is_activated))
         return NVM_OK;
-    }
-    if (entry->state == NVM_ENTRY_ACTIVATING)
-        store_entry_state(entry, NVM_ENTRY_USED);
 
-    struct nvm_name *name = &heap->names.names[number];
-    memcpy(name->id, entry->id, NVM_ID_BYTES);
-    if (find(&heap->names, name->id) != NULL)
-        return nvm_fail(NVM_CORRUPT, "object table entry %u: the id '%s' is there twice", number, name->id);
-    name->object = entry->object;
-    name->state = NVM_NAME_USED;
-    put_in_bucket(&heap->names, name);
+    char id[NVM_ID_BYTES + 1] = "";
+    memcpy(id, entry->id, NVM_ID_BYTES);
+    if (find(&heap->names, id) != NULL)
+        return nvm_fail(NVM_CORRUPT, "object table entry %u: the id '%s' is there twice", number, id);
+    struct nvm_name *name = add_name(&heap->names, id, number, entry->object);
+    if (name == NULL)
+        return nvm_fail(NVM_ERROR, "out of volatile memory for a name");
+    name->is_used = true;
+    heap->chunks[number / NVM_TABLE_ENTRIES].entries |= (uint64_t)1 << number % NVM_TABLE_ENTRIES;
     return NVM_OK;
 }
 
-int nvm_names_load(struct nvm_heap *heap) {
+/* Of one arena chunk. */
+int nvm_names_load(struct nvm_heap *heap, uint32_t chunk) {
     int status = NVM_OK;
-    for (uint32_t number = 0; number < heap->names.count && status == NVM_OK; number++)
-        status = load_entry(heap, number);
+    for (uint32_t i = 0; i < NVM_TABLE_ENTRIES && status == NVM_OK; i++)
+        status = load_entry(heap, chunk * NVM_TABLE_ENTRIES + i);
     return status;
 }
 
@@ -183,91 +278,111 @@ static int check_id(const char *id) {
     return NVM_OK;
 }
 
-static struct nvm_name *empty_name(struct nvm_names *names) {
-    for (uint32_t i = 0; i < names->count; i++)
-        if (names->names[i].state == NVM_NAME_EMPTY)
-            return &names->names[i];
-    return NULL;
-}
-
-int nvm_heap_reserve_id(struct nvm_heap *heap, const char *id, uint64_t bytes, void **object) {
-    int status = check_id(id);
-    if (status != NVM_OK)
-        return status;
+static int reserve_id(struct nvm_heap *heap, const char *id, uint64_t bytes, void **object) {
+    uint32_t number;
     if (find(&heap->names, id) != NULL)
         return nvm_fail(NVM_INVALID, "the id '%s' is in use", id);
-    struct nvm_name *name = empty_name(&heap->names);
-    if (name == NULL)
-        return nvm_fail(NVM_OUT_OF_MEMORY, "all %u entries of the object table are used", heap->names.count);
-    status = nvm_heap_reserve(heap, bytes, object);
+    int status = nvm_region_reserve(heap, bytes, object);
     if (status != NVM_OK)
         return status;
-    strcpy(name->id, id);
-    name->object = nvm_heap_relative(heap, *object);
-    name->state = NVM_NAME_RESERVED;
-    put_in_bucket(&heap->names, name);
-    return NVM_OK;
+    status = take_or_add_entry(heap, &number);
+    if (status == NVM_OK && add_name(&heap->names, id, number, nvm_heap_relative(heap, *object)) == NULL) {
+        release_entry(heap, number);
+        status = nvm_fail(NVM_ERROR, "out of volatile memory for a name");
+    }
+    struct nvm_region region;
+    if (status != NVM_OK && nvm_region_of(heap, *object, &region) == NVM_OK)
+        nvm_region_free(heap, &region, &(struct nvm_links){0}, NULL, NULL);
+    return status;
 }
 
 static int region_of_name(const struct nvm_heap *heap, const struct nvm_name *name, struct nvm_region *region) {
     return nvm_region_of(heap, nvm_heap_absolute(heap, name->object), region);
 }
 
+static int activate_id(struct nvm_heap *heap, const char *id) {
+    struct nvm_name *name = find(&heap->names, id);
+    struct nvm_region region;
+    if (name == NULL || name->is_used)
+        return nvm_fail(NVM_INVALID, "the id '%s' is not reserved, so it cannot be activated", id);
+    if (region_of_name(heap, name, &region) != NVM_OK || !nvm_region_is_reserved(heap, &region))
+        return nvm_fail(NVM_INVALID, "the object of the id '%s' was activated or freed without its id", id);
+    struct nvm_entry *entry = nvm_entry_at(heap, name->number);
+    store_entry(entry, name);
+    int status = nvm_region_activate(heap, &region, &(struct nvm_links){0});
+    store_entry_state(entry, status == NVM_OK ? NVM_ENTRY_USED : NVM_ENTRY_EMPTY);
+    name->is_used = status == NVM_OK;
+    return status;
+}
+
+static void entry_of_freed(void *context, bool is_freed) {
+#if defined(MUTANT_NAME_CLEARED_FIRST)
+    if (!is_freed)
+        store_entry_state(context, NVM_ENTRY_EMPTY);
+#else
+    store_entry_state(context, is_freed ? NVM_ENTRY_EMPTY : NVM_ENTRY_FREEING);
+#endif
+}
+
+static int free_id(struct nvm_heap *heap, const char *id) {
+    struct nvm_name *name = find(&heap->names, id);
+    struct nvm_region region;
+    if (name == NULL)
+        return nvm_fail(NVM_INVALID, "no object has the id '%s'", id);
+    int status = region_of_name(heap, name, &region);
+    if (status == NVM_OK && name->is_used && nvm_region_is_reserved(heap, &region))
+        status = nvm_fail(NVM_INVALID, "the object of the id '%s' was freed without its id", id);
+    if (status == NVM_OK) /* reserved only: its entry is empty and stays so */
+        status = nvm_region_free(heap, &region, &(struct nvm_links){0}, name->is_used ? entry_of_freed : NULL,
+                                 nvm_entry_at(heap, name->number));
+    if (status != NVM_OK)
+        return status;
+    release_entry(heap, name->number);
+    forget(&heap->names, name);
+    return NVM_OK;
+}
+
+int nvm_heap_reserve_id(struct nvm_heap *heap, const char *id, uint64_t bytes, void **object) {
+    int status = check_id(id);
+    if (status != NVM_OK)
+        return status;
+    pthread_mutex_lock(&heap->names.lock);
+    status = reserve_id(heap, id, bytes, object);
+    pthread_mutex_unlock(&heap->names.lock);
+    nvm_assert_heap(heap);
+    return status;
+}
+
 int nvm_heap_activate_id(struct nvm_heap *heap, const char *id) {
     int status = check_id(id);
     if (status != NVM_OK)
         return status;
-    struct nvm_name *name = find(&heap->names, id);
-    struct nvm_region region;
-    if (name == NULL || name->state != NVM_NAME_RESERVED)
-        return nvm_fail(NVM_INVALID, "the id '%s' is not reserved, so it cannot be activated", id);
-    status = region_of_name(heap, name, &region);
-    if (status != NVM_OK)
-        return status;
-    if (!nvm_region_is_reserved(&region))
-        return nvm_fail(NVM_INVALID, "the object of the id '%s' was activated or freed without its id", id);
-    store_entry(entry_of(heap, name), name);
-    nvm_region_activate(heap, &region, &(struct nvm_links){0});
-    store_entry_state(entry_of(heap, name), NVM_ENTRY_USED);
-    name->state = NVM_NAME_USED;
+    pthread_mutex_lock(&heap->names.lock);
+    status = activate_id(heap, id);
+    pthread_mutex_unlock(&heap->names.lock);
     nvm_assert_heap(heap);
-    return NVM_OK;
+    return status;
 }
 
 int nvm_heap_free_id(struct nvm_heap *heap, const char *id) {
     int status = check_id(id);
     if (status != NVM_OK)
         return status;
-    struct nvm_name *name = find(&heap->names, id);
-    struct nvm_region region;
-    if (name == NULL)
-        return nvm_fail(NVM_INVALID, "no object has the id '%s'", id);
-    status = region_of_name(heap, name, &region);
-    if (status != NVM_OK)
-        return status;
-    if (name->state == NVM_NAME_USED) {
-        if (!nvm_region_is_activated(&region))
-            return nvm_fail(NVM_INVALID, "the object of the id '%s' was freed without its id", id);
-        status = nvm_region_prepare_release(heap, &region);
-        if (status != NVM_OK)
-            return status;
-        store_entry_state(entry_of(heap, name), NVM_ENTRY_FREEING);
-        nvm_region_free_on_media(heap, &region, &(struct nvm_links){0});
-        store_entry_state(entry_of(heap, name), NVM_ENTRY_EMPTY);
-    }
-    forget(&heap->names, name);
-    nvm_region_release(heap, &region);
+    pthread_mutex_lock(&heap->names.lock);
+    status = free_id(heap, id);
+    pthread_mutex_unlock(&heap->names.lock);
     nvm_assert_heap(heap);
-    return NVM_OK;
+    return status;
 }
 
 void *nvm_heap_get_id(struct nvm_heap *heap, const char *id) {
     if (check_id(id) != NVM_OK)
         return NULL;
+    pthread_mutex_lock(&heap->names.lock);
     const struct nvm_name *name = find(&heap->names, id);
-    if (name == NULL || name->state != NVM_NAME_USED) {
+    void *object = name == NULL || !name->is_used ? NULL : nvm_heap_absolute(heap, name->object);
+    pthread_mutex_unlock(&heap->names.lock);
+    if (object == NULL)
         nvm_fail(NVM_INVALID, "no object has the id '%s'", id);
-        return NULL;
-    }
-    return nvm_heap_absolute(heap, name->object);
+    return object;
 }

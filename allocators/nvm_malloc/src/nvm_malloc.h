@@ -16,7 +16,10 @@
  * may be mapped elsewhere next time: read it with nvm_absolute. Targets are given as ordinary pointers into the heap, or
  * NULL.
  *
- * One thread at a time. Requests of half a chunk or more are answered NVM_TOO_LARGE: huge objects are not there yet.
+ * Any number of threads may use a heap. Two rules are theirs: an object is activated, or freed, by one thread at a time, and so
+ * is a link pointer's word written. Objects may be freed by other threads than those that allocated them.
+ *
+ * The heap's file grows by chunks on demand, up to a limit for which addresses are reserved when it is opened.
  */
 #ifndef NVM_MALLOC_H
 #define NVM_MALLOC_H
@@ -26,7 +29,7 @@
 enum nvm_status {
     NVM_OK = 0,
     NVM_OUT_OF_MEMORY = 1, /* no room in the heap or in the object table; nothing changed */
-    NVM_TOO_LARGE = 2,     /* half a chunk or more; nothing changed */
+    NVM_TOO_LARGE = 2,     /* more than the heap's limit could ever hold; nothing changed */
     NVM_NOT_A_HEAP = 3,    /* no completely created heap there */
     NVM_CORRUPT = 4,       /* the heap contradicts itself */
     NVM_INVALID = 5,       /* an argument is wrong; nothing changed */
@@ -38,7 +41,8 @@ const char *nvm_message(void);
 
 /* ---- Table 3: one heap a process ---- */
 
-/* recover 0: creates a heap of NVM_DEFAULT_HEAP_BYTES in the folder; else opens and recovers the one that is there. */
+/* recover 0: creates a heap of NVM_DEFAULT_HEAP_BYTES in the folder; else opens the one that is there, and a thread goes on
+ * recovering it (§3.7). */
 int nvm_initialize(const char *working_dir, int recover);
 void *nvm_reserve(uint64_t bytes); /* NULL: nvm_message() says why */
 int nvm_activate(void *object, void *link_1, const void *target_1, void *link_2, const void *target_2);
@@ -54,6 +58,7 @@ void *nvm_absolute(uint64_t relative);        /* 0: NULL */
 uint64_t nvm_relative(const void *absolute);  /* NULL: 0 */
 
 #define NVM_DEFAULT_HEAP_BYTES ((uint64_t)64 << 20)
+#define NVM_DEFAULT_LIMIT_BYTES ((uint64_t)1 << 40) /* addresses to reserve; the paper's 10 TiB leave little for others */
 
 /* ---- the same by handle ---- */
 
@@ -64,12 +69,19 @@ struct nvm_options {
     uint64_t heap_bytes;  /* create: a multiple of chunk_bytes */
     uint64_t chunk_bytes; /* create: a power of two, 0: NVM_CHUNK_BYTES */
     uintptr_t address_hint; /* where to map, if that is free; 0: anywhere */
+    uint64_t limit_bytes; /* most that the file may grow to; 0: NVM_DEFAULT_LIMIT_BYTES. Never less than the file has already */
+    int is_lazy; /* open: return before the chunks are scanned. Requests that lack memory wait for the scan */
 };
 
 /* create: the folder must exist and hold no heap. A crash inside leaves a heap that open answers NVM_NOT_A_HEAP. */
 int nvm_heap_create(const struct nvm_options *options, struct nvm_heap **heap);
 int nvm_heap_open(const struct nvm_options *options, struct nvm_heap **heap);
-void nvm_heap_close(struct nvm_heap *heap);
+int nvm_heap_settle(struct nvm_heap *heap); /* waits for the scan; NVM_CORRUPT if it found damage */
+void nvm_heap_close(struct nvm_heap *heap); /* when no other thread uses it any more */
+
+/* Optional: a thread gets its arena at its first request, or here. */
+void nvm_thread_attach(struct nvm_heap *heap);
+void nvm_thread_detach(struct nvm_heap *heap);
 
 int nvm_heap_reserve(struct nvm_heap *heap, uint64_t bytes, void **object);
 int nvm_heap_activate(struct nvm_heap *heap, void *object, void *link_1, const void *target_1, void *link_2, const void *target_2);
@@ -85,7 +97,7 @@ uint64_t nvm_heap_bytes(const struct nvm_heap *heap);
 int nvm_heap_is_emulated(const struct nvm_heap *heap); /* the file system has no MAP_SYNC */
 
 /* Bytes an activated or reserved object may use; 0: there is no such object. */
-uint64_t nvm_heap_usable_bytes(const struct nvm_heap *heap, const void *object);
+uint64_t nvm_heap_usable_bytes(struct nvm_heap *heap, const void *object);
 
 /* ---- looking at a heap ---- */
 
@@ -103,10 +115,12 @@ struct nvm_part {
     uint64_t bytes;
 };
 
+/* Both wait for the scan, and are for moments when no other thread uses the heap. */
+
 /* Visits every part in order of offset; together they are the whole file. */
-void nvm_heap_walk(const struct nvm_heap *heap, void (*visit)(void *context, const struct nvm_part *part), void *context);
+void nvm_heap_walk(struct nvm_heap *heap, void (*visit)(void *context, const struct nvm_part *part), void *context);
 
 /* Compares media and volatile structures: NVM_OK, or NVM_CORRUPT and nvm_message() tells the first contradiction. */
-int nvm_heap_check(const struct nvm_heap *heap);
+int nvm_heap_check(struct nvm_heap *heap);
 
 #endif

@@ -5,16 +5,24 @@
  * Reserving a slot touches volatile structures only. A new run takes one free block; its header goes on saying FREE, one
  * block, until the first slot is activated. A run that becomes empty stays a run (§3.5.3) until memory is short or the
  * heap is opened again.
+ *
+ * After an opening a run's VHeader is made by whoever comes to the run first: the scan, or a free in it (§3.7). A run header
+ * on media with the heap's present version has one; one with an older version has none yet. Both look and change under
+ * the bin's lock.
  */
 #include "types.h"
 
 #include <stdlib.h>
 
+#include "persist.h"
+
 static uint64_t free_slots(const struct nvm_vheader *run) {
     return ~(run->activated | run->reserved) & nvm_class_mask(run->size_class);
 }
 
-static struct nvm_bin *bin_of(struct nvm_heap *heap, const struct nvm_vheader *run) { return &heap->arena.bins[run->size_class]; }
+struct nvm_bin *nvm_run_bin(struct nvm_heap *heap, uint32_t block, uint32_t size_class) {
+    return &nvm_arena_of(heap, block)->bins[size_class];
+}
 
 static void put_in_list(struct nvm_bin *bin, struct nvm_vheader *run) {
     run->previous = NULL;
@@ -36,59 +44,88 @@ static void take_from_list(struct nvm_bin *bin, struct nvm_vheader *run) {
     run->is_listed = false;
 }
 
+/* ---- reserve ---- */
+
 /* The run that allocations of this class use now. */
-static int current_run(struct nvm_heap *heap, uint32_t size_class, struct nvm_vheader **current) {
-    struct nvm_bin *bin = &heap->arena.bins[size_class];
+static int current_run(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t size_class, struct nvm_vheader **current) {
+    struct nvm_bin *bin = &arena->bins[size_class];
     if (bin->current == NULL && bin->non_full != NULL) {
         bin->current = bin->non_full;
         take_from_list(bin, bin->current);
     }
     if (bin->current == NULL) {
         struct nvm_vheader *run;
-        int status = nvm_range_take(heap, 1, &run);
+        int status = nvm_range_take(heap, arena, 1, &run);
         if (status != NVM_OK)
             return status;
         run->size_class = (uint8_t)size_class;
         run->activated = run->reserved = 0;
-        run->is_on_media = false;
-        heap->roles[run->block] = NVM_ROLE_RUN;
-        heap->vheaders[run->block] = run;
+        run->is_on_media = run->is_listed = false;
+        nvm_set_role(heap, run->first, NVM_ROLE_RUN, run);
         bin->current = run;
     }
     *current = bin->current;
     return NVM_OK;
 }
 
-int nvm_run_reserve(struct nvm_heap *heap, uint32_t size_class, struct nvm_vheader **run, uint8_t *slot) {
-    int status = current_run(heap, size_class, run);
-    if (status != NVM_OK)
-        return status;
-    uint64_t candidates = free_slots(*run);
-    nvm_assert(candidates != 0);
-    *slot = (uint8_t)__builtin_ctzll(candidates); /* first fit */
-    (*run)->reserved |= (uint64_t)1 << *slot;
-    if (free_slots(*run) == 0)
-        bin_of(heap, *run)->current = NULL; /* full runs are not tracked */
-    return NVM_OK;
+int nvm_run_reserve(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t size_class, struct nvm_vheader **run, uint8_t *slot) {
+    struct nvm_bin *bin = &arena->bins[size_class];
+    pthread_mutex_lock(&bin->lock);
+    int status = current_run(heap, arena, size_class, run);
+    if (status == NVM_OK) {
+        uint64_t candidates = free_slots(*run);
+        nvm_assert(candidates != 0);
+        *slot = (uint8_t)__builtin_ctzll(candidates); /* first fit */
+        (*run)->reserved |= (uint64_t)1 << *slot;
+        if (free_slots(*run) == 0)
+            bin->current = NULL; /* full runs are not tracked */
+    }
+    pthread_mutex_unlock(&bin->lock);
+    return status;
 }
 
+/* ---- with the bin's lock ---- */
+
 /* A slot became free: a run that was full is tracked again. */
-void nvm_run_relist(struct nvm_heap *heap, struct nvm_vheader *run) {
-    struct nvm_bin *bin = bin_of(heap, run);
+void nvm_run_relist(struct nvm_bin *bin, struct nvm_vheader *run) {
     if (bin->current != run && !run->is_listed && free_slots(run) != 0)
         put_in_list(bin, run);
 }
 
-/* Recovery: makes a run known that is on media. */
-void nvm_run_adopt(struct nvm_heap *heap, struct nvm_vheader *run) {
-    heap->roles[run->block] = NVM_ROLE_RUN;
-    heap->vheaders[run->block] = run;
-    nvm_run_relist(heap, run);
+/* Of a run that an earlier opening left. Its header is told that there is a VHeader now; that need not persist. */
+static int make_vheader(struct nvm_heap *heap, uint32_t block, struct nvm_vheader **made) {
+    struct nvm_header *header = nvm_header_at(heap, block);
+    struct nvm_vheader *run = calloc(1, sizeof *run);
+    if (run == NULL)
+        return nvm_fail(NVM_ERROR, "out of volatile memory for a VHeader");
+    run->first = block;
+    run->count = 1;
+    run->size_class = nvm_run_class(header->run);
+    run->activated = header->bitmap;
+    run->is_on_media = true;
+    fl_store8(&header->run, nvm_run_word(run->size_class, nvm_run_slot(header->run), heap->version));
+    nvm_set_role(heap, block, NVM_ROLE_RUN, run);
+    nvm_run_relist(nvm_run_bin(heap, block, run->size_class), run);
+    *made = run;
+    return NVM_OK;
 }
 
-static bool reclaim_if_empty(struct nvm_heap *heap, struct nvm_vheader *run) {
-    struct nvm_bin *bin = bin_of(heap, run);
-    if ((run->activated | run->reserved) != 0)
+/* The VHeader of a run, which is made if nobody did yet. */
+int nvm_run_known(struct nvm_heap *heap, uint32_t block, struct nvm_vheader **run) {
+    *run = nvm_vheader(heap, block);
+    bool is_on_media = *run == NULL || (*run)->is_on_media;
+    if (is_on_media && nvm_run_version(nvm_load8(&nvm_header_at(heap, block)->run)) != heap->version)
+        return make_vheader(heap, block, run);
+    if (*run == NULL)
+        return nvm_fail(NVM_CORRUPT, "the run at %#llx has this opening's version, %u, but nobody knows it",
+                        (unsigned long long)nvm_block_offset(block), heap->version);
+    return NVM_OK;
+}
+
+/* ---- memory is short ---- */
+
+static bool reclaim_if_empty(struct nvm_heap *heap, struct nvm_bin *bin, struct nvm_vheader *run) {
+    if ((run->activated | run->reserved) != 0 || !nvm_is_scanned(nvm_chunk_of(heap, run->first)))
         return false;
     if (bin->current == run)
         bin->current = NULL;
@@ -98,18 +135,24 @@ static bool reclaim_if_empty(struct nvm_heap *heap, struct nvm_vheader *run) {
     return true;
 }
 
-/* Memory is short: turns all empty runs back into free ranges. True if there were any. */
+static bool reclaim_in_bin(struct nvm_heap *heap, struct nvm_bin *bin) {
+    pthread_mutex_lock(&bin->lock);
+    bool is_any = bin->current != NULL && reclaim_if_empty(heap, bin, bin->current);
+    for (struct nvm_vheader *run = bin->non_full, *next; run != NULL; run = next) {
+        next = run->next;
+        if (reclaim_if_empty(heap, bin, run))
+            is_any = true;
+    }
+    pthread_mutex_unlock(&bin->lock);
+    return is_any;
+}
+
+/* Turns all empty runs back into free ranges. True if there were any. */
 bool nvm_run_reclaim_empty(struct nvm_heap *heap) {
     bool is_any = false;
-    for (uint32_t size_class = 0; size_class < NVM_SMALL_CLASSES; size_class++) {
-        struct nvm_bin *bin = &heap->arena.bins[size_class];
-        if (bin->current != NULL && reclaim_if_empty(heap, bin->current))
-            is_any = true;
-        for (struct nvm_vheader *run = bin->non_full, *next; run != NULL; run = next) {
-            next = run->next;
-            if (reclaim_if_empty(heap, run))
+    for (uint32_t i = 0; i < NVM_ARENAS; i++)
+        for (uint32_t size_class = 0; size_class < NVM_SMALL_CLASSES; size_class++)
+            if (reclaim_in_bin(heap, &heap->arenas[i].bins[size_class]))
                 is_any = true;
-        }
-    }
     return is_any;
 }

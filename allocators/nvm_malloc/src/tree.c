@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tree.c - an arena's free ranges, ordered by size (§3.4).
+ * tree.c - free ranges, of blocks in an arena or of chunks in the heap, ordered by size (§3.4).
  *
- * A treap: a search tree by (blocks, block) that is a heap by a priority, here a hash of the block, so that its shape is
- * a function of the set of ranges alone.
+ * A treap: a search tree by (count, first) that is a heap by a priority, here a hash of first, so that its shape is a
+ * function of the set of ranges alone.
  */
 #include "types.h"
 
 static bool precedes(const struct nvm_vheader *a, const struct nvm_vheader *b) {
-    return a->blocks != b->blocks ? a->blocks < b->blocks : a->block < b->block;
+    return a->count != b->count ? a->count < b->count : a->first < b->first;
 }
 
 static uint64_t priority(const struct nvm_vheader *range) {
-    uint64_t x = range->block + 1;
+    uint64_t x = range->first + 1;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return x ^ (x >> 31);
@@ -68,11 +68,11 @@ void nvm_tree_remove(struct nvm_vheader **root, struct nvm_vheader *range) {
     range->left = range->right = NULL;
 }
 
-/* The smallest range of at least this many blocks, the first of these by address. */
-struct nvm_vheader *nvm_tree_best_fit(struct nvm_vheader *root, uint32_t blocks) {
+/* The smallest range of at least so many blocks or chunks, the first of these by address. */
+struct nvm_vheader *nvm_tree_best_fit(struct nvm_vheader *root, uint32_t count) {
     struct nvm_vheader *best = NULL;
     while (root != NULL) {
-        if (root->blocks >= blocks) {
+        if (root->count >= count) {
             best = root;
             root = root->left;
         } else {

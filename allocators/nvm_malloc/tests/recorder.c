@@ -101,18 +101,28 @@ void recorder_position(void) {
     current = recorder;
 }
 
-void recorder_mapped(void *base, size_t bytes) {
+/* Part of the file that was not mapped before; what it holds is persisted. */
+static void add_bytes(struct recorder *recorder, const char *content, size_t bytes) {
+    size_t known = recorder->bytes, lines = known / FL_LINE_BYTES, more = bytes / FL_LINE_BYTES;
+    recorder->bytes += bytes;
+    recorder->newest = realloc(recorder->newest, recorder->bytes);
+    recorder->lines = realloc(recorder->lines, (lines + more) * sizeof *recorder->lines);
+    memset(recorder->lines + lines, 0, more * sizeof *recorder->lines);
+    memcpy(recorder->newest + known, content, bytes);
+}
+
+/* Of the whole file, or of what it has grown by. */
+void recorder_mapped(void *base, size_t bytes, size_t offset) {
     struct recorder *recorder = current;
     if (recorder == NULL)
         return;
-    if (recorder->newest == NULL) { /* what the file holds when it is first mapped is persisted */
-        recorder->bytes = bytes;
-        recorder->newest = malloc(bytes);
-        recorder->lines = calloc(bytes / FL_LINE_BYTES, sizeof *recorder->lines);
-        memcpy(recorder->newest, base, bytes);
+    if (offset == 0) {
+        assert(bytes >= recorder->bytes && (recorder->bytes == 0 || memcmp(recorder->newest, base, recorder->bytes) == 0));
+        recorder->base = base;
     }
-    assert(recorder->bytes == bytes && memcmp(recorder->newest, base, bytes) == 0);
-    recorder->base = base;
+    assert(offset <= recorder->bytes && (char *)base == recorder->base + offset);
+    if (offset + bytes > recorder->bytes)
+        add_bytes(recorder, recorder->base + recorder->bytes, offset + bytes - recorder->bytes);
     recorder_position();
 }
 

@@ -2,155 +2,19 @@
  *
  * test_nvm_malloc.c - unit tests. In the folder of the allocator:
  *
- *     gcc -std=gnu11 -D_GNU_SOURCE -DNVM_DEBUG=2 -O1 -g -Wall -Wextra -Werror -Isrc -I../include src/?*.c adapter.c \
- *         tests/test_nvm_malloc.c -o /tmp/test_nvm_malloc && /tmp/test_nvm_malloc
+ *     gcc -std=gnu11 -D_GNU_SOURCE -DNVM_DEBUG=2 -O1 -g -Wall -Wextra -Werror -Isrc -I../include -I. src/?*.c \
+ *         adapter*.c tests/test_nvm_malloc.c -pthread -o /tmp/test_nvm_malloc && /tmp/test_nvm_malloc
  *
  * and the same with -fsanitize=address,undefined -fno-sanitize-recover=all. Prints `N passed, M failed`; exit code 0 if M is 0.
  * With NVM_DEBUG=2 the whole heap is checked after every operation.
  */
-#include <fcntl.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "common.h"
 
 #include "adapter.h"
-#include "layout.h"
-#include "nvm_malloc.h"
-
-#define CHUNK 65536u
-#define HINT ((uintptr_t)0x200000000000)
-
-static unsigned passed, failed;
-
-static void expect(bool is_true, const char *claim, int line) {
-    if (is_true) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("line %d: not true: %s (last message: %s)\n", line, claim, nvm_message());
-}
-#define EXPECT(fact) expect(fact, #fact, __LINE__)
-
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
-/* ---- folders and heaps ---- */
-
-static char top[64];
-
-static const char *new_folder(void) {
-    static char path[128];
-    static unsigned count;
-    snprintf(path, sizeof path, "%s/%u", top, count++);
-    mkdir(path, 0777);
-    return path;
-}
-
-static char *file_of(const char *folder) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/heap", folder);
-    return path;
-}
-
-static struct nvm_heap *create(const char *folder, uint64_t chunks) {
-    struct nvm_options options = {folder, chunks * CHUNK, CHUNK, HINT};
-    struct nvm_heap *heap;
-    if (nvm_heap_create(&options, &heap) != NVM_OK) {
-        printf("cannot create a heap: %s\n", nvm_message());
-        exit(3);
-    }
-    return heap;
-}
-
-static int open_at(const char *folder, uintptr_t hint, struct nvm_heap **heap) {
-    struct nvm_options options = {.folder = folder, .address_hint = hint};
-    return nvm_heap_open(&options, heap);
-}
-
-static struct nvm_heap *reopen(struct nvm_heap *heap, const char *folder, uintptr_t hint) {
-    nvm_heap_close(heap);
-    EXPECT(open_at(folder, hint, &heap) == NVM_OK);
-    return heap;
-}
-
-/* A power failure after which every store is there: the heap file is copied, the heap itself goes on living. */
-static const char *copy_of(struct nvm_heap *heap) {
-    static char folder[128];
-    snprintf(folder, sizeof folder, "%s", new_folder());
-    FILE *file = fopen(file_of(folder), "w");
-    fwrite((const char *)nvm_heap_absolute(heap, 1) - 1, 1, nvm_heap_bytes(heap), file);
-    fclose(file);
-    return folder;
-}
-
-struct totals {
-    uint64_t bytes[6], parts[6], at;
-    bool has_gap;
-};
-
-static void add_part(void *context, const struct nvm_part *part) {
-    struct totals *totals = context;
-    totals->has_gap |= part->offset != totals->at;
-    totals->at = part->offset + part->bytes;
-    totals->bytes[part->state] += part->bytes;
-    totals->parts[part->state]++;
-}
-
-static struct totals totals_of(struct nvm_heap *heap) {
-    struct totals totals = {0};
-    nvm_heap_walk(heap, add_part, &totals);
-    EXPECT(!totals.has_gap && totals.at == nvm_heap_bytes(heap));
-    EXPECT(nvm_heap_check(heap) == NVM_OK);
-    return totals;
-}
-
-static uint64_t *make_roots(struct nvm_heap *heap, uint64_t count) {
-    void *roots;
-    EXPECT(nvm_heap_reserve_id(heap, "roots", count * 8, &roots) == NVM_OK);
-    memset(roots, 0, count * 8);
-    nvm_persist(roots, count * 8);
-    EXPECT(nvm_heap_activate_id(heap, "roots") == NVM_OK);
-    return roots;
-}
-
-static void *allocate(struct nvm_heap *heap, uint64_t *root, uint64_t bytes) {
-    void *object;
-    if (nvm_heap_reserve(heap, bytes, &object) != NVM_OK)
-        return NULL;
-    memset(object, (int)bytes, bytes);
-    nvm_persist(object, bytes);
-    return nvm_heap_activate(heap, object, root, object, NULL, NULL) == NVM_OK ? object : NULL;
-}
-
-static int free_root(struct nvm_heap *heap, uint64_t *root) {
-    return nvm_heap_free(heap, nvm_heap_absolute(heap, *root), root, NULL, NULL, NULL);
-}
 
 /* ---- random operations against a model ---- */
 
 enum { OBJECTS = 60 };
-
-static void fill(void *object, uint64_t seed, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++)
-        ((uint8_t *)object)[i] = (uint8_t)next_random(&seed);
-}
-
-static bool is_filled(const void *object, uint64_t seed, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++)
-        if (((const uint8_t *)object)[i] != (uint8_t)next_random(&seed))
-            return false;
-    return true;
-}
 
 static void compare_with_model(struct nvm_heap *heap, const uint64_t *sizes, const uint64_t *seeds) {
     const uint64_t *roots = nvm_heap_get_id(heap, "roots");
@@ -336,7 +200,7 @@ static void wrong_pointers_are_refused_without_effect(void) {
     EXPECT(nvm_heap_free(heap, large, NULL, NULL, NULL, NULL) == NVM_INVALID); /* twice */
     EXPECT(nvm_heap_free(heap, small, NULL, NULL, NULL, NULL) == NVM_INVALID);
     EXPECT(nvm_heap_reserve(heap, 0, (void **)&small) == NVM_INVALID);
-    EXPECT(nvm_heap_reserve(heap, CHUNK / 2, (void **)&small) == NVM_TOO_LARGE);
+    EXPECT(nvm_heap_reserve(heap, 2 * CHUNK, (void **)&small) == NVM_TOO_LARGE);
     EXPECT(nvm_heap_reserve(heap, UINT64_MAX, (void **)&small) == NVM_TOO_LARGE);
     totals_of(heap);
     nvm_heap_close(heap);
@@ -390,7 +254,7 @@ static void wrong_ids_are_refused(void) {
 /* ---- bad folders and damaged heaps ---- */
 
 static int create_status(const char *folder, uint64_t heap_bytes, uint64_t chunk_bytes) {
-    struct nvm_options options = {folder, heap_bytes, chunk_bytes, 0};
+    struct nvm_options options = {folder, heap_bytes, chunk_bytes, 0, 0, 0};
     struct nvm_heap *heap;
     int status = nvm_heap_create(&options, &heap);
     if (status == NVM_OK)
@@ -459,7 +323,7 @@ static void damaged_heaps_are_told(void) {
         {heap_header + 24, 0, NVM_CORRUPT},
         {heap_header + 24, 12345, NVM_CORRUPT}, /* chunk_bytes */
         {ring, 17, NVM_CORRUPT},
-        {ring, CHUNK, NVM_CORRUPT},
+        {ring, CHUNK + 64, NVM_CORRUPT},
         {ring, 1ull << 40, NVM_CORRUPT},
         {0, 0, NVM_CORRUPT},
         {CHUNK + 56, 0, NVM_CORRUPT},     /* chunk headers */
@@ -578,7 +442,7 @@ static void the_adapter_keeps_its_contract(void) {
     const struct fl_adapter *adapter = faultline_adapter();
     char folder[128];
     snprintf(folder, sizeof folder, "%s", new_folder());
-    struct fl_heap_options options = {folder, 8 << 20, 8 << 20, 64 + 1024, 0, HINT}, other = options;
+    struct fl_heap_options options = {folder, 8 << 20, 8 << 20, 64 + 1024, 0, HINT, FL_SLOTS_ROOT, 64}, other = options;
     struct fl_location location, moved;
     struct fl_block block;
     fl_heap *heap;
@@ -624,9 +488,7 @@ static void the_adapter_keeps_its_contract(void) {
 }
 
 int main(void) {
-    snprintf(top, sizeof top, "%s/nvm-test-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (mkdtemp(top) == NULL)
-        return perror(top), 3;
+    begin_tests();
     for (uint64_t seed = 1; seed <= 4; seed++)
         random_operations_keep_every_object(seed);
     everything_can_be_allocated_and_freed_again();
@@ -642,10 +504,5 @@ int main(void) {
     random_damage_never_crashes_open();
     a_list_survives();
     the_adapter_keeps_its_contract();
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", top);
-    if (system(command) != 0)
-        return 3;
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
+    return end_tests();
 }

@@ -29,27 +29,40 @@ def test_the_tracer_conforms(root: Path, tmp_path: Path) -> None:
     check(command, root)
 
 
-COMMON = ("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+COMMON = ("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread")
+MEMORY = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+RACES = ("-fsanitize=thread",)
+CHECKED = "-DNVM_DEBUG=2"
+SMALL = ("-DNVM_CHUNK_BYTES=65536", "-DNVM_ARENAS=3")
 
 
-@pytest.mark.parametrize("sanitizers", [(), SANITIZERS], ids=["plain", "sanitized"])
-def test_nvm_malloc_passes_its_unit_tests(root: Path, tmp_path: Path, sanitizers: tuple[str, ...]) -> None:
+def run_nvm_malloc_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -> str:
+    """Builds the allocator and its adapter with the test's sources, as the comment at the top of each says, and runs it."""
     folder = root / "allocators" / "nvm_malloc"
-    flags = ("-DNVM_DEBUG=2", "-O1", "-g", *sanitizers, "-Isrc", "-I../include")
-    sources = [*sorted(map(str, (folder / "src").glob("*.c"))), "adapter.c", "tests/test_nvm_malloc.c"]
-    check([*COMMON, *flags, *sources, "-o", str(tmp_path / "test")], folder)
-    assert " 0 failed" in check([str(tmp_path / "test")], folder)
+    sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *sorted(map(str, folder.glob("adapter*.c")))]
+    check([*COMMON, *flags, "-Isrc", "-I.", "-I../include", *sources, *tests, "-o", str(tmp_path / "test")], folder)
+    return check([str(tmp_path / "test")], folder)
+
+
+@pytest.mark.parametrize(
+    ("test", "flags"),
+    [
+        ("test_nvm_malloc", (CHECKED,)),
+        ("test_nvm_malloc", (CHECKED, *MEMORY)),
+        ("test_growth", (CHECKED, *SMALL, *MEMORY)),
+        ("test_threads", (*SMALL, *MEMORY)),
+        ("test_threads", (*SMALL, *RACES)),
+    ],
+    ids=["plain", "unit-memory", "growth-memory", "threads-memory", "threads-races"],
+)
+def test_nvm_malloc_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, flags: tuple[str, ...]) -> None:
+    assert " 0 failed" in run_nvm_malloc_test(root, tmp_path, [f"tests/{test}.c"], *flags)
 
 
 @pytest.mark.slow
 def test_nvm_malloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
-    folder = root / "allocators" / "nvm_malloc"
-    flags = ("-O2", "-DNVM_CHUNK_BYTES=65536", "-Itests/recorded", "-Itests", "-Isrc", "-I../include")
     tests = ["tests/recorder.c", "tests/test_crash.c"]
-    sources = [*sorted(map(str, (folder / "src").glob("*.c"))), "adapter.c", *tests]
-    check([*COMMON, *flags, *sources, "-o", str(tmp_path / "test")], folder)
-    check([str(tmp_path / "test")], folder)
+    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, "-Itests/recorded", "-Itests")
 
 
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:

@@ -12,7 +12,7 @@
 
 #define FL_LINE_BYTES 64u
 
-void recorder_mapped(void *base, size_t bytes);
+void recorder_mapped(void *base, size_t bytes, size_t offset);
 void recorder_store8(void *address, uint64_t value);
 void recorder_flush_line(const void *address);
 void recorder_fence(void);
@@ -33,12 +33,11 @@ static inline void fl_persist(const void *address, size_t bytes) {
 static inline void fl_store8(void *address, uint64_t value) { recorder_store8(address, value); }
 
 static inline void *fl_map(uintptr_t address, size_t bytes, int fd, uint64_t offset, int is_fixed_over, int *is_emulated) {
-    (void)is_fixed_over;
-    void *base = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (address != 0 ? MAP_FIXED_NOREPLACE : 0), fd,
-                      (off_t)offset);
+    int fixed = address == 0 ? 0 : is_fixed_over ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+    void *base = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | fixed, fd, (off_t)offset);
     *is_emulated = 1;
     if (base != MAP_FAILED)
-        recorder_mapped(base, bytes);
+        recorder_mapped(base, bytes, offset);
     return base;
 }
 
