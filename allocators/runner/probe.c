@@ -4,6 +4,7 @@
  * of image and configuration only: it knows no history. The lives are described in heap_report.h.
  */
 #include "runner.h"
+#include "planted.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -237,6 +238,10 @@ static int drain(struct life *life) {
         if (status != FL_OK || slot == slot_count(life))
             break;
         status = allocate_probe_object(life, slot, bytes);
+        if (status == FL_OUT_OF_MEMORY && planted("drain-stops-early")) {
+            status = FL_OK;
+            break;
+        }
         if (status == FL_OUT_OF_MEMORY) {
             status = FL_OK;
             bytes /= 2;

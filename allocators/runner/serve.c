@@ -9,6 +9,7 @@
  * image is no longer what it was told.
  */
 #include "runner.h"
+#include "planted.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -313,7 +314,7 @@ static void run(const struct fl_command *command) {
     run_probe(&server.place, (enum fl_probe)command->size);
     if (child_stop_requested())
         FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
-    if (!take_events(name)) {
+    if (!take_events(name) || planted("reuse-dirty-image") || planted("blind-watch")) {
         send_report();
         return;
     }

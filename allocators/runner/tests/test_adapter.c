@@ -119,6 +119,7 @@ static void in_folder(const struct fl_heap *heap, const char *name, char path[42
 __attribute__((unused)) static int behaviour_NONE(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_CRASH(struct fl_heap *heap) { return (void)heap, *(volatile int *)8 = 0; }
 __attribute__((unused)) static int behaviour_ABORT(struct fl_heap *heap) { (void)heap, abort(); }
+__attribute__((unused)) static int behaviour_KILLED(struct fl_heap *heap) { return (void)heap, raise(SIGKILL); }
 __attribute__((unused)) static int behaviour_EXIT(struct fl_heap *heap) { (void)heap, exit(0); }
 __attribute__((unused)) static int behaviour_REFUSE(struct fl_heap *heap) { return (void)heap, fail_with("refused to open"); }
 

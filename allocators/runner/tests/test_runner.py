@@ -42,6 +42,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def runner(built: Path) -> Path:
+    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of harness/tests/quality/test_planted.py
+        return Path(given)
     path = built / "runner"
     sources = sorted(str(source) for source in (ROOT / "allocators/runner").glob("*.c"))
     warnings = ["-Wall", "-Wextra", "-Werror"]
@@ -378,6 +380,12 @@ def test_outcome(
 
 def test_a_life_below_its_cpu_limit_at_the_wall_limit_is_overloaded(serve: Callable[..., Server]) -> None:
     assert serve("BUSY", cpu_ms=60000, wall_ms=200).run().outcome == OVERLOADED
+
+
+def test_a_kill_from_outside_is_no_finding(serve: Callable[..., Server]) -> None:
+    report = serve("KILLED").run()
+    assert report.outcome == BROKEN
+    assert "killed from outside" in report.message()
 
 
 def test_an_error_of_open_comes_with_its_message(serve: Callable[..., Server]) -> None:
