@@ -103,7 +103,7 @@ def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[Cell
 def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: str) -> dict[str, Any]:
     """ops and seed only where the workload is made of them, so that equal cells are equal."""
     defaults = matrix.defaults
-    is_seeded = workload == "churn"
+    has_ops = workload in workloads.TAKES_OPS
 
     def chosen(key: str) -> Any:
         value = getattr(cell, key)
@@ -111,7 +111,7 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
 
     return {
         "workload": workload,
-        "ops": chosen("ops") if is_seeded else 0,
+        "ops": chosen("ops") if has_ops else 0,
         "seed": chosen("seed"),
         "strategy": chosen("strategy"),
         "model": chosen("model"),

@@ -107,13 +107,31 @@ def _check_heap_folder(folder: Path | None) -> None:
 
 def cell_options(command: Command) -> Command:
     """What names one cell's target and workload."""
+    argument = click.argument("allocator")
+    workload = click.option("--workload", "-w", required=True, metavar="W", help=f"One of {WORKLOAD_NAMES}.")
+    return argument(workload(variant_options(command)))
+
+
+WORKLOAD_NAMES = ", ".join(workloads.GENERATORS)
+
+
+def variant_options(command: Command) -> Command:
+    """Which workload of the name, which build of the allocator, and who traces it."""
     options = (
-        click.argument("allocator"),
-        click.option("--workload", "-w", required=True, metavar="W", help=f"One of {', '.join(workloads.GENERATORS)}."),
         click.option(
-            "--ops", type=click.IntRange(1), default=DEFAULT_OPS, show_default=True, help="Operations of churn."
+            "--ops",
+            type=click.IntRange(1),
+            default=DEFAULT_OPS,
+            show_default=True,
+            help=f"Operations of {', '.join(sorted(workloads.TAKES_OPS))}.",
         ),
-        click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=DEFAULT_SEED, show_default=True),
+        click.option(
+            "--seed",
+            type=click.IntRange(0, 2**63 - 1),
+            default=DEFAULT_SEED,
+            show_default=True,
+            help="Of the workload, and of the schedule of its threads.",
+        ),
         click.option("--mutant", "-m", metavar="M", help="Switch on this known bug."),
         click.option("--flush", type=click.Choice(config.FLUSHES), default="clwb", show_default=True),
         click.option(
@@ -129,7 +147,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdo
 
 
 def _cell_spec(allocator: str, workload: str, ops: int, seed: int, mutant: str | None, **rest: Any) -> CellSpec:
-    return CellSpec(allocator, workload, ops if workload == "churn" else 0, seed, mutant=mutant, **rest)
+    return CellSpec(allocator, workload, ops if workload in workloads.TAKES_OPS else 0, seed, mutant=mutant, **rest)
 
 
 def print_json(value: object) -> None:
@@ -224,37 +242,63 @@ def build_command(
 
 
 @cli.command("trace")
-@cell_options
+@click.argument("allocator", metavar="ALLOCATOR | FILE")
+@click.option("--workload", "-w", metavar="W", help=f"One of {WORKLOAD_NAMES}.")
+@variant_options
 @click.option("--out", type=click.Path(path_type=Path), help="Copy the trace to this file.")
 @click.option("--fresh", is_flag=True, help="Trace again even if the trace is in the cache.")
+@click.option(
+    "--dump", is_flag=True, help="Print the trace as text: that of a workload, or of a FILE that --out wrote."
+)
 @click.option("--engine-config", type=click.Path(path_type=Path), help="Write what the engine would be started with.")
 @workshop_options
 @json_option
 def trace_command(
-    workshop: Workshop, out: Path | None, fresh: bool, engine_config: Path | None, as_json: bool, **cell: Any
+    workshop: Workshop,
+    allocator: str,
+    workload: str | None,
+    out: Path | None,
+    fresh: bool,
+    dump: bool,
+    engine_config: Path | None,
+    as_json: bool,
+    **variant: Any,
 ) -> int:
-    """Trace a workload: record every store, flush and fence."""
-    spec = _cell_spec(**cell, strategy="default", model="px86")
-    allocator = config.find_allocator(workshop.root, spec.allocator)
-    workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
-    target = tracing.build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush)
-    traced = tracing.trace(
-        workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder, fresh=fresh
-    )
+    """Trace a workload: record every store, flush and fence.
+
+    With --dump the trace is printed as text, one line an event. The columns are stable: the crash position after the event (power
+    that fails at position N, as findings and tokens name it, fails after the line N), process.thread, the operation that the
+    thread is in, the kind of event, what it was, and where in the source: "at FUNCTION (FILE:LINE)". Lines of `#` are comments.
+    """
+    if dump and as_json:
+        raise BadInputError("--dump prints text, --json prints facts", "give one of them")
+    if workload is None:
+        if not dump:
+            raise BadInputError(
+                "what is traced needs a workload", "name one with -w, or print a trace file with --dump"
+            )
+        return _dump(workshop, Path(allocator))
+    spec = _cell_spec(allocator, workload, **variant, strategy="default", model="px86")
+    found = config.find_allocator(workshop.root, spec.allocator)
+    made = workloads.find(spec.workload, spec.ops, spec.seed, found.heap, workshop.cache)
+    target = tracing.build_target(workshop.root, workshop.cache, found, spec.mutant, spec.flush)
+    traced = tracing.trace(workshop.cache, workshop.engine, target, made, heap_folder=workshop.heap_folder, fresh=fresh)
     if engine_config is not None:
         scratch = workshop.heap_folder or SCRATCH_FOLDER
-        _write(engine_config, msgspec.json.encode(campaign.engine_config(spec, target, traced, workload, scratch)))
+        _write(engine_config, msgspec.json.encode(campaign.engine_config(spec, target, traced, made, scratch)))
     path = traced.path
     if out is not None:
         _copy(path, out)
         path = out
+    if dump:
+        return _dump(workshop, path)
     facts = {
         "trace": str(path),
         "hash": traced.hash,
         "bytes": path.stat().st_size,
-        "sessions": workload.session_count,
-        "cases": workload.case_count,
-        "operations": workload.operation_count,
+        "sessions": made.session_count,
+        "cases": made.case_count,
+        "operations": made.operation_count,
         "is_cached": traced.is_cached,
     }
     if as_json:
@@ -263,6 +307,11 @@ def trace_command(
         for name, value in facts.items():
             click.echo(f"{name}: {value}")
     return EXIT_OK
+
+
+def _dump(workshop: Workshop, trace: Path) -> int:
+    """Symbols come from the builds that are in the cache; without them a site is its module's name."""
+    return workshop.engine.pass_through("dump", str(trace), "--module-root", str(workshop.cache.folder / "builds"))
 
 
 def _write(path: Path, content: bytes) -> None:

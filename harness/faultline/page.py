@@ -284,7 +284,7 @@ def rule_ranges(rules: Iterable[str]) -> str:
 def setting_of(spec: CellSpec) -> str:
     """What a cell was run with, short: the usual is not said."""
     words = [spec.workload]
-    if spec.workload == "churn":
+    if spec.ops:
         words += [f"{spec.ops},", f"seed {spec.seed}"]
     usual = (("flush", "clwb"), ("model", "px86"), ("strategy", "default"))
     return " ".join(words + [getattr(spec, key) for key, value in usual if getattr(spec, key) != value])

@@ -58,7 +58,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def name(self) -> str:
         """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
-        size = f" --ops {self.ops} --seed {self.seed}" if self.workload == "churn" else ""
+        size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
         variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
         mutant = f" {self.mutant}" if self.mutant else ""
         return f"{self.allocator} {self.workload}{size}{variant}{mutant}"
@@ -66,7 +66,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def command_line(self) -> str:
         """The command that runs this cell alone."""
         words = ["faultline", "run", self.allocator, "--workload", self.workload]
-        if self.workload == "churn":
+        if self.ops:
             words += ["--ops", str(self.ops), "--seed", str(self.seed)]
         if self.mutant:
             words += ["--mutant", self.mutant]

@@ -137,6 +137,7 @@ def _trace_session(
             f"--pm-folder={folder}",
             f"--module-root={_builds_of(target)}",
             f"--process={session + 1}",
+            f"--schedule-seed={workload.schedule_seed}",
         ),
         *(str(target.runner.path), "workload", "--adapter", str(target.adapter.path)),
         *("--workload", str(workload_file), "--session", str(session), "--folder", str(folder)),

@@ -12,7 +12,7 @@ is promised to stay the same from one Python version to the next.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -185,13 +185,131 @@ def _churn_size(chance: random.Random) -> int:
     return CHURN_SIZE_MIX[0][1]
 
 
+def over_layout(layout: str, ops: int, seed: int) -> Workload:
+    """churn's operations with the slots in another layout (`chain`: the nodes of one list; `names`: named allocations), so that its
+    links and names are made, changed and taken back in every state of the heap."""
+    return replace(churn(ops, seed), name=layout, layout=layout)
+
+
+REOPENS = 4
+"""Close/open cycles of reopen; the last follows the one before it at once."""
+
+
+def reopen(ops: int, seed: int) -> Workload:
+    """churn's operations in several lives of one heap: what one life allocated the next ones free and reallocate. The last cycle
+    has no work before it: a close right after an open."""
+    first, *rest = churn(ops, seed).operations
+    operations = [first]
+    for number, operation in enumerate(rest):
+        operations.append(operation)
+        if (number + 1) * REOPENS // ops > number * REOPENS // ops:
+            operations.append(Operation("reopen"))
+    return Workload("reopen", CHURN_SLOTS, (*operations, Operation("reopen")), ops, seed)
+
+
+def sizes(boundaries: list[int]) -> Workload:
+    """Both sides of every size-class boundary: one byte less, the boundary, one byte more are allocated, reallocated across it,
+    freed and allocated again; then an object of each boundary's size moves to each other size class and back."""
+    operations = [Operation("case")]
+    for boundary in boundaries:
+        around = [max(1, boundary - 1), boundary, boundary + 1]
+        operations += [Operation("allocate", slot, size) for slot, size in enumerate(around)]
+        operations += [Operation("reallocate", slot, around[-1 - slot]) for slot in (0, 2)]
+        operations += [Operation("free", slot) for slot in (1, 0, 2)]
+        operations += [Operation("allocate", slot, size) for slot, size in enumerate(reversed(around))]
+        operations += [Operation("free", slot) for slot in range(3)]
+    operations += [Operation("allocate", slot, size) for slot, size in enumerate(boundaries)]
+    for slot, size in enumerate(boundaries):
+        for other in boundaries:
+            if other != size:
+                operations += [Operation("reallocate", slot, other), Operation("reallocate", slot, size)]
+    operations += [Operation("free", slot) for slot in range(len(boundaries))]
+    return Workload("sizes", max(3, len(boundaries)), tuple(operations))
+
+
+FILL_SHARES = (8, 64, 512)
+"""Objects of an eighth of the heap until there is no room for one, then of a 64th, then of a 512th."""
+
+
+def fill(limit_bytes: int) -> Workload:
+    """To out-of-memory and back, then again. Objects of falling sizes, of each one more than can fit beside the larger ones; every
+    other object is freed and its place asked for again, by one that is too large too; all are freed; the large ones once more.
+    Its trace is as long as the heap is large (every byte of content is stored): for allocators with small heaps."""
+    operations = [Operation("case")]
+    filled: list[tuple[int, int]] = []
+    room = 1
+    for share in FILL_SHARES:
+        size = max(1, limit_bytes // share)
+        count = share // room
+        filled += [(len(filled) + number, size) for number in range(count + 1)]
+        room = share
+    operations += [Operation("allocate", slot, size) for slot, size in filled]
+    for slot, size in filled[::2]:
+        operations += [Operation("free", slot), Operation("allocate", slot, size)]
+    operations.append(Operation("reallocate", 0, limit_bytes))
+    operations += [Operation("free", slot) for slot, _ in (*filled[1::2], *filled[::2])]
+    operations += [Operation("allocate", slot, limit_bytes // FILL_SHARES[0]) for slot in range(FILL_SHARES[0] + 1)]
+    operations += [Operation("free", slot) for slot in reversed(range(FILL_SHARES[0] + 1))]
+    return Workload("fill", len(filled), tuple(operations))
+
+
+THREADS = 2
+THREADS_SLOTS = 32
+THREADS_LIVE_OBJECTS = 24
+THREADS_ROUND = 8
+"""Operations between two joins. Longer rounds would let threads meet in more states, and meet each other's objects later."""
+
+
+def threads(ops: int, seed: int) -> Workload:
+    """ops operations, seeded, of two threads that run concurrently: churn's mix, each by either of them. Between two joins
+    a slot belongs to the thread that touched it first; after a join any thread frees and reallocates what the other one
+    allocated. The schedule is seeded with the same seed."""
+    chance = random.Random(seed)
+    live: list[int] = []
+    empty = list(range(THREADS_SLOTS))
+    owners: dict[int, int] = {}
+    operations = [Operation("case")]
+    for number in range(ops):
+        if number % THREADS_ROUND == 0 and number > 0:
+            operations.append(Operation("join"))
+            owners.clear()
+        thread = 1 + _below(chance, THREADS)
+        choice = chance.random()
+        mine = [slot for slot in live if owners.get(slot, thread) == thread]
+        if not mine or (choice < CHURN_ALLOCATE_SHARE and len(live) < THREADS_LIVE_OBJECTS):
+            free_to_use = [slot for slot in empty if owners.get(slot, thread) == thread]
+            slot = free_to_use[_below(chance, len(free_to_use))]
+            empty.remove(slot)
+            live.append(slot)
+            operation = Operation("allocate", slot, _churn_size(chance), thread)
+        elif choice < CHURN_ALLOCATE_SHARE + CHURN_FREE_SHARE:
+            slot = mine[_below(chance, len(mine))]
+            live.remove(slot)
+            empty.append(slot)
+            operation = Operation("free", slot, thread=thread)
+        else:
+            slot = mine[_below(chance, len(mine))]
+            operation = Operation("reallocate", slot, _churn_size(chance), thread)
+        owners[operation.slot] = thread
+        operations.append(operation)
+    return Workload("threads", THREADS_SLOTS, tuple(operations), ops, seed)
+
+
 def ace(depth: int, sizes: list[int]) -> Workload:
     """Every sequence of 1 to depth operations, each as its own case: allocate each size into the lowest empty slot, free each live
-    slot, reallocate each live slot to each other size. (The name is CrashMonkey's: bounded, automatic, exhaustive.)"""
+    slot, reallocate each live slot to each other size. (The name is CrashMonkey's: bounded, automatic, exhaustive.) Which of the
+    empty slots an allocation takes makes no difference that an allocator could see, so one of them stands for all."""
     operations: list[Operation] = []
     for sequence in _ace_sequences(depth, sizes, {}):
         operations += [Operation("case"), *sequence]
     return Workload(f"ace:{depth}", depth, tuple(operations))
+
+
+def spread(sizes: list[int], count: int) -> list[int]:
+    """count of the sizes, evenly, the first and the last among them."""
+    if count == 1:
+        return sizes[:1]
+    return [sizes[round(number * (len(sizes) - 1) / (count - 1))] for number in range(count)]
 
 
 def _ace_sequences(depth: int, sizes: list[int], live: dict[int, int]) -> Iterator[tuple[Operation, ...]]:
@@ -342,9 +460,18 @@ def _expect(holds: bool, message: str) -> None:
 GENERATORS = {
     "smoke": "a dozen fixed operations of every kind, with a reopen",
     "churn": "--ops operations of --seed: allocate, free, reallocate over a size mix, bounded live set",
+    "chain": "churn over the nodes of one linked list",
+    "names": "churn over named allocations",
+    "sizes": "both sides of every size-class boundary, and from each class to each other",
+    "reopen": "churn with several close/open cycles",
+    "fill": "to out-of-memory and back, then again; long: every byte of the heap is stored",
+    "threads": "--ops operations of --seed by two threads, each other's objects too, under a seeded schedule",
     "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
+    "ace:N:K": "the same over K of the sizes: ace:3:2 is what CI has time for",
     "FILE": "a workload file of your own",
 }
+TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads"})
+"""Workloads that --ops counts the operations of."""
 
 
 def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
@@ -355,11 +482,20 @@ def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
 
 
 def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
-    if name == "smoke":
-        return smoke()
-    if name == "churn":
-        _limit(2 + ops, f"churn --ops {ops}")
-        return churn(ops, seed)
+    if name in TAKES_OPS:
+        _limit(2 + 2 * (REOPENS + 1) + ops, f"{name} --ops {ops}")
+    generators: dict[str, Callable[[], Workload]] = {
+        "smoke": smoke,
+        "churn": lambda: churn(ops, seed),
+        "chain": lambda: over_layout("chain", ops, seed),
+        "names": lambda: over_layout("names", ops, seed),
+        "sizes": lambda: sizes(heap.boundary_sizes),
+        "reopen": lambda: reopen(ops, seed),
+        "fill": lambda: fill(heap.limit_bytes),
+        "threads": lambda: threads(ops, seed),
+    }
+    if name in generators:
+        return generators[name]()
     if name.startswith("ace:"):
         return _find_ace(name, heap)
     if name.startswith("file:"):
@@ -368,11 +504,17 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
 
 
 def _find_ace(name: str, heap: Heap) -> Workload:
-    depth = name.removeprefix("ace:")
-    if not (depth.isascii() and depth.isdigit() and 1 <= int(depth) <= MAX_ACE_OPERATIONS):
-        raise BadInputError(f"workload {name!r}: expected ace:1 to ace:{MAX_ACE_OPERATIONS}")
-    _limit(ace_case_count(int(depth), len(heap.boundary_sizes)) * (2 + int(depth)), name)
-    return ace(int(depth), heap.boundary_sizes)
+    all_sizes = heap.boundary_sizes
+    words = name.removeprefix("ace:").split(":")
+    numbers = [int(word) if word.isascii() and word.isdigit() else 0 for word in words]
+    depth, count = numbers[0], numbers[1] if len(numbers) > 1 else len(all_sizes)
+    if len(numbers) > 2 or not (1 <= depth <= MAX_ACE_OPERATIONS and 1 <= count <= len(all_sizes)):
+        raise BadInputError(
+            f"workload {name!r}: expected ace:1 to ace:{MAX_ACE_OPERATIONS}, or ace:N:K with K from 1 to {len(all_sizes)} "
+            "of the allocator's boundary sizes"
+        )
+    _limit(ace_case_count(depth, count) * (2 + depth), name)
+    return replace(ace(depth, spread(all_sizes, count)), name=name)
 
 
 def _limit(operations: int, name: str) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from faultline import workloads
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 HEAP_BYTES = 1 << 20
@@ -692,6 +694,34 @@ def test_each_case_has_its_own_heap(runner: Path, adapter: Callable[..., Path], 
     assert (run.returncode, run.stderr) == (0, "")
     assert sorted(path.name for path in folder.iterdir()) == ["case-0", "case-1"]
     assert execute(runner, adapter(), folder, WORKLOAD).returncode == 2  # the folder is not empty
+
+
+BOUNDARIES = [64, 1984, 2048, 8192]
+GENERATED = [
+    workloads.smoke(),
+    workloads.churn(60, 3),
+    workloads.over_layout("chain", 60, 3),
+    workloads.over_layout("names", 60, 3),
+    workloads.sizes(BOUNDARIES),
+    workloads.reopen(60, 3),
+    workloads.fill(HEAP_BYTES),
+    workloads.threads(60, 3),
+    workloads.ace(2, BOUNDARIES),
+]
+
+
+@pytest.mark.parametrize("workload", GENERATED, ids=lambda workload: workload.name)
+def test_generated_workloads_run(
+    runner: Path, adapter: Callable[..., Path], folder: Path, workload: workloads.Workload
+) -> None:
+    """The harness writes them, the runner reads them: both count sessions and cases alike."""
+    options = ("--slots", "64", "--slot-layout", workload.layout)
+    for session in range(workload.session_count):
+        run = execute(runner, adapter(), folder, workload.text(), session, *options)
+        assert (run.returncode, run.stderr) == (0, "")
+    assert len(list(folder.iterdir())) == workload.case_count
+    run = execute(runner, adapter(), folder, workload.text(), workload.session_count, *options)
+    assert f"has {workload.session_count} session" in error_line(run)
 
 
 def test_an_error_of_the_adapter_ends_the_workload(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:

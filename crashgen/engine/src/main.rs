@@ -6,6 +6,7 @@ mod cases;
 mod certificate;
 mod config;
 mod content;
+mod dump;
 mod error;
 mod explore;
 mod finding;
@@ -73,6 +74,14 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// A trace as text, one line an event: crash position after it, process.thread, operation, kind, what, and where in the source.
+    Dump {
+        /// The trace.
+        trace: PathBuf,
+        /// Where programs and libraries that the trace names by relative paths lie.
+        #[arg(long, default_value = ".")]
+        module_root: PathBuf,
+    },
     /// Every image of every crash position of a small trace, as JSON lines.
     States {
         /// The trace.
@@ -134,6 +143,10 @@ fn run(command: Command) -> Result<u8, EngineError> {
         Command::TraceInfo { trace, events, module_root, json } => {
             trace_info::print(&Trace::read(&trace)?, events, &module_root, json);
             Ok(0)
+        }
+        Command::Dump { trace, module_root } => {
+            let printed = dump::print(&Trace::read(&trace)?, &module_root);
+            printed.map_err(|error| EngineError::Infrastructure(format!("standard output: {error}"))).map(|()| 0)
         }
         Command::States { trace } => {
             states::print_all(&Trace::read(&trace)?);

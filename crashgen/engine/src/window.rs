@@ -143,7 +143,8 @@ fn text(
     text
 }
 
-fn kind(kind: &EventKind) -> &'static str {
+/// The word for it.
+pub fn kind(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::Store { kind: StoreKind::Plain, .. } => "store",
         EventKind::Store { kind: StoreKind::NonTemporal, .. } => "non-temporal store",
@@ -255,7 +256,7 @@ fn arguments(text: &EventText, slot: u32, bytes: u64) -> Option<String> {
 }
 
 /// Up to a unit as the number that the processor stored, more as bytes in the order of addresses.
-fn value(bytes: &[u8]) -> String {
+pub fn value(bytes: &[u8]) -> String {
     let hex = |bytes: &mut dyn Iterator<Item = &u8>| bytes.map(|byte| format!("{byte:02x}")).collect::<String>();
     if bytes.len() as u64 <= UNIT_BYTES {
         let digits = hex(&mut bytes.iter().rev());

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,162 @@ def test_ace_has_the_sequences_that_count() -> None:
     assert "allocate 0 64\nreallocate 0 65536\n" in cases
     assert "allocate 0 64\nreallocate 0 64\n" not in cases
     assert "allocate 0 2048\nallocate 1 2048\n" in cases
+
+
+def test_ace_over_some_of_the_sizes_is_bounded(cache: Cache) -> None:
+    """What CI runs of ace:3, and what the long matrix runs."""
+    assert [workloads.find(name, 40, 1, HEAP, cache).case_count for name in ("ace:3:2", "ace:3", "ace:3:4")] == [
+        46,
+        340,
+        340,
+    ]
+    assert workloads.find("ace:3:2", 40, 1, HEAP, cache).name == "ace:3:2"
+    assert [workloads.spread(SIZES, count) for count in (1, 2, 3)] == [[64], [64, 65536], [64, 2048, 65536]]
+
+
+def test_ace_has_every_sequence_of_three_operations() -> None:
+    """Against all sequences over four slots and two sizes, renamed so that the slots come in order of first use."""
+    sizes = SIZES[:2]
+    alphabet = [("allocate", slot, size) for slot in range(3) for size in sizes]
+    alphabet += [("reallocate", slot, size) for slot in range(3) for size in sizes] + [
+        ("free", slot, 0) for slot in range(3)
+    ]
+    expected = set()
+    for length in (1, 2, 3):
+        for sequence in itertools.product(alphabet, repeat=length):
+            if (text := lowest_slots_first(sequence)) is not None:
+                expected.add(text)
+    assert set(workloads.ace(3, sizes).text().split("case\n")[1:]) == expected
+
+
+def lowest_slots_first(sequence: tuple[tuple[str, int, int], ...]) -> str | None:
+    """The sequence's lines if it can be run, changes no object into itself, and takes the lowest empty slot each time."""
+    live: dict[int, int] = {}
+    lines = []
+    for kind, slot, size in sequence:
+        lowest = next(number for number in itertools.count() if number not in live)
+        if (slot != lowest) if kind == "allocate" else (slot not in live or live[slot] == size):
+            return None
+        if kind == "free":
+            del live[slot]
+        else:
+            live[slot] = size
+        lines.append(workloads.Operation(kind, slot, size).line() + "\n")
+    return "".join(lines)
+
+
+@given(ops=st.integers(1, 300), seed=st.integers(0, 2**64))
+def test_chain_and_names_are_churn_over_their_layout(ops: int, seed: int) -> None:
+    for layout in ("chain", "names"):
+        workload = workloads.over_layout(layout, ops, seed)
+        assert is_valid(workload)
+        assert (workload.name, workload.layout) == (layout, layout)
+        assert workload.operations == workloads.churn(ops, seed).operations
+
+
+@given(ops=st.integers(1, 300), seed=st.integers(0, 2**64))
+def test_reopen_has_its_cycles_with_work_in_between(ops: int, seed: int) -> None:
+    workload = workloads.reopen(ops, seed)
+    assert is_valid(workload)
+    work = [operation for operation in workload.operations if operation.kind != "reopen"]
+    assert tuple(work) == workloads.churn(ops, seed).operations
+    assert workload.session_count == 1 + min(workloads.REOPENS, ops) + 1
+    parts = workload.text().split("reopen\n")
+    assert all(parts[:-2])
+    assert parts[-2:] == ["", ""]
+
+
+@pytest.mark.parametrize("boundaries", [[64], [1, 2], SIZES, [24, 100, 1000]])
+def test_sizes_meets_both_sides_of_every_boundary(boundaries: list[int]) -> None:
+    workload = workloads.sizes(boundaries)
+    assert is_valid(workload)
+    live: dict[int, int] = {}
+    changes: set[tuple[str, int, int]] = set()
+    for operation in workload.operations[1:]:
+        changes.add((operation.kind, live.pop(operation.slot, 0), operation.size_bytes))
+        if operation.kind != "free":
+            live[operation.slot] = operation.size_bytes
+    assert not live
+    for boundary in boundaries:
+        below, above = max(1, boundary - 1), boundary + 1
+        for size in (below, boundary, above):
+            assert {("allocate", 0, size), ("free", size, 0)} <= changes
+        assert {("reallocate", below, above), ("reallocate", above, below)} <= changes
+        for other in boundaries:
+            assert other == boundary or ("reallocate", boundary, other) in changes
+
+
+@pytest.mark.parametrize("room_bytes", [1 << 20, (1 << 20) - 65536, 700_000])
+@pytest.mark.parametrize("overhead_bytes", [0, 64])
+def test_fill_runs_out_of_memory_at_each_size_and_comes_back(room_bytes: int, overhead_bytes: int) -> None:
+    """Against an allocator that packs perfectly, which is the hardest to fill."""
+    limit_bytes = 1 << 20
+    workload = workloads.fill(limit_bytes)
+    assert is_valid(workload)
+    live: dict[int, int] = {}
+    refused: list[int] = []
+    got_all_back = 0
+    for operation in workload.operations[1:]:
+        if operation.kind == "free":
+            live.pop(operation.slot, None)
+            got_all_back += not live
+            continue
+        if operation.kind == "reallocate" and operation.slot not in live:
+            continue
+        rest = sum(size + overhead_bytes for slot, size in live.items() if slot != operation.slot)
+        if rest + operation.size_bytes + overhead_bytes > room_bytes:
+            refused.append(operation.size_bytes)
+        else:
+            live[operation.slot] = operation.size_bytes
+    assert {limit_bytes // share for share in workloads.FILL_SHARES} <= set(refused)
+    assert refused[-1] == limit_bytes // workloads.FILL_SHARES[0], "the second time too"
+    assert not live
+    assert got_all_back >= 2
+
+
+@given(ops=st.integers(1, 300), seed=st.integers(0, 2**64))
+def test_threads_is_valid_and_joins(ops: int, seed: int) -> None:
+    """That no slot has two threads between two joins is what parse checks."""
+    workload = workloads.threads(ops, seed)
+    assert is_valid(workload)
+    assert {operation.thread for operation in workload.operations if operation.slot} <= {1, 2}
+    assert sum(operation.kind != "join" for operation in workload.operations) == ops + 1
+    joins = [place for place, operation in enumerate(workload.operations) if operation.kind == "join"]
+    assert all(second - first == workloads.THREADS_ROUND + 1 for first, second in itertools.pairwise([0, *joins]))
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_threads_touch_each_others_objects(seed: int) -> None:
+    workload = workloads.threads(40, seed)
+    makers: dict[int, int] = {}
+    crossings = {"free": 0, "reallocate": 0}
+    for operation in workload.operations:
+        if operation.kind in crossings:
+            crossings[operation.kind] += makers[operation.slot] != operation.thread
+        if operation.size_bytes:
+            makers[operation.slot] = operation.thread
+    assert workload.thread_count == 2
+    assert crossings["free"] > 0, workload.text()
+
+
+@pytest.mark.parametrize("name", sorted(workloads.TAKES_OPS))
+def test_seeded_workloads_are_functions_of_their_seed(name: str, cache: Cache) -> None:
+    def find(seed: int) -> workloads.Workload:
+        return workloads.find(name, 40, seed, HEAP, cache)
+
+    assert find(7) == find(7)
+    assert find(7).text() != find(8).text()
+    assert (find(7).name, find(7).ops, find(7).seed) == (name, 40, 7)
+
+
+def test_every_generator_is_found_by_its_name(cache: Cache) -> None:
+    for name in workloads.GENERATORS:
+        if name == "FILE":
+            continue
+        name = name.replace("N", "2").replace("K", "2")
+        workload = workloads.find(name, 40, 3, HEAP, cache)
+        assert workload.name == name
+        assert workloads.parse(workload.text(), name).key == workload.key
 
 
 def test_operations_are_counted_as_the_runner_counts() -> None:
@@ -179,7 +336,10 @@ def test_any_text_parses_or_is_bad_input(text: str) -> None:
         workloads.parse(text, "text")
 
 
-@pytest.mark.parametrize("name", ["ace:0", "ace:7", "ace:x", "ace:", "nosuch", "file:nosuch", "file:../../etc"])
+@pytest.mark.parametrize(
+    "name",
+    ["ace:0", "ace:7", "ace:x", "ace:", "ace:2:0", "ace:2:5", "ace:2:2:2", "nosuch", "file:nosuch", "file:../../etc"],
+)
 def test_unknown_workloads_are_bad_input(name: str, cache: Cache) -> None:
     with pytest.raises(BadInputError, match=name.replace(".", r"\.")):
         workloads.find(name, 40, 1, HEAP, cache)

@@ -72,3 +72,20 @@ def test_smoke() -> None:
 
 def test_ace() -> None:
     check("ace-2.workload", workloads.ace(2, [64, 2048]).text())
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        workloads.sizes([64, 2048]),
+        workloads.reopen(8, 1),
+        workloads.fill(1 << 20),
+        workloads.threads(16, 1),
+        workloads.over_layout("chain", 4, 1),
+        workloads.over_layout("names", 4, 1),
+    ],
+    ids=lambda workload: workload.name,
+)
+def test_generated_workloads(workload: workloads.Workload) -> None:
+    """Tokens name them by ops and seed: a generator that gives something else breaks the tokens that are out there."""
+    check(f"{workload.name}.workload", workload.text())
