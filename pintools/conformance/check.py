@@ -16,6 +16,9 @@ NAME.expected starts with optional directives:
     # events: sites       only the functions that the events' sites lie in, one a line, repetitions in a row left out
     # events: image       which instructions a library takes is its own business: only the files are compared
     # events: by thread   those of each thread in their order; how threads interleave is the schedule's business
+    # events: covered     stores between two other events as the bytes they cover: which instructions is a library's business
+    # stores: as lackey   Valgrind's own tool that prints every access sees the same stores, in size and order, a `rep` in units
+    # environments: A=1 | A=2   to trace in, each (variants of a library's functions)
     # runs: differ        signals between threads: the tracer promises the events, not the same bytes
     # stderr: TEXT        the tracer's standard error contains TEXT
     # seeds: 0 1 2 7      schedules to trace under (default 0). Different seeds must interleave the threads differently
@@ -48,6 +51,7 @@ HEADER = struct.Struct("<8sIIQ24s16x")
 CHUNK = struct.Struct("<IIQQQ")
 RECORD = struct.Struct("<BBHIIIQQ")
 CELL_BYTES = 32
+HEAP = 0x200000000000  # of program.h
 CHUNK_MAGIC = 0x4B4E4843
 FOOTER_MAGIC = 0x444E4546
 FOOTER_BYTES = 64
@@ -377,6 +381,8 @@ class Expectation:
     events: str = ""
     runs: str = ""
     stderr: str = ""
+    stores: str = ""
+    environments: list[dict[str, str]] = field(default_factory=lambda: [{}])
     seeds: list[int] = field(default_factory=lambda: [0])
     loaded_runs: int = 0
 
@@ -398,12 +404,19 @@ def read_status(text: str) -> int:
     return -int(text.split()[1]) if text.startswith("signal") else int(text)
 
 
+def read_environments(text: str) -> list[dict[str, str]]:
+    """Each with the default one before them."""
+    return [{}] + [dict([choice.strip().split("=", 1)]) for choice in text.split("|")]
+
+
 DIRECTIVES: dict[str, Callable[[str], object]] = {
     "needs": str.split,
     "status": read_status,
     "events": str,
     "runs": str,
     "stderr": str,
+    "stores": str,
+    "environments": read_environments,
     "seeds": lambda text: [int(seed) for seed in text.split()],
     "loaded runs": int,
 }
@@ -425,25 +438,20 @@ def compile_program(name: str, work: Path) -> Path:
     return program
 
 
-def trace_program(
-    program: Path, tool_dir: Path, trace: Path, folder: Path, seed: int
+def run_under(
+    tool: list[str], program: Path, folder: Path, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    trace.unlink(missing_ok=True)
+    """The program under a tool of Valgrind, in a fresh PM folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    command = [
-        "valgrind",
-        "-q",
-        "--tool=faultline",
-        f"--trace={trace}",
-        f"--pm-folder={folder}",
-        f"--schedule-seed={seed}",
-        str(program),
-        str(folder),
-    ]
-    environment = dict(os.environ, VALGRIND_LIB=str(tool_dir))
     return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False, cwd=program.parent
+        ["valgrind", "-q", *tool, str(program), str(folder)],
+        env=dict(os.environ, **environment),
+        capture_output=True,
+        text=True,
+        timeout=RUN_LIMIT_S,
+        check=False,
+        cwd=program.parent,
     )
 
 
@@ -464,10 +472,12 @@ class Tracing:
     def folder(self) -> Path:
         return self.work / f"{self.program.name}.pm"
 
-    def run(self, seed: int, label: str) -> Path:
+    def run(self, seed: int, label: str, environment: dict[str, str]) -> Path:
         """The trace; raises TraceError if the program or the tracer ended otherwise than expected."""
         trace = self.work / f"{self.program.name}.{label}.trace"
-        finished = trace_program(self.program, self.tool_dir, trace, self.folder, seed)
+        trace.unlink(missing_ok=True)
+        tool = ["--tool=faultline", f"--trace={trace}", f"--pm-folder={self.folder}", f"--schedule-seed={seed}"]
+        finished = run_under(tool, self.program, self.folder, {**environment, "VALGRIND_LIB": str(self.tool_dir)})
         expected = self.expectation
         if finished.returncode != expected.status:
             raise TraceError(f"exit status {finished.returncode}, expected {expected.status}\n{finished.stderr}")
@@ -484,6 +494,8 @@ class Tracing:
             actual = [function for function, _ in itertools.groupby(functions)]
         elif self.expectation.events == "by thread":
             actual.sort(key=thread_of)
+        elif self.expectation.events == "covered":
+            actual = list(covered(actual))
         return "" if actual == self.expectation.lines else difference(self.expectation.lines, actual)
 
 
@@ -493,24 +505,80 @@ def thread_of(line: str) -> tuple[int, int]:
     return int(numbers.get("process", 1)), int(numbers.get("thread", 1))
 
 
+def covered(lines: list[str]) -> Iterator[str]:
+    """Runs of stores replaced by the ranges of the file that they cover."""
+    for is_run, group in itertools.groupby(lines, key=lambda line: line.startswith("store ")):
+        if not is_run:
+            yield from group
+            continue
+        stores = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in group]
+        end, start = -1, -1
+        for offset, size in sorted((int(store["offset"]), int(store["size"])) for store in stores):
+            if offset > end:
+                if end >= 0:
+                    yield f"covered offset={start} size={end - start}"
+                start, end = offset, offset
+            end = max(end, offset + size)
+        yield f"covered offset={start} size={end - start}"
+
+
 def check_program(name: str, tool_dir: Path, work: Path) -> str:
     """Empty if the program gives its expected events, and the same bytes for the same seed; else what is wrong."""
     expectation = Expectation.read(HERE / f"{name}.expected")
     tracing = Tracing(compile_program(name, work), expectation, tool_dir, work)
+    for environment in expectation.environments:
+        wrong = environment_difference(tracing, environment)
+        if wrong:
+            return " ".join([*map("=".join, environment.items()), wrong])
+    return ""
+
+
+def environment_difference(tracing: Tracing, environment: dict[str, str]) -> str:
+    seeds = tracing.expectation.seeds
     first: dict[int, bytes] = {}
-    for seed, again in itertools.product(expectation.seeds, (1, 2)):
-        trace = tracing.run(seed, f"{seed}.{again}")
+    for seed, again in itertools.product(seeds, (1, 2)):
+        trace = tracing.run(seed, f"{seed}.{again}", environment)
         wrong = tracing.events_difference(trace) or image_difference(trace, tracing.folder)
         if wrong:
             return f"seed {seed}: {wrong}"
         content = trace.read_bytes()
         if HEADER.unpack_from(content)[3] != seed:
             return f"seed {seed}: the header names another schedule seed"
-        if first.setdefault(seed, content) != content and expectation.runs != "differ":
+        if first.setdefault(seed, content) != content and tracing.expectation.runs != "differ":
             return f"seed {seed}: two runs gave different traces"
-    if len(expectation.seeds) > 1 and len({content[HEADER.size :] for content in first.values()}) == 1:
-        return f"seeds {expectation.seeds} all gave one interleaving"
-    return loaded_difference(tracing, expectation.seeds[-1], first[expectation.seeds[-1]])
+    if len(seeds) > 1 and len({content[HEADER.size :] for content in first.values()}) == 1:
+        return f"seeds {seeds} all gave one interleaving"
+    if tracing.expectation.stores == "as lackey":
+        return lackey_difference(read_trace(trace), lackey_stores(tracing, environment))
+    return loaded_difference(tracing, seeds[-1], first[seeds[-1]])
+
+
+def lackey_stores(tracing: Tracing, environment: dict[str, str]) -> list[tuple[int, int]]:
+    """Offset and size of each store to the file "heap", mapped once and whole at HEAP, as Valgrind's own tool sees it."""
+    log = tracing.work / f"{tracing.program.name}.lackey"
+    run_under(["--tool=lackey", "--trace-mem=yes", f"--log-file={log}"], tracing.program, tracing.folder, environment)
+    size = (tracing.folder / "heap").stat().st_size
+    stores = []
+    with log.open() as lines:
+        for line in lines:
+            if line.startswith((" S 20", " M 20")):
+                address, bytes_ = line[3:].split(",")
+                if HEAP <= int(address, 16) < HEAP + size:
+                    stores.append((int(address, 16) - HEAP, int(bytes_)))
+    log.unlink()
+    return stores
+
+
+def lackey_difference(records: Iterator[Record], seen: list[tuple[int, int]]) -> str:
+    units = iter(seen)
+    for number, record in enumerate(record for record in records if record.kind == STORE):
+        parts = [next(units, (-1, 0))]
+        while STORES[record.detail] == "rep" and parts[-1][1] and sum(size for _, size in parts) < record.size:
+            parts.append(next(units, (-1, 0)))
+        found = min(offset for offset, _ in parts), sum(size for _, size in parts)
+        if found != (record.offset, record.size):
+            return f"store {number}: offset {record.offset}, {record.size} bytes; lackey saw {parts[:4]}"
+    return f"lackey saw {1 + len(list(units))} more stores" if next(units, None) else ""
 
 
 def loaded_difference(tracing: Tracing, seed: int, content: bytes) -> str:
@@ -521,7 +589,7 @@ def loaded_difference(tracing: Tracing, seed: int, content: bytes) -> str:
     load = [subprocess.Popen(busy) for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
         for run in range(1, tracing.expectation.loaded_runs + 1):
-            if tracing.run(seed, "loaded").read_bytes() != content:
+            if tracing.run(seed, "loaded", {}).read_bytes() != content:
                 return f"seed {seed}: run {run} on a busy machine gave a different trace"
     finally:
         for process in load:

@@ -166,7 +166,10 @@ void fl_files_define_again(void);
 void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count);
 void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count, SysRes result);
 
-/* ---- fl_schedule ---- */
+/* Of the bytes that the core says a system call in progress has written, how many it has. */
+SizeT fl_bytes_written(ThreadId thread, Addr address, SizeT bytes);
+
+/* ---- fl_schedule and fl_waits ---- */
 
 extern ULong fl_clo_schedule_seed;
 extern ULong fl_events_left; /* of the running thread's slice */

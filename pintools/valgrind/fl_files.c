@@ -8,9 +8,13 @@
  */
 #include "fl.h"
 #include "pub_tool_aspacemgr.h"
+#include "pub_tool_guest.h"
+#include "pub_tool_machine.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vkiscnums.h"
 #include "pub_tool_xarray.h"
+
+#include <stddef.h>
 
 /* In libcoregrind, not in its public headers. */
 extern Int VG_(fcntl)(Int descriptor, Int command, Addr argument);
@@ -56,6 +60,7 @@ struct call {
     XArray *begun;       /* of struct begun; null until first used */
     UInt created;         /* file to bind to its inode once it exists */
     ULong bytes_to_write; /* 0: not a write */
+    Addr received;        /* buffer of a recvfrom: the core says that all of it was written */
     Bool has_ended;       /* execve: nothing may follow in the trace */
     HChar *old_name;      /* that a rename or an unlink takes away; or null */
     HChar *new_name;      /* of the rename; null for an unlink */
@@ -483,8 +488,17 @@ void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count) 
     struct call *call = call_of(thread);
     if (UNLIKELY(VG_(sizeXA)(call->begun) > 0))
         end_all(call, VKI_EINTR); /* a signal came before the call took place; it is being restarted */
+    call->received = number == __NR_recvfrom ? arguments[1] : 0;
     before_call(thread, number, arguments);
     fl_schedule_before_call(thread, number, arguments);
+}
+
+SizeT fl_bytes_written(ThreadId thread, Addr address, SizeT bytes) {
+    ULong result;
+    if (calls == NULL || calls[thread].received != address)
+        return bytes;
+    VG_(get_shadow_regs_area)(thread, (UChar *)&result, 0, offsetof(VexGuestAMD64State, guest_RAX), sizeof result);
+    return result < bytes ? result : bytes;
 }
 
 static void after_write(struct call *call, ULong written) {

@@ -214,6 +214,8 @@ void fl_on_kernel_write(CorePart part, ThreadId thread, Addr address, SizeT byte
     if (part == Vg_CoreStartup || bytes == 0 || address >= fl_lowest + fl_span || address + bytes <= fl_lowest)
         return;
     fl_close_joined();
+    if (part == Vg_CoreSysCall)
+        bytes = fl_bytes_written(thread, address, bytes);
     while ((mapping = fl_next_mapping(address, bytes, &from)) != NULL) {
         if (!(mapping->flags & FL_MAP_SHARED))
             continue;
