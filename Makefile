@@ -13,10 +13,10 @@ PYTHON_SOURCES := harness ci allocators pintools
 C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
 OUT := out
 
-.PHONY: help setup build test check format matrix bench nightly clean
+.PHONY: help setup build test check format matrix bench nightly screenshot clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: system packages, .venv, engine
 	@ci/setup.sh
@@ -51,6 +51,9 @@ bench: setup ## measure tracing, recoveries a second and the matrix
 
 nightly: setup ## the long matrix
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
+
+screenshot: ## pictures of out/report.html in docs, light and dark (chromium)
+	@ci/screenshot.sh
 
 clean: ## remove what was built and found, .venv included
 	rm -rf .venv .faultline target $(OUT)

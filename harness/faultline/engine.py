@@ -39,6 +39,10 @@ class Site(msgspec.Struct):
         where = self.place_text()
         return f"{self.function} ({where})" if where else self.function
 
+    def short_text(self) -> str:
+        """Without the file's folders."""
+        return f"{self.function} {self.place_text().rpartition('/')[2]}".strip()
+
     def place_text(self) -> str:
         """file:line, as far as they are known."""
         return f"{self.file}:{self.line}" if self.file and self.line else self.file or ""

@@ -330,7 +330,7 @@ def _clean_tile(cell: int, result: CellResult) -> Tile:
     if result.findings:
         rules = " ".join(sorted({finding.rule for finding in result.findings}))
         return Tile(mark(result), outcome(result), 100, [cell], [rules])
-    note = "complete" if certificate.complete else f"{share} % of positions whole"
+    note = "complete" if certificate.complete else f"{share} % whole"
     return Tile(mark(result), outcome(result), share, [cell], [note])
 
 

@@ -121,7 +121,7 @@ def print_events(console: Console, finding: Finding) -> None:
             str(event.position),
             *(Text(text) for text in ([event.thread_text()] if has_threads else []) + texts),
             state if row.is_reached else Text("not reached", "dim"),
-            Text(event.site.text() if event.site else ""),
+            Text(event.site.short_text() if event.site else ""),
         )
     console.print(table)
 

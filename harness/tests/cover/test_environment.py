@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a campaign ran: found out without failing it, kept with its results."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import samples
+from faultline import environment
+from faultline.cache import Cache
+from faultline.engine import Engine
+from faultline.results import Results
+
+
+def test_the_facts_are_there(root: Path, cache: Cache, fake_engine: Callable[[dict[str, Any]], Path]) -> None:
+    facts = environment.describe(root, cache, Engine(fake_engine({})), None).facts
+    assert facts["engine"] == "faultline-engine fake"
+    assert "PM" in facts["heaps"] or "MAP_SYNC" in facts["heaps"]
+    assert all(facts.values()), facts
+    assert not [name for name in ("valgrind", "gcc", "kernel", "processor") if "unknown" in facts[name]]
+
+
+def test_what_cannot_be_found_out_is_unknown(tmp_path: Path, cache: Cache) -> None:
+    facts = environment.describe(tmp_path, cache, Engine(tmp_path / "none"), tmp_path / "no folder").facts
+    for name in ("engine", "revision", "heaps"):
+        assert facts[name].startswith("unknown: "), facts
+
+
+def test_the_revision_says_when_the_tree_is_not_as_committed(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        name = ["-c", "user.name=n", "-c", "user.email=e"]
+        subprocess.run(["git", "-C", str(tmp_path), *name, *words], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "file").write_text("a")
+    git("add", "file")
+    git("commit", "-m", "m")
+    clean = environment.revision(tmp_path)
+    assert len(clean) == 12
+    (tmp_path / "file").write_text("b")
+    assert environment.revision(tmp_path) == f"{clean}, with uncommitted changes"
+
+
+def test_the_longest_mount_point_names_the_file_system(tmp_path: Path) -> None:
+    assert environment.file_system_of(Path("/proc/self")).startswith("proc (")
+    assert environment.file_system_of(tmp_path).endswith(f"({tmp_path})")
+
+
+def test_the_environment_is_kept_with_the_campaign(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.sqlite")
+    results.begin("run", "k", [samples.spec()], samples.ENVIRONMENT)
+    kept = results.environment()
+    assert (kept.command, kept.facts) == (samples.ENVIRONMENT.command, samples.ENVIRONMENT.facts)
+    assert kept.started_utc
+    results.begin("run", "k", [samples.spec()])
+    assert results.environment().facts == {}
+
+
+def test_a_database_from_before_there_were_environments_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    old = sqlite3.connect(path)
+    old.executescript(
+        "create table campaign (id integer primary key, key text not null, kind text not null, state text not null,"
+        " started_utc text not null);"
+        "insert into campaign values (1, 'k', 'run', 'done', '2026-01-01 00:00:00'); pragma user_version = 1;"
+    )
+    old.close()
+    results = Results(path)
+    assert results.read() == ("done", [])
+    assert results.environment() == environment.Environment(started_utc="2026-01-01 00:00:00")
+    results.begin("run", "k", [samples.spec()], samples.ENVIRONMENT)
+    assert results.environment().facts == samples.ENVIRONMENT.facts
