@@ -9,6 +9,8 @@
  *
  * One lock makes it fit for threads, which must attach before they call and detach before close.
  *
+ * -DMUTANT_KEEPS_RESERVATION: a place is reserved before its object is written, and recovery forgets to give it back.
+ *
  * -DBEHAVIOUR=NAME makes open do something to the process or to its files, see behaviour_NAME. A behaviour that does something
  * to its files also checks that it sees what a process alone on a file system would see.
  */
@@ -36,6 +38,9 @@ struct head {
     uint64_t magic, bytes, slot_count;
     uint64_t scratch; /* for behaviours */
     uint64_t chain;   /* chain layout: offset of the first node; 0: none */
+    struct {
+        uint64_t offset, bytes; /* offset 0: nothing; set last */
+    } reserved, lost;
 };
 
 struct slot {
@@ -404,6 +409,10 @@ static int open_heap(const struct fl_heap_options *options, struct fl_heap **res
         return fail_with("no magic"), FL_NOT_A_HEAP;
     }
     FL_STAGE("magic");
+#ifdef MUTANT_KEEPS_RESERVATION
+    if (heap->head->reserved.offset != 0 && heap->head->lost.offset == 0)
+        heap->head->lost = heap->head->reserved;
+#endif
     *result = heap;
     return BEHAVIOUR_FUNCTION(BEHAVIOUR)(heap);
 }
@@ -421,11 +430,12 @@ static struct node *node_at(const struct fl_heap *heap, uint64_t offset) { retur
 /* Used space: an object and, in front of it, what belongs to it. */
 struct extent {
     uint64_t offset, header_bytes, bytes;
+    uint32_t state; /* of what follows the header */
 };
 
 static void add_extent(struct extent *out, size_t *count, const struct slot *slot) {
     if (slot->offset != 0)
-        out[(*count)++] = (struct extent){slot->offset, 0, round_up(slot->bytes, UNIT)};
+        out[(*count)++] = (struct extent){slot->offset, 0, round_up(slot->bytes, UNIT), FL_BLOCK_ALLOCATED};
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -433,16 +443,34 @@ static int by_offset(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+static int is_taken(const struct extent *out, size_t count, uint64_t offset) {
+    for (size_t i = 0; i < count; i++)
+        if (out[i].offset == offset)
+            return 1;
+    return 0;
+}
+
+static void add_unusable(struct extent *out, size_t *count, uint64_t offset, uint64_t bytes) {
+    if (offset != 0 && !is_taken(out, *count, offset)) /* else its object is there already */
+        out[(*count)++] = (struct extent){offset, 0, bytes, FL_BLOCK_UNUSABLE};
+}
+
+static void add_reservation(const struct fl_heap *heap, struct extent *out, size_t *count) {
+    add_unusable(out, count, heap->head->lost.offset, heap->head->lost.bytes);
+    add_unusable(out, count, heap->head->reserved.offset, heap->head->reserved.bytes);
+}
+
 /* In order of offset. The caller frees it. */
 static struct extent *used_extents(const struct fl_heap *heap, size_t *count) {
-    struct extent *out = malloc((heap->head->slot_count + heap->layout_slots) * sizeof *out);
+    struct extent *out = malloc((heap->head->slot_count + heap->layout_slots + 2) * sizeof *out);
     *count = 0;
     for (uint64_t i = 0; i < heap->head->slot_count; i++)
         add_extent(out, count, &heap->slots[i]);
     for (uint64_t i = 0; heap->layout == FL_SLOTS_NAMES && i < heap->layout_slots; i++)
         add_extent(out, count, &heap->names[i].slot);
     for (uint64_t at = heap->head->chain; heap->layout == FL_SLOTS_CHAIN && at != 0; at = node_at(heap, at)->next)
-        out[(*count)++] = (struct extent){at, UNIT, UNIT + round_up(node_at(heap, at)->bytes, UNIT)};
+        out[(*count)++] = (struct extent){at, UNIT, UNIT + round_up(node_at(heap, at)->bytes, UNIT), FL_BLOCK_ALLOCATED};
+    add_reservation(heap, out, count);
     qsort(out, *count, sizeof *out, by_offset);
     return out;
 }
@@ -458,12 +486,11 @@ static uint64_t find_gap(const struct fl_heap *heap, uint64_t bytes) {
 }
 
 /* A slot without an object keeps its size: the two words may persist one without the other. */
-static int set(struct slot *slot, uint64_t offset, uint64_t bytes) {
+static void set(struct slot *slot, uint64_t offset, uint64_t bytes) {
     slot->bytes = offset == 0 ? slot->bytes : bytes;
     fl_persist(&slot->bytes, sizeof slot->bytes);
     fl_store8(&slot->offset, offset);
     fl_persist(&slot->offset, sizeof slot->offset);
-    return FL_OK;
 }
 
 /* The word that refers to the slot's node, or the last one. */
@@ -512,24 +539,41 @@ static uint64_t bytes_of(const struct fl_heap *heap, uint32_t slot) {
     return offset_of(heap, slot) == 0 ? 0 : slot_of(heap, slot, 0)->bytes;
 }
 
+static void reserve(struct fl_heap *heap, uint64_t offset, uint64_t bytes) {
+#ifdef MUTANT_KEEPS_RESERVATION
+    if (offset != 0)
+        heap->head->reserved.bytes = bytes;
+    fl_persist(&heap->head->reserved.bytes, 8);
+    fl_store8(&heap->head->reserved.offset, offset);
+    fl_persist(&heap->head->reserved.offset, 8);
+#else
+    (void)heap, (void)offset, (void)bytes;
+#endif
+}
+
 /* Gives the slot an object of which the first kept bytes are those of the old one. */
 static int place(struct fl_heap *heap, uint32_t slot, uint64_t kept, uint64_t bytes, fl_fill fill, void *context) {
     int is_node = is_in(heap, FL_SLOTS_CHAIN, slot);
-    uint64_t at = find_gap(heap, round_up(bytes, UNIT) + (is_node ? UNIT : 0));
+    uint64_t taken = round_up(bytes, UNIT) + (is_node ? UNIT : 0), at = find_gap(heap, taken);
     if (at == 0)
         return FL_OUT_OF_MEMORY;
+    reserve(heap, at, taken);
     uint8_t *object = heap->base + at + (is_node ? UNIT : 0);
     memcpy(object, heap->base + offset_of(heap, slot), kept);
     fl_persist(object, kept);
     if (bytes > kept)
         fill(context, object, kept, bytes - kept);
-    if (!is_node)
-        return set(slot_of(heap, slot, 1), at, bytes);
+    if (!is_node) {
+        set(slot_of(heap, slot, 1), at, bytes);
+        reserve(heap, 0, 0);
+        return FL_OK;
+    }
     uint64_t *link = find_link(heap, slot);
     *node_at(heap, at) = (struct node){.slot = slot, .bytes = bytes, .next = *link == 0 ? 0 : node_at(heap, *link)->next};
     fl_persist(node_at(heap, at), sizeof(struct node));
     fl_store8(link, at);
     fl_persist(link, sizeof *link);
+    reserve(heap, 0, 0);
     return FL_OK;
 }
 
@@ -546,8 +590,10 @@ static int free_unlocked(struct fl_heap *heap, uint32_t slot) {
         return fail_with("the thread is not attached");
     if (offset_of(heap, slot) == 0)
         return fail_with("the slot is empty");
-    if (!is_in(heap, FL_SLOTS_CHAIN, slot))
-        return set(slot_of(heap, slot, 0), 0, 0);
+    if (!is_in(heap, FL_SLOTS_CHAIN, slot)) {
+        set(slot_of(heap, slot, 0), 0, 0);
+        return FL_OK;
+    }
     uint64_t *link = find_link(heap, slot);
     fl_store8(link, node_at(heap, *link)->next);
     fl_persist(link, sizeof *link);
@@ -624,7 +670,7 @@ __attribute__((unused)) static int walk(struct fl_heap *heap, fl_visit visit, vo
         uint64_t header = used[i].header_bytes;
         if (header > 0)
             visit(context, &(struct fl_block){0, FL_BLOCK_METADATA, next, header});
-        visit(context, &(struct fl_block){0, FL_BLOCK_ALLOCATED, next + header, used[i].bytes - header});
+        visit(context, &(struct fl_block){0, used[i].state, next + header, used[i].bytes - header});
         at = next + used[i].bytes;
     }
     free(used);
