@@ -84,6 +84,7 @@ impl CrashImage {
     fn follow_files(&mut self, model: &Model) {
         self.files.clear();
         let mut names = Vec::new();
+        let known = self.seeds.len();
         for (file, state) in model.files() {
             let Some(path) = &state.path else { continue };
             let Some(path) = path.strip_prefix(self.prefix.as_str()) else { continue };
@@ -102,6 +103,18 @@ impl CrashImage {
             names.extend([0, 1]);
         }
         self.names_hash = if planted::is(Fault::HashWithoutFiles) { 0 } else { xxh3_128(&names) };
+        if self.seeds.len() > known {
+            self.hash_again(model);
+        }
+    }
+
+    /// A file has come into sight: its lines were hashed without its seed.
+    fn hash_again(&mut self, model: &Model) {
+        for number in 0..self.lines.len() {
+            let choice = self.lines[number].made_of.1;
+            self.lines[number].made_of.0 = u32::MAX;
+            self.set(model, LineId(number as u32), choice);
+        }
     }
 
     /// Goes to this state of the position that `follow` was last called for.
@@ -263,6 +276,30 @@ mod tests {
         let (other, _) = image_after(&[create(), vec![store(64, 2), store(0, 4)]].concat());
         assert_eq!(one.hash(), two.hash());
         assert_ne!(one.hash(), other.hash());
+    }
+
+    #[test]
+    fn hash_does_not_depend_on_when_a_file_came_into_sight() {
+        let early = [FileEffect::Rename { from: "heap".into(), to: "case-0/heap".into() }];
+        let ends = |effects: &[FileEffect]| -> Vec<EventKind> {
+            effects.iter().map(|effect| EventKind::FileEnd { effect: effect.clone(), is_done: true }).collect()
+        };
+        let create = |path: &str| {
+            ends(&[
+                FileEffect::Create { file: FileId(0), path: path.into() },
+                FileEffect::Truncate { file: FileId(0), bytes: 4096 },
+            ])
+        };
+        let (one, _) = image_after(&[create("heap"), vec![store(0, 1)], ends(&early)].concat());
+        let (two, _) = image_after(&[create("case-0/heap"), vec![store(0, 1)]].concat());
+        assert_eq!(one.hash(), two.hash());
+    }
+
+    #[test]
+    fn a_created_file_is_empty() {
+        let (one, _) = image_after(&[vec![store(0, 1)], create()].concat());
+        let (two, _) = image_after(&create());
+        assert_eq!(one.hash(), two.hash());
     }
 
     #[test]

@@ -18,10 +18,13 @@ use crate::model::{LineKey, Model, ModelKind};
 use crate::strategy::{Exhaustive, Scope, Strategy};
 use crate::trace::{Event, EventKind, FileId, FlushKind, SiteId, StoreKind, ThreadId};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::ControlFlow;
 
-/// Most states of one position that a litmus test may have.
-const STATE_LIMIT: u128 = 1 << 20;
+/// Most states, over all positions, that a litmus test may have.
+const STATE_LIMIT: u128 = 1 << 16;
+/// Most variables: a state holds a value for each.
+const VARIABLE_LIMIT: usize = 64;
 const FILE: FileId = FileId(0);
 
 /// What is wrong with a litmus file: line number from 1 (0: the whole file) and message.
@@ -67,19 +70,18 @@ impl Litmus {
     /// All reachable persisted states, over all crash positions, the one before the first step included.
     ///
     /// # Errors
-    /// When a position has more than 2^20 states.
+    /// When the positions have more than 2^16 states together.
     pub fn states(&self, model: ModelKind) -> Result<BTreeSet<State>, LitmusError> {
         let mut model = Model::new(model, Vec::new());
         let mut states = BTreeSet::from([vec![0; self.variables.len()]]);
+        let mut left = STATE_LIMIT;
         for (number, event) in self.events.iter().enumerate() {
             model.step(number as u32, event);
             let view = model.view();
-            if view.state_count().is_none_or(|count| count > STATE_LIMIT) {
-                return Err(LitmusError {
-                    line: 0,
-                    message: format!("more than {STATE_LIMIT} states at one position"),
-                });
-            }
+            let Some(rest) = view.state_count().and_then(|count| left.checked_sub(count)) else {
+                return Err(LitmusError { line: 0, message: format!("more than {STATE_LIMIT} states") });
+            };
+            left = rest;
             let _ = Exhaustive.states(0, &view, Scope::All, &mut |choices| {
                 states.insert(self.values(&model, &view, choices));
                 ControlFlow::Continue(())
@@ -105,6 +107,63 @@ impl Litmus {
         let parts: Vec<String> =
             self.variables.iter().zip(state).map(|((name, _), value)| format!("{name}={value}")).collect();
         parts.join(" ")
+    }
+}
+
+/// The test as a file: parsing it gives the same test again.
+impl fmt::Display for Litmus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "name: {}", self.name)?;
+        let last = self.variables.last().map_or(0, |(_, offset)| offset / LINE_BYTES);
+        let on_line = |number: u64| {
+            let names = self.variables.iter().filter(move |(_, offset)| offset / LINE_BYTES == number);
+            names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        writeln!(f, "lines: {}", (0..=last).map(on_line).collect::<Vec<_>>().join(" | "))?;
+        for event in &self.events {
+            writeln!(f, "T{}: {}", event.thread.thread, self.show_step(&event.kind))?;
+        }
+        match &self.allowed {
+            Some(allowed) => {
+                let states: Vec<String> = allowed.iter().map(|state| self.show(state)).collect();
+                writeln!(f, "allowed: {}", states.join(" ; "))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Litmus {
+    fn show_step(&self, step: &EventKind) -> String {
+        let name = |offset: u64| {
+            self.variables.iter().find(|(_, other)| *other == offset).map_or("?", |(name, _)| name.as_str())
+        };
+        match step {
+            EventKind::Flush { kind, offset, .. } => {
+                let instruction = match kind {
+                    FlushKind::Clflush => "clflush",
+                    FlushKind::Clflushopt => "clflushopt",
+                    FlushKind::Clwb => "clwb",
+                };
+                format!("{instruction} {}", name(*offset))
+            }
+            EventKind::Store { kind, offset, bytes, .. } => {
+                let values: Vec<String> = bytes
+                    .chunks_exact(8)
+                    .map(|unit| u64::from_le_bytes(unit.try_into().expect("8 bytes")).to_string())
+                    .collect();
+                let first = name(*offset);
+                match kind {
+                    StoreKind::Plain if values.len() == 2 => {
+                        format!("wide {first} {} = {}", name(offset + 8), values.join(" "))
+                    }
+                    StoreKind::Plain => format!("{first} = {}", values[0]),
+                    StoreKind::NonTemporal => format!("nt {first} = {}", values[0]),
+                    StoreKind::Rmw => format!("rmw {first} = {}", values[0]),
+                }
+            }
+            _ => "sfence".to_owned(),
+        }
     }
 }
 
@@ -153,10 +212,13 @@ impl Parser {
                     return Err("a line holds at most 8 variables".into());
                 }
                 if self.variables.iter().any(|(other, _)| other == name) {
-                    return Err(format!("variable {name} is there twice"));
+                    return Err(format!("variable {name:?} is there twice"));
                 }
                 self.variables.push((name.to_owned(), number as u64 * LINE_BYTES + unit as u64 * 8));
             }
+        }
+        if self.variables.len() > VARIABLE_LIMIT {
+            return Err(format!("{} variables, expected at most {VARIABLE_LIMIT}", self.variables.len()));
         }
         if self.variables.is_empty() { Err("expected variables, like `x | y`".into()) } else { Ok(()) }
     }
@@ -187,7 +249,7 @@ impl Parser {
     fn store(&self, kind: StoreKind, names: &[&str], values: &[&str]) -> Parsed<EventKind> {
         let offset = self.offset(names[0])?;
         if names.len() == 2 && self.offset(names[1])? != offset + 8 {
-            return Err(format!("{} and {} are not adjacent", names[0], names[1]));
+            return Err(format!("{:?} and {:?} are not adjacent", names[0], names[1]));
         }
         let mut bytes = Vec::new();
         for value in values {
@@ -210,7 +272,7 @@ impl Parser {
                     .position(|(other, _)| other == name)
                     .ok_or_else(|| format!("variable {name:?} is not in `lines:`"))?;
                 if state[at].is_some() {
-                    return Err(format!("state {text:?} names {name} twice"));
+                    return Err(format!("state {text:?} names {name:?} twice"));
                 }
                 state[at] = Some(value.parse().map_err(|_| format!("{value:?} is no number"))?);
             }

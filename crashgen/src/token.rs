@@ -91,8 +91,13 @@ impl Witness {
             put(&mut bytes, u64::from(line.ordered));
             put(&mut bytes, line.floating);
         }
-        bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+        Self::seal(&bytes)
+    }
+
+    /// The token of these fields: the checksum after them, all as text.
+    pub fn seal(fields: &[u8]) -> String {
+        let sealed = [fields, &crc32fast::hash(fields).to_le_bytes()].concat();
+        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(sealed))
     }
 
     fn texts(&self) -> [&String; 7] {
@@ -185,7 +190,11 @@ fn take(rest: &mut &[u8]) -> Result<u64, TokenError> {
     for shift in (0..64).step_by(7) {
         let (byte, tail) = rest.split_first().ok_or(TokenError("too short"))?;
         *rest = tail;
-        number |= u64::from(byte & 0x7f) << shift;
+        let bits = u64::from(byte & 0x7f);
+        if bits << shift >> shift != bits {
+            break;
+        }
+        number |= bits << shift;
         if byte & 0x80 == 0 {
             return Ok(number);
         }

@@ -161,9 +161,13 @@ def read_toml(path: Path, shape: type[T]) -> T:
     except UnicodeDecodeError as error:
         raise BadInputError(f"{path}: is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
     try:
-        return msgspec.convert(tomllib.loads(text), shape)
-    except tomllib.TOMLDecodeError as error:
+        tables = tomllib.loads(text)
+    except ValueError as error:  # TOMLDecodeError is one; a number of thousands of digits is another
         raise BadInputError(f"{path}: is not TOML: {error}") from error
+    except RecursionError as error:
+        raise BadInputError(f"{path}: is nested too deep") from error
+    try:
+        return msgspec.convert(tables, shape)
     except msgspec.ValidationError as error:
         raise BadInputError(f"{path}: {_explain(str(error))}") from error
 

@@ -16,9 +16,15 @@ class FaultlineError(Exception):
     exit_code = EXIT_UNKNOWN
 
     def __init__(self, message: str, hint: str | None = None) -> None:
+        message = one_line(message)
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def one_line(text: str) -> str:
+    """What bad input holds is quoted in messages: its line ends and control characters are escaped."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 class BadInputError(FaultlineError):

@@ -12,6 +12,7 @@ is promised to stay the same from one Python version to the next.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -357,11 +358,12 @@ def parse(text: str, source: str) -> Workload:
     state = _Slots()
     operations: list[Operation] = []
     is_versioned = False
-    for number, raw in enumerate(text.splitlines(), 1):
-        words = raw.partition("#")[0].split()
+    for number, raw in enumerate(text.split("\n"), 1):
+        words = _words(raw)
         if not words:
             continue
         try:
+            _expect("\0" not in raw, "a NUL byte; a workload is a text file")
             if not is_versioned:
                 _expect(words == ["workload", "1"], "expected `workload 1` as the first line")
                 is_versioned = True
@@ -384,6 +386,13 @@ def parse(text: str, source: str) -> Workload:
     if workload.operation_count > MAX_OPERATIONS:
         raise BadInputError(f"{source}: {workload.operation_count} operations, expected at most {MAX_OPERATIONS}")
     return replace(workload, name=f"file:{workload.key}")
+
+
+def _words(line: str) -> list[str]:
+    """Words without the comment. Blanks are what the runner takes for blanks: no form feed, no space of Unicode. A line with a NUL
+    has words."""
+    code = line if "\0" in line else line.partition("#")[0]
+    return [word for word in re.split("[ \t\r]", code) if word]
 
 
 def _parse_slots(words: list[str]) -> tuple[int, str]:
@@ -506,7 +515,7 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
 def _find_ace(name: str, heap: Heap) -> Workload:
     all_sizes = heap.boundary_sizes
     words = name.removeprefix("ace:").split(":")
-    numbers = [int(word) if word.isascii() and word.isdigit() else 0 for word in words]
+    numbers = [int(word) if word in map(str, range(10)) else 0 for word in words]
     depth, count = numbers[0], numbers[1] if len(numbers) > 1 else len(all_sizes)
     if len(numbers) > 2 or not (1 <= depth <= MAX_ACE_OPERATIONS and 1 <= count <= len(all_sizes)):
         raise BadInputError(

@@ -132,7 +132,24 @@ impl Config {
         let name = path.display();
         let text =
             std::fs::read_to_string(path).map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
-        let config: Self = serde_json::from_str(&text).map_err(|error| bad_input(format!("{name}: {error}")))?;
+        let config = Self::parse(&name.to_string(), &text)?;
+        for file in [&config.runner, &config.adapter, &config.workload_file, &config.scratch] {
+            if !file.exists() {
+                return Err(bad_input(format!(
+                    "{}: not there, {name} names it; run `faultline build`",
+                    file.display()
+                )));
+            }
+        }
+        Ok(config)
+    }
+
+    /// As [`Config::read`], of text in memory, without looking at the files it names. `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, EngineError> {
+        let config: Self = serde_json::from_str(text).map_err(|error| bad_input(format!("{name}: {error}")))?;
         if config.version != VERSION {
             return Err(bad_input(format!("{name}: version {}, expected {VERSION}", config.version)));
         }
@@ -141,14 +158,6 @@ impl Config {
                 "{name}: heap.alignment is {}, expected a power of two",
                 config.heap.alignment
             )));
-        }
-        for file in [&config.runner, &config.adapter, &config.workload_file, &config.scratch] {
-            if !file.exists() {
-                return Err(bad_input(format!(
-                    "{}: not there, {name} names it; run `faultline build`",
-                    file.display()
-                )));
-            }
         }
         Ok(config)
     }

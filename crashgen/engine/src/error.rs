@@ -12,14 +12,22 @@ pub enum EngineError {
     Infrastructure(String),
 }
 
-/// Shorthand.
+/// Bad input in one line: control characters, which the input may hold, are escaped.
 pub fn bad_input(message: impl Into<String>) -> EngineError {
-    EngineError::BadInput(message.into())
+    let message = message.into();
+    let mut line = String::with_capacity(message.len());
+    for character in message.chars() {
+        match character.is_control() {
+            true => line.extend(character.escape_default()),
+            false => line.push(character),
+        }
+    }
+    EngineError::BadInput(line)
 }
 
 impl From<crashgen::trace::TraceError> for EngineError {
     fn from(error: crashgen::trace::TraceError) -> Self {
-        Self::BadInput(error.to_string())
+        bad_input(error.to_string())
     }
 }
 

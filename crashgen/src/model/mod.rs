@@ -280,6 +280,7 @@ impl Model {
         match effect {
             FileEffect::Create { file, path } => {
                 self.files.insert(*file, FileState { path: Some(path.clone()), bytes: 0 });
+                self.clear_range(*file, 0, u64::MAX);
             }
             FileEffect::Truncate { file, bytes } => self.resize(*file, *bytes),
             FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),

@@ -72,27 +72,51 @@ impl TraceWriter {
         let mut cells = self.cells.clone();
         cells.extend(EMPTY.of(kind::PROCESS_END).to_cell());
         let count = (cells.len() / CELL) as u64;
-        let mut bytes = Vec::new();
-        bytes.extend(format::MAGIC);
-        bytes.extend(format::VERSION.to_le_bytes());
-        bytes.extend((CELL as u32).to_le_bytes());
-        bytes.extend(0u64.to_le_bytes());
-        bytes.extend(b"writer");
-        bytes.resize(format::HEADER_BYTES, 0);
-        bytes.extend(format::CHUNK_MAGIC.to_le_bytes());
-        bytes.extend(1u32.to_le_bytes());
-        bytes.extend(count.to_le_bytes());
-        bytes.extend(format::checksum(&cells).to_le_bytes());
-        bytes.extend(0u64.to_le_bytes());
+        let mut bytes = vec![0; format::HEADER_BYTES + format::CHUNK_BYTES];
+        bytes[24..30].copy_from_slice(b"writer");
+        bytes[format::HEADER_BYTES + 4..][..4].copy_from_slice(&1u32.to_le_bytes());
+        bytes[format::HEADER_BYTES + 8..][..8].copy_from_slice(&count.to_le_bytes());
         bytes.extend(&cells);
-        let digest = Sha256::digest(&bytes);
-        bytes.extend(format::FOOTER_MAGIC.to_le_bytes());
-        bytes.extend(format::VERSION.to_le_bytes());
-        bytes.extend(count.to_le_bytes());
-        bytes.extend(&digest[..]);
-        bytes.resize(bytes.len() + 16, 0);
-        bytes
+        mended(&bytes)
     }
+}
+
+/// These bytes with everything made right that a reader only compares: magics, versions, counts that reach beyond the end,
+/// checksums, footer. So a damage of the records reaches the reader's inner checks.
+pub fn mended(bytes: &[u8]) -> Vec<u8> {
+    let mut fixed = bytes[..footer_at(bytes)].to_vec();
+    fixed.resize(fixed.len().max(format::HEADER_BYTES), 0);
+    fixed[..8].copy_from_slice(format::MAGIC);
+    fixed[8..12].copy_from_slice(&format::VERSION.to_le_bytes());
+    fixed[12..16].copy_from_slice(&(CELL as u32).to_le_bytes());
+    fixed.truncate(fixed.len() / CELL * CELL);
+    let mut at = format::HEADER_BYTES;
+    let mut total = 0;
+    while at < fixed.len() {
+        let rest = (fixed.len() - at - format::CHUNK_BYTES) / CELL;
+        let said = u64::from_le_bytes(fixed[at + 8..at + 16].try_into().expect("8 bytes"));
+        let count = usize::try_from(said).unwrap_or(usize::MAX).min(rest);
+        let end = at + format::CHUNK_BYTES + count * CELL;
+        let sum = format::checksum(&fixed[at + format::CHUNK_BYTES..end]);
+        fixed[at..at + 4].copy_from_slice(&format::CHUNK_MAGIC.to_le_bytes());
+        fixed[at + 8..at + 16].copy_from_slice(&(count as u64).to_le_bytes());
+        fixed[at + 16..at + 24].copy_from_slice(&sum.to_le_bytes());
+        (at, total) = (end, total + count as u64);
+    }
+    let digest = Sha256::digest(&fixed);
+    fixed.extend(format::FOOTER_MAGIC.to_le_bytes());
+    fixed.extend(format::VERSION.to_le_bytes());
+    fixed.extend(total.to_le_bytes());
+    fixed.extend(&digest[..]);
+    fixed.resize(fixed.len() + 16, 0);
+    fixed
+}
+
+/// Where the footer starts, if the bytes have one.
+fn footer_at(bytes: &[u8]) -> usize {
+    let at = bytes.len().saturating_sub(format::FOOTER_BYTES);
+    let has_footer = at >= format::HEADER_BYTES && bytes[at..].starts_with(&format::FOOTER_MAGIC.to_le_bytes());
+    if has_footer { at } else { bytes.len() }
 }
 
 const EMPTY: Record = Record { kind: 0, detail: 0, thread: 1, site: 0, file: 0, size: 0, offset: 0, value: 0 };

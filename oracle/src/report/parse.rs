@@ -208,8 +208,9 @@ impl Section<'_> {
                 return Err(self.bad_entry("the last name does not end in NUL".to_owned()));
             }
             for name in terminated.split(|byte| *byte == 0) {
-                let name = std::str::from_utf8(name)
-                    .map_err(|_| self.bad_entry(format!("file name {} is not UTF-8", String::from_utf8_lossy(name))))?;
+                let name = std::str::from_utf8(name).map_err(|_| {
+                    self.bad_entry(format!("file name {:?} is not UTF-8", String::from_utf8_lossy(name)))
+                })?;
                 names.push(name.to_owned());
             }
         }
