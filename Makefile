@@ -9,11 +9,13 @@ SHELL := bash
 
 BIN := .venv/bin
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
-PYTHON_SOURCES := harness ci allocators pintools
+PYTHON_SOURCES := harness ci allocators pintools fuzz
 C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
 OUT := out
+FUZZ_SECONDS := 30
+NIGHTLY_FUZZ_SECONDS := 600
 
-.PHONY: help setup build test check format matrix bench nightly screenshot clean
+.PHONY: help setup build test check format fuzz corpus matrix bench nightly screenshot clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,14 +30,20 @@ test: setup ## run all tests
 	cargo test --quiet --workspace --locked
 	$(BIN)/python -m pytest -q
 
-check: setup ## format, lint, types and all tests: what CI runs
+check: setup ## format, lint, types, all tests, fuzzing: what CI runs
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 	@echo '$(BIN)/clang-format --dry-run --Werror (C sources)'; $(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	cargo fmt --all --check
 	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/mypy
 	cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
-	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory test fuzz
+
+fuzz: setup ## fuzz every reader, FUZZ_SECONDS each (30)
+	@$(BIN)/python ci/fuzz.py --seconds $(FUZZ_SECONDS)
+
+corpus: setup ## add what fuzzing found since to fuzz/corpus
+	@$(BIN)/python ci/fuzz.py --merge
 
 format: setup ## format all sources in place
 	$(BIN)/ruff format $(PYTHON_SOURCES)
@@ -49,8 +57,9 @@ matrix: setup ## the crash matrix: every allocator, every mutant, to a verdict
 bench: setup ## measure tracing, recoveries a second and the matrix
 	@$(BIN)/python ci/bench.py
 
-nightly: setup ## the long matrix
+nightly: setup ## the long matrix, then 10 minutes of fuzzing a reader
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
+	@$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS)
 
 screenshot: ## pictures of out/report.html in docs, light and dark (chromium)
 	@ci/screenshot.sh

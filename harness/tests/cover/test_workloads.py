@@ -338,7 +338,19 @@ def test_any_text_parses_or_is_bad_input(text: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["ace:0", "ace:7", "ace:x", "ace:", "ace:2:0", "ace:2:5", "ace:2:2:2", "nosuch", "file:nosuch", "file:../../etc"],
+    [
+        "ace:0",
+        "ace:7",
+        "ace:x",
+        "ace:",
+        pytest.param("ace:" + "9" * 5000, id="long"),
+        "ace:2:0",
+        "ace:2:5",
+        "ace:2:2:2",
+        "nosuch",
+        "file:nosuch",
+        "file:../../etc",
+    ],
 )
 def test_unknown_workloads_are_bad_input(name: str, cache: Cache) -> None:
     with pytest.raises(BadInputError, match=name.replace(".", r"\.")):

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Token, litmus test, heap report and the engine's configuration.
+
+use crate::config::Config;
+use crate::{check_refusal, plant};
+use crashgen::litmus::Litmus;
+use crashgen::model::ModelKind;
+use crashgen::token::Witness;
+use oracle::HeapReport;
+use oracle::report::build::ReportBuilder;
+use oracle::report::{Block, Life, SectionKind, Stage};
+
+/// Texts that are not UTF-8 are refused before the readers see them.
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+/// A token without prefix, base64 and checksum goes to the reader too, with all three put around it. Claim: a witness gives a
+/// token that gives the same witness.
+pub fn token(bytes: &[u8]) {
+    let sealed = Witness::seal(bytes);
+    for token in text(bytes).into_iter().chain([sealed.as_str()]) {
+        match Witness::decode(token) {
+            Ok(witness) => {
+                assert_eq!(Witness::decode(&witness.encode()).as_ref(), Ok(&witness), "another witness came back");
+                plant::here(|| witness.lines.len() > 1 && witness.lines[1].number < 1 << 20);
+            }
+            Err(error) => check_refusal(&error.to_string()),
+        }
+    }
+}
+
+/// Claims: a test printed and parsed is the same test, its states are found within bounds, and none of them is there twice.
+pub fn litmus(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let test = match Litmus::parse(text) {
+        Ok(test) => test,
+        Err(error) => return check_refusal(&error.to_string()),
+    };
+    let printed = test.to_string();
+    let again = Litmus::parse(&printed).unwrap_or_else(|error| panic!("{printed:?} is refused: {error}"));
+    assert_eq!((again.to_string(), &again.allowed), (printed, &test.allowed), "another test came back");
+    match (test.states(ModelKind::Px86), again.states(ModelKind::Px86)) {
+        (Ok(states), Ok(others)) => {
+            assert_eq!(states, others, "the printed test has other states");
+            plant::here(|| states.len() > 9 && test.allowed.is_none());
+        }
+        (Err(error), Err(_)) => check_refusal(&error.to_string()),
+        (one, other) => panic!("{one:?} and {other:?}"),
+    }
+    for model in [ModelKind::Eadr, ModelKind::ProcessCrash, ModelKind::Strict] {
+        let _ = test.states(model);
+    }
+}
+
+/// Claim: a report written again section by section is the same report.
+pub fn report(bytes: &[u8]) {
+    for bytes in [bytes, &mended_report(bytes)] {
+        match HeapReport::parse(bytes) {
+            Ok(report) => {
+                let written = written(&report);
+                assert_eq!(HeapReport::parse(&written).as_ref(), Ok(&report), "another report came back");
+                for life in 0..report.lives.len() {
+                    let _ = report.abstract_heap(life);
+                }
+                plant::here(|| report.lives.iter().any(|life| life.drain.is_some() && life.maximal.is_none()));
+            }
+            Err(error) => check_refusal(&error.to_string()),
+        }
+    }
+}
+
+/// With the header's magic, version, size and number of sections made right.
+fn mended_report(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().max(32), 0);
+    let (mut at, mut sections) = (32, 0u32);
+    while at + 24 <= bytes.len() {
+        let payload = u32::from_le_bytes(bytes[at + 12..at + 16].try_into().expect("4 bytes")) as usize;
+        let end = payload.checked_next_multiple_of(8).and_then(|payload| payload.checked_add(at + 24));
+        let Some(end) = end.filter(|end| *end <= bytes.len()) else { break };
+        (at, sections) = (end, sections + 1);
+    }
+    bytes.truncate(at);
+    let total = bytes.len() as u32;
+    for (word, value) in [oracle::report::MAGIC, oracle::report::VERSION, total, sections].into_iter().enumerate() {
+        bytes[word * 4..][..4].copy_from_slice(&value.to_le_bytes());
+    }
+    bytes
+}
+
+fn written(report: &HeapReport) -> Vec<u8> {
+    let mut builder = ReportBuilder::new();
+    for (number, life) in report.lives.iter().enumerate() {
+        builder = write_life(builder.life(number as u16), life);
+    }
+    builder = builder.life(report.last_life).outcome(report.outcome);
+    match report.last_stage {
+        Some(stage) => builder.ended_in(stage, report.outcome).bytes(),
+        None => builder.bytes(),
+    }
+}
+
+fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
+    let names: Vec<&str> = life.files.iter().map(String::as_str).collect();
+    if !names.is_empty() {
+        builder = builder.files(&names);
+    }
+    if let Some(status) = life.open {
+        builder = builder.open(status);
+    }
+    if let Some(slots) = &life.slots {
+        let entries: Vec<_> = slots.entries.iter().map(|entry| (entry.slot, entry.file, entry.offset)).collect();
+        builder = builder.slots_with(slots.status, slots.count, &entries);
+    }
+    if let Some(walk) = &life.walk {
+        builder = builder.walk_with(walk.status, walk.file_bytes, &walk.blocks);
+    }
+    if let Some(status) = life.check {
+        builder = builder.check(status);
+    }
+    builder = write_contents(builder, life, Stage::Recovery);
+    if let Some(drain) = &life.drain {
+        let payload: Vec<u8> = drain.blocks.iter().flat_map(block_bytes).collect();
+        builder = builder.section(SectionKind::Drain, drain.status, drain.blocks.len(), drain.capacity_bytes, &payload);
+    }
+    builder = write_contents(builder, life, Stage::Drain);
+    if let Some(status) = life.free_all {
+        builder = builder.free_all(status);
+    }
+    builder = write_contents(builder, life, Stage::FreeAll);
+    if let Some(maximal) = life.maximal {
+        builder = builder.maximal(maximal.bytes, maximal.status);
+    }
+    builder = write_contents(builder, life, Stage::Maximal);
+    if let Some(status) = life.close {
+        builder = builder.close(status);
+    }
+    if let Some(status) = life.recreate {
+        builder = builder.recreate(status);
+    }
+    for message in &life.messages {
+        let about = message.about.map_or(0, |kind| kind as u64);
+        builder = builder.section(SectionKind::Message, oracle::Status::Ok, 1, about, message.text.as_bytes());
+    }
+    builder
+}
+
+fn write_contents(builder: ReportBuilder, life: &Life, after: Stage) -> ReportBuilder {
+    let Some(contents) = life.contents.iter().find(|contents| contents.after == after) else { return builder };
+    let entries: Vec<_> =
+        contents.entries.iter().map(|entry| (entry.slot, entry.object, entry.from, entry.to)).collect();
+    builder.contents_with(contents.status, &entries)
+}
+
+fn block_bytes(block: &Block) -> Vec<u8> {
+    let words = [block.file, block.state as u32].into_iter().flat_map(u32::to_le_bytes);
+    words.chain([block.offset, block.bytes].into_iter().flat_map(u64::to_le_bytes)).collect()
+}
+
+/// Claim: what is derived of a configuration for the oracle can be derived of every one that is accepted.
+pub fn config(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    match Config::parse("config.json", text) {
+        Ok(config) => {
+            assert!(config.shape().alignment.is_power_of_two());
+            plant::here(|| config.seed > 9);
+        }
+        Err(error) => check_refusal(&error.to_string()),
+    }
+}
