@@ -15,6 +15,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from faultline.cache import Cache, key_of
@@ -210,22 +211,18 @@ def reopen(ops: int, seed: int) -> Workload:
 
 def sizes(boundaries: list[int]) -> Workload:
     """Both sides of every size-class boundary: one byte less, the boundary, one byte more are allocated, reallocated across it,
-    freed and allocated again; then an object of each boundary's size moves to each other size class and back."""
+    freed, and the place is used again; then one object goes through all size classes, up and down, and from end to end."""
     operations = [Operation("case")]
     for boundary in boundaries:
         around = [max(1, boundary - 1), boundary, boundary + 1]
         operations += [Operation("allocate", slot, size) for slot, size in enumerate(around)]
-        operations += [Operation("reallocate", slot, around[-1 - slot]) for slot in (0, 2)]
+        operations += [Operation("reallocate", slot, around[2 - slot]) for slot in (0, 2)]
         operations += [Operation("free", slot) for slot in (1, 0, 2)]
-        operations += [Operation("allocate", slot, size) for slot, size in enumerate(reversed(around))]
-        operations += [Operation("free", slot) for slot in range(3)]
-    operations += [Operation("allocate", slot, size) for slot, size in enumerate(boundaries)]
-    for slot, size in enumerate(boundaries):
-        for other in boundaries:
-            if other != size:
-                operations += [Operation("reallocate", slot, other), Operation("reallocate", slot, size)]
-    operations += [Operation("free", slot) for slot in range(len(boundaries))]
-    return Workload("sizes", max(3, len(boundaries)), tuple(operations))
+        operations += [Operation("allocate", 1, boundary), Operation("free", 1)]
+    way = [*boundaries, *reversed(boundaries[:-1]), boundaries[-1], boundaries[0]]
+    operations.append(Operation("allocate", 0, way[0]))
+    operations += [Operation("reallocate", 0, after) for before, after in pairwise(way) if before != after]
+    return Workload("sizes", 3, (*operations, Operation("free", 0)))
 
 
 FILL_SHARES = (8, 64, 512)
@@ -471,7 +468,7 @@ GENERATORS = {
     "churn": "--ops operations of --seed: allocate, free, reallocate over a size mix, bounded live set",
     "chain": "churn over the nodes of one linked list",
     "names": "churn over named allocations",
-    "sizes": "both sides of every size-class boundary, and from each class to each other",
+    "sizes": "both sides of every size-class boundary, and one object through all size classes",
     "reopen": "churn with several close/open cycles",
     "fill": "to out-of-memory and back, then again; long: every byte of the heap is stored",
     "threads": "--ops operations of --seed by two threads, each other's objects too, under a seeded schedule",
