@@ -19,8 +19,10 @@ for (const head of document.querySelectorAll("table.sortable thead th")) {
   button.onclick = () => {
     const column = head.cellIndex, body = head.closest("table").tBodies[0];
     const isUp = head.getAttribute("aria-sort") !== "ascending";
-    const key = (row) => row.cells[column].dataset.sort ?? row.cells[column].textContent.trim();
-    const rows = [...body.rows].sort((a, b) => key(a).localeCompare(key(b), "en", { numeric: true }) * (isUp ? 1 : -1));
+    const text = (row) => row.cells[column].textContent.trim(), number = (row) => Number(row.cells[column].dataset.sort);
+    const isNumber = body.rows.length > 0 && "sort" in body.rows[0].cells[column].dataset;
+    const compare = (a, b) => isNumber ? number(a) - number(b) : text(a).localeCompare(text(b), "en", { numeric: true });
+    const rows = [...body.rows].sort((a, b) => compare(a, b) * (isUp ? 1 : -1));
     for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", isUp ? "ascending" : "descending");
     body.append(...rows);

@@ -192,7 +192,7 @@ def test_a_recovery_stage_that_no_state_entered_is_a_warning() -> None:
     cell = CellResult(samples.spec(), verdict="pass", certificate=samples.certificate(stages=stages))
     shown = facts(cell)["recovery"]
     assert (shown.mark, shown.reasons) == ("open", ["lazy headers"])
-    assert "1 stage of nvm_malloc never entered:" in render([cell]).text
+    assert "1 stage of nvm_malloc never entered." in render([cell]).text
 
 
 # ---- parts ---------------------------------------------------------------------------------------------------------------
