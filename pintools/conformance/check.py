@@ -39,6 +39,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -613,20 +614,24 @@ def names() -> list[str]:
 def check(tool_dir: Path, work: Path, only: list[str] | None = None) -> Iterator[tuple[str, bool | None, str]]:
     """Yields (name, ok, difference) for each program; ok is None if this CPU cannot run it."""
     work.mkdir(parents=True, exist_ok=True)
-    for name in only or names():
+    one = functools.partial(check_one, tool_dir.resolve(), work.resolve())
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from pool.map(one, only or names())
+
+
+def check_one(tool_dir: Path, work: Path, name: str) -> tuple[str, bool | None, str]:
+    try:
         missing = [flag for flag in Expectation.read(HERE / f"{name}.expected").needs if flag not in cpu_flags()]
         if missing:
-            yield name, None, f"skipped: this CPU has no {' '.join(missing)}"
-            continue
-        try:
-            wrong = check_program(name, tool_dir.resolve(), work.resolve())
-        except subprocess.CalledProcessError as error:
-            wrong = f"does not compile:\n{error.stderr}"
-        except subprocess.TimeoutExpired:
-            wrong = f"still running after {RUN_LIMIT_S} s"
-        except TraceError as error:
-            wrong = str(error)
-        yield name, not wrong, wrong
+            return name, None, f"skipped: this CPU has no {' '.join(missing)}"
+        wrong = check_program(name, tool_dir, work)
+    except subprocess.CalledProcessError as error:
+        wrong = f"does not compile:\n{error.stderr}"
+    except subprocess.TimeoutExpired:
+        wrong = f"still running after {RUN_LIMIT_S} s"
+    except TraceError as error:
+        wrong = str(error)
+    return name, not wrong, wrong
 
 
 def stop(message: str) -> int:

@@ -13,7 +13,7 @@ from conftest import Faultline
 from faultline.build import build_tracer
 from faultline.cache import Cache
 
-LIMIT_S = 600
+LIMIT_S = 1200
 
 
 def check(command: list[str], folder: Path) -> str:
