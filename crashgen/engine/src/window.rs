@@ -269,7 +269,113 @@ pub fn value(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::value;
+    use super::*;
+    use crate::cases::Case;
+    use crate::config::Config;
+    use crashgen::model::{Choice, View};
+    use crashgen::trace::{OperationKind, SiteId};
+    use std::sync::Arc;
+
+    const FILE: FileId = FileId(0);
+    const CONFIG: &str = r#"{
+        "version": 1, "trace": "t", "runner": "r", "adapter": "a", "workload_file": "w", "scratch": "s",
+        "heap": {"heap_bytes": 4096, "limit_bytes": 4096, "slots": 1, "slot_layout": "root", "address_hint": 0,
+            "alignment": 64, "smallest_bytes": 64},
+        "contract": {"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "none",
+            "slack_bytes": 0, "relocatable": false, "detects": [], "after_failed_create": "error", "threads": 1},
+        "model": "px86", "strategy": "default", "seed": 1, "stop_at_rule": null, "probe": "full",
+        "limits": {"exhaustive_states": 1, "samples": 1, "time_s": null, "cpu_limit_ms": 1, "wall_limit_ms": 1},
+        "identity": {"allocator": "a", "mutant": null, "build": "b", "workload": "w", "ops": null, "seed": 1, "flush": "clwb"}
+    }"#;
+
+    fn store(offset: u64, bytes: usize) -> EventKind {
+        EventKind::Store { kind: StoreKind::Plain, file: FILE, offset, bytes: vec![1; bytes].into() }
+    }
+
+    fn done(effect: FileEffect) -> EventKind {
+        EventKind::FileEnd { effect, is_done: true }
+    }
+
+    fn case(number: u32) -> EventKind {
+        EventKind::Case { number, folder: "case".into() }
+    }
+
+    fn trace(kinds: Vec<EventKind>) -> Trace {
+        let thread = ThreadId { process: 1, thread: 1 };
+        let path: Arc<str> = "heap".into();
+        let mut events = vec![case(0), done(FileEffect::Create { file: FILE, path: path.clone() })];
+        events.push(done(FileEffect::Truncate { file: FILE, bytes: 4096 }));
+        events.push(EventKind::OperationBegin { kind: OperationKind::Create, index: 0, slot: 0, bytes: 0, object: 0 });
+        events.extend(kinds);
+        let events = events.into_iter().map(|kind| Event { thread, site: SiteId(0), kind }).collect();
+        Trace { events, files: vec![path], ..Trace::default() }
+    }
+
+    /// What the window shows at a position, in a state that `choose` makes of the prefix state.
+    fn window(trace: &Trace, position: u32, choose: impl Fn(&View, &mut Vec<Choice>)) -> Vec<EventText> {
+        let config = Config::parse("test", CONFIG).expect("a configuration");
+        let mut case = Case::new(&config, trace, "case");
+        let mut view = None;
+        for (number, event) in trace.events[..position as usize].iter().enumerate() {
+            if matches!(event.kind, EventKind::Case { .. }) {
+                case = Case::new(&config, trace, "case");
+            }
+            view = Some(case.step(number as u32, event).expect("markers in order").0);
+        }
+        let view = view.expect("at least one event");
+        let mut state = view.prefix_state();
+        choose(&view, &mut state);
+        let state = StateRef { case: &case, view: &view, state: &state, position, strategy: "test" };
+        events_around(trace, &mut Symbols::default(), &state)
+    }
+
+    #[test]
+    fn a_store_is_whole_lost_or_torn_as_the_state_has_it() {
+        let clwb = EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 64 };
+        let kinds =
+            vec![store(64, 8), clwb, EventKind::Fence, store(0, 24), store(128, 8), store(192, 8), store(256, 8)];
+        let events = window(&trace(kinds), 10, |_, state| {
+            state[0].ordered = 1; // one unit of three
+            state[1].ordered = 0;
+        });
+        let stores = events.iter().filter(|event| event.kind == "store");
+        let shown: Vec<_> = stores.map(|store| (store.position, store.is_persisted, store.is_guaranteed)).collect();
+        let (yes, no, partly) = (Some("yes"), Some("no"), Some("partly"));
+        let expected =
+            [(5, yes, Some(true)), (8, partly, None), (9, no, None), (10, yes, Some(false)), (11, None, None)];
+        assert_eq!(shown, expected);
+        assert!(events.iter().skip(3).all(|event| event.operation.is_some_and(|operation| operation.name == "create")));
+    }
+
+    #[test]
+    fn a_store_that_is_lost_is_shown_however_long_ago_it_was() {
+        let mut kinds = vec![store(0, 8)];
+        kinds.extend(vec![EventKind::Fence; 50]);
+        let trace = trace(kinds);
+        let positions = |lost: bool| {
+            let events = window(&trace, 55, |_, state| state[0].ordered = u32::from(!lost));
+            events.iter().map(|event| event.position).collect::<Vec<_>>()
+        };
+        let last: Vec<u32> = (44..=55).collect();
+        assert_eq!(positions(true), [&[5], &last[..]].concat());
+        assert_eq!(positions(false), [&[5], &last[..]].concat(), "the newest undecided one too");
+    }
+
+    #[test]
+    fn other_cases_are_out_of_sight() {
+        let trace = trace(vec![store(0, 8), case(1), store(0, 8)]);
+        let positions = |crash| window(&trace, crash, |_, _| {}).iter().map(|event| event.position).collect::<Vec<_>>();
+        assert_eq!(positions(5), [1, 2, 3, 4, 5]);
+        assert_eq!(positions(6), [6, 7]);
+    }
+
+    #[test]
+    fn what_a_truncate_took_away_is_neither_there_nor_lost() {
+        let truncate = |bytes| done(FileEffect::Truncate { file: FILE, bytes });
+        let events = window(&trace(vec![store(0, 8), store(512, 8), truncate(256), store(64, 8)]), 8, |_, _| {});
+        let stores = events.iter().filter(|event| event.kind == "store").map(|store| store.is_persisted);
+        assert_eq!(stores.collect::<Vec<_>>(), [Some("yes"), None, Some("yes")]);
+    }
 
     #[test]
     fn values_are_numbers_up_to_a_unit_and_bytes_beyond() {
