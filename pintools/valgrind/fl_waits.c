@@ -258,7 +258,7 @@ static void end_sleep(ThreadId thread, UInt number, const UWord *a, SysRes resul
 }
 
 /* A signal may come when the tool's call in place of the client's is over and its result is not yet in the client's
- * registers: the core then takes what lies there. */
+ * registers: the core then takes what lies there, or the time-out of a gate for the client's. */
 void fl_schedule_after_call(ThreadId thread, UInt number, const UWord *arguments, SysRes result) {
     struct task *task = &fl_tasks[thread];
     task->call = CALL_NONE;
@@ -266,7 +266,8 @@ void fl_schedule_after_call(ThreadId thread, UInt number, const UWord *arguments
         fl_schedule_learn_thread(sr_Res(result), word_to_clear);
     if (number == __NR_futex && task->woken > 0 && !sr_isError(result))
         set_result(thread, (Long)sr_Res(result) + task->woken);
-    if (task->waits_in == TASK_FUTEX && (task->is_woken || !sr_isError(result)))
+    Bool is_interrupted = sr_isError(result) && (sr_Err(result) == VKI_EINTR || task->is_timed);
+    if (task->waits_in == TASK_FUTEX && (task->is_woken || !is_interrupted))
         set_result(thread, 0);
     else if (task->waits_in == TASK_SLEEP)
         end_sleep(thread, number, arguments, result);
