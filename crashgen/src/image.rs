@@ -303,6 +303,13 @@ mod tests {
     }
 
     #[test]
+    fn the_same_content_elsewhere_is_another_image() {
+        let (one, _) = image_after(&[create(), vec![store(0, 1)]].concat());
+        let (other, _) = image_after(&[create(), vec![store(64, 1)]].concat());
+        assert_ne!(one.hash(), other.hash());
+    }
+
+    #[test]
     fn a_zero_of_the_allocator_is_not_application_content() {
         let mut model = Model::new(ModelKind::Px86, vec![false, true]);
         let mut image = CrashImage::new("case-0");

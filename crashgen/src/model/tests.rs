@@ -138,6 +138,14 @@ fn born_states_are_those_with_the_newest_store() {
 }
 
 #[test]
+fn a_store_across_lines_bears_states_on_each() {
+    let mut model = model();
+    run(&mut model, vec![store(60, &[1; 8])]);
+    let view = model.view();
+    assert_eq!((view.state_count(), view.born_count()), (Some(4), Some(3)));
+}
+
+#[test]
 fn eadr_keeps_visible_stores_and_may_lose_non_temporal_ones() {
     let mut model = Model::new(ModelKind::Eadr, Vec::new());
     run(&mut model, vec![create(), truncate(4096), store(0, &[1; 8]), nt_store(64, &[1; 8])]);

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A runner whose allocator is a table (toy.py has the layout): speaks the fork server's protocol of heap_report.h, and recovers
+by looking. It has no walk, no check and no twins."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from typing import BinaryIO
+
+LINE_BYTES = 64
+SLOTS = 2
+MAGIC = 0x796F74
+BROKEN_LATER, OVERLOADED_NOW = 1, 2
+"""Values of the flag: the second recovery answers an error; the first one meets an overloaded machine."""
+
+CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES = 1, 2, 4, 5, 6, 7, 8, 9, 10
+OPEN, FILES, SLOT_LIST, WALK, CHECK, CLOSE = 1, 2, 3, 4, 5, 10
+OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
+DONE, OVERLOADED = 0, 4
+REPORT_VERSION = 2
+FULL = 2
+
+
+def section(kind: int, life: int, status: int = OK, count: int = 0, value: int = 0, payload: bytes = b"") -> bytes:
+    return struct.pack("<HHIIIQ", kind, life, status, count, len(payload), value) + payload + bytes(-len(payload) % 8)
+
+
+def report(outcome: int, life: int, stage: int, sections: list[bytes]) -> bytes:
+    body = b"".join(sections)
+    return struct.pack("<8I", 0x52484C46, REPORT_VERSION, 32 + len(body), len(sections), outcome, 0, life, stage) + body
+
+
+def word(heap: bytes, offset: int) -> int:
+    return int.from_bytes(heap[offset : offset + 8], "little")
+
+
+def life_of(heap: bytes, number: int) -> list[bytes]:
+    entries = [(slot, 0, word(heap, (1 + slot) * LINE_BYTES)) for slot in range(SLOTS)]
+    entries = [entry for entry in entries if entry[2] != 0]
+    payload = b"".join(struct.pack("<IIQ", *entry) for entry in entries)
+    sections = [section(OPEN, number), section(SLOT_LIST, number, OK, len(entries), SLOTS, payload)]
+    sections += [section(WALK, number, UNSUPPORTED), section(CHECK, number, UNSUPPORTED)]
+    return [*sections, section(FILES, number, count=1, payload=b"heap\0")]
+
+
+def probe(heap: bytes | None, kind: int) -> bytes:
+    if heap is None or word(heap, 0) != MAGIC:
+        return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)])
+    flag = word(heap, 8)
+    if flag == OVERLOADED_NOW:
+        return report(OVERLOADED, 0, OPEN, [])
+    sections = life_of(heap, 0)
+    if kind != FULL:
+        return report(DONE, 0, CHECK, sections)
+    sections.append(section(OPEN, 1))
+    if flag == BROKEN_LATER:
+        return report(DONE, 2, OPEN, [*sections, section(OPEN, 2, ERROR)])
+    for number in (2, 3):
+        sections += [*life_of(heap, number), section(CLOSE, number)]
+    return report(DONE, 3, CLOSE, sections)
+
+
+def serve(commands: BinaryIO, answers: BinaryIO) -> None:
+    files: dict[int, bytearray] = {}
+    names: dict[int, bytes] = {}
+    while head := commands.read(32):
+        kind, file, offset, size, length = struct.unpack("<IIQQQ", head)
+        payload = commands.read(length)
+        if kind == CREATE:
+            files[file], names[file] = bytearray(size), payload
+        elif kind == RESIZE:
+            files[file] = files[file][:size] + bytes(max(0, size - len(files[file])))
+        elif kind == REMOVE:
+            del files[file], names[file]
+        elif kind == RENAME:
+            names[file] = payload
+        elif kind == WRITE:
+            files[file][offset : offset + length] = payload
+        elif kind in (RUN, STAGES):
+            heaps = [content for number, content in files.items() if names[number] == b"heap"]
+            answer = probe(bytes(heaps[0]) if heaps else None, size) if kind == RUN else b""
+            answers.write(struct.pack("<I", len(answer)) + answer)
+            answers.flush()
+
+
+if __name__ == "__main__" and sys.argv[1] == "serve":
+    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tester tested: faults planted in it, one at a time, each noticed by a check of the ordinary suite.
+
+One build of the engine and of its tests (cargo feature `planted`) and one of the runner (-DFL_PLANTED) hold all faults; what
+they are is said where they are named, in crashgen/planted/src/lib.rs and at `planted("...")` in allocators/runner. DETECTORS
+says for each which check notices it: the check passes on that build without a fault, and fails with it. No check knows of
+faults. Besides, each place in the oracle that says something is silenced in turn, and some test of the oracle must miss it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from faultline.build import build_runner, make, runner_recipe
+from faultline.cache import Cache
+
+VARIABLE = "FAULTLINE_PLANTED"
+BUILD_LIMIT_S = 900
+CHECK_LIMIT_S = 300
+
+
+@dataclass(frozen=True)
+class Rust:
+    """A test of a crate's test binary."""
+
+    binary: str
+    test: str
+
+
+@dataclass(frozen=True)
+class Python:
+    file: str
+    test: str
+
+
+LITMUS = Rust("litmus", "every_litmus_test_allows_exactly_what_the_model_reaches")
+RANDOM_TRACES = Python("harness/tests/exploration/test_exploration.py", "test_random_traces_are_explored_completely")
+
+
+def model(test: str) -> Rust:
+    return Rust("crashgen", f"model::tests::{test}")
+
+
+def strategy(test: str) -> Rust:
+    return Rust("crashgen", f"strategy::tests::{test}")
+
+
+def rules(test: str) -> Rust:
+    return Rust("rules", test)
+
+
+def exploration(test: str) -> Python:
+    return Python(RANDOM_TRACES.file, test)
+
+
+def runner(test: str) -> Python:
+    return Python("allocators/runner/tests/test_runner.py", test)
+
+
+DETECTORS: dict[str, Rust | Python] = {
+    # The persistency model.
+    "ignore-r1": LITMUS,
+    "ignore-r2": LITMUS,
+    "ignore-r3": LITMUS,
+    "ignore-r4": LITMUS,
+    "ignore-r5": LITMUS,
+    "ignore-r6": LITMUS,
+    "ignore-r7": LITMUS,
+    "ignore-r8": LITMUS,
+    "ignore-r9": model("truncate_takes_the_lines_away"),
+    "ignore-r10": model("lines_stay_dirty_across_close_and_open"),
+    "clflush-at-once": model("a_clflush_guarantees_nothing_by_itself"),
+    "any-fence": LITMUS,
+    "flush-covers-later": LITMUS,
+    "flush-decides-non-temporal": LITMUS,
+    "sync-covers-later": model("fsync_persists_what_was_there_when_it_began"),
+    "births-on-one-line": model("a_store_across_lines_bears_states_on_each"),
+    # States and images.
+    "skip-last-state": strategy("exhaustive_visits_each_state_once"),
+    "sample-unseeded": strategy("samples_are_seeded_reachable_and_spread"),
+    "hash-without-files": RANDOM_TRACES,
+    "hash-without-place": Rust("crashgen", "image::tests::the_same_content_elsewhere_is_another_image"),
+    "stale-lines": exploration("test_a_correct_toy_passes"),
+    "token-from-other-end": exploration("test_tokens_replay_to_what_was_found"),
+    # Exploration, findings, certificate.
+    "judge-at-fences": RANDOM_TRACES,
+    "skip-last-position": RANDOM_TRACES,
+    "judge-image-once": RANDOM_TRACES,
+    "judge-born-only": RANDOM_TRACES,
+    "recovery-of-another": RANDOM_TRACES,
+    "stages-of-another": RANDOM_TRACES,
+    "first-part-only": RANDOM_TRACES,
+    "reduce-to-any-rule": RANDOM_TRACES,
+    "unknown-passes": exploration("test_what_cannot_be_known_never_passes"),
+    "finding-by-rule": exploration("test_two_bugs_of_one_rule_are_two_findings"),
+    "forget-bounds": exploration("test_a_position_with_too_many_states_is_a_bound_that_is_said"),
+    # The oracle.
+    "signal-passes": rules("a_recovery_that_dies_of_a_signal_crashed"),
+    "hang-passes": rules("a_recovery_that_does_not_end_hung"),
+    "overload-passes": rules("an_overloaded_machine_and_a_broken_runner_are_unknown_never_pass"),
+    "count-slots": rules("a_changed_byte_of_a_returned_object_is_found"),
+    "sizes-only": Rust("corruptions", "each_corruption_breaks_its_rule_and_no_other"),
+    "wrong-twin": rules("the_twin_is_that_of_the_pending_operation_if_it_has_happened"),
+    "pending-is-returned": Rust("history", "each_operation_is_there_or_not_while_pending_and_there_once_returned"),
+    # The runner.
+    "swallow-signal": runner("test_outcome[CRASH-1-1-11-0-1]"),
+    "time-out-passes": runner("test_outcome[ASLEEP-2-2-0-0-1]"),
+    "exit-passes": runner("test_outcome[EXIT-2-3-0-0-1]"),
+    "kill-is-crash": runner("test_a_kill_from_outside_is_no_finding"),
+    "full-disk-is-crash": runner("test_a_bus_error_without_free_space_is_no_finding"),
+    "reuse-dirty-image": runner("test_what_targets_do_to_files_works_and_stays_theirs[PWRITE]"),
+    "blind-watch": runner("test_a_change_past_the_library_is_noticed[RAW_WRITE]"),
+    "reuse-copy": runner("test_full_probe_goes_through_four_lives"),
+    "drain-stops-early": runner("test_drain_takes_what_is_free_and_gives_it_back"),
+}
+
+
+class Planted:
+    """The build with the faults in it, and its checks."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = root
+        self.binaries = build_tests(root)
+        self.engine = root / "target" / "planted" / "faultline-engine"
+        self.scripts = folder
+        (folder / "faultline-engine").symlink_to(self.engine)
+        recipe = runner_recipe(root)
+        planted = replace(recipe, what="the planted runner", arguments=(*recipe.arguments, "-DFL_PLANTED"))
+        self.runner = make(root, Cache(root / ".faultline"), planted).path
+        self.passed: dict[Rust | Python, bool] = {}
+
+    def run(self, command: list[str | Path], folder: Path, fault: str | None) -> subprocess.CompletedProcess[str]:
+        environment = {key: value for key, value in os.environ.items() if key != VARIABLE}
+        environment |= {"FAULTLINE_TEST_SCRIPTS": str(self.scripts), "FAULTLINE_TEST_RUNNER": str(self.runner)}
+        environment |= {VARIABLE: fault} if fault else {}
+        return subprocess.run(
+            list(map(str, command)),
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_LIMIT_S,
+            check=False,
+        )
+
+    def check(self, detector: Rust | Python, fault: str | None = None) -> bool:
+        """Whether the check passes. Anything but a pass or a failure of the check itself is an error."""
+        match detector:
+            case Rust(binary, test):
+                path, folder = self.binaries[binary]
+                run = self.run([path, test, "--exact"], folder, fault)
+                passed, failed = "test result: ok. 1 passed", "test result: FAILED. 0 passed; 1 failed"
+            case Python(file, test):
+                options = ["-q", "-x", "-p", "no:cacheprovider", "--tb=no"]
+                run = self.run([sys.executable, "-m", "pytest", *options, f"{file}::{test}"], self.root, fault)
+                passed, failed = "\n1 passed", "\n1 failed"
+        assert (passed in run.stdout) != (failed in run.stdout), run.stdout + run.stderr
+        return passed in run.stdout
+
+    def passes_without_a_fault(self, detector: Rust | Python) -> bool:
+        if detector not in self.passed:
+            self.passed[detector] = self.check(detector)
+        return self.passed[detector]
+
+    def is_missed_by_the_oracles_tests(self, site: str) -> bool:
+        """Whether no test binary of the oracle fails while the site says nothing; the quick one first."""
+        for binary in ("rules", "corruptions", "random_heaps"):
+            path, folder = self.binaries[binary]
+            if self.run([path], folder, f"site:{site}").returncode != 0:
+                return False
+        return True
+
+
+def build_tests(root: Path) -> dict[str, tuple[Path, Path]]:
+    """Each test binary with its crate's folder, by the name of its target."""
+    cargo = shutil.which("cargo") or str(Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "bin" / "cargo")
+    command = [cargo, "test", "--quiet", "--no-run", "--workspace", "--locked", "--features", "planted"]
+    command += ["--profile", "planted", "--message-format", "json"]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False)
+    assert run.returncode == 0, run.stderr
+    messages = [json.loads(line) for line in run.stdout.splitlines()]
+    tests = [message for message in messages if message.get("executable") and message["profile"]["test"]]
+    return {test["target"]["name"]: (Path(test["executable"]), Path(test["manifest_path"]).parent) for test in tests}
+
+
+@pytest.fixture(scope="module")
+def planted(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    return Planted(root, tmp_path_factory.mktemp("planted"))
+
+
+def engine_faults(planted: Planted) -> set[str]:
+    return set(planted.run([planted.engine, "planted"], planted.root, None).stdout.split())
+
+
+def runner_faults(root: Path) -> set[str]:
+    sources = sorted((root / "allocators" / "runner").glob("*.c"))
+    return {fault for source in sources for fault in re.findall(r'\bplanted\("([^"]+)"\)', source.read_text())}
+
+
+@pytest.mark.slow
+def test_every_planted_fault_has_a_detector(planted: Planted, root: Path) -> None:
+    assert engine_faults(planted) | runner_faults(root) == set(DETECTORS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", DETECTORS)
+def test_a_planted_fault_is_noticed(planted: Planted, fault: str) -> None:
+    assert planted.passes_without_a_fault(DETECTORS[fault])
+    assert not planted.check(DETECTORS[fault], fault), f"{DETECTORS[fault]} passes with {fault}"
+
+
+def sites(root: Path) -> list[str]:
+    """FILE:LINE of each place in the oracle that reports a violation or says that something is unknown."""
+    folder = root / "oracle" / "src"
+    found = []
+    for path in [folder / "judge.rs", *sorted((folder / "judge").glob("*.rs"))]:
+        helper = ""
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if started := re.match(r" *(?:pub\(super\) )?fn (\w+)", line):
+                helper = started[1]
+            if re.search(r"\.(violate\w*|unknown)\(", line) and not helper.startswith("violate"):
+                found.append(f"{path.name}:{number}")
+    return found
+
+
+@pytest.mark.slow
+def test_each_thing_that_the_oracle_says_is_missed_when_it_is_not_said(planted: Planted, root: Path) -> None:
+    found = sites(root)
+    assert len(found) > 30
+    assert [site for site in found if planted.is_missed_by_the_oracles_tests(site)] == []
+
+
+def test_nothing_that_people_run_has_a_planted_fault(root: Path) -> None:
+    engine = Path(sysconfig.get_path("scripts")) / "faultline-engine"
+    refused = subprocess.run([str(engine), "planted"], capture_output=True, text=True, check=False)
+    assert (refused.returncode, "unrecognized subcommand" in refused.stderr) == (2, True)
+    for program in (engine, build_runner(root, Cache(root / ".faultline")).path):
+        content = program.read_bytes()
+        assert [name for name in [VARIABLE, *DETECTORS] if name.encode() in content] == []
