@@ -94,13 +94,17 @@ static void start(struct execution *execution, uint32_t number) {
     wait_until_idle(worker);
 }
 
+static bool has_steps(const struct step *from, const struct step *to, uint32_t number) {
+    for (const struct step *step = from; step < to; step++)
+        if (step->thread == number)
+            return true;
+    return false;
+}
+
 void workers_start(struct execution *execution, const struct step *from, const struct step *to) {
     for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
-        for (const struct step *step = from; step < to; step++)
-            if (step->thread == number) {
-                start(execution, number);
-                break;
-            }
+        if (has_steps(from, to, number))
+            start(execution, number);
 }
 
 static void give(struct worker *worker, const struct step *from, const struct step *to) {
@@ -111,16 +115,16 @@ static void give(struct worker *worker, const struct step *from, const struct st
     pthread_mutex_unlock(&worker->lock);
 }
 
+/* A range that closes the heap has no worker's steps: there are no workers after it. */
 void workers_run(struct execution *execution, const struct step *from, const struct step *to) {
     workers_start(execution, from, to);
-    struct worker *all = execution->workers == NULL ? NULL : execution->workers->all;
-    for (uint32_t number = 1; all != NULL && number <= MAX_WORKERS; number++)
-        if (all[number].is_started)
-            give(&all[number], from, to);
+    for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
+        if (has_steps(from, to, number))
+            give(&execution->workers->all[number], from, to);
     execute_steps(execution, from, to, 0);
-    for (uint32_t number = 1; all != NULL && number <= MAX_WORKERS; number++)
-        if (all[number].is_started)
-            wait_until_idle(&all[number]);
+    for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
+        if (has_steps(from, to, number))
+            wait_until_idle(&execution->workers->all[number]);
 }
 
 void workers_end(struct execution *execution) {

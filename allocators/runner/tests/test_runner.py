@@ -657,6 +657,23 @@ def test_threads_run_what_the_file_says(runner: Path, adapter: Callable[..., Pat
     assert contents(report) == {0: 96, 2: 304, 5: 64}
 
 
+def test_workers_do_not_race(built: Path, folder: Path) -> None:
+    """Under the thread sanitizer, without the interposed calls, which it cannot start below."""
+    sanitized = ["gcc", "-std=gnu11", "-O1", "-g", "-w", "-fsanitize=thread", "-D_GNU_SOURCE", "-pthread"]
+    sanitized += ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
+    sources = (ROOT / "allocators/runner").glob("*.c")
+    own = [str(source) for source in sorted(sources) if not source.name.startswith("calls_")]
+    subprocess.run([*sanitized, *own, "-rdynamic", "-ldl", "-o", str(built / "tsan-runner")], check=True)
+    shared = [*sanitized, "-fPIC", "-shared", str(HERE / "test_adapter.c"), "-o", str(built / "tsan.so")]
+    subprocess.run(shared, check=True)
+    text = (
+        workloads.threads(200, 5).text() + "case\nthread 3 allocate 0 8\nthread 1 allocate 1 8\njoin\nthread 1 free 0\n"
+    )
+    options = ("--slots", "32", "--address-hint", "0x0")
+    run = execute(built / "tsan-runner", built / "tsan.so", folder, text, 0, *options)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_a_workload_of_threads_needs_an_adapter_with_threads(
     runner: Path, adapter: Callable[..., Path], folder: Path
 ) -> None:

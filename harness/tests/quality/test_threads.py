@@ -76,12 +76,17 @@ def tester(faultline: Faultline, root: Path, tmp_path_factory: pytest.TempPathFa
     (folder / "allocator.toml").write_text(ALLOCATOR)
     (folder / "source.c").write_text("int tester_has_no_sources_of_its_own;\n")
     shutil.copyfile(root / "allocators" / "runner" / "tests" / "test_adapter.c", folder / "adapter.c")
+    plain = clone / "allocators" / "plain"
+    shutil.copytree(folder, plain)
+    flags = 'adapter = ["adapter.c"]\nflags = ["-DCAPABILITIES=FL_CAN_WALK|FL_CAN_CHECK", "-DNO_THREADS"]'
+    text = ALLOCATOR.replace('"tester"', '"plain"').replace('adapter = ["adapter.c"]', flags)
+    (plain / "allocator.toml").write_text(text)
     (clone / "mine.workload").write_text(WORKLOAD)
 
-    def run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(command: str, *arguments: str, allocator: str = "tester") -> subprocess.CompletedProcess[str]:
         words = [str(clone / word) if word == "mine.workload" else word for word in arguments]
         options = ("--cache", clone / "cache")
-        return faultline(command, "tester", *words, *options, env={"PYTHONPATH": str(clone / "harness")})
+        return faultline(command, allocator, *words, *options, env={"PYTHONPATH": str(clone / "harness")})
 
     return run
 
@@ -136,3 +141,15 @@ def test_more_threads_than_the_contract_promises_are_bad_input(tester: Run, tmp_
     path.write_text("workload 1\nslots 3\ncase\n" + "".join(f"thread {n} allocate {n - 1} 64\n" for n in (1, 2, 3)))
     run = tester("trace", "-w", str(path))
     assert_one_clear_line(run, 2, "has 3 threads, tester supports 2", "threads = N")
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("chain", "needs `slots COUNT chain`, which test does not have"),
+        ("names", "needs `slots COUNT names`, which test does not have"),
+        ("threads", "has threads, which test does not support"),
+    ],
+)
+def test_what_an_adapter_cannot_do_is_bad_input(tester: Run, workload: str, words: str) -> None:
+    assert_one_clear_line(tester("trace", "-w", workload, allocator="plain"), 2, words)
