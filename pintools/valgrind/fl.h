@@ -179,6 +179,7 @@ void fl_schedule_thread_exits(ThreadId thread);
 void fl_schedule_forked(ThreadId thread); /* in the child */
 void fl_schedule_before_call(ThreadId thread, UInt number, const UWord *arguments);
 void fl_schedule_after_call(ThreadId thread, UInt number, const UWord *arguments, SysRes result);
+void fl_schedule_before_signal(ThreadId thread, Int signal, Bool is_on_own_stack);
 void fl_schedule_end_slice(void);
 
 /* At each event that may end a slice. */

@@ -189,6 +189,7 @@ static void pre_clo_init(void) {
     VG_(needs_syscall_wrapper)(fl_pre_syscall, fl_post_syscall);
     VG_(track_pre_thread_ll_create)(on_thread_created);
     VG_(track_pre_thread_ll_exit)(fl_schedule_thread_exits);
+    VG_(track_pre_deliver_signal)(fl_schedule_before_signal);
     VG_(track_start_client_code)(on_thread_runs);
     VG_(track_post_mem_write)(fl_on_kernel_write);
     VG_(atfork)(before_fork, after_fork_in_parent, after_fork_in_child);

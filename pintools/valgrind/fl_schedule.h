@@ -46,6 +46,8 @@ struct task {
     Int descriptor;
     ULong deadline; /* TASK_SLEEP, in nanoseconds of virtual time */
     UInt handovers;
+    Addr interrupted_at; /* instruction after a call that a signal has interrupted; 0: none */
+    UInt interrupted_call;
     UInt woken; /* what a FUTEX_WAKE of this thread did */
 };
 

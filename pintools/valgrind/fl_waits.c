@@ -24,6 +24,7 @@ extern Int VG_(fcntl)(Int descriptor, Int command, Addr argument);
 #define FL_TIMER_ABSTIME 1
 #define FL_CLOCK_REALTIME 0
 #define FL_CLOCK_MONOTONIC 1
+#define FL_SA_RESTART 0x10000000
 #define FL_F_SETLKW 7
 #define FL_F_OFD_SETLKW 38
 #define FL_POLLIN 1
@@ -31,6 +32,7 @@ extern Int VG_(fcntl)(Int descriptor, Int command, Addr argument);
 #define FL_PIPE_ROOM 4096 /* a pipe that can be written takes as much without waiting */
 #define FL_ANY_BIT 0xffffffffu
 #define FL_SECOND_NS 1000000000ull
+#define SYSCALL_BYTES 2   /* of the instruction */
 #define IDLE_LOOK_NS 20000000 /* how often a waiter looks whether its word changed though nobody woke it */
 
 static Bool is_readable(Addr address, SizeT bytes) { return VG_(am_is_valid_for_client)(address, bytes, VKI_PROT_READ); }
@@ -231,6 +233,7 @@ static Addr word_to_clear;
 void fl_schedule_before_call(ThreadId thread, UInt number, const UWord *arguments) {
     struct task *task = &fl_tasks[thread];
     task->waits_in = TASK_NONE;
+    task->interrupted_at = 0;
     task->woken = 0;
     if (number != __NR_futex)
         task->is_woken = False;
@@ -244,6 +247,29 @@ void fl_schedule_before_call(ThreadId thread, UInt number, const UWord *argument
 static void set_result(ThreadId thread, Long result) {
     PtrdiffT offset = offsetof(VexGuestAMD64State, guest_RAX);
     VG_(set_shadow_regs_area)(thread, 0, offset, sizeof result, (UChar *)&result);
+}
+
+/* The signal came before the call itself: the client makes it when the handler has returned. */
+static void make_again(ThreadId thread, UInt number) {
+    set_result(thread, number);
+    VG_(set_IP)(thread, VG_(get_IP)(thread) - SYSCALL_BYTES);
+}
+
+/* A handler with SA_RESTART: the kernel would have made the client's call again, but not what stands in for it (poll, a futex
+ * wait with a time-out). Known when the signal is about to be delivered, just after the call. */
+static Bool restarts[_VKI_NSIG + 1]; /* by signal */
+
+static void learn_handler(const UWord *a) {
+    if (a[1] != 0 && a[0] <= _VKI_NSIG && is_readable(a[1], 2 * sizeof(UWord)))
+        restarts[a[0]] = (((const UWord *)a[1])[1] & FL_SA_RESTART) != 0; /* handler, flags, ... */
+}
+
+void fl_schedule_before_signal(ThreadId thread, Int signal, Bool is_on_own_stack) {
+    struct task *task = &fl_tasks[thread];
+    (void)is_on_own_stack;
+    if (task->interrupted_at == VG_(get_IP)(thread) && signal <= _VKI_NSIG && restarts[signal])
+        make_again(thread, task->interrupted_call);
+    task->interrupted_at = 0;
 }
 
 /* What is left of an interrupted sleep is said to be all of it. */
@@ -271,8 +297,15 @@ void fl_schedule_after_call(ThreadId thread, UInt number, const UWord *arguments
         set_result(thread, 0);
     else if (task->waits_in == TASK_SLEEP)
         end_sleep(thread, number, arguments, result);
-    else if (task->waits_in == TASK_DESCRIPTOR)
-        set_result(thread, -VKI_EINTR); /* it never came to the call itself */
+    else if (task->waits_in == TASK_DESCRIPTOR && !sr_isError(result))
+        make_again(thread, number);
+    Bool is_stand_in = task->waits_in == TASK_DESCRIPTOR || (task->waits_in == TASK_FUTEX && !task->is_timed && !task->is_woken);
+    if (is_stand_in && sr_isError(result) && sr_Err(result) == VKI_EINTR) {
+        task->interrupted_at = VG_(get_IP)(thread);
+        task->interrupted_call = number;
+    }
+    if (number == __NR_rt_sigaction && !sr_isError(result))
+        learn_handler(arguments);
     task->waits_in = TASK_NONE;
     task->is_woken = False;
 }
