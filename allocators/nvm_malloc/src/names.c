@@ -150,7 +150,9 @@ static void store_entry_state(struct nvm_entry *entry, enum nvm_entry_state stat
     changed.state = (uint8_t)state;
     memcpy(&word, (const char *)&changed + offsetof(struct nvm_entry, state), sizeof word);
     fl_store8((char *)entry + offsetof(struct nvm_entry, state), word);
+#if !defined(MUTANT_MISSING_FLUSH_NAME)
     fl_persist(entry, sizeof *entry);
+#endif
 }
 
 /* All of the entry, the word with the state last. */
@@ -318,6 +320,9 @@ static int activate_id(struct nvm_heap *heap, const char *id) {
 static void entry_of_freed(void *context, bool is_freed) {
 #if defined(MUTANT_NAME_CLEARED_FIRST)
     if (!is_freed)
+        store_entry_state(context, NVM_ENTRY_EMPTY);
+#elif defined(MUTANT_NAME_NOT_FREEING)
+    if (is_freed)
         store_entry_state(context, NVM_ENTRY_EMPTY);
 #else
     store_entry_state(context, is_freed ? NVM_ENTRY_EMPTY : NVM_ENTRY_FREEING);

@@ -106,6 +106,10 @@ static void complete_pending(struct nvm_heap *heap, struct nvm_header *header) {
     nvm_header_complete(heap, header);
 }
 
+#if defined(MUTANT_RUN_LISTED_TWICE)
+static uint32_t pending_blocks[NVM_RING_ENTRIES], pending_count;
+#endif
+
 static int replay_entry(struct nvm_heap *heap, uint32_t entry) {
     uint64_t offset = heap->media->ring[entry];
     uint32_t block = (uint32_t)(offset / NVM_BLOCK_BYTES);
@@ -119,6 +123,9 @@ static int replay_entry(struct nvm_heap *heap, uint32_t entry) {
     if (!is_sound_pending(heap, block))
         return nvm_fail(NVM_CORRUPT, "the pending header at %#llx is damaged", (unsigned long long)offset);
     complete_pending(heap, header);
+#if defined(MUTANT_RUN_LISTED_TWICE)
+    pending_blocks[pending_count++ % NVM_RING_ENTRIES] = block;
+#endif
     return NVM_OK;
 }
 
@@ -235,6 +242,11 @@ int nvm_recover(struct nvm_heap *heap, bool is_lazy) {
         status = load_names(heap);
     if (status == NVM_OK)
         status = adopt_chunks(heap);
+#if defined(MUTANT_RUN_LISTED_TWICE)
+    for (; status == NVM_OK && pending_count > 0; pending_count--)
+        if (pending_blocks[pending_count - 1] % heap->chunk_blocks != 0)
+            nvm_run_list_pending(heap, pending_blocks[pending_count - 1]);
+#endif
     if (status == NVM_OK)
         status = nvm_scan_start(heap, is_lazy);
     if (status == NVM_OK && !is_lazy)

@@ -122,6 +122,17 @@ int nvm_run_known(struct nvm_heap *heap, uint32_t block, struct nvm_vheader **ru
     return NVM_OK;
 }
 
+#if defined(MUTANT_RUN_LISTED_TWICE)
+/* A VHeader for each ring entry, whatever else knows the run. */
+void nvm_run_list_pending(struct nvm_heap *heap, uint32_t block) {
+    struct nvm_header *header = nvm_header_at(heap, block);
+    struct nvm_vheader *run;
+    uint64_t before = header->run;
+    if (nvm_tag_kind(header->tag) == NVM_KIND_RUN && header->bitmap != 0 && make_vheader(heap, block, &run) == NVM_OK)
+        fl_store8(&header->run, before);
+}
+#endif
+
 /* ---- memory is short ---- */
 
 static bool reclaim_if_empty(struct nvm_heap *heap, struct nvm_bin *bin, struct nvm_vheader *run) {

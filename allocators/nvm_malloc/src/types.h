@@ -273,6 +273,9 @@ struct nvm_bin *nvm_run_bin(struct nvm_heap *heap, uint32_t block, uint32_t size
 int nvm_run_known(struct nvm_heap *heap, uint32_t block, struct nvm_vheader **run);
 void nvm_run_relist(struct nvm_bin *bin, struct nvm_vheader *run);
 bool nvm_run_reclaim_empty(struct nvm_heap *heap);
+#if defined(MUTANT_RUN_LISTED_TWICE)
+void nvm_run_list_pending(struct nvm_heap *heap, uint32_t block);
+#endif
 
 /* ring.c: the log of §3.7 */
 uint32_t nvm_ring_begin(struct nvm_heap *heap, uint64_t offset);
