@@ -21,6 +21,8 @@ Line = Annotated[str, Meta(min_length=1, max_length=400)]
 Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 Strategy = Literal["default", "prefix", "floor", "exhaustive", "sample"]
+KillStrategy = Literal["prefix", "floor", "sample"]
+KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
 Model = Literal["px86", "eadr", "process-crash", "strict"]
 Flush = Literal["clwb", "clflushopt", "clflush"]
 STRATEGIES: tuple[Strategy, ...] = ("default", "prefix", "floor", "exhaustive", "sample")
@@ -77,8 +79,10 @@ class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     id: MutantId
     summary: Line
     rule: RuleId
+    killed_by: list[KillStrategy]
+    """Exactly those of the simple strategies that find the rule, on the workload below or else on the matrix's."""
     workload: str | None = None
-    survives: list[Strategy] = []
+    """As on the command line: a generator, or a file relative to the folder that faultline runs in."""
 
 
 class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

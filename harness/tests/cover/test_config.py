@@ -35,6 +35,7 @@ accounting = "full"
 id = "ONE"
 summary = "one"
 rule = "FL004"
+killed_by = ["floor"]
 """
 
 
@@ -94,10 +95,11 @@ def test_all_allocators_here_are_good(root: Path) -> None:
         ('accounting = "full"', 'accounting = "full"\nleak = 1', "contract.leak: unknown key"),
         ('id = "ONE"', 'id = "one"', "mutant[0].id: "),
         ('rule = "FL004"', 'rule = "FL4"', "mutant[0].rule: "),
-        ('rule = "FL004"', 'rule = "FL004"\nsurvives = ["luck"]', "mutant[0].survives[0]: invalid enum value 'luck'"),
+        ('killed_by = ["floor"]', 'killed_by = ["luck"]', "mutant[0].killed_by[0]: invalid enum value 'luck'"),
+        ('killed_by = ["floor"]', "", "mutant[0].killed_by: this key is required and missing"),
         (
-            'rule = "FL004"',
-            'rule = "FL004"\n[[mutant]]\nid = "ONE"\nsummary = "x"\nrule = "FL004"',
+            'killed_by = ["floor"]',
+            'killed_by = []\n[[mutant]]\nid = "ONE"\nsummary = "x"\nrule = "FL004"\nkilled_by = []',
             "mutant.id: expected each id once",
         ),
         ("[heap]", "[heap", "is not TOML"),
