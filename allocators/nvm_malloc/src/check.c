@@ -218,6 +218,24 @@ static int check_ring(const struct nvm_heap *heap) {
     return NVM_OK;
 }
 
+/* The runs that allocations would be served from are those that the blocks know, each once. */
+static int check_bin(const struct nvm_heap *heap, const struct nvm_bin *bin, uint32_t size_class) {
+    const struct nvm_vheader *previous = NULL;
+    for (const struct nvm_vheader *run = bin->non_full; run != NULL; previous = run, run = run->next)
+        if (nvm_vheader(heap, run->first) != run || !run->is_listed || run->previous != previous || run->size_class != size_class)
+            return nvm_fail(NVM_CORRUPT, "the run at %#llx is listed twice, or in the wrong bin",
+                            (unsigned long long)nvm_block_offset(run->first));
+    return NVM_OK;
+}
+
+static int check_bins(const struct nvm_heap *heap) {
+    int status = NVM_OK;
+    for (uint32_t i = 0; i < NVM_ARENAS; i++)
+        for (uint32_t size_class = 0; size_class < NVM_SMALL_CLASSES && status == NVM_OK; size_class++)
+            status = check_bin(heap, &heap->arenas[i].bins[size_class], size_class);
+    return status;
+}
+
 int nvm_heap_check(struct nvm_heap *heap) {
     struct forest forest = {.heap = heap};
     int status = nvm_heap_settle(heap);
@@ -231,6 +249,8 @@ int nvm_heap_check(struct nvm_heap *heap) {
         status = nvm_names_check(heap);
     if (status == NVM_OK)
         status = check_ring(heap);
+    if (status == NVM_OK)
+        status = check_bins(heap);
     if (status != NVM_OK)
         return status;
     bool is_sound = is_sound_tree(&forest, heap->free_chunks, true);

@@ -137,11 +137,7 @@ static int activate_slot(struct nvm_heap *heap, const struct nvm_region *region,
     uint64_t bit = (uint64_t)1 << region->slot;
     if (run == NULL || (run->reserved & bit) == 0)
         return not_reserved();
-#if defined(MUTANT_ARENA_OF_CALLER)
-    uint16_t arena = nvm_arena_of_thread(heap)->id;
-#else
     uint16_t arena = nvm_chunk_arena(nvm_chunk_of(heap, region->first));
-#endif
     nvm_protocol_run(heap, region->header, nvm_tag(NVM_KIND_RUN, NVM_STATE_ACTIVATING, arena, 1),
                      nvm_run_word(region->size_class, region->slot, heap->version), links);
     run->is_on_media = true;
@@ -232,7 +228,11 @@ static int free_slot(struct nvm_heap *heap, struct nvm_bin *bin, const struct fr
             return links_of_reserved();
         run->reserved &= ~bit;
     } else if ((run->activated & bit) != 0) {
+#if defined(MUTANT_ARENA_OF_CALLER)
+        uint16_t arena = nvm_arena_of_thread(heap)->id;
+#else
         uint16_t arena = nvm_chunk_arena(nvm_chunk_of(heap, region->first));
+#endif
         free_on_media(heap, freeing, nvm_tag(NVM_KIND_RUN, NVM_STATE_FREEING, arena, 1),
                       nvm_run_word(region->size_class, region->slot, heap->version));
         run->activated &= ~bit;

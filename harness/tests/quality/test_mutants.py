@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does it find bugs: every mutant is killed by its expected rule, and the simple strategies find exactly those that they are said to.
+"""Does it find bugs: every mutant is killed by its expected rule, and of the simple strategies by exactly those in `killed_by`.
 
 That the default strategy kills all of them is also what `make matrix` shows on every run. Here every mutant is run under prefix
 and floor, which take a second or two each, and under sample for those it kills (a kill ends the cell); that sample finds nothing
@@ -61,7 +61,9 @@ def test_a_strategy_kills_the_mutants_it_is_said_to(faultline: Faultline, spec: 
 
 
 def test_the_simple_strategies_are_not_enough() -> None:
-    survivors = {strategy: {s.mutant for s in MUTANTS if strategy not in mutant_of(s).killed_by} for strategy in KILL_STRATEGIES}
+    survivors = {
+        strategy: {s.mutant for s in MUTANTS if strategy not in mutant_of(s).killed_by} for strategy in KILL_STRATEGIES
+    }
     assert len(MUTANTS) >= 16
     assert len(survivors["prefix"]) >= 6
     assert len(survivors["floor"]) >= 1
