@@ -22,7 +22,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 /// Most states, over all positions, that a litmus test may have.
-const STATE_LIMIT: u128 = 1 << 16;
+const STATE_LIMIT: u128 = 1 << 14;
 /// Most variables: a state holds a value for each.
 const VARIABLE_LIMIT: usize = 64;
 const FILE: FileId = FileId(0);
@@ -70,7 +70,7 @@ impl Litmus {
     /// All reachable persisted states, over all crash positions, the one before the first step included.
     ///
     /// # Errors
-    /// When the positions have more than 2^16 states together.
+    /// When the positions have more than 2^14 states together.
     pub fn states(&self, model: ModelKind) -> Result<BTreeSet<State>, LitmusError> {
         let mut model = Model::new(model, Vec::new());
         let mut states = BTreeSet::from([vec![0; self.variables.len()]]);

@@ -15,7 +15,8 @@ use std::ops::ControlFlow;
 /// Positions with more states are counted only.
 const STATE_LIMIT: u128 = 1 << 16;
 
-/// Prints one JSON line for each crash position: exhaustive count, states born there, distinct images.
+/// Prints one JSON line for each crash position: exhaustive count, states born there, bounds of the model hit so far, distinct
+/// images.
 pub fn print_all(trace: &Trace) {
     let mut model = Model::new(ModelKind::Px86, Vec::new());
     let mut image = CrashImage::new("");
@@ -28,6 +29,7 @@ pub fn print_all(trace: &Trace) {
             "position": number + 1,
             "count": count.map(|count| count.to_string()),
             "born": view.born_count().map(|count| count.to_string()),
+            "bounds": model.bounds_hit(),
             "images": count.filter(|count| *count <= STATE_LIMIT).map(|_| images(&model, &mut image, &view)),
         }));
     }
@@ -53,12 +55,15 @@ fn images(model: &Model, image: &mut CrashImage, view: &View) -> Value {
     check_born(view);
     let mut texts = BTreeSet::new();
     let mut hashes = BTreeSet::new();
+    let mut visits = 0u128;
     let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
+        visits += 1;
         image.go_to(model, view, state);
         texts.insert(text(model, image));
         hashes.insert(image.hash());
         ControlFlow::Continue(())
     });
+    assert_eq!(Some(visits), view.state_count(), "visited and counted");
     assert_eq!(hashes.len(), texts.len(), "image hashes and images tell different things apart");
     texts.into_iter().collect::<Vec<_>>().into()
 }

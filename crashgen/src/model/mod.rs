@@ -21,7 +21,8 @@
 //! # What is not modelled
 //!
 //! One interleaving only. A file operation takes effect at its end; when other threads ran between its begin and its end,
-//! the states in which the effect is already there are missing and [`Model::bounds_hit`] says so.
+//! the states in which the effect is already there are missing and [`Model::bounds_hit`] says so. Threads of one process do not
+//! run meanwhile under the Valgrind tracer, whose turn a file's system call keeps; processes that run at the same time do.
 
 mod line;
 mod view;

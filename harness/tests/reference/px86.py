@@ -23,9 +23,12 @@ from reference.trace_writer import (
     FileEnd,
     Flush,
     FlushKind,
+    Marker,
     Operation,
+    Remap,
     Store,
     StoreKind,
+    thread_of,
 )
 
 LINE_BYTES = 64
@@ -97,6 +100,8 @@ class Position:
     born: int | None
     """None: the engine does not say."""
     images: list[str] | None
+    is_bounded: bool = False
+    """Others ran while a file operation that had its effect was on its way: states in which the effect came earlier are missing."""
 
 
 def number_of(store: Choice) -> int:
@@ -116,12 +121,17 @@ class Px86:
         self.stores = 0
         self.clflushes: list[Pending] = []
         self.clwbs: list[Pending] = []
-        self.syncs: list[Pending] = []
+        self.syncs: dict[FileBegin, list[Pending]] = {}
+        self.on_their_way: dict[FileBegin, bool] = {}
+        """File operations, and whether another thread did something meanwhile."""
+        self.is_bounded = False
+        self.by_first_name: dict[str, File] = {}
 
     # Events.
 
     def step(self, event: Event) -> int:
         """Takes the event; gives the number of states born at the position after it."""
+        self.watch_file_operations(event)
         match event:
             case Store():
                 return self.store(event)
@@ -134,7 +144,17 @@ class Px86:
                 self.sync_begins(event)
             case FileEnd(begin, 0):
                 return self.file_operation_ends(begin)
+            case Marker() if self.ignore == "R4-return":
+                self.clflushes_take_effect()
         return 0
+
+    def watch_file_operations(self, event: Event) -> None:
+        for begin in self.on_their_way:
+            self.on_their_way[begin] |= begin.thread != thread_of(event)
+        if isinstance(event, FileBegin):
+            self.on_their_way[event] = False
+        elif isinstance(event, FileEnd):
+            self.is_bounded |= self.on_their_way.pop(event.begin) and not event.errno
 
     def store(self, event: Store) -> int:
         self.clflushes_take_effect()
@@ -201,7 +221,8 @@ class Px86:
             line.guaranteed_stores |= pending.stores
             line.guaranteed_floating |= pending.floating
 
-    # File operations (R9): whole at FILE_END, no effect before it; what a sync guarantees is what there was at FILE_BEGIN.
+    # File operations (R9): whole at FILE_END, no effect before it, which is a bound when others run meanwhile; what a sync
+    # guarantees is what there was at FILE_BEGIN.
 
     def sync_begins(self, begin: FileBegin) -> None:
         if begin.operation not in (Operation.MSYNC, Operation.FSYNC):
@@ -210,7 +231,7 @@ class Px86:
         first, last = 0, max(file.lines, default=0)
         if begin.operation is Operation.MSYNC:
             first, last = begin.offset // LINE_BYTES, (begin.offset + begin.size - 1) // LINE_BYTES
-        self.syncs = [
+        self.syncs[begin] = [
             Pending(
                 begin.thread,
                 begin.file,
@@ -224,7 +245,9 @@ class Px86:
 
     def file_operation_ends(self, begin: FileBegin) -> int:
         if begin.operation in (Operation.MSYNC, Operation.FSYNC):
-            self.persist(self.syncs)
+            if self.ignore == "R9-begin":
+                self.sync_begins(begin)
+            self.persist(self.syncs.pop(begin))
             return 0
         if self.change_files(begin):
             return self.count()
@@ -233,7 +256,7 @@ class Px86:
     def change_files(self, begin: FileBegin) -> bool:
         match begin.operation:
             case Operation.CREATE:
-                self.files[begin.file] = File()
+                self.files[begin.file] = self.new_file(begin.path)
                 self.names[begin.path] = begin.file
             case Operation.TRUNCATE:
                 self.take_away(begin.file, begin.offset, self.files[begin.file].size)
@@ -251,6 +274,13 @@ class Px86:
                 self.grow(begin.file, begin.offset + len(begin.data))
                 self.float_units(begin.file, self.units_of(KERNEL, begin.offset, begin.data))
         return begin.file in self.names.values() or begin.operation is Operation.UNLINK
+
+    def new_file(self, path: str) -> File:
+        """R10: another file than the one that had the name before."""
+        file = File()
+        if self.ignore == "R10":
+            file.lines = self.by_first_name.setdefault(path, file).lines
+        return file
 
     def grow(self, file: int, size: int) -> None:
         self.files[file].size = max(self.files[file].size, size)
@@ -337,7 +367,8 @@ def states(events: Sequence[Event], ignore: str | None = None, with_images: bool
     """What `faultline-engine states` gives of the same events: one entry after each."""
     model = Px86(ignore)
     positions: list[Position] = []
-    for number, event in enumerate(events, 1):
+    for number, event in enumerate((event for event in events if not isinstance(event, Remap)), 1):
         born = model.step(event)
-        positions.append(Position(number, model.count(), born, model.images() if with_images else None))
+        images = model.images() if with_images else None
+        positions.append(Position(number, model.count(), born, images, model.is_bounded))
     return positions

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events of a small trace, and the sealed trace file of them (pintools/trace.h): one chunk for each run of events of one
-process. Threads 1 and 2 are those of the first process, thread 3 is thread 1 of a forked child: threads are told apart by both
-numbers. The child names each file as soon as it is made, since its ids are its own."""
+process. Threads are told apart by process and number (PLACES): two of the first process, one of a child that it forks, two of a
+later session. A process begins with its first event; the others have ended when the later session begins. Ids of files are a
+process's own: it names a file when it first touches it, and again under another id when it maps it again."""
 
 from __future__ import annotations
 
@@ -29,6 +30,10 @@ class RecordKind(IntEnum):
     FENCE = 8
     FILE_BEGIN = 9
     FILE_END = 10
+    MAP = 11
+    UNMAP = 12
+    OPERATION_BEGIN = 13
+    OPERATION_RETURN = 14
 
 
 class StoreKind(IntEnum):
@@ -105,7 +110,24 @@ class FileEnd:
     errno: int = 0
 
 
-Event = Store | Flush | Fence | FileBegin | FileEnd
+@dataclass(frozen=True)
+class Marker:
+    """A workload operation begins or returns; it has a crash position and changes nothing."""
+
+    thread: int
+    index: int
+    is_begin: bool
+
+
+@dataclass(frozen=True)
+class Remap:
+    """The file is mapped again, under another id: what is in the trace and is no event."""
+
+    thread: int
+    file: int
+
+
+Event = Store | Flush | Fence | FileBegin | FileEnd | Marker | Remap
 
 
 def record(
@@ -124,43 +146,40 @@ class Place:
     thread: int
 
 
-FIRST = Place(1, 1)
-CHILD = Place(257, 1)
-PLACES = {1: FIRST, 2: Place(1, 2), 3: CHILD}
-CHILD_FILE_IDS = 100
-"""What the child adds to the id of a file."""
+PLACES = {1: Place(1, 1), 2: Place(1, 2), 3: Place(257, 1), 4: Place(2, 1), 5: Place(2, 2)}
+STARTS = {1: 1, 257: 2, 2: 1}
+"""How each process began: FL_PROCESS_START or FL_PROCESS_FORK."""
+LATER_SESSION = 2
+ALLOCATE_MARKER = 5
+FLAGS = 9
+"""Shared and writable."""
 
 
-def place_of(event: Event) -> Place:
-    return PLACES[event.begin.thread if isinstance(event, FileEnd) else event.thread]
+def thread_of(event: Event) -> int:
+    return event.begin.thread if isinstance(event, FileEnd) else event.thread
 
 
-def in_own_numbers(event: Event) -> Event:
-    """The event with the thread and file numbers of its process."""
-    if isinstance(event, FileEnd):
-        begin = in_own_numbers(event.begin)
-        assert isinstance(begin, FileBegin)
-        return replace(event, begin=begin)
-    place = place_of(event)
-    if isinstance(event, Fence):
-        return replace(event, thread=place.thread)
-    return replace(event, thread=place.thread, file=event.file + CHILD_FILE_IDS * (place == CHILD))
-
-
-def event_cells(event: Event) -> bytes:
+def event_cells(event: Event, thread: int, file: int) -> bytes:
+    """The cells of an event with the thread and file numbers of its process."""
     match event:
-        case Store(thread, file, offset, data, kind) if len(data) <= VALUE_BYTES:
+        case Store(_, _, offset, data, kind) if len(data) <= VALUE_BYTES:
             return record(RecordKind.STORE, kind, thread, file, len(data), offset, int.from_bytes(data, "little"))
-        case Store(thread, file, offset, data, kind):
+        case Store(_, _, offset, data, kind):
             return record(RecordKind.STORE, kind, thread, file, len(data), offset) + padded(data)
-        case Flush(thread, file, offset, kind):
+        case Flush(_, _, offset, kind):
             return record(RecordKind.FLUSH, kind, thread, file, 0, offset)
-        case Fence(thread, kind):
+        case Fence(_, kind):
             return record(RecordKind.FENCE, kind, thread)
         case FileBegin():
-            return file_cells(event, RecordKind.FILE_BEGIN, event.size)
+            return file_cells(replace(event, thread=thread, file=file), RecordKind.FILE_BEGIN, event.size)
         case FileEnd(begin, errno):
-            return file_cells(begin, RecordKind.FILE_END, errno)
+            return file_cells(replace(begin, thread=thread, file=file), RecordKind.FILE_END, errno)
+        case Marker(_, index, True):
+            return record(RecordKind.OPERATION_BEGIN, ALLOCATE_MARKER, thread, 0, index, 64, index + 1)
+        case Marker(_, index, False):
+            return record(RecordKind.OPERATION_RETURN, ALLOCATE_MARKER, thread, 0, index)
+        case Remap():
+            raise AssertionError("no event")
 
 
 def file_cells(begin: FileBegin, kind: RecordKind, value: int) -> bytes:
@@ -188,21 +207,81 @@ def file_definition(file: int, path: str) -> bytes:
     return record(RecordKind.FILE, thread=1, file=file, size=len(name)) + padded(name)
 
 
-def process_cells(events: Sequence[Event]) -> Iterator[tuple[int, bytes]]:
+class Writer:
     """The cells of a trace in order, each with its process."""
-    has_child = any(place_of(event) == CHILD for event in events)
-    yield FIRST.process, record(RecordKind.PROCESS, detail=1, thread=1)
-    if has_child:
-        yield CHILD.process, record(RecordKind.PROCESS, detail=2, thread=1, offset=FIRST.process)
-    for event in events:
+
+    def __init__(self) -> None:
+        self.cells: list[tuple[int, bytes]] = []
+        self.paths: dict[int, str] = {}
+        self.open: list[int] = []
+        self.ids: dict[int, dict[int, int]] = {}
+        self.defined: dict[int, int] = {}
+        self.begun: dict[FileBegin, int] = {}
+
+    def add(self, process: int, cells: bytes) -> None:
+        self.cells.append((process, cells))
+
+    def begin(self, process: int) -> None:
+        if process == LATER_SESSION:
+            self.end_all()
+        self.open.append(process)
+        self.ids[process], self.defined[process] = {}, 0
+        parent = 1 if STARTS[process] == 2 else 0
+        self.add(process, record(RecordKind.PROCESS, STARTS[process], 1, offset=parent))
+
+    def end_all(self) -> None:
+        for process in self.open:
+            self.add(process, record(RecordKind.PROCESS_END, thread=1))
+        self.open = []
+
+    def define(self, process: int, file: int) -> None:
+        self.defined[process] += 1
+        self.ids[process][file] = self.defined[process]
+        self.add(process, file_definition(self.defined[process], self.paths[file]))
+
+    def event(self, event: Event) -> None:
+        place = PLACES[thread_of(event)]
+        if place.process not in self.open:
+            self.begin(place.process)
+        if isinstance(event, Remap):
+            return self.remap(place.process, event.file)
+        return self.add(place.process, event_cells(event, place.thread, self.file_number(place.process, event)))
+
+    def file_number(self, process: int, event: Event) -> int:
+        """Of the file the event is about, defined first if it has to be. An operation keeps its number to its end."""
+        if isinstance(event, Fence | Marker | Remap):
+            return 0
+        if isinstance(event, FileEnd):
+            if event.errno == 0:
+                self.follow(event.begin)
+            return self.begun.pop(event.begin)
         if isinstance(event, FileBegin) and event.operation is Operation.CREATE:
-            yield place_of(event).process, file_definition(event.file, event.path)
-        yield place_of(event).process, event_cells(in_own_numbers(event))
-        if has_child and isinstance(event, FileEnd) and event.begin.operation is Operation.CREATE:
-            yield CHILD.process, file_definition(event.begin.file + CHILD_FILE_IDS, event.begin.path)
-    if has_child:
-        yield CHILD.process, record(RecordKind.PROCESS_END, thread=1)
-    yield FIRST.process, record(RecordKind.PROCESS_END, thread=1)
+            self.paths[event.file] = event.path
+        if event.file not in self.ids[process]:
+            self.define(process, event.file)
+        if isinstance(event, FileBegin):
+            self.begun[event] = self.ids[process][event.file]
+        return self.ids[process][event.file]
+
+    def follow(self, begin: FileBegin) -> None:
+        if begin.operation is Operation.RENAME:
+            self.paths[begin.file] = begin.path
+
+    def remap(self, process: int, file: int) -> None:
+        if file not in self.ids[process]:
+            self.define(process, file)
+        self.add(process, record(RecordKind.UNMAP, 0, 1, self.ids[process][file], value=4096))
+        self.define(process, file)
+        self.add(process, record(RecordKind.MAP, FLAGS, 1, self.ids[process][file], value=4096))
+
+
+def process_cells(events: Sequence[Event]) -> Iterator[tuple[int, bytes]]:
+    writer = Writer()
+    writer.begin(1)
+    for event in events:
+        writer.event(event)
+    writer.end_all()
+    yield from writer.cells
 
 
 def trace_bytes(events: Sequence[Event]) -> bytes:
