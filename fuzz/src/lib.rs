@@ -19,8 +19,17 @@ mod error;
 
 pub use trace::mutated_cells;
 
+/// Whether an input may be kept when it takes a new way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// It may.
+    Keep,
+    /// It does not come to our reader: what lies before (UTF-8, JSON) is not fuzzed here, and would fill the corpus.
+    Drop,
+}
+
 /// A reader and its claims.
-pub type Target = fn(&[u8]);
+pub type Target = fn(&[u8]) -> Worth;
 
 /// By name, which is also the name of its folder in `fuzz/corpus`.
 pub const TARGETS: [(&str, Target); 5] = [

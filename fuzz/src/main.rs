@@ -3,8 +3,8 @@
 #![no_main]
 #![allow(unsafe_code)] // the reader in C
 
-use faultline_fuzz::{Target, mutated_cells, target};
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use faultline_fuzz::{Target, Worth, mutated_cells, target};
+use libfuzzer_sys::{Corpus, fuzz_mutator, fuzz_target, fuzzer_mutate};
 use std::sync::OnceLock;
 
 static TARGET: OnceLock<Target> = OnceLock::new();
@@ -14,9 +14,10 @@ unsafe extern "C" {
     fn fuzz_workload(data: *const u8, size: usize);
 }
 
-fn workload(data: &[u8]) {
+fn workload(data: &[u8]) -> Worth {
     // SAFETY: it reads `size` bytes of `data` and keeps nothing.
     unsafe { fuzz_workload(data.as_ptr(), data.len()) }
+    Worth::Keep
 }
 
 fn set_up() {
@@ -26,7 +27,12 @@ fn set_up() {
     IS_TRACE.set(name == "trace").expect("set once");
 }
 
-fuzz_target!(init: set_up(), |data: &[u8]| TARGET.get().expect("set up")(data));
+fuzz_target!(init: set_up(), |data: &[u8]| -> Corpus {
+    match TARGET.get().expect("set up")(data) {
+        Worth::Keep => Corpus::Keep,
+        Worth::Drop => Corpus::Reject,
+    }
+});
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     if *IS_TRACE.get().unwrap_or(&false) && seed % 2 == 0 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Token, litmus test, heap report and the engine's configuration.
 
+use crate::Worth::{Drop, Keep};
 use crate::config::Config;
-use crate::{check_refusal, plant};
+use crate::{Worth, check_refusal, plant};
 use crashgen::litmus::Litmus;
 use crashgen::model::ModelKind;
 use crashgen::token::Witness;
@@ -17,7 +18,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 
 /// A token without prefix, base64 and checksum goes to the reader too, with all three put around it. Claim: a witness gives a
 /// token that gives the same witness.
-pub fn token(bytes: &[u8]) {
+pub fn token(bytes: &[u8]) -> Worth {
     let sealed = Witness::seal(bytes);
     for token in text(bytes).into_iter().chain([sealed.as_str()]) {
         match Witness::decode(token) {
@@ -28,14 +29,18 @@ pub fn token(bytes: &[u8]) {
             Err(error) => check_refusal(&error.to_string()),
         }
     }
+    Keep
 }
 
 /// Claims: a test printed and parsed is the same test, its states are found within bounds, and none of them is there twice.
-pub fn litmus(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
+pub fn litmus(bytes: &[u8]) -> Worth {
+    let Some(text) = text(bytes) else { return Drop };
     let test = match Litmus::parse(text) {
         Ok(test) => test,
-        Err(error) => return check_refusal(&error.to_string()),
+        Err(error) => {
+            check_refusal(&error.to_string());
+            return Keep;
+        }
     };
     let printed = test.to_string();
     let again = Litmus::parse(&printed).unwrap_or_else(|error| panic!("{printed:?} is refused: {error}"));
@@ -51,10 +56,11 @@ pub fn litmus(bytes: &[u8]) {
     for model in [ModelKind::Eadr, ModelKind::ProcessCrash, ModelKind::Strict] {
         let _ = test.states(model);
     }
+    Keep
 }
 
 /// Claim: a report written again section by section is the same report.
-pub fn report(bytes: &[u8]) {
+pub fn report(bytes: &[u8]) -> Worth {
     for bytes in [bytes, &mended_report(bytes)] {
         match HeapReport::parse(bytes) {
             Ok(report) => {
@@ -68,6 +74,7 @@ pub fn report(bytes: &[u8]) {
             Err(error) => check_refusal(&error.to_string()),
         }
     }
+    Keep
 }
 
 /// With the header's magic, version, size and number of sections made right.
@@ -159,13 +166,38 @@ fn block_bytes(block: &Block) -> Vec<u8> {
 }
 
 /// Claim: what is derived of a configuration for the oracle can be derived of every one that is accepted.
-pub fn config(bytes: &[u8]) {
-    let Some(text) = text(bytes) else { return };
+pub fn config(bytes: &[u8]) -> Worth {
+    let Some(text) = text(bytes) else { return Drop };
+    if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+        return Drop;
+    }
     match Config::parse("config.json", text) {
         Ok(config) => {
             assert!(config.shape().alignment.is_power_of_two());
             plant::here(|| config.seed > 9);
         }
         Err(error) => check_refusal(&error.to_string()),
+    }
+    Keep
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A format that grew a key leaves its seeds behind the first check, and the fuzzer with them.
+    #[test]
+    fn seeds_are_accepted() {
+        for text in [include_str!("../corpus/config/whole"), include_str!("../corpus/config/indented")] {
+            assert!(Config::parse("seed", text).is_ok());
+        }
+        assert!(Witness::decode(include_str!("../corpus/token/one-line")).is_ok());
+        assert!(Litmus::parse(include_str!("../corpus/litmus/empty-line")).is_ok());
+        for bytes in [&include_bytes!("../corpus/report/full")[..], include_bytes!("../corpus/report/signal")] {
+            HeapReport::parse(&mended_report(bytes)).expect("a report");
+        }
+        for bytes in [&include_bytes!("../corpus/trace/markers")[..], include_bytes!("../corpus/trace/files")] {
+            assert!(crashgen::trace::Trace::parse(std::path::Path::new("seed"), bytes).is_ok());
+        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The trace reader, and the model that steps over whatever the reader accepts.
 
-use crate::{check_refusal, plant};
+use crate::{Worth, check_refusal, plant};
 use crashgen::image::CrashImage;
 use crashgen::model::{Model, ModelKind, View};
 use crashgen::strategy::{Exhaustive, Scope, Strategy};
@@ -19,13 +19,14 @@ const VISIT_LIMIT: u128 = 64;
 /// The bytes go to the reader as they are, and again with checksums, counts and footer made right, so that a damage of the
 /// records is seen by more than the hash. Claims: a trace read twice is the same; every model steps over it; the states born at
 /// a position are visited once each, and as many as are counted.
-pub fn trace(bytes: &[u8]) {
+pub fn trace(bytes: &[u8]) -> Worth {
     for bytes in [bytes, &mended(bytes)] {
         match Trace::parse(Path::new("t.trace"), bytes) {
             Ok(trace) => check(&trace, bytes),
             Err(error) => check_refusal(&error.to_string()),
         }
     }
+    Worth::Keep
 }
 
 fn check(trace: &Trace, bytes: &[u8]) {
