@@ -209,9 +209,10 @@ def test_a_heap_folder_that_is_full(faultline: Faultline, own_cache: Path) -> No
     """A limit of the file size stands for a full file system: the heap does not get its bytes."""
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, 1 << 15))
 
     command = ("trace", "nvm_malloc", "-w", "smoke", "--fresh", "--cache", own_cache)
+    assert faultline(*command).returncode == 0  # what is built is larger than the limit
     assert_one_clear_line(faultline(*command, preexec_fn=limit), 3, "/dev/shm: the heap folder is full", "ulimit")
 
 
