@@ -60,7 +60,7 @@ bench: setup ## measure tracing, recoveries a second and the matrix
 nightly: setup ## the long matrix, then 10 minutes of fuzzing a reader
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
 	$(BIN)/python -m pytest -q -m nightly
-	@$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS)
+	@$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0
 
 screenshot: ## pictures of out/report.html in docs, light and dark (chromium)
 	@ci/screenshot.sh

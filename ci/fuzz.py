@@ -89,6 +89,8 @@ PLANTS = (
 MERGED = "[0-9a-f]" * 40
 """Names of inputs that fuzzing found. A planted fault is looked for without them: some may have it."""
 PLANTED_TIMEOUT_S = {"hang": 5}
+PLANT_SEED = 1
+"""The same inputs in the same order each time: that a planted fault is found does not hang on luck, only on the time given."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,13 @@ def start(job: Job, arguments: Iterable[str | Path], seconds: int, **environment
 
 
 def fuzz(
-    job: Job, corpus: Path, seconds: int, timeout_s: int = TIMEOUT_S, seeds: Path | None = None, **environment: str
+    job: Job,
+    corpus: Path,
+    seconds: int,
+    seed: int,
+    timeout_s: int = TIMEOUT_S,
+    seeds: Path | None = None,
+    **environment: str,
 ) -> Outcome:
     """Fuzzes for so long, or until a claim fails. New inputs go to corpus; seeds: the repository's if none."""
     corpus.mkdir(parents=True, exist_ok=True)
@@ -154,6 +162,7 @@ def fuzz(
         began = time.monotonic()
         arguments = [
             f"-max_total_time={seconds}",
+            f"-seed={seed}",
             f"-timeout={timeout_s}",
             f"-rss_limit_mb={RSS_LIMIT_MB}",
             f"-max_len={TRACE_BYTES if job.name == 'trace' else INPUT_BYTES}",
@@ -180,7 +189,7 @@ def find_plant(plant: str, job: Job, seconds: int) -> str | None:
         corpus, seeds = Path(folder) / "corpus", Path(folder) / "seeds"
         shutil.copytree(CORPUS / job.name, seeds, ignore=shutil.ignore_patterns(MERGED))
         timeout_s = PLANTED_TIMEOUT_S.get(plant, START_S)
-        outcome = fuzz(job, corpus, seconds, timeout_s, seeds, FUZZ_PLANT=plant)
+        outcome = fuzz(job, corpus, seconds, PLANT_SEED, timeout_s, seeds, FUZZ_PLANT=plant)
     for path in outcome.found:
         path.unlink()
     is_found = outcome.code not in (0, -1) and outcome.found and says(plant, outcome.log)
@@ -198,9 +207,9 @@ def says(plant: str, log: str) -> bool:
     return any(sign in log for sign in signs[plant])
 
 
-def run_job(job: Job, seconds: int) -> str | None:
+def run_job(job: Job, seconds: int, seed: int) -> str | None:
     """None when no claim failed."""
-    outcome = fuzz(job, WORK / "corpus" / job.name, round(seconds * job.share))
+    outcome = fuzz(job, WORK / "corpus" / job.name, round(seconds * job.share), seed)
     print(f"{job.title}: {'ok' if outcome.code == 0 else 'FAILED'}, {outcome.numbers()}", flush=True)
     if outcome.code == 0:
         return None
@@ -232,7 +241,8 @@ def all_of(work: Callable[..., str | None], tasks: Iterable[tuple[object, ...]])
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=30, help="for each reader (default 30)")
-    parser.add_argument("--plant-seconds", type=int, default=60, help="budget of each planted fault (default 60)")
+    parser.add_argument("--plant-seconds", type=int, default=300, help="budget of each planted fault (default 300)")
+    parser.add_argument("--seed", type=int, default=1, help="of the generator, 0: a random one (default 1)")
     parser.add_argument("--target", action="append", choices=sorted({job.name for job in JOBS}), help="only these")
     parser.add_argument("--merge", action="store_true", help="add what was found to fuzz/corpus instead")
     arguments = parser.parse_args()
@@ -246,7 +256,7 @@ def main() -> int:
     plants = [(plant, job, arguments.plant_seconds) for plant, job in PLANTS if job.name in {job.name for job in jobs}]
     if failures := all_of(find_plant, plants):
         return fail(failures, 3)
-    failures = all_of(run_job, [(job, arguments.seconds) for job in jobs])
+    failures = all_of(run_job, [(job, arguments.seconds, arguments.seed) for job in jobs])
     return fail(failures, 1) if failures else 0
 
 

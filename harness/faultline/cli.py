@@ -421,7 +421,8 @@ def _with_found_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     """A user's workload file under the name that tokens and results keep: file:KEY, its copy in the cache."""
     heap = config.find_allocator(workshop.root, spec.allocator).heap
     found = workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
-    return msgspec.structs.replace(spec, workload=found.name)
+    is_file = found.name != spec.workload and found.name.startswith("file:")
+    return msgspec.structs.replace(spec, workload=found.name, path=spec.workload if is_file else spec.path)
 
 
 def _print_campaign(results: list[CellResult], out: Path | None) -> None:

@@ -283,7 +283,7 @@ def rule_ranges(rules: Iterable[str]) -> str:
 
 def setting_of(spec: CellSpec) -> str:
     """What a cell was run with, short: the usual is not said."""
-    words = [spec.workload]
+    words = [spec.workload_name]
     if spec.ops:
         words += [f"{spec.ops},", f"seed {spec.seed}"]
     usual = (("flush", "clwb"), ("model", "px86"), ("strategy", "default"))

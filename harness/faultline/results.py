@@ -13,7 +13,7 @@ import math
 import sqlite3
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 import msgspec
@@ -54,6 +54,13 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expected_rule: str | None = None
     stop_at_rule: str | None = None
     time_limit_s: float | None = None
+    path: str = ""
+    """Of a user's workload file, as it was named; workload is then file:KEY."""
+
+    @property
+    def workload_name(self) -> str:
+        """For people."""
+        return PurePath(self.path).name if self.path else self.workload
 
     @property
     def name(self) -> str:
@@ -61,11 +68,11 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
         variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
         mutant = f" {self.mutant}" if self.mutant else ""
-        return f"{self.allocator} {self.workload}{size}{variant}{mutant}"
+        return f"{self.allocator} {self.workload_name}{size}{variant}{mutant}"
 
     def command_line(self) -> str:
         """The command that runs this cell alone."""
-        words = ["faultline", "run", self.allocator, "--workload", self.workload]
+        words = ["faultline", "run", self.allocator, "--workload", self.path or self.workload]
         if self.ops:
             words += ["--ops", str(self.ops), "--seed", str(self.seed)]
         if self.mutant:

@@ -141,7 +141,7 @@ def verdict_table(results: list[CellResult]) -> Table:
 
 def _row(result: CellResult) -> list[Text]:
     spec, certificate = result.spec, result.certificate
-    workload = f"{spec.workload} {spec.ops}" if spec.ops else spec.workload
+    workload = f"{spec.workload_name} {spec.ops}" if spec.ops else spec.workload_name
     if spec.flush != "clwb":
         workload += f" {spec.flush}"
     rules = sorted({finding.rule for finding in result.findings})

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from faultline.cache import Cache, key_of
+from faultline.cache import Cache, key_of, project_root
 from faultline.config import Heap
 from faultline.errors import BadInputError
 
@@ -539,6 +539,9 @@ def _stored_file(key: str, cache: Cache) -> Workload:
 
 
 def _user_file(path: Path, cache: Cache) -> Workload:
+    """Below the current folder, or below the clone: allocators and matrices name files so, wherever they are run."""
+    if not path.exists() and (project_root() / path).exists():
+        path = project_root() / path
     if not path.exists():
         raise BadInputError(
             f"unknown workload {str(path)!r}: no generator of this name and no such file",

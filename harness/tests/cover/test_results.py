@@ -111,3 +111,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match="the report cannot be written"):
         report.write_all(tmp_path / "file" / "out", samples.campaign(), "done")
+
+
+def test_a_workload_file_is_called_as_it_was_named() -> None:
+    spec = samples.spec(workload="file:0123", path="somewhere/mine.workload", ops=0)
+    assert spec.name == "nvm_malloc mine.workload"
+    assert "--workload somewhere/mine.workload" in spec.command_line()

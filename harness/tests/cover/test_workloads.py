@@ -373,3 +373,13 @@ def test_a_file_that_is_no_text_is_bad_input(tmp_path: Path, cache: Cache) -> No
         workloads.find(str(path), 40, 1, HEAP, cache)
     with pytest.raises(BadInputError, match="cannot be read"):
         workloads.find(str(tmp_path), 40, 1, HEAP, cache)
+
+
+def test_the_clones_own_files_are_found_from_any_folder(
+    root: Path, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "allocators/nvm_malloc/workloads/chain.workload"
+    monkeypatch.chdir(root)
+    here = workloads.find(name, 1, 1, HEAP, cache)
+    monkeypatch.chdir(tmp_path)
+    assert workloads.find(name, 1, 1, HEAP, cache) == here
