@@ -48,7 +48,7 @@ def faultline(scripts: Path) -> Faultline:
             [str(scripts / "faultline"), *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=COMMAND_LIMIT_S,
+            timeout=options.pop("limit_s", COMMAND_LIMIT_S),
             stdin=subprocess.DEVNULL,
             env=environment,
             check=False,

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make matrix`, as a test: the clean allocators are clean, every mutant is killed by its rule, and the crash states reach every
+stage of recovery that the allocators name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conftest import Faultline
+from faultline.coverage import recovery_coverage
+from faultline.results import CellResult
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S = 3600
+"""It takes minutes; a machine that does other things may take long."""
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("matrix")
+
+
+@pytest.fixture(scope="module")
+def matrix(faultline: Faultline, out: Path) -> subprocess.CompletedProcess[str]:
+    return faultline("matrix", "--out", out, limit_s=LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def cells(matrix: subprocess.CompletedProcess[str], out: Path) -> list[CellResult]:
+    assert matrix.stdout, matrix.stderr
+    return msgspec.convert(json.loads((out / "results.json").read_text())["cells"], list[CellResult], strict=False)
+
+
+def test_the_clean_allocators_are_clean(cells: list[CellResult]) -> None:
+    clean = [cell for cell in cells if cell.spec.mutant is None]
+    assert len(clean) >= 10
+    for cell in clean:
+        assert cell.verdict == "pass", (cell.spec.name, cell.error, cell.findings)
+
+
+def test_every_mutant_is_killed_by_its_expected_rule(cells: list[CellResult]) -> None:
+    mutants = [cell for cell in cells if cell.spec.mutant is not None]
+    assert len(mutants) >= 16
+    assert [cell.spec.mutant for cell in mutants if not cell.is_killed] == []
+
+
+def test_the_crash_states_enter_every_stage_of_recovery(cells: list[CellResult]) -> None:
+    (coverage,) = recovery_coverage(cells)
+    assert coverage.allocator == "nvm_malloc"
+    assert len(coverage.stages) >= 30
+    assert coverage.never == []
+
+
+def test_the_command_says_so(matrix: subprocess.CompletedProcess[str]) -> None:
+    assert matrix.returncode == 0, matrix.stdout[-2000:] + matrix.stderr[-2000:]
+    last = matrix.stdout.splitlines()[-1]
+    assert " findings=0 " in last
+    assert last.endswith(" unknown=0")
