@@ -153,11 +153,15 @@ def test_matrix_errors_name_file_and_key(tmp_path: Path, text: str, words: str) 
     assert f"{path}: {words}" in caught.value.message
 
 
-def test_the_matrix_has_every_mutant_once_and_the_clean_cells(root: Path) -> None:
+def test_the_matrix_has_every_mutant_once_and_every_workload(root: Path) -> None:
     specs = cells_of_matrix(root, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
     allocator = config.find_allocator(root, "nvm_malloc")
     assert [spec.mutant for spec in specs if spec.mutant] == [mutant.id for mutant in allocator.mutant]
-    assert [spec.workload for spec in specs if spec.mutant is None] == ["smoke", "churn", "ace:2"]
+    clean = [spec.workload for spec in specs if spec.mutant is None]
+    generators = {workload.split(":")[0] for workload in clean if not workload.endswith(".workload")}
+    assert generators == {name.split(":")[0] for name in workloads.GENERATORS} - {"FILE"}
+    files = {f"{path.relative_to(root)}" for path in (root / "allocators/nvm_malloc/workloads").iterdir()}
+    assert {workload for workload in clean if workload.endswith(".workload")} == files
     for spec in specs:
         assert spec.stop_at_rule == spec.expected_rule
         assert (spec.ops > 0) == (spec.workload in workloads.TAKES_OPS)

@@ -17,6 +17,8 @@ from faultline.results import CellSpec
 
 ROOT = project_root()
 MUTANTS = [spec for spec in cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix)) if spec.mutant]
+SAMPLES = 4
+"""With which `killed_by` was measured."""
 
 
 def mutant_of(spec: CellSpec) -> Mutant:
@@ -47,7 +49,8 @@ def rules(cell: dict[str, object]) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("spec", "strategy"), PAIRS)
 def test_a_strategy_kills_the_mutants_it_is_said_to(faultline: Faultline, spec: CellSpec, strategy: str) -> None:
-    cell = explore(faultline, spec, "--strategy", strategy, "--stop-at-rule", str(spec.expected_rule))
+    options = ["--strategy", strategy, "--samples", str(SAMPLES), "--stop-at-rule", str(spec.expected_rule)]
+    cell = explore(faultline, spec, *options)
     assert (spec.expected_rule in rules(cell)) == (strategy in mutant_of(spec).killed_by), rules(cell)
     assert cell["certificate"]["recoveries"] > 0  # type: ignore[index]
 
