@@ -11,10 +11,13 @@
  *
  *     life 0   open, slots, walk, check                                            (the first part; its heap is thrown away)
  *     life 1   open, contents, power fails at once, with every store persisted
- *     life 2   open, slots, walk, check, contents; drain, contents; free all, contents; maximal allocation; close
- *     life 3   open, slots, walk, check, contents; close
+ *     life 2   open, slots, walk, check, contents; power fails
+ *     life 3   open, slots, walk, check, contents; drain, contents; free all, contents; maximal allocation; close
+ *     life 4   open, slots, walk, check, contents; close
  *
- * Lives 1 to 3 work on one private copy of the image, life 0 on the image itself. Each life is a process of its own.
+ * Life 0 works on the image itself, lives 1 and 2 on one private copy of it, lives 3 and 4 on another, made afresh: life 3
+ * recovers the crash image, so that its allocations use what the first recovery built in volatile memory, and life 2 what life 1
+ * left. Each life is a process of its own.
  * When open of life 0 answers FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
  */
 #ifndef FAULTLINE_HEAP_REPORT_H
@@ -23,7 +26,8 @@
 #include <stdint.h>
 
 #define FL_REPORT_MAGIC 0x52484c46u /* "FLHR" */
-#define FL_REPORT_VERSION 2u
+#define FL_REPORT_VERSION 3u
+#define FL_LAST_LIFE 4u
 
 /* 32 bytes. */
 struct fl_report_header {

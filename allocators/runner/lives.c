@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lives of a probe, one after the other. The image itself is only ever looked at: life 0 sees it through copy-on-write
- * mappings, the later lives work on one private copy.
+ * mappings, the later lives work on private copies: lives 1 and 2 on one, lives 3 and 4 on another, so that life 3 is a first
+ * recovery again.
  */
 #include "runner.h"
 #include "planted.h"
@@ -44,7 +45,8 @@ static bool copy_image(const struct place *place) {
     return false;
 }
 
-bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enum vfs_mode mode) {
+/* One life, in its own process. True: go on with the next. */
+static bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enum vfs_mode mode) {
     struct run run = {place, kind, mode};
     uint32_t signal;
     report_life(life);
@@ -53,11 +55,26 @@ bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enu
     return report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_OK;
 }
 
-void run_later_lives(const struct place *place, uint32_t first_life) {
-    static const enum life_kind KINDS[] = {[1] = LIFE_POWER, [2] = LIFE_STAGES, [3] = LIFE_LAST};
-    for (uint32_t life = first_life; life <= 3; life++)
+bool run_lives(const struct place *place, uint32_t first, uint32_t last) {
+    static const enum life_kind KINDS[] = {[1] = LIFE_POWER, [2] = LIFE_SECOND, [3] = LIFE_USE, [4] = LIFE_LAST};
+    _Static_assert(sizeof KINDS / sizeof KINDS[0] == FL_LAST_LIFE + 1, "each life has a kind");
+    for (uint32_t life = first; life <= last; life++)
         if (!run_life(place, life, KINDS[life], VFS_REDIRECT))
-            return;
+            return false;
+    return true;
+}
+
+/* There is one copy at a time: serve made sure of room for no more. */
+static bool run_lives_afresh(const struct place *place, uint32_t first, uint32_t last) {
+    bool goes_on = copy_image(place) && run_lives(place, first, last);
+    remove_copy(place);
+    return goes_on;
+}
+
+static void recreate(const struct place *place) {
+    if (copy_image(place))
+        run_life(place, 1, LIFE_RECREATE, VFS_REDIRECT);
+    remove_copy(place);
 }
 
 void run_probe(const struct place *place, enum fl_probe kind) {
@@ -68,11 +85,8 @@ void run_probe(const struct place *place, enum fl_probe kind) {
         remove_copy(place);
     if (kind != FL_PROBE_FULL || !(goes_on || has_no_heap))
         return;
-    if (copy_image(place)) {
-        if (goes_on)
-            run_later_lives(place, 1);
-        else
-            run_life(place, 1, LIFE_RECREATE, VFS_REDIRECT);
-    }
-    remove_copy(place);
+    if (has_no_heap)
+        recreate(place);
+    else if (run_lives_afresh(place, 1, 2))
+        run_lives_afresh(place, 3, 4);
 }

@@ -327,7 +327,9 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     if (kind == LIFE_FIRST)
         return;
     report_contents(&life);
-    if (kind == LIFE_STAGES)
+    if (kind == LIFE_SECOND)
+        return;
+    if (kind == LIFE_USE)
         use_heap(&life);
     close_heap(&life);
 }

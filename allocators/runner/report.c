@@ -17,7 +17,7 @@
 #define NAMES_BYTES (60u << 10)
 /* Kept free for what the server adds after each life: names and a message. */
 #define RESERVE_BYTES (512u << 10)
-_Static_assert(4 * (NAMES_BYTES + 4096u) <= RESERVE_BYTES, "room for what the server adds to four lives");
+_Static_assert((FL_LAST_LIFE + 1) * (NAMES_BYTES + 4096u) <= RESERVE_BYTES, "room for what the server adds to each life");
 
 struct shared {
     struct life_result result;
@@ -180,7 +180,7 @@ void report_broken(const char *message) {
 bool report_is_sound(void) {
     const struct fl_report_header *head = header();
     if (head->magic != FL_REPORT_MAGIC || head->version != FL_REPORT_VERSION ||
-        head->total_bytes > REPORT_BYTES - (NAMES_BYTES + 4096u) || head->life > 3 || head->stage > FL_SECTION_MESSAGE ||
+        head->total_bytes > REPORT_BYTES - (NAMES_BYTES + 4096u) || head->life > FL_LAST_LIFE || head->stage > FL_SECTION_MESSAGE ||
         head->outcome > FL_OUTCOME_BROKEN || !names_are_sound())
         return false;
     uint64_t at = sizeof *head;
@@ -207,7 +207,7 @@ static void append_names(void) {
 void report_finish_life(enum fl_outcome outcome, uint32_t signal) {
     struct fl_report_header *head = header();
     if (!report_is_sound()) {
-        uint32_t life = head->life <= 3 ? head->life : 0;
+        uint32_t life = head->life <= FL_LAST_LIFE ? head->life : 0;
         report_begin();
         report_life(life);
         append_last_words("the target overwrote the runner's memory, where the heap report was");

@@ -219,7 +219,8 @@ void report_print(const struct fl_report_header *report);
 enum life_kind {
     LIFE_FIRST,    /* open, slots, walk, check */
     LIFE_POWER,    /* open, contents, power fails */
-    LIFE_STAGES,   /* open, slots, walk, check, contents; drain, free all, maximal; close */
+    LIFE_SECOND,   /* open, slots, walk, check, contents; power fails */
+    LIFE_USE,      /* open, slots, walk, check, contents; drain, free all, maximal; close */
     LIFE_LAST,     /* open, slots, walk, check, contents; close */
     LIFE_RECREATE, /* create */
 };
@@ -263,10 +264,8 @@ struct place {
 };
 /* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. */
 void run_probe(const struct place *place, enum fl_probe kind);
-/* Lives 2 and 3 on the copy that lies at place->copy already. */
-void run_later_lives(const struct place *place, uint32_t first_life);
-/* One life, numbered, in its own process. True: go on with the next. */
-bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enum vfs_mode mode);
+/* Later lives, numbered, on the copy that lies at place->copy already. True: each came to its end with an open heap. */
+bool run_lives(const struct place *place, uint32_t first, uint32_t last);
 
 /* ---- stages.c */
 struct fl_stage;

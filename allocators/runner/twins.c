@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Twins: the workload without a crash. After each operation's return a private copy of the heap is closed, and lives 2 and 3
+ * Twins: the workload without a crash. After each operation's return a private copy of the heap is closed, and lives 3 and 4
  * of the full probe run on it. Written to standard output for each: u32 operation index, u32 bytes, report.
  *
  * Of a workload with threads the file does not say what had happened before what: a plan says which histories are wanted (plan.c),
@@ -157,7 +157,7 @@ static void probe_twin(const struct notice *notice) {
             report_message(FL_SECTION_CLOSE, notice->message);
     }
     if (notice->close_status == FL_OK)
-        run_later_lives(&place, 2);
+        run_lives(&place, 3, 4);
     tree_free(&tree);
     error = tree_remove(twins.copy);
     if (error != 0)

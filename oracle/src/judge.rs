@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use crate::contract::{AfterFailedCreate, Contract};
 use crate::history::{History, OperationIndex, Phase};
 use crate::pattern::Segment;
-use crate::report::{HeapReport, Life, Message, Outcome, Place, SectionKind, Status};
+use crate::report::{HeapReport, Life, Message, Outcome, Place, SECOND_RECOVERY, SectionKind, Status, USE};
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
@@ -313,8 +313,9 @@ fn recovery_phrase(life: u16) -> &'static str {
     match life {
         0 => "recovery",
         1 => "recovery (life 1)",
-        2 => "the second recovery (life 2)",
-        _ => "the open after a clean close (life 3)",
+        SECOND_RECOVERY => "the second recovery (life 2)",
+        USE => "recovery of a fresh copy (life 3)",
+        _ => "the open after a clean close (life 4)",
     }
 }
 

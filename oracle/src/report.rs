@@ -5,10 +5,11 @@
 //! report  := header (32 bytes)  section*
 //! section := section header (24 bytes)  payload, zero padded to 8 bytes
 //! ```
-//! A probe runs the heap through up to four *lives*, each a process of its own: life 0 is the recovery of the crash image; life 1
-//! recovers it again and loses power with every store persisted; life 2 recovers that and goes through the stages drain, free
-//! all, maximal allocation and close; life 3 opens what life 2 closed. **File numbers belong to a life**: each life has its own
-//! FILES section, and the same number may mean another file in another life. Compare files by name.
+//! A probe runs the heap through up to five *lives*, each a process of its own: life 0 is the recovery of the crash image; life 1
+//! recovers it again and loses power with every store persisted; life 2 recovers that; life 3 recovers a fresh copy of the crash
+//! image and goes through the stages drain, free all, maximal allocation and close, so that these use what the first recovery
+//! built; life 4 opens what life 3 closed. **File numbers belong to a life**: each life has its own FILES section, and the same
+//! number may mean another file in another life. Compare files by name.
 
 pub mod build;
 mod parse;
@@ -21,9 +22,15 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Lives of a full probe.
-pub const LIFE_COUNT: usize = 4;
+pub const LIFE_COUNT: usize = 5;
+/// The life that recovers what the one before it recovered and left.
+pub const SECOND_RECOVERY: u16 = 2;
+/// The life that recovers a fresh copy of the crash image and uses the heap.
+pub const USE: u16 = 3;
+/// The life that opens what was used and closed.
+pub const REOPENED: u16 = 4;
 
 /// A parsed heap report.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use common::*;
 use oracle::contract::{Accounting, AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::judge::Verdict;
 use oracle::report::build::allocated;
-use oracle::report::{Block, BlockState, Outcome, SectionKind, Stage};
+use oracle::report::{Block, BlockState, Outcome, SectionKind, Stage, USE};
 use oracle::{OperationKind, RuleId, Status};
 use std::collections::BTreeMap;
 
@@ -75,11 +75,11 @@ const CORRUPTIONS: &[(&str, bool, Corruption)] = &[
     ("a free fails", false, free_fails),
     ("the maximal allocation fails", false, maximal_fails),
     ("close fails", false, close_fails),
-    ("the second recovery moves an object", false, object_moves),
-    ("the second recovery shrinks a heap block", false, block_shrinks),
-    ("the second recovery leaks a heap block", true, leaks_later),
+    ("another recovery moves an object", false, object_moves),
+    ("another recovery shrinks a heap block", false, block_shrinks),
+    ("another recovery leaks a heap block", true, leaks_later),
     ("a clean close loses a slot", false, survivor_lost),
-    ("the second recovery changes what nobody promised", false, unpromised_changes),
+    ("another recovery changes what nobody promised", false, unpromised_changes),
 ];
 
 fn seeded(seed: u64) -> (Crash, Random) {
@@ -154,8 +154,8 @@ fn every_kind_of_contract_and_crash_is_among_them() {
 // FL001, FL002
 
 fn ended(crash: &Crash, random: &mut Random, outcome: Outcome) -> Probe {
-    let ends = [0, 1, 2, 3].map(|life| (life, SectionKind::Open));
-    let (life, stage) = random.pick(&[&ends[..], &[(2, SectionKind::Drain)]].concat()).expect("five");
+    let ends = [0, 1, 2, 3, 4].map(|life| (life, SectionKind::Open));
+    let (life, stage) = random.pick(&[&ends[..], &[(3, SectionKind::Drain)]].concat()).expect("six");
     crash.probe().ended(life, stage, outcome)
 }
 
@@ -196,27 +196,33 @@ fn fails_to_recreate(crash: &Crash, _: &mut Random) -> Option<Bent> {
 }
 
 fn refuses_later(crash: &Crash, random: &mut Random) -> Option<Bent> {
-    let life = random.pick(&[1, 2, 3])?;
-    let rule = if life == 3 { RuleId::NotUsable } else { RuleId::RecoveryFailed };
+    let life = random.pick(&[1, 2, 3, 4])?;
+    let rule = if life == 4 { RuleId::NotUsable } else { RuleId::RecoveryFailed };
     bent(crash, refused(crash, life, Status::Error), &[rule])
 }
 
 fn slots_fail(crash: &Crash, random: &mut Random) -> Option<Bent> {
-    let life = random.pick(&[0, 2, 3])?;
+    let life = random.pick(&[0, 2, 3, 4])?;
     let mut probe = crash.probe();
     probe.slots_status[life] = Status::Error;
-    bent(crash, probe, &[if life == 3 { RuleId::NotUsable } else { RuleId::RecoveryFailed }])
+    bent(crash, probe, &[if life == 4 { RuleId::NotUsable } else { RuleId::RecoveryFailed }])
 }
 
-const STAGES: [(u16, Stage); 5] =
-    [(1, Stage::Recovery), (2, Stage::Recovery), (2, Stage::Drain), (2, Stage::FreeAll), (3, Stage::Recovery)];
+const STAGES: [(u16, Stage); 6] = [
+    (1, Stage::Recovery),
+    (2, Stage::Recovery),
+    (3, Stage::Recovery),
+    (3, Stage::Drain),
+    (3, Stage::FreeAll),
+    (4, Stage::Recovery),
+];
 
 fn contents_fail(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let (life, stage) = random.pick(&STAGES)?;
     let mut probe = crash.probe();
     probe.contents_status.insert((life, stage), Status::Error);
     probe.contents.insert((life, stage), vec![]);
-    let is_recovery = life < 3 && stage == Stage::Recovery;
+    let is_recovery = life < 4 && stage == Stage::Recovery;
     bent(crash, probe, &[if is_recovery { RuleId::RecoveryFailed } else { RuleId::NotUsable }])
 }
 
@@ -258,9 +264,9 @@ fn probe_slot_risen(crash: &Crash, random: &mut Random) -> Option<Bent> {
 fn probe_objects_back(crash: &Crash, _: &mut Random) -> Option<Bent> {
     let offset = crash.place(128)?;
     let mut probe = crash.probe();
-    probe.slots[3].extend([(SLOTS, 0, offset), (SLOTS + 1, 0, offset + 64)]);
+    probe.slots[4].extend([(SLOTS, 0, offset), (SLOTS + 1, 0, offset + 64)]);
     let back = Heap { leaked: vec![(offset, 64), (offset + 64, 64)], ..crash.heap.clone() };
-    probe.walk[3] = crash.probe_of(&back).walk[3].clone();
+    probe.walk[4] = crash.probe_of(&back).walk[4].clone();
     bent(crash, probe, &[RuleId::FreedObjectBack])
 }
 
@@ -415,7 +421,7 @@ fn gap(crash: &Crash, random: &mut Random) -> Option<Bent> {
 
 fn check_fails(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let mut probe = crash.probe();
-    probe.check[random.pick(&[0, 2, 3])?] = Some(Status::Error);
+    probe.check[random.pick(&[0, 2, 3, 4])?] = Some(Status::Error);
     bent(crash, probe, &[RuleId::Inconsistent])
 }
 
@@ -452,18 +458,24 @@ fn maximal_fails(crash: &Crash, _: &mut Random) -> Option<Bent> {
 }
 
 fn close_fails(crash: &Crash, random: &mut Random) -> Option<Bent> {
-    let life = random.pick(&[2, 3])?;
+    let life = random.pick(&[3, 4])?;
     unusable(crash, |probe| probe.close[life] = Some(Status::Error))
 }
 
 // FL013
 
-/// From life 2 on the adapter shows another heap.
-fn from_life_2(crash: &Crash, heap: &Heap) -> Probe {
-    let (first, second) = (crash.probe(), crash.probe_of(heap));
-    let mut probe = second.clone();
-    probe.slots[..2].clone_from_slice(&first.slots[..2]);
-    probe.walk[..2].clone_from_slice(&first.walk[..2]);
+/// Another heap is what the adapter shows after the second recovery, or after another first one (and the close that follows).
+const ANOTHER_HEAP: [&[usize]; 2] = [&[2], &[3, 4]];
+
+fn in_lives(crash: &Crash, heap: &Heap, lives: &[usize]) -> Probe {
+    let (mut probe, other) = (crash.probe(), crash.probe_of(heap));
+    for &life in lives {
+        probe.slots[life].clone_from(&other.slots[life]);
+        probe.walk[life].clone_from(&other.walk[life]);
+    }
+    if lives.contains(&usize::from(USE)) {
+        (probe.drain, probe.maximal) = (other.drain, other.maximal);
+    }
     probe
 }
 
@@ -472,7 +484,8 @@ fn object_moves(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let mut moved = crash.heap.clone();
     let offset = crash.place(moved.objects[&slot].capacity)?;
     moved.objects.get_mut(&slot)?.offset = offset;
-    bent(crash, from_life_2(crash, &moved), &[RuleId::NotIdempotent])
+    let lives = random.pick(&ANOTHER_HEAP)?;
+    bent(crash, in_lives(crash, &moved, lives), &[RuleId::NotIdempotent])
 }
 
 fn block_shrinks(crash: &Crash, random: &mut Random) -> Option<Bent> {
@@ -480,31 +493,34 @@ fn block_shrinks(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let mut less = crash.heap.clone();
     less.objects.get_mut(&slot)?.capacity -= 64;
     let is_left = crash.has_walk && less.objects[&slot].capacity > 0;
-    is_left.then(|| bent(crash, from_life_2(crash, &less), &[RuleId::NotIdempotent]))?
+    let lives = random.pick(&ANOTHER_HEAP)?;
+    is_left.then(|| bent(crash, in_lives(crash, &less, lives), &[RuleId::NotIdempotent]))?
 }
 
 /// A collector may find other garbage the next time.
-fn leaks_later(crash: &Crash, _: &mut Random) -> Option<Bent> {
+fn leaks_later(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let mut leaky = crash.heap.clone();
     leaky.leaked.push((crash.place(64)?, 64));
     let is_permitted = crash.contract.leaks == Leaks::Collected;
     let mut breaks = Vec::new();
-    breaks.extend(crash.is_capacity_lost(64)?.then_some(RuleId::NotUsable));
+    let lives = random.pick(&ANOTHER_HEAP)?;
+    let is_used = lives.contains(&usize::from(USE));
+    breaks.extend((is_used && crash.is_capacity_lost(64)?).then_some(RuleId::NotUsable));
     breaks.extend((!is_permitted).then_some(RuleId::NotIdempotent));
-    crash.has_walk.then(|| bent(crash, from_life_2(crash, &leaky), &breaks))?
+    crash.has_walk.then(|| bent(crash, in_lives(crash, &leaky, lives), &breaks))?
 }
 
 fn survivor_lost(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let lost = random.pick(&crash.settled())?;
     let mut probe = crash.probe();
-    probe.slots[3].retain(|entry| entry.0 != lost);
+    probe.slots[4].retain(|entry| entry.0 != lost);
     bent(crash, probe, &[RuleId::NotIdempotent])
 }
 
-fn unpromised_changes(crash: &Crash, _: &mut Random) -> Option<Bent> {
+fn unpromised_changes(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let (OperationKind::Allocate, slot, true) = crash.open? else { return None };
     let mut probe = crash.probe();
-    let entries = probe.contents.get_mut(&(2, Stage::Recovery))?;
+    let entries = probe.contents.get_mut(&(random.pick(&[2, 3, 4])?, Stage::Recovery))?;
     let before = entries.len();
     entries.retain(|entry| entry.0 != slot);
     let is_promised = crash.contract.fill == Fill::Before && !crash.script.history.current().pending().is_empty();

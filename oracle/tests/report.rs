@@ -28,11 +28,11 @@ fn full_report() -> Vec<u8> {
 #[test]
 fn what_is_written_is_read_back() {
     let report = HeapReport::parse(&full_report()).unwrap();
-    assert_eq!((report.outcome, report.last_life, report.lives.len()), (Outcome::Done, 3, 4));
+    assert_eq!((report.outcome, report.last_life, report.lives.len()), (Outcome::Done, 4, 5));
     assert_eq!(report.last_stage, Some(SectionKind::Close));
-    let message = &report.lives[3].messages[0];
+    let message = &report.lives[4].messages[0];
     assert_eq!((message.about, message.text.as_str()), (Some(SectionKind::Close), "all is well"));
-    let life = &report.lives[2];
+    let life = &report.lives[3];
     assert_eq!(
         (life.open, life.check, life.free_all, life.close),
         (Some(Status::Ok), Some(Status::Ok), Some(Status::Ok), Some(Status::Ok))
@@ -60,7 +60,7 @@ fn the_abstract_heap_has_slots_and_live_blocks_by_file_name() {
     assert_eq!(heap.slots.into_iter().collect::<Vec<_>>(), [(1, place(64)), (3, place(512))]);
     assert_eq!(heap.live.unwrap().into_iter().collect::<Vec<_>>(), [(place(64), 128), (place(512), 256)]);
     assert_eq!(report.abstract_heap(1), None, "life 1 does not read the slots");
-    assert_eq!(report.abstract_heap(4), None);
+    assert_eq!(report.abstract_heap(5), None);
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn the_header_is_checked() {
         HeapReport::parse(&bytes).unwrap_err()
     };
     assert_eq!(with(0, 7), ReportError::Magic(7));
-    assert_eq!(with(4, 1), ReportError::Version(1));
+    assert_eq!(with(4, 2), ReportError::Version(2));
     assert_eq!(with(8, 5), ReportError::TotalBytes { said: 5, got: good.len() });
     assert_eq!(with(12, 9), ReportError::SectionCount { said: 9, got: 2 });
     assert_eq!(with(16, 6), ReportError::Outcome(6));
-    assert_eq!(with(24, 4), ReportError::Life(4));
+    assert_eq!(with(24, 5), ReportError::Life(5));
     assert_eq!(with(28, 13), ReportError::Stage(13));
     assert_eq!(with(32, 13), ReportError::SectionKind(13));
     assert_eq!(with(32, 0), ReportError::SectionKind(0));

@@ -61,7 +61,7 @@ fn a_crash_before_create_began_is_a_crash() {
 #[test]
 fn a_recovery_that_does_not_end_hung() {
     let (script, heap) = two_objects();
-    for (life, stage) in [(0, SectionKind::Open), (1, SectionKind::Open), (2, SectionKind::Drain)] {
+    for (life, stage) in [(0, SectionKind::Open), (1, SectionKind::Open), (3, SectionKind::Drain)] {
         let probe = heap.probe().ended(life, stage, Outcome::Hung);
         assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::RecoveryHung]);
     }
@@ -207,16 +207,17 @@ fn an_error_while_reading_the_slots_later_is_an_error_of_its_stage() {
     for (life, stage, rule) in [
         (1, Stage::Recovery, RuleId::RecoveryFailed),
         (2, Stage::Recovery, RuleId::RecoveryFailed),
-        (2, Stage::Drain, RuleId::NotUsable),
-        (2, Stage::FreeAll, RuleId::NotUsable),
-        (3, Stage::Recovery, RuleId::NotUsable),
+        (3, Stage::Recovery, RuleId::RecoveryFailed),
+        (3, Stage::Drain, RuleId::NotUsable),
+        (3, Stage::FreeAll, RuleId::NotUsable),
+        (4, Stage::Recovery, RuleId::NotUsable),
     ] {
         let mut probe = heap.probe();
         probe.contents_status.insert((life, stage), Status::Error);
         probe.contents.insert((life, stage), vec![]);
         assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[rule]);
     }
-    for (life, rule) in [(2, RuleId::RecoveryFailed), (3, RuleId::NotUsable)] {
+    for (life, rule) in [(2, RuleId::RecoveryFailed), (3, RuleId::RecoveryFailed), (4, RuleId::NotUsable)] {
         let mut probe = heap.probe();
         probe.slots_status[life] = Status::Error;
         assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[rule]);
@@ -224,9 +225,9 @@ fn an_error_while_reading_the_slots_later_is_an_error_of_its_stage() {
 }
 
 #[test]
-fn an_error_of_the_second_recovery_is_an_error_of_recovery() {
+fn an_error_of_a_later_recovery_is_an_error_of_recovery() {
     let (script, heap) = two_objects();
-    for life in [1, 2] {
+    for life in [1, 2, 3] {
         let mut probe = heap.probe();
         probe.lives = life as u16 + 1;
         probe.open[life] = Some(Status::Corrupt);
@@ -326,11 +327,11 @@ fn what_the_probe_freed_must_not_be_back_after_a_clean_close() {
     let (script, heap) = two_objects();
     let mut probe = heap.probe();
     // One is the maximal allocation, which the probe may leave there.
-    probe.slots[3].push((SLOTS, 0, 4096));
-    probe.walk[3] = Some(Heap { leaked: vec![(4096, 64)], ..heap.clone() }.walk());
+    probe.slots[4].push((SLOTS, 0, 4096));
+    probe.walk[4] = Some(Heap { leaked: vec![(4096, 64)], ..heap.clone() }.walk());
     assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
-    probe.slots[3].push((SLOTS + 1, 0, 4160));
-    probe.walk[3] = Some(Heap { leaked: vec![(4096, 64), (4160, 64)], ..heap.clone() }.walk());
+    probe.slots[4].push((SLOTS + 1, 0, 4160));
+    probe.walk[4] = Some(Heap { leaked: vec![(4096, 64), (4160, 64)], ..heap.clone() }.walk());
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::FreedObjectBack]);
 }
 
@@ -711,13 +712,13 @@ fn words_that_two_segments_share_are_left_to_the_crash_image() {
         }
         for at in [16, 17, 95] {
             let mut probe = heap.probe();
-            probe.contents.insert((2, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, at)]);
+            probe.contents.insert((3, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, at)]);
             assert!(at == kept || !passes(&probe, &heap.memory()), "{at} of {kept}");
-            probe.contents.insert((2, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, 96)]);
+            probe.contents.insert((3, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, 96)]);
             assert!(passes(&probe, &heap.memory()), "the last 4 bytes are no whole word");
         }
         let mut probe = heap.probe();
-        probe.contents.insert((2, Stage::Drain), vec![(1, 2, 0, kept)]);
+        probe.contents.insert((3, Stage::Drain), vec![(1, 2, 0, kept)]);
         assert!(!passes(&probe, &heap.memory()), "{kept}");
     }
 }
@@ -728,9 +729,10 @@ fn content_that_a_later_stage_changes_is_found_and_the_stage_named() {
     for (life, stage, words) in [
         (1, Stage::Recovery, "recovery (life 1)"),
         (2, Stage::Recovery, "second recovery"),
-        (2, Stage::Drain, "the drain"),
-        (2, Stage::FreeAll, "the freeing of all"),
-        (3, Stage::Recovery, "clean close"),
+        (3, Stage::Recovery, "recovery of a fresh copy (life 3)"),
+        (3, Stage::Drain, "the drain"),
+        (3, Stage::FreeAll, "the freeing of all"),
+        (4, Stage::Recovery, "clean close"),
     ] {
         let mut probe = heap.probe();
         probe.contents.get_mut(&(life, stage)).unwrap()[1] = (3, 3, 0, 136);
@@ -782,7 +784,7 @@ fn the_block_of_a_returned_free_must_be_free() {
 #[test]
 fn a_failing_check_is_found_in_each_life() {
     let (script, heap) = two_objects();
-    for life in [0, 2, 3] {
+    for life in [0, 2, 3, 4] {
         let mut probe = heap.probe();
         probe.check[life] = Some(Status::Corrupt);
         assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::Inconsistent]);
@@ -1025,9 +1027,9 @@ fn a_stage_that_fails_makes_the_heap_unusable() {
         |probe| probe.drain_status = Status::Corrupt,
         |probe| probe.free_all = Some(Status::Error),
         |probe| probe.maximal = Some((4096, Status::OutOfMemory)),
-        |probe| probe.close[2] = Some(Status::Error),
         |probe| probe.close[3] = Some(Status::Error),
-        |probe| probe.open[3] = Some(Status::Corrupt),
+        |probe| probe.close[4] = Some(Status::Error),
+        |probe| probe.open[4] = Some(Status::Corrupt),
     ];
     for bend in bent {
         let mut probe = heap.probe();
@@ -1055,12 +1057,26 @@ fn a_second_recovery_that_changes_slots_is_not_idempotent() {
     let mut probe = heap.probe();
     probe.slots[2] = moved.slots();
     probe.walk[2] = Some(moved.walk());
-    probe.slots[3] = moved.slots();
-    probe.walk[3] = Some(moved.walk());
-    probe.drain = Some(moved.drain());
     let judgement = judged(&contract(), &script, &probe, &heap.memory());
     assert_breaks(&judgement, &[RuleId::NotIdempotent]);
     assert_eq!(judgement.violations[0].slot, Some(3));
+    assert!(judgement.violations[0].message.contains("second recovery"), "{judgement:?}");
+}
+
+#[test]
+fn a_recovery_of_the_same_image_to_another_heap_is_not_idempotent() {
+    let (script, heap) = two_objects();
+    let mut moved = heap.clone();
+    moved.objects.get_mut(&3).unwrap().offset = 2048;
+    let mut probe = moved.probe();
+    for life in [0, 2] {
+        probe.slots[life] = heap.slots();
+        probe.walk[life] = Some(heap.walk());
+    }
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::NotIdempotent]);
+    assert_eq!((judgement.violations.len(), judgement.violations[0].slot), (1, Some(3)));
+    assert!(judgement.violations[0].message.contains("recovery of a fresh copy"), "{judgement:?}");
 }
 
 #[test]
@@ -1068,8 +1084,7 @@ fn a_second_recovery_that_changes_the_live_set_is_not_idempotent() {
     let (script, heap) = two_objects();
     let more = Heap { leaked: vec![(2048, 64)], ..heap.clone() };
     let mut probe = heap.probe();
-    (probe.walk[2], probe.walk[3]) = (Some(more.walk()), Some(more.walk()));
-    probe.drain = Some(more.drain());
+    probe.walk[2] = Some(more.walk());
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
     let collected = Contract { leaks: Leaks::Collected, ..contract() };
     assert_passes(&judged(&collected, &script, &probe, &heap.memory()));
@@ -1081,10 +1096,10 @@ fn survivors_of_a_clean_close_must_stay() {
     let mut less = heap.clone();
     less.objects.remove(&3);
     let mut probe = heap.probe();
-    probe.slots[3] = less.slots();
+    probe.slots[4] = less.slots();
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
     let mut probe = heap.probe();
-    probe.walk[3] = Some(Heap { leaked: vec![(2048, 64)], ..heap.clone() }.walk());
+    probe.walk[4] = Some(Heap { leaked: vec![(2048, 64)], ..heap.clone() }.walk());
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
 }
 
@@ -1094,20 +1109,23 @@ fn a_second_recovery_may_not_change_what_nobody_promised() {
     let script = script.begin(OperationKind::Allocate, 5, 64);
     heap.put(5, 1024, 64, 4);
     let after = Contract { fill: Fill::After, ..contract() };
-    let mut probe = heap.probe();
+    let probe = heap.probe();
     assert_passes(&judged(&after, &script, &probe, &heap.memory()));
-    probe.contents.get_mut(&(2, Stage::Recovery)).unwrap().pop();
-    assert_breaks(&judged(&after, &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+    for life in [2, 3, 4] {
+        let mut probe = probe.clone();
+        probe.contents.get_mut(&(life, Stage::Recovery)).unwrap().pop();
+        assert_breaks(&judged(&after, &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+    }
 }
 
 #[test]
 fn the_maximal_allocation_may_stay_and_lie_inside_its_block() {
     let (script, heap) = two_objects();
     let mut probe = heap.probe();
-    probe.slots[3].push((SLOTS, 0, 4096 + 64));
-    probe.walk[3] = Some(Heap { leaked: vec![(4096, 128)], ..heap.clone() }.walk());
+    probe.slots[4].push((SLOTS, 0, 4096 + 64));
+    probe.walk[4] = Some(Heap { leaked: vec![(4096, 128)], ..heap.clone() }.walk());
     assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
-    probe.slots[3][2].2 = 4096 + 128;
+    probe.slots[4][2].2 = 4096 + 128;
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
 }
 
@@ -1116,8 +1134,8 @@ fn what_failed_frees_left_is_no_news_after_the_close() {
     let (script, heap) = two_objects();
     let mut probe = heap.probe();
     probe.free_all = Some(Status::Error);
-    probe.slots[3].extend([(SLOTS, 0, 4096), (SLOTS + 1, 0, 4160)]);
-    probe.walk[3] = Some(Heap { leaked: vec![(4096, 64), (4160, 64)], ..heap.clone() }.walk());
+    probe.slots[4].extend([(SLOTS, 0, 4096), (SLOTS + 1, 0, 4160)]);
+    probe.walk[4] = Some(Heap { leaked: vec![(4096, 64), (4160, 64)], ..heap.clone() }.walk());
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotUsable]);
 }
 

@@ -12,7 +12,7 @@ import pytest
 
 JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 1, "c7506c2cda4b23a3"),
-    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 2, "b40b548dcf8ac023"),
+    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 3, "affd1f71d9ba3c35"),
     "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 2, "f2858f97ad97de4d"),
 }
 

@@ -178,6 +178,13 @@ def test_what_cannot_be_known_never_passes(engine: Engine) -> None:
     assert "some states are unknown" in found.certificate["why"]
 
 
+def test_what_only_the_first_recovery_builds_wrong_is_found(engine: Engine) -> None:
+    toy = created()
+    toy.allocate(0, *persisted(store(8, toy_runner.LISTED_TWICE)), *persisted(store(8, 0)), *allocation(0, 2))
+    found = engine.explore(toy)
+    assert (found.verdict, set(found.seen)) == ("fail", {"FL006"})
+
+
 def test_a_position_with_too_many_states_is_a_bound_that_is_said(engine: Engine) -> None:
     toy = created()
     wide = Store(1, 1, 3 * LINE_BYTES, b"\7" * 256, StoreKind.REP)

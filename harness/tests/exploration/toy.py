@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workloads of a toy allocator as traces, and by brute force everything that exploring them must find.
 
-    line 0         magic, flag (1: the second recovery will fail; 2: the machine is overloaded)
+    line 0         magic, flag (toy_runner.py has its values)
     line 1 + slot  where the slot's object is; 0: null
     line 3 + slot  the object: one word of the pattern
 
@@ -213,7 +213,7 @@ class Toy:
                 continue
             if isinstance(event, FileBegin) and event.operation is Operation.CREATE:
                 cells += file_definition(event.file, event.path)
-            cells += event_cells(event)
+            cells += event_cells(event, 1, 1)
         cells += record(RecordKind.PROCESS_END, thread=1)
         count = len(cells) // RECORD_BYTES
         body = struct.pack("<8sIIQ24s16x", b"FLTRACE\0", TRACE_VERSION, RECORD_BYTES, 0, b"toy")

@@ -11,15 +11,18 @@ from typing import BinaryIO
 LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
-BROKEN_LATER, OVERLOADED_NOW = 1, 2
-"""Values of the flag: the second recovery answers an error; the first one meets an overloaded machine."""
+BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE = 1, 2, 3
+"""Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
+free place twice and takes the flag back, so that the second one does not."""
 
 CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES = 1, 2, 4, 5, 6, 7, 8, 9, 10
-OPEN, FILES, SLOT_LIST, WALK, CHECK, CLOSE = 1, 2, 3, 4, 5, 10
+OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
 DONE, OVERLOADED = 0, 4
-REPORT_VERSION = 2
+REPORT_VERSION = 3
 FULL = 2
+ALLOCATED = 1
+FREE_LINE = 7
 
 
 def section(kind: int, life: int, status: int = OK, count: int = 0, value: int = 0, payload: bytes = b"") -> bytes:
@@ -44,6 +47,11 @@ def life_of(heap: bytes, number: int) -> list[bytes]:
     return [*sections, section(FILES, number, count=1, payload=b"heap\0")]
 
 
+def drain(number: int, listings: int) -> bytes:
+    block = struct.pack("<IIQQ", 0, ALLOCATED, FREE_LINE * LINE_BYTES, LINE_BYTES)
+    return section(DRAIN, number, OK, listings, listings * LINE_BYTES, block * listings)
+
+
 def probe(heap: bytes | None, kind: int) -> bytes:
     if heap is None or word(heap, 0) != MAGIC:
         return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)])
@@ -56,9 +64,10 @@ def probe(heap: bytes | None, kind: int) -> bytes:
     sections.append(section(OPEN, 1))
     if flag == BROKEN_LATER:
         return report(DONE, 2, OPEN, [*sections, section(OPEN, 2, ERROR)])
-    for number in (2, 3):
-        sections += [*life_of(heap, number), section(CLOSE, number)]
-    return report(DONE, 3, CLOSE, sections)
+    sections += life_of(heap, 2)
+    sections += [*life_of(heap, 3), drain(3, 2 if flag == LISTED_TWICE else 1), section(CLOSE, 3)]
+    sections += [*life_of(heap, 4), section(CLOSE, 4)]
+    return report(DONE, 4, CLOSE, sections)
 
 
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:

@@ -120,7 +120,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "full-disk-is-crash": runner("test_a_bus_error_without_free_space_is_no_finding"),
     "reuse-dirty-image": runner("test_what_targets_do_to_files_works_and_stays_theirs[PWRITE]"),
     "blind-watch": runner("test_a_change_past_the_library_is_noticed[RAW_WRITE]"),
-    "reuse-copy": runner("test_full_probe_goes_through_four_lives"),
+    "reuse-copy": runner("test_full_probe_goes_through_five_lives"),
     "drain-stops-early": runner("test_drain_takes_what_is_free_and_gives_it_back"),
 }
 

@@ -7,7 +7,10 @@ use super::blocks::LiveBlocks;
 use super::slots::{Linearisation, uncovered};
 use super::{Extent, Judge, Subject, message_about, recovery_phrase};
 use crate::contract::Leaks;
-use crate::report::{AbstractHeap, Block, BlockState, Contents, Life, Place, SectionKind, SlotEntry, Stage, Status};
+use crate::report::{
+    AbstractHeap, Block, BlockState, Contents, Life, Place, REOPENED, SECOND_RECOVERY, SectionKind, SlotEntry, Stage,
+    Status, USE,
+};
 use crate::rule::{RuleId, RuleSet};
 
 impl<'a> Judge<'a> {
@@ -47,10 +50,10 @@ impl<'a> Judge<'a> {
         if !self.judge_reopen(life, number) {
             return false;
         }
-        if number >= 2 {
+        if number >= SECOND_RECOVERY {
             let live = self.judge_walk(life, number);
             self.judge_idempotence(number);
-            if number == 2 {
+            if number == USE {
                 self.judge_usability(life, live, linearisation);
             }
         }
@@ -58,7 +61,7 @@ impl<'a> Judge<'a> {
         for contents in life.contents.iter().filter(|contents| contents.status == Status::Ok) {
             self.judge_contents(life, number, contents);
         }
-        if number >= 2 {
+        if number >= SECOND_RECOVERY {
             self.judge_unpromised_contents(life, number);
             self.judge_close(life, number);
         }
@@ -70,7 +73,7 @@ impl<'a> Judge<'a> {
         match life.open {
             Some(Status::Ok) => return true,
             Some(status) => {
-                let rule = if number == 3 { RuleId::NotUsable } else { RuleId::RecoveryFailed };
+                let rule = if number == REOPENED { RuleId::NotUsable } else { RuleId::RecoveryFailed };
                 let text = format!("{recovery} answered {status}{}", message_about(life, SectionKind::Open));
                 self.violate(rule, Subject::default(), text);
             }
@@ -87,7 +90,7 @@ impl<'a> Judge<'a> {
         let Some((kind, stage, status)) = slots.chain(contents).find(|(_, _, status)| *status != Status::Ok) else {
             return;
         };
-        let is_recovery = stage == Stage::Recovery && number < 3;
+        let is_recovery = stage == Stage::Recovery && number < REOPENED;
         let rule = if is_recovery { RuleId::RecoveryFailed } else { RuleId::NotUsable };
         let after = after_phrase(number, stage);
         let text = format!("reading the slots after {after} answered {status}{}", message_about(life, kind));
@@ -125,11 +128,14 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// FL013: life 2 against life 0; life 3 against the survivors of life 2.
+    /// FL013: the second recovery, and another first one of the same image, against life 0; the open after a clean close against
+    /// the survivors of the life before it.
     fn judge_idempotence(&mut self, number: u16) {
-        let earlier = if number == 2 { 0 } else { 2 };
+        let earlier = if number == REOPENED { USE } else { 0 };
         let report = self.report;
-        let (Some(before), Some(after)) = (report.abstract_heap(earlier), report.abstract_heap(number.into())) else {
+        let (Some(before), Some(after)) =
+            (report.abstract_heap(usize::from(earlier)), report.abstract_heap(number.into()))
+        else {
             let has_slots = report.lives[usize::from(number)].slots.is_some();
             if !has_slots && !self.is_cut_short(number.into()) {
                 self.not_judged(RuleId::NotIdempotent, "the heap report lacks the slots of a later life");
@@ -138,8 +144,8 @@ impl<'a> Judge<'a> {
         };
         self.out.judged.insert(RuleId::NotIdempotent);
         let (before, after) = match number {
-            2 => (before, after),
-            _ => self.survivors(before, after),
+            REOPENED => self.survivors(before, after),
+            _ => (before, after),
         };
         if let Some((slot, text)) = slot_difference(&before, &after) {
             return self.violate_idempotence(number, slot, text);
@@ -159,7 +165,7 @@ impl<'a> Judge<'a> {
     fn survivors(&mut self, before: AbstractHeap, mut after: AbstractHeap) -> (AbstractHeap, AbstractHeap) {
         let report = self.report;
         let first = self.shape.slots;
-        let life = &report.lives[2];
+        let life = &report.lives[usize::from(USE)];
         let is_probes = |slot: &u32, place: &Place| *slot >= first && before.slots.get(slot) != Some(place);
         let probe: BTreeMap<u32, Place> =
             after.slots.iter().filter(|(slot, place)| is_probes(slot, place)).map(clone_pair).collect();
@@ -170,7 +176,7 @@ impl<'a> Judge<'a> {
             let text = format!(
                 "{} objects that the probe freed are back after {}",
                 probe.len() - permitted,
-                recovery_phrase(3)
+                recovery_phrase(REOPENED)
             );
             self.violate(RuleId::FreedObjectBack, Subject { slot, ..Subject::default() }, text);
         }
@@ -213,10 +219,10 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// FL012 in life 2: drain, free all, maximal allocation.
+    /// FL012 in the life of use: drain, free all, maximal allocation.
     fn judge_usability(&mut self, life: &'a Life, live: Option<LiveBlocks<'a>>, linearisation: &Linearisation) {
         let Some(drain) = &life.drain else {
-            if !self.is_cut_short(2) {
+            if !self.is_cut_short(USE.into()) {
                 self.not_judged(RuleId::NotUsable, "the heap report has no drain");
             }
             return;

@@ -12,7 +12,7 @@ use super::Judge;
 use super::slots::Linearisation;
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
-use crate::report::{Drain, HeapReport, Outcome, Status};
+use crate::report::{Drain, HeapReport, Outcome, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
@@ -95,7 +95,7 @@ fn capacity_of(report: &HeapReport) -> Result<Capacity, String> {
     if report.outcome != Outcome::Done {
         return Err(format!("it ended with {:?}", report.outcome));
     }
-    match report.life(2).and_then(|life| life.drain.as_ref()) {
+    match report.life(usize::from(USE)).and_then(|life| life.drain.as_ref()) {
         Some(drain) if matches!(drain.status, Status::Ok | Status::OutOfMemory) => {
             Ok(Capacity { bytes: drain.capacity_bytes, is_bounded: drain.is_bounded() })
         }

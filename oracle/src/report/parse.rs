@@ -29,7 +29,7 @@ pub enum ReportError {
     Stage(u32),
     #[error("heap report has a section of the unknown kind {0}")]
     SectionKind(u16),
-    #[error("heap report has a section of life {0}, expected 0 to 3")]
+    #[error("heap report has a section of life {0}, expected 0 to {last}", last = LIFE_COUNT - 1)]
     Life(u32),
     #[error("{kind:?} section of life {life}: {count} entries do not fit {bytes} bytes of payload")]
     Payload { kind: SectionKind, life: u16, count: u32, bytes: u32 },

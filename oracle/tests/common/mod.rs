@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::pattern::expected_bytes;
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
-use oracle::report::{Block, BlockState, Outcome, SectionKind, Stage};
+use oracle::report::{Block, BlockState, LIFE_COUNT, Outcome, REOPENED, SECOND_RECOVERY, SectionKind, Stage, USE};
 use oracle::{
     ContentSource, Contract, HeapReport, HeapShape, History, Judgement, Operation, OperationKind, RuleId, Segment,
     Status, TwinSet, judge,
@@ -141,30 +141,31 @@ impl Heap {
     }
 
     pub fn probe(&self) -> Probe {
-        let everywhere = |stage| ((2, stage), self.contents());
+        let everywhere = |stage| ((USE, stage), self.contents());
         let mut contents: ContentTable =
             [Stage::Recovery, Stage::Drain, Stage::FreeAll].into_iter().map(everywhere).collect();
-        contents.insert((1, Stage::Recovery), self.contents());
-        contents.insert((3, Stage::Recovery), self.contents());
+        for life in [1, SECOND_RECOVERY, REOPENED] {
+            contents.insert((life, Stage::Recovery), self.contents());
+        }
         let drain = self.drain();
         let maximal = drain.iter().map(|block| block.bytes).max().unwrap_or(0);
         Probe {
-            lives: 4,
+            lives: LIFE_COUNT as u16,
             outcome: Outcome::Done,
             ended_in: None,
-            open: [Some(Status::Ok); 4],
+            open: [Some(Status::Ok); LIFE_COUNT],
             slots: std::array::from_fn(|_| self.slots()),
-            slots_status: [Status::Ok; 4],
+            slots_status: [Status::Ok; LIFE_COUNT],
             contents_status: BTreeMap::new(),
             walk: std::array::from_fn(|_| Some(self.walk())),
             walk_status: Status::Ok,
-            check: [Some(Status::Ok); 4],
+            check: [Some(Status::Ok); LIFE_COUNT],
             contents,
             drain: Some(drain),
             drain_status: Status::Ok,
             free_all: Some(Status::Ok),
             maximal: Some((maximal, Status::Ok)),
-            close: [Some(Status::Ok); 4],
+            close: [Some(Status::Ok); LIFE_COUNT],
             recreate: None,
             message: None,
         }
@@ -199,19 +200,19 @@ pub struct Probe {
     pub lives: u16,
     pub outcome: Outcome,
     pub ended_in: Option<SectionKind>,
-    pub open: [Option<Status>; 4],
-    pub slots: [Vec<(u32, u32, u64)>; 4],
-    pub slots_status: [Status; 4],
+    pub open: [Option<Status>; LIFE_COUNT],
+    pub slots: [Vec<(u32, u32, u64)>; LIFE_COUNT],
+    pub slots_status: [Status; LIFE_COUNT],
     pub contents_status: BTreeMap<(u16, Stage), Status>,
-    pub walk: [Option<Vec<Block>>; 4],
+    pub walk: [Option<Vec<Block>>; LIFE_COUNT],
     pub walk_status: Status,
-    pub check: [Option<Status>; 4],
+    pub check: [Option<Status>; LIFE_COUNT],
     pub contents: ContentTable,
     pub drain: Option<Vec<Block>>,
     pub drain_status: Status,
     pub free_all: Option<Status>,
     pub maximal: Option<(u64, Status)>,
-    pub close: [Option<Status>; 4],
+    pub close: [Option<Status>; LIFE_COUNT],
     pub recreate: Option<Status>,
     pub message: Option<&'static str>,
 }
@@ -233,7 +234,7 @@ impl Probe {
             }
             _ => panic!("the model does not end in {stage:?}"),
         }
-        if life <= 2 {
+        if life <= USE {
             (self.drain, self.free_all, self.maximal) = (None, None, None);
         }
         self.close[index] = None;
@@ -242,7 +243,7 @@ impl Probe {
 
     pub fn without_walk(mut self) -> Probe {
         self.walk = Default::default();
-        self.check = [None; 4];
+        self.check = [None; LIFE_COUNT];
         self
     }
 
@@ -288,10 +289,10 @@ impl Probe {
             }
         }
         builder = self.contents(builder, life, Stage::Recovery);
-        if life == 2 {
+        if life == USE {
             builder = self.stages(builder);
         }
-        match self.close[index].filter(|_| life >= 2) {
+        match self.close[index].filter(|_| life >= USE) {
             Some(status) => builder.close(status),
             None => builder,
         }
@@ -299,9 +300,9 @@ impl Probe {
 
     fn stages(&self, mut builder: ReportBuilder) -> ReportBuilder {
         let Some(drain) = &self.drain else { return builder };
-        builder = self.contents(builder.drain(self.drain_status, drain), 2, Stage::Drain);
+        builder = self.contents(builder.drain(self.drain_status, drain), USE, Stage::Drain);
         if let Some(status) = self.free_all {
-            builder = self.contents(builder.free_all(status), 2, Stage::FreeAll);
+            builder = self.contents(builder.free_all(status), USE, Stage::FreeAll);
         }
         match self.maximal {
             Some((bytes, status)) => builder.maximal(bytes, status),
