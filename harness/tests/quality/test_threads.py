@@ -44,6 +44,7 @@ threads = 2
 id = "KEEPS_RESERVATION"
 summary = "recovery does not give back a place that was reserved for an object"
 rule = "FL012"
+killed_by = []
 """
 
 WORKLOAD = """workload 1
