@@ -31,6 +31,7 @@ struct fl_stage {
 extern struct fl_stage *const __start_fl_stages[] __attribute__((weak, visibility("hidden")));
 extern struct fl_stage *const __stop_fl_stages[] __attribute__((weak, visibility("hidden")));
 
+#ifndef __cplusplus
 #define FL_STAGE(text)                                                                                                             \
     do {                                                                                                                           \
         static struct fl_stage stage = {text, NULL};                                                                               \
@@ -39,6 +40,27 @@ extern struct fl_stage *const __stop_fl_stages[] __attribute__((weak, visibility
         if (stage.entered != NULL)                                                                                                 \
             __atomic_fetch_add(stage.entered, 1, __ATOMIC_RELAXED);                                                                \
     } while (0)
+#else
+/* A variable of an inline, member or template function lies in a group of its own, which GCC does not let share a section with
+ * others. The assembler does: there the stage is made, once a copy of the code. Stages of one name are counted as one. */
+#define FL_STAGE(text)                                                                                                             \
+    do {                                                                                                                           \
+        struct fl_stage *stage;                                                                                                    \
+        __asm__ volatile(".pushsection .data.fl_stage, \"aw\"\n"                                                                   \
+                         ".balign 8\n"                                                                                             \
+                         "771: .quad %c1, 0\n"                                                                                     \
+                         ".popsection\n"                                                                                           \
+                         ".pushsection fl_stages, \"aw\"\n"                                                                        \
+                         ".balign 8\n"                                                                                             \
+                         ".quad 771b\n"                                                                                            \
+                         ".popsection\n"                                                                                           \
+                         "lea 771b(%%rip), %0"                                                                                     \
+                         : "=r"(stage)                                                                                             \
+                         : "i"(text));                                                                                             \
+        if (stage->entered != NULL)                                                                                                \
+            __atomic_fetch_add(stage->entered, 1, __ATOMIC_RELAXED);                                                               \
+    } while (0)
+#endif
 
 /* All stages of the library, in no particular order. Exported by every library whose sources include this file. */
 #define FL_STAGES_SYMBOL "faultline_stages"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -365,6 +366,49 @@ def test_stages_are_counted_when_recovery_crashes(serve: Callable[..., Server]) 
     server = serve("CRASH")
     assert server.run(FIRST).outcome == SIGNAL
     assert server.stages() == {"magic": 1, "no magic": 0}
+
+
+CPP_HEADER = """
+#include "stage.h"
+inline void helper() { FL_STAGE("inline"); }
+template <class T> void over(T) { FL_STAGE("template"); }
+struct Log { void replay() { FL_STAGE("member"); } void never() { FL_STAGE("member, never called"); } };
+void second();
+"""
+CPP_FIRST = """
+extern "C" void go() { FL_STAGE("plain"); helper(); over(1); over(2.0); Log().replay(); second(); }
+void out_of_use() { FL_STAGE("plain, never called"); Log().never(); }
+"""
+CPP_SECOND = """
+void second() { FL_STAGE("plain"); helper(); over('c'); Log().replay(); }
+"""
+
+
+class Stage(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("entered", ctypes.POINTER(ctypes.c_uint64)))
+
+
+@pytest.mark.parametrize("flags", ["-O0", "-O2 -std=c++11", "-O2 -ffunction-sections -Wl,--gc-sections"])
+def test_stages_of_cpp_are_listed_wherever_they_stand(tmp_path: Path, flags: str) -> None:
+    sources = [tmp_path / "first.cpp", tmp_path / "second.cpp"]
+    for path, text in zip(sources, (CPP_FIRST, CPP_SECOND), strict=True):
+        path.write_text(CPP_HEADER + text)
+    command = ["g++", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I", str(ROOT / "allocators/include")]
+    subprocess.run([*command, *flags.split(), *map(str, sources), "-o", str(tmp_path / "library.so")], check=True)
+    library = ctypes.CDLL(str(tmp_path / "library.so"))
+    library.faultline_stages.restype = ctypes.POINTER(ctypes.POINTER(Stage))
+    count = ctypes.c_size_t()
+    listed = library.faultline_stages(ctypes.byref(count))
+    stages = [listed[i].contents for i in range(count.value)]
+    counters = (ctypes.c_uint64 * count.value)()
+    for i, stage in enumerate(stages):
+        stage.entered = ctypes.cast(ctypes.byref(counters, 8 * i), ctypes.POINTER(ctypes.c_uint64))
+    library.go()
+    sums: dict[str, int] = {}
+    for stage, entered in zip(stages, counters, strict=True):
+        sums[stage.name.decode()] = sums.get(stage.name.decode(), 0) + entered
+    called = {"plain": 2, "inline": 2, "template": 3, "member": 2}
+    assert sums == {**called, "plain, never called": 0, "member, never called": 0}
 
 
 OUTCOMES = [
