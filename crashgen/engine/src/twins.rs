@@ -10,6 +10,7 @@ use crate::certificate::Tally;
 use crate::config::Config;
 use crate::error::{EngineError, bad_input};
 use crashgen::trace::{EventKind, Trace};
+use oracle::contract::Durable;
 use oracle::{HeapReport, History, Linearised, OperationKind, Status, TwinSet};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,8 +28,9 @@ pub fn make(config: &Config, trace: &Trace, tally: &mut Tally) -> Result<Option<
     let options = config.server("twins")?;
     let mut command = options.command("twins");
     command.arg("--workload").arg(&config.workload_file).stdin(Stdio::null());
-    let plan = is_threaded(trace).then(|| Plan::of(config, trace)).transpose()?;
+    let plan = is_threaded(trace).then(|| Plan::of(config.contract.durable, trace)).transpose()?;
     if let Some(plan) = &plan {
+        tally.bounds_hit.extend(plan.bound());
         command.arg("--plan").arg(plan.write(&options.scratch)?);
     }
     let result = command.output().map_err(|error| {
@@ -95,17 +97,19 @@ struct Plan {
     sequences: Vec<Sequence>,
     /// For each sequence, the histories it is a twin of.
     histories: Vec<Vec<Linearised>>,
+    /// Somewhere more operations were pending than histories are planned for.
+    is_cut: bool,
 }
 
 impl Plan {
-    fn of(config: &Config, trace: &Trace) -> Result<Plan, EngineError> {
+    fn of(durable: Durable, trace: &Trace) -> Result<Plan, EngineError> {
         let mut wanted: Vec<(Sequence, Linearised)> = Vec::new();
         let mut orders: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let mut history = History::new(config.contract.durable);
-        let (mut case, mut threads) = (0, Vec::new());
+        let mut history = History::new(durable);
+        let (mut case, mut threads, mut is_cut) = (0, Vec::new(), false);
         for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
             if let EventKind::Case { number, .. } = &event.kind {
-                (case, history) = (*number, History::new(config.contract.durable));
+                (case, history) = (*number, History::new(durable));
             }
             tell(&mut history, &mut threads, number as u32, event)?;
             let order = orders.entry(case).or_default();
@@ -119,9 +123,14 @@ impl Plan {
                 EventKind::OperationBegin { .. } | EventKind::OperationReturn { .. } => {}
                 _ => continue,
             }
-            want(&history, case, order.len(), &mut wanted);
+            is_cut |= !want(&history, case, order.len(), &mut wanted);
         }
-        Ok(Plan::with(orders, wanted))
+        Ok(Plan { is_cut, ..Plan::with(orders, wanted) })
+    }
+
+    /// The bound that the plan hit, as the certificate names it.
+    fn bound(&self) -> Option<String> {
+        self.is_cut.then(|| format!("more than {PENDING_LIMIT} operations are pending at once: no twins there"))
     }
 
     /// A pending operation that is the next to return makes the same sequence as its return.
@@ -139,7 +148,7 @@ impl Plan {
             }
         }
         let (sequences, histories) = all.into_iter().unzip();
-        Plan { orders, sequences, histories }
+        Plan { orders, sequences, histories, is_cut: false }
     }
 
     /// As `runner twins --plan` reads it.
@@ -167,8 +176,8 @@ impl Plan {
     }
 }
 
-/// Every selection of the operations that are pending now, in every order.
-fn want(history: &History, case: u32, returned: usize, wanted: &mut Vec<(Sequence, Linearised)>) {
+/// Every selection of the operations that are pending now, in every order; false when they are too many.
+fn want(history: &History, case: u32, returned: usize, wanted: &mut Vec<(Sequence, Linearised)>) -> bool {
     let pending = history.current().pending().iter().map(|pending| &pending.operation);
     let on_slots: Vec<u32> = pending
         .clone()
@@ -181,12 +190,13 @@ fn want(history: &History, case: u32, returned: usize, wanted: &mut Vec<(Sequenc
     let create: Vec<u32> =
         pending.filter(|operation| operation.kind == OperationKind::Create).map(|operation| operation.index).collect();
     if on_slots.len() > PENDING_LIMIT {
-        return;
+        return false;
     }
     arrangements(&on_slots, &mut Vec::new(), &mut |chosen| {
         let happened: Vec<u32> = create.iter().chain(chosen).copied().collect();
         wanted.push((Sequence { case, returned, pending: chosen.to_vec() }, history.linearised(&happened)));
     });
+    true
 }
 
 /// Calls visit with every selection of the items in every order.
@@ -204,6 +214,27 @@ fn arrangements(items: &[u32], chosen: &mut Vec<u32>, visit: &mut impl FnMut(&[u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crashgen::trace::{Event, OperationKind as Kind, SiteId, ThreadId};
+
+    /// Of one thread that creates the heap, and as many others, each in an allocate.
+    fn trace_of_pending(count: u32) -> Trace {
+        let begin = |kind, index, object| EventKind::OperationBegin { kind, index, slot: index, bytes: 64, object };
+        let mut kinds = vec![(1, EventKind::Case { number: 0, folder: "".into() }), (1, begin(Kind::Create, 0, 0))];
+        kinds.push((1, EventKind::OperationReturn { kind: Kind::Create, index: 0, status: 0 }));
+        kinds.extend((1..=count).map(|index| (1 + index as u16, begin(Kind::Allocate, index, index))));
+        let event = |(thread, kind)| Event { thread: ThreadId { process: 1, thread }, site: SiteId(0), kind };
+        Trace { events: kinds.into_iter().map(event).collect(), ..Trace::default() }
+    }
+
+    #[test]
+    fn more_pending_operations_than_are_planned_for_are_a_bound_that_was_hit() {
+        let plan = |count| Plan::of(Durable::OnReturn, &trace_of_pending(count)).expect("the trace is legal");
+        assert_eq!(plan(4).bound(), None);
+        assert_eq!(plan(4).sequences.len(), 65);
+        let bound = plan(5).bound();
+        assert_eq!(bound.as_deref(), Some("more than 4 operations are pending at once: no twins there"));
+        assert_eq!(plan(5).sequences.len(), 65);
+    }
 
     fn history(returned: u32, happened: &[u32]) -> Linearised {
         Linearised { create: 0, returned, happened: happened.to_vec() }
