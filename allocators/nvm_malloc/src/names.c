@@ -264,7 +264,9 @@ static int load_entry(struct nvm_heap *heap, uint32_t number) {
 
 /* Of one arena chunk. */
 int nvm_names_load(struct nvm_heap *heap, uint32_t chunk) {
+    struct nvm_chunk_block *block = nvm_chunk_at(heap, chunk);
     int status = NVM_OK;
+    fl_persist(block->table, sizeof block->table); /* empty entries too: they may be so in the cache only */
     for (uint32_t i = 0; i < NVM_TABLE_ENTRIES && status == NVM_OK; i++)
         status = load_entry(heap, chunk * NVM_TABLE_ENTRIES + i);
     return status;

@@ -14,6 +14,11 @@
  * 1 to 5 touch a header a chunk, the object tables, and what the ring names: time that does not grow with the content of the
  * chunks. The result depends on what is allocated, and not on what happened before.
  *
+ * What recovery reads may be a store of a process that was killed before it flushed the line: lines stay dirty across exit.
+ * Everything that a decision rests on is therefore flushed, and fenced before anything that follows from it: the ring and the
+ * headers it names, chunk headers, object tables. Headers of free ranges need it not: whoever takes from a range stores its
+ * header, and until then both the chain before the split or merge and the one after it are sound.
+ *
  * Crash-safe and repeatable: 1 repeats steps of growth, 2 is the last part of the operation itself, 3 and 4 are single atomic stores
  * (in the order that names.c explains), 5 and 6 store one tag for each sequence of free neighbours, and any subset of these
  * stores is a sound chain.
@@ -116,6 +121,7 @@ static int replay_entry(struct nvm_heap *heap, uint32_t entry) {
     if (offset >= nvm_heap_bytes(heap) || offset % NVM_BLOCK_BYTES != 0 || block <= 1)
         return nvm_fail(NVM_CORRUPT, "ring entry %u is %#llx, which is no header's offset", entry, (unsigned long long)offset);
     struct nvm_header *header = nvm_header_at(heap, block);
+    fl_persist(header, sizeof *header); /* before its links are set, or the entry is cleared */
     if (nvm_tag_state(header->tag) == NVM_STATE_IDLE) {
         FL_STAGE("ring: an entry whose header is idle");
         return NVM_OK;
@@ -132,6 +138,7 @@ static int replay_entry(struct nvm_heap *heap, uint32_t entry) {
 static int replay_ring(struct nvm_heap *heap) {
     uint32_t used = 0;
     int status = NVM_OK;
+    fl_persist(heap->media->ring, sizeof heap->media->ring); /* a cleared entry too: what it named may become content */
     for (uint32_t i = 0; i < NVM_RING_ENTRIES && status == NVM_OK; i++) {
         if (heap->media->ring[i] == 0)
             continue;
@@ -164,6 +171,7 @@ static int read_chain(struct nvm_heap *heap) {
         if (complaint != NULL)
             return nvm_fail(NVM_CORRUPT, "the header of chunk %u is damaged: %s", i, complaint);
         uint64_t tag = nvm_chunk_at(heap, i)->header.tag;
+        fl_flush(&nvm_chunk_at(heap, i)->header, sizeof(struct nvm_chunk_header)); /* load_names fences */
         if (nvm_tag_kind(tag) != NVM_KIND_CHUNK_ARENA)
             continue;
         heap->chunks[i].arena = nvm_tag_arena(tag);

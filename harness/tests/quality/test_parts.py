@@ -65,6 +65,11 @@ def test_nvm_malloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_p
     run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, "-Itests/recorded", "-Itests")
 
 
+def test_nvm_malloc_survives_lines_that_nobody_flushed(root: Path, tmp_path: Path) -> None:
+    tests = ["tests/recorder.c", "tests/test_dirty.c"]
+    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, "-Itests/recorded", "-Itests")
+
+
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:
     files = sorted((root / "crashgen").rglob("*.litmus"))
     assert len(files) >= 25
