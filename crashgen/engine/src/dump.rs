@@ -96,6 +96,7 @@ fn effect_text(trace: &Trace, effect: &FileEffect) -> String {
         FileEffect::Truncate { file: of, bytes } | FileEffect::Extend { file: of, bytes } => {
             format!("{} to {}", file(of), count(*bytes))
         }
+        FileEffect::Sync { file: of, .. } if effect.is_fsync() => file(of),
         FileEffect::Punch { file: of, offset, bytes } | FileEffect::Sync { file: of, offset, bytes } => {
             format!("{}+{offset:#x}, {}", file(of), count(*bytes))
         }
@@ -160,6 +161,16 @@ mod tests {
             event(2, EventKind::Fence),
             event(2, returned(OperationKind::Allocate, 1, 1)),
             event(2, begin(OperationKind::Free, 2, 3, 0, 0)),
+            event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 } }),
+            event(
+                2,
+                EventKind::FileEnd { effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 }, is_done: true },
+            ),
+            event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 0, bytes: u64::MAX } }),
+            event(
+                2,
+                EventKind::FileEnd { effect: FileEffect::Sync { file, offset: 0, bytes: u64::MAX }, is_done: true },
+            ),
         ];
         Trace {
             events,
@@ -177,7 +188,7 @@ mod tests {
         let mut text = Vec::new();
         write(&sample(), Path::new("."), &mut text).unwrap();
         let expected = "\
-# trace ab12 by valgrind: 1 process, 14 events
+# trace ab12 by valgrind: 1 process, 18 events
 # position  thread  operation  kind                detail
          1  1.1             -  case                0 in case-0/
          2  1.1             0  operation begin     create
@@ -193,6 +204,10 @@ mod tests {
         12  1.2             1  fence
         13  1.2             1  operation return    allocate: out-of-memory
         14  1.2             2  operation begin     free slot 3
+        15  1.2             2  msync               case-0/he?ap+0x1000, 8192 bytes
+        16  1.2             2  msync return        case-0/he?ap+0x1000, 8192 bytes
+        17  1.2             2  fsync               case-0/he?ap
+        18  1.2             2  fsync return        case-0/he?ap
 ";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }

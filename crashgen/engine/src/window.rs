@@ -172,7 +172,8 @@ fn file_kind(effect: &FileEffect) -> (&'static str, &'static str) {
         FileEffect::Rename { .. } => ("rename file", "file renamed"),
         FileEffect::MakeFolder { .. } => ("make folder", "folder made"),
         FileEffect::RemoveFolder { .. } => ("remove folder", "folder removed"),
-        FileEffect::Sync { .. } => ("sync file", "file synced"),
+        FileEffect::Sync { .. } if effect.is_fsync() => ("fsync", "fsync return"),
+        FileEffect::Sync { .. } => ("msync", "msync return"),
         FileEffect::Write { .. } => ("write file", "file written"),
     }
 }
@@ -230,6 +231,7 @@ fn file_operation(text: &mut EventText, trace: &Trace, effect: &FileEffect) {
     match effect {
         FileEffect::Create { path, .. } => text.file = Some(path.to_string()),
         FileEffect::Truncate { bytes, .. } | FileEffect::Extend { bytes, .. } => text.size = Some(*bytes),
+        FileEffect::Sync { .. } if effect.is_fsync() => {}
         FileEffect::Punch { offset, bytes, .. } | FileEffect::Sync { offset, bytes, .. } => {
             (text.offset, text.size) = (Some(*offset), Some(*bytes));
         }

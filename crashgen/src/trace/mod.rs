@@ -136,6 +136,11 @@ pub enum FileEffect {
 }
 
 impl FileEffect {
+    /// Whether it is the sync of a whole file (fsync), not of a mapped range (msync, which no file is long enough for).
+    pub fn is_fsync(&self) -> bool {
+        matches!(self, Self::Sync { offset: 0, bytes: u64::MAX, .. })
+    }
+
     /// The file it works on; none where it works on a name.
     pub fn file(&self) -> Option<FileId> {
         match self {
