@@ -163,8 +163,7 @@ static uint64_t cpu_ms_of(const struct rusage *usage) {
            (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1000;
 }
 
-/* Ends a child that reached the wall limit and says what that means. */
-static enum fl_outcome end_late(pid_t child) {
+enum fl_outcome child_end_late(pid_t child) {
     bool was_runnable = is_runnable(child);
     int status;
     struct rusage usage = {0};
@@ -190,7 +189,7 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
         live(body, context);
     int status;
     if (!wait_for_end(child, &status))
-        return end_late(child);
+        return child_end_late(child);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF)
         return planted("time-out-passes") ? FL_OUTCOME_DONE : FL_OUTCOME_HUNG;
     if (WIFSIGNALED(status) && planted("swallow-signal"))

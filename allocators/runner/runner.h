@@ -244,6 +244,8 @@ uint64_t free_bytes(const char *folder);
 void child_prepare(const struct limits *limits);
 /* Runs body in a process of its own and says how it ended; DONE: body returned. *signal: of SIGNAL. */
 enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal);
+/* Ends a child that reached the wall limit and says what that means: HUNG or OVERLOADED. */
+enum fl_outcome child_end_late(pid_t child);
 /* In a child that runs a target: signals as this program got them. */
 void child_unmask(void);
 /* Set when a signal asked this process to end. */

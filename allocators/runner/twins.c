@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,7 @@ struct notice {
     uint32_t index, case_number;
     uint32_t is_closed; /* the workload closed the heap itself: close_status says nothing */
     int32_t close_status;
+    uint32_t outcome; /* not DONE: the executor was ended at the wall limit */
     char message[512];
 };
 
@@ -138,6 +140,20 @@ static void write_all(const void *bytes, size_t count) {
     }
 }
 
+enum news { NEWS_NOTICE, NEWS_END, NEWS_LATE };
+
+/* An operation, or the planned ones of a session, may take as long as a life. An executor that takes longer is ended. */
+static enum news next_notice(pid_t executor, struct notice *notice) {
+    struct pollfd told = {.fd = twins.from_executor, .events = POLLIN};
+    if (poll(&told, 1, (int)twins.options->wall_limit_ms) != 0)
+        return read(twins.from_executor, notice, sizeof *notice) == sizeof *notice ? NEWS_NOTICE : NEWS_END;
+    notice->outcome = child_end_late(executor);
+    notice->close_status = FL_ERROR;
+    notice->is_closed = 1;
+    snprintf(notice->message, sizeof notice->message, "not done after %llu ms", (unsigned long long)twins.options->wall_limit_ms);
+    return NEWS_LATE;
+}
+
 static void probe_twin(const struct notice *notice) {
     char base[PATH_MAX];
     struct tree tree;
@@ -155,6 +171,10 @@ static void probe_twin(const struct notice *notice) {
         report_empty(FL_SECTION_CLOSE, notice->close_status, 0);
         if (notice->close_status != FL_OK)
             report_message(FL_SECTION_CLOSE, notice->message);
+    }
+    if (notice->outcome != FL_OUTCOME_DONE) {
+        report_message(FL_SECTION_CLOSE, notice->message);
+        report_finish_life((enum fl_outcome)notice->outcome, 0);
     }
     if (notice->close_status == FL_OK)
         run_lives(&place, 3, 4);
@@ -202,13 +222,17 @@ static void run_session(uint32_t session) {
     close(twins.to_parent);
     close(twins.from_parent);
     struct notice notice;
-    while (read(twins.from_executor, &notice, sizeof notice) == sizeof notice) {
+    enum news news;
+    while ((news = next_notice(executor, &notice)) == NEWS_NOTICE) {
         probe_twin(&notice);
         if (write(twins.to_executor, "", 1) != 1)
             break;
     }
     close(twins.from_executor);
     close(twins.to_executor);
+    if (news == NEWS_LATE)
+        fail(EXIT_INFRASTRUCTURE, "%s %s while it executed %s, without a crash: %s", twins.execution.adapter->name,
+             notice.outcome == FL_OUTCOME_OVERLOADED ? "got no processor" : "hung", twins.execution.workload->path, notice.message);
     end_session(executor);
 }
 
@@ -302,11 +326,13 @@ static void run_planned(const struct planned_twin *twin) {
             execute_planned_session(twin, session);
         close(twins.to_parent);
         close(twins.from_parent);
-        if (read(twins.from_executor, &notice, sizeof notice) != sizeof notice)
+        enum news news = next_notice(executor, &notice);
+        if (news == NEWS_END)
             notice.close_status = FL_ERROR;
         close(twins.from_executor);
         close(twins.to_executor);
-        end_session(executor);
+        if (news != NEWS_LATE)
+            end_session(executor);
         if (notice.close_status != FL_OK)
             break;
     }

@@ -809,7 +809,7 @@ def test_an_error_of_the_adapter_ends_the_workload(runner: Path, adapter: Callab
 
 
 def run_twins(
-    runner: Path, adapter: Path, folder: Path, text: str, plan: str | None = None
+    runner: Path, adapter: Path, folder: Path, text: str, plan: str | None = None, *more: str
 ) -> tuple[subprocess.CompletedProcess[bytes], dict[int, Report]]:
     workload = folder.parent / f"{folder.name}.workload"
     workload.write_text(text)
@@ -817,7 +817,7 @@ def run_twins(
     plan_file.write_text(plan or "")
     options = [] if plan is None else ["--plan", str(plan_file)]
     command = [str(runner), "twins", "--adapter", str(adapter), "--workload", str(workload), "--folder", str(folder)]
-    run = subprocess.run([*command, *options, *GEOMETRY], capture_output=True, check=False)
+    run = subprocess.run([*command, *options, *GEOMETRY, *more], capture_output=True, check=False, timeout=60)
     workload.unlink()
     plan_file.unlink()
     twins: dict[int, Report] = {}
@@ -903,6 +903,28 @@ def test_bad_plans_are_bad_input(
 ) -> None:
     run, _ = run_twins(runner, adapter(), folder, THREADED, plan)
     assert (run.returncode, words in run.stderr.decode()) == (2, True), run.stderr
+
+
+def test_a_planned_history_that_hangs_is_one_failed_twin(
+    runner: Path, adapter: Callable[..., Path], folder: Path
+) -> None:
+    text = "workload 1\nslots 8\ncase\nthread 1 allocate 0 64\nthread 2 allocate 7 64\n"
+    plan = "order 0 1 2\ntwin 0 0 2\ntwin 0 1\n"
+    run, twins = run_twins(runner, adapter("HANG_AT_SLOT_7"), folder, text, plan, "--wall-limit-ms", "500")
+    assert (run.returncode, run.stderr) == (0, b"")
+    assert (twins[0].outcome, twins[0].message()) == (HUNG, "not done after 500 ms")
+    assert (twins[1].outcome, set(slots_of(twins[1]))) == (DONE, {0})
+    assert list(folder.iterdir()) == []
+
+
+def test_a_workload_that_hangs_without_a_crash_ends_the_twins(
+    runner: Path, adapter: Callable[..., Path], folder: Path
+) -> None:
+    text = "workload 1\nslots 8\ncase\nallocate 0 64\nallocate 7 64\n"
+    run, twins = run_twins(runner, adapter("HANG_AT_SLOT_7"), folder, text, None, "--wall-limit-ms", "500")
+    assert (run.returncode, list(twins)) == (3, [0, 1])
+    assert b"hung while it executed" in run.stderr
+    assert run.stderr.endswith(b"not done after 500 ms\n")
 
 
 def test_twins_say_when_a_life_crashes(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
