@@ -70,11 +70,11 @@ static UChar classify_write(Int descriptor, ULong bytes) {
     return never_waits(descriptor) || (bytes <= FL_PIPE_ROOM && is_ready(descriptor, FL_POLLOUT)) ? CALL_FINITE : CALL_OUTSIDE;
 }
 
-static UChar classify_open(UWord path) {
-    struct vg_stat status;
-    if (!is_readable(path, 1) || sr_isError(VG_(stat)((const HChar *)path, &status)))
-        return CALL_FINITE;
-    return VKI_S_ISREG(status.mode) || VKI_S_ISDIR(status.mode) ? CALL_FINITE : CALL_OUTSIDE;
+static UChar classify_open(Int folder, UWord path) {
+    struct vki_stat status;
+    if (fl_kernel(__NR_newfstatat, folder, path, (UWord)&status, 0, 0, 0) != 0)
+        return CALL_FINITE; /* the open fails too, or creates a file */
+    return VKI_S_ISREG(status.st_mode) || VKI_S_ISDIR(status.st_mode) ? CALL_FINITE : CALL_OUTSIDE;
 }
 
 /* ---- time ---- */
@@ -163,8 +163,8 @@ static UChar classify(struct task *task, UInt number, const UWord *a) {
     case __NR_writev: return classify_write(a[0], FL_PIPE_ROOM + 1);
     case __NR_sendto: return classify_write(a[0], a[2]);
     case __NR_open:
-    case __NR_creat: return classify_open(a[0]);
-    case __NR_openat: return classify_open(a[1]);
+    case __NR_creat: return classify_open(VKI_AT_FDCWD, a[0]);
+    case __NR_openat: return classify_open(a[0], a[1]);
     case __NR_fcntl: return a[1] == FL_F_SETLKW || a[1] == FL_F_OFD_SETLKW ? CALL_OUTSIDE : CALL_FINITE;
     case __NR_sendfile:
     case __NR_copy_file_range: return never_waits(a[number == __NR_sendfile ? 0 : 2]) ? CALL_FINITE : CALL_OUTSIDE;
