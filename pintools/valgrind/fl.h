@@ -176,6 +176,7 @@ extern ULong fl_events_left; /* of the running thread's slice */
 
 void fl_schedule_thread_created(ThreadId parent, ThreadId child);
 void fl_schedule_thread_exits(ThreadId thread);
+void fl_schedule_forks(void); /* before it does */
 void fl_schedule_forked(ThreadId thread); /* in the child */
 void fl_schedule_before_call(ThreadId thread, UInt number, const UWord *arguments);
 void fl_schedule_after_call(ThreadId thread, UInt number, const UWord *arguments, SysRes result);

@@ -54,6 +54,7 @@ static void before_fork(ThreadId thread) {
     (void)thread;
     fl_close_joined();
     fl_trace_flush();
+    fl_schedule_forks();
     child_count++;
 }
 

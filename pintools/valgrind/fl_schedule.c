@@ -23,6 +23,9 @@
  *   - Of all other waiting (children, sockets, poll, locks of files, time-outs, signals) only the kernel knows the end. Such a
  *     thread becomes READY when it is back, and a trace in which others ran meanwhile may differ from run to run. If no
  *     thread is READY nobody has the turn, and the first that is back takes it: the tool adds no deadlock to the client's.
+ *   - A futex that another process changes: a process that has forked or was forked looks at it every 20 ms, any other only
+ *     while nobody has the turn. That is the one exception (a limit in pintools/README.md): in a process of the second kind,
+ *     a thread that spins until a waiter at such a futex is back spins for ever.
  *
  * The seed. 0: a thread runs until it waits, yields or ends, then the next READY one in order of creation. Otherwise a slice is
  * 1 to 64 events long (stores, flushes and fences of PM, locked instructions anywhere; short ones are more likely) and ends
@@ -62,6 +65,7 @@ static Int turn;               /* lwp of the holder; 0: nobody. What others wait
 static Int model_lock;
 static ThreadId newest;        /* created by the system call in progress */
 static UInt ending_count;      /* threads that have handed on the turn for the last time, with a word to be cleared */
+static Bool has_relatives; /* this process has forked or was forked */
 static ULong wait_count;
 static ULong virtual_now;
 static ULong random_state;
@@ -93,6 +97,8 @@ void fl_lock_model(void) {
 void fl_unlock_model(void) { __atomic_store_n(&model_lock, 0, __ATOMIC_RELEASE); }
 
 static Int current_turn(void) { return __atomic_load_n(&turn, __ATOMIC_ACQUIRE); }
+
+Bool fl_has_relatives(void) { return has_relatives; }
 
 Bool fl_is_idle(void) { return holder == NULL && current_turn() == 0; }
 
@@ -427,6 +433,8 @@ void fl_schedule_learn_thread(Int lwp, Addr cleared_word) {
     fl_tasks[newest].lwp = lwp;
     newest = VG_INVALID_THREADID;
 }
+
+void fl_schedule_forks(void) { has_relatives = True; }
 
 void fl_schedule_forked(ThreadId thread) {
     struct task *task = &fl_tasks[thread];

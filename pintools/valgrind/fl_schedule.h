@@ -40,7 +40,7 @@ struct task {
 
     Addr word; /* TASK_FUTEX */
     UInt value, bits;
-    Bool is_timed, is_woken;
+    Bool is_timed, is_woken, is_shared; /* shared: without FUTEX_PRIVATE_FLAG */
     ULong since; /* order of waiting */
     UInt gate, gate_seen; /* what the thread really waits at: opened by adding 1 */
     Int descriptor;
@@ -66,6 +66,7 @@ UInt fl_requeue(Addr word, UInt most, Addr to);
 void fl_hand_on_turn(struct task *from, Bool may_keep);
 void fl_arrive(struct task *task); /* takes the turn if nobody has it */
 Bool fl_is_idle(void);
+Bool fl_has_relatives(void); /* a process of the client's that may change shared words */
 
 void fl_wait_for_turn(Int lwp); /* without it */
 

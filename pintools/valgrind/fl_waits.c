@@ -3,9 +3,10 @@
  * fl_waits.c - system calls that wait: what they mean for the turn (fl_schedule.c), and how their threads wait.
  *
  * Before a call its arguments say what it waits for. A call known to end by itself keeps the turn; an unknown one is OUTSIDE,
- * which costs determinism and never a deadlock. The calls that the model follows do not wait in the kernel as they are: the
- * core's function that makes the system call is replaced, and makes another one with a copy of the client's registers, a
- * wait at the thread's gate (or a poll of the descriptor), so that signals interrupt it as they would the client's own.
+ * which costs determinism and never a deadlock (one exception, futexes shared with unrelated processes: fl_schedule.c). The calls
+ * that the model follows do not wait in the kernel as they are: the core's function that makes the system call is replaced, and
+ * makes another one with a copy of the client's registers, a wait at the thread's gate (or a poll of the descriptor), so that
+ * signals interrupt it as they would the client's own.
  */
 #include "fl_schedule.h"
 #include "pub_tool_aspacemgr.h"
@@ -112,6 +113,7 @@ static UChar classify_wait(struct task *task, const UWord *a, UInt bits) {
     task->value = a[2];
     task->bits = bits;
     task->is_timed = a[3] != 0;
+    task->is_shared = !(a[1] & VKI_FUTEX_PRIVATE_FLAG);
     return CALL_FUTEX;
 }
 
@@ -346,10 +348,12 @@ static Long end_futex_wait(struct task *task, Long result) {
     return result;
 }
 
-/* The word of an idle process changed: another process, or the kernel for a thread that died with a lock, did it. */
+/* The word of an idle process changed: another process, or the kernel for a thread that died with a lock, did it. Where
+ * processes share memory by fork, a shared word is looked at while others run too: they may run until this waiter is back. */
 static Bool was_changed_from_outside(struct task *task) {
     fl_lock_model();
-    Bool is_changed = fl_is_idle() && is_readable(task->word, sizeof(UInt)) && *(volatile UInt *)task->word != task->value;
+    Bool may_be_outside = fl_is_idle() || (task->is_shared && fl_has_relatives());
+    Bool is_changed = may_be_outside && is_readable(task->word, sizeof(UInt)) && *(volatile UInt *)task->word != task->value;
     fl_unlock_model();
     return is_changed;
 }
