@@ -21,6 +21,9 @@
 
 /* ---- free chunks, volatile ---- */
 
+/* put_in_tree, take_from_tree, free_at and the merging in give_back have their like in range.c, for blocks: what is wrong in one is
+ * likely to be wrong in the other. */
+
 static void put_in_tree(struct nvm_heap *heap, struct nvm_vheader *range) {
     heap->chunks[range->first].range = range;
     heap->chunks[range->first + range->count - 1].range = range;
@@ -113,13 +116,16 @@ static int grow_file(struct nvm_heap *heap, uint32_t first, uint32_t count) {
     count_on_media(heap, first + count);
 #endif
     int error = posix_fallocate(heap->fd, bytes, more);
-    int status = error == 0 ? nvm_chunk_map(heap, first, count)
+    int status = error == 0 ? NVM_OK
                             : nvm_fail(NVM_OUT_OF_MEMORY, "the heap file cannot grow from %lld bytes by %lld: %s", (long long)bytes,
                                        (long long)more, strerror(error));
+    if (status == NVM_OK && fsync(heap->fd) != 0) /* the file's size: heap_bytes relies on it */
+        status = nvm_fail(NVM_ERROR, "the heap file's growth to %lld bytes cannot be persisted: %s", (long long)(bytes + more),
+                          strerror(errno));
+    if (status == NVM_OK)
+        status = nvm_chunk_map(heap, first, count);
     if (status != NVM_OK && ftruncate(heap->fd, bytes) != 0)
         return nvm_fail(NVM_ERROR, "the heap file cannot be cut back to %lld bytes: %s", (long long)bytes, strerror(errno));
-    if (status == NVM_OK)
-        fsync(heap->fd); /* the file's size */
     return status;
 }
 

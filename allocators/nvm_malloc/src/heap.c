@@ -171,6 +171,17 @@ static int check_create_options(struct nvm_options *options) {
     return NVM_OK;
 }
 
+/* Persists the new file's size and its name in the folder. */
+static int persist_file(const char *folder, const char *path, int fd) {
+    int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int status = folder_fd >= 0 && fsync(fd) == 0 && fsync(folder_fd) == 0
+                     ? NVM_OK
+                     : nvm_fail(NVM_ERROR, "%s: the new heap file cannot be persisted: %s", path, strerror(errno));
+    if (folder_fd >= 0)
+        close(folder_fd);
+    return status;
+}
+
 /* A new file with all its media, or none. */
 static int create_file(const char *folder, const char *path, uint64_t bytes, int *fd) {
     *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -179,19 +190,14 @@ static int create_file(const char *folder, const char *path, uint64_t bytes, int
     if (*fd < 0)
         return nvm_fail(NVM_ERROR, "%s: cannot create the heap file: %s", path, strerror(errno));
     int error = posix_fallocate(*fd, 0, (off_t)bytes);
-    if (error != 0) {
+    int status = error == 0 ? persist_file(folder, path, *fd)
+                            : nvm_fail(NVM_ERROR, "%s: cannot get %llu bytes from the file system: %s", path,
+                                       (unsigned long long)bytes, strerror(error));
+    if (status != NVM_OK) {
         close(*fd);
         unlink(path);
-        return nvm_fail(NVM_ERROR, "%s: cannot get %llu bytes from the file system: %s", path, (unsigned long long)bytes,
-                        strerror(error));
     }
-    int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* the file's name must survive as well */
-    if (folder_fd >= 0) {
-        fsync(*fd);
-        fsync(folder_fd);
-        close(folder_fd);
-    }
-    return NVM_OK;
+    return status;
 }
 
 static int create_on(struct nvm_heap *heap, const struct nvm_options *options, const char *path) {

@@ -26,8 +26,10 @@ enum { FIRST_BUCKETS = 64 };
 
 int nvm_names_init(struct nvm_heap *heap) {
     pthread_mutex_init(&heap->names.lock, NULL);
+    pthread_mutex_init(&heap->names.by_object_lock, NULL);
     heap->names.buckets = calloc(FIRST_BUCKETS, sizeof(struct nvm_name *));
-    if (heap->names.buckets == NULL)
+    heap->names.by_object = calloc(FIRST_BUCKETS, sizeof(struct nvm_name *));
+    if (heap->names.buckets == NULL || heap->names.by_object == NULL)
         return nvm_fail(NVM_ERROR, "out of volatile memory for the names");
     heap->names.bucket_count = FIRST_BUCKETS;
     return NVM_OK;
@@ -40,6 +42,8 @@ void nvm_names_destroy(struct nvm_heap *heap) {
             free(name);
         }
     free(heap->names.buckets);
+    free(heap->names.by_object);
+    pthread_mutex_destroy(&heap->names.by_object_lock);
     pthread_mutex_destroy(&heap->names.lock);
 }
 
@@ -48,6 +52,10 @@ static struct nvm_name **bucket_of(const struct nvm_names *names, const char *id
     for (; *id != '\0'; id++)
         hash = (hash ^ (uint8_t)*id) * 0x100000001b3ull;
     return &names->buckets[(hash ^ hash >> 32) % names->bucket_count];
+}
+
+static struct nvm_name **bucket_of_object(const struct nvm_names *names, uint64_t object) {
+    return &names->by_object[object / NVM_LINE_BYTES % names->bucket_count];
 }
 
 static struct nvm_name *find(const struct nvm_names *names, const char *id) {
@@ -59,21 +67,63 @@ static struct nvm_name *find(const struct nvm_names *names, const char *id) {
 
 const struct nvm_name *nvm_names_find(const struct nvm_heap *heap, const char *id) { return find(&heap->names, id); }
 
+/* An object that somebody reserved or activated under an id. */
+bool nvm_names_has_object(struct nvm_heap *heap, uint64_t object) {
+    struct nvm_names *names = &heap->names;
+    pthread_mutex_lock(&names->by_object_lock);
+    const struct nvm_name *name = *bucket_of_object(names, object);
+    while (name != NULL && name->object != object)
+        name = name->next_by_object;
+    pthread_mutex_unlock(&names->by_object_lock);
+    return name != NULL;
+}
+
+static void put_by_id(struct nvm_names *names, struct nvm_name *name) {
+    struct nvm_name **bucket = bucket_of(names, name->id);
+    name->next = *bucket;
+    *bucket = name;
+}
+
+static void put_by_object(struct nvm_names *names, struct nvm_name *name) {
+    struct nvm_name **bucket = bucket_of_object(names, name->object);
+    name->next_by_object = *bucket;
+    *bucket = name;
+}
+
+/* Whether nvm_free is refused. It is not from the moment on at which the memory may become somebody else's. */
+static void keep_object(struct nvm_names *names, struct nvm_name *name, bool is_kept) {
+    pthread_mutex_lock(&names->by_object_lock);
+    if (is_kept) {
+        put_by_object(names, name);
+    } else {
+        struct nvm_name **link = bucket_of_object(names, name->object);
+        while (*link != name)
+            link = &(*link)->next_by_object;
+        *link = name->next_by_object;
+    }
+    pthread_mutex_unlock(&names->by_object_lock);
+}
+
 /* Twice the buckets; as before if there is no memory for them. */
 static void widen(struct nvm_names *names) {
     struct nvm_names wider = {.bucket_count = names->bucket_count * 2};
     wider.buckets = calloc(wider.bucket_count, sizeof *wider.buckets);
-    if (wider.buckets == NULL)
+    wider.by_object = calloc(wider.bucket_count, sizeof *wider.by_object);
+    if (wider.buckets == NULL || wider.by_object == NULL) {
+        free(wider.buckets);
+        free(wider.by_object);
         return;
+    }
     for (uint32_t i = 0; i < names->bucket_count; i++)
         for (struct nvm_name *name = names->buckets[i], *next; name != NULL; name = next) {
-            struct nvm_name **bucket = bucket_of(&wider, name->id);
             next = name->next;
-            name->next = *bucket;
-            *bucket = name;
+            put_by_id(&wider, name);
+            put_by_object(&wider, name);
         }
     free(names->buckets);
+    free(names->by_object);
     names->buckets = wider.buckets;
+    names->by_object = wider.by_object;
     names->bucket_count = wider.bucket_count;
 }
 
@@ -85,14 +135,16 @@ static struct nvm_name *add_name(struct nvm_names *names, const char *id, uint32
     memcpy(name->id, id, strnlen(id, NVM_ID_BYTES));
     name->number = number;
     name->object = object;
+    pthread_mutex_lock(&names->by_object_lock);
     if (names->count++ >= names->bucket_count)
         widen(names);
-    struct nvm_name **bucket = bucket_of(names, name->id);
-    name->next = *bucket;
-    *bucket = name;
+    put_by_id(names, name);
+    put_by_object(names, name);
+    pthread_mutex_unlock(&names->by_object_lock);
     return name;
 }
 
+/* Its object is kept no more. */
 static void forget(struct nvm_names *names, struct nvm_name *name) {
     struct nvm_name **link = bucket_of(names, name->id);
     while (*link != name)
@@ -339,11 +391,16 @@ static int free_id(struct nvm_heap *heap, const char *id) {
     int status = region_of_name(heap, name, &region);
     if (status == NVM_OK && name->is_used && nvm_region_is_reserved(heap, &region))
         status = nvm_fail(NVM_INVALID, "the object of the id '%s' was freed without its id", id);
-    if (status == NVM_OK) /* reserved only: its entry is empty and stays so */
-        status = nvm_region_free(heap, &region, &(struct nvm_links){0}, name->is_used ? entry_of_freed : NULL,
-                                 nvm_entry_at(heap, name->number));
     if (status != NVM_OK)
         return status;
+    keep_object(&heap->names, name, false);
+    /* reserved only: its entry is empty and stays so */
+    status = nvm_region_free(heap, &region, &(struct nvm_links){0}, name->is_used ? entry_of_freed : NULL,
+                             nvm_entry_at(heap, name->number));
+    if (status != NVM_OK) {
+        keep_object(&heap->names, name, true);
+        return status;
+    }
     release_entry(heap, name->number);
     forget(&heap->names, name);
     return NVM_OK;

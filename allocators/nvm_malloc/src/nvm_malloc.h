@@ -46,7 +46,8 @@ const char *nvm_message(void);
 int nvm_initialize(const char *working_dir, int recover);
 void *nvm_reserve(uint64_t bytes); /* NULL: nvm_message() says why */
 int nvm_activate(void *object, void *link_1, const void *target_1, void *link_2, const void *target_2);
-/* Of an object that is only reserved: gives it back; the links must be NULL then. */
+/* Of an object that is only reserved: gives it back; the links must be NULL then. NVM_INVALID if the object has a name: that is
+ * nvm_free_id's. */
 int nvm_free(void *object, void *link_1, const void *target_1, void *link_2, const void *target_2);
 void *nvm_reserve_id(const char *id, uint64_t bytes); /* id: 1 to 55 characters */
 int nvm_activate_id(const char *id);

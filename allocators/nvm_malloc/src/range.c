@@ -14,6 +14,9 @@
 
 /* ---- with the arena's lock ---- */
 
+/* put_in_tree, take_from_tree, free_at and the merging in give_back have their like in chunk.c, for chunks: what is wrong in one is
+ * likely to be wrong in the other. */
+
 static void put_in_tree(struct nvm_heap *heap, struct nvm_vheader *range) {
     nvm_set_vheader(heap, range->first + range->count - 1, range);
     nvm_set_role(heap, range->first, NVM_ROLE_FREE, range);
@@ -104,10 +107,14 @@ static void merge_volatile(struct nvm_heap *heap, struct nvm_vheader *range, str
 
 /* ---- the interface ---- */
 
-/* A VHeader of exactly so many blocks that is in no tree and has no role yet. */
-int nvm_range_take(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t blocks, struct nvm_vheader **taken) {
+/* A VHeader of exactly so many blocks that is in no tree. It gets its role before the lock is released: without one it would look
+ * like the end of a free range to whoever gives back a neighbour. */
+int nvm_range_take(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t blocks, enum nvm_role role,
+                   struct nvm_vheader **taken) {
     pthread_mutex_lock(&arena->lock);
     int status = take(heap, arena, blocks, taken);
+    if (status == NVM_OK)
+        nvm_set_role(heap, (*taken)->first, role, *taken);
     pthread_mutex_unlock(&arena->lock);
     return status;
 }
@@ -122,10 +129,7 @@ int nvm_range_add_chunk(struct nvm_heap *heap, struct nvm_arena *arena) {
 /* Recovery, with the arena's lock: makes a range known that is free on media and has no free neighbour. */
 void nvm_range_adopt(struct nvm_heap *heap, struct nvm_vheader *range) { put_in_tree(heap, range); }
 
-/* The blocks must be free or an idle, empty run on media, and known to nobody else. Takes the VHeader over. */
-void nvm_range_give_back(struct nvm_heap *heap, struct nvm_vheader *range) {
-    struct nvm_arena *arena = nvm_arena_of(heap, range->first);
-    pthread_mutex_lock(&arena->lock);
+static void give_back(struct nvm_heap *heap, struct nvm_vheader *range) {
     uint32_t end = range->first + range->count;
     struct nvm_vheader *before = free_at(heap, range->first - 1); /* a chunk's block 0 is metadata */
     struct nvm_vheader *after = end % heap->chunk_blocks != 0 ? free_at(heap, end) : NULL;
@@ -137,6 +141,26 @@ void nvm_range_give_back(struct nvm_heap *heap, struct nvm_vheader *range) {
         fl_fence(); /* headers that were merged away may be overwritten from here on */
     }
     put_in_tree(heap, range);
+}
+
+/* The blocks must be free or an idle, empty run on media, and known to nobody else. Takes the VHeader over. */
+void nvm_range_give_back(struct nvm_heap *heap, struct nvm_vheader *range) {
+    struct nvm_arena *arena = nvm_arena_of(heap, range->first);
+    pthread_mutex_lock(&arena->lock);
+    give_back(heap, range);
+    pthread_mutex_unlock(&arena->lock);
+}
+
+/* A list of the arena's, linked by next, at once: nobody takes of some before their neighbours are free as well. */
+void nvm_range_give_back_all(struct nvm_heap *heap, struct nvm_arena *arena, struct nvm_vheader *ranges) {
+    pthread_mutex_lock(&arena->lock);
+    while (ranges != NULL) {
+        struct nvm_vheader *range = ranges;
+        ranges = range->next;
+        range->next = NULL;
+        give_back(heap, range);
+        nvm_widen();
+    }
     pthread_mutex_unlock(&arena->lock);
 }
 

@@ -21,8 +21,10 @@ static int not_an_object(const struct nvm_heap *heap, const void *object) {
 
 /* In an arena chunk. */
 static enum nvm_role role_of_block(const struct nvm_heap *heap, uint32_t block) {
+    bool is_scanned = nvm_is_scanned(nvm_chunk_of(heap, block)); /* first: a scan that ends in between has set the role by then */
+    nvm_widen();
     enum nvm_role role = nvm_role(heap, block);
-    if (role != NVM_ROLE_INSIDE || nvm_is_scanned(nvm_chunk_of(heap, block)))
+    if (role != NVM_ROLE_INSIDE || is_scanned)
         return role;
     enum nvm_kind kind = nvm_tag_kind(nvm_load8(&nvm_header_at(heap, block)->tag));
     return kind == NVM_KIND_LARGE ? NVM_ROLE_LARGE : kind == NVM_KIND_RUN ? NVM_ROLE_RUN : NVM_ROLE_INSIDE;
@@ -73,12 +75,11 @@ static int reserve_small(struct nvm_heap *heap, struct nvm_arena *arena, uint64_
 
 static int reserve_large(struct nvm_heap *heap, struct nvm_arena *arena, uint64_t bytes, void **object) {
     struct nvm_vheader *range;
-    int status = nvm_range_take(heap, arena, (uint32_t)((bytes + NVM_LINE_BYTES + NVM_BLOCK_BYTES - 1) / NVM_BLOCK_BYTES), &range);
-    if (status != NVM_OK)
-        return status;
-    nvm_set_role(heap, range->first, NVM_ROLE_RESERVED, range);
-    *object = heap->base + nvm_block_offset(range->first) + NVM_LINE_BYTES;
-    return NVM_OK;
+    uint32_t blocks = (uint32_t)((bytes + NVM_LINE_BYTES + NVM_BLOCK_BYTES - 1) / NVM_BLOCK_BYTES);
+    int status = nvm_range_take(heap, arena, blocks, NVM_ROLE_RESERVED, &range);
+    if (status == NVM_OK)
+        *object = heap->base + nvm_block_offset(range->first) + NVM_LINE_BYTES;
+    return status;
 }
 
 static int reserve_huge(struct nvm_heap *heap, uint64_t bytes, void **object) {
@@ -119,10 +120,13 @@ int nvm_region_reserve(struct nvm_heap *heap, uint64_t bytes, void **object) {
         return nvm_fail(NVM_TOO_LARGE, "%llu bytes requested, and the heap may never have more than %llu",
                         (unsigned long long)bytes, (unsigned long long)heap->limit_bytes);
     struct nvm_arena *arena = nvm_arena_of_thread(heap);
+    bool is_all_known = nvm_scan_is_settled(heap);
     int status = reserve_in(heap, arena, bytes, object);
-    if (status == NVM_OUT_OF_MEMORY && !nvm_scan_is_settled(heap)) { /* there may be memory that is not known yet */
-        status = nvm_scan_wait(heap);
-        if (status == NVM_OK)
+    if (status == NVM_OUT_OF_MEMORY) { /* there may be memory that is not known yet, or damage that the scan has found */
+        int scan_status = nvm_scan_wait(heap);
+        if (scan_status != NVM_OK)
+            return scan_status;
+        if (!is_all_known)
             status = reserve_in(heap, arena, bytes, object);
     }
     return status == NVM_OUT_OF_MEMORY ? reserve_somewhere(heap, arena->id, bytes, object) : status;
@@ -361,6 +365,8 @@ int nvm_heap_free(struct nvm_heap *heap, void *object, void *link_1, const void 
     struct nvm_region region;
     struct nvm_links links;
     int status = check_arguments(heap, object, link_1, target_1, link_2, target_2, &region, &links);
+    if (status == NVM_OK && nvm_names_has_object(heap, nvm_heap_relative(heap, object)))
+        status = nvm_fail(NVM_INVALID, "the object has a name, and is freed by its id only");
     if (status == NVM_OK)
         status = nvm_region_free(heap, &region, &links, NULL, NULL);
     nvm_assert_heap(heap);

@@ -55,13 +55,12 @@ static int current_run(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t 
     }
     if (bin->current == NULL) {
         struct nvm_vheader *run;
-        int status = nvm_range_take(heap, arena, 1, &run);
+        int status = nvm_range_take(heap, arena, 1, NVM_ROLE_RUN, &run);
         if (status != NVM_OK)
             return status;
         run->size_class = (uint8_t)size_class;
         run->activated = run->reserved = 0;
         run->is_on_media = run->is_listed = false;
-        nvm_set_role(heap, run->first, NVM_ROLE_RUN, run);
         bin->current = run;
     }
     *current = bin->current;
@@ -135,35 +134,36 @@ void nvm_run_list_pending(struct nvm_heap *heap, uint32_t block) {
 
 /* ---- memory is short ---- */
 
-static bool reclaim_if_empty(struct nvm_heap *heap, struct nvm_bin *bin, struct nvm_vheader *run) {
+/* An empty run leaves its bin, for a list linked by next. It stays a run until its block is given back. */
+static void detach_if_empty(struct nvm_heap *heap, struct nvm_bin *bin, struct nvm_vheader *run, struct nvm_vheader **empty) {
     if ((run->activated | run->reserved) != 0 || !nvm_is_scanned(nvm_chunk_of(heap, run->first)))
-        return false;
+        return;
     if (bin->current == run)
         bin->current = NULL;
     else
         take_from_list(bin, run);
-    nvm_range_give_back(heap, run);
-    return true;
+    run->next = *empty;
+    *empty = run;
 }
 
-static bool reclaim_in_bin(struct nvm_heap *heap, struct nvm_bin *bin) {
+static void detach_empty_runs(struct nvm_heap *heap, struct nvm_bin *bin, struct nvm_vheader **empty) {
     pthread_mutex_lock(&bin->lock);
-    bool is_any = bin->current != NULL && reclaim_if_empty(heap, bin, bin->current);
+    if (bin->current != NULL)
+        detach_if_empty(heap, bin, bin->current, empty);
     for (struct nvm_vheader *run = bin->non_full, *next; run != NULL; run = next) {
         next = run->next;
-        if (reclaim_if_empty(heap, bin, run))
-            is_any = true;
+        detach_if_empty(heap, bin, run, empty);
     }
     pthread_mutex_unlock(&bin->lock);
-    return is_any;
 }
 
-/* Turns all empty runs back into free ranges. True if there were any. */
-bool nvm_run_reclaim_empty(struct nvm_heap *heap) {
-    bool is_any = false;
-    for (uint32_t i = 0; i < NVM_ARENAS; i++)
+/* Turns all empty runs back into free ranges, those of an arena at once. Who needs one of its runs meanwhile, and finds no block for
+ * a new one, waits for the shortage lock, which the caller has. */
+void nvm_run_reclaim_empty(struct nvm_heap *heap) {
+    for (uint32_t i = 0; i < NVM_ARENAS; i++) {
+        struct nvm_vheader *empty = NULL;
         for (uint32_t size_class = 0; size_class < NVM_SMALL_CLASSES; size_class++)
-            if (reclaim_in_bin(heap, &heap->arenas[i].bins[size_class]))
-                is_any = true;
-    return is_any;
+            detach_empty_runs(heap, &heap->arenas[i].bins[size_class], &empty);
+        nvm_range_give_back_all(heap, &heap->arenas[i], empty);
+    }
 }

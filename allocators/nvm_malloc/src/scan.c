@@ -176,10 +176,9 @@ static void *recovery_thread(void *context) {
     return NULL;
 }
 
-int nvm_scan_init(struct nvm_heap *heap) {
+void nvm_scan_init(struct nvm_heap *heap) {
     pthread_mutex_init(&heap->scan.lock, NULL);
     pthread_cond_init(&heap->scan.settled, NULL);
-    return NVM_OK;
 }
 
 /* Lazy: the scan goes on in a thread of its own when this returns. */

@@ -22,7 +22,9 @@
  *
  * A block belongs to the arena of its chunk, whoever allocates there. When a thread's arena, the free chunks and the file's limit
  * give nothing, all empty runs become free, all arena chunks without content become free chunks, and then the other arenas are
- * asked. So what fits into a heap depends on its live objects alone, and not on which thread did what.
+ * asked. So whether a request fits depends on where the live objects are, and not on which thread did what. That is said of one
+ * request at a time: others that come meanwhile find an arena's empty runs all free or none, but they may take chunks that are
+ * being released before their neighbours are free as well.
  *
  * Locks, in the order they are taken:
  *
@@ -33,6 +35,7 @@
  *   arena.lock     the arena's free ranges, their VHeaders and headers
  *   chunk_lock     free chunks, growth, kinds of chunks, which entries of the object table are in use
  *   ring_lock      which ring entries are in use
+ *   names.by_object_lock  the hash table of named objects
  *
  * A large or huge object's header belongs to the thread that activates or frees it: two that do so at once are wrong.
  * Words that are read without their lock (roles, kinds, pointers to VHeaders, the size of the heap) are atomic.
@@ -67,6 +70,13 @@
 #define nvm_assert_heap(heap) assert(nvm_heap_check(heap) == NVM_OK)
 #else
 #define nvm_assert_heap(heap) ((void)0)
+#endif
+
+/* Where another thread may come in between, tests built with NVM_WIDEN let it. */
+#if defined(NVM_WIDEN)
+void nvm_widen(void); /* the test's own */
+#else
+#define nvm_widen() ((void)0)
 #endif
 
 enum nvm_role {
@@ -129,12 +139,15 @@ struct nvm_name {
     uint32_t number; /* of the entry: chunk * 63 + entry in the chunk */
     bool is_used;    /* else reserved */
     uint64_t object;
-    struct nvm_name *next; /* in the hash bucket */
+    struct nvm_name *next;           /* in the hash bucket of its id */
+    struct nvm_name *next_by_object; /* in that of its object */
 };
 
 struct nvm_names {
     pthread_mutex_t lock;
-    struct nvm_name **buckets;
+    pthread_mutex_t by_object_lock; /* of by_object and its chains: every free looks there, so it is held for a moment only */
+    struct nvm_name **buckets;      /* by id */
+    struct nvm_name **by_object;    /* as many */
     uint32_t bucket_count;
     uint32_t count;
 };
@@ -232,8 +245,10 @@ static inline struct nvm_vheader *nvm_vheader(const struct nvm_heap *heap, uint3
 static inline void nvm_set_vheader(struct nvm_heap *heap, uint32_t block, struct nvm_vheader *vheader) {
     __atomic_store_n(&nvm_chunk_of(heap, block)->vheaders[block % heap->chunk_blocks], vheader, __ATOMIC_RELEASE);
 }
+/* In a scanned chunk, from INSIDE or to it: with the arena's lock, or a pointer without its role is taken for a free range's. */
 static inline void nvm_set_role(struct nvm_heap *heap, uint32_t block, enum nvm_role role, struct nvm_vheader *vheader) {
     nvm_set_vheader(heap, block, vheader);
+    nvm_widen();
     __atomic_store_n(&nvm_chunk_of(heap, block)->roles[block % heap->chunk_blocks], (uint8_t)role, __ATOMIC_RELEASE);
 }
 
@@ -261,9 +276,10 @@ void nvm_chunk_give_back(struct nvm_heap *heap, struct nvm_vheader *range);
 bool nvm_chunk_from_arena(struct nvm_heap *heap, uint32_t chunk, struct nvm_vheader *range);
 
 /* range.c: free ranges of blocks, large objects */
-int nvm_range_take(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t blocks, struct nvm_vheader **range);
+int nvm_range_take(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t blocks, enum nvm_role role, struct nvm_vheader **range);
 void nvm_range_adopt(struct nvm_heap *heap, struct nvm_vheader *range);
 void nvm_range_give_back(struct nvm_heap *heap, struct nvm_vheader *range);
+void nvm_range_give_back_all(struct nvm_heap *heap, struct nvm_arena *arena, struct nvm_vheader *ranges);
 int nvm_range_add_chunk(struct nvm_heap *heap, struct nvm_arena *arena);
 bool nvm_range_release_chunk(struct nvm_heap *heap, uint32_t chunk);
 
@@ -272,7 +288,7 @@ int nvm_run_reserve(struct nvm_heap *heap, struct nvm_arena *arena, uint32_t siz
 struct nvm_bin *nvm_run_bin(struct nvm_heap *heap, uint32_t block, uint32_t size_class);
 int nvm_run_known(struct nvm_heap *heap, uint32_t block, struct nvm_vheader **run);
 void nvm_run_relist(struct nvm_bin *bin, struct nvm_vheader *run);
-bool nvm_run_reclaim_empty(struct nvm_heap *heap);
+void nvm_run_reclaim_empty(struct nvm_heap *heap);
 #if defined(MUTANT_RUN_LISTED_TWICE)
 void nvm_run_list_pending(struct nvm_heap *heap, uint32_t block);
 #endif
@@ -302,11 +318,12 @@ void nvm_names_destroy(struct nvm_heap *heap);
 struct nvm_entry *nvm_entry_at(const struct nvm_heap *heap, uint32_t number);
 int nvm_names_load(struct nvm_heap *heap, uint32_t chunk);
 const struct nvm_name *nvm_names_find(const struct nvm_heap *heap, const char *id);
+bool nvm_names_has_object(struct nvm_heap *heap, uint64_t object);
 
 /* recover.c, scan.c: §3.7 */
 int nvm_recover(struct nvm_heap *heap, bool is_lazy);
 int nvm_adopt_growth(struct nvm_heap *heap, uint64_t file_bytes);
-int nvm_scan_init(struct nvm_heap *heap);
+void nvm_scan_init(struct nvm_heap *heap);
 int nvm_scan_start(struct nvm_heap *heap, bool is_lazy);
 int nvm_scan_wait(struct nvm_heap *heap);
 bool nvm_scan_is_settled(struct nvm_heap *heap);

@@ -5,6 +5,9 @@
  */
 #include "common.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+
 #include "adapter.h"
 #include "stage.h"
 
@@ -117,6 +120,38 @@ static void growth_that_fails_changes_nothing(void) {
     EXPECT(allocate(heap, &roots[1], 3 * CHUNK) != NULL);
     nvm_heap_close(heap);
     EXPECT(totals_of(heap = open_limited(folder, 100, 0)).parts[NVM_PART_ALLOCATED] == 3);
+    nvm_heap_close(heap);
+}
+
+/* Stands in for libc's: the call that is counted down to fails. */
+static int fsyncs_until_failure;
+
+int fsync(int fd) {
+    if (fsyncs_until_failure > 0 && --fsyncs_until_failure == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
+}
+
+static void a_file_that_cannot_be_persisted_is_told(void) {
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    struct nvm_options options = {folder, CHUNK, CHUNK, HINT, 5 * CHUNK, 0};
+    struct nvm_heap *heap;
+    for (int which = 1; which <= 2; which++) { /* the file's, the folder's */
+        fsyncs_until_failure = which;
+        EXPECT(nvm_heap_create(&options, &heap) == NVM_ERROR && heap == NULL && access(file_of(folder), F_OK) != 0);
+    }
+    heap = create_limited(folder, 1, 5);
+    struct totals before = totals_of(heap);
+    void *object;
+    fsyncs_until_failure = 1;
+    EXPECT(nvm_heap_reserve(heap, CHUNK / 2, &object) == NVM_ERROR && strstr(nvm_message(), "persisted") != NULL);
+    struct totals after = totals_of(heap);
+    EXPECT(memcmp(&before, &after, sizeof after) == 0 && file_bytes(folder) == CHUNK);
+    EXPECT(nvm_heap_reserve(heap, CHUNK / 2, &object) == NVM_OK && file_bytes(folder) == 2 * CHUNK);
+    totals_of(heap);
     nvm_heap_close(heap);
 }
 
@@ -453,6 +488,7 @@ int main(void) {
     the_file_grows_by_chunks_up_to_its_limit();
     interrupted_growth_loses_nothing();
     growth_that_fails_changes_nothing();
+    a_file_that_cannot_be_persisted_is_told();
     huge_objects_split_and_merge_chunks();
     chunks_change_hands();
     links_may_lie_in_huge_objects();

@@ -235,6 +235,33 @@ static void names_work_up_to_a_full_table(void) {
     nvm_heap_close(heap);
 }
 
+/* Or the next open would find a name without an object. */
+static void named_objects_are_freed_by_their_ids_only(void) {
+    static const uint64_t sizes[] = {64, 9000, CHUNK / 2};
+    char folder[128], id[32];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    struct nvm_heap *heap = create(folder, 6);
+    void *object;
+    for (int i = 0; i < 3 * 70; i++) { /* more than the names' table begins with */
+        snprintf(id, sizeof id, "%d", i);
+        EXPECT(nvm_heap_reserve_id(heap, id, i < 3 ? sizes[i] : 64, &object) == NVM_OK);
+        EXPECT(nvm_heap_free(heap, object, NULL, NULL, NULL, NULL) == NVM_INVALID);
+        EXPECT(nvm_heap_activate_id(heap, id) == NVM_OK);
+        EXPECT(nvm_heap_free(heap, object, NULL, NULL, NULL, NULL) == NVM_INVALID && strstr(nvm_message(), "name") != NULL);
+    }
+    heap = reopen(heap, folder, HINT);
+    for (int i = 0; i < 3 * 70; i++) {
+        snprintf(id, sizeof id, "%d", i);
+        object = nvm_heap_get_id(heap, id);
+        EXPECT(object != NULL && nvm_heap_free(heap, object, NULL, NULL, NULL, NULL) == NVM_INVALID);
+        EXPECT(nvm_heap_free_id(heap, id) == NVM_OK);
+    }
+    EXPECT(nvm_heap_reserve(heap, 64, &object) == NVM_OK); /* where a named one was */
+    EXPECT(nvm_heap_free(heap, object, NULL, NULL, NULL, NULL) == NVM_OK);
+    EXPECT(totals_of(heap).parts[NVM_PART_ALLOCATED] == 0);
+    nvm_heap_close(heap);
+}
+
 static void wrong_ids_are_refused(void) {
     struct nvm_heap *heap = create(new_folder(), 1);
     void *object;
@@ -498,6 +525,7 @@ int main(void) {
     two_links_are_set_and_cleared_with_the_object();
     wrong_pointers_are_refused_without_effect();
     names_work_up_to_a_full_table();
+    named_objects_are_freed_by_their_ids_only();
     wrong_ids_are_refused();
     bad_options_and_folders_are_told();
     damaged_heaps_are_told();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_threads.c - several threads, and the recovery thread. Built as test_growth.c is, but with NVM_DEBUG=1, -DNVM_ARENAS=3, and
- * also with -fsanitize=thread.
+ * also with -fsanitize=thread. With -DNVM_WIDEN threads come in between one another's steps much more often.
  */
 #include "common.h"
 
@@ -131,7 +131,11 @@ static void threads_free_each_others_objects(bool is_lazy) {
 
 /* ---- fill to out of memory, and back ---- */
 
-enum { ROOTS = 3000 };
+#if defined(NVM_WIDEN)
+enum { ROOTS = 3000, ROUNDS = 12 };
+#else
+enum { ROOTS = 3000, ROUNDS = 3 };
+#endif
 
 static void *fill_up(void *context) {
     struct worker *worker = context;
@@ -160,7 +164,7 @@ static void all_memory_is_anybodys_when_it_is_short(void) {
     struct nvm_heap *heap = open_shared(folder, true, false);
     uint64_t first[6] = {0};
     make_roots(heap, THREADS * ROOTS); /* a huge object itself */
-    for (int round = 0; round < 3; round++)
+    for (int round = 0; round < ROUNDS; round++)
         for (size_t s = 0; s < 6; s++) {
             uint64_t *roots = nvm_heap_get_id(heap, "roots"), count = 0;
             run_threads(heap, roots, sizes[s], fill_up, workers, THREADS);
@@ -296,6 +300,38 @@ static void frees_and_the_scan_agree(uint64_t random) {
     nvm_heap_close(heap);
 }
 
+#if defined(NVM_WIDEN)
+/* What this thread does between another's steps, instead of sleeping. */
+static __thread struct nvm_heap *to_settle;
+
+void nvm_widen(void) {
+    if (to_settle != NULL)
+        nvm_heap_settle(to_settle);
+    else
+        usleep(1);
+}
+
+/* All of the scan takes place while a free finds out what it is given. */
+static void the_scan_may_end_during_a_free(void) {
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    struct nvm_heap *heap = open_shared(folder, true, false);
+    uint64_t *roots = make_roots(heap, ROOTS), count = 0;
+    while (allocate(heap, &roots[count], 5000) != NULL)
+        count++;
+    for (uint64_t i = 0; i < 5; i++) {
+        nvm_heap_close(heap);
+        heap = open_shared(folder, false, true);
+        roots = nvm_heap_get_id(heap, "roots");
+        to_settle = heap;
+        EXPECT(free_root(heap, &roots[count - 1 - i]) == NVM_OK); /* in the chunk that is scanned last */
+        to_settle = NULL;
+    }
+    EXPECT(totals_of(heap).parts[NVM_PART_ALLOCATED] == count + 1 - 5);
+    nvm_heap_close(heap);
+}
+#endif
+
 static void requests_wait_for_the_scan(void) {
     char folder[128];
     snprintf(folder, sizeof folder, "%s", new_folder());
@@ -360,7 +396,8 @@ static void frees_come_before_the_scan(void) {
     nvm_heap_close(heap);
 }
 
-static void damage_that_the_scan_finds_is_told(void) {
+/* is_settled: the scan has found it before anybody asks. */
+static void damage_that_the_scan_finds_is_told(bool is_settled) {
     char folder[128];
     snprintf(folder, sizeof folder, "%s", new_folder());
     struct nvm_heap *heap = open_shared(folder, true, false);
@@ -374,6 +411,8 @@ static void damage_that_the_scan_finds_is_told(void) {
     close(fd);
     heap = open_shared(folder, false, true);
     void *object;
+    if (is_settled)
+        EXPECT(nvm_heap_settle(heap) == NVM_CORRUPT);
     EXPECT(nvm_heap_reserve(heap, 4000, &object) == NVM_CORRUPT && strstr(nvm_message(), "damaged") != NULL);
     EXPECT(nvm_heap_settle(heap) == NVM_CORRUPT && nvm_heap_check(heap) == NVM_CORRUPT);
     nvm_heap_close(heap);
@@ -389,8 +428,12 @@ int main(void) {
     threads_get_arenas_in_turn();
     for (uint64_t seed = 1; seed <= 4; seed++)
         frees_and_the_scan_agree(seed);
+#if defined(NVM_WIDEN)
+    the_scan_may_end_during_a_free();
+#endif
     requests_wait_for_the_scan();
     frees_come_before_the_scan();
-    damage_that_the_scan_finds_is_told();
+    damage_that_the_scan_finds_is_told(false);
+    damage_that_the_scan_finds_is_told(true);
     return end_tests();
 }

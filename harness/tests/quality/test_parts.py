@@ -33,6 +33,7 @@ COMMON = ("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "
 MEMORY = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 RACES = ("-fsanitize=thread",)
 CHECKED = "-DNVM_DEBUG=2"
+WIDE = ("-DNVM_WIDEN",)  # threads come in between one another's steps where they rarely do
 SMALL = ("-DNVM_CHUNK_BYTES=65536", "-DNVM_ARENAS=3")
 
 
@@ -52,8 +53,18 @@ def run_nvm_malloc_test(root: Path, tmp_path: Path, tests: list[str], *flags: st
         ("test_growth", (CHECKED, *SMALL, *MEMORY)),
         ("test_threads", (*SMALL, *MEMORY)),
         ("test_threads", (*SMALL, *RACES)),
+        ("test_threads", (*SMALL, *WIDE)),
+        ("test_threads", (*SMALL, *WIDE, *RACES)),
     ],
-    ids=["plain", "unit-memory", "growth-memory", "threads-memory", "threads-races"],
+    ids=[
+        "plain",
+        "unit-memory",
+        "growth-memory",
+        "threads-memory",
+        "threads-races",
+        "threads-wide",
+        "threads-wide-races",
+    ],
 )
 def test_nvm_malloc_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, flags: tuple[str, ...]) -> None:
     assert " 0 failed" in run_nvm_malloc_test(root, tmp_path, [f"tests/{test}.c"], *flags)
