@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * recover.c - the offline phase (§9, §11.4), in three steps:
+ *
+ *   1. log replay         core metadata is consistent again
+ *   2. reconstruction     header map, HFL and cleared mark bits, from the core lines of all headers
+ *   3. collection         mark from the roots, free empty blocks; mark bits become visible
+ *
+ * The region's state says IN_USE all the time, and CLEAN only when close (or the way online) has made everything visible. So a
+ * failure anywhere in here starts at step 1 again, which finds the same log entries until the new version is
+ * persisted, and none after that; steps 2 and 3 read nothing that they wrote before.
+ */
+#include "types.h"
+
+#include "stage.h"
+
+/* ---- step 1, §8 ---- */
+
+/* What the entry restores; null: nothing that a section ever changes. */
+static const char *target_of(const struct mak_log_entry *entry) {
+    const struct mak_base *base = mak.media;
+    uint64_t start = (uint64_t)(uintptr_t)mak.base, offset = entry->addr - start;
+    if (entry->addr == (uint64_t)(uintptr_t)&base->rgn_curr && entry->type == MAK_LOG_ADDR)
+        return "rgn_curr";
+    if (offset >= offsetof(struct mak_base, header_spaces) && offset < offsetof(struct mak_base, unused_5) && offset % 8 == 0)
+        return entry->type == MAK_LOG_ADDR ? "header_spaces" : NULL;
+    for (uint32_t i = 0; i < MAK_HEADER_SPACES && base->header_spaces[i] != 0; i++) {
+        uint64_t in_space = entry->addr - base->header_spaces[i];
+        if (in_space >= base->header_space_bytes)
+            continue;
+        uint64_t field = in_space % sizeof(struct mak_header);
+        if (field == offsetof(struct mak_header, hb_block) && entry->type == MAK_LOG_ADDR)
+            return "hb_block";
+        if (field == offsetof(struct mak_header, hb_sz) && entry->type == MAK_LOG_WORD)
+            return "hb_sz";
+        if (field == offsetof(struct mak_header, hb_flag) && entry->type == MAK_LOG_INT)
+            return "hb_flag";
+    }
+    return NULL;
+}
+
+static void count_kind(const char *target) {
+    switch (target[3]) { /* rgn_curr, header_spaces, hb_block, hb_sz, hb_flag */
+    case '_': FL_STAGE("log: rgn_curr is taken back"); break;
+    case 'd': FL_STAGE("log: a header space is taken back"); break;
+    case 'b': FL_STAGE("log: an hb_block is taken back"); break;
+    case 's': FL_STAGE("log: an hb_sz is taken back"); break;
+    case 'f': FL_STAGE("log: an hb_flag is taken back"); break;
+    }
+}
+
+static void undo(const struct mak_log_entry *entry) {
+    if (entry->type == MAK_LOG_INT) {
+        int32_t *word = (int32_t *)(uintptr_t)entry->addr;
+        mak_store4(word, (int32_t)entry->val);
+        mak_flush(word, sizeof *word);
+    } else {
+        uint64_t *word = (uint64_t *)(uintptr_t)entry->addr;
+        fl_store8(word, entry->val);
+        mak_flush(word, sizeof *word);
+    }
+}
+
+/* Each entry is persisted before the next one is begun, so those of the unfinished section are the first ones. */
+static uint32_t unfinished_entries(void) {
+    uint32_t count = 0;
+    while (count < MAK_LOG_ENTRIES && mak.log[count].version == mak.media->md_log_version)
+        count++;
+    return count;
+}
+
+static void next_version(void) {
+    fl_store8(&mak.media->md_log_version, mak.media->md_log_version + 1);
+    mak_persist(&mak.media->md_log_version, 8);
+}
+
+int mak_replay_log(void) {
+    uint32_t count = unfinished_entries();
+    if (count == 0) {
+        FL_STAGE("log: no unfinished section");
+        return MAK_OK;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (target_of(&mak.log[i]) == NULL)
+            return mak_fail(MAK_CORRUPT, "%s: log entry %u restores %llu bytes at %#llx, where no core metadata is", mak.path, i,
+                            mak.log[i].type == MAK_LOG_INT ? 4ull : 8ull, (unsigned long long)mak.log[i].addr);
+#if defined(MUTANT_REPLAY_VERSION_FIRST)
+    next_version();
+#endif
+#if defined(MUTANT_REPLAY_FORWARD)
+    for (uint32_t i = 0; i < count; i++) {
+#elif defined(MUTANT_REPLAY_FORGETS_LAST)
+    for (uint32_t i = count - 1; i-- > 0;) {
+#else
+    for (uint32_t i = count; i-- > 0;) {
+#endif
+        count_kind(target_of(&mak.log[i]));
+        undo(&mak.log[i]);
+    }
+    mak_fence(); /* before the version, or the log would be forgotten with its effects half there */
+#if !defined(MUTANT_REPLAY_VERSION_FIRST) && !defined(MUTANT_REPLAY_KEEPS_VERSION)
+    next_version();
+#endif
+    return MAK_OK;
+}
+
+/* ---- step 2, §9.1 ---- */
+
+static int count_spaces(void) {
+    uint64_t bytes = mak.media->header_space_bytes, start = (uint64_t)(uintptr_t)mak.base;
+    mak.space_count = 0;
+    for (uint32_t i = 0; i < MAK_HEADER_SPACES && mak.media->header_spaces[i] != 0; i++) {
+        uint64_t space = mak.media->header_spaces[i];
+        if (space % MAK_BLOCK_BYTES != 0 || space < start + mak_first_space_offset(mak.limit_bytes) ||
+            space + bytes > mak.media->rgn_curr)
+            return mak_fail(MAK_CORRUPT, "%s: header space %u is at %#llx, which is not in the region", mak.path, i,
+                            (unsigned long long)space);
+        mak.space_count++;
+    }
+    mak.heap_blocks = mak_end_block() - mak.first_block - (mak.space_count - 1) * (uint32_t)(bytes / MAK_BLOCK_BYTES);
+    return mak.space_count != 0 ? MAK_OK : mak_fail(MAK_CORRUPT, "%s: the region has no header space", mak.path);
+}
+
+/* Null: sound in itself. */
+const char *mak_header_complaint(const struct mak_header *header) {
+    uint64_t end = mak.media->rgn_curr;
+    if (header->hb_flag != MAK_FREE && header->hb_flag != MAK_IN_USE)
+        return "its flag is unknown";
+    if (header->hb_block % MAK_BLOCK_BYTES != 0 || header->hb_block < mak_address_of(mak.first_block) || header->hb_block >= end)
+        return "its block is not in the heap";
+    if (header->hb_sz == 0 || header->hb_sz % (mak_bytes_covered(header) == header->hb_sz ? MAK_BLOCK_BYTES : MAK_GRANULE_BYTES) != 0)
+        return "its size is not possible";
+    return mak_bytes_covered(header) > end - header->hb_block ? "its block runs over the end of the heap" : NULL;
+}
+
+/* 0 is stored where it is not there already: a store that changes nothing would only have to be flushed. */
+static void clear_marks(struct mak_header *header) {
+    bool is_any = header->hb_n_mark_bits != 0;
+    for (uint32_t word = 0; word < MAK_MARK_WORDS; word++)
+        if (header->hb_mark_bits[word] != 0) {
+            fl_store8(&header->hb_mark_bits[word], 0);
+            is_any = true;
+        }
+    if (!is_any)
+        return;
+    fl_store8(&header->hb_n_mark_bits, 0);
+    mak_visible_later(&header->hb_n_mark_bits);
+}
+
+/* Blocks of two headers must not overlap: their words in the map are free before. */
+static int install(struct mak_header *header, uint32_t number) {
+    const char *complaint = mak_header_complaint(header);
+    uint32_t block = complaint != NULL ? 0 : mak_block_of(header->hb_block);
+    uint32_t blocks = complaint != NULL ? 0 : (uint32_t)(mak_bytes_covered(header) / MAK_BLOCK_BYTES);
+    for (uint32_t i = block; i < block + blocks; i++)
+        if (mak_map_find(i) != NULL)
+            complaint = "another header accounts for its block";
+    if (complaint != NULL)
+        return mak_fail(MAK_CORRUPT, "%s: header %u: %s", mak.path, number, complaint);
+    mak_map_install(header);
+#if !defined(MUTANT_MARKS_KEPT)
+    clear_marks(header);
+#else
+    (void)clear_marks;
+#endif
+    return MAK_OK;
+}
+
+static void store_auxiliary(uint64_t *address, uint64_t value) {
+    if (*address == value)
+        return;
+    fl_store8(address, value);
+    mak_visible_later(address);
+}
+
+/* Lists the free headers below the fresh ones, the lowest first. */
+static void rebuild_header_freelist(uint32_t fresh) {
+    uint64_t first = 0;
+    for (uint32_t number = fresh; number-- > 0;) {
+        struct mak_header *header = mak_header_at(number);
+#if defined(MUTANT_HFL_TAKES_USED)
+        if (header->hb_flag == MAK_IN_USE && header->hb_block != 0)
+            continue;
+#else
+        if (header->hb_block != 0)
+            continue;
+#endif
+        FL_STAGE("headers: a free one goes to the freelist");
+        store_auxiliary(&header->hb_next, first);
+        first = (uint64_t)(uintptr_t)header;
+    }
+    store_auxiliary(&mak.media->hfl_first, first);
+    store_auxiliary(&mak.media->hfl_fresh, fresh);
+}
+
+int mak_rebuild(void) {
+    int status = count_spaces();
+    if (status != MAK_OK)
+        return status;
+#if !defined(MUTANT_MAP_TRUSTED)
+    for (uint32_t block = 0; block < mak.limit_bytes / MAK_BLOCK_BYTES; block++)
+        store_auxiliary(&mak.map[block], 0);
+    uint32_t fresh = 0;
+    for (uint32_t number = 0; number < mak_header_count(); number++) {
+        struct mak_header *header = mak_header_at(number);
+        if (header->hb_block == 0)
+            continue;
+        fresh = number + 1;
+        status = install(header, number);
+        if (status != MAK_OK)
+            return status;
+    }
+    rebuild_header_freelist(fresh);
+#else
+    (void)rebuild_header_freelist, (void)install;
+    for (uint32_t number = 0; number < mak_header_count(); number++)
+        if (mak_header_at(number)->hb_block != 0)
+            clear_marks(mak_header_at(number));
+#endif
+    return mak_build_lists(false);
+}
+
+/* ---- volatile lists, §5.6, §5.8 ---- */
+
+/* Walks the heap by the map: chunks, blocks in use and header spaces lie end to end. */
+int mak_build_lists(bool with_reclaim_lists) {
+    uint32_t end = mak_end_block(), spaces = 1, blocks;
+    int status = mak.space_count == 0 ? count_spaces() : MAK_OK;
+    if (status != MAK_OK)
+        return status;
+    mak_chunks_clear();
+    for (uint32_t block = mak.first_block; block < end; block = mak_map_next(block)) {
+        struct mak_header *header = mak_map_find(block);
+        if (header == NULL && mak_is_space(block, &blocks)) {
+            spaces++;
+            continue;
+        }
+        const char *complaint = header == NULL ? "no header accounts for it"
+                                : mak_block_of(header->hb_block) != block ? "the header map leads to another block's header"
+                                                                          : mak_header_complaint(header);
+        if (complaint != NULL)
+            return mak_fail(MAK_CORRUPT, "%s: the heap block at %#llx: %s", mak.path,
+                            (unsigned long long)block * MAK_BLOCK_BYTES, complaint);
+        if (header->hb_flag == MAK_FREE)
+            mak_chunk_list(header);
+        else if (with_reclaim_lists && header->hb_sz <= MAK_MEDIUM_MAX &&
+                 header->hb_n_mark_bits < mak_object_count(header->hb_sz))
+            mak_reclaim_list(header);
+    }
+    return spaces == mak.space_count
+               ? MAK_OK
+               : mak_fail(MAK_CORRUPT, "%s: the heap holds %u header spaces, the list %u", mak.path, spaces, mak.space_count);
+}
+
+/* ---- step 3, §9.2 ---- */
+
+/* Counts the marks of a block; true if there are none. */
+static bool is_empty(struct mak_header *header) {
+    uint64_t marks = 0;
+    for (uint32_t word = 0; word < MAK_MARK_WORDS; word++)
+        marks += (uint64_t)__builtin_popcountll(header->hb_mark_bits[word]);
+    if (marks != header->hb_n_mark_bits)
+        fl_store8(&header->hb_n_mark_bits, marks);
+    mak_visible_later(&header->hb_n_mark_bits);
+    return marks == 0;
+}
+
+static uint32_t free_empty_block(struct mak_header *header) {
+    uint32_t block = mak_block_of(header->hb_block), next = mak_map_next(block);
+    struct mak_header *before = mak_map_find(block - 1), *after = next < mak_end_block() ? mak_map_find(next) : NULL;
+    bool joins_before = block > mak.first_block && before != NULL && before->hb_flag == MAK_FREE;
+    bool joins_after = after != NULL && after->hb_flag == MAK_FREE;
+    if (joins_before && joins_after)
+        FL_STAGE("collection: an empty block joins two chunks");
+    else if (joins_before)
+        FL_STAGE("collection: an empty block joins the chunk before it");
+    else if (joins_after)
+        FL_STAGE("collection: an empty block joins the chunk after it");
+    else
+        FL_STAGE("collection: an empty block becomes a chunk");
+    struct mak_header *chunk = mak_blocks_free(header);
+    return mak_block_of(chunk->hb_block + chunk->hb_sz);
+}
+
+static void free_empty_blocks(void) {
+    for (uint32_t block = mak.first_block; block < mak_end_block();) {
+        struct mak_header *header = mak_map_find(block);
+        bool is_garbage = header != NULL && header->hb_flag == MAK_IN_USE && is_empty(header);
+        block = is_garbage ? free_empty_block(header) : mak_map_next(block);
+    }
+}
+
+static void clear_all_marks(void) {
+    for (uint32_t block = mak.first_block; block < mak_end_block(); block = mak_map_next(block))
+        if (mak_map_find(block) != NULL)
+            clear_marks(mak_map_find(block));
+}
+
+int MAK_collect(void) {
+    if (mak.phase != MAK_PHASE_OFFLINE && mak.phase != MAK_PHASE_COLLECTED)
+        return mak_fail(MAK_INVALID, "garbage is collected offline only: call MAK_start_off first");
+    if (mak.phase == MAK_PHASE_COLLECTED)
+        clear_all_marks();
+    mak.phase = MAK_PHASE_OFFLINE;
+    int status = mak_mark();
+    if (status != MAK_OK)
+        return status;
+    free_empty_blocks();
+#if !defined(MUTANT_COLLECTION_NOT_FLUSHED)
+    mak_visible_now();
+#else
+    mak_visible_forget();
+#endif
+    mak.phase = MAK_PHASE_COLLECTED;
+    return MAK_OK;
+}
