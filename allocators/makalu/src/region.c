@@ -212,44 +212,48 @@ static void format(const struct MAK_options *options, uint32_t spaces) {
     mak_visible_now();
 }
 
+/* Undoes what was done of a start that failed. */
+static int give_up_start(int status, bool has_file) {
+    forget();
+    if (has_file)
+        unlink(mak.path);
+    return status;
+}
+
+static void format_and_publish(const struct MAK_options *options, uint32_t spaces) {
+#if defined(MUTANT_MAGIC_NOT_LAST)
+    fl_store8(&mak.media->magic, MAK_MAGIC);
+    mak_persist(mak.media, sizeof *mak.media);
+#endif
+    format(options, spaces);
+#if !defined(MUTANT_MAGIC_NOT_LAST)
+    fl_store8(&mak.media->magic, MAK_MAGIC);
+    mak_persist(&mak.media->magic, 8);
+#endif
+}
+
 int MAK_start(const struct MAK_options *asked) {
     struct MAK_options options = *asked;
     int status = find_path(options.folder);
     if (status == MAK_OK)
         status = check_options(&options);
-    uint32_t spaces = status == MAK_OK ? initial_spaces(&options) : 1;
+    if (status != MAK_OK)
+        return status;
+    uint32_t spaces = initial_spaces(&options);
     if (spaces == 0)
         return mak_fail(MAK_INVALID, "a region of %llu bytes has no room for metadata and one heap block",
                         (unsigned long long)options.heap_bytes);
-    if (status == MAK_OK)
-        status = reserve_addresses(options.address, options.limit_bytes);
+    status = reserve_addresses(options.address, options.limit_bytes);
     if (status == MAK_OK)
         status = create_file(options.folder, options.heap_bytes);
-    if (status != MAK_OK) {
-        bool is_ours = mak.fd >= 0;
-        if (mak.phase == MAK_PHASE_CLOSED)
-            forget();
-        if (is_ours)
-            unlink(mak.path);
-        return status;
-    }
+    if (status != MAK_OK)
+        return give_up_start(status, mak.fd >= 0);
     status = map_more(0, options.heap_bytes);
     if (status == MAK_OK)
         status = init_volatile();
-    if (status != MAK_OK) {
-        forget();
-        unlink(mak.path);
-        return status;
-    }
-#if defined(MUTANT_MAGIC_NOT_LAST)
-    fl_store8(&mak.media->magic, MAK_MAGIC);
-    mak_persist(mak.media, sizeof *mak.media);
-#endif
-    format(&options, spaces);
-#if !defined(MUTANT_MAGIC_NOT_LAST)
-    fl_store8(&mak.media->magic, MAK_MAGIC);
-    mak_persist(&mak.media->magic, 8);
-#endif
+    if (status != MAK_OK)
+        return give_up_start(status, true);
+    format_and_publish(&options, spaces);
     status = mak_build_lists(true);
     mak.phase = MAK_PHASE_ONLINE;
     return forgotten(status);

@@ -1,0 +1,848 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_makalu.c - unit and model tests. In the folder of the allocator:
+ *
+ *     gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -DMAK_HEADER_SPACE_BYTES=4096 -DMAK_GROW_BYTES=65536 \
+ *         -DMAK_VISIBLE_LINES=16 -DMAK_MARK_STACK=8 -DMAK_MARK_POOL=32 -Isrc -I../include src/?*.c adapter.c \
+ *         tests/test_makalu.c -pthread -o /tmp/test_makalu && /tmp/test_makalu
+ *
+ * and the same with -fsanitize=address,undefined -fno-sanitize-recover=all, with -fsanitize=thread, and without the -D, which
+ * make everything small. Prints `N passed, M failed`; exit code 0 if M is 0.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "adapter.h"
+#include "layout.h"
+#include "makalu.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define ADDRESS ((uintptr_t)0x7ea000000000) /* where ThreadSanitizer lets programs have memory */
+#else
+#define ADDRESS ((uintptr_t)0x200000000000)
+#endif
+
+enum { INITIAL = 256 << 10, LIMIT = 4 << 20 };
+
+static unsigned passed, failed;
+
+static void expect(bool is_true, const char *claim, int line) {
+    if (is_true) {
+        passed++;
+        return;
+    }
+    failed++;
+    printf("line %d: not true: %s (last message: %s)\n", line, claim, MAK_message());
+}
+#define EXPECT(fact) expect(fact, #fact, __LINE__)
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+/* ---- folders and regions ---- */
+
+static char top[64];
+
+static void new_folder(char path[128]) {
+    static unsigned count;
+    snprintf(path, 128, "%s/%u", top, count++);
+    mkdir(path, 0777);
+}
+
+static const char *file_of(const char *folder) {
+    static char path[256];
+    snprintf(path, sizeof path, "%s/region", folder);
+    return path;
+}
+
+static void start(char folder[128], uint64_t heap_bytes, uint64_t limit_bytes) {
+    new_folder(folder);
+    struct MAK_options options = {folder, heap_bytes, limit_bytes, ADDRESS};
+    if (MAK_start(&options) != MAK_OK) {
+        printf("cannot start a region: %s\n", MAK_message());
+        exit(3);
+    }
+}
+
+static void *read_file(const char *path, uint64_t *bytes) {
+    FILE *file = fopen(path, "r");
+    struct stat info;
+    if (file == NULL || fstat(fileno(file), &info) != 0)
+        exit(3);
+    *bytes = (uint64_t)info.st_size;
+    void *content = malloc(*bytes + 1);
+    if (fread(content, 1, *bytes, file) != *bytes)
+        exit(3);
+    fclose(file);
+    return content;
+}
+
+static void write_file(const char *path, const void *content, uint64_t bytes) {
+    FILE *file = fopen(path, "w");
+    if (file == NULL || fwrite(content, 1, bytes, file) != bytes || fclose(file) != 0)
+        exit(3);
+}
+
+/* A failure after which every store is there: the file as it is becomes another region; the old one is closed and forgotten. */
+static void fail_and_start_off(char folder[128]) {
+    uint64_t bytes = MAK_file_bytes();
+    void *image = malloc(bytes);
+    memcpy(image, MAK_base(), bytes);
+    MAK_close();
+    new_folder(folder);
+    write_file(file_of(folder), image, bytes);
+    free(image);
+    EXPECT(MAK_restart(folder) == MAK_DIRTY);
+    EXPECT(MAK_start_off(folder) == MAK_OK);
+    EXPECT(MAK_check() == MAK_OK);
+}
+
+static void fail_and_recover(char folder[128]) {
+    fail_and_start_off(folder);
+    EXPECT(MAK_collect() == MAK_OK);
+    EXPECT(MAK_check() == MAK_OK);
+    EXPECT(MAK_restart_in_place() == MAK_OK);
+    EXPECT(MAK_check() == MAK_OK);
+}
+
+struct totals {
+    uint64_t bytes[5], parts[5], at;
+    bool has_gap;
+};
+
+static void add_part(void *context, const struct MAK_part *part) {
+    struct totals *totals = context;
+    totals->has_gap |= part->offset != totals->at;
+    totals->at = part->offset + part->bytes;
+    totals->bytes[part->state] += part->bytes;
+    totals->parts[part->state]++;
+}
+
+static struct totals totals_of_region(void) {
+    struct totals totals = {0};
+    EXPECT(MAK_check() == MAK_OK);
+    EXPECT(MAK_walk(add_part, &totals) == MAK_OK);
+    EXPECT(!totals.has_gap && totals.at == MAK_file_bytes());
+    return totals;
+}
+
+/* ---- lives of a region ---- */
+
+static void test_what_is_closed_can_be_restarted(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    char *object = MAK_malloc(100);
+    EXPECT(object != NULL && (uintptr_t)object % 16 == 0);
+    strcpy(object, "kept");
+    EXPECT(MAK_set_root(511, object) == MAK_OK);
+    EXPECT(MAK_set_root(512, object) == MAK_INVALID);
+    EXPECT(MAK_restart(folder) == MAK_INVALID); /* it is open */
+    EXPECT(MAK_close() == MAK_OK);
+    EXPECT(MAK_close() == MAK_INVALID);
+    EXPECT(MAK_malloc(8) == NULL && MAK_get_root(0) == NULL);
+    EXPECT(MAK_restart(folder) == MAK_OK);
+    EXPECT(MAK_get_root(511) == object && strcmp(object, "kept") == 0 && MAK_get_root(0) == NULL);
+    struct totals totals = totals_of_region();
+    EXPECT(totals.parts[MAK_PART_ALLOCATED] == 1 && totals.bytes[MAK_PART_ALLOCATED] == 112);
+    EXPECT(MAK_collect() == MAK_INVALID); /* offline only */
+    EXPECT(MAK_close() == MAK_OK);
+}
+
+static void test_a_failure_before_the_first_call_harms_nothing(void) { /* §11.1, §11.2 */
+    char folder[128], other[128];
+    start(folder, INITIAL, LIMIT);
+    uint64_t bytes;
+    void *image = read_file(file_of(folder), &bytes);
+    MAK_close();
+    new_folder(other);
+    write_file(file_of(other), image, bytes);
+    EXPECT(MAK_restart(other) == MAK_OK);
+    free(image);
+    image = read_file(file_of(other), &bytes);
+    MAK_close();
+    write_file(file_of(other), image, bytes);
+    EXPECT(MAK_restart(other) == MAK_OK);
+    MAK_free(MAK_malloc(1));
+    free(image);
+    image = read_file(file_of(other), &bytes);
+    MAK_close();
+    write_file(file_of(other), image, bytes);
+    EXPECT(MAK_restart(other) == MAK_DIRTY);
+    EXPECT(MAK_start_off(other) == MAK_OK);
+    EXPECT(MAK_malloc(1) == NULL); /* offline */
+    EXPECT(MAK_restart_in_place() == MAK_INVALID);
+    EXPECT(MAK_close() == MAK_OK);
+    EXPECT(MAK_restart(other) == MAK_DIRTY); /* recovered, not collected */
+    EXPECT(MAK_start_off(other) == MAK_OK && MAK_collect() == MAK_OK && MAK_collect() == MAK_OK && MAK_close() == MAK_OK);
+    EXPECT(MAK_restart(other) == MAK_OK);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+    MAK_close();
+    free(image);
+}
+
+/* Damaged by one word at this offset, the region is refused with this status, and stays as it is. */
+static void expect_refusal(const char *folder, const void *image, uint64_t bytes, uint64_t offset, uint64_t word, int status) {
+    uint64_t now_bytes;
+    char *damaged = malloc(bytes);
+    memcpy(damaged, image, bytes);
+    memcpy(damaged + offset, &word, 8);
+    write_file(file_of(folder), damaged, bytes);
+    EXPECT(MAK_restart(folder) == status);
+    if (status != MAK_DIRTY)
+        EXPECT(MAK_start_off(folder) == status);
+    EXPECT(strchr(MAK_message(), '\n') == NULL && strstr(MAK_message(), "region") != NULL);
+    char *now = read_file(file_of(folder), &now_bytes);
+    EXPECT(now_bytes == bytes && memcmp(now, damaged, bytes) == 0);
+    free(now);
+    free(damaged);
+}
+
+static void test_bad_input_is_refused_and_left_alone(void) {
+    char folder[128], empty[128];
+    start(folder, INITIAL, LIMIT);
+    struct MAK_options options = {folder, INITIAL, LIMIT, ADDRESS};
+    EXPECT(MAK_start(&options) == MAK_INVALID); /* one region a process */
+    MAK_close();
+    EXPECT(MAK_start(&options) == MAK_ERROR); /* exists */
+    uint64_t bytes;
+    char *image = read_file(file_of(folder), &bytes);
+    EXPECT(bytes == INITIAL);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, magic), 0x31434c4d4d564e46ull, MAK_NOT_A_REGION);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, format), MAK_FORMAT + 1, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, rgn_base), ADDRESS + 8, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, md_roots_start), 0, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, limit_bytes), 0, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, header_space_bytes), 12288, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, rgn_curr), ADDRESS + INITIAL + 4096, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, state), 7, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, offsetof(struct mak_base, state), MAK_STATE_IN_USE, MAK_DIRTY);
+    expect_refusal(folder, image, INITIAL - 8192, 0, MAK_MAGIC, MAK_CORRUPT); /* truncated */
+    expect_refusal(folder, image, 100, 0, MAK_MAGIC, MAK_NOT_A_REGION);
+    write_file(file_of(folder), image, bytes);
+    new_folder(empty);
+    EXPECT(MAK_restart(empty) == MAK_NOT_A_REGION && MAK_restart("") == MAK_INVALID);
+    void *taken = mmap((void *)(ADDRESS + LIMIT / 2), 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    EXPECT(MAK_restart(folder) == MAK_ADDRESS_TAKEN && strstr(MAK_message(), "something else is mapped") != NULL);
+    EXPECT(MAK_start_off(folder) == MAK_ADDRESS_TAKEN);
+    options.folder = empty;
+    EXPECT(MAK_start(&options) == MAK_ADDRESS_TAKEN && access(file_of(empty), F_OK) != 0);
+    munmap(taken, 4096);
+    options.heap_bytes = 8192;
+    EXPECT(MAK_start(&options) == MAK_INVALID);
+    options.heap_bytes = LIMIT + 4096;
+    EXPECT(MAK_start(&options) == MAK_INVALID);
+    options.heap_bytes = 1000;
+    EXPECT(MAK_start(&options) == MAK_INVALID);
+    EXPECT(MAK_restart(folder) == MAK_OK);
+    MAK_close();
+    free(image);
+}
+
+static void test_a_header_that_contradicts_the_heap_is_found(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    MAK_set_root(0, MAK_malloc(5000));
+    uint64_t bytes = MAK_file_bytes(), space = mak_first_space_offset(LIMIT);
+    char *image = malloc(bytes);
+    memcpy(image, MAK_base(), bytes);
+    MAK_close();
+    static const struct {
+        uint64_t header, offset, value;
+    } damage[] = {{0, 0, ADDRESS + 1}, {0, 0, ADDRESS + LIMIT}, {0, 8, 0}, {0, 8, 24}, {0, 8, LIMIT}, {0, 16, 2}, {1, 8, 4096}, {1, 0, 0}};
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        char *damaged = malloc(bytes);
+        memcpy(damaged, image, bytes);
+        memcpy(damaged + space + damage[i].header * sizeof(struct mak_header) + damage[i].offset, &damage[i].value, 8);
+        write_file(file_of(folder), damaged, bytes);
+        EXPECT(MAK_start_off(folder) == MAK_CORRUPT);
+        free(damaged);
+    }
+    free(image);
+}
+
+/* ---- objects ---- */
+
+static void test_objects_of_every_size_are_apart(void) {
+    enum { COUNT = 700 };
+    char folder[128];
+    static unsigned char *objects[COUNT];
+    start(folder, INITIAL, LIMIT);
+    for (unsigned i = 0; i < COUNT; i++) {
+        size_t bytes = i < 500 ? i + 1 : i * 7;
+        objects[i] = MAK_malloc(bytes);
+        EXPECT(objects[i] != NULL && (uintptr_t)objects[i] % 16 == 0 && MAK_usable_bytes(objects[i]) >= bytes);
+        memset(objects[i], (int)i, MAK_usable_bytes(objects[i]));
+    }
+    totals_of_region();
+    bool is_kept = true;
+    for (unsigned i = 0; i < COUNT; i++)
+        for (uint64_t at = 0; at < MAK_usable_bytes(objects[i]); at++)
+            is_kept &= objects[i][at] == (unsigned char)i;
+    EXPECT(is_kept);
+    for (unsigned i = 0; i < COUNT; i += 2)
+        MAK_free(objects[i]);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == COUNT / 2);
+    for (unsigned i = 1; i < COUNT; i += 2)
+        MAK_free(objects[i]);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+    EXPECT(MAK_usable_bytes(objects[0] + 8) == 0 && MAK_usable_bytes(&folder) == 0);
+    MAK_free(&folder); /* left alone */
+    MAK_close();
+    EXPECT(MAK_restart(folder) == MAK_OK);
+    struct totals totals = totals_of_region();
+    EXPECT(totals.parts[MAK_PART_ALLOCATED] == 0 && totals.parts[MAK_PART_UNUSABLE] == 0); /* all blocks were freed */
+    MAK_close();
+}
+
+static void test_freelists_are_truncated(void) { /* §7.1, §7.2 */
+    enum { COUNT = 4096 };
+    char folder[128];
+    static void *objects[COUNT];
+    start(folder, INITIAL, LIMIT);
+    for (unsigned i = 0; i < COUNT; i++)
+        objects[i] = MAK_malloc(64);
+    uint64_t allocated_blocks = COUNT / 64;
+    struct totals before = totals_of_region();
+    EXPECT(before.bytes[MAK_PART_ALLOCATED] == allocated_blocks * 4096);
+    for (unsigned i = 0; i < COUNT; i++)
+        MAK_free(objects[i]);
+    struct totals after = totals_of_region();
+    EXPECT(after.parts[MAK_PART_ALLOCATED] == 0);
+    /* What a freelist may hold, 2 blocks' worth, can keep as many blocks from being freed as it has objects: here few. */
+    EXPECT(after.parts[MAK_PART_FREE] < 300);
+    void *large = MAK_malloc(50 * 4096);
+    EXPECT(large != NULL);
+    MAK_close();
+}
+
+static void test_realloc_and_calloc(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    char *object = MAK_realloc(NULL, 10);
+    strcpy(object, "content");
+    char *same = MAK_realloc(object, 16);
+    EXPECT(same == object);
+    char *moved = MAK_realloc(object, 10000);
+    EXPECT(moved != NULL && moved != object && strcmp(moved, "content") == 0);
+    moved = MAK_realloc(moved, 8);
+    EXPECT(moved != NULL && strcmp(moved, "content") == 0 && MAK_usable_bytes(moved) == 16);
+    EXPECT(MAK_realloc(moved, LIMIT * 2) == NULL && strcmp(moved, "content") == 0);
+    EXPECT(MAK_realloc(moved + 1, 100) == NULL);
+    MAK_free(moved);
+    char *zeros = MAK_calloc(10, 100);
+    bool is_zero = zeros != NULL;
+    for (unsigned i = 0; i < 1000; i++)
+        is_zero &= zeros[i] == 0;
+    EXPECT(is_zero);
+    EXPECT(MAK_calloc(SIZE_MAX, 2) == NULL && MAK_malloc(SIZE_MAX) == NULL && MAK_malloc(SIZE_MAX - 100) == NULL);
+    EXPECT(MAK_malloc(0) != NULL);
+    MAK_free(NULL);
+    totals_of_region();
+    MAK_close();
+}
+
+static void *reported;
+static void report_free(void *object) { reported = object; }
+
+static void test_deferred_free(void) { /* §10.1 */
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    void *object = MAK_malloc(64);
+    MAK_set_free_cb(report_free);
+    MAK_free(object);
+    EXPECT(reported == object && totals_of_region().parts[MAK_PART_ALLOCATED] == 1);
+    MAK_safe_free(object);
+    MAK_safe_free(NULL);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+    MAK_close();
+    reported = NULL;
+    MAK_restart(folder);
+    MAK_free(MAK_malloc(64)); /* the callback is of the life before */
+    EXPECT(reported == NULL);
+    MAK_close();
+}
+
+/* Until out-of-memory; how many bytes. */
+static uint64_t fill(uint64_t *random, void **objects, unsigned room, unsigned *count) {
+    uint64_t bytes = 0;
+    for (*count = 0; *count < room; ++*count) {
+        uint64_t choice = next_random(random), size = choice % 4 == 0 ? 1 + choice / 4 % 20000 : 1 + choice / 4 % 2500;
+        objects[*count] = MAK_malloc(size);
+        if (objects[*count] == NULL)
+            break;
+        memset(objects[*count], 0x5a, size);
+        bytes += size;
+    }
+    return bytes;
+}
+
+static void test_out_of_memory_and_back(void) {
+    enum { ROOM = 20000 };
+    char folder[128];
+    static void *objects[ROOM];
+    unsigned count;
+    start(folder, INITIAL, LIMIT);
+    for (uint64_t round = 1; round <= 3; round++) {
+        uint64_t random = round, bytes = fill(&random, objects, ROOM, &count);
+        EXPECT(count < ROOM && bytes > LIMIT * 6 / 10 && MAK_file_bytes() <= LIMIT);
+        EXPECT(strstr(MAK_message(), "full") != NULL);
+        while (MAK_malloc(16) != NULL)
+            continue; /* to the last granule; leaks */
+        totals_of_region();
+        for (unsigned i = count; i-- > 0;)
+            MAK_free(objects[i]);
+        totals_of_region();
+        if (round < 3)
+            fail_and_recover(folder); /* what leaked is garbage */
+        EXPECT(MAK_malloc(LIMIT / 2) != NULL || round == 3); /* chunks have become one again */
+        if (round < 3)
+            fail_and_recover(folder);
+    }
+    MAK_close();
+    EXPECT(MAK_restart(folder) == MAK_OK);
+    totals_of_region();
+    MAK_close();
+}
+
+static void test_too_few_free_objects_for_a_sweep_still_count(void) {
+    enum { ROOM = LIMIT / 16 };
+    char folder[128];
+    static void *objects[ROOM];
+    unsigned count = 0;
+    start(folder, INITIAL, LIMIT);
+    while ((objects[count] = MAK_malloc(16)) != NULL)
+        count++;
+    for (unsigned i = 0; i < count; i += 100) /* 2 or 3 in each block: no block is worth a reclaim list */
+        MAK_free(objects[i]);
+    unsigned again = 0;
+    while (MAK_malloc(16) != NULL)
+        again++;
+    EXPECT(again == (count + 99) / 100);
+    totals_of_region();
+    MAK_close();
+}
+
+/* ---- growth ---- */
+
+static void test_the_heap_grows_to_its_limit(void) { /* §6.4 */
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    EXPECT(MAK_file_bytes() == INITIAL);
+    unsigned blocks = 0;
+    while (MAK_malloc(4096) != NULL)
+        blocks++;
+    struct mak_base *base = MAK_base();
+    uint64_t spaces = 0;
+    while (base->header_spaces[spaces] != 0)
+        spaces++;
+    EXPECT(blocks > (LIMIT / 4096) * 9 / 10 && spaces >= 2 - (MAK_HEADER_SPACE_BYTES > 4096));
+    totals_of_region();
+    fail_and_recover(folder);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+    unsigned again = 0;
+    while (MAK_malloc(4096) != NULL)
+        again++;
+    EXPECT(again == blocks);
+    MAK_close();
+}
+
+static void test_a_surplus_of_the_file_is_used(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    MAK_set_root(0, MAK_malloc(100));
+    MAK_close();
+    EXPECT(truncate(file_of(folder), INITIAL + 3 * 4096) == 0);
+    EXPECT(MAK_restart(folder) == MAK_OK);
+    totals_of_region();
+    EXPECT(MAK_malloc(INITIAL) != NULL);
+    totals_of_region();
+    fail_and_recover(folder);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 1);
+    MAK_close();
+}
+
+/* ---- collection ---- */
+
+static void test_what_roots_reach_survives(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    void **a = MAK_calloc(1, 48), **b = MAK_calloc(1, 500), **c = MAK_calloc(1, 9000), **lost = MAK_calloc(1, 48);
+    char *inside = MAK_calloc(1, 300);
+    a[2] = b;
+    b[60] = c;
+    c[1100] = a; /* a cycle */
+    c[0] = inside + 299; /* a pointer into an object */
+    lost[0] = a;         /* garbage may point to what lives */
+    c[1] = (void *)&folder; /* not of this region */
+    c[2] = (void *)(ADDRESS + 64); /* metadata */
+    c[3] = (void *)(ADDRESS + LIMIT - 8);
+    MAK_set_root(3, a);
+    MAK_malloc(12345);
+    fail_and_recover(folder);
+    struct totals totals = totals_of_region();
+    EXPECT(totals.parts[MAK_PART_ALLOCATED] == 4);
+    EXPECT(MAK_get_root(3) == a && a[2] == b && b[60] == c && c[1100] == a && MAK_is_object(inside) && !MAK_is_object(lost));
+    MAK_set_root(3, NULL);
+    fail_and_recover(folder);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+    MAK_close();
+}
+
+static void test_a_long_chain_is_marked(void) {
+    enum { LENGTH = 20000 };
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    void **first = NULL;
+    for (unsigned i = 0; i < LENGTH; i++) {
+        void **node = MAK_malloc(64);
+        memset(node, 0, 64);
+        node[i % 8] = first;
+        first = node;
+    }
+    MAK_set_root(0, first);
+    fail_and_recover(folder);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == LENGTH);
+    MAK_close();
+}
+
+/* ---- random graphs against a model ---- */
+
+enum { NODES = 1500, FIELDS = 6 };
+
+struct node {
+    void *object; /* null: not allocated */
+    uint64_t bytes;
+    uint32_t fields[FIELDS]; /* node + 1; 0: null */
+    bool is_reached;
+};
+
+struct graph {
+    struct node nodes[NODES];
+    uint32_t roots[MAK_ROOTS];
+    uint64_t random;
+};
+
+static uint64_t tag_of(uint32_t node, uint64_t bytes) { return 0xf1ed000000000000ull | (uint64_t)node << 32 | bytes; }
+
+/* Fields are spread over the object, so that their place is no help: field f is word 1 + f * stride. */
+static uint64_t *field_of(const struct node *node, uint32_t field) {
+    uint64_t words = node->bytes / 8, stride = (words - 1) / FIELDS;
+    return stride == 0 ? NULL : (uint64_t *)node->object + 1 + field * stride;
+}
+
+static void make_node(struct graph *graph, uint32_t number) {
+    struct node *node = &graph->nodes[number];
+    uint64_t choice = next_random(&graph->random), kind = choice % 16;
+    node->bytes = kind == 0 ? 4096 * (1 + choice / 16 % 5) : kind < 4 ? 416 + choice / 16 % 100 * 16 : 16 + choice / 16 % 25 * 16;
+    node->object = MAK_malloc(node->bytes);
+    memset(node->fields, 0, sizeof node->fields);
+    if (node->object == NULL)
+        return;
+    for (uint64_t i = 0; i < node->bytes / 8; i++) /* also what an earlier object left */
+        ((uint64_t *)node->object)[i] = tag_of(number, node->bytes);
+    for (uint32_t field = 0; field < FIELDS; field++)
+        if (field_of(node, field) != NULL)
+            *field_of(node, field) = 0;
+}
+
+static void set_field(struct graph *graph, uint32_t from, uint32_t field, uint32_t to) {
+    struct node *node = &graph->nodes[from];
+    if (node->object == NULL || field_of(node, field) == NULL || (to != 0 && graph->nodes[to - 1].object == NULL))
+        return;
+    node->fields[field] = to;
+    uint64_t inside = to == 0 || next_random(&graph->random) % 4 != 0 ? 0 : next_random(&graph->random) % graph->nodes[to - 1].bytes;
+    *field_of(node, field) = to == 0 ? 0 : (uint64_t)(uintptr_t)graph->nodes[to - 1].object + inside;
+}
+
+/* The simple sequential reference: what roots reach. */
+static uint32_t reach(struct graph *graph) {
+    static uint32_t queue[NODES];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < NODES; i++)
+        graph->nodes[i].is_reached = false;
+    for (uint32_t root = 0; root < MAK_ROOTS; root++)
+        if (graph->roots[root] != 0 && !graph->nodes[graph->roots[root] - 1].is_reached) {
+            graph->nodes[graph->roots[root] - 1].is_reached = true;
+            queue[count++] = graph->roots[root] - 1;
+        }
+    for (uint32_t at = 0; at < count; at++)
+        for (uint32_t field = 0; field < FIELDS; field++) {
+            uint32_t target = graph->nodes[queue[at]].fields[field];
+            if (target == 0 || graph->nodes[target - 1].is_reached)
+                continue;
+            graph->nodes[target - 1].is_reached = true;
+            queue[count++] = target - 1;
+        }
+    return count;
+}
+
+static void mutate(struct graph *graph) {
+    uint64_t choice = next_random(&graph->random);
+    uint32_t a = (uint32_t)(next_random(&graph->random) % NODES), b = (uint32_t)(next_random(&graph->random) % NODES);
+    uint32_t field = (uint32_t)(choice >> 8) % FIELDS, root = (uint32_t)(choice >> 16) % MAK_ROOTS;
+    switch (choice % 8) {
+    case 0:
+    case 1:
+    case 2:
+        if (graph->nodes[a].object == NULL)
+            make_node(graph, a);
+        break;
+    case 3:
+    case 4: set_field(graph, a, field, b + 1); break;
+    case 5: set_field(graph, a, field, 0); break;
+    case 6:
+        if (graph->nodes[a].object != NULL && (choice >> 32) % 2 == 0) {
+            graph->roots[root] = a + 1;
+            MAK_set_root(root, graph->nodes[a].object);
+        } else {
+            graph->roots[root] = 0;
+            MAK_set_root(root, NULL);
+        }
+        break;
+    case 7: /* free what nothing reaches */
+        if (graph->nodes[a].object == NULL)
+            break;
+        reach(graph);
+        if (graph->nodes[a].is_reached)
+            break;
+        for (uint32_t i = 0; i < NODES; i++) /* nor garbage: it might be collected later, and must not name this */
+            for (uint32_t f = 0; graph->nodes[i].object != NULL && f < FIELDS; f++)
+                if (graph->nodes[i].fields[f] == a + 1)
+                    set_field(graph, i, f, 0);
+        MAK_free(graph->nodes[a].object);
+        graph->nodes[a].object = NULL;
+        break;
+    }
+}
+
+/* The region holds exactly the model's objects, with their content. */
+static void expect_graph(struct graph *graph) {
+    bool is_there = true, is_content = true;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < NODES; i++) {
+        const struct node *node = &graph->nodes[i];
+        if (node->object == NULL)
+            continue;
+        count++;
+        is_there &= MAK_is_object(node->object) && MAK_usable_bytes(node->object) == node->bytes;
+        for (uint64_t word = 0; word < node->bytes / 8; word++) {
+            const uint64_t *at = (const uint64_t *)node->object + word;
+            bool is_field = false;
+            for (uint32_t f = 0; f < FIELDS; f++)
+                is_field |= at == field_of(node, f);
+            is_content &= is_field || *at == tag_of(i, node->bytes);
+        }
+        for (uint32_t f = 0; f < FIELDS && field_of(node, f) != NULL; f++) {
+            uint64_t word = *field_of(node, f);
+            const struct node *target = node->fields[f] == 0 ? NULL : &graph->nodes[node->fields[f] - 1];
+            is_content &= target == NULL ? word == 0 : word - (uint64_t)(uintptr_t)target->object < target->bytes;
+        }
+    }
+    EXPECT(is_there && is_content);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == count);
+}
+
+static void forget_garbage(struct graph *graph) {
+    reach(graph);
+    for (uint32_t i = 0; i < NODES; i++)
+        if (!graph->nodes[i].is_reached)
+            graph->nodes[i].object = NULL;
+}
+
+static void test_random_graphs(uint64_t seeds, unsigned mutations) {
+    static struct graph graph;
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        char folder[128];
+        memset(&graph, 0, sizeof graph);
+        graph.random = seed;
+        start(folder, INITIAL, LIMIT);
+        for (unsigned round = 0; round < 6; round++) {
+            for (unsigned i = 0; i < mutations; i++)
+                mutate(&graph);
+            expect_graph(&graph);
+            MAK_set_mark_threads(1 + (unsigned)(seed + round) % 4);
+            if (next_random(&graph.random) % 3 == 0) {
+                EXPECT(MAK_close() == MAK_OK && MAK_restart(folder) == MAK_OK);
+            } else {
+                fail_and_recover(folder);
+                forget_garbage(&graph);
+            }
+            expect_graph(&graph);
+        }
+        MAK_close();
+    }
+    MAK_set_mark_threads(0);
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 4, ROUNDS = 20000, MAILBOXES = 64 };
+
+static struct mailbox {
+    pthread_mutex_t lock;
+    void *object;
+    uint64_t bytes;
+} mailboxes[MAILBOXES];
+
+static void check_and_free(void *object, uint64_t bytes, unsigned *errors) {
+    uint64_t *words = object;
+    for (uint64_t i = 0; i < bytes / 8; i++)
+        *errors += words[i] != (uint64_t)(uintptr_t)object;
+    if (bytes >= 8)
+        words[0] = 0;
+    MAK_free(object);
+}
+
+/* Each allocates, leaves objects in mailboxes, and frees what others left there. */
+static void *exchange(void *context) {
+    uint64_t random = (uint64_t)(uintptr_t)context;
+    unsigned errors = 0;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        uint64_t choice = next_random(&random);
+        uint64_t bytes = choice % 64 == 0 ? 2500 + choice / 64 % 9000 : choice % 8 == 0 ? 401 + choice / 64 % 1600 : 1 + choice / 64 % 400;
+        void *object = MAK_malloc(bytes);
+        for (uint64_t word = 0; object != NULL && word < bytes / 8; word++)
+            ((uint64_t *)object)[word] = (uint64_t)(uintptr_t)object;
+        struct mailbox *mailbox = &mailboxes[(choice >> 32) % MAILBOXES];
+        pthread_mutex_lock(&mailbox->lock);
+        void *other = mailbox->object;
+        uint64_t other_bytes = mailbox->bytes;
+        mailbox->object = object;
+        mailbox->bytes = bytes;
+        pthread_mutex_unlock(&mailbox->lock);
+        if (other != NULL)
+            check_and_free(other, other_bytes, &errors);
+    }
+    return (void *)(uintptr_t)errors;
+}
+
+static void run_threads(void *(*body)(void *), unsigned count) {
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < count; i++)
+        pthread_create(&threads[i], NULL, body, (void *)(uintptr_t)(i + 1));
+    for (unsigned i = 0; i < count; i++) {
+        void *errors;
+        pthread_join(threads[i], &errors);
+        EXPECT(errors == NULL);
+    }
+}
+
+static void test_threads_free_each_others_objects(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    for (unsigned i = 0; i < MAILBOXES; i++)
+        pthread_mutex_init(&mailboxes[i].lock, NULL);
+    for (unsigned round = 0; round < 2; round++) {
+        run_threads(exchange, THREADS);
+        totals_of_region();
+    }
+    unsigned errors = 0, left = 0;
+    for (unsigned i = 0; i < MAILBOXES; i++)
+        left += mailboxes[i].object != NULL;
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == left);
+    for (unsigned i = 0; i < MAILBOXES; i++)
+        if (mailboxes[i].object != NULL)
+            check_and_free(mailboxes[i].object, mailboxes[i].bytes, &errors);
+    EXPECT(errors == 0);
+    MAK_close();
+    EXPECT(MAK_restart(folder) == MAK_OK);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+    MAK_close();
+}
+
+static void *fill_up(void *context) {
+    (void)context;
+    void *object;
+    for (unsigned i = 0; (object = MAK_malloc(48)) != NULL; i++)
+        if (i % 3 == 0)
+            MAK_free(object);
+    return NULL;
+}
+
+static void test_threads_run_out_of_memory_together(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    run_threads(fill_up, THREADS);
+    totals_of_region();
+    fail_and_recover(folder);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+    MAK_close();
+}
+
+/* The slots' side of the adapter that no unit test above uses: links, collect, threads. */
+static void write_pattern(void *context, void *object, uint64_t from, uint64_t bytes) {
+    memset((char *)object + from, *(const char *)context, bytes);
+}
+
+static void test_the_adapter_links_and_collects(void) {
+    const struct fl_adapter *adapter = faultline_adapter();
+    char folder[128];
+    new_folder(folder);
+    struct fl_heap_options options = {folder, INITIAL, LIMIT, 32, 0, ADDRESS, 0, 0};
+    fl_heap *heap;
+    struct fl_location first, second;
+    EXPECT(adapter->create(&options, &heap) == FL_OK);
+    EXPECT(adapter->allocate(heap, 0, 64, write_pattern, "a") == FL_OK && adapter->allocate(heap, 1, 600, write_pattern, "b") == FL_OK);
+    EXPECT(adapter->link(heap, 0, 8, 1) == FL_OK && adapter->link(heap, 0, 64, 1) == FL_ERROR && adapter->link(heap, 5, 0, 1) == FL_ERROR);
+    EXPECT(adapter->read_slot(heap, 0, &first) == FL_OK && adapter->read_slot(heap, 1, &second) == FL_OK);
+    EXPECT(adapter->free(heap, 5) == FL_ERROR && adapter->allocate(heap, 0, 64, write_pattern, "a") == FL_ERROR);
+    EXPECT(adapter->reallocate(heap, 0, 64, 128, write_pattern, "c") == FL_OK); /* the field moves with the object */
+    EXPECT(adapter->collect(heap) == FL_OK && adapter->check(heap) == FL_OK);
+    struct fl_block block;
+    EXPECT(adapter->bounds(heap, &second, &block) == FL_OK && block.state == FL_BLOCK_ALLOCATED && block.bytes == 608);
+    EXPECT(adapter->bounds(heap, &first, &block) == FL_OK && block.state == FL_BLOCK_FREE);
+    EXPECT(adapter->unlink(heap, 0, 8) == FL_OK);
+    EXPECT(adapter->close(heap) == FL_OK && adapter->open(&options, &heap) == FL_OK);
+    EXPECT(adapter->free(heap, 0) == FL_OK && adapter->free(heap, 1) == FL_OK && adapter->thread_detach(heap) == FL_OK);
+    EXPECT(adapter->check(heap) == FL_OK && adapter->close(heap) == FL_OK);
+}
+
+/* With -v each test's name is printed before it begins. */
+#define RUN(call)                                                                                                                  \
+    do {                                                                                                                           \
+        if (count > 1)                                                                                                             \
+            fprintf(stderr, "%s\n", #call);                                                                                        \
+        call;                                                                                                                      \
+    } while (0)
+
+int main(int count, char **arguments) {
+    (void)arguments;
+    snprintf(top, sizeof top, "/dev/shm/makalu-XXXXXX");
+    if (mkdtemp(top) == NULL)
+        return perror(top), 3;
+    RUN(test_what_is_closed_can_be_restarted());
+    RUN(test_a_failure_before_the_first_call_harms_nothing());
+    RUN(test_bad_input_is_refused_and_left_alone());
+    RUN(test_a_header_that_contradicts_the_heap_is_found());
+    RUN(test_objects_of_every_size_are_apart());
+    RUN(test_freelists_are_truncated());
+    RUN(test_realloc_and_calloc());
+    RUN(test_deferred_free());
+    RUN(test_out_of_memory_and_back());
+    RUN(test_too_few_free_objects_for_a_sweep_still_count());
+    RUN(test_the_heap_grows_to_its_limit());
+    RUN(test_a_surplus_of_the_file_is_used());
+    RUN(test_what_roots_reach_survives());
+    RUN(test_a_long_chain_is_marked());
+    RUN(test_random_graphs(6, 4000));
+    RUN(test_threads_free_each_others_objects());
+    RUN(test_threads_run_out_of_memory_together());
+    RUN(test_the_adapter_links_and_collects());
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", top);
+    if (system(command) != 0)
+        return 3;
+    printf("%u passed, %u failed\n", passed, failed);
+    return failed != 0;
+}
