@@ -29,9 +29,9 @@ static void add_list(struct free_objects *all, const struct mak_list *list) {
 static void add_lists(struct free_objects *all) {
     all->count = 0;
     for (const struct mak_thread *thread = mak.threads; thread != NULL; thread = thread->next)
-        for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class++)
+        for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class ++)
             add_list(all, &thread->lists[class]);
-    for (uint32_t class = MAK_SMALL_CLASSES + 1; class <= MAK_CLASSES; class++)
+    for (uint32_t class = MAK_SMALL_CLASSES + 1; class <= MAK_CLASSES; class ++)
         add_list(all, &mak.classes[class].list);
 }
 
@@ -208,7 +208,8 @@ static int check_base_metadata(void) {
 static int check_free_objects(const struct free_objects *all) {
     for (size_t i = 1; i < all->count; i++)
         if (all->addresses[i] == all->addresses[i - 1])
-            return mak_fail(MAK_CORRUPT, "the object at %#llx is in two freelists: freed twice?", (unsigned long long)all->addresses[i]);
+            return mak_fail(MAK_CORRUPT, "the object at %#llx is in two freelists: freed twice?",
+                            (unsigned long long)all->addresses[i]);
     return MAK_OK;
 }
 

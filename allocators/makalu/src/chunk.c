@@ -100,8 +100,7 @@ uint64_t mak_chunks_count(uint64_t *blocks) {
 /* A header space of its own in the region. Zeros, so all its headers are free. */
 static bool add_header_space(void) {
     uint64_t address = mak.media->rgn_curr, bytes = mak.media->header_space_bytes;
-    if (mak.space_count == MAK_HEADER_SPACES ||
-        mak_extend_file(address + bytes - (uint64_t)(uintptr_t)mak.base) != MAK_OK)
+    if (mak.space_count == MAK_HEADER_SPACES || mak_extend_file(address + bytes - (uint64_t)(uintptr_t)mak.base) != MAK_OK)
         return false;
     mak_section_begin();
     mak_section_store_addr(&mak.media->rgn_curr, address + bytes);

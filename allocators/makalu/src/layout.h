@@ -48,7 +48,7 @@
 #define MAK_MARK_WORDS (MAK_BLOCK_BYTES / MAK_GRANULE_BYTES / 64u)
 #define MAK_HEADER_SPACES 256u
 
-/* Smallest header space. Regions with a limit of more than 2 GiB have larger ones, so that the list is long enough. */
+/* Smallest header space; regions with a high limit have larger ones (mak_space_bytes). */
 #ifndef MAK_HEADER_SPACE_BYTES
 #define MAK_HEADER_SPACE_BYTES ((uint64_t)64 << 10)
 #endif
@@ -147,9 +147,10 @@ static inline uint64_t mak_map_bytes(uint64_t limit_bytes) {
 }
 static inline uint64_t mak_first_space_offset(uint64_t limit_bytes) { return MAK_MAP_OFFSET + mak_map_bytes(limit_bytes); }
 
-/* Bytes of a header space, so that the list can hold a header for every block of the limit. */
+/* Bytes of a header space: a 64th of what the limit needs. No chunk reaches over a header space, so this decides how large an
+ * object can be that finds no room but what was freed; and the list never runs out. */
 static inline uint64_t mak_space_bytes(uint64_t limit_bytes) {
-    uint64_t share = mak_round_up(limit_bytes / MAK_BLOCK_BYTES * sizeof(struct mak_header) / MAK_HEADER_SPACES, MAK_BLOCK_BYTES);
+    uint64_t share = mak_round_up(limit_bytes / MAK_BLOCK_BYTES * sizeof(struct mak_header) / 64, MAK_BLOCK_BYTES);
     return share > MAK_HEADER_SPACE_BYTES ? share : MAK_HEADER_SPACE_BYTES;
 }
 

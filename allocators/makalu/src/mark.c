@@ -193,7 +193,8 @@ static void scan_marked_objects(struct marker *markers) {
             continue;
         for (uint32_t index = 0; index < mak_object_count(header->hb_sz); index++)
             if ((header->hb_mark_bits[index / 64] >> index % 64 & 1) != 0)
-                scan(&markers[0], (struct range){(uint64_t *)(uintptr_t)(header->hb_block + index * header->hb_sz), header->hb_sz / 8});
+                scan(&markers[0],
+                     (struct range){(uint64_t *)(uintptr_t)(header->hb_block + index * header->hb_sz), header->hb_sz / 8});
         drain_all(markers);
     }
 }

@@ -13,7 +13,7 @@
 static bool is_small(uint32_t class) { return class <= MAK_SMALL_CLASSES; }
 
 int mak_objects_init(void) {
-    for (uint32_t class = 1; class <= MAK_CLASSES; class++) {
+    for (uint32_t class = 1; class <= MAK_CLASSES; class ++) {
         struct mak_class *c = &mak.classes[class];
         pthread_mutex_init(&c->lock, NULL);
         c->reclaim = 0;
@@ -28,7 +28,7 @@ int mak_objects_init(void) {
 }
 
 void mak_objects_destroy(void) {
-    for (uint32_t class = 1; class <= MAK_CLASSES; class++) {
+    for (uint32_t class = 1; class <= MAK_CLASSES; class ++) {
         free(mak.classes[class].list.objects);
         mak.classes[class].list = (struct mak_list){0, NULL};
         pthread_mutex_destroy(&mak.classes[class].lock);
@@ -160,7 +160,7 @@ static void list_all_blocks(uint32_t class) {
 /* Empties the calling thread's freelists and the medium ones: blocks become empty, and chunks large again. */
 static void give_back_all(void) {
     mak_thread_give_back(mak_thread());
-    for (uint32_t class = MAK_SMALL_CLASSES + 1; class <= MAK_CLASSES; class++) {
+    for (uint32_t class = MAK_SMALL_CLASSES + 1; class <= MAK_CLASSES; class ++) {
         struct mak_class *c = &mak.classes[class];
         pthread_mutex_lock(&c->lock);
         give_back_locked(class, c->list.objects, c->list.count);
@@ -223,7 +223,7 @@ static bool is_online(void) {
     if (mak.phase == MAK_PHASE_ONLINE)
         return true;
     mak_fail(MAK_INVALID, mak.phase == MAK_PHASE_CLOSED ? "no region is open: call MAK_start or MAK_restart first"
-                                                       : "the region is offline: call MAK_restart first");
+                                                        : "the region is offline: call MAK_restart first");
     return false;
 }
 

@@ -128,7 +128,8 @@ const char *mak_header_complaint(const struct mak_header *header) {
         return "its flag is unknown";
     if (header->hb_block % MAK_BLOCK_BYTES != 0 || header->hb_block < mak_address_of(mak.first_block) || header->hb_block >= end)
         return "its block is not in the heap";
-    if (header->hb_sz == 0 || header->hb_sz % (mak_bytes_covered(header) == header->hb_sz ? MAK_BLOCK_BYTES : MAK_GRANULE_BYTES) != 0)
+    if (header->hb_sz == 0 ||
+        header->hb_sz % (mak_bytes_covered(header) == header->hb_sz ? MAK_BLOCK_BYTES : MAK_GRANULE_BYTES) != 0)
         return "its size is not possible";
     return mak_bytes_covered(header) > end - header->hb_block ? "its block runs over the end of the heap" : NULL;
 }
@@ -235,16 +236,15 @@ int mak_build_lists(bool with_reclaim_lists) {
             spaces++;
             continue;
         }
-        const char *complaint = header == NULL ? "no header accounts for it"
+        const char *complaint = header == NULL                            ? "no header accounts for it"
                                 : mak_block_of(header->hb_block) != block ? "the header map leads to another block's header"
                                                                           : mak_header_complaint(header);
         if (complaint != NULL)
-            return mak_fail(MAK_CORRUPT, "%s: the heap block at %#llx: %s", mak.path,
-                            (unsigned long long)block * MAK_BLOCK_BYTES, complaint);
+            return mak_fail(MAK_CORRUPT, "%s: the heap block at %#llx: %s", mak.path, (unsigned long long)block * MAK_BLOCK_BYTES,
+                            complaint);
         if (header->hb_flag == MAK_FREE)
             mak_chunk_list(header);
-        else if (with_reclaim_lists && header->hb_sz <= MAK_MEDIUM_MAX &&
-                 header->hb_n_mark_bits < mak_object_count(header->hb_sz))
+        else if (with_reclaim_lists && header->hb_sz <= MAK_MEDIUM_MAX && header->hb_n_mark_bits < mak_object_count(header->hb_sz))
             mak_reclaim_list(header);
     }
     return spaces == mak.space_count

@@ -37,7 +37,8 @@ static int find_path(const char *folder) {
         return mak_fail(MAK_INVALID, "no folder given");
     int length = snprintf(mak.path, sizeof mak.path, "%s/%s", folder, MAK_FILE_NAME);
     snprintf(mak.folder, sizeof mak.folder, "%s", folder);
-    return length < (int)sizeof mak.path ? MAK_OK : mak_fail(MAK_INVALID, "the folder's path is longer than %zu bytes", sizeof mak.path);
+    return length < (int)sizeof mak.path ? MAK_OK
+                                         : mak_fail(MAK_INVALID, "the folder's path is longer than %zu bytes", sizeof mak.path);
 }
 
 /* Address space only: nothing is there yet. */
@@ -53,8 +54,9 @@ static int reserve_addresses(uintptr_t base, uint64_t limit_bytes) {
         return MAK_OK;
     }
     if (errno == EEXIST)
-        return mak_fail(MAK_ADDRESS_TAKEN, "%s must be mapped at %#llx to %#llx, and something else is mapped there in this process",
-                        mak.path, (unsigned long long)base, (unsigned long long)(base + limit_bytes));
+        return mak_fail(MAK_ADDRESS_TAKEN,
+                        "%s must be mapped at %#llx to %#llx, and something else is mapped there in this process", mak.path,
+                        (unsigned long long)base, (unsigned long long)(base + limit_bytes));
     return mak_fail(MAK_ERROR, "%s: cannot reserve %llu bytes of address space at %#llx: %s", mak.path,
                     (unsigned long long)limit_bytes, (unsigned long long)base, strerror(errno));
 }
@@ -179,8 +181,8 @@ static int create_file(const char *folder, uint64_t bytes) {
         close(folder_fd);
     }
     return error == 0 ? MAK_OK
-                      : mak_fail(MAK_ERROR, "%s: cannot get %llu bytes from the file system: %s", mak.path, (unsigned long long)bytes,
-                                 strerror(error));
+                      : mak_fail(MAK_ERROR, "%s: cannot get %llu bytes from the file system: %s", mak.path,
+                                 (unsigned long long)bytes, strerror(error));
 }
 
 /* The file is all zeros: log, roots, map and headers are empty already. */

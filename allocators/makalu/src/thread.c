@@ -26,13 +26,13 @@ static void make_key(void) { pthread_key_create(&key, on_thread_end); }
 /* One piece of memory: the thread and room for all its lists. */
 static struct mak_thread *new_thread(void) {
     size_t objects = 0;
-    for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class++)
+    for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class ++)
         objects += mak_list_capacity(class);
     struct mak_thread *thread = malloc(sizeof *thread + objects * sizeof(void *));
     if (thread == NULL)
         return mak_fail(MAK_ERROR, "out of volatile memory for a thread's freelists"), NULL;
     void **room = (void **)(thread + 1);
-    for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class++) {
+    for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class ++) {
         thread->lists[class] = (struct mak_list){0, room};
         room += mak_list_capacity(class);
     }
@@ -59,13 +59,11 @@ static struct mak_thread *attach(void) {
 }
 
 /* The calling thread's freelists; null: out of volatile memory. */
-struct mak_thread *mak_thread(void) {
-    return self.thread != NULL && self.life == mak.life ? self.thread : attach();
-}
+struct mak_thread *mak_thread(void) { return self.thread != NULL && self.life == mak.life ? self.thread : attach(); }
 
 /* §6.1, "a gracefully terminating thread gives each remaining object back to the block". */
 void mak_thread_give_back(struct mak_thread *thread) {
-    for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class++) {
+    for (uint32_t class = 1; class <= MAK_SMALL_CLASSES; class ++) {
         mak_give_back(class, thread->lists[class].objects, thread->lists[class].count);
         thread->lists[class].count = 0;
     }
@@ -96,7 +94,7 @@ void mak_threads_give_back(void) {
         mak_thread_give_back(thread);
         free(thread);
     }
-    for (uint32_t class = MAK_SMALL_CLASSES + 1; class <= MAK_CLASSES; class++) {
+    for (uint32_t class = MAK_SMALL_CLASSES + 1; class <= MAK_CLASSES; class ++) {
         struct mak_list *list = &mak.classes[class].list;
         mak_give_back(class, list->objects, list->count);
         list->count = 0;
