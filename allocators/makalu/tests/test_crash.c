@@ -72,6 +72,8 @@ static struct {
     } queue[MOST_IMAGES];
     size_t queued;
     uint64_t generations, nested;
+    uint64_t garbage[4096]; /* addresses of what the workload lost by itself */
+    size_t garbage_count;
 } test;
 
 static void finding(const char *rule, const char *text, uint64_t a, uint64_t b) {
@@ -389,7 +391,9 @@ static void free_unreachable(void) {
         struct object *object = &test.objects[i];
         if (object->address == 0 || object->is_reached)
             continue;
-        if (!leaves_garbage)
+        if (leaves_garbage)
+            test.garbage[test.garbage_count++] = object->address;
+        else
             MAK_free((void *)(uintptr_t)object->address);
         forget(object);
     }
@@ -405,6 +409,7 @@ static void go_on_from(const struct queued *queued, bool is_after) {
     write_image(test.folder, queued->image, queued->bytes);
     empty_queue();
     no_operation();
+    test.garbage_count = 0;
     reach(); /* garbage is gone */
     for (int i = 0; i < OBJECTS; i++)
         if (test.objects[i].address != 0 && !test.objects[i].is_reached)
@@ -443,7 +448,10 @@ static void run_operation(void) {
     empty_queue();
 }
 
+/* A graceful close keeps what the workload lost, as it must; so it is found again before. */
 static void close_and_restart(void) {
+    while (test.garbage_count > 0)
+        MAK_free((void *)(uintptr_t)test.garbage[--test.garbage_count]);
     MAK_close();
     int status = MAK_restart(test.folder);
     if (status != MAK_OK)
@@ -458,6 +466,7 @@ static void run_workload(uint64_t seed, unsigned operations) {
     snprintf(path, sizeof path, "%s/%s", test.folder, MAK_FILE_NAME);
     unlink(path);
     test.random = seed;
+    test.garbage_count = 0;
     memset(test.roots, 0, sizeof test.roots);
     for (int i = 0; i < OBJECTS; i++)
         forget(&test.objects[i]);
@@ -477,11 +486,8 @@ static void run_workload(uint64_t seed, unsigned operations) {
         if (test.verdict->rule == NULL && next_random(&test.random) % 12 == 0)
             close_and_restart();
     }
-    if (test.verdict->rule == NULL) {
-        MAK_close();
-        judge_queue();
-        empty_queue();
-    }
+    if (test.verdict->rule == NULL)
+        close_and_restart();
     recorder_switch(NULL);
     recorder_delete(test.recorder);
     abandon();
