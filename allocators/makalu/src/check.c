@@ -135,9 +135,9 @@ static const char *marks_complaint(struct check *check, uint32_t block, const st
     }
     if (marks != header->hb_n_mark_bits)
         return "the count of mark bits is wrong";
-    if (marks == 0)
-        return "an empty block was not freed";
     bool is_listed = mak.links[block].list == MAK_LISTED_RECLAIM;
+    if (marks == 0 && !is_listed)
+        return "an empty block is neither freed nor kept for a sweep";
     return is_listed && marks == count ? "a full block is in a reclaim list" : NULL;
 }
 

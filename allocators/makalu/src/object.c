@@ -13,6 +13,7 @@
 static bool is_small(uint32_t class) { return class <= MAK_SMALL_CLASSES; }
 
 int mak_objects_init(void) {
+    mak.empty_blocks = 0;
     for (uint32_t class = 1; class <= MAK_CLASSES; class ++) {
         struct mak_class *c = &mak.classes[class];
         pthread_mutex_init(&c->lock, NULL);
@@ -74,29 +75,44 @@ static void clear_mark(struct mak_header *header, uint32_t index) {
     mak_assert((*word & bit) != 0);
     fl_store8(word, *word & ~bit);
     fl_store8(&header->hb_n_mark_bits, header->hb_n_mark_bits - 1);
-    mak_visible_later(&header->hb_n_mark_bits);
 }
 
-static void give_back_one(struct mak_class *c, void *object) {
-    struct mak_header *header;
-    uint32_t index;
-    bool is_there = mak_locate(object, &header, &index);
-    mak_assert(is_there);
-    (void)is_there;
+static uint32_t empty_blocks(void) { return __atomic_load_n(&mak.empty_blocks, __ATOMIC_RELAXED); }
+static void count_empty(int change) { __atomic_fetch_add(&mak.empty_blocks, (uint32_t)change, __ATOMIC_RELAXED); }
+
+/* After mark bits of the block were cleared. */
+static void settle(struct mak_class *c, struct mak_header *header) {
     uint32_t block = mak_block_of(header->hb_block);
-    clear_mark(header, index);
-    if (header->hb_n_mark_bits == 0) { /* §7.2 */
-        if (mak.links[block].list == MAK_LISTED_RECLAIM)
+    bool is_listed = mak.links[block].list == MAK_LISTED_RECLAIM, is_empty = header->hb_n_mark_bits == 0;
+    mak_visible_later(&header->hb_n_mark_bits);
+    if (is_empty && empty_blocks() >= MAK_EMPTY_BLOCKS) { /* §7.2 */
+        if (is_listed)
             reclaim_unlist(c, block);
         mak_blocks_free(header);
-    } else if (mak.links[block].list == MAK_LISTED_NOWHERE && is_worth_sweeping(header)) {
-        mak_reclaim_list(header);
+        return;
     }
+    if (is_empty)
+        count_empty(1);
+    if (!is_listed && is_worth_sweeping(header))
+        mak_reclaim_list(header);
 }
 
+/* Objects of one block often follow each other: its header is dealt with once for all of them. */
 static void give_back_locked(uint32_t class, void **objects, uint32_t count) {
-    for (uint32_t i = 0; i < count; i++)
-        give_back_one(&mak.classes[class], objects[i]);
+    struct mak_class *c = &mak.classes[class];
+    struct mak_header *header, *before = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t index;
+        bool is_there = mak_locate(objects[i], &header, &index);
+        mak_assert(is_there);
+        (void)is_there;
+        if (before != NULL && header != before)
+            settle(c, before);
+        clear_mark(header, index);
+        before = header;
+    }
+    if (before != NULL)
+        settle(c, before);
 }
 
 /* Objects of one class, all with their mark bits set. */
@@ -106,6 +122,21 @@ void mak_give_back(uint32_t class, void **objects, uint32_t count) {
     pthread_mutex_lock(&mak.classes[class].lock);
     give_back_locked(class, objects, count);
     pthread_mutex_unlock(&mak.classes[class].lock);
+}
+
+void mak_free_empty_blocks(uint32_t class) {
+    struct mak_class *c = &mak.classes[class];
+    pthread_mutex_lock(&c->lock);
+    for (uint32_t block = c->reclaim, next; block != 0; block = next) {
+        struct mak_header *header = mak_map_find(block);
+        next = mak.links[block].next;
+        if (header->hb_n_mark_bits != 0)
+            continue;
+        reclaim_unlist(c, block);
+        count_empty(-1);
+        mak_blocks_free(header);
+    }
+    pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- refilling, §6.1; under the class lock ---- */
@@ -128,8 +159,11 @@ static bool refill(uint32_t class, struct mak_list *list) {
     struct mak_class *c = &mak.classes[class];
     if (c->reclaim != 0) {
         uint32_t block = c->reclaim;
+        struct mak_header *header = mak_map_find(block);
         reclaim_unlist(c, block);
-        sweep(mak_map_find(block), list);
+        if (header->hb_n_mark_bits == 0)
+            count_empty(-1);
+        sweep(header, list);
         mak_assert(list->count != 0);
         return true;
     }
@@ -167,6 +201,8 @@ static void give_back_all(void) {
         c->list.count = 0;
         pthread_mutex_unlock(&c->lock);
     }
+    for (uint32_t class = 1; class <= MAK_CLASSES; class++)
+        mak_free_empty_blocks(class);
 }
 
 /* ---- allocation ---- */
@@ -256,8 +292,11 @@ bool mak_locate(const void *object, struct mak_header **header, uint32_t *index)
     if (*header == NULL || (*header)->hb_flag != MAK_IN_USE)
         return false;
     uint64_t offset = address - (*header)->hb_block;
-    *index = (uint32_t)(offset / (*header)->hb_sz);
-    return offset % (*header)->hb_sz == 0 && *index < mak_object_count((*header)->hb_sz);
+    if ((*header)->hb_sz > MAK_MEDIUM_MAX)
+        return *index = 0, offset == 0;
+    uint32_t bytes = (uint32_t)(*header)->hb_sz; /* 32 bits divide faster, and this is the fast path of free */
+    *index = (uint32_t)offset / bytes;
+    return (uint32_t)offset % bytes == 0 && *index < MAK_BLOCK_BYTES / bytes;
 }
 
 /* §7.1: the top half stays for the allocations that come next. */

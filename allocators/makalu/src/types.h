@@ -48,6 +48,12 @@
 #ifndef MAK_GROW_BYTES
 #define MAK_GROW_BYTES ((uint64_t)1 << 20)
 #endif
+/* Empty blocks that all classes together keep for their next sweeps. §7.2 says that they can be freed, not when; freeing every one at once
+ * would cost a loop that allocates and frees two sections for each block. They are freed when there is one more, before
+ * out-of-memory, and at close. */
+#ifndef MAK_EMPTY_BLOCKS
+#define MAK_EMPTY_BLOCKS 2048u
+#endif
 /* Entries of the table of lines to flush later (§8.1); a power of two. */
 #ifndef MAK_VISIBLE_LINES
 #define MAK_VISIBLE_LINES 4096u
@@ -130,6 +136,7 @@ struct mak {
     struct mak_link *links;  /* by block */
 
     struct mak_class classes[MAK_CLASSES + 1]; /* by class; 0 is not used */
+    uint32_t empty_blocks; /* in reclaim lists, without any mark bit; atomic */
     pthread_mutex_t threads_lock;
     struct mak_thread *threads;
     void (*free_callback)(void *object);
@@ -195,6 +202,7 @@ int mak_objects_init(void);
 void mak_objects_destroy(void);
 void mak_reclaim_list(struct mak_header *header);
 void mak_give_back(uint32_t class, void **objects, uint32_t count);
+void mak_free_empty_blocks(uint32_t class);
 bool mak_locate(const void *object, struct mak_header **header, uint32_t *index);
 void mak_go_in_use(void);
 
