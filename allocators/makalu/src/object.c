@@ -201,7 +201,7 @@ static void give_back_all(void) {
         c->list.count = 0;
         pthread_mutex_unlock(&c->lock);
     }
-    for (uint32_t class = 1; class <= MAK_CLASSES; class++)
+    for (uint32_t class = 1; class <= MAK_CLASSES; class ++)
         mak_free_empty_blocks(class);
 }
 

@@ -99,6 +99,6 @@ void mak_threads_give_back(void) {
         mak_give_back(class, list->objects, list->count);
         list->count = 0;
     }
-    for (uint32_t class = 1; class <= MAK_CLASSES; class++)
+    for (uint32_t class = 1; class <= MAK_CLASSES; class ++)
         mak_free_empty_blocks(class);
 }

@@ -79,7 +79,7 @@ _Static_assert((MAK_VISIBLE_LINES & (MAK_VISIBLE_LINES - 1)) == 0, "a power of t
 
 enum mak_phase {
     MAK_PHASE_CLOSED = 0,
-    MAK_PHASE_OFFLINE,   /* recovered, mark bits are clear */
+    MAK_PHASE_OFFLINE, /* recovered, mark bits are clear */
     MAK_PHASE_COLLECTED, /* mark bits are right */
     MAK_PHASE_ONLINE,
 };
@@ -87,7 +87,7 @@ enum mak_phase {
 /* Where a block in use or a chunk is listed; by the number of its first block. */
 struct mak_link {
     uint32_t next, previous; /* block numbers; 0: none */
-    uint8_t list;            /* enum mak_listed */
+    uint8_t list; /* enum mak_listed */
 };
 enum mak_listed { MAK_LISTED_NOWHERE = 0, MAK_LISTED_CHUNK, MAK_LISTED_RECLAIM };
 
@@ -99,7 +99,7 @@ struct mak_list {
 
 struct mak_class {
     pthread_mutex_t lock;
-    uint32_t reclaim;     /* first block of the reclaim list; 0: none */
+    uint32_t reclaim; /* first block of the reclaim list; 0: none */
     struct mak_list list; /* medium classes */
 } __attribute__((aligned(64)));
 
@@ -132,8 +132,8 @@ struct mak {
     uint32_t first_block; /* behind the first header space */
     uint32_t heap_blocks; /* up to rgn_curr, without header spaces */
     uint32_t bins[MAK_BINS]; /* chunk freelists: first block; 0: empty */
-    uint64_t full_bins[2];   /* bit i: bins[i] is not empty */
-    struct mak_link *links;  /* by block */
+    uint64_t full_bins[2]; /* bit i: bins[i] is not empty */
+    struct mak_link *links; /* by block */
 
     struct mak_class classes[MAK_CLASSES + 1]; /* by class; 0 is not used */
     uint32_t empty_blocks; /* in reclaim lists, without any mark bit; atomic */

@@ -81,6 +81,38 @@ def test_nvm_malloc_survives_lines_that_nobody_flushed(root: Path, tmp_path: Pat
     run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, "-Itests/recorded", "-Itests")
 
 
+MAKALU_SMALL = (
+    *("-DMAK_HEADER_SPACE_BYTES=4096", "-DMAK_GROW_BYTES=65536", "-DMAK_EMPTY_BLOCKS=2"),
+    *("-DMAK_VISIBLE_LINES=16", "-DMAK_MARK_STACK=8", "-DMAK_MARK_POOL=32"),
+)
+MAKALU_SMALLEST = (
+    *("-DMAK_HEADER_SPACE_BYTES=4096", "-DMAK_GROW_BYTES=16384", "-DMAK_EMPTY_BLOCKS=1"),
+    *("-DMAK_VISIBLE_LINES=16", "-DMAK_MARK_STACK=2", "-DMAK_MARK_POOL=2", "-DMAK_MARK_THREADS=1"),
+)
+
+
+def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -> str:
+    folder = root / "allocators" / "makalu"
+    sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *tests]
+    check([*COMMON, *flags, "-Isrc", "-I../include", *sources, "-o", str(tmp_path / "test")], folder)
+    return check([str(tmp_path / "test")], folder)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [(), MAKALU_SMALL, (*MAKALU_SMALL, *MEMORY), (*MAKALU_SMALL, *RACES), RACES],
+    ids=["plain", "small", "small-memory", "small-races", "races"],
+)
+def test_makalu_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert " 0 failed" in run_makalu_test(root, tmp_path, ["adapter.c", "tests/test_makalu.c"], *flags)
+
+
+@pytest.mark.slow
+def test_makalu_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
+    tests = ["tests/recorder.c", "tests/test_crash.c"]
+    run_makalu_test(root, tmp_path, tests, "-O2", *MAKALU_SMALLEST, "-Itests/recorded", "-Itests")
+
+
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:
     files = sorted((root / "crashgen").rglob("*.litmus"))
     assert len(files) >= 25
