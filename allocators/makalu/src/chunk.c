@@ -253,63 +253,57 @@ static struct mak_header *free_neighbour(uint32_t block) {
     return header != NULL && header->hb_flag == MAK_FREE ? header : NULL;
 }
 
+#if defined(MUTANT_RELEASE_WITHOUT_LOG)
+#define mak_section_begin() ((void)0)
+#define mak_section_end() mak_fence()
+#define mak_section_store_word(address, value) (fl_store8(address, value), mak_flush(address, 8))
+#define mak_section_store_addr(address, value) (fl_store8(address, value), mak_flush(address, 8))
+#define mak_section_store_int(address, value) (mak_store4(address, value), mak_flush(address, 4))
+#endif
+
 /* In a section. */
 static void retire(struct mak_header *header) {
     mak_section_store_word(&header->hb_sz, 0);
     mak_section_store_addr(&header->hb_block, 0);
 }
 
-/* Makes a block in use (of one class, or of a large object) free and coalesces it with its free neighbours; the chunk's header.
- * Takes the global lock. Figure 5 has two slips that are mended here: a block that coalesces with the following chunk only must
- * become FREE too, and starts from its own size in blocks, not from its objects' size. */
-struct mak_header *mak_blocks_free(struct mak_header *current) {
-    pthread_mutex_lock(&mak.global);
-    uint32_t block = mak_block_of(current->hb_block), blocks = blocks_of(current);
-    uint64_t bytes = (uint64_t)blocks * MAK_BLOCK_BYTES;
-    struct mak_header *previous = free_neighbour(block - 1), *next = free_neighbour(block + blocks), *chunk = current;
-#if defined(MUTANT_COALESCE_FORGETS_NEXT)
-    next = NULL;
-#endif
-    uint64_t next_bytes = next == NULL ? 0 : next->hb_sz;
-    uint32_t last = next == NULL ? 0 : mak_block_of(next->hb_block) + blocks_of(next) - 1;
-    if (previous != NULL)
-        unlist(previous);
-    if (next != NULL)
-        unlist(next);
-#if defined(MUTANT_RELEASE_WITHOUT_LOG)
-    if (previous != NULL) {
-        fl_store8(&previous->hb_sz, previous->hb_sz + bytes);
-        fl_store8(&current->hb_sz, 0);
-        fl_store8(&current->hb_block, 0);
-        chunk = previous;
-    } else {
-        fl_store8(&current->hb_sz, bytes);
-        mak_store4(&current->hb_flag, MAK_FREE);
-    }
-    if (next != NULL) {
-        fl_store8(&chunk->hb_sz, chunk->hb_sz + next_bytes);
-        fl_store8(&next->hb_sz, 0);
-        fl_store8(&next->hb_block, 0);
-        mak_flush(next, MAK_LINE_BYTES);
-    }
-    mak_flush(current, MAK_LINE_BYTES);
-    mak_persist(chunk, MAK_LINE_BYTES);
-#else
+/* The core metadata of a deallocation; the header of the chunk that the block is now part of. Figure 5 has two slips that are
+ * mended here: a block that coalesces with the following chunk only must become FREE too, and it starts from its own size in
+ * blocks, not from its objects' size. */
+static struct mak_header *coalesce(struct mak_header *previous, struct mak_header *current, struct mak_header *next) {
+    uint64_t bytes = mak_bytes_covered(current);
+    struct mak_header *chunk = previous != NULL ? previous : current;
     mak_section_begin();
     if (previous != NULL) {
         mak_section_store_word(&previous->hb_sz, previous->hb_sz + bytes);
         retire(current);
-        chunk = previous;
     } else {
         mak_section_store_word(&current->hb_sz, bytes);
         mak_section_store_int(&current->hb_flag, MAK_FREE);
     }
     if (next != NULL) {
-        mak_section_store_word(&chunk->hb_sz, chunk->hb_sz + next_bytes);
+        mak_section_store_word(&chunk->hb_sz, chunk->hb_sz + next->hb_sz);
         retire(next);
     }
     mak_section_end();
+    return chunk;
+}
+
+/* Makes a block in use (of one class, or of a large object) free and coalesces it with its free neighbours; the chunk's header.
+ * Takes the global lock. */
+struct mak_header *mak_blocks_free(struct mak_header *current) {
+    pthread_mutex_lock(&mak.global);
+    uint32_t block = mak_block_of(current->hb_block), blocks = blocks_of(current);
+    struct mak_header *previous = free_neighbour(block - 1), *next = free_neighbour(block + blocks);
+#if defined(MUTANT_COALESCE_FORGETS_NEXT)
+    next = NULL;
 #endif
+    uint32_t end = block + blocks + (next == NULL ? 0 : blocks_of(next));
+    if (previous != NULL)
+        unlist(previous);
+    if (next != NULL)
+        unlist(next);
+    struct mak_header *chunk = coalesce(previous, current, next);
     mak_map_remove(block, blocks);
     if (previous != NULL) {
         mak_map_remove(block - 1, 1); /* was its last block */
@@ -317,7 +311,7 @@ struct mak_header *mak_blocks_free(struct mak_header *current) {
     }
     if (next != NULL) {
         mak_map_remove(block + blocks, 1);
-        mak_map_remove(last, 1);
+        mak_map_remove(end - 1, 1);
         mak_header_give_back(next);
     }
     mak_map_install(chunk);
