@@ -243,8 +243,11 @@ int MAK_start(const struct MAK_options *asked) {
         return status;
     uint32_t spaces = initial_spaces(&options);
     if (spaces == 0)
-        return mak_fail(MAK_INVALID, "a region of %llu bytes has no room for metadata and one heap block",
-                        (unsigned long long)options.heap_bytes);
+        return mak_fail(MAK_INVALID,
+                        "a region of %llu bytes has no room for metadata and one heap block: with this limit it needs %llu",
+                        (unsigned long long)options.heap_bytes,
+                        (unsigned long long)(mak_first_space_offset(options.limit_bytes) + mak_space_bytes(options.limit_bytes) +
+                                             MAK_BLOCK_BYTES));
     status = reserve_addresses(options.address, options.limit_bytes);
     if (status == MAK_OK)
         status = create_file(options.folder, options.heap_bytes);
