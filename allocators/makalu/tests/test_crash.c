@@ -355,7 +355,7 @@ static void forget(struct object *object) {
 }
 
 static void publish_new_object(struct place place) {
-    static const uint64_t sizes[] = {16, 48, 64, 208, 400, 416, 1008, 1360, 2048, 4096, 8192, 12288, 36864};
+    static const uint64_t sizes[] = {16, 48, 64, 208, 400, 416, 1008, 1360, 2048, 4096, 8192, 12288, 24576, 36864, 49152};
     struct object *object = test.objects;
     while (object < test.objects + OBJECTS && object->address != 0)
         object++;
