@@ -107,7 +107,7 @@ def test_makalu_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tuple[
     assert " 0 failed" in run_makalu_test(root, tmp_path, ["adapter.c", "tests/test_makalu.c"], *flags)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_makalu_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
     tests = ["tests/recorder.c", "tests/test_crash.c"]
     run_makalu_test(root, tmp_path, tests, "-O2", *MAKALU_SMALLEST, "-Itests/recorded", "-Itests")
