@@ -75,13 +75,12 @@ JOBS = (
     Job("matrix", is_python=True, share=0.5),
 )
 # A fault of each kind, and each reader but `config`: changes of single bytes seldom leave JSON that is accepted, and one planted
-# there was not found within a minute.
+# there was not found in millions of runs.
 PLANTS = (
     ("panic", Job("trace")),
     ("panic", Job("litmus")),
     ("panic", Job("workload")),
     ("panic", Job("matrix", is_python=True)),
-    ("panic", Job("allocator", is_python=True)),
     ("hang", Job("report")),
     ("hang", Job("workload", is_python=True)),
     ("memory", Job("token")),
