@@ -206,9 +206,11 @@ def _complete_fact(summary: Summary) -> Fact:
 
 
 def _unknown_fact(results: list[CellResult]) -> Fact:
+    """Without killed mutants: their twins, which have the bug too, may well fail."""
     cells = [result for result in results if outcome(result) == "unknown"]
-    judgements = sum(result.certificate.unknowns for result in results if result.certificate)
-    reasons = Counter(reason for result in results for reason in _unknown_reasons(result))
+    counting = [result for result in results if outcome(result) != "killed"]
+    judgements = sum(result.certificate.unknowns for result in counting if result.certificate)
+    reasons = Counter(reason for result in counting for reason in _unknown_reasons(result))
     text = f"{count(len(cells), 'cell')}, {count(judgements, 'judgement')}"
     return Fact("unknown", text, "open" if cells or judgements else None, _counted(reasons))
 

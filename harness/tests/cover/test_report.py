@@ -259,3 +259,17 @@ def test_every_text_has_the_contrast_of_wcag_aa(scheme: str) -> None:
     for text, behind in grounds.items():
         for ground in behind:
             assert contrast(colours[text], colours[ground]) >= 4.5, f"{scheme}: {text} on {ground}"
+
+
+def test_what_is_unknown_of_a_killed_mutant_is_no_limit() -> None:
+    certificate = samples.certificate(unknown_reasons=["a twin without a drain"], unknowns=3)
+    mutant = samples.spec(mutant="M", expected_rule="FL004", stop_at_rule="FL004")
+    killed = CellResult(mutant, "k", "fail", findings=[samples.finding()], certificate=certificate)
+    survivor = CellResult(mutant, "k", "pass", certificate=certificate)
+
+    def fact(result: CellResult) -> str:
+        text = report.html([result], "done")
+        return text[: text.index('id="matrix"') if 'id="matrix"' in text else text.index('id="mutants"')]
+
+    assert "a twin without a drain" not in fact(killed)
+    assert "a twin without a drain" in fact(survivor)
