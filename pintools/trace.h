@@ -26,7 +26,7 @@
 #define FL_TRACE_MAGIC "FLTRACE"  /* with its NUL: 8 bytes */
 #define FL_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 #define FL_FOOTER_MAGIC 0x444e4546u /* "FEND" */
-#define FL_TRACE_VERSION 1u
+#define FL_TRACE_VERSION 2u
 #define FL_RECORD_BYTES 32u
 #define FL_PAYLOAD_CELLS(bytes) (((uint64_t)(bytes) + FL_RECORD_BYTES - 1) / FL_RECORD_BYTES)
 #define FL_NO_SITE 0u
@@ -94,7 +94,8 @@ enum fl_kind {
 
     /* Markers, emitted by the runner. */
     FL_OPERATION_BEGIN,  /* detail: enum fl_operation; file: slot; size: index of the operation in the workload, from 0;
-                            offset: bytes (reallocate: new bytes); value: object id */
+                            offset: bytes (reallocate: new bytes; link, unlink, load: the field); value: object id (link: the
+                            slot linked to; load: the slot whose object's field is loaded) */
     FL_OPERATION_RETURN, /* detail: enum fl_operation; size: index; value: enum fl_status of adapter.h */
 
     /* What the tracer could not follow; a reader reports it: such a trace is never complete. size: bytes of payload (text) */
@@ -148,6 +149,8 @@ enum fl_operation {
     FL_OP_LINK,
     FL_OP_UNLINK,
     FL_OP_COLLECT,
+    FL_OP_DROP,
+    FL_OP_LOAD,
 };
 
 /* Client requests by which a runner marks operations (VALGRIND_DO_CLIENT_REQUEST and its like under other tracers);

@@ -28,7 +28,8 @@
 extern "C" {
 #endif
 
-#define FL_ADAPTER_ABI 2u
+#define FL_ADAPTER_ABI 3u
+#define FL_GRAPH_FIELDS 2u
 
 enum fl_status {
     FL_OK = 0,
@@ -54,7 +55,7 @@ enum fl_capability {
     FL_CAN_SETTLE = 1u << 3,
     FL_CAN_COLLECT = 1u << 4,
     FL_CAN_THREADS = 1u << 5,
-    FL_CAN_LINK = 1u << 6,
+    FL_CAN_LINK = 1u << 6,              /* FL_SLOTS_GRAPH; needs FL_CAN_WALK */
     FL_CAN_REOPEN_IN_PROCESS = 1u << 7, /* else every open happens in a fresh process */
     FL_CAN_RELOCATE = 1u << 8,          /* may be opened at another address than it was created at */
     FL_CAN_NAMES = 1u << 9,             /* FL_SLOTS_NAMES */
@@ -66,6 +67,8 @@ enum fl_slot_layout {
     FL_SLOTS_NAMES,    /* each slot is a named allocation, found again by its name */
     FL_SLOTS_CHAIN,    /* the objects are the nodes of one linked list: each holds its slot's number and the pointers to its
                           neighbours, in front of what the application sees. An allocation links a node, a free unlinks it */
+    FL_SLOTS_GRAPH,    /* the objects have FL_GRAPH_FIELDS persistent pointers to other objects, in front of what the application
+                          sees; null and durable before fill and publication. The slots are the graph's roots */
 };
 
 struct fl_location {
@@ -125,11 +128,18 @@ struct fl_adapter {
     int (*check)(fl_heap *heap); /* the allocator's own consistency check */
     int (*bounds)(fl_heap *heap, const struct fl_location *object, struct fl_block *block);
     int (*settle)(fl_heap *heap); /* finish all lazy work */
-    int (*collect)(fl_heap *heap);
+    int (*collect)(fl_heap *heap); /* free what the slots do not reach */
     int (*thread_attach)(fl_heap *heap);
     int (*thread_detach)(fl_heap *heap);
-    int (*link)(fl_heap *heap, uint32_t slot, uint64_t field_offset, uint32_t target_slot);
-    int (*unlink)(fl_heap *heap, uint32_t slot, uint64_t field_offset);
+    /* FL_CAN_LINK, in the graph layout only. Each of the first four is one atomic store of a pointer, persisted on return. */
+    int (*link)(fl_heap *heap, uint32_t slot, uint32_t field, uint32_t target_slot); /* field := the object in target_slot */
+    int (*unlink)(fl_heap *heap, uint32_t slot, uint32_t field);                     /* field := null */
+    int (*drop)(fl_heap *heap, uint32_t slot);                                       /* slot := null; nothing is freed */
+    int (*load)(fl_heap *heap, uint32_t slot, uint32_t from_slot, uint32_t field);   /* empty slot := field of that object */
+    /* object: as read_slot or read_field gave it, in an allocated heap block. What the field holds may be anything. */
+    int (*read_field)(fl_heap *heap, const struct fl_location *object, uint32_t field, struct fl_location *target);
+    /* FL_CAN_COLLECT: the object that the collector takes this word for a pointer to; is_set 0: it takes it for none. */
+    int (*word_target)(fl_heap *heap, uint64_t word, struct fl_location *target);
 };
 
 /* The one exported symbol. */

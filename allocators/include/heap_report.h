@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #define FL_REPORT_MAGIC 0x52484c46u /* "FLHR" */
-#define FL_REPORT_VERSION 3u
+#define FL_REPORT_VERSION 4u
 #define FL_LAST_LIFE 4u
 
 /* 32 bytes. */
@@ -66,7 +66,8 @@ enum fl_section_kind {
     FL_SECTION_SLOTS,      /* payload: fl_slot_entry, non-null slots in order. value: slot count */
     FL_SECTION_WALK,       /* payload: fl_block_entry in order of file and offset. value: sum of the file sizes, bytes */
     FL_SECTION_CHECK,      /* status of check */
-    FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from */
+    FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects that the
+                              workload's slots reach, slot is the position in FL_SECTION_OBJECTS as it was after open */
     FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made. value: bytes in all.
                               status: FL_OK, or FL_OUT_OF_MEMORY when all probe slots were used up (bounded) */
     FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK */
@@ -74,6 +75,13 @@ enum fl_section_kind {
     FL_SECTION_CLOSE,
     FL_SECTION_RECREATE,   /* status of create after FL_NOT_A_HEAP */
     FL_SECTION_MESSAGE,    /* payload: text of message() or of the runner */
+    FL_SECTION_OBJECTS,    /* graph layout only, after FL_SECTION_SLOTS. payload: fl_object_entry of the distinct objects that
+                              the workload's slots reach, breadth first, in order of slots and of fields. What lies in no
+                              allocated heap block is only a slot's or some field's target. status: FL_OUT_OF_MEMORY when there
+                              were more than FL_MAX_OBJECTS (bounded: these are the first ones) */
+    FL_SECTION_RETAINED,   /* with FL_CAN_COLLECT and FL_CAN_WALK, after FL_SECTION_WALK, if some allocated heap blocks are not
+                              reached by slots and fields: value says how many. payload: fl_block_entry of those among them
+                              that the runner's own conservative mark reaches, in the order of the walk */
 };
 
 struct fl_slot_entry {
@@ -84,6 +92,16 @@ struct fl_block_entry {
     uint32_t file, state;
     uint64_t offset, bytes;
 }; /* state: enum fl_block_state */
+#define FL_MAX_OBJECTS 65536u
+struct fl_field_entry {
+    uint32_t file, is_set; /* is_set 0: null */
+    uint64_t offset;
+};
+struct fl_object_entry {
+    uint32_t file, reserved;
+    uint64_t offset;
+    struct fl_field_entry fields[2]; /* FL_GRAPH_FIELDS */
+};
 /* Bytes [from, to) of the object in the slot hold the pattern of this object id. */
 struct fl_content_entry {
     uint32_t slot, object;
@@ -135,6 +153,7 @@ enum fl_probe { FL_PROBE_FIRST = 1, FL_PROBE_FULL = 2 };
 #ifndef __cplusplus
 _Static_assert(sizeof(struct fl_report_header) == 32 && sizeof(struct fl_section) == 24, "heap report format");
 _Static_assert(sizeof(struct fl_slot_entry) == 16 && sizeof(struct fl_block_entry) == 24, "heap report format");
+_Static_assert(sizeof(struct fl_object_entry) == 48, "heap report format");
 _Static_assert(sizeof(struct fl_content_entry) == 24 && sizeof(struct fl_command) == 32, "serve protocol");
 #endif
 

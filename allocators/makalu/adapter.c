@@ -189,40 +189,24 @@ static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t
     return FL_OK;
 }
 
-/* A pointer field of the slot's object. */
-static uint64_t *field_of(fl_heap *heap, uint32_t slot, uint64_t offset) {
-    uint64_t *word = slot_word(heap, slot, 1);
-    if (word == NULL)
-        return NULL;
-    if (offset % sizeof(uint64_t) != 0 || offset + sizeof(uint64_t) > MAK_usable_bytes(object_in(word)))
-        return fail(0, "the object has no such field"), NULL;
-    return (uint64_t *)((char *)object_in(word) + offset);
-}
-
-static int link_field(fl_heap *heap, uint32_t slot, uint64_t field_offset, uint32_t target_slot) {
-    uint64_t *field = field_of(heap, slot, field_offset), *target = field == NULL ? NULL : slot_word(heap, target_slot, 1);
-    if (target == NULL)
-        return FL_ERROR;
-    store_slot(field, object_in(target));
-    return FL_OK;
-}
-
-static int unlink_field(fl_heap *heap, uint32_t slot, uint64_t field_offset) {
-    uint64_t *field = field_of(heap, slot, field_offset);
-    int status = field == NULL ? FL_ERROR : status_of(MAK_go_online());
-    if (status == FL_OK)
-        store_slot(field, NULL);
-    return status;
-}
-
 /* ---- looking ---- */
+
+/* address 0: null. */
+static struct fl_location location_of(uint64_t address) {
+    uint64_t offset = address - (uint64_t)(uintptr_t)MAK_base();
+    return (struct fl_location){.file = 0, .is_set = address != 0, .offset = address == 0 ? 0 : offset};
+}
 
 static int read_slot(fl_heap *heap, uint32_t slot, struct fl_location *location) {
     if (slot >= heap->slots->count)
         return fail(FL_ERROR, "no such slot");
-    uint64_t address = heap->slots->words[slot];
-    uint64_t offset = address - (uint64_t)(uintptr_t)MAK_base();
-    *location = (struct fl_location){.file = 0, .is_set = address != 0, .offset = address == 0 ? 0 : offset};
+    *location = location_of(heap->slots->words[slot]);
+    return FL_OK;
+}
+
+static int word_target(fl_heap *heap, uint64_t word, struct fl_location *target) {
+    (void)heap;
+    *target = location_of((uint64_t)(uintptr_t)MAK_object_at(word));
     return FL_OK;
 }
 
@@ -301,8 +285,8 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
         .name = "makalu",
-        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_LINK |
-                        FL_CAN_REOPEN_IN_PROCESS,
+        .capabilities =
+            FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_REOPEN_IN_PROCESS,
         .create = create,
         .open = open_heap,
         .close = close_heap,
@@ -319,8 +303,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .collect = collect,
         .thread_attach = thread_attach,
         .thread_detach = thread_detach,
-        .link = link_field,
-        .unlink = unlink_field,
+        .word_target = word_target,
     };
     return &table;
 }

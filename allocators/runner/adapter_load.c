@@ -34,6 +34,10 @@ static const struct function FUNCTIONS[] = {
     FUNCTION(thread_detach, FL_CAN_THREADS),
     FUNCTION(link, FL_CAN_LINK),
     FUNCTION(unlink, FL_CAN_LINK),
+    FUNCTION(drop, FL_CAN_LINK),
+    FUNCTION(load, FL_CAN_LINK),
+    FUNCTION(read_field, FL_CAN_LINK),
+    FUNCTION(word_target, FL_CAN_COLLECT),
 };
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -22,7 +22,7 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 5;
 /// The life that recovers what the one before it recovered and left.

@@ -101,6 +101,8 @@ void MAK_set_mark_threads(unsigned threads);
 
 uint64_t MAK_usable_bytes(const void *object); /* 0: there is no such object */
 int MAK_is_object(const void *object);          /* the start of an object that is allocated, or in a freelist */
+/* The object that MAK_collect takes the word for a pointer to or into; NULL: it is no pointer to it. */
+void *MAK_object_at(uint64_t word);
 void *MAK_base(void);
 const char *MAK_folder(void); /* of the region that is open */
 uint64_t MAK_file_bytes(void);

@@ -106,6 +106,13 @@ static bool find_object(uint64_t word, struct mak_header **header, uint32_t *ind
     return *index < mak_object_count((*header)->hb_sz);
 }
 
+void *MAK_object_at(uint64_t word) {
+    struct mak_header *header;
+    uint32_t index;
+    bool is_pointer = mak.phase != MAK_PHASE_CLOSED && find_object(word, &header, &index);
+    return is_pointer ? (void *)(uintptr_t)(header->hb_block + index * header->hb_sz) : NULL;
+}
+
 static void mark_word(struct marker *marker, uint64_t word) {
     struct mak_header *header;
     uint32_t index;

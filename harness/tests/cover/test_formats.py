@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 JOINTS = {
-    "pintools/trace.h": ("FL_TRACE_VERSION", 1, "c7506c2cda4b23a3"),
-    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 3, "affd1f71d9ba3c35"),
-    "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 2, "f2858f97ad97de4d"),
+    "pintools/trace.h": ("FL_TRACE_VERSION", 2, "67f04f623a89ac7b"),
+    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 4, "e368694be707f92b"),
+    "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 3, "dd06b416ae3f90ac"),
 }
 
 
