@@ -125,7 +125,7 @@ static inline uint64_t fl_pattern_word(uint32_t object, uint64_t index) {
  * Each command is fl_command and its payload. The engine moves the image by writes and file operations; the runner applies
  * them to the files of its heap folder and runs the probe on it. FL_SERVE_RUN is answered: u32 bytes, then the report; and
  * FL_SERVE_STAGES: u32 bytes, then for each stage of recovery (stage.h) a u64, how often life 0 entered it so far, and its
- * name with a NUL. The other commands are not answered.
+ * name with a NUL. The other commands are not answered. Commands from 11 on, and more of FL_SERVE_RUN: loads.h.
  */
 struct fl_command {
     uint32_t kind;          /* enum fl_serve */

@@ -14,6 +14,7 @@ JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 2, "67f04f623a89ac7b"),
     "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 4, "e368694be707f92b"),
     "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 3, "dd06b416ae3f90ac"),
+    "allocators/include/loads.h": ("FL_LOADS_VERSION", 1, "2e3886c06b6bfd4c"),
 }
 
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * loads.h - which bytes of a crash image a recovery read: the part of the serve protocol (heap_report.h) for targets that were
+ * compiled with hooks (build variant `hooks`). For exploration by loads: images that a run cannot tell apart need no second run.
+ *
+ * Engine to runner:
+ *
+ *     FL_SERVE_WATCH   payload: fl_watch[]. These units are hot; the set replaces the one before. Not answered.
+ *                      A unit is hot when its value may differ between the images that the engine wants to compare. Ranges may
+ *                      overlap and reach past a file's end. Files are meant by their numbers at the time of each run.
+ *     FL_SERVE_RUN     with FL_RUN_LOADS in `offset`: recorded. Answered as ever, and then: u32 bytes, then
+ *                      fl_loads_header, fl_load[count], text[text_bytes].
+ *                      with FL_RUN_GUARDED too: slowly, and every access to PM that no hook announced is found.
+ *
+ * What is listed. Each hot unit at most once as FL_LOAD_TARGET: when the run first depends on what the crash left there, in order
+ * of time, before the access is made. That is a load of any byte of it by the target (allocator and adapter, through every life),
+ * whatever the instruction: plain, wide, bit-field, structure assignment, atomic, failed compare-exchange, copy or string function
+ * of the C library, system call that reads mapped memory or reads behind a descriptor; or a store that may leave a byte
+ * of the unit as it was. Only copies by the C library, atomics of 8 bytes and more, and the runner are known to store a whole
+ * unit and are no load; the compiler's hook of a plain store looks the same for a bit-field, and runs before the one of what is
+ * read for it, so plain stores count as loads. A unit that the run has stored to as a whole is decided, for the lives that see
+ * this store: life 2 sees those of life 1, life 4 those of life 3; nobody else sees another life's.
+ * FL_LOAD_CONTENTS: the runner's own scan of objects (FL_SECTION_CONTENTS) read the unit, and nothing before did. At most once a
+ * unit; the same unit may follow as FL_LOAD_TARGET.
+ *
+ * What is guaranteed. Let a recorded run on image A have none of the flags in FL_LOADS_UNKNOWN, and an outcome other than
+ * OVERLOADED and BROKEN. Let image B have
+ *   1. the same tree: paths, kinds, sizes, and the same file number at each path. This is every answer of the file system in
+ *      one: each run asks for it, since FL_SECTION_WALK tells the sum of the sizes. So answers are not listed one by one;
+ *   2. the same bytes in every unit that is not hot;
+ *   3. the same bytes, at the crash, in every unit listed.
+ * Then a run on B gives the same heap report and the same list. With 3 only for the units listed as FL_LOAD_TARGET, it gives the
+ * same list of those, and the same report but for the payload and count of FL_SECTION_CONTENTS.
+ * It holds for targets that are a function of what they load: not of time, random numbers, inode numbers, other files, free
+ * space, or addresses of volatile memory. (The server turns off address randomisation, and lists folders in order of names
+ * unless recovery changed them.) The engine runs some states twice to find such targets. Loads in instructions that the target's
+ * sources write themselves (inline assembly) or in libraries compiled without hooks have no hooks: the engine runs some states
+ * guarded, and believes no run of a target in which something was found.
+ */
+#ifndef FAULTLINE_LOADS_H
+#define FAULTLINE_LOADS_H
+
+#include <stdint.h>
+
+#define FL_LOADS_VERSION 1u
+#define FL_UNIT_BYTES 8u
+
+/* More of enum fl_serve. */
+#define FL_SERVE_WATCH 11u
+
+/* In `offset` of FL_SERVE_RUN. */
+#define FL_RUN_LOADS 1u
+#define FL_RUN_GUARDED 2u
+
+/* 24 bytes. Units [first, first + count) of the file: unit u is bytes [8 u, 8 u + 8). */
+struct fl_watch {
+    uint32_t file; /* number of FL_SERVE_CREATE */
+    uint32_t zero;
+    uint64_t first, count;
+};
+
+enum fl_loads_flag {
+    FL_LOADS_OVERFLOW = 1,   /* there was no room for all of the list */
+    FL_LOADS_NOT_HOOKED = 2, /* the adapter was compiled without hooks */
+    FL_LOADS_SHARED = 4,     /* the target started a thread or a process */
+    FL_LOADS_UNSEEN = 8,     /* an access that no hook announced, or a read that cannot be followed; text: what and where */
+    FL_LOADS_UNKNOWN = 15,   /* any of these: the list is not complete */
+};
+
+/* 32 bytes. */
+struct fl_loads_header {
+    uint32_t version;
+    uint32_t flags;      /* enum fl_loads_flag */
+    uint32_t count;      /* of fl_load */
+    uint32_t text_bytes; /* of the text behind them, without NUL: the first reason for FL_LOADS_UNSEEN */
+    uint64_t unseen;     /* accesses without a hook that a guarded run found */
+    uint64_t seen;       /* accesses to PM that a guarded run saw, announced or not */
+};
+
+enum fl_load_kind { FL_LOAD_TARGET = 1, FL_LOAD_CONTENTS = 2 };
+
+/* 16 bytes. */
+struct fl_load {
+    uint8_t kind; /* enum fl_load_kind */
+    uint8_t life;
+    uint16_t zero;
+    uint32_t file; /* number of FL_SERVE_CREATE */
+    uint64_t unit;
+};
+
+#ifndef __cplusplus
+_Static_assert(sizeof(struct fl_watch) == 24 && sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 16,
+               "loads format");
+#endif
+
+#endif
