@@ -22,7 +22,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 /// Most states, over all positions, that a litmus test may have.
-const STATE_LIMIT: u128 = 1 << 14;
+const STATE_LIMIT: u128 = 1 << 20;
 /// Most variables: a state holds a value for each.
 const VARIABLE_LIMIT: usize = 64;
 const FILE: FileId = FileId(0);
@@ -70,16 +70,24 @@ impl Litmus {
     /// All reachable persisted states, over all crash positions, the one before the first step included.
     ///
     /// # Errors
-    /// When the positions have more than 2^14 states together.
+    /// When the positions have more than 2^20 states together.
     pub fn states(&self, model: ModelKind) -> Result<BTreeSet<State>, LitmusError> {
+        self.states_up_to(model, STATE_LIMIT)
+    }
+
+    /// [`Litmus::states`] under another limit.
+    ///
+    /// # Errors
+    /// When the positions have more than `limit` states together.
+    pub fn states_up_to(&self, model: ModelKind, limit: u128) -> Result<BTreeSet<State>, LitmusError> {
         let mut model = Model::new(model, Vec::new());
         let mut states = BTreeSet::from([vec![0; self.variables.len()]]);
-        let mut left = STATE_LIMIT;
+        let mut left = limit;
         for (number, event) in self.events.iter().enumerate() {
             model.step(number as u32, event);
             let view = model.view();
             let Some(rest) = view.state_count().and_then(|count| left.checked_sub(count)) else {
-                return Err(LitmusError { line: 0, message: format!("more than {STATE_LIMIT} states") });
+                return Err(LitmusError { line: 0, message: format!("more than {limit} states") });
             };
             left = rest;
             let _ = Exhaustive.states(0, &view, Scope::All, &mut |choices| {

@@ -60,16 +60,10 @@ enum Command {
         /// The trace.
         trace: PathBuf,
     },
-    /// Describe a trace.
+    /// How many events of each kind a trace holds.
     TraceInfo {
         /// The trace.
         trace: PathBuf,
-        /// Print every event.
-        #[arg(long)]
-        events: bool,
-        /// Where programs and libraries that the trace names by relative paths lie.
-        #[arg(long, default_value = ".")]
-        module_root: PathBuf,
         /// As JSON.
         #[arg(long)]
         json: bool,
@@ -140,8 +134,8 @@ fn run(command: Command) -> Result<u8, EngineError> {
             println!("{}", seal(&trace)?);
             Ok(0)
         }
-        Command::TraceInfo { trace, events, module_root, json } => {
-            trace_info::print(&Trace::read(&trace)?, events, &module_root, json);
+        Command::TraceInfo { trace, json } => {
+            trace_info::print(&Trace::read(&trace)?, json);
             Ok(0)
         }
         Command::Dump { trace, module_root } => {
