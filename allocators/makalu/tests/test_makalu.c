@@ -3,8 +3,8 @@
  * test_makalu.c - unit and model tests. In the folder of the allocator:
  *
  *     gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -DMAK_HEADER_SPACE_BYTES=4096 -DMAK_GROW_BYTES=65536 \
- *         -DMAK_VISIBLE_LINES=16 -DMAK_MARK_STACK=8 -DMAK_MARK_POOL=32 -DMAK_EMPTY_BLOCKS=2 -Isrc -I../include src/?*.c \
- *         adapter.c tests/test_makalu.c -pthread -o /tmp/test_makalu && /tmp/test_makalu
+ *         -DMAK_VISIBLE_LINES=16 -DMAK_MARK_STACK=8 -DMAK_MARK_POOL=32 -DMAK_EMPTY_BLOCKS=2 -Isrc -I../testing \
+ *         -I../include src/?*.c adapter.c tests/test_makalu.c -pthread -o /tmp/test_makalu && /tmp/test_makalu
  *
  * and the same with -fsanitize=address,undefined -fno-sanitize-recover=all, with -fsanitize=thread, and without the -D, which
  * make everything small. Prints `N passed, M failed`; exit code 0 if M is 0.
@@ -23,6 +23,9 @@
 #include "layout.h"
 #include "makalu.h"
 
+#define EXPECT_MESSAGE() MAK_message()
+#include "expect.h"
+
 #if defined(__SANITIZE_THREAD__)
 #define ADDRESS ((uintptr_t)0x7ea000000000) /* where ThreadSanitizer lets programs have memory */
 #else
@@ -31,34 +34,7 @@
 
 enum { INITIAL = 256 << 10, LIMIT = 4 << 20 };
 
-static unsigned passed, failed;
-
-static void expect(bool is_true, const char *claim, int line) {
-    if (is_true) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("line %d: not true: %s (last message: %s)\n", line, claim, MAK_message());
-}
-#define EXPECT(fact) expect(fact, #fact, __LINE__)
-
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
 /* ---- folders and regions ---- */
-
-static char top[64];
-
-static void new_folder(char path[128]) {
-    static unsigned count;
-    snprintf(path, 128, "%s/%u", top, count++);
-    mkdir(path, 0777);
-}
 
 static const char *file_of(const char *folder) {
     static char path[256];
@@ -67,31 +43,12 @@ static const char *file_of(const char *folder) {
 }
 
 static void start(char folder[128], uint64_t heap_bytes, uint64_t limit_bytes) {
-    new_folder(folder);
+    snprintf(folder, 128, "%s", new_folder());
     struct MAK_options options = {folder, heap_bytes, limit_bytes, ADDRESS};
     if (MAK_start(&options) != MAK_OK) {
         printf("cannot start a region: %s\n", MAK_message());
         exit(3);
     }
-}
-
-static void *read_file(const char *path, uint64_t *bytes) {
-    FILE *file = fopen(path, "r");
-    struct stat info;
-    if (file == NULL || fstat(fileno(file), &info) != 0)
-        exit(3);
-    *bytes = (uint64_t)info.st_size;
-    void *content = malloc(*bytes + 1);
-    if (fread(content, 1, *bytes, file) != *bytes)
-        exit(3);
-    fclose(file);
-    return content;
-}
-
-static void write_file(const char *path, const void *content, uint64_t bytes) {
-    FILE *file = fopen(path, "w");
-    if (file == NULL || fwrite(content, 1, bytes, file) != bytes || fclose(file) != 0)
-        exit(3);
 }
 
 /* A failure after which every store is there: the file as it is becomes another region; the old one is closed and forgotten. */
@@ -100,7 +57,7 @@ static void fail_and_start_off(char folder[128]) {
     void *image = malloc(bytes);
     memcpy(image, MAK_base(), bytes);
     MAK_close();
-    new_folder(folder);
+    snprintf(folder, 128, "%s", new_folder());
     write_file(file_of(folder), image, bytes);
     free(image);
     EXPECT(MAK_restart(folder) == MAK_DIRTY);
@@ -165,7 +122,7 @@ static void test_a_failure_before_the_first_call_harms_nothing(void) { /* §11.1
     uint64_t bytes;
     void *image = read_file(file_of(folder), &bytes);
     MAK_close();
-    new_folder(other);
+    snprintf(other, 128, "%s", new_folder());
     write_file(file_of(other), image, bytes);
     EXPECT(MAK_restart(other) == MAK_OK);
     free(image);
@@ -230,7 +187,7 @@ static void test_bad_input_is_refused_and_left_alone(void) {
     expect_refusal(folder, image, INITIAL - 8192, 0, MAK_MAGIC, MAK_CORRUPT); /* truncated */
     expect_refusal(folder, image, 100, 0, MAK_MAGIC, MAK_NOT_A_REGION);
     write_file(file_of(folder), image, bytes);
-    new_folder(empty);
+    snprintf(empty, 128, "%s", new_folder());
     EXPECT(MAK_restart(empty) == MAK_NOT_A_REGION && MAK_restart("") == MAK_INVALID);
     void *taken = mmap((void *)(ADDRESS + LIMIT / 2), 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     EXPECT(MAK_restart(folder) == MAK_ADDRESS_TAKEN && strstr(MAK_message(), "something else is mapped") != NULL);
@@ -786,31 +743,32 @@ static void test_threads_run_out_of_memory_together(void) {
     MAK_close();
 }
 
-/* The slots' side of the adapter that no unit test above uses: links, collect, threads. */
+/* What the adapter adds to the library: slots, locations, collect. */
 static void write_pattern(void *context, void *object, uint64_t from, uint64_t bytes) {
     memset((char *)object + from, *(const char *)context, bytes);
 }
 
-static void test_the_adapter_links_and_collects(void) {
+static void test_the_adapter_collects_and_locates(void) {
     const struct fl_adapter *adapter = faultline_adapter();
     char folder[128];
-    new_folder(folder);
+    snprintf(folder, 128, "%s", new_folder());
     struct fl_heap_options options = {folder, INITIAL, LIMIT, 32, 0, ADDRESS, 0, 0};
     fl_heap *heap;
     struct fl_location first, second;
     EXPECT(adapter->create(&options, &heap) == FL_OK);
     EXPECT(adapter->allocate(heap, 0, 64, write_pattern, "a") == FL_OK &&
            adapter->allocate(heap, 1, 600, write_pattern, "b") == FL_OK);
-    EXPECT(adapter->link(heap, 0, 8, 1) == FL_OK && adapter->link(heap, 0, 64, 1) == FL_ERROR &&
-           adapter->link(heap, 5, 0, 1) == FL_ERROR);
     EXPECT(adapter->read_slot(heap, 0, &first) == FL_OK && adapter->read_slot(heap, 1, &second) == FL_OK);
     EXPECT(adapter->free(heap, 5) == FL_ERROR && adapter->allocate(heap, 0, 64, write_pattern, "a") == FL_ERROR);
-    EXPECT(adapter->reallocate(heap, 0, 64, 128, write_pattern, "c") == FL_OK); /* the field moves with the object */
+    EXPECT(adapter->reallocate(heap, 0, 64, 128, write_pattern, "c") == FL_OK);
     EXPECT(adapter->collect(heap) == FL_OK && adapter->check(heap) == FL_OK);
     struct fl_block block;
     EXPECT(adapter->bounds(heap, &second, &block) == FL_OK && block.state == FL_BLOCK_ALLOCATED && block.bytes == 608);
     EXPECT(adapter->bounds(heap, &first, &block) == FL_OK && block.state == FL_BLOCK_FREE);
-    EXPECT(adapter->unlink(heap, 0, 8) == FL_OK);
+    uint64_t inside = (uint64_t)(uintptr_t)MAK_base() + second.offset + 607;
+    struct fl_location target;
+    EXPECT(adapter->word_target(heap, inside, &target) == FL_OK && target.is_set && target.offset == second.offset);
+    EXPECT(adapter->word_target(heap, inside + LIMIT, &target) == FL_OK && !target.is_set);
     EXPECT(adapter->close(heap) == FL_OK && adapter->open(&options, &heap) == FL_OK);
     EXPECT(adapter->free(heap, 0) == FL_OK && adapter->free(heap, 1) == FL_OK && adapter->thread_detach(heap) == FL_OK);
     EXPECT(adapter->check(heap) == FL_OK && adapter->close(heap) == FL_OK);
@@ -826,9 +784,7 @@ static void test_the_adapter_links_and_collects(void) {
 
 int main(int count, char **arguments) {
     (void)arguments;
-    snprintf(top, sizeof top, "/dev/shm/makalu-XXXXXX");
-    if (mkdtemp(top) == NULL)
-        return perror(top), 3;
+    begin_tests("makalu");
     RUN(test_what_is_closed_can_be_restarted());
     RUN(test_a_failure_before_the_first_call_harms_nothing());
     RUN(test_bad_input_is_refused_and_left_alone());
@@ -846,11 +802,6 @@ int main(int count, char **arguments) {
     RUN(test_random_graphs(6, 4000));
     RUN(test_threads_free_each_others_objects());
     RUN(test_threads_run_out_of_memory_together());
-    RUN(test_the_adapter_links_and_collects());
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", top);
-    if (system(command) != 0)
-        return 3;
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
+    RUN(test_the_adapter_collects_and_locates());
+    return end_tests();
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * common.h - what nvm_malloc's tests share: expectations, heaps in folders of their own, objects with roots.
+ * common.h - what nvm_malloc's tests share beyond expect.h: heaps, objects with roots.
  */
 #ifndef NVM_TESTS_COMMON_H
 #define NVM_TESTS_COMMON_H
 
-#pragma GCC diagnostic ignored "-Wunused-function" /* no test needs all of it */
 #include <fcntl.h>
 #include <signal.h>
 #include <pthread.h>
@@ -19,39 +18,11 @@
 
 #include "types.h"
 
+#define EXPECT_MESSAGE() nvm_message()
+#include "expect.h"
+
 #define CHUNK 65536u
 #define HINT ((uintptr_t)0x200000000000)
-
-static unsigned passed, failed;
-
-static void expect(bool is_true, const char *claim, int line) {
-    if (is_true) {
-        passed++;
-        return;
-    }
-    failed++;
-    printf("line %d: not true: %s (last message: %s)\n", line, claim, nvm_message());
-}
-#define EXPECT(fact) expect(fact, #fact, __LINE__)
-
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
-/* ---- folders and heaps ---- */
-
-static char top[64];
-
-static const char *new_folder(void) {
-    static char path[128];
-    static unsigned count;
-    snprintf(path, sizeof path, "%s/%u", top, count++);
-    mkdir(path, 0777);
-    return path;
-}
 
 static char *file_of(const char *folder) {
     static char path[256];
@@ -143,24 +114,6 @@ static bool is_filled(const void *object, uint64_t seed, uint64_t bytes) {
         if (((const uint8_t *)object)[i] != (uint8_t)next_random(&seed))
             return false;
     return true;
-}
-
-static void begin_tests(void) {
-    snprintf(top, sizeof top, "%s/nvm-test-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what failed is seen even if a sanitizer ends the program */
-    if (mkdtemp(top) == NULL) {
-        perror(top);
-        exit(3);
-    }
-}
-
-static int end_tests(void) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", top);
-    if (system(command) != 0)
-        return 3;
-    printf("%u passed, %u failed\n", passed, failed);
-    return failed != 0;
 }
 
 #endif

@@ -484,7 +484,7 @@ static void stages_are_listed_once(void) {
 }
 
 int main(void) {
-    begin_tests();
+    begin_tests("nvm");
     the_file_grows_by_chunks_up_to_its_limit();
     interrupted_growth_loses_nothing();
     growth_that_fails_changes_nothing();

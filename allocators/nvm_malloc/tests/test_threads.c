@@ -419,7 +419,7 @@ static void damage_that_the_scan_finds_is_told(bool is_settled) {
 }
 
 int main(void) {
-    begin_tests();
+    begin_tests("nvm");
     threads_free_each_others_objects(false);
     threads_free_each_others_objects(true);
     all_memory_is_anybodys_when_it_is_short();

@@ -32,6 +32,9 @@ def test_the_tracer_conforms(root: Path, tmp_path: Path) -> None:
 COMMON = ("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread")
 MEMORY = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 RACES = ("-fsanitize=thread",)
+SHARED = ("-I../testing", "-I../include")
+RECORDER = "../testing/recorder.c"
+RECORDED = ("-I../testing/recorded",)  # before SHARED: this persist.h is the one taken
 CHECKED = "-DNVM_DEBUG=2"
 WIDE = ("-DNVM_WIDEN",)  # threads come in between one another's steps where they rarely do
 SMALL = ("-DNVM_CHUNK_BYTES=65536", "-DNVM_ARENAS=3")
@@ -41,7 +44,7 @@ def run_nvm_malloc_test(root: Path, tmp_path: Path, tests: list[str], *flags: st
     """Builds the allocator and its adapter with the test's sources, as the comment at the top of each says, and runs it."""
     folder = root / "allocators" / "nvm_malloc"
     sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *sorted(map(str, folder.glob("adapter*.c")))]
-    check([*COMMON, *flags, "-Isrc", "-I.", "-I../include", *sources, *tests, "-o", str(tmp_path / "test")], folder)
+    check([*COMMON, *flags, "-Isrc", "-I.", *SHARED, *sources, *tests, "-o", str(tmp_path / "test")], folder)
     return check([str(tmp_path / "test")], folder)
 
 
@@ -72,13 +75,13 @@ def test_nvm_malloc_is_a_correct_allocator(root: Path, tmp_path: Path, test: str
 
 @pytest.mark.slow
 def test_nvm_malloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
-    tests = ["tests/recorder.c", "tests/test_crash.c"]
-    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, "-Itests/recorded", "-Itests")
+    tests = [RECORDER, "tests/test_crash.c"]
+    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, *RECORDED)
 
 
 def test_nvm_malloc_survives_lines_that_nobody_flushed(root: Path, tmp_path: Path) -> None:
-    tests = ["tests/recorder.c", "tests/test_dirty.c"]
-    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, "-Itests/recorded", "-Itests")
+    tests = [RECORDER, "tests/test_dirty.c"]
+    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, *RECORDED)
 
 
 MAKALU_SMALL = (
@@ -94,7 +97,7 @@ MAKALU_SMALLEST = (
 def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -> str:
     folder = root / "allocators" / "makalu"
     sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *tests]
-    check([*COMMON, *flags, "-Isrc", "-I../include", *sources, "-o", str(tmp_path / "test")], folder)
+    check([*COMMON, *flags, "-Isrc", *SHARED, *sources, "-o", str(tmp_path / "test")], folder)
     return check([str(tmp_path / "test")], folder)
 
 
@@ -109,8 +112,8 @@ def test_makalu_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tuple[
 
 @pytest.mark.nightly
 def test_makalu_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
-    tests = ["tests/recorder.c", "tests/test_crash.c"]
-    run_makalu_test(root, tmp_path, tests, "-O2", *MAKALU_SMALLEST, "-Itests/recorded", "-Itests")
+    tests = [RECORDER, "tests/test_crash.c"]
+    run_makalu_test(root, tmp_path, tests, "-O2", *MAKALU_SMALLEST, *RECORDED)
 
 
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:

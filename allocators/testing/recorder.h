@@ -4,13 +4,18 @@
  *
  * A line's versions are its contents after each store, oldest first; the floor is the oldest one that may still be on media.
  * Stores by fl_store8 make a version each. Other stores (content) are noticed at the next event, in one version, of which
- * any subset of 8-byte units may be there. A file that grows is mapped piece by piece, from its start on.
+ * any subset of 8-byte units may be there. One file, mapped once at a time; a part that is mapped for the first time is persisted as
+ * it is.
+ *
+ * Tests see their allocator through it: built with -Irecorded before -I../include, so that recorded/persist.h is its persist.h.
  */
-#ifndef MAK_TESTS_RECORDER_H
-#define MAK_TESTS_RECORDER_H
+#ifndef FAULTLINE_TESTING_RECORDER_H
+#define FAULTLINE_TESTING_RECORDER_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "random.h"
 
 struct recorder;
 
@@ -27,12 +32,5 @@ size_t recorder_bytes(const struct recorder *recorder); /* 0: nothing mapped yet
 void recorder_make_image(const struct recorder *recorder, enum recorder_image kind, uint64_t *random, char *image);
 /* A crash position without an event: an operation begins or returns. */
 void recorder_position(void);
-
-static inline uint64_t next_random(uint64_t *state) { /* splitmix64 */
-    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
 
 #endif

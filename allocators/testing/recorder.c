@@ -27,7 +27,7 @@ struct recorder {
     recorder_crash crash;
     void *context;
     char *base; /* of the latest mapping; lines stay as dirty as they were when the file is mapped again */
-    size_t bytes;
+    size_t bytes; /* mapped so far */
     char *newest;
     struct line *lines;
 };
@@ -101,28 +101,28 @@ void recorder_position(void) {
     current = recorder;
 }
 
-/* Part of the file that was not mapped before; what it holds is persisted. */
-static void add_bytes(struct recorder *recorder, const char *content, size_t bytes) {
-    size_t known = recorder->bytes, lines = known / FL_LINE_BYTES, more = bytes / FL_LINE_BYTES;
-    recorder->bytes += bytes;
-    recorder->newest = realloc(recorder->newest, recorder->bytes);
-    recorder->lines = realloc(recorder->lines, (lines + more) * sizeof *recorder->lines);
-    memset(recorder->lines + lines, 0, more * sizeof *recorder->lines);
-    memcpy(recorder->newest + known, content, bytes);
+/* More of the file: what it holds when it is first mapped is persisted. */
+static void grow(struct recorder *recorder, size_t bytes) {
+    recorder->newest = realloc(recorder->newest, bytes);
+    recorder->lines = realloc(recorder->lines, bytes / FL_LINE_BYTES * sizeof *recorder->lines);
+    memset(recorder->lines + recorder->bytes / FL_LINE_BYTES, 0,
+           (bytes - recorder->bytes) / FL_LINE_BYTES * sizeof *recorder->lines);
+    memcpy(recorder->newest + recorder->bytes, recorder->base + recorder->bytes, bytes - recorder->bytes);
+    recorder->bytes = bytes;
 }
 
-/* Of the whole file, or of what it has grown by. */
-void recorder_mapped(void *base, size_t bytes, size_t offset) {
+/* The whole file from its start on, or a part of it where the rest is mapped already. */
+void recorder_mapped(void *address, size_t bytes, size_t offset) {
     struct recorder *recorder = current;
     if (recorder == NULL)
         return;
-    if (offset == 0) {
-        assert(bytes >= recorder->bytes && (recorder->bytes == 0 || memcmp(recorder->newest, base, recorder->bytes) == 0));
-        recorder->base = base;
-    }
-    assert(offset <= recorder->bytes && (char *)base == recorder->base + offset);
-    if (offset + bytes > recorder->bytes)
-        add_bytes(recorder, recorder->base + recorder->bytes, offset + bytes - recorder->bytes);
+    char *base = (char *)address - offset;
+    size_t end = offset + bytes, known = end < recorder->bytes ? end : recorder->bytes;
+    assert(offset <= recorder->bytes && (offset == 0 || base == recorder->base) && (offset != 0 || end >= recorder->bytes));
+    assert(known <= offset || memcmp(recorder->newest + offset, address, known - offset) == 0);
+    recorder->base = base;
+    if (end > recorder->bytes)
+        grow(recorder, end);
     recorder_position();
 }
 
