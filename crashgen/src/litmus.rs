@@ -16,7 +16,7 @@
 use crate::LINE_BYTES;
 use crate::model::{LineKey, Model, ModelKind};
 use crate::strategy::{Exhaustive, Scope, Strategy};
-use crate::trace::{Event, EventKind, FileId, FlushKind, SiteId, StoreKind, ThreadId};
+use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -170,6 +170,7 @@ impl Litmus {
                     StoreKind::Rmw => format!("rmw {first} = {}", values[0]),
                 }
             }
+            EventKind::Fence { kind: FenceKind::Mfence } => "mfence".to_owned(),
             _ => "sfence".to_owned(),
         }
     }
@@ -240,7 +241,8 @@ impl Parser {
         let words: Vec<&str> = text.split_whitespace().collect();
         let flush = |kind, name| Ok(EventKind::Flush { kind, file: FILE, offset: self.offset(name)? });
         match words[..] {
-            ["sfence" | "mfence"] => Ok(EventKind::Fence),
+            ["sfence"] => Ok(EventKind::Fence { kind: FenceKind::Sfence }),
+            ["mfence"] => Ok(EventKind::Fence { kind: FenceKind::Mfence }),
             ["clflush", name] => flush(FlushKind::Clflush, name),
             ["clflushopt", name] => flush(FlushKind::Clflushopt, name),
             ["clwb", name] => flush(FlushKind::Clwb, name),

@@ -10,7 +10,7 @@
 
 use crate::window::{kind, value};
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{Event, EventKind, FileEffect, FileId, OperationKind, ThreadId, Trace};
+use crashgen::trace::{Event, EventKind, FenceKind, FileEffect, FileId, OperationKind, ThreadId, Trace};
 use oracle::Status;
 use rustc_hash::FxHashMap;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -66,7 +66,9 @@ fn detail(trace: &Trace, event: &Event) -> String {
             format!("{}, {} = {}", at(file, offset), count(bytes.len() as u64), value(bytes))
         }
         EventKind::Flush { file, offset, .. } => at(file, offset),
-        EventKind::Fence => String::new(),
+        EventKind::Fence { kind: FenceKind::Sfence } => "sfence".to_owned(),
+        EventKind::Fence { kind: FenceKind::Mfence } => "mfence".to_owned(),
+        EventKind::Fence { kind: FenceKind::Locked } => "locked".to_owned(),
         EventKind::FileBegin { effect } => effect_text(trace, effect),
         EventKind::FileEnd { effect, is_done } => {
             effect_text(trace, effect) + if *is_done { "" } else { ", failed: no effect" }
@@ -158,7 +160,7 @@ mod tests {
             event(1, EventKind::Store { kind: StoreKind::Plain, file, offset: 64, bytes: vec![0x40, 1].into() }),
             event(2, EventKind::Store { kind: StoreKind::NonTemporal, file, offset: 72, bytes: vec![7; 9].into() }),
             event(2, EventKind::Flush { kind: FlushKind::Clwb, file, offset: 72 }),
-            event(2, EventKind::Fence),
+            event(2, EventKind::Fence { kind: FenceKind::Sfence }),
             event(2, returned(OperationKind::Allocate, 1, 1)),
             event(2, begin(OperationKind::Free, 2, 3, 0, 0)),
             event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 } }),
@@ -201,7 +203,7 @@ mod tests {
          9  1.1             -  store               case-0/he?ap+0x40, 2 bytes = 0x140
         10  1.2             1  non-temporal store  case-0/he?ap+0x48, 9 bytes = [070707070707070707]
         11  1.2             1  clwb                case-0/he?ap+0x48
-        12  1.2             1  fence
+        12  1.2             1  fence               sfence
         13  1.2             1  operation return    allocate: out-of-memory
         14  1.2             2  operation begin     free slot 3
         15  1.2             2  msync               case-0/he?ap+0x1000, 8192 bytes

@@ -113,7 +113,7 @@ impl Explorer<'_> {
 
     fn position(&mut self, case: &mut Case, position: u32, view: &View, is_expectation_new: bool) -> ControlFlow<()> {
         let is_skipped = planted::is(Fault::SkipLastPosition) && position as usize == self.trace.events.len();
-        let is_fence = matches!(self.trace.events[position as usize - 1].kind, EventKind::Fence);
+        let is_fence = matches!(self.trace.events[position as usize - 1].kind, EventKind::Fence { .. });
         if is_skipped || (planted::is(Fault::JudgeAtFences) && !is_fence) {
             return ControlFlow::Continue(());
         }

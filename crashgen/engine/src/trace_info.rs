@@ -32,7 +32,7 @@ fn word(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::Store { .. } => "store",
         EventKind::Flush { .. } => "flush",
-        EventKind::Fence => "fence",
+        EventKind::Fence { .. } => "fence",
         EventKind::FileBegin { .. } => "file operation begin",
         EventKind::FileEnd { .. } => "file operation end",
         EventKind::Case { .. } => "case",

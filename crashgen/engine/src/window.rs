@@ -138,7 +138,7 @@ fn text(
         EventKind::OperationBegin { slot, bytes, .. } => text.value = arguments(&text, *slot, *bytes),
         EventKind::OperationReturn { status, .. } => text.value = Some(Status::from(*status).to_string()),
         EventKind::Case { number, .. } => text.value = Some(format!("case {number}")),
-        EventKind::Fence => {}
+        EventKind::Fence { .. } => {}
     }
     text
 }
@@ -152,7 +152,7 @@ pub fn kind(kind: &EventKind) -> &'static str {
         EventKind::Flush { kind: FlushKind::Clflush, .. } => "clflush",
         EventKind::Flush { kind: FlushKind::Clflushopt, .. } => "clflushopt",
         EventKind::Flush { kind: FlushKind::Clwb, .. } => "clwb",
-        EventKind::Fence => "fence",
+        EventKind::Fence { .. } => "fence",
         EventKind::FileBegin { effect } => file_kind(effect).0,
         EventKind::FileEnd { effect, .. } => file_kind(effect).1,
         EventKind::Case { .. } => "case",
@@ -275,10 +275,11 @@ mod tests {
     use crate::cases::Case;
     use crate::config::Config;
     use crashgen::model::{Choice, View};
-    use crashgen::trace::{OperationKind, SiteId};
+    use crashgen::trace::{FenceKind, OperationKind, SiteId};
     use std::sync::Arc;
 
     const FILE: FileId = FileId(0);
+    const SFENCE: EventKind = EventKind::Fence { kind: FenceKind::Sfence };
     const CONFIG: &str = r#"{
         "version": 1, "trace": "t", "runner": "r", "adapter": "a", "workload_file": "w", "scratch": "s",
         "heap": {"heap_bytes": 4096, "limit_bytes": 4096, "slots": 1, "slot_layout": "root", "address_hint": 0,
@@ -334,8 +335,7 @@ mod tests {
     #[test]
     fn a_store_is_whole_lost_or_torn_as_the_state_has_it() {
         let clwb = EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 64 };
-        let kinds =
-            vec![store(64, 8), clwb, EventKind::Fence, store(0, 24), store(128, 8), store(192, 8), store(256, 8)];
+        let kinds = vec![store(64, 8), clwb, SFENCE, store(0, 24), store(128, 8), store(192, 8), store(256, 8)];
         let events = window(&trace(kinds), 10, |_, state| {
             state[0].ordered = 1; // one unit of three
             state[1].ordered = 0;
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn a_store_that_is_lost_is_shown_however_long_ago_it_was() {
         let mut kinds = vec![store(0, 8)];
-        kinds.extend(vec![EventKind::Fence; 50]);
+        kinds.extend(vec![SFENCE; 50]);
         let trace = trace(kinds);
         let positions = |lost: bool| {
             let events = window(&trace, 55, |_, state| state[0].ordered = u32::from(!lost));

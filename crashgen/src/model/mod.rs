@@ -149,7 +149,7 @@ impl Model {
         match &event.kind {
             EventKind::Store { kind, file, offset, bytes } => self.store(number, event, *kind, *file, *offset, bytes),
             EventKind::Flush { kind, file, offset } => self.flush(event.thread, *kind, *file, *offset),
-            EventKind::Fence => self.fence(event.thread),
+            EventKind::Fence { .. } => self.fence(event.thread),
             EventKind::FileBegin { effect } => {
                 let (thread, effect) = (event.thread, effect.clone());
                 self.file_operations.push(PendingFileOperation { thread, effect, begin: number, is_overlapped: false });

@@ -2,7 +2,7 @@
 //! Rules that litmus tests cannot say: file operations, counts, identities. R1-R8 are in `crashgen/litmus`.
 
 use super::*;
-use crate::trace::{SiteId, StoreKind};
+use crate::trace::{FenceKind, SiteId, StoreKind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const FILE: FileId = FileId(0);
@@ -42,6 +42,10 @@ fn store(offset: u64, bytes: &[u8]) -> EventKind {
 
 fn nt_store(offset: u64, bytes: &[u8]) -> EventKind {
     EventKind::Store { kind: StoreKind::NonTemporal, file: FILE, offset, bytes: bytes.into() }
+}
+
+fn sfence() -> EventKind {
+    EventKind::Fence { kind: FenceKind::Sfence }
 }
 
 fn count(model: &Model) -> u128 {
@@ -93,7 +97,7 @@ fn the_units_of_a_store_that_a_state_holds_are_counted() {
 #[test]
 fn a_later_non_temporal_store_wins_over_an_earlier_plain_one() {
     let mut model = model();
-    run(&mut model, vec![store(0, &[1; 8]), nt_store(0, &[2; 8]), EventKind::Fence]);
+    run(&mut model, vec![store(0, &[1; 8]), nt_store(0, &[2; 8]), sfence()]);
     let view = model.view();
     let line = model.line(view.lines[0].id);
     assert_eq!(line.content(Choice::default()).0[0], 2);
@@ -158,7 +162,7 @@ fn the_allocators_bytes_are_marked() {
     run(&mut model, vec![create(), truncate(4096)]);
     run(
         &mut model,
-        vec![store(0, &[1; 8]), EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 }, EventKind::Fence],
+        vec![store(0, &[1; 8]), EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 }, sfence()],
     );
     model.step(u32::MAX, &Event { thread: T0, site: SiteId(1), kind: store(8, &[1; 8]) });
     let line = model.line(model.view().lines[0].id);

@@ -94,6 +94,12 @@ pub mod flush {
     pub const CLWB: u8 = 3;
 }
 
+pub mod fence {
+    pub const SFENCE: u8 = 1;
+    pub const MFENCE: u8 = 2;
+    pub const RMW: u8 = 3;
+}
+
 pub mod file_operation {
     pub const CREATE: u8 = 1;
     pub const TRUNCATE: u8 = 2;

@@ -65,6 +65,17 @@ pub enum StoreKind {
     Rmw,
 }
 
+/// What completes a thread's flushes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FenceKind {
+    /// Orders stores and flushes.
+    Sfence,
+    /// Orders loads too.
+    Mfence,
+    /// A locked read-modify-write outside PM, or a compare-exchange that failed: there for a lock's sake.
+    Locked,
+}
+
 /// Flush instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlushKind {
@@ -164,7 +175,7 @@ pub enum EventKind {
     /// A flush of the line that holds `offset`.
     Flush { kind: FlushKind, file: FileId, offset: u64 },
     /// sfence, mfence, a locked RMW outside PM or a failed compare-exchange.
-    Fence,
+    Fence { kind: FenceKind },
     /// A file operation began: until its end the effect is there or not (R9).
     FileBegin { effect: FileEffect },
     /// It ended; `is_done` is false when it failed and had no effect.

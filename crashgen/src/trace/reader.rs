@@ -4,7 +4,8 @@
 use super::format::{self, CELL, Record, kind};
 use super::namespace::Namespace;
 use super::{
-    Event, EventKind, FileEffect, FileId, FlushKind, Module, OperationKind, Site, SiteId, StoreKind, ThreadId, Trace,
+    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, Module, OperationKind, Site, SiteId, StoreKind,
+    ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
@@ -380,7 +381,7 @@ impl<'a> Reader<'a> {
                     offset: record.offset,
                 }))
             }
-            kind::FENCE => Ok(Some(EventKind::Fence)),
+            kind::FENCE => self.fence(at, record).map(Some),
             kind::FILE_BEGIN => self.file_begin(at, process, record, payload).map(Some),
             kind::FILE_END => self.file_end(at, process, record).map(Some),
             kind::OPERATION_BEGIN => self.operation_begin(at, record).map(Some),
@@ -411,6 +412,16 @@ impl<'a> Reader<'a> {
             offset: record.offset,
             bytes: bytes.into(),
         })
+    }
+
+    fn fence(&self, at: usize, record: &Record) -> Result<EventKind> {
+        let kind = match record.detail {
+            format::fence::SFENCE => FenceKind::Sfence,
+            format::fence::MFENCE => FenceKind::Mfence,
+            format::fence::RMW => FenceKind::Locked,
+            other => return Err(self.corrupt(at, format!("fence kind {other}"))),
+        };
+        Ok(EventKind::Fence { kind })
     }
 
     fn file_begin(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<EventKind> {
