@@ -9,12 +9,14 @@
 //! | [`model`] | the persistency model: which choices each line has at a crash position |
 //! | [`image`] | the bytes and files of one crash state |
 //! | [`strategy`] | which states of a position are run |
+//! | [`complete`] | all states of a position, by what recovery loads |
 //! | [`replay`] | the isolated engine: recovery of a crash image in the runner's fork server |
 //! | [`token`] | the printable identity of one crash state |
 //! | [`litmus`] | small tests of the model itself |
 //!
 //! It knows no allocator and judges no heap.
 
+pub mod complete;
 pub mod image;
 pub mod litmus;
 pub mod model;

@@ -59,6 +59,16 @@ faults! {
     SkipLastState = "skip-last-state",
     /// `sample` draws the same states at every position of every seed.
     SampleUnseeded = "sample-unseeded",
+    /// `complete` leaves out the last branch of a load.
+    DropBranch = "drop-branch",
+    /// `complete` goes on below a load with choices that it would not have seen.
+    NarrowWrongly = "narrow-wrongly",
+    /// `complete` does not see every second unit's loads.
+    SkipLoad = "skip-load",
+    /// `complete` keeps choices that a risen floor excludes.
+    LeafAcrossFloor = "leaf-across-floor",
+    /// `complete` keeps what recovery did before a file changed.
+    ForgetFileAnswer = "forget-file-answer",
     /// Image hashes leave out names and sizes of files.
     HashWithoutFiles = "hash-without-files",
     /// Image hashes leave out where a line is.

@@ -2,6 +2,7 @@
 //! One line: its base, the stores that are not decided yet, and its choices.
 
 use super::LineKey;
+use crate::UNIT_BYTES;
 use crate::trace::SiteId;
 use planted::Fault;
 
@@ -267,6 +268,42 @@ impl Line {
         (content, metadata)
     }
 
+    /// Every remaining choice with the bytes it leaves, from the floor up; none if there are more than `limit`.
+    pub fn contents(&self, limit: usize) -> Option<Vec<(Choice, LineContent)>> {
+        let count = usize::try_from(self.choice_count()).ok().filter(|count| *count <= limit)?;
+        let mut contents = Vec::with_capacity(count);
+        let is_floating = |entry: &Entry| matches!(entry.rank, Rank::Floating { .. });
+        if self.entries.iter().any(is_floating) || planted::is(Fault::IgnoreR1) {
+            for ordered in 0..self.ordered_choices() {
+                let choices = (0..1u64 << self.floating_units()).map(|floating| Choice { ordered, floating });
+                contents.extend(choices.map(|choice| (choice, self.content(choice).0)));
+            }
+            return Some(contents);
+        }
+        // Each store on top of those before it, instead of all from the base for each choice.
+        let mut content = self.base;
+        self.entries
+            .iter()
+            .filter(|entry| entry.is_decided(self.floor))
+            .for_each(|entry| entry.put(u64::MAX, &mut content));
+        contents.push((Choice::default(), content));
+        for entry in self.open_ordered() {
+            let before = content;
+            for subset in 1..=entry.choices() {
+                content = before;
+                entry.put(if subset == entry.choices() { u64::MAX } else { subset.into() }, &mut content);
+                contents.push((Choice { ordered: contents.len() as u32, floating: 0 }, content));
+            }
+        }
+        Some(contents)
+    }
+
+    /// The units whose bytes are not the same in every remaining choice: a bit for each.
+    pub fn open_mask(&self) -> u8 {
+        let open = self.entries.iter().filter(|entry| !entry.is_decided(self.floor));
+        open.flat_map(|entry| &entry.units).fold(0, |mask, unit| mask | 1 << (u64::from(unit.start) / UNIT_BYTES))
+    }
+
     /// The choice that holds everything.
     pub fn newest(&self) -> Choice {
         Choice { ordered: self.ordered_choices() - 1, floating: (1u64 << self.floating_units()) - 1 }
@@ -323,6 +360,13 @@ impl Entry {
             return 1;
         }
         (1 << self.units.len()) - 1
+    }
+
+    /// Puts the units that the mask names into the line.
+    fn put(&self, mask: u64, line: &mut LineContent) {
+        for (_, unit) in self.units.iter().enumerate().filter(|(index, _)| mask >> index & 1 == 1) {
+            apply(unit, self.is_content, line, &mut 0);
+        }
     }
 
     fn decide(&mut self) {

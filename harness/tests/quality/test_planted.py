@@ -44,6 +44,7 @@ class Python:
 
 
 LITMUS = Rust("litmus", "every_litmus_test_allows_exactly_what_the_model_reaches")
+COMPLETE = Rust("crashgen", "complete::tests::complete_finds_what_exhaustive_finds")
 RANDOM_TRACES = Python("harness/tests/exploration/test_exploration.py", "test_random_traces_are_explored_completely")
 
 
@@ -92,6 +93,12 @@ DETECTORS: dict[str, Rust | Python] = {
     "hash-without-place": Rust("crashgen", "image::tests::the_same_content_elsewhere_is_another_image"),
     "stale-lines": exploration("test_a_correct_toy_passes"),
     "token-from-other-end": exploration("test_tokens_replay_to_what_was_found"),
+    # Exploration by loads.
+    "drop-branch": COMPLETE,
+    "narrow-wrongly": COMPLETE,
+    "skip-load": COMPLETE,
+    "leaf-across-floor": COMPLETE,
+    "forget-file-answer": COMPLETE,
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
     "skip-last-position": RANDOM_TRACES,

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The contents that a line can have at a crash position, and sets of them.
+
+use crate::model::{Choice, LineContent, LineId, Model};
+use planted::Fault;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::rc::Rc;
+
+/// Choices of one line that are told apart: 65,536 are two non-temporal rewrites of a whole line without a fence. A line with more is
+/// explored with what is guaranteed and with everything, and the crash position is not complete.
+pub const CHOICE_LIMIT: usize = 1 << 16;
+
+/// The distinct contents a line can have, the newest first. Of choices that leave the same bytes the newest stands for all.
+#[derive(Debug)]
+pub struct LineChoices {
+    version: u32,
+    contents: Vec<(Choice, LineContent)>,
+    /// All of them.
+    pub all: ChoiceSet,
+    /// There are more choices than [`CHOICE_LIMIT`].
+    pub is_cut: bool,
+}
+
+impl LineChoices {
+    fn of(model: &Model, id: LineId) -> Self {
+        let line = model.line(id);
+        let all = line.contents(CHOICE_LIMIT);
+        let is_cut = all.is_none();
+        let ends = || [Choice::default(), line.newest()].map(|choice| (choice, line.content(choice).0)).to_vec();
+        let mut seen = FxHashSet::default();
+        let mut contents = all.unwrap_or_else(ends);
+        contents.reverse();
+        contents.retain(|(_, content)| seen.insert(*content));
+        let all = (0..contents.len() as u32).collect();
+        Self { version: line.version(), contents, all, is_cut }
+    }
+
+    /// The choice behind a member of a set.
+    pub fn choice(&self, member: u32) -> Choice {
+        self.contents[member as usize].0
+    }
+
+    /// The line's bytes with a member of a set.
+    pub fn content(&self, member: u32) -> &LineContent {
+        &self.contents[member as usize].1
+    }
+
+    /// Value of one of the line's eight units.
+    pub fn unit(&self, member: u32, unit: u8) -> u64 {
+        let start = usize::from(unit) * 8;
+        u64::from_le_bytes(self.content(member)[start..start + 8].try_into().expect("eight bytes"))
+    }
+
+    /// Splits a set by what a load of the unit would see, the group with the newest member first.
+    pub fn groups(&self, set: &ChoiceSet, unit: u8) -> Vec<(u64, ChoiceSet)> {
+        let first = self.unit(set[0], unit);
+        if set[1..].iter().all(|member| self.unit(*member, unit) == first) {
+            return vec![(first, set.clone())];
+        }
+        let mut places = FxHashMap::default();
+        let mut groups: Vec<(u64, Vec<u32>)> = Vec::new();
+        for member in set.iter() {
+            let value = self.unit(*member, unit);
+            let place = *places.entry(value).or_insert(groups.len());
+            if place == groups.len() {
+                groups.push((value, Vec::new()));
+            }
+            groups[place].1.push(*member);
+        }
+        let is_wrong = planted::is(Fault::NarrowWrongly);
+        groups
+            .into_iter()
+            .map(|(value, members)| (value, if is_wrong { set.clone() } else { members.into() }))
+            .collect()
+    }
+}
+
+/// Members of [`LineChoices`], in order, the newest first; never empty.
+pub type ChoiceSet = Rc<[u32]>;
+
+/// The choices of the lines that were asked for, made again when a line has changed.
+#[derive(Default)]
+pub struct Tables {
+    lines: FxHashMap<LineId, Rc<LineChoices>>,
+}
+
+impl Tables {
+    /// What the line can hold at the model's position.
+    pub fn of(&mut self, model: &Model, id: LineId) -> Rc<LineChoices> {
+        let known = self.lines.get(&id).filter(|known| {
+            let is_fresh = known.version == model.line(id).version();
+            is_fresh || (planted::is(Fault::LeafAcrossFloor) && known.choice(0) >= model.line(id).newest())
+        });
+        if let Some(known) = known {
+            return known.clone();
+        }
+        let made = Rc::new(LineChoices::of(model, id));
+        self.lines.insert(id, made.clone());
+        made
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `complete`: every crash state of every crash position, because the loads of recovery decide which states differ (lazily, after
+//! Jaaru, ASPLOS 2021).
+//!
+//! # Why it is complete
+//!
+//! Recovery (with the probe script) is a deterministic function of what it loads. Two states that give it the same bytes at every
+//! load end in the same heap report, so one run answers for both, and a line that nobody loads is never enumerated. Each line
+//! that can hold more than one content carries the **set** of its remaining choices (a set, not an interval: torn stores and repeated
+//! values make gaps). A load groups that set by the bytes it would see; each group is a branch, and the search goes on below it
+//! with the choices of that group alone. Lines are independent (R2), so what is left at the end, one set a line, is a product
+//! of states that all have this outcome; over all ends these products are the states of the crash position, each once.
+//!
+//! A target need not be stopped at a load. The search runs *one* state of the undecided sets to its end and reads in which order it
+//! loaded what; the groups that this state is not in are branches for later runs ([`search`]).
+//!
+//! # What is remembered
+//!
+//! Which unit is loaded next depends on nothing but the values of the loads before. So runs form a trie ([`memory`]): a node is a
+//! load, an edge the value seen there, a leaf an outcome. It knows no crash position: a position walks it with the sets that
+//! it allows, and what it finds there costs no recovery. A floor that rises makes sets smaller and so only takes leaves away; a
+//! store that no node of the trie loads adds none.
+//!
+//! A trie spans one [`window`]: some consecutive crash positions between which no file changes. Units that hold one value in all
+//! of the window's states need no node; the others are *hot*, and every load of a hot unit is a node, also where it has one value
+//! now. In a window the answers of the file system are the same for all states, so they need no node either.
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`window`] | where a trie's life begins and ends, and what is hot in between |
+//! | [`choices`] | the contents a line can have, and sets of them |
+//! | [`memory`] | the trie |
+//! | [`search`] | the walk of one crash position |
+
+pub mod choices;
+pub mod memory;
+pub mod search;
+#[cfg(test)]
+mod tests;
+pub mod window;
+
+pub use choices::{ChoiceSet, LineChoices, Tables};
+pub use memory::{Leaf, LeafId};
+pub use search::{Bounds, Held, Position, Search, Walk};
+pub use window::Window;
+
+use crate::image::CrashImage;
+use crate::model::LineKey;
+use crate::trace::FileId;
+use crate::{LINE_BYTES, UNIT_BYTES};
+
+/// An aligned 8-byte piece of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UnitKey {
+    /// File identity.
+    pub file: FileId,
+    /// Offset in the file / 8.
+    pub number: u64,
+}
+
+impl UnitKey {
+    /// Its line, and which of the line's eight units it is.
+    pub fn place(self) -> (LineKey, u8) {
+        let a_line = LINE_BYTES / UNIT_BYTES;
+        (LineKey { file: self.file, number: self.number / a_line }, (self.number % a_line) as u8)
+    }
+
+    /// The units of `bytes` bytes at `offset`.
+    pub fn of_range(file: FileId, offset: u64, bytes: u64) -> impl Iterator<Item = Self> {
+        let numbers = offset / UNIT_BYTES..(offset + bytes).div_ceil(UNIT_BYTES);
+        numbers.map(move |number| Self { file, number })
+    }
+}
+
+/// What running recovery and probe script on a crash image showed.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// The heap report, numbered by whoever keeps it: equal reports have equal numbers.
+    pub outcome: u32,
+    /// Hot units in the order in which the target first depended on what the crash left in them.
+    pub loads: Vec<UnitKey>,
+    /// Hot units that only the report's contents depend on.
+    pub contents: Vec<UnitKey>,
+    /// Why `loads` may not be all of them; such a run is never taken for another state's.
+    pub doubt: Option<String>,
+}
+
+/// Whoever runs recoveries.
+pub trait Recoveries {
+    /// Why no more can be run.
+    type Stop;
+
+    /// From now on these units are hot.
+    ///
+    /// # Errors
+    /// When the search has to end.
+    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Self::Stop>;
+
+    /// Runs recovery and probe script on the image.
+    ///
+    /// # Errors
+    /// When the search has to end: a budget is used up, or there is nobody to run recoveries any more.
+    fn run(&mut self, image: &mut CrashImage) -> Result<Run, Self::Stop>;
+
+    /// Whether two outcomes are the same but for contents, which belong to one state.
+    fn is_same(&self, one: u32, other: u32) -> bool {
+        one == other
+    }
+}

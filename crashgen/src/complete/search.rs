@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The walk of one crash position: depth-first over what recovery can see there, from memory where it was seen before.
+//!
+//! The stack is explicit: a [`Frame`] for each load with more than one group on the way from the root to where the walk is. The walk
+//! is deterministic, groups with newer choices first, so that the first run of a position is the one with everything persisted.
+//! It can be left at any time: what was run is in memory, and another walk of the position passes it without a recovery.
+
+use super::memory::{Memory, Node, NodeId};
+use super::{ChoiceSet, Leaf, LeafId, Recoveries, Run, Tables, UnitKey, Window};
+use crate::UNIT_BYTES;
+use crate::image::CrashImage;
+use crate::model::{Choice, LineId, Model, View};
+use crate::trace::{Event, EventKind};
+use planted::Fault;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What a unit holds that nobody has stored to yet.
+const NEVER_STORED: u64 = 0;
+/// One new leaf in so many is run a second time, with another of its states.
+const REPEAT_ONE_IN: u64 = 16;
+
+/// What bounds a search; each is said when it is hit.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Leaves that are kept in a window.
+    pub leaves: usize,
+    /// Chooses the leaves that are run twice.
+    pub seed: u64,
+}
+
+/// The search through one case, window after window.
+pub struct Search {
+    bounds: Bounds,
+    window: Option<Window>,
+    windows: u64,
+    memory: Memory,
+    /// Units that are loads of the trie.
+    loaded: FxHashSet<UnitKey>,
+    /// The lines' choices at the current position.
+    pub tables: Tables,
+    /// What made a run worthless: the target does not load what it did before, or not all loads are seen.
+    pub doubts: BTreeSet<String>,
+    /// Why the last walk did not see all of its position; none if it did.
+    pub gap: Option<&'static str>,
+    /// Leaves that were run with a second state.
+    pub repeated: u64,
+}
+
+/// A leaf that holds at a crash position, with the choices of each line that its loads narrowed.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Which leaf.
+    pub leaf: LeafId,
+    /// Remaining choices by line; a line that is not here keeps all of its choices.
+    pub sets: Vec<(LineId, ChoiceSet)>,
+    /// It was run at this position; otherwise it is answered from memory.
+    pub is_new: bool,
+}
+
+/// How far the walk of a crash position has come.
+pub struct Walk {
+    next: Option<NodeId>,
+    frames: Vec<Frame>,
+    /// Sets of the lines that were narrowed.
+    sets: FxHashMap<LineId, ChoiceSet>,
+    /// Loads from the root to here.
+    path: Vec<UnitKey>,
+    /// Leaves from this one on are new.
+    first_new_leaf: u32,
+    gap: Option<&'static str>,
+}
+
+/// A load that can see more than one value.
+struct Frame {
+    node: NodeId,
+    line: LineId,
+    groups: Vec<(u64, ChoiceSet)>,
+    next_group: usize,
+    /// The line's set above the load; none: all choices.
+    before: Option<ChoiceSet>,
+    path_length: usize,
+}
+
+/// What a walk looks at.
+pub struct Position<'a> {
+    /// The persistency model at the crash position.
+    pub model: &'a Model,
+    /// What the position shows.
+    pub view: &'a View,
+}
+
+impl Search {
+    /// Of a case that begins.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            window: None,
+            windows: 0,
+            memory: Memory::new(),
+            loaded: FxHashSet::default(),
+            tables: Tables::default(),
+            doubts: BTreeSet::new(),
+            gap: None,
+            repeated: 0,
+        }
+    }
+
+    /// Steps to a crash position (events before the crash). True if recovery may see there what it could not see at the
+    /// position before, so that a walk is needed.
+    ///
+    /// # Errors
+    /// When there is nobody to run recoveries.
+    pub fn step<R: Recoveries>(
+        &mut self,
+        position: u32,
+        at: &Position,
+        events: &[Event],
+        recoveries: &mut R,
+    ) -> Result<bool, R::Stop> {
+        if self.window.as_ref().is_none_or(|window| position > window.last_position) {
+            let window = Window::starting_at(position, at.model, at.view, events);
+            recoveries.watch(&window.hot)?;
+            self.window = Some(window);
+            self.windows += 1;
+            self.memory = Memory::new();
+            self.loaded.clear();
+            return Ok(true);
+        }
+        let EventKind::Store { file, offset, bytes, .. } = &events[position as usize - 1].kind else {
+            return Ok(false);
+        };
+        let mut units = UnitKey::of_range(*file, *offset, bytes.len() as u64);
+        Ok(units.any(|unit| self.loaded.contains(&unit)))
+    }
+
+    /// Begins the walk of the position that was last stepped to.
+    pub fn walk(&self) -> Walk {
+        Walk {
+            next: Some(Memory::ROOT),
+            frames: Vec::new(),
+            sets: FxHashMap::default(),
+            path: Vec::new(),
+            first_new_leaf: self.memory.leaf_count() as u32,
+            gap: None,
+        }
+    }
+
+    /// The next leaf that holds at the position; none at the end.
+    ///
+    /// # Errors
+    /// When a recovery is needed and cannot be run.
+    pub fn next<R: Recoveries>(
+        &mut self,
+        walk: &mut Walk,
+        at: &Position,
+        image: &mut CrashImage,
+        recoveries: &mut R,
+    ) -> Result<Option<Held>, R::Stop> {
+        loop {
+            let Some(node) = walk.next.take() else {
+                if !walk.turn(&mut self.memory) {
+                    self.gap = walk.gap;
+                    return Ok(None);
+                }
+                continue;
+            };
+            match self.memory.node(node) {
+                Node::Unknown if self.memory.leaf_count() >= self.bounds.leaves => {
+                    walk.gap = Some("more leaves in a window than the limit");
+                }
+                Node::Unknown => {
+                    self.explore(node, walk, at, image, recoveries)?;
+                    walk.next = Some(node);
+                }
+                Node::Doubt => walk.gap = Some("runs that say nothing"),
+                Node::Leaf(leaf) => {
+                    let leaf = *leaf;
+                    let is_new = leaf.0 >= walk.first_new_leaf;
+                    if is_new && self.is_chosen(leaf) {
+                        self.repeat(leaf, walk, at, image, recoveries)?;
+                    }
+                    let sets = walk.sets.iter().map(|(line, set)| (*line, set.clone())).collect();
+                    return Ok(Some(Held { leaf, sets, is_new }));
+                }
+                Node::Load(key, _) => self.descend(node, *key, walk, at),
+            }
+        }
+    }
+
+    /// Groups the line's set by what the load sees, and goes on below the first group.
+    fn descend(&mut self, node: NodeId, key: UnitKey, walk: &mut Walk, at: &Position) {
+        walk.path.push(key);
+        let (line, unit) = key.place();
+        let Some(line) = at.model.find(line) else {
+            walk.next = Some(self.memory.child(node, NEVER_STORED));
+            return;
+        };
+        let choices = self.tables.of(at.model, line);
+        if choices.is_cut {
+            walk.gap = Some("a line with more than 65,536 choices");
+        }
+        let before = walk.sets.get(&line).cloned();
+        let mut groups = choices.groups(before.as_ref().unwrap_or(&choices.all), unit);
+        if let [(value, _)] = groups[..] {
+            walk.next = Some(self.memory.child(node, value));
+            return;
+        }
+        if planted::is(Fault::DropBranch) {
+            groups.truncate(groups.len() - 1);
+        }
+        let path_length = walk.path.len();
+        walk.frames.push(Frame { node, line, groups, next_group: 0, before, path_length });
+    }
+
+    /// Runs the newest state that is left, and remembers what it loaded from this node on.
+    fn explore<R: Recoveries>(
+        &mut self,
+        node: NodeId,
+        walk: &mut Walk,
+        at: &Position,
+        image: &mut CrashImage,
+        recoveries: &mut R,
+    ) -> Result<(), R::Stop> {
+        let state = self.newest_state(at, &walk.sets);
+        image.go_to(at.model, at.view, &state);
+        let run = recoveries.run(image)?;
+        let loads = distinct(&run.loads);
+        if let Some(doubt) = run.doubt.clone().or_else(|| difference(at.model, &walk.path, &loads)) {
+            self.doubts.insert(doubt);
+            self.memory.add_doubt(node);
+            return Ok(());
+        }
+        let mut end = node;
+        for unit in &loads[walk.path.len()..] {
+            self.memory.add_load(end, *unit);
+            self.loaded.insert(*unit);
+            let value = self.newest_value(at, walk, *unit);
+            end = self.memory.child(end, value);
+        }
+        let contents = distinct(&run.contents);
+        let contents = contents.into_iter().map(|unit| (unit, self.newest_value(at, walk, unit))).collect();
+        self.memory.add_leaf(end, Leaf { outcome: run.outcome, contents });
+        Ok(())
+    }
+
+    fn newest_value(&mut self, at: &Position, walk: &Walk, key: UnitKey) -> u64 {
+        let (line, unit) = key.place();
+        let Some(line) = at.model.find(line) else { return NEVER_STORED };
+        let newest = walk.sets.get(&line).map_or(0, |set| set[0]);
+        self.tables.of(at.model, line).unit(newest, unit)
+    }
+
+    fn is_chosen(&self, leaf: LeafId) -> bool {
+        let words = [self.bounds.seed, self.windows, leaf.0.into()];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        xxh3_64(&bytes) % REPEAT_ONE_IN == 0
+    }
+
+    /// Runs the state of a leaf that is farthest from the one it was found with. If that one loads other units or has another
+    /// outcome, then the target is not a function of the loads that are seen.
+    fn repeat<R: Recoveries>(
+        &mut self,
+        leaf: LeafId,
+        walk: &Walk,
+        at: &Position,
+        image: &mut CrashImage,
+        recoveries: &mut R,
+    ) -> Result<(), R::Stop> {
+        let state = self.oldest_state(at, &walk.sets);
+        image.go_to(at.model, at.view, &state);
+        let Run { outcome, loads, doubt, .. } = recoveries.run(image)?;
+        self.repeated += 1;
+        let loads = distinct(&loads);
+        let doubt = doubt
+            .or_else(|| difference(at.model, &walk.path, &loads))
+            .or_else(|| difference(at.model, &loads, &walk.path));
+        let is_same = recoveries.is_same(self.memory.leaf(leaf).outcome, outcome);
+        let other = || "two states that gave recovery the same bytes at every load it made have different heap reports";
+        self.doubts.extend(doubt.or_else(|| (!is_same).then(|| other().to_owned())));
+        Ok(())
+    }
+
+    /// The state closest to everything persisted.
+    pub fn newest_state(&mut self, at: &Position, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
+        let of = |tables: &mut Tables, line| sets.get(&line).map(|set| tables.of(at.model, line).choice(set[0]));
+        at.view.lines.iter().map(|open| of(&mut self.tables, open.id).unwrap_or(open.newest())).collect()
+    }
+
+    fn oldest_state(&mut self, at: &Position, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
+        let last = |set: &ChoiceSet| set[set.len() - 1];
+        let of = |tables: &mut Tables, line| sets.get(&line).map(|set| tables.of(at.model, line).choice(last(set)));
+        at.view.lines.iter().map(|open| of(&mut self.tables, open.id).unwrap_or_default()).collect()
+    }
+
+    /// A leaf of the current window.
+    pub fn leaf(&self, id: LeafId) -> &Leaf {
+        self.memory.leaf(id)
+    }
+
+    /// Windows so far.
+    pub fn windows(&self) -> u64 {
+        self.windows
+    }
+}
+
+impl Walk {
+    /// Goes to the next branch: the nearest load on the way back that has a group left. False at the end.
+    fn turn(&mut self, memory: &mut Memory) -> bool {
+        while let Some(frame) = self.frames.last_mut() {
+            self.path.truncate(frame.path_length);
+            if let Some((value, set)) = frame.groups.get(frame.next_group) {
+                frame.next_group += 1;
+                self.sets.insert(frame.line, set.clone());
+                self.next = Some(memory.child(frame.node, *value));
+                return true;
+            }
+            match frame.before.take() {
+                Some(before) => self.sets.insert(frame.line, before),
+                None => self.sets.remove(&frame.line),
+            };
+            self.frames.pop();
+        }
+        false
+    }
+}
+
+/// In the order of the run, each once.
+fn distinct(keys: &[UnitKey]) -> Vec<UnitKey> {
+    let mut seen = FxHashSet::default();
+    let is_seen = |key: &UnitKey| !planted::is(Fault::SkipLoad) || key.number % 2 == 0;
+    keys.iter().copied().filter(is_seen).filter(|key| seen.insert(*key)).collect()
+}
+
+/// Where a run left the path that its loads must follow.
+fn difference(model: &Model, path: &[UnitKey], loads: &[UnitKey]) -> Option<String> {
+    let at = (0..path.len()).find(|at| loads.get(*at) != Some(&path[*at]))?;
+    let text = |key: Option<&UnitKey>| {
+        let Some(key) = key else { return "nothing more".to_owned() };
+        let path = model.files().get(&key.file).and_then(|file| file.path.clone());
+        format!("{} at {:#x}", path.as_deref().unwrap_or("a file without a name"), key.number * UNIT_BYTES)
+    };
+    Some(format!(
+        "recovery is not deterministic: after {at} loads that saw the same bytes it loaded {}, and in another run {}",
+        text(path.get(at)),
+        text(loads.get(at))
+    ))
+}

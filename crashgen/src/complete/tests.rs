@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `complete` against `exhaustive`: random traces, random recovery programs, the same set of (crash position, outcome).
+
+use super::*;
+use crate::model::{Choice, Model, ModelKind, View};
+use crate::strategy::{Exhaustive, Scope, Strategy};
+use crate::trace::{Event, EventKind, FenceKind, FileEffect, FlushKind, OperationKind, SiteId, StoreKind, ThreadId};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::Rng;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const TRACES: u64 = 2000;
+const EVENTS: usize = 26;
+const LINES: u64 = 4;
+/// A position with more is left out, and with it the rest of its trace.
+const STATE_LIMIT: u128 = 256;
+const PATHS: [&str; 2] = ["heap", "log"];
+const BOUNDS: Bounds = Bounds { leaves: 1 << 20, seed: 7 };
+
+struct Random(Pcg64Mcg);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(Pcg64Mcg::new(u128::from(seed) << 1 | 1))
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0.next_u64() % bound
+    }
+}
+
+fn event(kind: EventKind) -> Event {
+    Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind }
+}
+
+fn done(effect: FileEffect) -> Event {
+    event(EventKind::FileEnd { effect, is_done: true })
+}
+
+fn store(kind: StoreKind, file: u32, offset: u64, bytes: &[u8]) -> Event {
+    event(EventKind::Store { kind, file: FileId(file), offset, bytes: bytes.into() })
+}
+
+fn created(file: u32) -> Vec<Event> {
+    let (path, file) = (PATHS[file as usize % 2].into(), FileId(file));
+    let truncate = FileEffect::Truncate { file, bytes: LINES * LINE_BYTES };
+    [FileEffect::Create { file, path }, truncate].map(done).into()
+}
+
+/// Few lines, few values: what was there before is often there again.
+fn random_event(random: &mut Random, next_file: &mut u32) -> Vec<Event> {
+    let file = random.below(u64::from((*next_file).min(2))) as u32;
+    let line = random.below(LINES);
+    let kinds = [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush];
+    let value = random.below(3) as u8;
+    let unit = line * LINE_BYTES + random.below(4) * UNIT_BYTES;
+    match random.below(40) {
+        0..14 => vec![store(StoreKind::Plain, file, unit, &[value; 8])],
+        14..16 => vec![store(StoreKind::Plain, file, unit + random.below(8), &[value; 4])],
+        16..18 => vec![store(StoreKind::Plain, file, unit, &[value; 24])],
+        18..20 => vec![store(StoreKind::NonTemporal, file, unit, &[value; 8])],
+        20 => vec![store(StoreKind::Rmw, file, unit, &[value; 8])],
+        21..29 => {
+            let kind = kinds[random.below(3) as usize];
+            vec![event(EventKind::Flush { kind, file: FileId(file), offset: unit })]
+        }
+        29..33 => vec![event(EventKind::Fence { kind: FenceKind::Sfence })],
+        33 => vec![event(EventKind::OperationReturn { kind: OperationKind::Free, index: 0, status: 0 })],
+        34 => {
+            let sync = FileEffect::Sync { file: FileId(file), offset: 0, bytes: u64::MAX };
+            vec![event(EventKind::FileBegin { effect: sync.clone() }), done(sync)]
+        }
+        35 => vec![done(FileEffect::Punch { file: FileId(file), offset: unit, bytes: 20 })],
+        36 => vec![done(FileEffect::Write { file: FileId(file), offset: unit, bytes: [value; 8].as_slice().into() })],
+        37 => {
+            let bytes = (1 + random.below(LINES)) * LINE_BYTES;
+            vec![done(FileEffect::Truncate { file: FileId(file), bytes })]
+        }
+        38 => vec![done(FileEffect::Rename { from: PATHS[0].into(), to: PATHS[1].into() })],
+        _ => {
+            let unlink = done(FileEffect::Unlink { path: PATHS[*next_file as usize % 2].into() });
+            let events = [vec![unlink], created(*next_file)].concat();
+            *next_file += 1;
+            events
+        }
+    }
+}
+
+fn random_trace(seed: u64) -> Vec<Event> {
+    let mut random = Random::new(seed);
+    let mut next_file = 1;
+    let mut events = created(0);
+    while events.len() < EVENTS {
+        events.extend(random_event(&mut random, &mut next_file));
+    }
+    events
+}
+
+/// A recovery program: what it does next is a function of its number and of everything it has read.
+struct Simulated {
+    program: u64,
+    hot: FxHashSet<UnitKey>,
+    runs: u64,
+}
+
+impl Simulated {
+    fn new(program: u64) -> Self {
+        Self { program, hot: FxHashSet::default(), runs: 0 }
+    }
+
+    /// Loads units, branches on them, stores to units, asks for sizes; its outcome tells a lot, or little.
+    fn recover(&self, image: &CrashImage) -> Run {
+        let mut stored: FxHashMap<UnitKey, u64> = FxHashMap::default();
+        let mut run = Run::default();
+        let mut seen = 0;
+        for step in 0..3 + self.program % 8 {
+            let next = xxh3_64_with_seed(&[step.to_le_bytes(), u64::to_le_bytes(seen)].concat(), self.program);
+            let path = PATHS[usize::from(next >> 40 & 7 == 0)];
+            let file = image.files().iter().find(|(_, file)| &*file.path == path);
+            let number = (next % (LINES * LINE_BYTES / UNIT_BYTES)) & !4;
+            let key = file.map(|(file, _)| UnitKey { file: *file, number });
+            let value = match (next >> 32 & 15, key) {
+                (0, _) | (_, None) => file.map_or(1, |(_, file)| file.bytes),
+                (1..4, Some(key)) => {
+                    stored.insert(key, seen & 3);
+                    continue;
+                }
+                (_, Some(key)) => stored.get(&key).copied().unwrap_or_else(|| {
+                    run.loads.extend(self.hot.contains(&key).then_some(key));
+                    let mut bytes = [0; 8];
+                    image.read(path, number * UNIT_BYTES, &mut bytes);
+                    u64::from_le_bytes(bytes)
+                }),
+            };
+            seen = xxh3_64_with_seed(&value.to_le_bytes(), seen) & 0xffff;
+        }
+        run.outcome = if self.program % 3 == 0 { seen as u32 % 5 } else { seen as u32 };
+        run
+    }
+}
+
+impl Recoveries for Simulated {
+    type Stop = ();
+
+    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), ()> {
+        self.hot = hot.iter().copied().collect();
+        Ok(())
+    }
+
+    fn run(&mut self, image: &mut CrashImage) -> Result<Run, ()> {
+        self.runs += 1;
+        Ok(self.recover(image))
+    }
+}
+
+/// A trace, stepped position by position, with an image of its own for each way to explore it.
+struct Stepper {
+    events: Vec<Event>,
+    model: Model,
+    image: CrashImage,
+    position: u32,
+}
+
+impl Stepper {
+    fn new(events: Vec<Event>) -> Self {
+        Self { events, model: Model::new(ModelKind::Px86, Vec::new()), image: CrashImage::new(""), position: 0 }
+    }
+
+    fn step(&mut self) -> Option<View> {
+        let event = self.events.get(self.position as usize)?;
+        self.model.step(self.position, event);
+        self.position += 1;
+        let view = self.model.view();
+        self.image.follow(&mut self.model, view.are_all_new);
+        Some(view)
+    }
+
+    fn exhaustive(&mut self, view: &View, target: &Simulated) -> BTreeSet<u32> {
+        let mut outcomes = BTreeSet::new();
+        let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
+            self.image.go_to(&self.model, view, state);
+            outcomes.insert(target.recover(&self.image).outcome);
+            ControlFlow::Continue(())
+        });
+        outcomes
+    }
+
+    fn complete(&mut self, view: &View, search: &mut Search, target: &mut Simulated) -> Vec<(Held, u32)> {
+        let at = Position { model: &self.model, view };
+        let mut walk = search.walk();
+        let mut held = Vec::new();
+        while let Some(next) = search.next(&mut walk, &at, &mut self.image, target).expect("always runs") {
+            let outcome = search.leaf(next.leaf).outcome;
+            held.push((next, outcome));
+        }
+        held
+    }
+}
+
+/// One trace explored completely, twice: with a walk of each position, and only where the search asks for one.
+struct Compared {
+    runs: u64,
+    states: u128,
+}
+
+fn compare(seed: u64) -> Compared {
+    let mut stepper = Stepper::new(random_trace(seed));
+    let mut eager = Simulated::new(seed);
+    let mut lazy = Simulated::new(seed);
+    let mut searches = [Search::new(BOUNDS), Search::new(BOUNDS)];
+    let mut known = BTreeSet::new();
+    let mut states = 0;
+    while let Some(view) = stepper.step() {
+        let Some(count) = view.state_count().filter(|count| *count <= STATE_LIMIT) else { break };
+        states += count;
+        let expected = stepper.exhaustive(&view, &eager);
+        let position = stepper.position;
+        let what = format!("trace {seed}, position {position}");
+        let at = Position { model: &stepper.model, view: &view };
+        searches[0].step(position, &at, &stepper.events, &mut eager).expect("always runs");
+        let is_due = searches[1].step(position, &at, &stepper.events, &mut lazy).expect("always runs");
+        let found = stepper.complete(&view, &mut searches[0], &mut eager);
+        assert_eq!(found.iter().map(|(_, outcome)| *outcome).collect::<BTreeSet<_>>(), expected, "{what}");
+        assert_eq!(searches[0].gap, None, "{what}");
+        check_products(&mut searches[0], &stepper, &view, &found, count);
+        if is_due {
+            known = stepper.complete(&view, &mut searches[1], &mut lazy).into_iter().map(|(_, is)| is).collect();
+        }
+        assert!(known.is_superset(&expected), "{what}: no walk, but an outcome that the last one did not find");
+    }
+    for search in &searches {
+        assert!(search.doubts.is_empty(), "trace {seed}: {:?}", search.doubts);
+    }
+    assert!(lazy.runs <= eager.runs, "trace {seed}");
+    Compared { runs: eager.runs, states }
+}
+
+/// The leaves' products are all states of the position, each once (states of equal bytes counted once).
+fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[(Held, u32)], count: u128) {
+    let mut distinct = 1;
+    let mut sizes = FxHashMap::default();
+    for open in &view.lines {
+        let size = search.tables.of(&stepper.model, open.id).all.len() as u128;
+        distinct *= size;
+        sizes.insert(open.id, size);
+    }
+    let product = |held: &Held| {
+        let narrowed: u128 = held.sets.iter().map(|(_, set)| set.len() as u128).product();
+        let narrowed_of: u128 = held.sets.iter().map(|(line, _)| sizes[line]).product();
+        distinct / narrowed_of * narrowed
+    };
+    assert_eq!(found.iter().map(|(held, _)| product(held)).sum::<u128>(), distinct);
+    assert!(distinct <= count);
+}
+
+#[test]
+fn complete_finds_what_exhaustive_finds() {
+    let (mut runs, mut states) = (0, 0);
+    for seed in 0..TRACES {
+        let compared = compare(seed);
+        runs += compared.runs;
+        states += compared.states;
+    }
+    assert!(states > 20 * u128::from(runs), "{states} states, {runs} runs: little was to be gained");
+}
+
+fn opened(events: &[Event]) -> (Stepper, View) {
+    let mut stepper = Stepper::new([created(0), events.to_vec()].concat());
+    let mut view = None;
+    while let Some(next) = stepper.step() {
+        view = Some(next);
+    }
+    (stepper, view.expect("events"))
+}
+
+fn choices_after(events: &[Event]) -> (usize, usize) {
+    let (stepper, view) = opened(events);
+    let choices = Tables::default().of(&stepper.model, view.lines[0].id);
+    (view.lines[0].choice_count() as usize, choices.all.len())
+}
+
+#[test]
+fn choices_of_the_same_bytes_are_one() {
+    let toggles: Vec<Event> = (0..9).map(|number| store(StoreKind::Plain, 0, 0, &[number % 2; 8])).collect();
+    assert_eq!(choices_after(&toggles), (10, 2));
+}
+
+#[test]
+fn a_set_of_torn_choices_is_no_interval() {
+    let (stepper, view) = opened(&[store(StoreKind::Plain, 0, 0, &[1; 16]), store(StoreKind::Plain, 0, 0, &[2; 8])]);
+    let choices = Tables::default().of(&stepper.model, view.lines[0].id);
+    let groups = choices.groups(&choices.all, 1);
+    let numbers = |set: &ChoiceSet| set.iter().map(|member| choices.choice(*member).ordered).collect::<Vec<_>>();
+    assert_eq!(groups.iter().map(|(_, set)| numbers(set)).collect::<Vec<_>>(), [vec![4, 3, 2], vec![1, 0]]);
+    let first = choices.groups(&choices.all, 0);
+    assert_eq!(first.iter().map(|(_, set)| numbers(set)).collect::<Vec<_>>(), [vec![4], vec![3, 1], vec![2, 0]]);
+}
+
+#[test]
+fn contents_are_those_of_the_choices() {
+    for seed in 0..300 {
+        let mut stepper = Stepper::new(random_trace(seed));
+        while let Some(view) = stepper.step() {
+            for open in view.lines.iter().filter(|open| open.choice_count() < 4096) {
+                let line = stepper.model.line(open.id);
+                let contents = line.contents(4096).expect("not many");
+                let expected: Vec<_> = (0..open.choice_count()).map(|number| open.choice(number)).collect();
+                assert_eq!(contents.iter().map(|(choice, _)| *choice).collect::<Vec<Choice>>(), expected);
+                assert!(contents.iter().all(|(choice, content)| line.content(*choice).0 == *content));
+            }
+        }
+    }
+}
+
+/// A line with more choices than are told apart makes the position incomplete.
+#[test]
+fn too_many_choices_are_said() {
+    let rewrites: Vec<Event> = (0..3).map(|value| store(StoreKind::NonTemporal, 0, 0, &[value; 64])).collect();
+    let (mut stepper, view) = opened(&rewrites);
+    let mut search = Search::new(BOUNDS);
+    let mut target = Simulated::new(1);
+    for program in 1.. {
+        target = Simulated::new(program);
+        search = Search::new(BOUNDS);
+        let at = Position { model: &stepper.model, view: &view };
+        search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
+        if target.recover(&stepper.image).loads.first().is_some_and(|first| first.number < 8) {
+            break;
+        }
+    }
+    stepper.complete(&view, &mut search, &mut target);
+    assert_eq!(search.gap, Some("a line with more than 65,536 choices"));
+}
+
+#[test]
+fn too_many_leaves_are_said() {
+    let stores: Vec<Event> =
+        (0..20).map(|value| store(StoreKind::Plain, 0, value % 4 * 8, &[value as u8; 8])).collect();
+    let few = Bounds { leaves: 2, seed: 0 };
+    let is_bounded = |program| {
+        let (mut stepper, view) = opened(&stores);
+        let (mut search, mut target) = (Search::new(few), Simulated::new(program));
+        let at = Position { model: &stepper.model, view: &view };
+        search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
+        let found = stepper.complete(&view, &mut search, &mut target);
+        assert!(found.len() <= 2);
+        search.gap.is_some()
+    };
+    assert!((0..20).any(is_bounded));
+}
+
+/// A target that does something else in each run, or one whose loads are not all seen.
+struct Untrue {
+    inner: Simulated,
+    is_blind: bool,
+}
+
+impl Recoveries for Untrue {
+    type Stop = ();
+
+    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), ()> {
+        self.inner.watch(hot)
+    }
+
+    fn run(&mut self, image: &mut CrashImage) -> Result<Run, ()> {
+        if !self.is_blind {
+            self.inner.program += 1;
+        }
+        let mut run = self.inner.run(image)?;
+        if self.is_blind {
+            run.loads.retain(|key| key.number % 2 == 0);
+        }
+        Ok(run)
+    }
+}
+
+/// How many of the traces raise a doubt, and a text of one.
+fn doubts(is_blind: bool) -> (usize, String) {
+    let mut doubts = Vec::new();
+    for seed in 0..100 {
+        let mut stepper = Stepper::new(random_trace(seed));
+        let mut search = Search::new(BOUNDS);
+        let mut target = Untrue { inner: Simulated::new(seed | 1), is_blind };
+        while let Some(view) = stepper.step() {
+            let at = Position { model: &stepper.model, view: &view };
+            search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
+            let mut walk = search.walk();
+            while search.next(&mut walk, &at, &mut stepper.image, &mut target).expect("always runs").is_some() {}
+        }
+        doubts.extend(search.doubts.into_iter().next());
+    }
+    (doubts.len(), doubts.into_iter().next().unwrap_or_default())
+}
+
+#[test]
+fn a_target_that_is_not_deterministic_is_noticed() {
+    let (count, text) = doubts(false);
+    assert!(count > 50, "{count} of 100");
+    assert!(text.starts_with("recovery is not deterministic: after ") && text.contains(" at 0x"), "{text}");
+}
+
+#[test]
+fn loads_that_are_not_seen_are_noticed() {
+    let (count, _) = doubts(true);
+    assert!(count > 5, "{count} of 100");
+}
