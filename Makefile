@@ -54,8 +54,8 @@ format: setup ## format all sources in place
 matrix: setup ## the crash matrix: every allocator, every mutant, to a verdict
 	@$(BIN)/faultline matrix --out $(OUT)
 
-bench: setup ## measure tracing, recoveries a second and the matrix
-	@$(BIN)/python ci/bench.py
+bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
+	@$(BIN)/python ci/bench.py --out $(OUT)/bench.json $(PARTS)
 
 nightly: setup ## the long matrix, then 10 minutes of fuzzing a reader
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`: what tracing costs, how many recoveries a second the isolated engine runs, how long the matrix takes. One line a
-figure on stdout, with its goal where there is one; --json for machines; --skip-matrix leaves the last one out."""
+"""`make bench [PARTS="..."]`: what tracing costs, how many recoveries a second the isolated engine runs, how fast allocators are
+and recover (bench_allocators.py), how long the matrix takes. Tables and one line a figure on stdout, with its goal where
+there is one; --out FILE writes the same as JSON."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import bench_allocators
 import msgspec
 
-from faultline import build, campaign, config, tracing, workloads
+from faultline import build, campaign, config, environment, tracing, workloads
 from faultline.cache import Cache, project_root, scratch_folder
 from faultline.engine import Engine
 from faultline.errors import InfrastructureError
@@ -35,38 +37,72 @@ REPLAY_HEAP_BYTES = 64 << 20
 REPLAY_LIVE_OBJECTS = 200
 
 
+PARTS = ("tracing", "replay", "allocators", "recovery", "matrix")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure tracing, recoveries a second and the matrix.")
+    parser = argparse.ArgumentParser(description="Measure tracing, recoveries a second, allocators and the matrix.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is given")
     parser.add_argument("--json", action="store_true", help="JSON on stdout")
-    parser.add_argument("--skip-matrix", action="store_true", help="leave out the wall time of the matrix")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON there, too")
+    parser.add_argument("--tiny", action="store_true", help="allocators, recovery: as little as possible, as a test")
     options = parser.parse_args()
-    root, engine = project_root(), Engine()
-    figures: dict[str, Any] = {}
-    with scratch_folder(Cache(root / ".faultline")) as scratch:
-        cache = Cache(root / ".faultline")
-        note("tracing: bench_store")
-        figures["store"] = bench_store(root, cache, scratch)
-        note("tracing: churn")
-        figures["churn"] = bench_churn(root, cache, scratch)
-        note("recoveries a second")
-        figures["replay"] = bench_replay(root, cache, engine, scratch)
-        if not options.skip_matrix:
-            note("the matrix, from an empty cache")
-            figures["matrix"] = bench_matrix(root)
-    print(json.dumps(figures, indent=2) if options.json else in_words(figures))
+    unknown = sorted(set(options.parts) - set(PARTS))
+    if unknown:
+        parser.error(f"unknown part {unknown[0]!r}: the parts are {', '.join(PARTS)}")
+    scale = bench_allocators.TINY if options.tiny else bench_allocators.FULL
+    figures = measure(options.parts or PARTS, scale)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(figures, indent=2) if options.json else in_words(figures, scale))
     return 0
 
 
-def in_words(figures: dict[str, Any]) -> str:
-    store, churn, replay, matrix = figures["store"], figures["churn"], figures["replay"], figures.get("matrix")
-    lines = [
-        f"tracing, bench_store: {as_ratio(store)}",
-        f"tracing, churn {CHURN_OPERATIONS}: {as_ratio(churn)}",
-        f"recoveries a second a core, open + slots + walk: {replay['first_per_s']:.0f} (goal >= 2,000;"
-        f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects)",
-        f"recoveries a second a core, full probe: {replay['full_per_s']:.1f}",
-    ]
-    if matrix:
+def measure(parts: Sequence[str], scale: bench_allocators.Scale) -> dict[str, Any]:
+    root, engine = project_root(), Engine()
+    cache = Cache(root / ".faultline")
+    facts = environment.describe(root, cache, engine, None).facts
+    facts["load before"] = f"{os.getloadavg()[0]:.1f} processes wanted a processor in the last minute"
+    figures: dict[str, Any] = {"environment": facts}
+    with scratch_folder(cache) as scratch:
+        if "tracing" in parts:
+            note("tracing: bench_store")
+            figures["store"] = bench_store(root, cache, scratch)
+            note("tracing: churn")
+            figures["churn"] = bench_churn(root, cache, scratch)
+        if "replay" in parts:
+            note("recoveries a second")
+            figures["replay"] = bench_replay(root, cache, engine, scratch)
+        if "allocators" in parts:
+            figures["allocators"] = bench_allocators.measure_throughput(root, cache, scratch, scale)
+        if "recovery" in parts:
+            figures["recovery"] = bench_allocators.measure_recovery(root, cache, scratch, scale)
+        if "matrix" in parts:
+            note("the matrix, from an empty cache")
+            figures["matrix"] = bench_matrix(root)
+    return figures
+
+
+def in_words(figures: dict[str, Any], scale: bench_allocators.Scale) -> str:
+    facts = figures["environment"]
+    lines = [f"{facts['processor']}; {facts['heaps']}; {facts['load before']}"]
+    if "store" in figures:
+        lines += [
+            f"tracing, bench_store: {as_ratio(figures['store'])}",
+            f"tracing, churn {CHURN_OPERATIONS}: {as_ratio(figures['churn'])}",
+        ]
+    if replay := figures.get("replay"):
+        lines += [
+            f"recoveries a second a core, open + slots + walk: {replay['first_per_s']:.0f} (goal >= 2,000;"
+            f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects)",
+            f"recoveries a second a core, full probe: {replay['full_per_s']:.1f}",
+        ]
+    if "allocators" in figures:
+        lines += bench_allocators.throughput_in_words(figures["allocators"], scale)
+    if "recovery" in figures:
+        lines += bench_allocators.recovery_in_words(figures["recovery"], scale)
+    if matrix := figures.get("matrix"):
         lines.append(f"matrix from an empty cache: {matrix['wall_s']:.0f} s on {matrix['processors']} processors")
         lines.append(matrix["summary"])
     return "\n".join(lines)

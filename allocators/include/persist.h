@@ -10,6 +10,8 @@
  *   fl_persist(p, n)  both
  *   fl_map(...)       map a file, MAP_SYNC where the file system has it
  *
+ * Built with -DFL_COUNT, for measurements, flushes (by lines) and fences of all threads are counted; the program defines the counters.
+ *
  * Source: Intel SDM vol. 2, CLFLUSH, CLFLUSHOPT, CLWB, SFENCE.
  */
 #ifndef FAULTLINE_PERSIST_H
@@ -35,7 +37,15 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
+#if defined(FL_COUNT)
+extern uint64_t fl_flush_count, fl_fence_count;
+#define FL_COUNT_ONE(counter) __atomic_fetch_add(&(counter), 1, __ATOMIC_RELAXED)
+#else
+#define FL_COUNT_ONE(counter) ((void)0)
+#endif
+
 static inline void fl_flush_line(const void *address) {
+    FL_COUNT_ONE(fl_flush_count);
 #if defined(FL_FLUSH_CLFLUSH)
     __asm__ volatile("clflush %0" : : "m"(*(const char *)address) : "memory");
 #elif defined(FL_FLUSH_CLFLUSHOPT)
@@ -51,7 +61,10 @@ static inline void fl_flush(const void *address, size_t bytes) {
         fl_flush_line((const void *)line);
 }
 
-static inline void fl_fence(void) { __asm__ volatile("sfence" : : : "memory"); }
+static inline void fl_fence(void) {
+    FL_COUNT_ONE(fl_fence_count);
+    __asm__ volatile("sfence" : : : "memory");
+}
 
 static inline void fl_persist(const void *address, size_t bytes) {
     fl_flush(address, bytes);

@@ -119,10 +119,15 @@ OPTIMISATION = ("-g", "-O2")
 COMMON_INCLUDE = "-Iallocators/include"
 
 
+def compiler_of(allocator: Allocator) -> tuple[str, str]:
+    """And its -std."""
+    return ("g++", "gnu++20") if allocator.language == "c++20" else ("gcc", "gnu11")
+
+
 def adapter_recipe(root: Path, allocator: Allocator, mutant: str | None, flush: Flush) -> Recipe:
     folder = root / "allocators" / allocator.name
     build = allocator.build
-    compiler, standard = ("g++", "gnu++20") if allocator.language == "c++20" else ("gcc", "gnu11")
+    compiler, standard = compiler_of(allocator)
     arguments = (
         f"-std={standard}",
         *OPTIMISATION,
@@ -132,15 +137,15 @@ def adapter_recipe(root: Path, allocator: Allocator, mutant: str | None, flush: 
         f"-DFL_FLUSH_{flush.upper()}",
         *([f"-DMUTANT_{mutant}"] if mutant else []),
         *build.flags,
-        *_relative(root, _matches(folder, "build.sources", build.sources)),
-        *_relative(root, _matches(folder, "build.adapter", build.adapter)),
+        *_relative(root, matches(folder, "build.sources", build.sources)),
+        *_relative(root, matches(folder, "build.adapter", build.adapter)),
         *(f"-l{library}" for library in build.libraries),
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "")
     return Recipe(what, "adapter.so", compiler, arguments, sources_below(folder, root / "allocators" / "include"))
 
 
-def _matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
+def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
     found: list[Path] = []
     for glob in globs:
         matches = sorted(path for path in folder.glob(glob) if path.is_file())

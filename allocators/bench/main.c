@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * main.c - the benchmark driver's command line. One measurement a process; one JSON object on stdout. ci/bench_allocators.py builds and
+ * calls it:
+ *
+ *     bench ALLOCATOR threadtest|larson|prodcon FOLDER THREADS OBJECTS ROUNDS SECONDS
+ *     bench ALLOCATOR resur FOLDER MIB LARGEST SEED
+ *     bench ALLOCATOR recover FOLDER MIB
+ *
+ * Built with -DBENCH_ALLOCATORS='X(NAME) ...'.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench.h"
+#include "persist.h"
+
+#if defined(FL_COUNT)
+uint64_t fl_flush_count, fl_fence_count;
+#endif
+
+#define X(name) extern const struct bench_allocator bench_##name;
+BENCH_ALLOCATORS
+#undef X
+
+static const struct bench_allocator *const allocators[] = {
+#define X(name) &bench_##name,
+    BENCH_ALLOCATORS
+#undef X
+};
+
+enum { USAGE = 2, RUN_LIMIT_GIB = 4 };
+
+double bench_now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+double bench_cpu_s(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+uint64_t bench_random(uint64_t *state) { /* splitmix64 */
+    uint64_t x = *state += 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+void bench_fail(const char *what, const char *why) {
+    fprintf(stderr, "bench: error: %s: %s\n", what, why);
+    exit(1);
+}
+
+static int usage(void) {
+    fputs("bench: error: expected ALLOCATOR threadtest|larson|prodcon FOLDER THREADS OBJECTS ROUNDS SECONDS,"
+          " ALLOCATOR resur FOLDER MIB LARGEST SEED or ALLOCATOR recover FOLDER MIB\n",
+          stderr);
+    return USAGE;
+}
+
+static const struct bench_allocator *find_allocator(const char *name) {
+    for (size_t i = 0; i < sizeof allocators / sizeof *allocators; i++)
+        if (strcmp(allocators[i]->name, name) == 0)
+            return allocators[i];
+    return NULL;
+}
+
+/* Of argument `index`, a whole number from `least` to `most`. */
+static uint64_t number(char **arguments, int index, uint64_t least, uint64_t most) {
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(arguments[index], &end, 10);
+    if (errno != 0 || *end != '\0' || end == arguments[index] || arguments[index][0] == '-' || value < least || value > most) {
+        fprintf(stderr, "bench: error: %s: expected a number from %llu to %llu\n", arguments[index], (unsigned long long)least,
+                (unsigned long long)most);
+        exit(USAGE);
+    }
+    return value;
+}
+
+static int run(const struct bench_allocator *allocator, char **arguments) {
+    struct bench_result result;
+    struct bench_work work = {
+        .allocator = allocator,
+        .threads = (unsigned)number(arguments, 4, 1, BENCH_THREADS),
+        .objects = number(arguments, 5, BENCH_THREADS, 1u << 30),
+        .rounds = number(arguments, 6, 0, UINT32_MAX),
+        .seconds = strtod(arguments[7], NULL),
+    };
+    if (strcmp(arguments[2], "prodcon") == 0 && work.threads % 2 != 0)
+        bench_fail("prodcon", "the number of threads must be even");
+    if (!allocator->create(arguments[3], (uint64_t)RUN_LIMIT_GIB << 30))
+        bench_fail("create", allocator->message());
+    if (!bench_run(arguments[2], &work, &result))
+        return usage();
+    if (allocator->check != NULL && !allocator->check())
+        bench_fail("check", allocator->message());
+    if (!allocator->close())
+        bench_fail("close", allocator->message());
+    printf("{\"operations\": %llu, \"wall_s\": %.6f, \"cpu_s\": %.6f, \"flushes\": %llu, \"fences\": %llu}\n",
+           (unsigned long long)result.operations, result.wall_s, result.cpu_s, (unsigned long long)result.flushes,
+           (unsigned long long)result.fences);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    if (count < 5)
+        return usage();
+    const struct bench_allocator *allocator = find_allocator(arguments[1]);
+    if (allocator == NULL)
+        bench_fail(arguments[1], "no such allocator in this build");
+    bool is_resur = strcmp(arguments[2], "resur") == 0, is_recover = strcmp(arguments[2], "recover") == 0;
+    if ((is_resur || is_recover) && allocator->recover == NULL)
+        bench_fail(arguments[1], "nothing survives its process");
+    if (is_resur && count == 7)
+        return bench_resur(allocator, arguments[3], number(arguments, 4, 1, 1u << 20), number(arguments, 5, 64, 1u << 20),
+                           number(arguments, 6, 0, UINT32_MAX));
+    if (is_recover && count == 5)
+        return bench_recover(allocator, arguments[3], number(arguments, 4, 1, 1u << 20));
+    return count == 8 && !is_resur && !is_recover ? run(allocator, arguments) : usage();
+}

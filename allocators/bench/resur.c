@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * resur.c - the benchmark of Makalu §13.2. Objects of random size are allocated, SZ MiB of them. A coin decides: an object becomes
+ * the first of the list of one of 512 roots, or is freed at once. Then the process aborts, and another one recovers the heap
+ * and looks whether exactly the lists are there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "bench.h"
+#include "persist.h"
+
+/* The front of each object in a list. */
+struct node {
+    struct node *next;
+    uint64_t check; /* of its own address and the object's bytes */
+    uint64_t bytes;
+};
+
+static uint64_t limit_of(uint64_t mib) { return (2 * mib + 256) << 20; /* what is freed at once is used again */ }
+static uint64_t check_of(const struct node *node) { return (uint64_t)(uintptr_t)node * 31 ^ node->bytes; }
+
+static struct node *new_node(const struct bench_allocator *allocator, uint64_t bytes) {
+    struct node *node = allocator->allocate(0, bytes);
+    if (node == NULL)
+        bench_fail(allocator->name, allocator->message());
+    return node;
+}
+
+static void retain(const struct bench_allocator *allocator, struct node *node, uint64_t bytes, unsigned root) {
+    node->next = allocator->get_root(root);
+    node->bytes = bytes;
+    node->check = check_of(node);
+    fl_persist(node, sizeof *node);
+    allocator->set_root(root, node);
+}
+
+int bench_resur(const struct bench_allocator *allocator, const char *folder, uint64_t mib, uint64_t largest, uint64_t seed) {
+    uint64_t allocations = 0, retained = 0, retained_bytes = 0;
+    if (!allocator->create(folder, limit_of(mib)))
+        bench_fail("create", allocator->message());
+    double begin_s = bench_now_s(), begin_cpu_s = bench_cpu_s();
+    for (uint64_t allocated = 0; allocated < mib << 20; allocations++) {
+        uint64_t random = bench_random(&seed), bytes = sizeof(struct node) + (random >> 16) % (largest - sizeof(struct node) + 1);
+        struct node *node = new_node(allocator, bytes);
+        allocated += bytes;
+        if ((random & 1) != 0) {
+            allocator->free(0, node);
+            continue;
+        }
+        retain(allocator, node, bytes, (unsigned)(random >> 1) % BENCH_ROOTS);
+        retained++;
+        retained_bytes += bytes;
+    }
+    printf("{\"online_s\": %.6f, \"online_cpu_s\": %.6f, \"allocations\": %llu, \"objects\": %llu, \"bytes\": %llu}\n",
+           bench_now_s() - begin_s, bench_cpu_s() - begin_cpu_s, (unsigned long long)allocations, (unsigned long long)retained,
+           (unsigned long long)retained_bytes);
+    fflush(stdout);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    abort();
+}
+
+struct lists {
+    uint64_t objects, bytes, longest;
+};
+
+static struct lists follow(const struct bench_allocator *allocator) {
+    struct lists found = {0, 0, 0};
+    for (unsigned root = 0; root < BENCH_ROOTS; root++) {
+        uint64_t length = 0;
+        for (const struct node *node = allocator->get_root(root); node != NULL; node = node->next, length++) {
+            if (node->check != check_of(node))
+                bench_fail("an object of a list", "its content changed");
+            found.bytes += node->bytes;
+        }
+        found.objects += length;
+        found.longest = length > found.longest ? length : found.longest;
+    }
+    return found;
+}
+
+int bench_recover(const struct bench_allocator *allocator, const char *folder, uint64_t mib) {
+    double begin_s = bench_now_s(), begin_cpu_s = bench_cpu_s();
+    if (!allocator->recover(folder, limit_of(mib)))
+        bench_fail("recover", allocator->message());
+    double recovered_s = bench_now_s(), recovered_cpu_s = bench_cpu_s();
+    if (allocator->collect != NULL && !allocator->collect())
+        bench_fail("collect", allocator->message());
+    double collected_s = bench_now_s(), collected_cpu_s = bench_cpu_s();
+    struct lists found = follow(allocator);
+    if (!allocator->check())
+        bench_fail("check", allocator->message());
+    if (!allocator->close())
+        bench_fail("close", allocator->message());
+    printf("{\"recover_s\": %.6f, \"recover_cpu_s\": %.6f, \"collect_s\": %.6f, \"collect_cpu_s\": %.6f,", recovered_s - begin_s,
+           recovered_cpu_s - begin_cpu_s, collected_s - recovered_s, collected_cpu_s - recovered_cpu_s);
+    printf(" \"objects\": %llu, \"bytes\": %llu, \"longest\": %llu}\n", (unsigned long long)found.objects,
+           (unsigned long long)found.bytes, (unsigned long long)found.longest);
+    return 0;
+}
