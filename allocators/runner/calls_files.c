@@ -11,15 +11,50 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
+/* ---- for loads.h: system calls read mapped memory, and files past the mappings. What they store is no load. ---------------- */
+
+static void hand_over(const void *bytes, size_t count) {
+    loads_read(bytes, count);
+    loads_open(bytes, count);
+}
+
+static void hand_over_parts(const struct iovec *parts, int count) {
+    loads_read(parts, (size_t)count * sizeof *parts);
+    for (int i = 0; i < count; i++)
+        loads_read(parts[i].iov_base, parts[i].iov_len);
+    for (int i = 0; i < count; i++)
+        loads_open(parts[i].iov_base, parts[i].iov_len);
+}
+
+static uint64_t open_parts(const struct iovec *parts, int count) {
+    uint64_t sum = 0;
+    loads_read(parts, (size_t)count * sizeof *parts);
+    for (int i = 0; i < count; i++) {
+        loads_open(parts[i].iov_base, parts[i].iov_len);
+        sum += parts[i].iov_len;
+    }
+    return sum;
+}
+
+/* offset null: where the descriptor is. */
+static void read_behind(int fd, const off_t *offset, uint64_t count) {
+    if (!loads_is_recording())
+        return;
+    long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    loads_read_file(fd, from < 0 ? 0 : (uint64_t)from, count);
+}
+
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
 INTERPOSED ssize_t write(int fd, const void *bytes, size_t count) {
     vfs_before_change(fd);
+    hand_over(bytes, count);
     return syscall(SYS_write, fd, bytes, count);
 }
 
 INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
     vfs_before_change(fd);
+    hand_over(bytes, count);
     return syscall(SYS_pwrite64, fd, bytes, count, offset);
 }
 
@@ -27,12 +62,14 @@ INTERPOSED ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t offse
 
 INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
     vfs_before_change(fd);
+    hand_over_parts(parts, count);
     return syscall(SYS_writev, fd, parts, count);
 }
 
 /* The kernel takes the offset in two halves; on 64-bit machines the first holds all of it. */
 INTERPOSED ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
     vfs_before_change(fd);
+    hand_over_parts(parts, count);
     return syscall(SYS_pwritev, fd, parts, count, offset, 0);
 }
 
@@ -42,18 +79,21 @@ INTERPOSED ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t
 
 INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
     vfs_before_change(fd);
+    hand_over_parts(parts, count);
     return syscall(SYS_pwritev2, fd, parts, count, offset, 0, flags);
 }
 
 INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
     vfs_before_read(from);
+    read_behind(from, from_offset, count);
     return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
 }
 
 INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
     vfs_before_change(to);
     vfs_before_read(from);
+    read_behind(from, offset, count);
     return syscall(SYS_sendfile, to, from, offset, count);
 }
 
@@ -62,6 +102,7 @@ INTERPOSED ssize_t sendfile64(int to, int from, off_t *offset, size_t count) { r
 INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
     vfs_before_read(from);
+    read_behind(from, from_offset, count);
     return syscall(SYS_splice, from, from_offset, to, to_offset, count, flags);
 }
 
@@ -108,11 +149,15 @@ INTERPOSED int posix_fallocate64(int fd, off_t offset, off_t bytes) { return pos
 
 INTERPOSED ssize_t read(int fd, void *bytes, size_t count) {
     vfs_before_read(fd);
+    read_behind(fd, NULL, count);
+    loads_open(bytes, count);
     return syscall(SYS_read, fd, bytes, count);
 }
 
 INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
     vfs_before_read(fd);
+    read_behind(fd, &offset, count);
+    loads_open(bytes, count);
     return syscall(SYS_pread64, fd, bytes, count, offset);
 }
 
@@ -120,11 +165,13 @@ INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { re
 
 INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int count) {
     vfs_before_read(fd);
+    read_behind(fd, NULL, open_parts(parts, count));
     return syscall(SYS_readv, fd, parts, count);
 }
 
 INTERPOSED ssize_t preadv(int fd, const struct iovec *parts, int count, off_t offset) {
     vfs_before_read(fd);
+    read_behind(fd, &offset, open_parts(parts, count));
     return syscall(SYS_preadv, fd, parts, count, offset, 0);
 }
 

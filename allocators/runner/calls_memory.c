@@ -4,6 +4,7 @@
  */
 #undef _FORTIFY_SOURCE
 #include "vfs.h"
+#include "loads.h"
 #include "persist.h"
 #include <pthread.h>
 #include <stdarg.h>
@@ -47,7 +48,7 @@ static void *map_file(void *address, size_t bytes, int protection, int flags, in
                                                    : raw_mmap(address, bytes, protection, flags, fd, offset);
     if (base != MAP_FAILED) {
         vfs_forget_mapping((uintptr_t)base, bytes);
-        vfs_note_mapping((uintptr_t)base, bytes, fd, (uint64_t)offset, is_shared);
+        vfs_note_mapping((uintptr_t)base, bytes, fd, (uint64_t)offset, is_shared, protection);
     }
     return base;
 }
@@ -120,6 +121,8 @@ INTERPOSED int msync(void *address, size_t bytes, int flags) { return (int)sysca
 
 /* Another thread could store while the copy is made, another process would not share the stores: the copy comes first. */
 static void before_sharing(void) {
+    if (loads_is_recording())
+        loads_unknown(FL_LOADS_SHARED, NULL);
     if (vfs_mode() == VFS_ISOLATE)
         vfs_materialise();
 }

@@ -95,12 +95,19 @@ static void locate_stream(const char *name, const char *mode, struct vfs_path *p
         vfs_locate_for_change(AT_FDCWD, name, path);
 }
 
+/* The reads of a stream are not seen one by one. */
+static FILE *read_whole(FILE *stream) {
+    if (stream != NULL)
+        loads_read_file(fileno(stream), 0, UINT64_MAX);
+    return stream;
+}
+
 INTERPOSED FILE *fopen(const char *name, const char *mode) {
     if (!vfs_is_active())
         return REAL(fopen)(name, mode);
     struct vfs_path path;
     locate_stream(name, mode, &path);
-    return REAL(fopen)(path.path, mode);
+    return read_whole(REAL(fopen)(path.path, mode));
 }
 
 INTERPOSED FILE *fopen64(const char *name, const char *mode) { return fopen(name, mode); }
@@ -110,12 +117,12 @@ INTERPOSED FILE *freopen(const char *name, const char *mode, FILE *stream) {
         return REAL(freopen)(name, mode, stream);
     struct vfs_path path;
     locate_stream(name, mode, &path);
-    return REAL(freopen)(path.path, mode, stream);
+    return read_whole(REAL(freopen)(path.path, mode, stream));
 }
 
 INTERPOSED FILE *fdopen(int fd, const char *mode) {
     vfs_before_change(fd);
-    return REAL(fdopen)(fd, mode);
+    return read_whole(REAL(fdopen)(fd, mode));
 }
 
 /* ---- changes of names --------------------------------------------------------------------------------------------------- */
@@ -287,16 +294,30 @@ INTERPOSED int utimensat(int folder, const char *name, const struct timespec tim
 
 /* ---- listing -------------------------------------------------------------------------------------------------------------- */
 
+/* In a copy, which is made in order of names, the order of a listing does not tell how the image came about. */
+static void locate_listed(const char *name, struct vfs_path *path) {
+    if (loads_is_recording())
+        vfs_locate_for_change(AT_FDCWD, name, path);
+    else
+        vfs_locate(AT_FDCWD, name, path);
+}
+
+INTERPOSED DIR *fdopendir(int fd) {
+    if (loads_is_recording())
+        vfs_before_change(fd);
+    return REAL(fdopendir)(fd);
+}
+
 INTERPOSED DIR *opendir(const char *name) {
     struct vfs_path path;
-    vfs_locate(AT_FDCWD, name, &path);
+    locate_listed(name, &path);
     return REAL(opendir)(path.path);
 }
 
 INTERPOSED int scandir(const char *name, struct dirent ***list, int (*filter)(const struct dirent *),
                        int (*compare)(const struct dirent **, const struct dirent **)) {
     struct vfs_path path;
-    vfs_locate(AT_FDCWD, name, &path);
+    locate_listed(name, &path);
     return REAL(scandir)(path.path, list, filter, compare);
 }
 

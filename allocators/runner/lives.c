@@ -37,6 +37,7 @@ static bool copy_image(const struct place *place) {
     if (planted("reuse-copy") && access(place->copy, F_OK) == 0)
         return true;
     int error = tree_copy(place->tree, place->base, place->copy);
+    loads_copy_is_fresh();
     if (error == 0)
         return true;
     char text[512];
@@ -50,6 +51,7 @@ static bool run_life(const struct place *place, uint32_t life, enum life_kind ki
     struct run run = {place, kind, mode};
     uint32_t signal;
     report_life(life);
+    loads_life(life);
     enum fl_outcome outcome = child_run(live, &run, &signal);
     report_finish_life(outcome, signal);
     return report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_OK;

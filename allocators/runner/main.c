@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <unistd.h>
 
 int error_fd = 2;
@@ -215,8 +216,21 @@ static const struct command *find_command(int count, char **arguments) {
     fail(EXIT_BAD_INPUT, "no command `%s`; `runner --help` lists them", arguments[1]);
 }
 
+/* Recoveries are compared by what they load (loads.h): no address may differ from one server to the next. Where that is not
+ * allowed, as in some containers, only targets that look at their own addresses are worse off. */
+static void fix_addresses(char **arguments) {
+    static char self[PATH_MAX];
+    int old = personality(0xffffffff);
+    if (old < 0 || (old & ADDR_NO_RANDOMIZE) != 0 || personality((unsigned long)old | ADDR_NO_RANDOMIZE) < 0)
+        return;
+    if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
+        execv(self, arguments);
+}
+
 int main(int count, char **arguments) {
     const struct command *command = find_command(count, arguments);
+    if (command->run == run_serve)
+        fix_addresses(arguments);
     struct options options = {.command = command->name, .cpu_limit_ms = 1000, .wall_limit_ms = 10000};
     struct argp_option accepted[COUNT_OF(OPTIONS) + 1] = {{0}};
     for (size_t i = 0, used = 0; i < COUNT_OF(OPTIONS); i++)

@@ -22,6 +22,8 @@ static void fill_bytes(uint32_t object, uint8_t *start, uint64_t from, uint64_t 
 void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes) {
     const struct fill *fill = context;
     uint8_t *start = object;
+    loads_written(start + from, bytes);
+    loads_open(start + from, bytes);
     uint64_t end = from + bytes, first = (from + 7) / 8, last = end / 8; /* whole words */
     if (first > last)
         fill_bytes(fill->object, start, from, end);
@@ -43,6 +45,7 @@ static uint32_t object_of(uint64_t word, uint64_t index) {
 
 static uint64_t load_word(const uint8_t *object, uint64_t index) {
     uint64_t word;
+    loads_scanned(object + index * 8, sizeof word);
     memcpy(&word, object + index * 8, sizeof word);
     return word;
 }
@@ -92,6 +95,7 @@ static void end_in_tail(struct scan *scan, uint64_t index, unsigned bytes) {
     if (scan->run == 0)
         return;
     uint64_t word = 0;
+    loads_scanned(scan->object + index * 8, bytes);
     memcpy(&word, scan->object + index * 8, bytes);
     unsigned matching = matching_head(word, scan->run, index);
     end_run(scan, index * 8 + (matching < bytes ? matching : bytes));

@@ -16,6 +16,9 @@
  *   tree.c          listing, copying and removing a heap folder
  *   lives.c         the lives of a probe
  *   child.c         one life in a process of its own, with limits
+ *   loads.c         which hot units of the image a run read (loads.h)
+ *   hooks.c         what targets compiled with hooks call around their accesses
+ *   guard.c         finds accesses that no hook announced
  *   stages.c        which stages of its recovery a target entered
  *   serve.c         the fork server
  *   twins.c         the workload without a crash, probed after each operation
@@ -141,9 +144,12 @@ void workers_end(struct execution *execution);
 struct tree_entry {
     char *path; /* relative */
     uint64_t inode;
+    uint64_t copy_inode; /* in the last copy that was made */
+    uint32_t number;     /* that the engine gave the file; NO_FILE: none */
     mode_t mode;
     uint64_t bytes; /* when it was listed */
 };
+#define NO_FILE UINT32_MAX
 struct tree {
     struct tree_entry *entries; /* parents before their children */
     size_t count;
@@ -155,7 +161,7 @@ void tree_free(struct tree *tree);
 const struct tree_entry *tree_find(const struct tree *tree, uint64_t device, uint64_t inode);
 uint64_t tree_bytes(const struct tree *tree);
 /* Copies what tree lists from one folder into another, which is made, holes as holes. Uses no heap memory. 0 or errno. */
-int tree_copy(const struct tree *tree, const char *from, const char *to);
+int tree_copy(struct tree *tree, const char *from, const char *to);
 int tree_remove(const char *folder); /* 0 or errno; a folder that is not there is removed */
 
 /* ---- vfs.c */
@@ -167,7 +173,7 @@ enum vfs_mode {
 };
 enum vfs_mode vfs_mode(void);
 /* The heap folder as the target sees it, where a copy of it may be made, and what is in it. */
-void vfs_set(enum vfs_mode mode, const char *base, const char *copy, const struct tree *tree);
+void vfs_set(enum vfs_mode mode, const char *base, const char *copy, struct tree *tree);
 const char *vfs_folder(void); /* empty before vfs_set */
 /* Called with one line when a private view cannot be kept up; must not return. */
 void vfs_on_failure(void (*failure)(const char *message));
@@ -262,12 +268,41 @@ int move_away(int fd); /* the same stream under a number that is out of a target
 struct place {
     struct probe probe;
     const char *base, *copy;
-    const struct tree *tree;
+    struct tree *tree;
 };
 /* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. */
 void run_probe(const struct place *place, enum fl_probe kind);
 /* Later lives, numbered, on the copy that lies at place->copy already. True: each came to its end with an open heap. */
 bool run_lives(const struct place *place, uint32_t first, uint32_t last);
+
+/* ---- loads.c: for the server */
+struct fl_watch;
+void loads_map(void); /* once */
+/* The set of hot units; false: they span too much. */
+bool loads_watch(const struct fl_watch *watches, size_t count);
+void loads_begin(uint64_t flags); /* of FL_SERVE_RUN */
+void loads_life(uint32_t life);
+/* The next life sees the crash's bytes again: on a new copy. */
+void loads_copy_is_fresh(void);
+/* What follows the report of a recorded run. */
+const void *loads_answer(uint32_t *bytes);
+
+/* ---- loads.c: in a life. Accesses are told before they are made. */
+#define FL_WIDEST_ACCESS 64u /* bytes of one instruction */
+/* No access of at most FL_WIDEST_ACCESS bytes that begins outside [loads_near, loads_near + loads_near_bytes) touches PM. */
+extern uintptr_t loads_near;
+extern uint64_t loads_near_bytes;
+void loads_is_hooked(void); /* a target with hooks was loaded */
+bool loads_is_recording(void);
+void loads_read(const void *address, uint64_t bytes);    /* by the target */
+void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */
+void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */
+void loads_read_file(int fd, uint64_t offset, uint64_t bytes);
+/* The runner or the kernel is about to access this; for guarded runs. */
+void loads_open(const void *address, uint64_t bytes);
+void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for FL_LOADS_UNSEEN */
+void loads_follow(void);                             /* mappings of the heap changed */
+void loads_guarded(bool is_announced);               /* guard.c saw an access */
 
 /* ---- stages.c */
 struct fl_stage;

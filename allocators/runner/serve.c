@@ -9,6 +9,7 @@
  * image is no longer what it was told.
  */
 #include "runner.h"
+#include "loads.h"
 #include "planted.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #define MAX_FILES 65536u
+#define MOST_WATCH_BYTES (256u << 20)
 #define WATCHED (IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
 
 struct served_file {
@@ -283,13 +285,40 @@ static void send(const void *answer, uint32_t bytes) {
     }
 }
 
-static void send_report(void) { send(report_bytes(), report_bytes()->total_bytes); }
+/* The report, and what a recorded run read. */
+static void send_report(const struct fl_command *command) {
+    send(report_bytes(), report_bytes()->total_bytes);
+    if ((command->offset & FL_RUN_LOADS) == 0)
+        return;
+    uint32_t bytes;
+    const void *answer = loads_answer(&bytes);
+    send(answer, bytes);
+}
 
 static void send_stages(void) {
     uint32_t bytes;
     void *list = stages_list(&bytes);
     send(list, bytes);
     free(list);
+}
+
+static uint32_t number_of(const char *path) {
+    for (uint32_t i = 0; i < server.file_count; i++)
+        if (server.files[i].name != NULL && strcmp(server.files[i].name, path) == 0)
+            return i;
+    return NO_FILE;
+}
+
+static void watch_units(const struct fl_command *command) {
+    size_t count = command->payload_bytes / sizeof(struct fl_watch);
+    if (command->payload_bytes % sizeof(struct fl_watch) != 0 || command->payload_bytes > MOST_WATCH_BYTES)
+        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes, expected ranges of %zu, at most %u", command->kind,
+             (unsigned long long)command->payload_bytes, sizeof(struct fl_watch), MOST_WATCH_BYTES);
+    struct fl_watch *watches = allocate_or_fail(NULL, command->payload_bytes + 1);
+    take_payload(watches, command->payload_bytes);
+    if (!loads_watch(watches, count))
+        FAIL(EXIT_BAD_INPUT, "command %u: the files with hot units span more than 4 GiB", command->kind);
+    free(watches);
 }
 
 static void refresh_tree(void) {
@@ -299,6 +328,8 @@ static void refresh_tree(void) {
     int error = tree_list(server.base, &server.tree);
     if (error != 0)
         FAIL(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", server.base, strerror(error));
+    for (size_t i = 0; i < server.tree.count; i++)
+        server.tree.entries[i].number = number_of(server.tree.entries[i].path);
     vfs_set(VFS_PASS, server.base, server.copy, &server.tree);
     vfs_has_sync(); /* asked here once, not in each life */
     server.is_tree_old = false;
@@ -309,25 +340,29 @@ static void run(const struct fl_command *command) {
     if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL)
         FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first) or 2 (full)", command->kind,
              (unsigned long long)command->size);
+    if (command->offset > (FL_RUN_LOADS | FL_RUN_GUARDED) || command->offset == FL_RUN_GUARDED)
+        FAIL(EXIT_BAD_INPUT, "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded)", command->kind,
+             (unsigned long long)command->offset);
     refresh_tree();
     take_events(name);
+    loads_begin(command->offset);
     run_probe(&server.place, (enum fl_probe)command->size);
     if (child_stop_requested())
         FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
     if (!take_events(name) || planted("reuse-dirty-image") || planted("blind-watch")) {
-        send_report();
+        send_report(command);
         return;
     }
     char text[NAME_MAX + 256];
     snprintf(text, sizeof text, "%s: the target changed the crash image itself, past the C library's file calls", name);
     report_break(text);
-    send_report();
+    send_report(command);
     FAIL(EXIT_INFRASTRUCTURE, "%s; the image can no longer be used", text);
 }
 
 static void obey(const struct fl_command *command) {
     server.is_tree_old |= command->kind != FL_SERVE_WRITE && command->kind != FL_SERVE_PUNCH && command->kind != FL_SERVE_RUN &&
-                          command->kind != FL_SERVE_STAGES;
+                          command->kind != FL_SERVE_STAGES && command->kind != FL_SERVE_WATCH;
     switch (command->kind) {
     case FL_SERVE_CREATE: create_file(command); break;
     case FL_SERVE_RESIZE: resize_file(command); break;
@@ -339,6 +374,7 @@ static void obey(const struct fl_command *command) {
     case FL_SERVE_RMDIR: remove_folder(command); break;
     case FL_SERVE_RUN: run(command); break;
     case FL_SERVE_STAGES: send_stages(); break;
+    case FL_SERVE_WATCH: watch_units(command); break;
     default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
     }
 }
@@ -366,6 +402,7 @@ int run_serve(const struct options *options) {
         fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);
     server.options = options;
     report_map();
+    loads_map();
     stages_map();
     server.input = move_away(0);
     server.output = move_away(1);

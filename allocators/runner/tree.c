@@ -56,6 +56,7 @@ static int list_entry(const char *folder, const char *relative, struct tree *tre
     tree->entries[tree->count++] = (struct tree_entry){
         .path = strcpy(allocate_or_fail(NULL, strlen(relative) + 1), relative),
         .inode = info.st_ino,
+        .number = NO_FILE,
         .mode = info.st_mode,
         .bytes = S_ISREG(info.st_mode) ? (uint64_t)info.st_size : 0,
     };
@@ -131,31 +132,33 @@ static int copy_content(int from, int to) {
     return errno == ENXIO ? 0 : errno;
 }
 
-static int copy_file(const char *from, const char *to, mode_t mode) {
+static int copy_file(const char *from, const char *to, struct tree_entry *entry) {
     int source = (int)syscall(SYS_openat, AT_FDCWD, from, O_RDONLY | O_CLOEXEC);
     if (source < 0)
         return errno;
-    int target = (int)syscall(SYS_openat, AT_FDCWD, to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, (mode & 0777) | 0600);
+    int target = (int)syscall(SYS_openat, AT_FDCWD, to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, (entry->mode & 0777) | 0600);
     int error = target < 0 ? errno : copy_content(source, target);
+    struct stat info;
+    entry->copy_inode = target >= 0 && syscall(SYS_fstat, target, &info) == 0 ? info.st_ino : 0;
     if (target >= 0)
         syscall(SYS_close, target);
     syscall(SYS_close, source);
     return error;
 }
 
-int tree_copy(const struct tree *tree, const char *from, const char *to) {
+int tree_copy(struct tree *tree, const char *from, const char *to) {
     static char source[PATH_MAX], target[PATH_MAX];
     if (syscall(SYS_mkdir, to, 0700) != 0)
         return errno;
     for (size_t i = 0; i < tree->count; i++) {
-        const struct tree_entry *entry = &tree->entries[i];
+        struct tree_entry *entry = &tree->entries[i];
         if (join(source, from, entry->path) != 0 || join(target, to, entry->path) != 0)
             return ENAMETOOLONG;
         int error = 0;
         if (S_ISDIR(entry->mode))
             error = syscall(SYS_mkdir, target, (entry->mode & 0777) | 0700) == 0 ? 0 : errno;
         else
-            error = copy_file(source, target, entry->mode);
+            error = copy_file(source, target, entry);
         if (error != 0)
             return error;
     }

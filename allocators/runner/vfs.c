@@ -33,6 +33,7 @@ struct mapping {
     uintptr_t start, end;
     uint64_t offset; /* of start in the file */
     uint64_t device, inode;
+    int protection;   /* as the target asked */
     bool is_shared;   /* as the target asked */
     bool is_stand_in; /* a private mapping instead of a shared one */
 };
@@ -41,7 +42,7 @@ static struct {
     enum vfs_mode mode;
     char base[PATH_MAX], copy[PATH_MAX];
     size_t base_length, copy_length;
-    const struct tree *tree;
+    struct tree *tree;
     void (*failure)(const char *message);
     struct mapping *mappings;
     size_t mapping_count, mapping_capacity;
@@ -68,7 +69,7 @@ static _Noreturn void give_up(const char *what, int error) {
 
 const char *vfs_folder(void) { return vfs.base; }
 
-void vfs_set(enum vfs_mode mode, const char *base, const char *copy, const struct tree *tree) {
+void vfs_set(enum vfs_mode mode, const char *base, const char *copy, struct tree *tree) {
     vfs.mode = mode;
     vfs.tree = tree;
     vfs.base_length = strlen(base);
@@ -259,14 +260,25 @@ void vfs_forget_mapping(uintptr_t address, uint64_t bytes) {
         if (end < old.end)
             add_mapping(&after);
     }
+    loads_follow();
 }
 
-void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset, bool is_shared) {
+void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset, bool is_shared, int protection) {
     struct stat info;
     if (raw_stat(fd, &info) != 0 || !S_ISREG(info.st_mode))
         return;
     bool is_stand_in = is_shared && vfs.mode == VFS_ISOLATE && tree_find(vfs.tree, info.st_dev, info.st_ino) != NULL;
-    add_mapping(&(struct mapping){address, address + whole_pages(bytes), offset, info.st_dev, info.st_ino, is_shared, is_stand_in});
+    add_mapping(&(struct mapping){
+        .start = address,
+        .end = address + whole_pages(bytes),
+        .offset = offset,
+        .device = info.st_dev,
+        .inode = info.st_ino,
+        .protection = protection,
+        .is_shared = is_shared,
+        .is_stand_in = is_stand_in,
+    });
+    loads_follow();
 }
 
 void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t new_bytes) {
@@ -280,8 +292,37 @@ void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t
         vfs_forget_mapping(from, old_bytes);
         vfs_forget_mapping(to, new_bytes);
         add_mapping(&mapping);
+        loads_follow();
         return;
     }
+}
+
+/* An inode number that a copy had before its file was removed may be a new file's: that one counts as the old one then. */
+static uint32_t number_of(uint64_t device, uint64_t inode) {
+    for (size_t i = 0; i < vfs.tree->count && device == vfs.tree->device; i++)
+        if (vfs.tree->entries[i].inode == inode || vfs.tree->entries[i].copy_inode == inode)
+            return vfs.tree->entries[i].number;
+    return NO_FILE;
+}
+
+uint32_t vfs_file_number(int fd) {
+    struct stat info;
+    return raw_stat(fd, &info) == 0 ? number_of(info.st_dev, info.st_ino) : NO_FILE;
+}
+
+bool vfs_view(size_t index, struct vfs_view *view) {
+    if (index >= vfs.mapping_count)
+        return false;
+    const struct mapping *mapping = &vfs.mappings[index];
+    *view = (struct vfs_view){
+        .start = mapping->start,
+        .end = mapping->end,
+        .offset = mapping->offset,
+        .file = number_of(mapping->device, mapping->inode),
+        .is_shared = mapping->is_shared,
+        .protection = mapping->protection,
+    };
+    return true;
 }
 
 bool vfs_overlaps(int fd, uint64_t offset, uint64_t bytes) {
@@ -554,6 +595,7 @@ void vfs_materialise(void) {
                 move_mapping(&vfs.mappings[i]);
         move_descriptors();
         vfs.mode = VFS_REDIRECT;
+        loads_follow();
     }
     vfs_unlock();
     errno = saved;

@@ -47,9 +47,26 @@ bool vfs_overlaps(int fd, uint64_t offset, uint64_t bytes);
 bool vfs_is_modified(uintptr_t address, uint64_t bytes);
 /* The range holds private mappings that stand in for shared ones. */
 bool vfs_stands_in(uintptr_t address, uint64_t bytes);
-void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset, bool is_shared);
+void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset, bool is_shared, int protection);
 void vfs_forget_mapping(uintptr_t address, uint64_t bytes);
 void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t new_bytes);
+
+/* A part of this process's memory that shows a file of the heap. */
+struct vfs_view {
+    uintptr_t start, end;
+    uint64_t offset; /* of start in the file */
+    uint32_t file;   /* number that the engine gave the file; NO_FILE: none, recovery made it */
+    bool is_shared;  /* stores reach the file, as far as the target can see */
+    int protection;  /* that the target asked for */
+};
+bool vfs_view(size_t index, struct vfs_view *view); /* false: there are no more */
+uint32_t vfs_file_number(int fd);                   /* NO_FILE: it leads to no file that the engine made */
+
+/* ---- guard.c: for loads.c, in guarded runs */
+void guard_close(const struct vfs_view *view);
+void guard_announce(const void *address, uint64_t bytes);
+/* Until the next announcement. */
+void guard_open(const void *address, uint64_t bytes);
 
 /* The libc's own function of that name. */
 void *vfs_real(const char *name);

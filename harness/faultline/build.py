@@ -124,7 +124,29 @@ def compiler_of(allocator: Allocator) -> tuple[str, str]:
     return ("g++", "gnu++20") if allocator.language == "c++20" else ("gcc", "gnu11")
 
 
-def adapter_recipe(root: Path, allocator: Allocator, mutant: str | None, flush: Flush) -> Recipe:
+HOOKED_CALLS = (
+    *("memcpy", "memmove", "mempcpy", "bcopy", "memset", "bzero", "explicit_bzero"),
+    *("memcmp", "bcmp", "memchr", "rawmemchr", "strcmp", "strncmp"),
+    *("strlen", "strnlen", "strchr", "strchrnul", "strrchr"),
+    *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
+)
+"""Functions of the C library that access memory for their caller: allocators/runner/hooks.c has its own of each."""
+HOOKS = ("-fsanitize=thread", "-fno-builtin", "-fno-tree-loop-distribute-patterns")
+"""Every load and store of the sources calls a function of the runner first. A compiler that knows memcpy, or makes one of a loop,
+expands it without."""
+
+
+def hooked_link(language: str) -> tuple[str, ...]:
+    """Without the compiler's default libraries, which would be those of the sanitizer too."""
+    wraps = (f"-Wl,--wrap={call}" for call in HOOKED_CALLS)
+    libraries = ("-lstdc++", "-lm", "-lgcc_s") if language == "c++20" else ()
+    return ("-nodefaultlibs", *wraps, *libraries, "-lc", "-lgcc")
+
+
+def adapter_recipe(
+    root: Path, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
+) -> Recipe:
+    """is_hooked: variant `hooks`, whose loads of PM the runner sees (allocators/include/loads.h)."""
     folder = root / "allocators" / allocator.name
     build = allocator.build
     compiler, standard = compiler_of(allocator)
@@ -137,11 +159,13 @@ def adapter_recipe(root: Path, allocator: Allocator, mutant: str | None, flush: 
         f"-DFL_FLUSH_{flush.upper()}",
         *([f"-DMUTANT_{mutant}"] if mutant else []),
         *build.flags,
+        *(HOOKS if is_hooked else ()),
         *_relative(root, matches(folder, "build.sources", build.sources)),
         *_relative(root, matches(folder, "build.adapter", build.adapter)),
         *(f"-l{library}" for library in build.libraries),
+        *(hooked_link(allocator.language) if is_hooked else ()),
     )
-    what = allocator.name + (f" with mutant {mutant}" if mutant else "")
+    what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
     return Recipe(what, "adapter.so", compiler, arguments, sources_below(folder, root / "allocators" / "include"))
 
 
@@ -155,10 +179,12 @@ def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
     return found
 
 
-def build_adapter(root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush) -> Built:
+def build_adapter(
+    root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
+) -> Built:
     if mutant is not None:
         allocator.mutant_named(mutant)
-    return make(root, cache, adapter_recipe(root, allocator, mutant, flush))
+    return make(root, cache, adapter_recipe(root, allocator, mutant, flush, is_hooked))
 
 
 # ---- runner --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finds accesses to PM that no hook announced. In a guarded run all mappings of the heap are closed (PROT_NONE). An access to
+ * them is a SIGSEGV: its OS page is opened, the instruction runs alone (trap flag), and SIGTRAP closes the page again. An access
+ * whose first byte lies in none of the units announced by the last few hooks is one that the hooks do not see.
+ *
+ * The runner opens what it touches itself, and what a system call is to touch, until the next hook.
+ */
+#include "runner.h"
+#include "loads.h"
+#include "vfs.h"
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define ANNOUNCED 8u  /* hooks come right before their access; a statement has a few of them */
+#define MOST_OPEN 64u /* OS pages that one instruction touches, or ranges that the runner opened */
+#define TRAP_FLAG 0x100
+
+struct range {
+    uintptr_t start, end;
+};
+
+static struct {
+    struct range announced[ANNOUNCED];
+    unsigned next;
+    struct range open[MOST_OPEN];
+    unsigned open_count;
+    bool is_stepping, is_started;
+} guard;
+
+static uintptr_t page_of(uintptr_t address) { return address & ~(uintptr_t)(OS_PAGE_BYTES - 1); }
+
+/* Only the kernel's mprotect: the C library's could be the target's to call. */
+static void protect(uintptr_t start, uintptr_t end, int protection) { syscall(SYS_mprotect, start, end - start, protection); }
+
+static bool find_view(uintptr_t address, struct vfs_view *view) {
+    for (size_t i = 0; vfs_view(i, view); i++)
+        if (view->start <= address && address < view->end)
+            return true;
+    return false;
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------------------------------ */
+
+static bool is_open(uintptr_t address) {
+    for (unsigned i = 0; i < guard.open_count; i++)
+        if (guard.open[i].start <= address && address < guard.open[i].end)
+            return true;
+    return false;
+}
+
+static void close_again(void) {
+    while (guard.open_count > 0) {
+        const struct range *range = &guard.open[--guard.open_count];
+        protect(range->start, range->end, PROT_NONE);
+    }
+}
+
+static void open_range(uintptr_t start, uintptr_t end, int protection) {
+    if (guard.open_count == MOST_OPEN)
+        close_again();
+    guard.open[guard.open_count++] = (struct range){start, end};
+    protect(start, end, protection);
+}
+
+void guard_open(const void *address, uint64_t bytes) {
+    struct vfs_view view;
+    uintptr_t start = (uintptr_t)address, end = start + bytes;
+    for (size_t i = 0; vfs_view(i, &view); i++) {
+        uintptr_t from = start > view.start ? start : view.start, to = end < view.end ? end : view.end;
+        if (from < to && !(is_open(from) && is_open(to - 1) && to - from <= OS_PAGE_BYTES))
+            open_range(page_of(from), page_of(to - 1) + OS_PAGE_BYTES, view.protection);
+    }
+}
+
+void guard_announce(const void *address, uint64_t bytes) {
+    if (guard.open_count > 0)
+        close_again();
+    uintptr_t start = (uintptr_t)address, end = start + bytes;
+    guard.announced[guard.next++ % ANNOUNCED] = (struct range){start & ~7ul, (end + 7) & ~7ul};
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------------- */
+
+static bool is_announced(uintptr_t address) {
+    for (unsigned i = 0; i < ANNOUNCED; i++)
+        if (guard.announced[i].start <= address && address < guard.announced[i].end)
+            return true;
+    return false;
+}
+
+static void tell(uintptr_t instruction, const struct vfs_view *view, uintptr_t address) {
+    char text[256];
+    Dl_info module = {0};
+    const char *name = "?", *slash;
+    if (dladdr((void *)instruction, &module) != 0 && module.dli_fname != NULL)
+        name = (slash = strrchr(module.dli_fname, '/')) != NULL ? slash + 1 : module.dli_fname;
+    snprintf(text, sizeof text, "%s+0x%llx: an access without a hook to offset %llu of a heap file", name,
+             (unsigned long long)(instruction - (uintptr_t)module.dli_fbase),
+             (unsigned long long)(address - view->start + view->offset));
+    loads_unknown(FL_LOADS_UNSEEN, text);
+}
+
+/* clflush, clflushopt, clwb: they fault as loads do, and load nothing. Intel SDM vol. 2. */
+static bool is_flush(const uint8_t *code) {
+    while (*code == 0x66 || *code == 0x67 || *code == 0x64 || *code == 0x65 || (*code & 0xf0) == 0x40)
+        code++;
+    unsigned extension = code[2] >> 3 & 7;
+    return code[0] == 0x0f && code[1] == 0xae && (extension == 7 || extension == 6) && code[2] >> 6 != 3;
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    uintptr_t address = (uintptr_t)info->si_addr;
+    bool is_store = (registers[REG_ERR] & 2) != 0;
+    struct vfs_view view;
+    bool is_ours = number == SIGSEGV && find_view(address, &view) && !is_open(address) &&
+                   (view.protection & (is_store ? PROT_WRITE : PROT_READ)) != 0;
+    if (!is_ours) { /* the target's own: it dies of it when the instruction runs again */
+        signal(number, SIG_DFL);
+        registers[REG_EFL] &= ~TRAP_FLAG;
+        return;
+    }
+    uintptr_t instruction = (uintptr_t)registers[REG_RIP];
+    if (!is_flush((const uint8_t *)instruction)) {
+        loads_guarded(is_announced(address));
+        if (!is_announced(address))
+            tell(instruction, &view, address);
+    }
+    open_range(page_of(address), page_of(address) + OS_PAGE_BYTES, view.protection);
+    guard.is_stepping = true;
+    registers[REG_EFL] |= TRAP_FLAG;
+}
+
+static void on_step(int number, siginfo_t *info, void *context) {
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    (void)info;
+    registers[REG_EFL] &= ~TRAP_FLAG;
+    if (!guard.is_stepping)
+        signal(number, SIG_DFL);
+    guard.is_stepping = false;
+    close_again();
+}
+
+void guard_close(const struct vfs_view *view) {
+    if (!guard.is_started) {
+        struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+        struct sigaction step = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO};
+        sigaction(SIGSEGV, &fault, NULL);
+        sigaction(SIGTRAP, &step, NULL);
+        guard.is_started = true;
+    }
+    protect(view->start, view->end, PROT_NONE);
+}

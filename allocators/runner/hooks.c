@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a target of build variant `hooks` calls around its accesses: the functions that compilers emit for -fsanitize=thread
+ * (without its library), and, by the linker's --wrap, those of the C library that read or write memory for their caller
+ * (harness/faultline/build.py has the list). Each tells loads.c before it reads. gcc 12 was looked at; clang's names are there
+ * too, but it leaves out the hook of a load that a store to the same address follows, which is harmless: stores count as loads.
+ *
+ * A compiler's hook of a store tells less than it seems: one of a bit-field says the width of its container and not that the
+ * neighbours are read; and in `*a = *b` it comes before the hook of the load. So each counts as a load. Atomics make their
+ * access here, so what they do is certain.
+ */
+#ifndef __SANITIZE_THREAD__ /* a runner that is itself looked at by the sanitizer has its functions */
+#include "runner.h"
+#include "loads.h"
+#include "vfs.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define HOOK INTERPOSED
+
+/* ---- plain loads and stores --------------------------------------------------------------------------------------------- */
+
+static inline void touch(const volatile void *address, uint64_t bytes) {
+    if ((uintptr_t)address - loads_near < loads_near_bytes)
+        loads_read((const void *)address, bytes);
+}
+
+/* Of any length: it may begin far below the heap. */
+static bool is_near(const void *address, uint64_t bytes) {
+    return (uintptr_t)address < loads_near + loads_near_bytes && (uintptr_t)address + bytes > loads_near;
+}
+
+static void touch_range(const void *address, uint64_t bytes) {
+    if (is_near(address, bytes))
+        loads_read(address, bytes);
+}
+
+#define PLAIN(bytes)                                                                                                               \
+    HOOK void __tsan_read##bytes(void *address);                                                                                   \
+    HOOK void __tsan_write##bytes(void *address);                                                                                  \
+    HOOK void __tsan_unaligned_read##bytes(void *address);                                                                         \
+    HOOK void __tsan_unaligned_write##bytes(void *address);                                                                        \
+    HOOK void __tsan_volatile_read##bytes(void *address);                                                                          \
+    HOOK void __tsan_volatile_write##bytes(void *address);                                                                         \
+    HOOK void __tsan_read##bytes(void *address) { touch(address, bytes); }                                                         \
+    HOOK void __tsan_write##bytes(void *address) { touch(address, bytes); }                                                        \
+    HOOK void __tsan_unaligned_read##bytes(void *address) { touch(address, bytes); }                                               \
+    HOOK void __tsan_unaligned_write##bytes(void *address) { touch(address, bytes); }                                              \
+    HOOK void __tsan_volatile_read##bytes(void *address) { touch(address, bytes); }                                                \
+    HOOK void __tsan_volatile_write##bytes(void *address) { touch(address, bytes); }
+PLAIN(1)
+PLAIN(2)
+PLAIN(4)
+PLAIN(8)
+PLAIN(16)
+_Static_assert(FL_WIDEST_ACCESS >= 16, "the quick test must not miss an access that begins below the heap");
+
+HOOK void __tsan_read_range(void *address, uint64_t bytes);
+HOOK void __tsan_write_range(void *address, uint64_t bytes);
+HOOK void __tsan_vptr_update(void **pointer, void *value);
+HOOK void __tsan_vptr_read(void **pointer);
+HOOK void __tsan_read_range(void *address, uint64_t bytes) { touch_range(address, bytes); }
+HOOK void __tsan_write_range(void *address, uint64_t bytes) { touch_range(address, bytes); }
+HOOK void __tsan_vptr_update(void **pointer, void *value) { (void)value, touch(pointer, sizeof *pointer); }
+HOOK void __tsan_vptr_read(void **pointer) { touch(pointer, sizeof *pointer); }
+
+HOOK void __tsan_init(void);
+HOOK void __tsan_func_entry(void *caller);
+HOOK void __tsan_func_exit(void);
+HOOK void __tsan_init(void) { loads_is_hooked(); }
+HOOK void __tsan_func_entry(void *caller) { (void)caller; }
+HOOK void __tsan_func_exit(void) {}
+
+/* ---- atomics: sequentially consistent, whatever was asked ---------------------------------------------------------------- */
+
+#define MODIFY(bits, type, name)                                                                                                   \
+    HOOK type __tsan_atomic##bits##_##name(volatile type *address, type value, int order);                                         \
+    HOOK type __tsan_atomic##bits##_##name(volatile type *address, type value, int order) {                                        \
+        (void)order, touch(address, sizeof value);                                                                                 \
+        return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                                  \
+    }
+#define EXCHANGE_IF(bits, type, strength)                                                                                          \
+    HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type *address, type *expected, type value, int order,     \
+                                                                int failure_order);                                                \
+    HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type *address, type *expected, type value, int order,     \
+                                                                int failure_order) {                                               \
+        (void)order, (void)failure_order, touch(expected, sizeof value), touch(address, sizeof value);                             \
+        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
+    }
+#define ATOMIC(bits, type)                                                                                                         \
+    HOOK type __tsan_atomic##bits##_load(const volatile type *address, int order);                                                 \
+    HOOK void __tsan_atomic##bits##_store(volatile type *address, type value, int order);                                          \
+    HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order);                                       \
+    HOOK type __tsan_atomic##bits##_compare_exchange_val(volatile type *address, type expected, type value, int order,             \
+                                                         int failure_order);                                                       \
+    HOOK type __tsan_atomic##bits##_load(const volatile type *address, int order) {                                                \
+        (void)order, touch(address, sizeof(type));                                                                                 \
+        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                         \
+    }                                                                                                                              \
+    HOOK void __tsan_atomic##bits##_store(volatile type *address, type value, int order) {                                         \
+        (void)order;                                                                                                               \
+        if ((uintptr_t)address - loads_near < loads_near_bytes)                                                                    \
+            loads_written((const void *)address, sizeof value);                                                                    \
+        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                                        \
+    }                                                                                                                              \
+    HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order) {                                      \
+        (void)order, touch(address, sizeof value);                                                                                 \
+        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                              \
+    }                                                                                                                              \
+    HOOK type __tsan_atomic##bits##_compare_exchange_val(volatile type *address, type expected, type value, int order,             \
+                                                         int failure_order) {                                                      \
+        (void)order, (void)failure_order, touch(address, sizeof value);                                                            \
+        __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
+        return expected;                                                                                                           \
+    }                                                                                                                              \
+    EXCHANGE_IF(bits, type, strong)                                                                                                \
+    EXCHANGE_IF(bits, type, weak)                                                                                                  \
+    MODIFY(bits, type, fetch_add)                                                                                                  \
+    MODIFY(bits, type, fetch_sub)                                                                                                  \
+    MODIFY(bits, type, fetch_and)                                                                                                  \
+    MODIFY(bits, type, fetch_or)                                                                                                   \
+    MODIFY(bits, type, fetch_xor)                                                                                                  \
+    MODIFY(bits, type, fetch_nand)
+ATOMIC(8, uint8_t)
+ATOMIC(16, uint16_t)
+ATOMIC(32, uint32_t)
+ATOMIC(64, uint64_t)
+
+HOOK void __tsan_atomic_thread_fence(int order);
+HOOK void __tsan_atomic_signal_fence(int order);
+HOOK void __tsan_atomic_thread_fence(int order) { (void)order, __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+HOOK void __tsan_atomic_signal_fence(int order) { (void)order, __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+/* ---- copies: byte by byte in the processor, so that nothing else is loaded ------------------------------------------------ */
+
+static void move(void *to, const void *from, size_t bytes, bool is_backward) {
+    if (is_backward) {
+        const char *source = (const char *)from + bytes - 1;
+        char *target = (char *)to + bytes - 1;
+        __asm__ volatile("std\n\trep movsb\n\tcld" : "+D"(target), "+S"(source), "+c"(bytes) : : "memory", "cc");
+    } else
+        __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+
+static void *copy(void *to, const void *from, size_t bytes) {
+    if (!is_near(to, bytes) && !is_near(from, bytes))
+        return memmove(to, from, bytes);
+    loads_read(from, bytes);
+    loads_written(to, bytes);
+    loads_open(from, bytes);
+    loads_open(to, bytes);
+    move(to, from, bytes, (uintptr_t)to - (uintptr_t)from < bytes);
+    return to;
+}
+
+#define WRAP(result, name, ...)                                                                                                    \
+    HOOK result __wrap_##name(__VA_ARGS__);                                                                                        \
+    HOOK result __wrap_##name(__VA_ARGS__)
+
+WRAP(void *, memcpy, void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
+WRAP(void *, memmove, void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
+WRAP(void *, mempcpy, void *to, const void *from, size_t bytes) { return (char *)copy(to, from, bytes) + bytes; }
+WRAP(void, bcopy, const void *from, void *to, size_t bytes) { copy(to, from, bytes); }
+
+WRAP(void *, memset, void *to, int byte, size_t bytes) {
+    if (is_near(to, bytes)) {
+        loads_written(to, bytes);
+        loads_open(to, bytes);
+    }
+    return memset(to, byte, bytes);
+}
+WRAP(void, bzero, void *to, size_t bytes) { __wrap_memset(to, 0, bytes); }
+WRAP(void, explicit_bzero, void *to, size_t bytes) { __wrap_memset(to, 0, bytes); }
+
+/* ---- comparing and searching: only what decides is loaded ------------------------------------------------------------------ */
+
+static inline uint8_t byte_at(const void *address, size_t index) {
+    const volatile uint8_t *byte = (const volatile uint8_t *)address + index;
+    touch(byte, 1);
+    return *byte;
+}
+
+/* Compares up to limit bytes; has_end: and no further than a NUL. */
+static int compare(const void *left, const void *right, size_t limit, bool has_end) {
+    for (size_t i = 0; i < limit; i++) {
+        uint8_t a = byte_at(left, i), b = byte_at(right, i);
+        if (a != b || (has_end && a == 0))
+            return a - b;
+    }
+    return 0;
+}
+
+/* The first of limit bytes that is byte, or with has_end NUL; limit: none. */
+static size_t search(const void *from, int byte, size_t limit, bool has_end) {
+    for (size_t i = 0; i < limit; i++) {
+        uint8_t found = byte_at(from, i);
+        if (found == (uint8_t)byte || (has_end && found == 0))
+            return i;
+    }
+    return limit;
+}
+
+WRAP(int, memcmp, const void *left, const void *right, size_t bytes) {
+    return is_near(left, bytes) || is_near(right, bytes) ? compare(left, right, bytes, false) : memcmp(left, right, bytes);
+}
+WRAP(int, bcmp, const void *left, const void *right, size_t bytes) { return __wrap_memcmp(left, right, bytes); }
+WRAP(int, strcmp, const char *left, const char *right) { return compare(left, right, SIZE_MAX, true); }
+WRAP(int, strncmp, const char *left, const char *right, size_t most) { return compare(left, right, most, true); }
+WRAP(size_t, strlen, const char *text) { return search(text, 0, SIZE_MAX, true); }
+WRAP(size_t, strnlen, const char *text, size_t most) { return search(text, 0, most, true); }
+WRAP(void *, memchr, const void *from, int byte, size_t bytes) {
+    size_t at = search(from, byte, bytes, false);
+    return at == bytes ? NULL : (char *)from + at;
+}
+WRAP(void *, rawmemchr, const void *from, int byte) { return (char *)from + search(from, byte, SIZE_MAX, false); }
+WRAP(char *, strchr, const char *text, int byte) {
+    size_t at = search(text, byte, SIZE_MAX, true);
+    return text[at] == (char)byte ? (char *)text + at : NULL;
+}
+WRAP(char *, strchrnul, const char *text, int byte) { return (char *)text + search(text, byte, SIZE_MAX, true); }
+WRAP(char *, strrchr, const char *text, int byte) {
+    for (size_t at = __wrap_strlen(text) + 1; at-- > 0;)
+        if (byte_at(text, at) == (uint8_t)byte)
+            return (char *)text + at;
+    return NULL;
+}
+WRAP(char *, stpcpy, char *to, const char *from) {
+    size_t length = __wrap_strlen(from);
+    return (char *)copy(to, from, length + 1) + length;
+}
+WRAP(char *, strcpy, char *to, const char *from) {
+    __wrap_stpcpy(to, from);
+    return to;
+}
+WRAP(char *, strncpy, char *to, const char *from, size_t bytes) {
+    size_t length = __wrap_strnlen(from, bytes);
+    copy(to, from, length);
+    __wrap_memset(to + length, 0, bytes - length);
+    return to;
+}
+WRAP(char *, strcat, char *to, const char *from) {
+    __wrap_stpcpy(to + __wrap_strlen(to), from);
+    return to;
+}
+WRAP(char *, strndup, const char *text, size_t most) {
+    size_t length = __wrap_strnlen(text, most);
+    char *twin = malloc(length + 1);
+    if (twin == NULL)
+        return NULL;
+    copy(twin, text, length);
+    twin[length] = '\0';
+    return twin;
+}
+WRAP(char *, strdup, const char *text) { return __wrap_strndup(text, SIZE_MAX); }
+
+/* ---- sorting: the C library moves and the target compares; the whole of the array is read ------------------------------------ */
+
+WRAP(void, qsort, void *from, size_t count, size_t bytes, int (*order)(const void *, const void *)) {
+    touch_range(from, count * bytes);
+    qsort(from, count, bytes, order);
+}
+
+/* Of clang. */
+HOOK void *__tsan_memcpy(void *to, const void *from, size_t bytes);
+HOOK void *__tsan_memmove(void *to, const void *from, size_t bytes);
+HOOK void *__tsan_memset(void *to, int byte, size_t bytes);
+HOOK void *__tsan_memcpy(void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
+HOOK void *__tsan_memmove(void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
+HOOK void *__tsan_memset(void *to, int byte, size_t bytes) { return __wrap_memset(to, byte, bytes); }
+
+#endif

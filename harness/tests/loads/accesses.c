@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A target that makes one kind of access to its heap, for tests of the hooks. The heap is one file of 16 OS pages; FL_ACCESS in
+ * the environment says which access check() makes. `at` is byte 4096 of the heap, which holds bytes 1, 2, 3, ... in the tests.
+ */
+#include "adapter.h"
+#include "persist.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define HEAP_BYTES 65536u
+
+static uint8_t *heap;
+static uint8_t *at;
+static int fd;
+static volatile uint64_t sink;
+static uint8_t volatile_memory[512];
+
+struct bits {
+    uint64_t low : 20, middle : 30, high : 14;
+};
+struct narrow_bits {
+    uint32_t low : 3, high : 29;
+};
+struct wide {
+    uint64_t words[7];
+};
+struct pair {
+    uint64_t first, second;
+};
+typedef uint64_t vector __attribute__((vector_size(16)));
+typedef uint64_t unaligned __attribute__((aligned(1), may_alias));
+
+/* ---- loads ---- */
+static void load1(void) { sink = at[3]; }
+static void load8(void) { sink = *(uint64_t *)at; }
+static void load16(void) {
+    vector value = *(vector *)(at + 16);
+    sink = value[0] + value[1];
+}
+static void load_across_units(void) { sink = *(unaligned *)(at + 4); }
+static void load_across_lines(void) { sink = *(unaligned *)(at + 60); }
+static void load_one_bit(void) { sink = (*(volatile uint64_t *)at & 0x80) != 0; }
+static void load_bit_field(void) { sink = ((struct bits *)at)->middle; }
+static void assign_structure(void) { *(struct wide *)volatile_memory = *(struct wide *)(at + 8); }
+static void assign_structure_to_itself(void) {
+    struct wide *volatile twin = (struct wide *)at;
+    *(struct wide *)at = *twin;
+}
+static void assign_pair(void) { *(struct pair *)volatile_memory = *(struct pair *)(at + 8); }
+static void copy_constant(void) { memcpy(volatile_memory, at, 24); }
+static void copy_variable(void) { memcpy(volatile_memory, at + 5, (size_t)atoi("13")); }
+static void copy_nothing(void) { memcpy(volatile_memory, at, (size_t)atoi("0")); }
+static void move_overlapping(void) { memmove(at + 8, at, 40); }
+static void compare_until_difference(void) {
+    memcpy(volatile_memory, "\1\2\3\4\5\6\7\10\11\0", 10);
+    sink = (uint64_t)memcmp(at, volatile_memory, 64);
+}
+static void compare_strings(void) { sink = (uint64_t)strcmp((char *)at, "\1\2\3\4\5\6\7\10\11\12x"); }
+static void string_length(void) { sink = strlen((char *)at + 240); }
+static void string_copy(void) { strcpy((char *)volatile_memory, (char *)at + 240); }
+static void find_byte(void) { sink = (uint64_t)memchr(at, 20, 200); }
+static int order(const void *left, const void *right) { return *(const uint8_t *)left - *(const uint8_t *)right; }
+static void sort(void) { qsort(at, 32, 1, order); }
+static void atomic_load(void) { sink = __atomic_load_n((uint64_t *)at, __ATOMIC_ACQUIRE); }
+static void atomic_load4(void) { sink = __atomic_load_n((uint32_t *)(at + 4), __ATOMIC_RELAXED); }
+static void atomic_exchange(void) { sink = __atomic_exchange_n((uint64_t *)at, 1, __ATOMIC_SEQ_CST); }
+static void atomic_add(void) { sink = __atomic_fetch_add((uint64_t *)at, 1, __ATOMIC_SEQ_CST); }
+static void atomic_or1(void) { sink = __atomic_fetch_or(at + 9, 1, __ATOMIC_SEQ_CST); }
+static void failed_exchange(void) {
+    uint64_t expected = 0;
+    sink = __atomic_compare_exchange_n((uint64_t *)at, &expected, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+static void old_builtin(void) { sink = __sync_val_compare_and_swap((uint32_t *)at, 0, 1); }
+static void kernel_reads(void) {
+    int out = open("/dev/null", O_WRONLY);
+    sink = (uint64_t)write(out, at, 20);
+    struct iovec parts[] = {{at + 64, 8}, {at + 128, 9}};
+    sink = (uint64_t)writev(out, parts, 2);
+    close(out);
+}
+static void file_read(void) { sink = (uint64_t)pread(fd, volatile_memory, 20, 4100); }
+static void file_read_here(void) {
+    lseek(fd, 4096 + 64, SEEK_SET);
+    sink = (uint64_t)read(fd, volatile_memory, 8);
+}
+static void stream(void) {
+    FILE *file = fdopen(dup(fd), "r");
+    sink = (uint64_t)fgetc(file);
+    fclose(file);
+}
+static void private_mapping(void) {
+    uint8_t *twin = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    __atomic_store_n((uint64_t *)(twin + 4096), 1, __ATOMIC_SEQ_CST);
+    sink = *(uint64_t *)at;
+}
+static void second_mapping(void) {
+    uint8_t *twin = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    __atomic_store_n((uint64_t *)(twin + 4096), 1, __ATOMIC_SEQ_CST);
+    sink = *(uint64_t *)at + *(uint64_t *)(twin + 4104);
+}
+static void mapped_again(void) {
+    munmap(heap, HEAP_BYTES);
+    heap = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096);
+    sink = *(uint64_t *)(heap + 8);
+}
+static void private_copy(void) { /* a change of names moves the mappings to a copy */
+    char link[64], path[4096];
+    struct stat info;
+    *(volatile uint64_t *)at = 7;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 8);
+    strcpy(path + length, ".new");
+    close(open(path, O_CREAT | O_RDWR, 0600));
+    sink = *(uint64_t *)(at + 8) + (uint64_t)stat(path, &info);
+}
+
+/* ---- stores ---- */
+static void store1(void) { at[3] = 1; }
+static void store8(void) { *(uint64_t *)at = 1; }
+static void store_bit_field(void) { ((struct bits *)at)->middle = 3; }
+static void store_narrow_bit_field(void) { ((struct narrow_bits *)(at + 4))->low = 3; }
+static void store_then_load(void) {
+    __atomic_store_n((uint64_t *)at, 1, __ATOMIC_SEQ_CST);
+    sink = *(uint64_t *)at;
+}
+static void store4_then_load(void) {
+    __atomic_store_n((uint32_t *)at, 1, __ATOMIC_SEQ_CST);
+    sink = *(uint64_t *)at;
+}
+static void set_then_load(void) {
+    memset(at + 4, 0, 24);
+    for (int i = 0; i < 4; i++)
+        sink = ((volatile uint64_t *)at)[i];
+}
+static void copied_over(void) {
+    memcpy(at, volatile_memory, 16);
+    sink = *(uint64_t *)at + *(uint64_t *)(at + 8);
+}
+
+/* ---- no hook: the guard's ---- */
+static void assembly(void) {
+    uint64_t value;
+    __asm__ volatile("mov (%1), %0" : "=r"(value) : "r"(at) : "memory");
+    sink = value;
+}
+static void take(struct wide wide) { sink = wide.words[3]; }
+static void (*volatile taking)(struct wide wide) = take;
+static void by_value(void) { taking(*(struct wide *)at); }
+static void print(void) { sink = (uint64_t)snprintf((char *)volatile_memory, 300, "%s", (char *)at + 240); }
+static void flush(void) { fl_persist(at, 128); }
+static void *nothing(void *context) { return context; }
+static void start_thread(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, nothing, NULL);
+    pthread_join(thread, NULL);
+}
+static void crash(void) {
+    sink = *(uint64_t *)at;
+    sink = *(volatile uint64_t *)(at - heap);
+}
+
+/* ---- what one life leaves to the next: lives 0, 1 and 3 recover the crash's bytes, 2 and 4 what 1 and 3 left ---- */
+static bool is_first;
+
+static void on_open(void) {
+    uint64_t opened = __atomic_add_fetch((uint64_t *)at, 1, __ATOMIC_SEQ_CST);
+    is_first = (opened & 0xff) == 2;
+    if (is_first)
+        __atomic_store_n((uint64_t *)(at + 8), 1, __ATOMIC_SEQ_CST);
+    else
+        sink = *(uint64_t *)(at + 8); /* life 1 and life 3 stored it */
+}
+
+static void lives(void) {
+    if (is_first)
+        __atomic_store_n((uint64_t *)(at + 16), 1, __ATOMIC_SEQ_CST);
+    else
+        sink = *(uint64_t *)(at + 16); /* life 1 makes no check: only lives 0 and 3 stored it */
+}
+
+#define ACCESS(name) {#name, name}
+static const struct {
+    const char *name;
+    void (*make)(void);
+} ACCESSES[] = {
+    ACCESS(load1),
+    ACCESS(load8),
+    ACCESS(load16),
+    ACCESS(load_across_units),
+    ACCESS(load_across_lines),
+    ACCESS(load_one_bit),
+    ACCESS(load_bit_field),
+    ACCESS(assign_structure),
+    ACCESS(assign_structure_to_itself),
+    ACCESS(assign_pair),
+    ACCESS(copy_constant),
+    ACCESS(copy_variable),
+    ACCESS(copy_nothing),
+    ACCESS(move_overlapping),
+    ACCESS(compare_until_difference),
+    ACCESS(compare_strings),
+    ACCESS(string_length),
+    ACCESS(string_copy),
+    ACCESS(find_byte),
+    ACCESS(sort),
+    ACCESS(atomic_load),
+    ACCESS(atomic_load4),
+    ACCESS(atomic_exchange),
+    ACCESS(atomic_add),
+    ACCESS(atomic_or1),
+    ACCESS(failed_exchange),
+    ACCESS(old_builtin),
+    ACCESS(kernel_reads),
+    ACCESS(file_read),
+    ACCESS(file_read_here),
+    ACCESS(stream),
+    ACCESS(private_mapping),
+    ACCESS(second_mapping),
+    ACCESS(mapped_again),
+    ACCESS(private_copy),
+    ACCESS(store1),
+    ACCESS(store8),
+    ACCESS(store_bit_field),
+    ACCESS(store_narrow_bit_field),
+    ACCESS(store_then_load),
+    ACCESS(store4_then_load),
+    ACCESS(set_then_load),
+    ACCESS(copied_over),
+    ACCESS(assembly),
+    ACCESS(by_value),
+    ACCESS(print),
+    ACCESS(flush),
+    ACCESS(start_thread),
+    ACCESS(crash),
+    ACCESS(lives),
+};
+
+/* ---- the adapter ---- */
+
+static int access_create(const struct fl_heap_options *options, fl_heap **out) { return (void)options, (void)out, FL_ERROR; }
+
+static int access_open(const struct fl_heap_options *options, fl_heap **out) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/heap", options->folder);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    heap = mmap(NULL, HEAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    at = heap + 4096;
+    *out = (fl_heap *)&heap;
+    const char *wanted = getenv("FL_ACCESS");
+    if (wanted != NULL && strcmp(wanted, "lives") == 0)
+        on_open();
+    return heap == MAP_FAILED ? FL_ERROR : FL_OK;
+}
+
+static int access_check(fl_heap *unused) {
+    (void)unused;
+    const char *wanted = getenv("FL_ACCESS");
+    for (size_t i = 0; i < sizeof ACCESSES / sizeof ACCESSES[0]; i++)
+        if (wanted != NULL && strcmp(ACCESSES[i].name, wanted) == 0) {
+            ACCESSES[i].make();
+            return FL_OK;
+        }
+    return FL_ERROR;
+}
+
+static int access_close(fl_heap *unused) { return (void)unused, FL_OK; }
+static int access_slot(fl_heap *unused, uint32_t slot, struct fl_location *location) {
+    (void)unused, (void)slot;
+    *location = (struct fl_location){0};
+    return FL_OK;
+}
+static int access_allocate(fl_heap *unused, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    return (void)unused, (void)slot, (void)bytes, (void)fill, (void)context, FL_OUT_OF_MEMORY;
+}
+static int access_free(fl_heap *unused, uint32_t slot) { return (void)unused, (void)slot, FL_OK; }
+static int access_reallocate(fl_heap *unused, uint32_t slot, uint64_t old, uint64_t bytes, fl_fill fill, void *context) {
+    return (void)unused, (void)slot, (void)old, (void)bytes, (void)fill, (void)context, FL_OUT_OF_MEMORY;
+}
+static const char *access_file(fl_heap *unused, uint32_t file) { return (void)unused, file == 0 ? "heap" : NULL; }
+static const char *access_message(void) { return "no such access"; }
+
+const struct fl_adapter *faultline_adapter(void);
+const struct fl_adapter *faultline_adapter(void) {
+    static const struct fl_adapter table = {
+        .abi_version = FL_ADAPTER_ABI,
+        .struct_size = sizeof(struct fl_adapter),
+        .capabilities = FL_CAN_CHECK,
+        .name = "accesses",
+        .create = access_create,
+        .open = access_open,
+        .close = access_close,
+        .allocate = access_allocate,
+        .free = access_free,
+        .reallocate = access_reallocate,
+        .read_slot = access_slot,
+        .file_name = access_file,
+        .message = access_message,
+        .check = access_check,
+    };
+    return &table;
+}

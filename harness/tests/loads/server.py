@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fork server's protocol, for tests of what recorded runs list (heap_report.h, loads.h)."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CREATE, WRITE, RUN, WATCH = 1, 6, 9, 11
+FIRST, FULL = 1, 2
+LOADS, GUARDED = 1, 3
+OVERFLOW, NOT_HOOKED, SHARED, UNSEEN = 1, 2, 4, 8
+TARGET, CONTENTS = 1, 2
+UNIT_BYTES = 8
+OS_PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Load:
+    kind: int
+    life: int
+    file: int
+    unit: int
+
+
+@dataclass
+class Run:
+    report: bytes
+    flags: int = 0
+    loads: Sequence[Load] = ()
+    text: str = ""
+    unseen: int = 0
+    seen: int = 0
+
+    @property
+    def outcome(self) -> int:
+        return int(struct.unpack_from("<I", self.report, 16)[0])
+
+    def units(self, kind: int = TARGET) -> list[int]:
+        return [load.unit for load in self.loads if load.kind == kind]
+
+
+class Server:
+    """wrapper: what the runner is started under."""
+
+    def __init__(self, runner: Path, adapter: Path, folder: Path, *options: str, wrapper: Sequence[str] = ()) -> None:
+        command = [*wrapper, str(runner), "serve", "--adapter", str(adapter), "--folder", str(folder), *options]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def send(self, kind: int, file: int = 0, offset: int = 0, size: int = 0, payload: bytes = b"") -> None:
+        assert self.process.stdin
+        self.process.stdin.write(struct.pack("<IIQQQ", kind, file, offset, size, len(payload)) + payload)
+
+    def create(self, content: bytes, name: str = "heap", file: int = 0) -> None:
+        self.send(CREATE, file, size=len(content), payload=name.encode())
+        for offset in range(0, len(content), OS_PAGE_BYTES):
+            piece = content[offset : offset + OS_PAGE_BYTES]
+            if any(piece):
+                self.send(WRITE, file, offset, payload=piece)
+
+    def watch(self, *ranges: tuple[int, int, int]) -> None:
+        """(file, first unit, count) each."""
+        self.send(WATCH, payload=b"".join(struct.pack("<IIQQ", file, 0, first, count) for file, first, count in ranges))
+
+    def answer(self) -> bytes:
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.flush()
+        head = self.process.stdout.read(4)
+        assert len(head) == 4, self.process.stderr.read().decode() if self.process.stderr else ""
+        return self.process.stdout.read(struct.unpack("<I", head)[0])
+
+    def run(self, flags: int = LOADS, probe: int = FIRST) -> Run:
+        self.send(RUN, offset=flags, size=probe)
+        run = Run(self.answer())
+        if flags:
+            answer = self.answer()
+            version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
+            assert version == 1
+            entries = struct.iter_unpack("<BBxxIQ", answer[32 : 32 + 16 * count])
+            run.loads = [Load(*entry) for entry in entries]
+            run.text = answer[32 + 16 * count :].decode()
+            assert len(run.text) == text_bytes
+        return run
+
+    def close(self) -> tuple[int, str]:
+        _, errors = self.process.communicate()
+        return self.process.returncode, errors.decode()
