@@ -8,6 +8,7 @@
 //! | [`trace`] | the trace file: events in memory order |
 //! | [`model`] | the persistency model: which choices each line has at a crash position |
 //! | [`image`] | the bytes and files of one crash state |
+//! | [`rules`] | warnings about flushes and fences, and what operations pay for them |
 //! | [`strategy`] | which states of a position are run |
 //! | [`complete`] | all states of a position, by what recovery loads |
 //! | [`replay`] | the isolated engine: recovery of a crash image in the runner's fork server |
@@ -21,6 +22,7 @@ pub mod image;
 pub mod litmus;
 pub mod model;
 pub mod replay;
+pub mod rules;
 pub mod strategy;
 pub mod symbols;
 pub mod token;
