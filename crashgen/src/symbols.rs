@@ -31,6 +31,11 @@ impl Symbols {
         Self { built, ..Self::default() }
     }
 
+    /// Everything that the trace names by relative paths lies under `root`.
+    pub fn under(trace: &Trace, root: &Path) -> Self {
+        Self::new(trace.modules.iter().map(|module| root.join(&module.path)).collect())
+    }
+
     /// The symbol of a site.
     pub fn find(&mut self, trace: &Trace, site: SiteId) -> Symbol {
         if let Some(symbol) = self.known.get(&site) {

@@ -20,7 +20,7 @@ import msgspec
 from faultline import environment, workloads
 from faultline.cache import Cache, hash_of_file, key_of, scratch_folder
 from faultline.config import Allocator, Matrix, MatrixCell, MatrixMutants, find_allocator
-from faultline.engine import Certificate, Done, Engine, Event, Finding, Progress
+from faultline.engine import Certificate, Done, Engine, Event, Finding, Progress, TraceRules
 from faultline.errors import FaultlineError, InterruptedCampaignError
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
@@ -238,7 +238,7 @@ class _CellRunner:
         if earlier is None:
             return False
         result.verdict, result.findings, result.certificate = earlier.verdict, earlier.findings, earlier.certificate
-        result.explore_s, result.is_reused = earlier.explore_s, True
+        result.trace_rules, result.explore_s, result.is_reused = earlier.trace_rules, earlier.explore_s, True
         return True
 
     def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
@@ -251,6 +251,8 @@ class _CellRunner:
                 case Finding():
                     result.findings.append(event)
                     self.results.finding(self.campaign, position, event)
+                case TraceRules():
+                    result.trace_rules = event
                 case Certificate():
                     result.certificate = event
                 case Done():

@@ -18,11 +18,11 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from faultline import __version__, build, campaign, config, doctor, report, terminal, tracing, workloads
+from faultline import __version__, build, campaign, config, doctor, report, terminal, trace_rules, tracing, workloads
 from faultline import replay as replaying
 from faultline.cache import SCRATCH_FOLDER, Cache, project_root
 from faultline.campaign import Workshop
-from faultline.engine import Engine
+from faultline.engine import Engine, TraceRules
 from faultline.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -250,6 +250,14 @@ def build_command(
 @click.option(
     "--dump", is_flag=True, help="Print the trace as text: that of a workload, or of a FILE that --out wrote."
 )
+@click.option(
+    "--rules", is_flag=True, help="Print the trace rules FL1xx that the workload breaks, and what each operation pays."
+)
+@click.option(
+    "--protect",
+    type=click.Path(path_type=Path),
+    help="Fail when an operation pays more than FILE says, which --rules --json wrote of the same workload.",
+)
 @click.option("--engine-config", type=click.Path(path_type=Path), help="Write what the engine would be started with.")
 @workshop_options
 @json_option
@@ -260,6 +268,8 @@ def trace_command(
     out: Path | None,
     fresh: bool,
     dump: bool,
+    rules: bool,
+    protect: Path | None,
     engine_config: Path | None,
     as_json: bool,
     **variant: Any,
@@ -269,9 +279,14 @@ def trace_command(
     With --dump the trace is printed as text, one line an event. The columns are stable: the crash position after the event (power
     that fails at position N, as findings and tokens name it, fails after the line N), process.thread, the operation that the
     thread is in, the kind of event, what it was, and where in the source: "at FUNCTION (FILE:LINE)". Lines of `#` are comments.
+
+    With --rules the trace rules are judged: stores that are never flushed (FL101), flushed and not fenced (FL102), persisted only
+    after their operation returned (FL103); flushes and fences that do nothing (FL111 to FL113). They are warnings. Below them
+    stands what an operation of each kind pays on average. --protect FILE ends with exit code 1 when one pays more than FILE says.
     """
-    if dump and as_json:
-        raise BadInputError("--dump prints text, --json prints facts", "give one of them")
+    if dump and (as_json or rules or protect):
+        other = "--json prints facts" if as_json else "--rules and --protect what is paid"
+        raise BadInputError(f"--dump prints events as text, {other}", "give one of them")
     if workload is None:
         if not dump:
             raise BadInputError(
@@ -292,6 +307,8 @@ def trace_command(
         path = out
     if dump:
         return _dump(workshop, path)
+    if rules or protect:
+        return _rules(workshop, path, found, spec.name, protect, as_json)
     facts = {
         "trace": str(path),
         "hash": traced.hash,
@@ -307,6 +324,25 @@ def trace_command(
         for name, value in facts.items():
             click.echo(f"{name}: {value}")
     return EXIT_OK
+
+
+def _rules(
+    workshop: Workshop, trace: Path, allocator: config.Allocator, cell: str, protect: Path | None, as_json: bool
+) -> int:
+    earlier = trace_rules.read_costs(protect) if protect else None
+    arguments = ["rules", str(trace), "--module-root", str(workshop.cache.folder / "builds")]
+    if allocator.contract.durable == "on-close":
+        arguments.append("--durable-on-close")
+    found = workshop.engine.ask_json(TraceRules, *arguments)
+    costs = trace_rules.Costs(cell, found.costs)
+    grown = trace_rules.growth(earlier, costs) if earlier else []
+    if as_json:
+        print_json({"trace": str(trace), "costs": costs, "warnings": found.warnings, "grown": grown})
+    else:
+        terminal.print_trace_rules(found)
+        for line in grown:
+            click.echo(f"grown: {line}")
+    return EXIT_FINDINGS if grown else EXIT_OK
 
 
 def _dump(workshop: Workshop, trace: Path) -> int:

@@ -121,6 +121,39 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         return f"operation {operation.get('index')}: {', '.join(words)} ({state})"
 
 
+class TraceWarning(msgspec.Struct):
+    """A trace rule (FL1xx) at one place in the source. count: of stores (by line), flushes or fences; position, operation: of
+    the first. A warning, not a finding: whether recovery needs what is missing only crash states tell."""
+
+    rule: str
+    title: str
+    site: Site
+    count: int
+    position: int
+    operation: EventOperation | None = None
+
+
+class OperationCost(msgspec.Struct):
+    """What the operations of one kind paid together. lines: distinct lines flushed, summed over operations; redundant: flushes and
+    fences that did nothing (FL111 to FL113)."""
+
+    operation: str
+    operations: int
+    stores: int
+    bytes: int
+    flushes: int
+    fences: int
+    lines: int
+    redundant: int
+
+
+class TraceRules(msgspec.Struct, tag_field="event", tag="trace_rules"):
+    """What the trace rules say of a trace (crashgen/src/rules.rs)."""
+
+    warnings: list[TraceWarning] = []
+    costs: list[OperationCost] = []
+
+
 class Stage(msgspec.Struct):
     """A stage of recovery that the allocator names (allocators/include/stage.h)."""
 
@@ -159,7 +192,7 @@ class Done(msgspec.Struct, tag_field="event", tag="done"):
     trace_hash: str = ""
 
 
-Event = Progress | Finding | Certificate | Done
+Event = Progress | TraceRules | Finding | Certificate | Done
 _decoder = msgspec.json.Decoder(Event)
 T = TypeVar("T")
 

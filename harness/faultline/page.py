@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from faultline.coverage import RecoveryCoverage, recovery_coverage
-from faultline.engine import Certificate, Finding, TraceEvent
+from faultline.engine import Certificate, Finding, OperationCost, TraceEvent
 from faultline.environment import Environment
 from faultline.outcomes import Mark, count, mark, outcome
 from faultline.results import CellResult, CellSpec, Summary, summarise
+from faultline.trace_rules import AllocatorWarning, costs_of, warnings_of
 
 GLYPHS: dict[Mark, str] = {"good": "✓", "bad": "✗", "open": "?"}
 REASON_LIMIT = 6
@@ -112,6 +113,8 @@ class Page:
     findings: list[FindingView]
     mutant_findings: list[FindingView]
     coverage: list[RecoveryCoverage]
+    warnings: list[AllocatorWarning]
+    costs: dict[str, list[OperationCost]]
     environment: Environment
     settings: list[tuple[str, str]]
     seconds: float
@@ -136,6 +139,8 @@ def page(results: list[CellResult], state: str, environment: Environment) -> Pag
         findings=list(_findings(clean)),
         mutant_findings=list(_findings(mutants)),
         coverage=coverage,
+        warnings=warnings_of(results),
+        costs=costs_of(results),
         environment=environment,
         settings=list(_settings(results)),
         seconds=sum(result.build_s + result.trace_s + result.explore_s for result in results if not result.is_reused),

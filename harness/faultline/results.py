@@ -19,7 +19,7 @@ from typing import Literal
 import msgspec
 
 from faultline.config import EXHAUSTIVE_STATES, SAMPLES, Flush, Model, Strategy
-from faultline.engine import Certificate, Finding, Verdict
+from faultline.engine import Certificate, Finding, TraceRules, Verdict
 from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
 
@@ -101,6 +101,7 @@ class CellResult(msgspec.Struct):
     build: str = ""
     findings: list[Finding] = []
     certificate: Certificate | None = None
+    trace_rules: TraceRules | None = None
     error: str | None = None
     hint: str | None = None
     error_code: int = 0

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """results.sarif (SARIF 2.1.0): the findings of clean cells, each at the sites of the stores that matter, for code review tools. The
-finding's stable id is its fingerprint; its replay line is in the message.
+finding's stable id is its fingerprint; its replay line is in the message. What the trace rules FL10x say of stores are warnings,
+what FL11x say of needless flushes and fences are notes.
 
 The events up to the crash are the result's code flow, one thread flow a thread (SARIF 3.36, 3.37); executionOrder gives the memory
 order over all threads. Events after the crash are left out: they do not lead to it.
@@ -17,13 +18,17 @@ import msgspec
 from faultline import __version__
 from faultline.engine import Finding, Site, TraceEvent
 from faultline.results import CellResult
+from faultline.trace_rules import AllocatorWarning, warnings_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
 def render(results: Iterable[CellResult]) -> str:
+    results = list(results)
     findings = [(result, finding) for result in results if result.spec.mutant is None for finding in result.findings]
+    warnings = warnings_of(results)
     rules = {finding.rule: finding.title for _, finding in findings}
+    rules |= {entry.warning.rule: entry.warning.title for entry in warnings}
     run = {
         "tool": {
             "driver": {
@@ -34,7 +39,7 @@ def render(results: Iterable[CellResult]) -> str:
         },
         "columnKind": "utf16CodeUnits",
         "originalUriBaseIds": {"ROOT": {"description": {"text": "the folder of the clone"}}},
-        "results": [_result(result, finding) for result, finding in findings],
+        "results": [_result(result, finding) for result, finding in findings] + [_warning(entry) for entry in warnings],
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
@@ -55,6 +60,18 @@ def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
         "locations": locations[:1],
         "relatedLocations": locations[1:],
         **({"codeFlows": [{"threadFlows": flow}]} if flow else {}),
+    }
+
+
+def _warning(entry: AllocatorWarning) -> dict[str, Any]:
+    warning = entry.warning
+    return {
+        "ruleId": warning.rule,
+        "level": "warning" if warning.rule < "FL110" else "note",
+        "message": {"text": f"{entry.allocator}: {warning.title}"},
+        "partialFingerprints": {"faultline/v1": f"{warning.rule}-{entry.allocator}-{warning.site.text()}"},
+        "occurrenceCount": entry.count,
+        "locations": [_location(warning.site)] if warning.site.file else [],
     }
 
 

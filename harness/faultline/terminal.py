@@ -20,12 +20,13 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.coverage import recovery_coverage
-from faultline.engine import Finding
+from faultline.engine import Finding, TraceRules
 from faultline.engine import Progress as EngineProgress
 from faultline.errors import FaultlineError
 from faultline.outcomes import mark, outcome, scientific
 from faultline.page import event_rows
 from faultline.results import CellResult, CellSpec
+from faultline.trace_rules import COST_NAMES, warning_lines
 
 COLOURS = {"good": "green", "bad": "bold red", "open": "yellow"}
 PLAIN_WIDTH = 160
@@ -77,8 +78,44 @@ def print_results(results: list[CellResult]) -> None:
         if result.spec.mutant and outcome(result) == "survived":
             _print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             _print_line(console, "  again: ", "cyan", result.spec.command_line())
+    for line in warning_lines(results):
+        _print_line(console, "", "", line)
     for coverage in recovery_coverage(results):
         _print_line(console, f"{coverage.allocator}: ", "yellow" if coverage.never else "", coverage.line())
+
+
+def print_trace_rules(rules: TraceRules) -> None:
+    """What is broken where, then what an operation of each kind pays on average."""
+    warnings = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, justify in (
+        ("rule", "left"),
+        ("count", "right"),
+        ("first", "right"),
+        ("what", "left"),
+        ("site", "left"),
+    ):
+        warnings.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for warning in rules.warnings:
+        texts = (
+            warning.rule,
+            f"{warning.count:,}",
+            str(warning.position),
+            warning.title,
+            warning.site.text() or "unknown",
+        )
+        warnings.add_row(*map(Text, texts))
+    costs = Table(box=None, pad_edge=False, header_style="bold")
+    costs.add_column("operation")
+    for heading in ("count", *COST_NAMES):
+        costs.add_column(heading, justify="right")
+    for cost in rules.costs:
+        means = [f"{getattr(cost, name) / cost.operations:,.2f}" for name in COST_NAMES]
+        costs.add_row(*map(Text, (cost.operation, f"{cost.operations:,}", *means)))
+    console = out()
+    if rules.warnings:
+        console.print(warnings)
+        console.print()
+    console.print(costs)
 
 
 def print_finding(console: Console, spec: CellSpec, finding: Finding) -> None:

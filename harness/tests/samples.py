@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from faultline.engine import Certificate, Finding, TraceEvent
+from faultline.engine import Certificate, Finding, TraceEvent, TraceRules
 from faultline.environment import Environment
 from faultline.results import CellResult, CellSpec
 
@@ -87,6 +87,38 @@ CERTIFICATE: dict[str, Any] = {
     "covers": "this workload, interleaving, memory order and instruction dispatch",
     "bounds_hit": ["samples: 16 a position"],
 }
+TRACE_RULES: dict[str, Any] = {
+    "event": "trace_rules",
+    "warnings": [
+        {
+            "rule": "FL101",
+            "title": "stored and never flushed",
+            "site": site("nvm_activate", 12),
+            "count": 7,
+            "position": 120,
+            "operation": {"index": 4, "name": "allocate"},
+        },
+        {
+            "rule": "FL112",
+            "title": "redundant fence: nothing to order",
+            "site": site("nvm_close", 80),
+            "count": 1,
+            "position": 900,
+        },
+    ],
+    "costs": [
+        {
+            "operation": "allocate",
+            "operations": 8,
+            "stores": 40,
+            "bytes": 512,
+            "flushes": 20,
+            "fences": 16,
+            "lines": 18,
+            "redundant": 2,
+        }
+    ],
+}
 PROGRESS: dict[str, Any] = {"event": "progress", "position": 1, "positions": 9, "recoveries": 3, "findings": 0}
 
 
@@ -127,12 +159,16 @@ def certificate(**changes: Any) -> Certificate:
     return Certificate(**{**keys, **changes})
 
 
+def trace_rules() -> TraceRules:
+    return msgspec.convert(TRACE_RULES, TraceRules)
+
+
 def campaign() -> list[CellResult]:
     """One of each outcome."""
     times = {"build_s": 0.5, "trace_s": 1.25, "explore_s": 2.0, "trace_hash": "ab" * 32, "build": "0123456789abcdef"}
     mutant = {"mutant": "MISSING_FLUSH", "expected_rule": "FL004", "stop_at_rule": "FL004"}
     return [
-        CellResult(spec(), "k1", "pass", certificate=certificate(), **times),
+        CellResult(spec(), "k1", "pass", certificate=certificate(), trace_rules=trace_rules(), **times),
         CellResult(
             spec(workload="smoke", ops=0), "k2", "fail", findings=[finding()], certificate=certificate(), **times
         ),

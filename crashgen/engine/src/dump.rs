@@ -40,7 +40,7 @@ fn write(trace: &Trace, module_root: &Path, out: &mut impl Write) -> io::Result<
         writeln!(out, "# not followed: {}", printable(text))?;
     }
     writeln!(out, "# {:>6}  {:<6}  {:>9}  {:<18}  detail", "position", "thread", "operation", "kind")?;
-    let mut symbols = Symbols::new(trace.modules.iter().map(|module| module_root.join(&module.path)).collect());
+    let mut symbols = Symbols::under(trace, module_root);
     let mut operations: FxHashMap<ThreadId, u32> = FxHashMap::default();
     for (number, event) in trace.events.iter().enumerate() {
         if let EventKind::OperationBegin { index, .. } = &event.kind {

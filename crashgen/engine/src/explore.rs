@@ -13,11 +13,13 @@ use crate::error::EngineError;
 use crate::finding::{Findings, StateRef};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
-use crate::twins;
+use crate::{trace_rules, twins};
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::strategy::{Exhaustive, Floor, Prefix, Sample, Scope, Strategy};
+use crashgen::symbols::Symbols;
 use crashgen::trace::{EventKind, Trace};
+use oracle::contract::Durable;
 use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
 use planted::Fault;
 use rustc_hash::FxHashSet;
@@ -53,6 +55,8 @@ struct Explorer<'a> {
 pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Verdict, EngineError> {
     let is_full = config.probe == ProbeName::Full;
     let started = Instant::now();
+    let is_durable_on_return = config.contract.durable == Durable::OnReturn;
+    output.trace_rules(&trace_rules::judge(trace, &mut Symbols::new(config.programs()), is_durable_on_return));
     let mut tally = Tally::default();
     let twins = if is_full { twins::make(config, trace, &mut tally)? } else { None };
     let mut explorer = Explorer {

@@ -16,11 +16,13 @@ mod probes;
 mod replay_token;
 mod states;
 mod trace_info;
+mod trace_rules;
 mod twins;
 mod window;
 
 use clap::{Parser, Subcommand};
 use config::Config;
+use crashgen::symbols::Symbols;
 use crashgen::token::Witness;
 use crashgen::trace::{Trace, seal};
 use error::{EngineError, bad_input};
@@ -67,6 +69,17 @@ enum Command {
         /// As JSON.
         #[arg(long)]
         json: bool,
+    },
+    /// Print what the trace rules FL1xx say of a trace, and what its operations pay for persistency, as JSON.
+    Rules {
+        /// The trace.
+        trace: PathBuf,
+        /// Where programs and libraries that the trace names by relative paths lie.
+        #[arg(long, default_value = ".")]
+        module_root: PathBuf,
+        /// Operations promise to be persisted only when the heap is closed: FL103 is not judged.
+        #[arg(long)]
+        durable_on_close: bool,
     },
     /// A trace as text, one line an event: crash position after it, process.thread, operation, kind, what, and where in the source.
     Dump {
@@ -136,6 +149,12 @@ fn run(command: Command) -> Result<u8, EngineError> {
         }
         Command::TraceInfo { trace, json } => {
             trace_info::print(&Trace::read(&trace)?, json);
+            Ok(0)
+        }
+        Command::Rules { trace, module_root, durable_on_close } => {
+            let trace = Trace::read(&trace)?;
+            let found = trace_rules::judge(&trace, &mut Symbols::under(&trace, &module_root), !durable_on_close);
+            Output::new().trace_rules(&found);
             Ok(0)
         }
         Command::Dump { trace, module_root } => {

@@ -3,6 +3,7 @@
 
 use crate::certificate::Certificate;
 use crate::finding::Finding;
+use crate::trace_rules::TraceRules;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -62,6 +63,11 @@ impl Output {
         print(
             &json!({"event": "progress", "position": position, "positions": positions, "recoveries": recoveries, "findings": findings}),
         );
+    }
+
+    /// What the trace rules say.
+    pub fn trace_rules(&mut self, found: &TraceRules) {
+        print(&event("trace_rules", found));
     }
 
     /// A new finding.

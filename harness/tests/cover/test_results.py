@@ -58,7 +58,8 @@ def test_junit_survives_control_characters() -> None:
 
 def test_sarif_names_rule_site_and_fingerprint() -> None:
     [run] = json.loads(sarif.render(samples.campaign()))["runs"]
-    [result] = run["results"]
+    [result, *warnings] = run["results"]
+    assert [(found["ruleId"], found["level"]) for found in warnings] == [("FL101", "warning"), ("FL112", "note")]
     location = result["locations"][0]["physicalLocation"]
     assert result["ruleId"] == run["tool"]["driver"]["rules"][0]["id"] == "FL004"
     assert location["artifactLocation"]["uri"] == "allocators/x/src/activate.c"

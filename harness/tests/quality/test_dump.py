@@ -69,5 +69,5 @@ def test_a_reader_may_leave_early(scripts: Path) -> None:
 def test_what_is_no_trace_is_one_clear_line(faultline: Faultline, root: Path, tmp_path: Path) -> None:
     assert_one_clear_line(faultline("trace", root / "README.md", "--dump"), 2, "README.md: not a trace")
     assert_one_clear_line(faultline("trace", tmp_path / "missing", "--dump"), 2, "missing: cannot be read")
-    assert_one_clear_line(faultline(*DUMP, "--json"), 2, "--dump prints text, --json prints facts")
+    assert_one_clear_line(faultline(*DUMP, "--json"), 2, "--dump prints events as text, --json prints facts")
     assert_one_clear_line(faultline("trace", "nvm_malloc"), 2, "needs a workload", "-w")

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trace rules (FL1xx) over a campaign, and what operations pay for persistency against what they paid before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from faultline.engine import OperationCost, TraceWarning
+from faultline.errors import BadInputError
+from faultline.results import CellResult
+
+COST_NAMES = ("stores", "bytes", "flushes", "fences", "lines", "redundant")
+
+
+class Costs(msgspec.Struct):
+    """What the operations of a workload paid. cell: allocator, workload and variant, as tables name them."""
+
+    cell: str
+    costs: list[OperationCost]
+
+
+class _CostFile(msgspec.Struct):
+    """What `trace --rules --json` prints, as far as --protect needs it."""
+
+    costs: Costs
+
+
+def read_costs(path: Path) -> Costs:
+    hint = "faultline trace ALLOCATOR -w WORKLOAD --rules --json > FILE writes one"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_CostFile).costs
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: expected what --rules --json prints: {error}", hint) from error
+
+
+def growth(before: Costs, now: Costs) -> list[str]:
+    """One line for each cost that an operation pays more of than before.
+
+    Raises BadInputError when the two are of different cells: then the sums do not compare.
+    """
+    if before.cell != now.cell:
+        raise BadInputError(
+            f"the costs to compare with are of {before.cell!r}, these of {now.cell!r}", "trace the same cell"
+        )
+    known = {cost.operation: cost for cost in before.costs}
+    lines = []
+    for cost in now.costs:
+        old = known.get(cost.operation)
+        if old is None or old.operations != cost.operations:
+            raise BadInputError(
+                f"{now.cell}: {cost.operations} {cost.operation} operations, {old.operations if old else 0} before",
+                "the workload has changed: write the file again",
+            )
+        for name in COST_NAMES:
+            was, is_now = getattr(old, name), getattr(cost, name)
+            if is_now > was:
+                lines.append(
+                    f"{cost.operation}: {name} {was / cost.operations:.2f} to {is_now / cost.operations:.2f} an operation"
+                )
+    return lines
+
+
+class AllocatorWarning(msgspec.Struct):
+    """A warning over all clean cells of an allocator. cells: numbers of those that have it."""
+
+    allocator: str
+    warning: TraceWarning
+    count: int
+    cells: list[int]
+
+
+def warnings_of(results: list[CellResult]) -> list[AllocatorWarning]:
+    """By allocator, rule and site. Mutants do not count: what they forget is their point."""
+    found: dict[tuple[str, str, str], AllocatorWarning] = {}
+    for cell, result in enumerate(results):
+        if result.spec.mutant is not None or result.trace_rules is None:
+            continue
+        for warning in result.trace_rules.warnings:
+            key = (result.spec.allocator, warning.rule, warning.site.text())
+            entry = found.setdefault(key, AllocatorWarning(result.spec.allocator, warning, 0, []))
+            entry.count += warning.count
+            entry.cells.append(cell)
+    return [found[key] for key in sorted(found)]
+
+
+def costs_of(results: list[CellResult]) -> dict[str, list[OperationCost]]:
+    """What the operations of each allocator paid, over all clean cells."""
+    sums: dict[str, dict[str, OperationCost]] = {}
+    for result in results:
+        if result.spec.mutant is not None or result.trace_rules is None:
+            continue
+        of_allocator = sums.setdefault(result.spec.allocator, {})
+        for cost in result.trace_rules.costs:
+            total = of_allocator.setdefault(cost.operation, OperationCost(cost.operation, 0, 0, 0, 0, 0, 0, 0))
+            for name in ("operations", *COST_NAMES):
+                setattr(total, name, getattr(total, name) + getattr(cost, name))
+    return {allocator: list(costs.values()) for allocator, costs in sums.items()}
+
+
+def warning_lines(results: list[CellResult]) -> list[str]:
+    """One line an allocator: how many places break which trace rule."""
+    places: dict[str, dict[str, int]] = {}
+    for entry in warnings_of(results):
+        rules = places.setdefault(entry.allocator, {})
+        rules[entry.warning.rule] = rules.get(entry.warning.rule, 0) + 1
+    return [
+        f"{allocator}: warnings: "
+        + ", ".join(f"{rule} at {count} place{'s' * (count > 1)}" for rule, count in rules.items())
+        for allocator, rules in places.items()
+    ]
