@@ -126,10 +126,4 @@ int MAK_walk(void (*visit)(void *context, const struct MAK_part *part), void *co
 /* Compares media and volatile structures: MAK_OK, or MAK_CORRUPT and MAK_message() tells the first contradiction. */
 int MAK_check(void);
 
-/* Flushes and fences of this process so far: the allocator's own, for measurements. Counted only if built with MAK_COUNT. */
-struct MAK_counts {
-    uint64_t flushes, fences;
-};
-struct MAK_counts MAK_counts(void);
-
 #endif
