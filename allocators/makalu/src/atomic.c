@@ -59,6 +59,12 @@ void mak_section_store_int(int32_t *address, int32_t value) {
     mak_flush(address, sizeof *address);
 }
 
+void mak_section_store_char(uint8_t *address, uint8_t value) {
+    log_old_value(address, *address, MAK_LOG_CHAR);
+    mak_store1(address, value);
+    mak_flush(address, sizeof *address);
+}
+
 void mak_section_end(void) {
 #if !defined(MUTANT_VERSION_BEFORE_STORES)
     mak_fence();

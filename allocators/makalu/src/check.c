@@ -205,6 +205,11 @@ static int check_base_metadata(void) {
     return MAK_OK;
 }
 
+static int check_map(void) {
+    const char *complaint = mak_map_complaint();
+    return complaint == NULL ? MAK_OK : mak_fail(MAK_CORRUPT, "the header map: %s", complaint);
+}
+
 static int check_free_objects(const struct free_objects *all) {
     for (size_t i = 1; i < all->count; i++)
         if (all->addresses[i] == all->addresses[i - 1])
@@ -237,6 +242,8 @@ int MAK_check(void) {
     if (mak.phase == MAK_PHASE_CLOSED)
         return mak_fail(MAK_INVALID, "no region is open");
     int status = check_base_metadata();
+    if (status == MAK_OK)
+        status = check_map();
     if (status == MAK_OK)
         status = collect_free_objects(&check.free);
     if (status == MAK_OK)

@@ -6,8 +6,9 @@
  * not listed but counted by hfl_fresh, so that neither a new header space nor recovery touches them. All of this and
  * the map are auxiliary: eventually visible, rebuilt from the core lines after a failure.
  *
- * The map is flat, one word for each block up to the limit (bdwgc's, which the paper adopts, has two levels because its
- * address space has no limit). A word is the header's address, or 0: header spaces and the inside of free chunks.
+ * The map has two levels, as bdwgc's, which the paper adopts: what a look-up, a purge and a check touch grows with the heap, not with
+ * the limit. A bottom index is handed out when a word of it is first set, and stays for this life of the map: until recovery
+ * purges it. Blocks without a header in the map: header spaces and the inside of free chunks.
  */
 #include "types.h"
 
@@ -46,19 +47,60 @@ void mak_header_give_back(struct mak_header *header) {
 
 /* ---- header map ---- */
 
-/* The header that accounts for the block; null: none. Of a block that holds an object of the caller, the answer is stable. */
-struct mak_header *mak_map_find(uint32_t block) {
-    return (struct mak_header *)(uintptr_t)__atomic_load_n(&mak.map[block], __ATOMIC_RELAXED);
+static uint64_t *bottom_of(uint32_t block) {
+    return (uint64_t *)(uintptr_t)__atomic_load_n(&mak.map[block / MAK_MAP_BOTTOM], __ATOMIC_ACQUIRE);
 }
 
+/* The header that accounts for the block; null: none. Of a block that holds an object of the caller, the answer is stable. */
+struct mak_header *mak_map_find(uint32_t block) {
+    const uint64_t *bottom = bottom_of(block);
+    return bottom == NULL ? NULL
+                          : (struct mak_header *)(uintptr_t)__atomic_load_n(&bottom[block % MAK_MAP_BOTTOM], __ATOMIC_RELAXED);
+}
+
+static uint64_t *bottom_number(uint64_t number) {
+    return (uint64_t *)((char *)mak.map + mak_map_top_bytes(mak.limit_bytes)) + number * MAK_MAP_BOTTOM;
+}
+
+/* Of an earlier life of the map it may hold words. */
+static uint64_t *hand_out_bottom(uint32_t block) {
+    uint64_t *bottom = bottom_number(mak.media->map_fresh);
+    store_later(&mak.media->map_fresh, mak.media->map_fresh + 1);
+#if !defined(MUTANT_BOTTOM_NOT_CLEARED)
+    for (uint32_t i = 0; i < MAK_MAP_BOTTOM; i++)
+        if (bottom[i] != 0)
+            store_later(&bottom[i], 0);
+#endif
+    store_later(&mak.map[block / MAK_MAP_BOTTOM], (uint64_t)(uintptr_t)bottom);
+    return bottom;
+}
+
+/* A line is named once, after the last of its words. */
 static void set_range(uint32_t block, uint32_t blocks, uint64_t value) {
+    uint64_t *changed = NULL;
     for (uint32_t i = block; i < block + blocks; i++) {
-        if (mak.map[i] == value)
+        uint64_t *bottom = bottom_of(i);
+        if (bottom == NULL && value != 0)
+            bottom = hand_out_bottom(i);
+        if (bottom == NULL || bottom[i % MAK_MAP_BOTTOM] == value)
             continue;
-        fl_store8(&mak.map[i], value);
-        if (i + 1 == block + blocks || (uintptr_t)&mak.map[i + 1] % MAK_LINE_BYTES == 0 || mak.map[i + 1] == value)
-            mak_visible_later(&mak.map[i]);
+        uint64_t *word = &bottom[i % MAK_MAP_BOTTOM];
+        if (changed != NULL && (uintptr_t)word / MAK_LINE_BYTES != (uintptr_t)changed / MAK_LINE_BYTES)
+            mak_visible_later(changed);
+        fl_store8(word, value);
+        changed = word;
     }
+    if (changed != NULL)
+        mak_visible_later(changed);
+}
+
+/* Forgets everything: no bottom index is handed out (§9.1). */
+void mak_map_purge(void) {
+    for (uint64_t top = 0; top < mak_map_tops(mak.limit_bytes); top++)
+        if (mak.map[top] != 0)
+            store_later(&mak.map[top], 0);
+    if (mak.media->map_fresh != 0)
+        store_later(&mak.media->map_fresh, 0);
 }
 
 /* Of a free chunk the words between the first and the last block must be 0 already. */
@@ -74,6 +116,41 @@ void mak_map_install(struct mak_header *header) {
 }
 
 void mak_map_remove(uint32_t block, uint32_t blocks) { set_range(block, blocks, 0); }
+
+static bool is_header(uint64_t address) {
+    for (uint32_t i = 0; i < mak.space_count; i++)
+        if (address - mak.media->header_spaces[i] < mak.media->header_space_bytes)
+            return (address - mak.media->header_spaces[i]) % sizeof(struct mak_header) == 0;
+    return false;
+}
+
+static const char *bottom_complaint(uint64_t top) {
+    const uint64_t *bottom = (const uint64_t *)(uintptr_t)mak.map[top];
+    uint64_t bytes = MAK_MAP_BOTTOM * sizeof *bottom, offset = (uint64_t)((const char *)bottom - (const char *)bottom_number(0));
+    if (offset % bytes != 0 || offset / bytes >= mak.media->map_fresh)
+        return "the top index leads to no bottom index";
+    uint64_t known = 0; /* of neighbours in use, mostly one header */
+    for (uint32_t i = 0; i < MAK_MAP_BOTTOM; i++) {
+        if (bottom[i] != known && bottom[i] != 0 && !is_header(bottom[i]))
+            return "a bottom index leads to no header";
+        known = bottom[i];
+    }
+    return NULL;
+}
+
+/* Null: each bottom index that is handed out belongs to one word of the top index, and what it names are headers. */
+const char *mak_map_complaint(void) {
+    uint64_t tops = mak_map_tops(mak.limit_bytes), used = 0;
+    if (mak.media->map_fresh > tops)
+        return "more bottom indices are handed out than there are";
+    for (uint64_t top = 0; top < tops; top++) {
+        const char *complaint = mak.map[top] == 0 ? NULL : bottom_complaint(top);
+        if (complaint != NULL)
+            return complaint;
+        used += mak.map[top] != 0;
+    }
+    return used == mak.media->map_fresh ? NULL : "a bottom index was handed out and is not in the top index";
+}
 
 /* The iterator: the block after what begins at this one; both headers and header spaces are steps. */
 uint32_t mak_map_next(uint32_t block) {

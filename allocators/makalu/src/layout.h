@@ -7,9 +7,15 @@
  *
  *     rgn_base                                                                             rgn_curr   end of file   limit
  *     | base metadata | log space | roots | header map | header space 0.. | heap | space | heap | surplus | not there yet |
- *       4 KiB           4 KiB       4 KiB   8 bytes a     whole heap blocks, each, wherever the region stood
- *                                           heap block    when it was needed
+ *       4 KiB           4 KiB       4 KiB   about 8       whole heap blocks, each, wherever the region stood
+ *                                           bytes a       when it was needed
+ *                                           heap block
  *                                           of the limit
+ *
+ *     header map, two levels (§5.2; as bdwgc has it)
+ *         | top index | bottom index | bottom index | ... room for as many as the top has words |
+ *         top index       a word for each MAK_MAP_BOTTOM blocks of the region: address of their bottom index; 0: none yet
+ *         bottom index    a word for each of these blocks: address of its header; 0: none. Handed out in order of first use
  *
  *     header (128 bytes, two lines)
  *         core line       | hb_block | hb_sz | hb_flag | unused ............. |   changed only in failure-atomic sections (§8)
@@ -26,7 +32,7 @@
  *
  * Core metadata: base metadata but for its auxiliary line, log space, roots, core lines of headers. Auxiliary: all else; it is
  * rebuilt from the core after a failure. Core and auxiliary words never share a line, so that flushing one never decides
- * about the other. All words are 8 bytes (hb_flag: 4) and stored atomically.
+ * about the other. All words are 8 bytes (hb_flag: 4, header_space_count: 1) and stored atomically.
  */
 #ifndef MAK_LAYOUT_H
 #define MAK_LAYOUT_H
@@ -36,7 +42,7 @@
 
 #define MAK_FILE_NAME "region"
 #define MAK_MAGIC 0x314e4752554c414bull /* "KALURGN1" */
-#define MAK_FORMAT 1u
+#define MAK_FORMAT 2u
 
 #define MAK_LINE_BYTES 64u
 #define MAK_GRANULE_BYTES 16u
@@ -46,7 +52,12 @@
 #define MAK_ROOTS 512u                        /* §5.4 */
 #define MAK_LOG_ENTRIES 20u                   /* §8 */
 #define MAK_MARK_WORDS (MAK_BLOCK_BYTES / MAK_GRANULE_BYTES / 64u)
-#define MAK_HEADER_SPACES 256u
+#define MAK_HEADER_SPACES 255u
+
+/* Blocks that a bottom index of the header map is for. */
+#ifndef MAK_MAP_BOTTOM
+#define MAK_MAP_BOTTOM 512u
+#endif
 
 /* Smallest header space; regions with a high limit have larger ones (mak_space_bytes). */
 #ifndef MAK_HEADER_SPACE_BYTES
@@ -74,7 +85,8 @@ struct mak_base {
     uint64_t unused_1[7];
 
     uint64_t rgn_curr; /* first byte past the heap and the header spaces; logged */
-    uint64_t unused_2[7];
+    uint8_t header_space_count; /* logged */
+    uint8_t unused_2[55];
 
     uint64_t state; /* enum mak_state */
     uint64_t unused_3[7];
@@ -82,9 +94,10 @@ struct mak_base {
     /* Auxiliary: the header freelist (§5.1). Headers were never in use from number hfl_fresh on and are not listed. */
     uint64_t hfl_first; /* address of the first free header; 0: none */
     uint64_t hfl_fresh;
-    uint64_t unused_4[6];
+    uint64_t map_fresh; /* the first of the bottom indices of the header map that are not handed out yet */
+    uint64_t unused_4[5];
 
-    uint64_t header_spaces[MAK_HEADER_SPACES]; /* addresses, in order of age; 0 ends the list; logged */
+    uint64_t header_spaces[MAK_HEADER_SPACES]; /* addresses of the first header_space_count, in order of age; logged */
 
     uint8_t unused_5[MAK_BLOCK_BYTES - 5 * MAK_LINE_BYTES - MAK_HEADER_SPACES * 8];
 };
@@ -92,7 +105,8 @@ struct mak_base {
 enum mak_log_type {
     MAK_LOG_WORD = 1,
     MAK_LOG_ADDR = 2,
-    MAK_LOG_INT = 3, /* 4 bytes. The paper's store_nvm_char has no use here. */
+    MAK_LOG_INT = 3,  /* 4 bytes */
+    MAK_LOG_CHAR = 4, /* 1 byte */
 };
 
 /* §8. The version is stored last: with the rest on one line, it publishes the entry (R1: prefix order within a line). */
@@ -134,6 +148,8 @@ _Static_assert(MAK_ROOTS * 8 == MAK_BLOCK_BYTES, "the root space is a block");
 _Static_assert(sizeof(struct mak_header) == 2 * MAK_LINE_BYTES, "a header is two lines");
 _Static_assert(offsetof(struct mak_header, hb_n_mark_bits) == MAK_LINE_BYTES, "core and auxiliary do not share a line");
 _Static_assert(offsetof(struct mak_header, hb_flag) == 16 && offsetof(struct mak_header, hb_next) == 104, "on-media layout");
+_Static_assert(offsetof(struct mak_base, header_space_count) == 136 && MAK_HEADER_SPACES <= UINT8_MAX, "on-media layout");
+_Static_assert(MAK_MAP_BOTTOM * 8 % MAK_LINE_BYTES == 0, "bottom indices share no line");
 _Static_assert(MAK_HEADER_SPACE_BYTES % MAK_BLOCK_BYTES == 0, "header spaces are whole blocks");
 
 #define MAK_LOG_OFFSET MAK_BLOCK_BYTES
@@ -142,8 +158,15 @@ _Static_assert(MAK_HEADER_SPACE_BYTES % MAK_BLOCK_BYTES == 0, "header spaces are
 
 static inline uint64_t mak_round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
+/* Words of the header map's top index; the bottom indices begin at the next line. */
+static inline uint64_t mak_map_tops(uint64_t limit_bytes) {
+    return (limit_bytes / MAK_BLOCK_BYTES + MAK_MAP_BOTTOM - 1) / MAK_MAP_BOTTOM;
+}
+static inline uint64_t mak_map_top_bytes(uint64_t limit_bytes) {
+    return mak_round_up(mak_map_tops(limit_bytes) * 8, MAK_LINE_BYTES);
+}
 static inline uint64_t mak_map_bytes(uint64_t limit_bytes) {
-    return mak_round_up(limit_bytes / MAK_BLOCK_BYTES * 8, MAK_BLOCK_BYTES);
+    return mak_round_up(mak_map_top_bytes(limit_bytes) + mak_map_tops(limit_bytes) * MAK_MAP_BOTTOM * 8, MAK_BLOCK_BYTES);
 }
 static inline uint64_t mak_first_space_offset(uint64_t limit_bytes) { return MAK_MAP_OFFSET + mak_map_bytes(limit_bytes); }
 

@@ -16,49 +16,54 @@
 
 /* ---- step 1, §8 ---- */
 
-/* What the entry restores; null: nothing that a section ever changes. */
-static const char *target_of(const struct mak_log_entry *entry) {
-    const struct mak_base *base = mak.media;
-    uint64_t start = (uint64_t)(uintptr_t)mak.base, offset = entry->addr - start;
-    if (entry->addr == (uint64_t)(uintptr_t)&base->rgn_curr && entry->type == MAK_LOG_ADDR)
-        return "rgn_curr";
-    if (offset >= offsetof(struct mak_base, header_spaces) && offset < offsetof(struct mak_base, unused_5) && offset % 8 == 0)
-        return entry->type == MAK_LOG_ADDR ? "header_spaces" : NULL;
-    for (uint32_t i = 0; i < MAK_HEADER_SPACES && base->header_spaces[i] != 0; i++) {
-        uint64_t in_space = entry->addr - base->header_spaces[i];
-        if (in_space >= base->header_space_bytes)
-            continue;
-        uint64_t field = in_space % sizeof(struct mak_header);
-        if (field == offsetof(struct mak_header, hb_block) && entry->type == MAK_LOG_ADDR)
-            return "hb_block";
-        if (field == offsetof(struct mak_header, hb_sz) && entry->type == MAK_LOG_WORD)
-            return "hb_sz";
-        if (field == offsetof(struct mak_header, hb_flag) && entry->type == MAK_LOG_INT)
-            return "hb_flag";
-    }
-    return NULL;
+/* What an entry can restore: all that sections change. */
+enum target { NOTHING, RGN_CURR, SPACE_COUNT, SPACE, HB_BLOCK, HB_SZ, HB_FLAG };
+
+static enum target in_header(uint64_t field, uint64_t type) {
+    if (field == offsetof(struct mak_header, hb_block) && type == MAK_LOG_ADDR)
+        return HB_BLOCK;
+    if (field == offsetof(struct mak_header, hb_sz) && type == MAK_LOG_WORD)
+        return HB_SZ;
+    return field == offsetof(struct mak_header, hb_flag) && type == MAK_LOG_INT ? HB_FLAG : NOTHING;
 }
 
-static void count_kind(const char *target) {
-    switch (target[3]) { /* rgn_curr, header_spaces, hb_block, hb_sz, hb_flag */
-    case '_': FL_STAGE("log: rgn_curr is taken back"); break;
-    case 'd': FL_STAGE("log: a header space is taken back"); break;
-    case 'b': FL_STAGE("log: an hb_block is taken back"); break;
-    case 's': FL_STAGE("log: an hb_sz is taken back"); break;
-    case 'f': FL_STAGE("log: an hb_flag is taken back"); break;
+static enum target target_of(const struct mak_log_entry *entry) {
+    const struct mak_base *base = mak.media;
+    uint64_t offset = entry->addr - (uint64_t)(uintptr_t)mak.base;
+    if (offset == offsetof(struct mak_base, rgn_curr) && entry->type == MAK_LOG_ADDR)
+        return RGN_CURR;
+    if (offset == offsetof(struct mak_base, header_space_count) && entry->type == MAK_LOG_CHAR)
+        return SPACE_COUNT;
+    if (offset >= offsetof(struct mak_base, header_spaces) && offset < offsetof(struct mak_base, unused_5) && offset % 8 == 0)
+        return entry->type == MAK_LOG_ADDR ? SPACE : NOTHING;
+    for (uint32_t i = 0; i < base->header_space_count; i++) {
+        uint64_t in_space = entry->addr - base->header_spaces[i];
+        if (in_space < base->header_space_bytes)
+            return in_header(in_space % sizeof(struct mak_header), entry->type);
+    }
+    return NOTHING;
+}
+
+static void name_stage(enum target target) {
+    switch (target) {
+    case RGN_CURR: FL_STAGE("log: rgn_curr is taken back"); break;
+    case SPACE_COUNT: FL_STAGE("log: the count of header spaces is taken back"); break;
+    case SPACE: FL_STAGE("log: a header space is taken back"); break;
+    case HB_BLOCK: FL_STAGE("log: an hb_block is taken back"); break;
+    case HB_SZ: FL_STAGE("log: an hb_sz is taken back"); break;
+    case HB_FLAG: FL_STAGE("log: an hb_flag is taken back"); break;
+    case NOTHING: break;
     }
 }
 
 static void undo(const struct mak_log_entry *entry) {
-    if (entry->type == MAK_LOG_INT) {
-        int32_t *word = (int32_t *)(uintptr_t)entry->addr;
-        mak_store4(word, (int32_t)entry->val);
-        mak_flush(word, sizeof *word);
-    } else {
-        uint64_t *word = (uint64_t *)(uintptr_t)entry->addr;
-        fl_store8(word, entry->val);
-        mak_flush(word, sizeof *word);
+    void *address = (void *)(uintptr_t)entry->addr;
+    switch (entry->type) {
+    case MAK_LOG_CHAR: mak_store1(address, (uint8_t)entry->val); break;
+    case MAK_LOG_INT: mak_store4(address, (int32_t)entry->val); break;
+    default: fl_store8(address, entry->val); break;
     }
+    mak_flush(address, 1); /* it lies in one line */
 }
 
 /* Each entry is persisted before the next one is begun, so those of the unfinished section are the first ones. */
@@ -81,9 +86,9 @@ int mak_replay_log(void) {
         return MAK_OK;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (target_of(&mak.log[i]) == NULL)
-            return mak_fail(MAK_CORRUPT, "%s: log entry %u restores %llu bytes at %#llx, where no core metadata is", mak.path, i,
-                            mak.log[i].type == MAK_LOG_INT ? 4ull : 8ull, (unsigned long long)mak.log[i].addr);
+        if (target_of(&mak.log[i]) == NOTHING)
+            return mak_fail(MAK_CORRUPT, "%s: log entry %u restores %#llx as type %llu, where no such core metadata is", mak.path,
+                            i, (unsigned long long)mak.log[i].addr, (unsigned long long)mak.log[i].type);
 #if defined(MUTANT_REPLAY_VERSION_FIRST)
     next_version();
 #endif
@@ -94,7 +99,7 @@ int mak_replay_log(void) {
 #else
     for (uint32_t i = count; i-- > 0;) {
 #endif
-        count_kind(target_of(&mak.log[i]));
+        name_stage(target_of(&mak.log[i]));
         undo(&mak.log[i]);
     }
     mak_fence(); /* before the version, or the log would be forgotten with its effects half there */
@@ -108,17 +113,16 @@ int mak_replay_log(void) {
 
 static int count_spaces(void) {
     uint64_t bytes = mak.media->header_space_bytes, start = (uint64_t)(uintptr_t)mak.base;
-    mak.space_count = 0;
-    for (uint32_t i = 0; i < MAK_HEADER_SPACES && mak.media->header_spaces[i] != 0; i++) {
+    for (uint32_t i = 0; i < mak.media->header_space_count; i++) {
         uint64_t space = mak.media->header_spaces[i];
         if (space % MAK_BLOCK_BYTES != 0 || space < start + mak_first_space_offset(mak.limit_bytes) ||
             space + bytes > mak.media->rgn_curr)
             return mak_fail(MAK_CORRUPT, "%s: header space %u is at %#llx, which is not in the region", mak.path, i,
                             (unsigned long long)space);
-        mak.space_count++;
     }
+    mak.space_count = mak.media->header_space_count;
     mak.heap_blocks = mak_end_block() - mak.first_block - (mak.space_count - 1) * (uint32_t)(bytes / MAK_BLOCK_BYTES);
-    return mak.space_count != 0 ? MAK_OK : mak_fail(MAK_CORRUPT, "%s: the region has no header space", mak.path);
+    return MAK_OK;
 }
 
 /* Null: sound in itself. */
@@ -199,8 +203,7 @@ int mak_rebuild(void) {
     if (status != MAK_OK)
         return status;
 #if !defined(MUTANT_MAP_TRUSTED)
-    for (uint32_t block = 0; block < mak.limit_bytes / MAK_BLOCK_BYTES; block++)
-        store_auxiliary(&mak.map[block], 0);
+    mak_map_purge();
     uint32_t fresh = 0;
     for (uint32_t number = 0; number < mak_header_count(); number++) {
         struct mak_header *header = mak_header_at(number);
@@ -227,9 +230,11 @@ int mak_rebuild(void) {
 int mak_build_lists(bool with_reclaim_lists) {
     uint32_t end = mak_end_block(), spaces = 1, blocks;
     int status = mak.space_count == 0 ? count_spaces() : MAK_OK;
+    const char *map_complaint = status != MAK_OK ? NULL : mak_map_complaint();
+    if (map_complaint != NULL)
+        status = mak_fail(MAK_CORRUPT, "%s: the header map: %s", mak.path, map_complaint);
     if (status != MAK_OK)
         return status;
-    mak_chunks_clear();
     for (uint32_t block = mak.first_block; block < end; block = mak_map_next(block)) {
         struct mak_header *header = mak_map_find(block);
         if (header == NULL && mak_is_space(block, &blocks)) {

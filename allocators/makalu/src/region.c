@@ -22,7 +22,10 @@
 
 #include "stage.h"
 
-struct mak mak = {.fd = -1, .global = PTHREAD_MUTEX_INITIALIZER, .threads_lock = PTHREAD_MUTEX_INITIALIZER};
+struct mak mak = {.fd = -1,
+                  .global = PTHREAD_MUTEX_INITIALIZER,
+                  .claim_ended = PTHREAD_COND_INITIALIZER,
+                  .threads_lock = PTHREAD_MUTEX_INITIALIZER};
 
 void *MAK_base(void) { return mak.base; }
 uint64_t MAK_file_bytes(void) { return mak.file_bytes; }
@@ -104,13 +107,16 @@ static int init_volatile(void) {
     if (mak.links == NULL)
         return mak_fail(MAK_ERROR, "out of volatile memory for the lists of %llu blocks",
                         (unsigned long long)mak.limit_bytes / MAK_BLOCK_BYTES);
+    mak_chunks_init();
     return mak_objects_init();
 }
 
 /* Everything volatile goes; media are not touched. */
 static void forget(void) {
-    if (mak.links != NULL)
+    if (mak.links != NULL) {
+        mak_chunks_destroy();
         mak_objects_destroy();
+    }
     free(mak.links);
     if (mak.base != NULL)
         munmap(mak.base, mak.limit_bytes);
@@ -202,6 +208,7 @@ static void format(const struct MAK_options *options, uint32_t spaces) {
     fl_store8(&base->state, MAK_STATE_CLEAN);
     for (uint32_t i = 0; i < spaces; i++)
         fl_store8(&base->header_spaces[i], start + mak_first_space_offset(options->limit_bytes) + i * space);
+    mak_store1(&base->header_space_count, (uint8_t)spaces);
     mak.space_count = spaces;
     mak.heap_blocks = (uint32_t)((options->heap_bytes - heap) / MAK_BLOCK_BYTES);
     struct mak_header *header = mak_header_take();
@@ -302,6 +309,8 @@ static int check_base(const struct mak_base *base, uint64_t file_bytes) {
     if (file_bytes < base->rgn_curr - start)
         return mak_fail(MAK_CORRUPT, "%s is %llu bytes long, but its heap needs %llu: was it truncated?", mak.path,
                         (unsigned long long)file_bytes, (unsigned long long)(base->rgn_curr - start));
+    if (base->header_space_count == 0)
+        return mak_fail(MAK_CORRUPT, "%s has no header space", mak.path);
     if (base->state != MAK_STATE_CLEAN && base->state != MAK_STATE_IN_USE)
         return mak_fail(MAK_CORRUPT, "%s has the unknown state %#llx", mak.path, (unsigned long long)base->state);
     return MAK_OK;

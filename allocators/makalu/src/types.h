@@ -10,7 +10,7 @@
  *   class       object size in granules of 16 bytes, 1..128; small up to 25 (400 bytes), medium above
  *   header      what persists about a chunk or about a block in use; lives in a header space
  *   HFL         freelist of headers; behind its end, headers that were never in use (fresh)
- *   header map  header address by block: of free chunks for the first and the last block, of what is in use for every block
+ *   header map  header address by block, in two levels: of free chunks for the first and the last block, of what is in use for every block
  *   freelist    volatile stack of free objects of one class: a thread's (small) or everybody's (medium). Their mark bits are set.
  *   reclaim list  volatile list of blocks of one class with objects whose mark bits are clear (§5.8)
  *   sweep       takes all objects with clear mark bits of a block into a freelist (§6.1)
@@ -18,8 +18,9 @@
  *   life        from start or restart to close
  *
  * Locks, taken in this order: class lock (mark bits and reclaim list of one class, freelist of a medium class); global lock
- * (core metadata, chunk freelists, HFL, header map). The paper locks each chunk freelist by itself; here every user of
- * one needs a section next, and sections are under the global lock anyway (§8).
+ * (core metadata in sections, HFL, header map); bin lock (one chunk freelist). A chunk is taken out of a freelist under the bin
+ * lock alone (§6.2). From then until its section it is claimed: its header still says FREE, but no list has it, and whoever
+ * frees a neighbour leaves it alone. What is put into a chunk freelist is put there under the global lock too.
  */
 #ifndef MAK_TYPES_H
 #define MAK_TYPES_H
@@ -69,6 +70,13 @@
 #define MAK_MARK_THREADS 0u
 #endif
 
+/* Where another thread may come in between, tests built with MAK_WIDEN let it. */
+#if defined(MAK_WIDEN)
+void mak_widen(void); /* the test's own */
+#else
+#define mak_widen() ((void)0)
+#endif
+
 #define MAK_SMALL_CLASSES (MAK_SMALL_MAX / MAK_GRANULE_BYTES)
 #define MAK_CLASSES (MAK_MEDIUM_MAX / MAK_GRANULE_BYTES)
 #define MAK_EXACT_BINS 64u /* chunks of 1..63 blocks have a freelist each, larger ones one for each power of two */
@@ -90,6 +98,12 @@ struct mak_link {
     uint8_t list; /* enum mak_listed */
 };
 enum mak_listed { MAK_LISTED_NOWHERE = 0, MAK_LISTED_CHUNK, MAK_LISTED_RECLAIM };
+
+/* Chunk freelist (§5.6). */
+struct mak_bin {
+    pthread_mutex_t lock;
+    uint32_t first; /* block; 0: empty */
+} __attribute__((aligned(64)));
 
 /* Object freelist (§5.7): a stack, oldest first. */
 struct mak_list {
@@ -123,7 +137,7 @@ struct mak {
     struct mak_base *media;
     struct mak_log_entry *log;
     uint64_t *roots;
-    uint64_t *map;
+    uint64_t *map; /* top index */
 
     pthread_mutex_t global;
     uint32_t log_next; /* entries of the running section */
@@ -131,8 +145,10 @@ struct mak {
     uint32_t headers_in_space;
     uint32_t first_block; /* behind the first header space */
     uint32_t heap_blocks; /* up to rgn_curr, without header spaces */
-    uint32_t bins[MAK_BINS]; /* chunk freelists: first block; 0: empty */
-    uint64_t full_bins[2]; /* bit i: bins[i] is not empty */
+    struct mak_bin bins[MAK_BINS];
+    uint64_t full_bins[2]; /* bit i: bins[i] is not empty; atomic, changed under the bin's lock */
+    uint32_t claims; /* chunks that are claimed; atomic, falls only under the global lock */
+    pthread_cond_t claim_ended;
     struct mak_link *links; /* by block */
 
     struct mak_class classes[MAK_CLASSES + 1]; /* by class; 0 is not used */
@@ -158,6 +174,8 @@ static inline uint32_t mak_list_capacity(uint32_t class) { return 2 * MAK_BLOCK_
 
 /* A 4-byte core word. */
 static inline void mak_store4(int32_t *address, int32_t value) { __atomic_store_n(address, value, __ATOMIC_RELEASE); }
+/* A 1-byte one. */
+static inline void mak_store1(uint8_t *address, uint8_t value) { __atomic_store_n(address, value, __ATOMIC_RELEASE); }
 
 /* message.c */
 int mak_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -167,6 +185,7 @@ void mak_section_begin(void);
 void mak_section_store_word(uint64_t *address, uint64_t value);
 void mak_section_store_addr(uint64_t *address, uint64_t value);
 void mak_section_store_int(int32_t *address, int32_t value);
+void mak_section_store_char(uint8_t *address, uint8_t value);
 void mak_section_end(void);
 
 /* visible.c: §8.1 */
@@ -184,6 +203,8 @@ struct mak_header *mak_header_at(uint32_t number);
 struct mak_header *mak_header_take(void);
 void mak_header_give_back(struct mak_header *header);
 struct mak_header *mak_map_find(uint32_t block);
+const char *mak_map_complaint(void);
+void mak_map_purge(void);
 void mak_map_install(struct mak_header *header);
 void mak_map_remove(uint32_t block, uint32_t blocks);
 uint32_t mak_map_next(uint32_t block);
@@ -191,7 +212,8 @@ bool mak_is_space(uint32_t block, uint32_t *blocks);
 uint32_t mak_header_count(void);
 
 /* chunk.c: §5.6, §6.2 to §6.4, §7.2, §7.3 */
-void mak_chunks_clear(void);
+void mak_chunks_init(void);
+void mak_chunks_destroy(void);
 void mak_chunk_list(struct mak_header *header);
 struct mak_header *mak_blocks_allocate(uint32_t blocks, uint64_t object_bytes);
 struct mak_header *mak_blocks_free(struct mak_header *header);

@@ -2,8 +2,8 @@
  *
  * test_makalu.c - unit and model tests. In the folder of the allocator:
  *
- *     gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -DMAK_HEADER_SPACE_BYTES=4096 -DMAK_GROW_BYTES=65536 \
- *         -DMAK_VISIBLE_LINES=16 -DMAK_MARK_STACK=8 -DMAK_MARK_POOL=32 -DMAK_EMPTY_BLOCKS=2 -Isrc -I../testing \
+ *     gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -DMAK_HEADER_SPACE_BYTES=4096 -DMAK_MAP_BOTTOM=16 \
+ *         -DMAK_GROW_BYTES=65536 -DMAK_VISIBLE_LINES=16 -DMAK_MARK_STACK=8 -DMAK_MARK_POOL=32 -DMAK_EMPTY_BLOCKS=2 -Isrc -I../testing \
  *         -I../include src/?*.c adapter.c tests/test_makalu.c -pthread -o /tmp/test_makalu && /tmp/test_makalu
  *
  * and the same with -fsanitize=address,undefined -fno-sanitize-recover=all, with -fsanitize=thread, and without the -D, which
@@ -11,6 +11,7 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,79 +21,7 @@
 #include <unistd.h>
 
 #include "adapter.h"
-#include "layout.h"
-#include "makalu.h"
-
-#define EXPECT_MESSAGE() MAK_message()
-#include "expect.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define ADDRESS ((uintptr_t)0x7ea000000000) /* where ThreadSanitizer lets programs have memory */
-#else
-#define ADDRESS ((uintptr_t)0x200000000000)
-#endif
-
-enum { INITIAL = 256 << 10, LIMIT = 4 << 20 };
-
-/* ---- folders and regions ---- */
-
-static const char *file_of(const char *folder) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/region", folder);
-    return path;
-}
-
-static void start(char folder[128], uint64_t heap_bytes, uint64_t limit_bytes) {
-    snprintf(folder, 128, "%s", new_folder());
-    struct MAK_options options = {folder, heap_bytes, limit_bytes, ADDRESS};
-    if (MAK_start(&options) != MAK_OK) {
-        printf("cannot start a region: %s\n", MAK_message());
-        exit(3);
-    }
-}
-
-/* A failure after which every store is there: the file as it is becomes another region; the old one is closed and forgotten. */
-static void fail_and_start_off(char folder[128]) {
-    uint64_t bytes = MAK_file_bytes();
-    void *image = malloc(bytes);
-    memcpy(image, MAK_base(), bytes);
-    MAK_close();
-    snprintf(folder, 128, "%s", new_folder());
-    write_file(file_of(folder), image, bytes);
-    free(image);
-    EXPECT(MAK_restart(folder) == MAK_DIRTY);
-    EXPECT(MAK_start_off(folder) == MAK_OK);
-    EXPECT(MAK_check() == MAK_OK);
-}
-
-static void fail_and_recover(char folder[128]) {
-    fail_and_start_off(folder);
-    EXPECT(MAK_collect() == MAK_OK);
-    EXPECT(MAK_check() == MAK_OK);
-    EXPECT(MAK_restart_in_place() == MAK_OK);
-    EXPECT(MAK_check() == MAK_OK);
-}
-
-struct totals {
-    uint64_t bytes[5], parts[5], at;
-    bool has_gap;
-};
-
-static void add_part(void *context, const struct MAK_part *part) {
-    struct totals *totals = context;
-    totals->has_gap |= part->offset != totals->at;
-    totals->at = part->offset + part->bytes;
-    totals->bytes[part->state] += part->bytes;
-    totals->parts[part->state]++;
-}
-
-static struct totals totals_of_region(void) {
-    struct totals totals = {0};
-    EXPECT(MAK_check() == MAK_OK);
-    EXPECT(MAK_walk(add_part, &totals) == MAK_OK);
-    EXPECT(!totals.has_gap && totals.at == MAK_file_bytes());
-    return totals;
-}
+#include "common.h"
 
 /* ---- lives of a region ---- */
 
@@ -148,15 +77,17 @@ static void test_a_failure_before_the_first_call_harms_nothing(void) { /* §11.1
     free(image);
 }
 
-/* Damaged by one word at this offset, the region is refused with this status, and stays as it is. */
+/* Damaged by one word at this offset, the region is refused with this status, and stays as it is. What recovery would mend, it is
+ * not asked to. */
 static void expect_refusal(const char *folder, const void *image, uint64_t bytes, uint64_t offset, uint64_t word, int status) {
+    bool is_for_recovery = status == MAK_DIRTY || (offset >= MAK_MAP_OFFSET && offset < mak_first_space_offset(LIMIT));
     uint64_t now_bytes;
     char *damaged = malloc(bytes);
     memcpy(damaged, image, bytes);
     memcpy(damaged + offset, &word, 8);
     write_file(file_of(folder), damaged, bytes);
     EXPECT(MAK_restart(folder) == status);
-    if (status != MAK_DIRTY)
+    if (!is_for_recovery)
         EXPECT(MAK_start_off(folder) == status);
     EXPECT(strchr(MAK_message(), '\n') == NULL && strstr(MAK_message(), "region") != NULL);
     char *now = read_file(file_of(folder), &now_bytes);
@@ -403,10 +334,7 @@ static void test_the_heap_grows_to_its_limit(void) { /* §6.4 */
     while (MAK_malloc(4096) != NULL)
         blocks++;
     struct mak_base *base = MAK_base();
-    uint64_t spaces = 0;
-    while (base->header_spaces[spaces] != 0)
-        spaces++;
-    EXPECT(blocks > (LIMIT / 4096) * 9 / 10 && spaces >= 2 - (MAK_HEADER_SPACE_BYTES > 4096));
+    EXPECT(blocks > (LIMIT / 4096) * 9 / 10 && base->header_space_count >= 2 - (MAK_HEADER_SPACE_BYTES > 4096));
     totals_of_region();
     fail_and_recover(folder);
     EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
@@ -743,6 +671,59 @@ static void test_threads_run_out_of_memory_together(void) {
     MAK_close();
 }
 
+#if defined(MAK_WIDEN)
+static void *freed_in_between;
+
+void mak_widen(void) {
+    void *object = freed_in_between;
+    freed_in_between = NULL;
+    if (object != NULL)
+        MAK_free(object);
+    else
+        sched_yield();
+}
+#endif
+
+static void *take_one_block_at_a_time(void *context) {
+    uintptr_t failures = 0;
+    (void)context;
+    for (unsigned i = 0; i < 3000; i++) {
+        char *object = MAK_malloc(4096);
+        failures += object == NULL;
+        if (object != NULL)
+            object[4095] = 1;
+        MAK_free(object);
+    }
+    return (void *)failures;
+}
+
+/* One chunk is left, with a block for each thread. While one cuts it (§6.2: under the lock of its freelist only) the others find
+ * no chunk at all, and a block that is freed behind it finds no neighbour to join. */
+static void test_a_chunk_that_is_being_cut_is_not_missed(void) {
+    enum { BLOCKS = INITIAL / 4096 };
+    static void *objects[BLOCKS];
+    unsigned count = 0;
+    char folder[128];
+    start(folder, INITIAL, INITIAL);
+    while (count < BLOCKS && (objects[count] = MAK_malloc(4096)) != NULL)
+        count++;
+    MAK_free(objects[count - 4]);
+    MAK_free(objects[count - 3]);
+#if defined(MAK_WIDEN)
+    freed_in_between = objects[count - 2];
+    EXPECT(MAK_malloc(4096) == objects[count - 4] && MAK_check() == MAK_OK && MAK_malloc(2 * 4096) == objects[count - 3]);
+    MAK_free(objects[count - 4]);
+    MAK_free(objects[count - 3]);
+#else
+    MAK_free(objects[count - 2]);
+#endif
+    MAK_free(objects[count - 1]);
+    run_threads(take_one_block_at_a_time, THREADS);
+    EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == count - THREADS);
+    EXPECT(MAK_malloc(THREADS * 4096) == objects[count - THREADS]);
+    MAK_close();
+}
+
 /* What the adapter adds to the library: slots, locations, collect. */
 static void write_pattern(void *context, void *object, uint64_t from, uint64_t bytes) {
     memset((char *)object + from, *(const char *)context, bytes);
@@ -774,6 +755,71 @@ static void test_the_adapter_collects_and_locates(void) {
     EXPECT(adapter->check(heap) == FL_OK && adapter->close(heap) == FL_OK);
 }
 
+/* The heap's file stays as it is, byte for byte, and one line says why. */
+static void expect_open_fails(const struct fl_heap_options *options, int status, const char *why) {
+    const struct fl_adapter *adapter = faultline_adapter();
+    uint64_t bytes, bytes_after;
+    char *before = read_file(file_of(options->folder), &bytes);
+    fl_heap *heap;
+    EXPECT(adapter->open(options, &heap) == status);
+    EXPECT(strstr(adapter->message(), why) != NULL && strchr(adapter->message(), '\n') == NULL);
+    char *after = read_file(file_of(options->folder), &bytes_after);
+    EXPECT(bytes == bytes_after && memcmp(before, after, bytes) == 0);
+    free(before);
+    free(after);
+}
+
+static void test_the_adapter_refuses_what_is_no_heap_of_its_own(void) {
+    const struct fl_adapter *adapter = faultline_adapter();
+    struct fl_heap_options options = {strdup(new_folder()), INITIAL, LIMIT, 32, 0, ADDRESS, 0, 0};
+    fl_heap *heap;
+    uint64_t bytes, word;
+    EXPECT(adapter->create(&options, &heap) == FL_OK && adapter->allocate(heap, 0, 64, write_pattern, "a") == FL_OK &&
+           adapter->close(heap) == FL_OK);
+    char *image = read_file(file_of(options.folder), &bytes);
+    void *taken = mmap((void *)(ADDRESS + LIMIT / 2), 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    expect_open_fails(&options, FL_ERROR, "something else is mapped there");
+    munmap(taken, 4096);
+    options.slot_count = 33;
+    expect_open_fails(&options, FL_ERROR, "another number of slots");
+    options.slot_count = 32;
+    write_file(file_of(options.folder), image, bytes / 2);
+    expect_open_fails(&options, FL_CORRUPT, "was it truncated?");
+    write_file(file_of(options.folder), image, 1000);
+    expect_open_fails(&options, FL_NOT_A_HEAP, "too short for a region");
+    write_file(file_of(options.folder), "", 0);
+    expect_open_fails(&options, FL_NOT_A_HEAP, "too short for a region");
+    memcpy(&word, image + offsetof(struct mak_base, format), 8);
+    word++;
+    memcpy(image + offsetof(struct mak_base, format), &word, 8);
+    write_file(file_of(options.folder), image, bytes);
+    expect_open_fails(&options, FL_CORRUPT, "has format");
+    memcpy(image, "\x46\x4e\x56\x4d\x4c\x4d\x43\x31", 8); /* of another allocator */
+    write_file(file_of(options.folder), image, bytes);
+    expect_open_fails(&options, FL_NOT_A_HEAP, "holds no region");
+    EXPECT(adapter->create(&options, &heap) == FL_ERROR && strstr(adapter->message(), "exists already") != NULL);
+    free(image);
+    free((char *)options.folder);
+}
+
+/* Clean, but the header map leads astray: found before anything follows it. */
+static void test_a_header_map_that_leads_nowhere_is_found(void) {
+    char folder[128];
+    start(folder, INITIAL, LIMIT);
+    MAK_set_root(0, MAK_malloc(20000));
+    MAK_close();
+    uint64_t bytes, bottoms = MAK_MAP_OFFSET + mak_map_top_bytes(LIMIT);
+    char *image = read_file(file_of(folder), &bytes);
+    uint64_t tops[] = {8, ADDRESS + bottoms + 8, ADDRESS + bottoms + LIMIT, 0};
+    for (unsigned i = 0; i < 4; i++)
+        expect_refusal(folder, image, bytes, MAK_MAP_OFFSET, tops[i], MAK_CORRUPT);
+    uint64_t first = mak_first_space_offset(LIMIT) / 4096 + mak_space_bytes(LIMIT) / 4096;
+    expect_refusal(folder, image, bytes, bottoms + first % MAK_MAP_BOTTOM * 8, ADDRESS, MAK_CORRUPT);
+    expect_refusal(folder, image, bytes, bottoms + first % MAK_MAP_BOTTOM * 8, ADDRESS + bytes - 8, MAK_CORRUPT);
+    EXPECT(MAK_start_off(folder) == MAK_OK && MAK_collect() == MAK_OK && MAK_check() == MAK_OK && MAK_close() == MAK_OK);
+    free(image);
+}
+
 /* With -v each test's name is printed before it begins. */
 #define RUN(call)                                                                                                                  \
     do {                                                                                                                           \
@@ -802,6 +848,9 @@ int main(int count, char **arguments) {
     RUN(test_random_graphs(6, 4000));
     RUN(test_threads_free_each_others_objects());
     RUN(test_threads_run_out_of_memory_together());
+    RUN(test_a_chunk_that_is_being_cut_is_not_missed());
     RUN(test_the_adapter_collects_and_locates());
+    RUN(test_the_adapter_refuses_what_is_no_heap_of_its_own());
+    RUN(test_a_header_map_that_leads_nowhere_is_found());
     return end_tests();
 }

@@ -84,13 +84,17 @@ def test_nvm_malloc_survives_lines_that_nobody_flushed(root: Path, tmp_path: Pat
     run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, *RECORDED)
 
 
+MAKALU_TINY = ("-DMAK_HEADER_SPACE_BYTES=4096", "-DMAK_MAP_BOTTOM=16", "-DMAK_VISIBLE_LINES=16")
 MAKALU_SMALL = (
-    *("-DMAK_HEADER_SPACE_BYTES=4096", "-DMAK_GROW_BYTES=65536", "-DMAK_EMPTY_BLOCKS=2"),
-    *("-DMAK_VISIBLE_LINES=16", "-DMAK_MARK_STACK=8", "-DMAK_MARK_POOL=32"),
+    *MAKALU_TINY,
+    "-DMAK_GROW_BYTES=65536",
+    "-DMAK_EMPTY_BLOCKS=2",
+    "-DMAK_MARK_STACK=8",
+    "-DMAK_MARK_POOL=32",
 )
 MAKALU_SMALLEST = (
-    *("-DMAK_HEADER_SPACE_BYTES=4096", "-DMAK_GROW_BYTES=16384", "-DMAK_EMPTY_BLOCKS=1"),
-    *("-DMAK_VISIBLE_LINES=16", "-DMAK_MARK_STACK=2", "-DMAK_MARK_POOL=2", "-DMAK_MARK_THREADS=1"),
+    *(*MAKALU_TINY, "-DMAK_GROW_BYTES=16384", "-DMAK_EMPTY_BLOCKS=1"),
+    *("-DMAK_MARK_STACK=2", "-DMAK_MARK_POOL=2", "-DMAK_MARK_THREADS=1"),
 )
 
 
@@ -102,12 +106,30 @@ def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [(), MAKALU_SMALL, (*MAKALU_SMALL, *MEMORY), (*MAKALU_SMALL, *RACES), RACES],
-    ids=["plain", "small", "small-memory", "small-races", "races"],
+    ("test", "flags"),
+    [
+        ("test_makalu", ()),
+        ("test_makalu", (*MAKALU_SMALL, "-DMAK_WIDEN")),
+        ("test_makalu", (*MAKALU_SMALL, *MEMORY)),
+        ("test_makalu", (*MAKALU_SMALL, "-DMAK_WIDEN", *RACES)),
+        ("test_mark", MEMORY),
+        ("test_mark", (*MAKALU_SMALL, *MEMORY)),
+        ("test_mark", RACES),
+        ("test_mark", (*MAKALU_SMALL, *RACES)),
+    ],
+    ids=[
+        "plain",
+        "small-wide",
+        "small-memory",
+        "small-wide-races",
+        "mark-memory",
+        "mark-small-memory",
+        "mark-races",
+        "mark-small-races",
+    ],
 )
-def test_makalu_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    assert " 0 failed" in run_makalu_test(root, tmp_path, ["adapter.c", "tests/test_makalu.c"], *flags)
+def test_makalu_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, flags: tuple[str, ...]) -> None:
+    assert " 0 failed" in run_makalu_test(root, tmp_path, ["adapter.c", f"tests/{test}.c"], *flags)
 
 
 @pytest.mark.nightly
