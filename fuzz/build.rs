@@ -8,7 +8,12 @@ fn main() {}
 fn main() {
     let allocators = std::path::Path::new("../allocators");
     let reader = allocators.join("runner/workload.c");
-    for source in ["workload_reader.c".into(), reader.clone(), allocators.join("runner/runner.h")] {
+    for source in [
+        "workload_reader.c".into(),
+        reader.clone(),
+        allocators.join("runner/links.c"),
+        allocators.join("runner/runner.h"),
+    ] {
         println!("cargo::rerun-if-changed={}", source.display());
     }
     cc::Build::new()

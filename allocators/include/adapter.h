@@ -133,9 +133,9 @@ struct fl_adapter {
     int (*thread_detach)(fl_heap *heap);
     /* FL_CAN_LINK, in the graph layout only. Each of the first four is one atomic store of a pointer, persisted on return. */
     int (*link)(fl_heap *heap, uint32_t slot, uint32_t field, uint32_t target_slot); /* field := the object in target_slot */
-    int (*unlink)(fl_heap *heap, uint32_t slot, uint32_t field);                     /* field := null */
-    int (*drop)(fl_heap *heap, uint32_t slot);                                       /* slot := null; nothing is freed */
-    int (*load)(fl_heap *heap, uint32_t slot, uint32_t from_slot, uint32_t field);   /* empty slot := field of that object */
+    int (*unlink)(fl_heap *heap, uint32_t slot, uint32_t field); /* field := null */
+    int (*drop)(fl_heap *heap, uint32_t slot); /* slot := null; nothing is freed */
+    int (*load)(fl_heap *heap, uint32_t slot, uint32_t from_slot, uint32_t field); /* empty slot := field of that object */
     /* object: as read_slot or read_field gave it, in an allocated heap block. What the field holds may be anything. */
     int (*read_field)(fl_heap *heap, const struct fl_location *object, uint32_t field, struct fl_location *target);
     /* FL_CAN_COLLECT: the object that the collector takes this word for a pointer to; is_set 0: it takes it for none. */

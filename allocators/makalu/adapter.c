@@ -5,7 +5,7 @@
  * The slots are the words of one object, which persistent root 0 reaches: they hold ordinary pointers, so the collector follows
  * them. A heap is ready once the root is set: what creation left behind without it is no heap. Allocation and publication are
  * two steps: malloc, fill, then one persisted store to the slot; free clears the slot first. A failure in between leaves an
- * object that nothing reaches, which open collects.
+ * object that nothing reaches, which open collects. In the graph layout objects have fields in front (adapter_graph.c).
  *
  * open takes the region as it is if it was closed; else it recovers, collects and goes online.
  */
@@ -13,29 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapter.h"
-#include "makalu.h"
+#include "adapter_heap.h"
 #include "persist.h"
-
-struct slots {
-    uint64_t count;
-    uint64_t words[]; /* addresses */
-};
-
-struct fl_heap {
-    struct slots *slots;
-};
 
 static _Thread_local char own_message[256]; /* empty: ask the allocator */
 
-static int fail(int status, const char *text) {
+int fail(int status, const char *text) {
     snprintf(own_message, sizeof own_message, "%s", text);
     return status;
 }
 
 static const char *message(void) { return own_message[0] != '\0' ? own_message : MAK_message(); }
 
-static int status_of(int mak_status) {
+int status_of(int mak_status) {
     static const int table[] = {[MAK_OK] = FL_OK,
                                 [MAK_OUT_OF_MEMORY] = FL_OUT_OF_MEMORY,
                                 [MAK_NOT_A_REGION] = FL_NOT_A_HEAP,
@@ -50,7 +40,7 @@ static int status_of(int mak_status) {
 
 static uint64_t slots_bytes(uint64_t count) { return sizeof(struct slots) + count * sizeof(uint64_t); }
 
-static void store_slot(uint64_t *word, const void *object) {
+void store_word(uint64_t *word, const void *object) {
     fl_store8(word, (uint64_t)(uintptr_t)object);
     fl_persist(word, sizeof *word);
 }
@@ -59,7 +49,23 @@ static void store_slot(uint64_t *word, const void *object) {
 
 static int close_heap(fl_heap *heap) {
     free(heap);
+    run_deferred_frees();
     return status_of(MAK_close());
+}
+
+static fl_heap *new_heap(const struct fl_heap_options *options) {
+    fl_heap *heap = calloc(1, sizeof *heap);
+    if (heap == NULL)
+        fail(0, "out of volatile memory");
+    else
+        heap->graph_slots = options->slot_layout == FL_SLOTS_GRAPH ? options->layout_slots : 0;
+    return heap;
+}
+
+/* The region forgets it when it is closed. */
+static void set_free_callback(const fl_heap *heap) {
+    if (heap->graph_slots > 0)
+        defer_frees();
 }
 
 static int make_slots(fl_heap *heap, uint32_t count) {
@@ -74,14 +80,15 @@ static int make_slots(fl_heap *heap, uint32_t count) {
 
 static int create(const struct fl_heap_options *options, fl_heap **created) {
     const struct MAK_options mak = {options->folder, options->heap_bytes, options->limit_bytes, options->address_hint};
-    fl_heap *heap = calloc(1, sizeof *heap);
+    fl_heap *heap = new_heap(options);
     if (heap == NULL)
-        return fail(FL_ERROR, "out of volatile memory");
+        return FL_ERROR;
     int status = status_of(MAK_start(&mak));
     if (status != FL_OK) {
         free(heap);
         return status;
     }
+    set_free_callback(heap);
     status = make_slots(heap, options->slot_count);
     if (status != FL_OK)
         close_heap(heap);
@@ -112,9 +119,9 @@ static int find_slots(fl_heap *heap, uint32_t count) {
 }
 
 static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
-    fl_heap *heap = calloc(1, sizeof *heap);
+    fl_heap *heap = new_heap(options);
     if (heap == NULL)
-        return fail(FL_ERROR, "out of volatile memory");
+        return FL_ERROR;
     int status = status_of(open_region(options->folder));
     if (status != FL_OK) {
         int saved = status;
@@ -129,6 +136,7 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
         free(heap);
         MAK_close();
     } else {
+        set_free_callback(heap);
         *opened = heap;
     }
     return status;
@@ -136,8 +144,7 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
 
 /* ---- objects ---- */
 
-/* The slot's word; null with a message if there is no such slot or it is (not) empty as expected. */
-static uint64_t *slot_word(fl_heap *heap, uint32_t slot, int is_live) {
+uint64_t *slot_word(fl_heap *heap, uint32_t slot, int is_live) {
     if (slot >= heap->slots->count)
         return fail(0, "no such slot"), NULL;
     if ((heap->slots->words[slot] != 0) != is_live)
@@ -145,17 +152,29 @@ static uint64_t *slot_word(fl_heap *heap, uint32_t slot, int is_live) {
     return &heap->slots->words[slot];
 }
 
-static void *object_in(const uint64_t *word) { return (void *)(uintptr_t)*word; }
+/* Memory that deferred frees hold back is there too. */
+static void *allocate_object(uint64_t bytes) {
+    void *object = MAK_malloc(bytes);
+    if (object != NULL)
+        return object;
+    run_deferred_frees();
+    return MAK_malloc(bytes);
+}
 
 static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
     uint64_t *word = slot_word(heap, slot, 0);
     if (word == NULL)
         return FL_ERROR;
-    void *object = MAK_malloc(bytes);
+    uint64_t front = front_bytes(heap, slot);
+    char *object = allocate_object(front + bytes);
     if (object == NULL)
         return status_of(MAK_OUT_OF_MEMORY);
-    fill(context, object, 0, bytes);
-    store_slot(word, object);
+    if (front > 0) {
+        memset(object, 0, front);
+        fl_persist(object, front);
+    }
+    fill(context, object + front, 0, bytes);
+    store_word(word, object);
     return FL_OK;
 }
 
@@ -167,46 +186,46 @@ static int free_slot(fl_heap *heap, uint32_t slot) {
     if (status != FL_OK)
         return status;
     void *object = object_in(word);
-    store_slot(word, NULL);
+    store_word(word, NULL);
     MAK_free(object);
     return FL_OK;
 }
 
 static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context) {
     uint64_t *word = slot_word(heap, slot, 1);
-    uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes;
+    uint64_t front = front_bytes(heap, slot), kept = old_bytes < new_bytes ? old_bytes : new_bytes;
     if (word == NULL)
         return FL_ERROR;
-    void *object = MAK_malloc(new_bytes), *old = object_in(word);
+    char *object = allocate_object(front + new_bytes);
+    void *old = object_in(word);
     if (object == NULL)
         return status_of(MAK_OUT_OF_MEMORY);
-    memcpy(object, old, kept);
-    fl_persist(object, kept);
+    memcpy(object, old, front + kept);
+    fl_persist(object, front + kept);
     if (kept < new_bytes)
-        fill(context, object, kept, new_bytes - kept);
-    store_slot(word, object);
+        fill(context, object + front, kept, new_bytes - kept);
+    store_word(word, object);
     MAK_free(old);
     return FL_OK;
 }
 
 /* ---- looking ---- */
 
-/* address 0: null. */
-static struct fl_location location_of(uint64_t address) {
-    uint64_t offset = address - (uint64_t)(uintptr_t)MAK_base();
+struct fl_location location_of(uint64_t address, uint64_t front_bytes) {
+    uint64_t offset = address + front_bytes - (uint64_t)(uintptr_t)MAK_base();
     return (struct fl_location){.file = 0, .is_set = address != 0, .offset = address == 0 ? 0 : offset};
 }
 
 static int read_slot(fl_heap *heap, uint32_t slot, struct fl_location *location) {
     if (slot >= heap->slots->count)
         return fail(FL_ERROR, "no such slot");
-    *location = location_of(heap->slots->words[slot]);
+    *location = location_of(heap->slots->words[slot], front_bytes(heap, slot));
     return FL_OK;
 }
 
 static int word_target(fl_heap *heap, uint64_t word, struct fl_location *target) {
     (void)heap;
-    *target = location_of((uint64_t)(uintptr_t)MAK_object_at(word));
+    *target = location_of((uint64_t)(uintptr_t)MAK_object_at(word), 0);
     return FL_OK;
 }
 
@@ -260,6 +279,7 @@ static int settle(fl_heap *heap) { return (void)heap, FL_OK; /* nothing is lazy 
 static int collect(fl_heap *heap) {
     char folder[4096];
     snprintf(folder, sizeof folder, "%s", MAK_folder());
+    run_deferred_frees();
     int status = MAK_close();
     if (status == MAK_OK)
         status = MAK_start_off(folder);
@@ -267,8 +287,10 @@ static int collect(fl_heap *heap) {
         status = MAK_collect();
     if (status == MAK_OK)
         status = MAK_restart_in_place();
-    if (status == MAK_OK)
+    if (status == MAK_OK) {
         heap->slots = MAK_get_root(0);
+        set_free_callback(heap);
+    }
     return status_of(status);
 }
 
@@ -285,8 +307,8 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
         .name = "makalu",
-        .capabilities =
-            FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_REOPEN_IN_PROCESS,
+        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_LINK |
+                        FL_CAN_REOPEN_IN_PROCESS,
         .create = create,
         .open = open_heap,
         .close = close_heap,
@@ -303,6 +325,11 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .collect = collect,
         .thread_attach = thread_attach,
         .thread_detach = thread_detach,
+        .link = link_field,
+        .unlink = unlink_field,
+        .drop = drop_slot,
+        .load = load_field,
+        .read_field = read_field,
         .word_target = word_target,
     };
     return &table;

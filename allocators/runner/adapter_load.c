@@ -85,6 +85,9 @@ static void check_table(const char *path, const struct fl_adapter *adapter) {
              path, adapter->struct_size, sizeof(struct fl_adapter));
     if (adapter->name == NULL || adapter->name[0] == '\0')
         fail(EXIT_BAD_INPUT, "%s: the adapter has no name; set it in the table", path);
+    if ((adapter->capabilities & FL_CAN_LINK) != 0 && (adapter->capabilities & FL_CAN_WALK) == 0)
+        fail(EXIT_BAD_INPUT, "%s: adapter %s has capability link without walk, which tells what a field points to; add walk", path,
+             adapter->name);
     check_functions(path, adapter);
 }
 

@@ -27,6 +27,10 @@ static const enum fl_operation MARKERS[] = {
     [STEP_ALLOCATE] = FL_OP_ALLOCATE,
     [STEP_FREE] = FL_OP_FREE,
     [STEP_REALLOCATE] = FL_OP_REALLOCATE,
+    [STEP_LINK] = FL_OP_LINK,
+    [STEP_UNLINK] = FL_OP_UNLINK,
+    [STEP_DROP] = FL_OP_DROP,
+    [STEP_LOAD] = FL_OP_LOAD,
 };
 static const char *const NAMES[] = {
     [STEP_CASE] = "case",
@@ -36,15 +40,16 @@ static const char *const NAMES[] = {
     [STEP_ALLOCATE] = "allocate",
     [STEP_FREE] = "free",
     [STEP_REALLOCATE] = "reallocate",
+    [STEP_LINK] = "link",
+    [STEP_UNLINK] = "unlink",
+    [STEP_DROP] = "drop",
+    [STEP_LOAD] = "load",
 };
 
-static uint32_t object_of_step(const struct step *step) {
-    return step->kind == STEP_ALLOCATE || step->kind == STEP_REALLOCATE ? step->index + 1 : 0;
-}
-
 static void mark_begin(const struct step *step) {
-    VALGRIND_DO_CLIENT_REQUEST_STMT(FL_REQUEST_BEGIN, MARKERS[step->kind], step->index, step->slot, step->bytes,
-                                    object_of_step(step));
+    bool makes_object = step->kind == STEP_ALLOCATE || step->kind == STEP_REALLOCATE;
+    VALGRIND_DO_CLIENT_REQUEST_STMT(FL_REQUEST_BEGIN, MARKERS[step->kind], step->index, step->slot,
+                                    makes_object ? step->bytes : step->field, makes_object ? step->index + 1 : step->other);
 }
 
 static void mark_return(const struct step *step, int status) {
@@ -64,7 +69,8 @@ struct fl_heap_options heap_options(const struct options *options) {
 }
 
 static void check_needs(const struct options *options, const struct workload *workload, const struct fl_adapter *adapter) {
-    static const uint64_t BITS[] = {[FL_SLOTS_ROOT] = 0, [FL_SLOTS_NAMES] = FL_CAN_NAMES, [FL_SLOTS_CHAIN] = FL_CAN_CHAIN};
+    static const uint64_t BITS[] = {
+        [FL_SLOTS_ROOT] = 0, [FL_SLOTS_NAMES] = FL_CAN_NAMES, [FL_SLOTS_CHAIN] = FL_CAN_CHAIN, [FL_SLOTS_GRAPH] = FL_CAN_LINK};
     const char *layout = layout_name(workload->layout);
     if (workload->layout != options->slot_layout)
         fail(EXIT_BAD_INPUT, "%s: the workload's slots are `%s`, the heap's `%s`; pass --slot-layout %s", workload->path, layout,
@@ -89,9 +95,11 @@ void execute_prepare(struct execution *execution, const struct options *options,
         .options = heap_options(options),
         .folder = options->folder,
     };
-    execution->live_bytes = allocate_or_fail(NULL, workload->slots * sizeof *execution->live_bytes);
-    memset(execution->live_bytes, 0, workload->slots * sizeof *execution->live_bytes);
+    execution->left = allocate_or_fail(NULL, left_bytes(workload));
+    memset(execution->left, 0, left_bytes(workload));
 }
+
+size_t left_bytes(const struct workload *workload) { return sizeof(struct left) + workload->slots * sizeof(uint64_t); }
 
 void enter_case(struct execution *execution, uint32_t number) {
     int length = snprintf(execution->case_folder, sizeof execution->case_folder, "%s/case-%u", execution->folder, number);
@@ -111,7 +119,7 @@ void make_case_folders(const struct execution *execution) {
     }
 }
 
-/* What a step does to the adapter; *is_skipped when an earlier out-of-memory left it nothing to work on. */
+/* What a step does to the adapter. */
 static int call_adapter(struct execution *execution, const struct step *step) {
     const struct fl_adapter *adapter = execution->adapter;
     struct fill fill = {.object = step->index + 1, .is_persisted = true};
@@ -122,8 +130,12 @@ static int call_adapter(struct execution *execution, const struct step *step) {
     case STEP_ALLOCATE: return adapter->allocate(execution->heap, step->slot, step->bytes, pattern_fill, &fill);
     case STEP_FREE: return adapter->free(execution->heap, step->slot);
     case STEP_REALLOCATE:
-        return adapter->reallocate(execution->heap, step->slot, execution->live_bytes[step->slot], step->bytes, pattern_fill,
+        return adapter->reallocate(execution->heap, step->slot, execution->left->live_bytes[step->slot], step->bytes, pattern_fill,
                                    &fill);
+    case STEP_LINK: return adapter->link(execution->heap, step->slot, step->field, step->other);
+    case STEP_UNLINK: return adapter->unlink(execution->heap, step->slot, step->field);
+    case STEP_DROP: return adapter->drop(execution->heap, step->slot);
+    case STEP_LOAD: return adapter->load(execution->heap, step->slot, step->other, step->field);
     case STEP_CASE: break;
     }
     return FL_OK;
@@ -131,19 +143,28 @@ static int call_adapter(struct execution *execution, const struct step *step) {
 
 static void note_effect(struct execution *execution, const struct step *step) {
     if (step->kind == STEP_CREATE)
-        memset(execution->live_bytes, 0, execution->workload->slots * sizeof *execution->live_bytes);
+        memset(execution->left, 0, left_bytes(execution->workload));
     if (step->kind == STEP_CLOSE)
         execution->heap = NULL;
-    if (step->kind >= STEP_ALLOCATE)
-        execution->live_bytes[step->slot] = step->kind == STEP_FREE ? 0 : step->bytes;
+    if (step->kind == STEP_FREE || step->kind == STEP_DROP)
+        execution->left->live_bytes[step->slot] = 0;
+    if (step->kind == STEP_ALLOCATE || step->kind == STEP_REALLOCATE || step->kind == STEP_LOAD)
+        execution->left->live_bytes[step->slot] = step->bytes;
+}
+
+/* An earlier operation that ran out of memory left it nothing to work on. In the graph layout that may be far from it. */
+static bool is_skipped(const struct execution *execution, const struct step *step) {
+    bool needs_object = step->kind == STEP_FREE || step->kind == STEP_REALLOCATE;
+    return (needs_object && execution->left->live_bytes[step->slot] == 0) ||
+           (step->kind >= STEP_ALLOCATE && execution->left->is_case_over);
 }
 
 static bool may_run_out_of_memory(const struct step *step) { return step->kind == STEP_ALLOCATE || step->kind == STEP_REALLOCATE; }
 
 /* In the step's own thread. */
 static void execute_step(struct execution *execution, const struct step *step) {
-    if ((step->kind == STEP_FREE || step->kind == STEP_REALLOCATE) && execution->live_bytes[step->slot] == 0)
-        return; /* its allocate ran out of memory */
+    if (is_skipped(execution, step))
+        return;
     if (step->kind == STEP_CASE || step->kind == STEP_OPEN)
         enter_case(execution, step->case_number);
     if (step->kind == STEP_CLOSE)
@@ -159,6 +180,8 @@ static void execute_step(struct execution *execution, const struct step *step) {
         fail(EXIT_INFRASTRUCTURE, "%s: operation %u (%s of slot %u, %llu bytes) answered %s: %s", execution->adapter->name,
              step->index, NAMES[step->kind], step->slot, (unsigned long long)step->bytes, status_name(status),
              execution->adapter->message());
+    else if (execution->workload->layout == FL_SLOTS_GRAPH)
+        execution->left->is_case_over = true;
     if (execution->after != NULL)
         execution->after(execution, step);
 }
@@ -196,10 +219,10 @@ static void hand_over(const struct execution *execution, uint32_t session) {
     FILE *file = fopen(path, "w");
     if (file == NULL)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be written: %s", path, strerror(errno));
-    fprintf(file, "%u\n", session);
+    fprintf(file, "%u %u\n", session, execution->left->is_case_over);
     for (uint32_t slot = 0; slot < execution->workload->slots; slot++)
-        if (execution->live_bytes[slot] != 0)
-            fprintf(file, "%u %llu\n", slot, (unsigned long long)execution->live_bytes[slot]);
+        if (execution->left->live_bytes[slot] != 0)
+            fprintf(file, "%u %llu\n", slot, (unsigned long long)execution->left->live_bytes[slot]);
     if (fclose(file) != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be written: %s", path, strerror(errno));
 }
@@ -209,13 +232,13 @@ static void take_over(struct execution *execution, uint32_t session) {
     session_path(execution, path);
     FILE *file = fopen(path, "r");
     unsigned before;
-    if (file == NULL || fscanf(file, "%u", &before) != 1 || before + 1 != session)
+    if (file == NULL || fscanf(file, "%u %u", &before, &execution->left->is_case_over) != 2 || before + 1 != session)
         fail(EXIT_BAD_INPUT, "%s: does not say what session %u left; run the sessions in order, on one folder", path, session - 1);
     unsigned slot;
     unsigned long long bytes;
     while (fscanf(file, "%u %llu", &slot, &bytes) == 2)
         if (slot < execution->workload->slots)
-            execution->live_bytes[slot] = bytes;
+            execution->left->live_bytes[slot] = bytes;
     fclose(file);
 }
 

@@ -83,7 +83,7 @@ static const struct option_of {
     {{"heap-bytes", 'b', "BYTES", 0, "size to create", 0}, FOR_HEAPS, true},
     {{"limit-bytes", 'l', "BYTES", 0, "most that a heap may grow to", 0}, FOR_HEAPS, true},
     {{"slots", 's', "COUNT", 0, "the workload's slots; heaps have 1024 more", 0}, FOR_HEAPS, true},
-    {{"slot-layout", 'y', "LAYOUT", 0, "of the workload's slots: root (default), names or chain", 0}, FOR_HEAPS, false},
+    {{"slot-layout", 'y', "LAYOUT", 0, "of the workload's slots: root (default), names, chain or graph", 0}, FOR_HEAPS, false},
     {{"address-hint", 'h', "ADDRESS", 0, "where to map; 0: anywhere", 0}, FOR_HEAPS, true},
     {{"cpu-limit-ms", 'c', "MS", 0, "CPU time of one life (default 1000)", 0}, FOR_LIVES, false},
     {{"wall-limit-ms", 't', "MS", 0, "wall time of one life (default 10000)", 0}, FOR_LIVES, false},
@@ -111,7 +111,7 @@ static uint64_t number(const struct argp_option *option, const char *text) {
 static enum fl_slot_layout layout(const struct argp_option *option, const char *text) {
     enum fl_slot_layout found;
     if (!find_layout(text, &found))
-        fail(EXIT_BAD_INPUT, "--%s %s: expected root, names or chain", option->name, text);
+        fail(EXIT_BAD_INPUT, "--%s %s: expected root, names, chain or graph", option->name, text);
     return found;
 }
 

@@ -17,8 +17,8 @@ struct life {
     uint32_t numbers[16]; /* report numbers of the adapter's first files, + 1; 0: not asked yet */
     uint64_t largest;     /* that the drain got, bytes */
     uint8_t *is_drained;  /* by probe slot: the drain allocated it */
-    struct fl_block *blocks; /* of the last walk, for contents */
-    size_t block_count, block_capacity;
+    struct blocks blocks;    /* of the last walk */
+    struct objects objects;  /* graph layout: as they were after open */
 };
 
 /* ---- helpers ---------------------------------------------------------------------------------------------------------- */
@@ -50,7 +50,9 @@ static uint32_t file_number(struct life *life, uint32_t file) {
 
 static uint32_t slot_count(const struct life *life) { return life->probe->options.slot_count; }
 
-/* ---- open, slots, walk, check ----------------------------------------------------------------------------------------- */
+static bool has_fields(const struct life *life) { return life->probe->options.slot_layout == FL_SLOTS_GRAPH; }
+
+/* ---- open, slots, objects, walk ------------------------------------------------------------------------------------------ */
 
 static int open_heap(struct life *life) {
     report_stage(FL_SECTION_OPEN);
@@ -77,6 +79,35 @@ static void report_slots(struct life *life) {
     end_with_message(life, FL_SECTION_SLOTS, status, count, slot_count(life));
 }
 
+/* Those of life 1 are not told, only looked at: they are those of life 0. */
+static int find_objects(struct life *life) {
+    int status = blocks_learn(&life->blocks, life->adapter, life->heap);
+    if (status == FL_OK)
+        status = objects_reach(&life->objects, &life->blocks, life->adapter, life->heap, life->probe->options.layout_slots);
+    return status;
+}
+
+static struct fl_field_entry field_entry(struct life *life, const struct fl_location *field) {
+    return field->is_set ? (struct fl_field_entry){file_number(life, field->file), 1, field->offset} : (struct fl_field_entry){0};
+}
+
+static void report_objects(struct life *life) {
+    report_stage(FL_SECTION_OBJECTS);
+    report_section(FL_SECTION_OBJECTS);
+    int status = find_objects(life);
+    for (uint32_t number = 0; number < life->objects.count; number++) {
+        const struct object *object = &life->objects.list[number];
+        struct fl_object_entry *entry = report_append(sizeof *entry);
+        *entry = (struct fl_object_entry){.file = file_number(life, object->location.file), .offset = object->location.offset};
+        for (uint32_t field = 0; field < FL_GRAPH_FIELDS; field++)
+            entry->fields[field] = field_entry(life, &object->fields[field]);
+    }
+    if (status == FL_OK && life->objects.is_bounded)
+        report_end(FL_OUT_OF_MEMORY, life->objects.count, 0);
+    else
+        end_with_message(life, FL_SECTION_OBJECTS, status, life->objects.count, 0);
+}
+
 struct walk {
     struct life *life;
     uint32_t count;
@@ -101,6 +132,40 @@ static void report_walk(struct life *life) {
     end_with_message(life, FL_SECTION_WALK, status, walk.count, vfs_heap_bytes());
 }
 
+/* ---- retained: what only a conservative collector keeps ------------------------------------------------------------------ */
+
+static void report_left_over(struct life *life, const struct retained *retained) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < life->blocks.count; i++) {
+        const struct fl_block *block = &life->blocks.list[i];
+        if (!retained->is_marked[i] || retained->is_reached[i])
+            continue;
+        struct fl_block_entry *entry = report_append(sizeof *entry);
+        *entry = (struct fl_block_entry){file_number(life, block->file), block->state, block->offset, block->bytes};
+        count++;
+    }
+    report_end(FL_OK, count, retained->left_over_count);
+}
+
+static void report_retained(struct life *life) {
+    if (life->adapter->collect == NULL)
+        return;
+    report_stage(FL_SECTION_RETAINED);
+    if (blocks_learn(&life->blocks, life->adapter, life->heap) != FL_OK)
+        return; /* the walk has told */
+    struct retained retained = {.adapter = life->adapter, .heap = life->heap, .blocks = &life->blocks, .objects = &life->objects};
+    int status = retained_find(&retained, slot_count(life));
+    if (status != FL_OK || retained.left_over_count > 0)
+        report_section(FL_SECTION_RETAINED);
+    if (status != FL_OK)
+        end_with_message(life, FL_SECTION_RETAINED, status, 0, 0);
+    else if (retained.left_over_count > 0)
+        report_left_over(life, &retained);
+    retained_free(&retained);
+}
+
+/* ---- check --------------------------------------------------------------------------------------------------------------- */
+
 static void report_check(struct life *life) {
     report_stage(FL_SECTION_CHECK);
     if (life->adapter->check == NULL)
@@ -111,45 +176,10 @@ static void report_check(struct life *life) {
 
 /* ---- contents --------------------------------------------------------------------------------------------------------- */
 
-static void keep_block(void *context, const struct fl_block *block) {
-    struct life *life = context;
-    if (life->block_count == life->block_capacity) {
-        life->block_capacity = life->block_capacity == 0 ? 1024 : life->block_capacity * 2;
-        life->blocks = realloc(life->blocks, life->block_capacity * sizeof *life->blocks);
-        if (life->blocks == NULL)
-            report_broken("no memory to keep the walk in");
-    }
-    life->blocks[life->block_count++] = *block;
-}
-
-/* One walk is cheaper than bounds for each object, which some allocators answer by a walk. */
-static void learn_blocks(struct life *life) {
-    life->block_count = 0;
-    if (life->adapter->walk != NULL && life->adapter->walk(life->heap, keep_block, life) != FL_OK)
-        life->block_count = 0;
-}
-
-/* The heap block that a broken walk order could hide is only not found: contents are then searched to the first mismatch. */
-static const struct fl_block *walked_block(const struct life *life, const struct fl_location *object) {
-    size_t low = 0, high = life->block_count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        const struct fl_block *block = &life->blocks[middle];
-        bool is_after = block->file > object->file || (block->file == object->file && block->offset > object->offset);
-        if (is_after)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    const struct fl_block *block = low > 0 ? &life->blocks[low - 1] : NULL;
-    bool contains = block != NULL && block->file == object->file && object->offset - block->offset < block->bytes;
-    return contains ? block : NULL;
-}
-
 /* Bytes from the object's start to its heap block's end; false: nothing tells. */
 static bool object_limit(struct life *life, const struct fl_location *object, uint64_t *limit) {
     struct fl_block block = {0};
-    const struct fl_block *found = walked_block(life, object);
+    const struct fl_block *found = blocks_find(&life->blocks, object);
     if (found == NULL && life->adapter->bounds != NULL && life->adapter->bounds(life->heap, object, &block) == FL_OK)
         found = &block;
     if (found == NULL || object->offset < found->offset || object->offset - found->offset > found->bytes)
@@ -179,19 +209,30 @@ static void scan_object(struct life *life, const struct fl_location *location, s
     pattern_scan(object, is_known && limit < available ? limit : available, !is_known, report_run, contents);
 }
 
-static void report_contents(struct life *life) {
-    report_stage(FL_SECTION_CONTENTS);
-    learn_blocks(life);
-    report_section(FL_SECTION_CONTENTS);
-    struct contents contents = {0};
+static int scan_objects(struct life *life, struct contents *contents) {
+    for (contents->slot = 0; contents->slot < life->objects.count; contents->slot++)
+        scan_object(life, &life->objects.list[contents->slot].location, contents);
+    return FL_OK;
+}
+
+static int scan_slots(struct life *life, struct contents *contents) {
     int status = FL_OK;
     for (uint32_t slot = 0; slot < slot_count(life) && status == FL_OK; slot++) {
         struct fl_location location = {0};
-        contents.slot = slot;
+        contents->slot = slot;
         status = life->adapter->read_slot(life->heap, slot, &location);
         if (status == FL_OK && location.is_set)
-            scan_object(life, &location, &contents);
+            scan_object(life, &location, contents);
     }
+    return status;
+}
+
+static void report_contents(struct life *life) {
+    report_stage(FL_SECTION_CONTENTS);
+    blocks_learn(&life->blocks, life->adapter, life->heap);
+    report_section(FL_SECTION_CONTENTS);
+    struct contents contents = {0};
+    int status = has_fields(life) ? scan_objects(life, &contents) : scan_slots(life, &contents);
     end_with_message(life, FL_SECTION_CONTENTS, status, contents.count, 0);
 }
 
@@ -227,6 +268,11 @@ static int note_drained(struct life *life, uint32_t slot, uint64_t bytes) {
 /* Largest first and halving: what is left of the heap after each size is too small for it. */
 static int drain(struct life *life) {
     report_stage(FL_SECTION_DRAIN);
+    if (life->probe->is_twin && life->adapter->collect != NULL) {
+        int status = life->adapter->collect(life->heap);
+        if (status != FL_OK)
+            return report_status(life, FL_SECTION_DRAIN, status, 0), status;
+    }
     report_section(FL_SECTION_DRAIN);
     uint64_t total = 0, bytes = life->probe->options.limit_bytes / 2;
     while ((bytes & (bytes - 1)) != 0)
@@ -318,11 +364,16 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     if (open_heap(&life) != FL_OK)
         return;
     if (kind == LIFE_POWER) {
+        if (has_fields(&life))
+            find_objects(&life);
         report_contents(&life);
         return;
     }
     report_slots(&life);
+    if (has_fields(&life))
+        report_objects(&life);
     report_walk(&life);
+    report_retained(&life);
     report_check(&life);
     if (kind == LIFE_FIRST)
         return;

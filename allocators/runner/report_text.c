@@ -19,7 +19,9 @@ static const char *const KINDS[] = {"before the first stage",
                                     "maximal",
                                     "close",
                                     "recreate",
-                                    "message"};
+                                    "message",
+                                    "objects",
+                                    "retained"};
 static const char *const STATES[] = {"?", "allocated", "reserved", "free", "metadata", "unusable"};
 #define NAME_OF(names, number) ((number) < sizeof(names) / sizeof((names)[0]) ? (names)[number] : "?")
 
@@ -44,6 +46,19 @@ static void print_blocks(const struct fl_section *section) {
                NAME_OF(STATES, entry[i].state));
 }
 
+static void print_objects(const struct fl_section *section) {
+    const struct fl_object_entry *entry = (const void *)(section + 1);
+    for (uint32_t i = 0; i < section->count; i++) {
+        printf("    object %u: file %u, offset 0x%llx", i, entry[i].file, (number)entry[i].offset);
+        for (uint32_t field = 0; field < FL_GRAPH_FIELDS; field++)
+            if (entry[i].fields[field].is_set)
+                printf(", field %u: file %u, offset 0x%llx", field, entry[i].fields[field].file,
+                       (number)entry[i].fields[field].offset);
+        printf("\n");
+    }
+}
+
+/* In the graph layout it is the object's number. */
 static void print_contents(const struct fl_section *section) {
     const struct fl_content_entry *entry = (const void *)(section + 1);
     for (uint32_t i = 0; i < section->count; i++)
@@ -56,7 +71,9 @@ static void print_entries(const struct fl_section *section) {
     case FL_SECTION_FILES: print_files(section); break;
     case FL_SECTION_SLOTS: print_slots(section); break;
     case FL_SECTION_WALK:
+    case FL_SECTION_RETAINED:
     case FL_SECTION_DRAIN: print_blocks(section); break;
+    case FL_SECTION_OBJECTS: print_objects(section); break;
     case FL_SECTION_CONTENTS: print_contents(section); break;
     case FL_SECTION_MESSAGE: printf("    %.*s\n", (int)section->payload_bytes, (const char *)(section + 1)); break;
     }
@@ -67,6 +84,10 @@ static void print_section(const struct fl_section *section) {
     switch (section->kind) {
     case FL_SECTION_SLOTS: printf(", %u of %llu in use", section->count, (number)section->value); break;
     case FL_SECTION_WALK: printf(", %u heap blocks, files of %llu bytes", section->count, (number)section->value); break;
+    case FL_SECTION_OBJECTS: printf(", %u reached", section->count); break;
+    case FL_SECTION_RETAINED:
+        printf(", %u of %llu left-over heap blocks are in reach of a word", section->count, (number)section->value);
+        break;
     case FL_SECTION_DRAIN: printf(", %u allocations of %llu bytes in all", section->count, (number)section->value); break;
     case FL_SECTION_MAXIMAL: printf(", %llu bytes", (number)section->value); break;
     case FL_SECTION_MESSAGE: printf(" (about %s)", NAME_OF(KINDS, section->value)); break;

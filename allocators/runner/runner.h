@@ -6,11 +6,16 @@
  *   adapter_load.c  finds and validates an adapter
  *   pattern.c       what fill writes into objects, and finding it again
  *   workload.c      reads a workload file into steps
+ *   links.c         which objects slots and fields hold, as the file alone says
  *   execute.c       executes the steps of one session, with operation markers
  *   workers.c       the threads that run `thread N` operations
  *   report.c        the heap report under construction, in memory that outlives the process that writes it
  *   report_text.c   a heap report for people
  *   probe.c         the probe script: lives and stages
+ *   blocks.c        the heap blocks of one walk
+ *   objects.c       the objects that slots reach through fields
+ *   mark.c          a conservative mark
+ *   retained.c      which heap blocks only a conservative mark keeps
  *   vfs.c           what the target's file calls reach: the heap folder itself, or a private view of it
  *   calls_paths.c, calls_files.c, calls_memory.c   the interposed calls (vfs.h)
  *   tree.c          listing, copying and removing a heap folder
@@ -85,16 +90,31 @@ typedef void (*pattern_visit)(void *context, uint32_t object, uint64_t from, uin
 void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context);
 
 /* ---- workload.c */
-enum step_kind { STEP_CASE, STEP_CREATE, STEP_OPEN, STEP_CLOSE, STEP_ALLOCATE, STEP_FREE, STEP_REALLOCATE };
+/* The operations on slots are those from STEP_ALLOCATE on, those of the graph layout only from STEP_LINK on. */
+enum step_kind {
+    STEP_CASE,
+    STEP_CREATE,
+    STEP_OPEN,
+    STEP_CLOSE,
+    STEP_ALLOCATE,
+    STEP_FREE,
+    STEP_REALLOCATE,
+    STEP_LINK,
+    STEP_UNLINK,
+    STEP_DROP,
+    STEP_LOAD,
+};
 struct step {
     enum step_kind kind;
     uint32_t thread;  /* 0: the main thread, N: worker N */
     uint32_t segment; /* steps of one segment, those of one thread in order, run concurrently */
     uint32_t index; /* of the operation in the workload; a case: its number */
     uint32_t slot;
+    uint32_t other; /* link: the slot linked to; load: the slot whose object's field is loaded */
+    uint32_t field; /* link, unlink, load */
     uint32_t case_number;
     uint32_t session;
-    uint64_t bytes;
+    uint64_t bytes; /* allocate, reallocate: asked for; load: of the object */
 };
 struct workload {
     const char *path;
@@ -108,7 +128,30 @@ struct workload *workload_read(const char *path);
 const char *layout_name(enum fl_slot_layout layout);
 bool find_layout(const char *word, enum fl_slot_layout *layout);
 
+/* ---- links.c */
+enum { LINKS_TEXT_BYTES = 96 };
+struct links *links_new(uint32_t slots);
+void links_forget(struct links *links); /* everything: another case */
+void links_free(struct links *links);
+/* Each for a line of the file that is in order: slots as it needs them, fields below FL_GRAPH_FIELDS. */
+void links_allocate(struct links *links, uint32_t slot, uint64_t bytes);
+void links_reallocate(struct links *links, uint32_t slot, uint64_t bytes);
+void links_free_object(struct links *links, uint32_t slot);
+void links_link(struct links *links, uint32_t slot, uint32_t field, uint32_t target_slot);
+void links_unlink(struct links *links, uint32_t slot, uint32_t field);
+void links_drop(struct links *links, uint32_t slot);
+void links_load(struct links *links, uint32_t slot, uint32_t from_slot, uint32_t field);
+uint64_t links_bytes(const struct links *links, uint32_t slot); /* of the slot's object */
+bool links_is_set(const struct links *links, uint32_t slot, uint32_t field);
+/* Whether another slot, or a field of an object that slots reach, holds the slot's object: the text says which and what to do. */
+bool links_find_holder(struct links *links, uint32_t slot, char text[LINKS_TEXT_BYTES]);
+
 /* ---- execute.c */
+/* What the file alone does not say: an operation that ran out of memory had no effect. */
+struct left {
+    uint32_t is_case_over;  /* graph layout: an operation of the case ran out of memory, those after it are skipped */
+    uint64_t live_bytes[];  /* by slot; 0: empty */
+};
 struct execution {
     const struct fl_adapter *adapter;
     const struct workload *workload;
@@ -116,7 +159,7 @@ struct execution {
     const char *folder;             /* the cases' folders lie here */
     char case_folder[4096];
     fl_heap *heap;                  /* null: no case is open */
-    uint64_t *live_bytes;           /* by slot; 0: empty */
+    struct left *left;              /* by what ran so far; the next session goes on with it */
     struct workers *workers;        /* of the open heap; null: none was started */
     /* Called after each operation's return, with the heap open unless it was closed. May be null. */
     void (*after)(struct execution *execution, const struct step *step);
@@ -130,6 +173,7 @@ void execute_session(struct execution *execution, uint32_t session);
 /* Those of the steps in [from, to) that are the thread's. */
 void execute_steps(struct execution *execution, const struct step *from, const struct step *to, uint32_t thread);
 void make_case_folders(const struct execution *execution);
+size_t left_bytes(const struct workload *workload);
 int run_workload(const struct options *options);
 
 /* ---- workers.c */
@@ -234,9 +278,61 @@ struct probe {
     const struct fl_adapter *adapter;
     struct fl_heap_options options;
     uint32_t slots; /* the workload's; the probe's follow */
+    bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect, then drain */
 };
 /* Runs in the life's own process. */
 void probe_life(const struct probe *probe, enum life_kind kind);
+
+/* ---- blocks.c */
+struct blocks {
+    struct fl_block *list; /* in the order of the walk */
+    size_t count, capacity;
+};
+/* What walk answers; there are no blocks when it fails. */
+int blocks_learn(struct blocks *blocks, const struct fl_adapter *adapter, fl_heap *heap);
+/* The heap block that holds the location; null: none. One that a broken walk order hides is only not found. */
+const struct fl_block *blocks_find(const struct blocks *blocks, const struct fl_location *object);
+const struct fl_block *blocks_find_allocated(const struct blocks *blocks, const struct fl_location *object);
+
+/* ---- objects.c */
+struct object {
+    struct fl_location location, fields[FL_GRAPH_FIELDS];
+};
+struct objects {
+    struct object *list;
+    uint32_t count;
+    bool is_bounded; /* there are more than FL_MAX_OBJECTS */
+};
+/* Those that the first slots reach. What read_slot or read_field answers. */
+int objects_reach(struct objects *objects, const struct blocks *blocks, const struct fl_adapter *adapter, fl_heap *heap,
+                  uint32_t slots);
+
+/* ---- mark.c */
+#define MARK_NOTHING SIZE_MAX
+struct marking {
+    size_t block_count;
+    /* The block's content, aligned to 8 bytes, and how many of its bytes can be read. */
+    const uint8_t *(*content)(void *context, size_t block, uint64_t *bytes);
+    /* The block that the collector takes the word for a pointer to; MARK_NOTHING: none. */
+    size_t (*target)(void *context, uint64_t word);
+    void *context;
+};
+/* is_marked, by block: those to start from; then all that they reach too. */
+void mark_conservatively(const struct marking *marking, uint8_t *is_marked);
+
+/* ---- retained.c */
+struct retained {
+    const struct fl_adapter *adapter;
+    fl_heap *heap;
+    const struct blocks *blocks;
+    const struct objects *objects; /* none but in the graph layout */
+    uint8_t *is_reached;           /* by heap block, allocated ones only: slots and fields reach it */
+    uint8_t *is_marked;            /* the conservative mark does; only if some were not reached */
+    uint32_t left_over_count;      /* allocated heap blocks that were not reached */
+};
+/* What read_slot answers. slots: of the heap, the probe's too. */
+int retained_find(struct retained *retained, uint32_t slots);
+void retained_free(struct retained *retained);
 
 /* ---- child.c */
 struct limits {

@@ -453,7 +453,7 @@ int run_probe_command(const struct options *options) {
         fail(EXIT_BAD_INPUT, "%s: cannot be listed: %s", options->folder, strerror(error));
     make_copy_folder(scratch);
     snprintf(copy, sizeof copy, "%s/copy", scratch);
-    struct place place = {{adapter, heap_options(options), (uint32_t)options->slots}, options->folder, copy, &tree};
+    struct place place = {{adapter, heap_options(options), (uint32_t)options->slots, false}, options->folder, copy, &tree};
     int kept_output = move_away(1);
     report_map();
     hide_streams(options->is_verbose);

@@ -121,8 +121,6 @@ static void show_twin(struct execution *execution, const struct step *step) {
 }
 
 static _Noreturn void execute(uint32_t session) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    child_unmask();
     vfs_set(VFS_TRACK, twins.options->folder, twins.copy, NULL);
     twins.execution.after = show_twin;
     execute_session(&twins.execution, session);
@@ -162,7 +160,7 @@ static void probe_twin(const struct notice *notice) {
     if (error != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", base, strerror(error));
     struct place place = {
-        {twins.execution.adapter, twins.execution.options, (uint32_t)twins.options->slots}, base, twins.copy, &tree};
+        {twins.execution.adapter, twins.execution.options, (uint32_t)twins.options->slots, true}, base, twins.copy, &tree};
     place.probe.options.folder = base;
     report_begin();
     report_life(1);
@@ -187,14 +185,32 @@ static void probe_twin(const struct notice *notice) {
     write_all(report_bytes(), head[1]);
 }
 
-static void make_pipes(void) {
+/* With pipes to and from it; 0 in the executor. */
+static pid_t fork_executor(void) {
     int up[2], down[2];
     if (pipe2(up, O_CLOEXEC) != 0 || pipe2(down, O_CLOEXEC) != 0)
         fail(EXIT_INFRASTRUCTURE, "pipe: %s", strerror(errno));
+    pid_t executor = fork();
+    if (executor < 0)
+        fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
+    bool is_executor = executor == 0;
     twins.from_executor = up[0];
     twins.to_parent = up[1];
     twins.from_parent = down[0];
     twins.to_executor = down[1];
+    close(is_executor ? twins.from_executor : twins.to_parent);
+    close(is_executor ? twins.to_executor : twins.from_parent);
+    if (is_executor) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        child_unmask();
+    }
+    return executor;
+}
+
+/* Also ends one that waits for an answer. */
+static void close_pipes(void) {
+    close(twins.from_executor);
+    close(twins.to_executor);
 }
 
 static void end_session(pid_t executor) {
@@ -210,17 +226,9 @@ static void end_session(pid_t executor) {
 
 /* What a session leaves in the slots is the next executor's to know: it goes through memory that both see. */
 static void run_session(uint32_t session) {
-    make_pipes();
-    pid_t executor = fork();
-    if (executor < 0)
-        fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
-    if (executor == 0) {
-        close(twins.from_executor);
-        close(twins.to_executor);
+    pid_t executor = fork_executor();
+    if (executor == 0)
         execute(session);
-    }
-    close(twins.to_parent);
-    close(twins.from_parent);
     struct notice notice;
     enum news news;
     while ((news = next_notice(executor, &notice)) == NEWS_NOTICE) {
@@ -228,8 +236,7 @@ static void run_session(uint32_t session) {
         if (write(twins.to_executor, "", 1) != 1)
             break;
     }
-    close(twins.from_executor);
-    close(twins.to_executor);
+    close_pipes();
     if (news == NEWS_LATE)
         fail(EXIT_INFRASTRUCTURE, "%s %s while it executed %s, without a crash: %s", twins.execution.adapter->name,
              notice.outcome == FL_OUTCOME_OVERLOADED ? "got no processor" : "hung", twins.execution.workload->path, notice.message);
@@ -251,7 +258,7 @@ static void start_segment(struct execution *execution, const struct step *step) 
 
 /* An operation that returned when it was traced returns here too: else this is not its history. */
 static bool has_effect(const struct execution *execution, const struct step *step) {
-    uint64_t bytes = execution->live_bytes[step->slot];
+    uint64_t bytes = execution->left->live_bytes[step->slot];
     return step->kind == STEP_FREE ? bytes == 0 : bytes == step->bytes;
 }
 
@@ -262,7 +269,7 @@ static void execute_planned(struct execution *execution, const struct planned_tw
         if (step->session != session)
             continue;
         start_segment(execution, step);
-        bool was_live = execution->live_bytes[step->slot] != 0;
+        bool was_live = execution->left->live_bytes[step->slot] != 0;
         workers_run(execution, step, step + 1);
         bool is_possible = step->kind == STEP_ALLOCATE || was_live;
         if (i >= twin->returned_count || (is_possible && has_effect(execution, step)))
@@ -275,8 +282,6 @@ static void execute_planned(struct execution *execution, const struct planned_tw
 }
 
 static _Noreturn void execute_planned_session(const struct planned_twin *twin, uint32_t session) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    child_unmask();
     struct execution *execution = &twins.execution;
     const struct workload *workload = execution->workload;
     struct notice notice = {.case_number = twin->case_number, .is_closed = 1};
@@ -318,19 +323,13 @@ static void run_planned(const struct planned_twin *twin) {
     struct notice notice = {.close_status = FL_ERROR};
     make_case_folder(twin);
     for (uint32_t session = twin->first_session; session <= twin->last_session; session++) {
-        make_pipes();
-        pid_t executor = fork();
-        if (executor < 0)
-            fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
+        pid_t executor = fork_executor();
         if (executor == 0)
             execute_planned_session(twin, session);
-        close(twins.to_parent);
-        close(twins.from_parent);
         enum news news = next_notice(executor, &notice);
         if (news == NEWS_END)
             notice.close_status = FL_ERROR;
-        close(twins.from_executor);
-        close(twins.to_executor);
+        close_pipes();
         if (news != NEWS_LATE)
             end_session(executor);
         if (notice.close_status != FL_OK)
@@ -339,13 +338,13 @@ static void run_planned(const struct planned_twin *twin) {
     probe_planned(twin, &notice);
 }
 
-static void share_live_bytes(uint32_t slots) {
-    void *memory =
-        mmap(NULL, slots * sizeof *twins.execution.live_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+/* Of the executors of all sessions. */
+static void share_left(const struct workload *workload) {
+    void *memory = mmap(NULL, left_bytes(workload), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for %u slots", slots);
-    free(twins.execution.live_bytes);
-    twins.execution.live_bytes = memory;
+        fail(EXIT_INFRASTRUCTURE, "no memory for %u slots", workload->slots);
+    free(twins.execution.left);
+    twins.execution.left = memory;
 }
 
 int run_twins(const struct options *options) {
@@ -355,7 +354,7 @@ int run_twins(const struct options *options) {
         fail(EXIT_BAD_INPUT, "%s: the workload has threads: which histories are wanted must come with --plan FILE", workload->path);
     twins.options = options;
     execute_prepare(&twins.execution, options, workload, adapter);
-    share_live_bytes(workload->slots);
+    share_left(workload);
     if (snprintf(twins.copy, sizeof twins.copy, "%s/copy", options->folder) >= (int)sizeof twins.copy)
         fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);
     make_case_folders(&twins.execution);

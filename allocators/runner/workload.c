@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WORDS 5
+#define MAX_WORDS 5 /* `thread N reallocate SLOT BYTES` */
 /* Object ids are operation index + 1 and have 24 bits; the drain's is the last one. */
 #define MAX_OPERATIONS (PROBE_OBJECT - 1)
 
@@ -22,6 +22,7 @@ struct parser {
     bool has_version, has_slots, has_case;
     uint32_t segment; /* part between two joins, counted over the file */
     struct slot_use *uses; /* by slot */
+    struct links *links;   /* of the graph layout, else null */
 };
 
 /* A slot as the file alone tells it: as if every allocate succeeded. */
@@ -30,7 +31,8 @@ struct slot_use {
     uint32_t segment, thread; /* that used it last; segment 0: none */
 };
 
-static const char *const LAYOUTS[] = {[FL_SLOTS_ROOT] = "root", [FL_SLOTS_NAMES] = "names", [FL_SLOTS_CHAIN] = "chain"};
+static const char *const LAYOUTS[] = {
+    [FL_SLOTS_ROOT] = "root", [FL_SLOTS_NAMES] = "names", [FL_SLOTS_CHAIN] = "chain", [FL_SLOTS_GRAPH] = "graph"};
 
 const char *layout_name(enum fl_slot_layout layout) { return LAYOUTS[layout]; }
 
@@ -65,9 +67,10 @@ static uint64_t read_number(const struct parser *parser, const char *word, const
     return value;
 }
 
-static void add_step(struct parser *parser, enum step_kind kind, uint32_t thread, uint32_t slot, uint64_t bytes) {
+/* What a step does; the rest of it is where it stands. */
+static void add_step(struct parser *parser, struct step step) {
     struct workload *workload = parser->workload;
-    if (kind < STEP_ALLOCATE)
+    if (step.kind < STEP_ALLOCATE)
         parser->segment++; /* case, create, open and close are the main thread's, alone */
     if (workload->step_count == parser->capacity) {
         parser->capacity = parser->capacity == 0 ? 256 : parser->capacity * 2;
@@ -75,23 +78,24 @@ static void add_step(struct parser *parser, enum step_kind kind, uint32_t thread
     }
     if (parser->next_index >= MAX_OPERATIONS)
         BAD_LINE(parser, "more than %u operations; split the workload", MAX_OPERATIONS);
-    workload->steps[workload->step_count++] = (struct step){
-        .kind = kind,
-        .thread = thread,
-        .segment = parser->segment,
-        .index = kind == STEP_CASE ? workload->case_count - 1 : parser->next_index,
-        .slot = slot,
-        .case_number = workload->case_count - 1,
-        .session = workload->session_count - 1,
-        .bytes = bytes,
-    };
-    if (kind != STEP_CASE)
+    step.segment = parser->segment;
+    step.index = step.kind == STEP_CASE ? workload->case_count - 1 : parser->next_index;
+    step.case_number = workload->case_count - 1;
+    step.session = workload->session_count - 1;
+    workload->steps[workload->step_count++] = step;
+    if (step.kind != STEP_CASE)
         parser->next_index++;
-    if (kind < STEP_ALLOCATE)
+    if (step.kind < STEP_ALLOCATE)
         parser->segment++;
 }
 
-static void forget_uses(struct parser *parser) { memset(parser->uses, 0, parser->workload->slots * sizeof *parser->uses); }
+static void add_plain(struct parser *parser, enum step_kind kind) { add_step(parser, (struct step){.kind = kind}); }
+
+static void forget_uses(struct parser *parser) {
+    memset(parser->uses, 0, parser->workload->slots * sizeof *parser->uses);
+    if (parser->links != NULL)
+        links_forget(parser->links);
+}
 
 static void read_head(struct parser *parser, char *const *words, int count) {
     if (!parser->has_version) {
@@ -101,10 +105,12 @@ static void read_head(struct parser *parser, char *const *words, int count) {
         return;
     }
     if (strcmp(words[0], "slots") != 0 || (count != 2 && count != 3))
-        BAD_LINE(parser, "expected `slots COUNT [names | chain]` after `workload 1`");
+        BAD_LINE(parser, "expected `slots COUNT [names | chain | graph]` after `workload 1`");
     parser->workload->slots = (uint32_t)read_number(parser, words[1], "slot count", 1, MAX_SLOTS);
     if (count == 3 && !find_layout(words[2], &parser->workload->layout))
-        BAD_LINE(parser, "slot layout is `%.40s`, expected root, names or chain", words[2]);
+        BAD_LINE(parser, "slot layout is `%.40s`, expected root, names, chain or graph", words[2]);
+    if (parser->workload->layout == FL_SLOTS_GRAPH)
+        parser->links = links_new(parser->workload->slots);
     parser->uses = allocate_or_fail(NULL, parser->workload->slots * sizeof *parser->uses);
     forget_uses(parser);
     parser->has_slots = true;
@@ -118,19 +124,19 @@ static void expect_words(const struct parser *parser, int count, int expected, c
 static void read_case(struct parser *parser, int count) {
     expect_words(parser, count, 1, "case");
     if (parser->has_case)
-        add_step(parser, STEP_CLOSE, 0, 0, 0);
+        add_plain(parser, STEP_CLOSE);
     parser->has_case = true;
     parser->workload->case_count++;
     forget_uses(parser);
-    add_step(parser, STEP_CASE, 0, 0, 0);
-    add_step(parser, STEP_CREATE, 0, 0, 0);
+    add_plain(parser, STEP_CASE);
+    add_plain(parser, STEP_CREATE);
 }
 
 static void read_reopen(struct parser *parser, int count) {
     expect_words(parser, count, 1, "reopen");
-    add_step(parser, STEP_CLOSE, 0, 0, 0);
+    add_plain(parser, STEP_CLOSE);
     parser->workload->session_count++;
-    add_step(parser, STEP_OPEN, 0, 0, 0);
+    add_plain(parser, STEP_OPEN);
 }
 
 /* What two threads do to one slot has no order unless a join lies between. */
@@ -146,31 +152,117 @@ static void take_slot(struct parser *parser, const char *word, uint32_t slot, ui
     use->thread = thread;
 }
 
+/* Operations on slots: their words, and what the words after them are. */
+static const struct form {
+    const char *word, *usage;
+    enum step_kind kind;
+    int count; /* words */
+    bool is_of_graph, is_of_threads;
+} FORMS[] = {
+    {"allocate", "allocate SLOT BYTES", STEP_ALLOCATE, 3, false, true},
+    {"free", "free SLOT", STEP_FREE, 2, false, true},
+    {"reallocate", "reallocate SLOT BYTES", STEP_REALLOCATE, 3, false, true},
+    {"link", "link SLOT FIELD TARGET", STEP_LINK, 4, true, false},
+    {"unlink", "unlink SLOT FIELD", STEP_UNLINK, 3, true, false},
+    {"drop", "drop SLOT", STEP_DROP, 2, true, false},
+    {"load", "load SLOT FROM FIELD", STEP_LOAD, 4, true, false},
+};
+
+static const struct form *read_form(const struct parser *parser, uint32_t thread, char *const *words, int count) {
+    const struct form *form = NULL;
+    for (size_t i = 0; i < sizeof FORMS / sizeof FORMS[0]; i++)
+        if (strcmp(words[0], FORMS[i].word) == 0 && (thread == 0 || FORMS[i].is_of_threads))
+            form = &FORMS[i];
+    if (form == NULL && thread != 0)
+        BAD_LINE(parser, "`%.40s` is no operation of a thread, expected allocate, free or reallocate", words[0]);
+    if (form == NULL)
+        BAD_LINE(
+            parser,
+            "`%.40s` is no operation, expected case, reopen, join, thread, allocate, free, reallocate, link, unlink, drop or load",
+            words[0]);
+    if (form->is_of_graph && parser->links == NULL)
+        BAD_LINE(parser, "%s: the slots hold objects without fields; it needs `slots COUNT graph`", form->word);
+    expect_words(parser, count, form->count, form->usage);
+    return form;
+}
+
+static uint32_t read_slot(const struct parser *parser, const char *word) {
+    return (uint32_t)read_number(parser, word, "slot", 0, parser->workload->slots - 1);
+}
+
+static uint32_t read_field(const struct parser *parser, const char *word) {
+    return (uint32_t)read_number(parser, word, "field", 0, FL_GRAPH_FIELDS - 1);
+}
+
+static struct step read_arguments(const struct parser *parser, const struct form *form, char *const *words) {
+    struct step step = {.kind = form->kind, .slot = read_slot(parser, words[1])};
+    switch (form->kind) {
+    case STEP_ALLOCATE:
+    case STEP_REALLOCATE: step.bytes = read_number(parser, words[2], "size in bytes", 1, 1ull << 46); break;
+    case STEP_UNLINK: step.field = read_field(parser, words[2]); break;
+    case STEP_LINK:
+        step.field = read_field(parser, words[2]);
+        step.other = read_slot(parser, words[3]);
+        break;
+    case STEP_LOAD:
+        step.other = read_slot(parser, words[2]);
+        step.field = read_field(parser, words[3]);
+        break;
+    default: break;
+    }
+    return step;
+}
+
+static void check_slots(const struct parser *parser, const struct form *form, const struct step *step) {
+    bool is_live = parser->uses[step->slot].is_live, needs_empty = form->kind == STEP_ALLOCATE || form->kind == STEP_LOAD;
+    if (needs_empty && is_live)
+        BAD_LINE(parser, "%s: slot %u is in use; free%s it first", form->word, step->slot, parser->links != NULL ? " or drop" : "");
+    if (!needs_empty && !is_live)
+        BAD_LINE(parser, "%s: slot %u is empty; allocate it first", form->word, step->slot);
+    if ((form->kind == STEP_LINK || form->kind == STEP_LOAD) && !parser->uses[step->other].is_live)
+        BAD_LINE(parser, "%s: slot %u is empty; allocate it first", form->word, step->other);
+}
+
+/* In the graph layout: the fields and what holds the objects. load: how large its object is. */
+static void follow_links(struct parser *parser, const struct form *form, struct step *step) {
+    struct links *links = parser->links;
+    char holder[LINKS_TEXT_BYTES];
+    if ((form->kind == STEP_FREE || form->kind == STEP_REALLOCATE) && links_find_holder(links, step->slot, holder))
+        BAD_LINE(parser, "%s: the object in slot %u %s", form->word, step->slot, holder);
+    if (form->kind == STEP_LOAD && !links_is_set(links, step->other, step->field))
+        BAD_LINE(parser, "load: field %u of the object in slot %u is null; link it first", step->field, step->other);
+    switch (form->kind) {
+    case STEP_ALLOCATE: links_allocate(links, step->slot, step->bytes); break;
+    case STEP_REALLOCATE: links_reallocate(links, step->slot, step->bytes); break;
+    case STEP_FREE: links_free_object(links, step->slot); break;
+    case STEP_LINK: links_link(links, step->slot, step->field, step->other); break;
+    case STEP_UNLINK: links_unlink(links, step->slot, step->field); break;
+    case STEP_DROP: links_drop(links, step->slot); break;
+    case STEP_LOAD:
+        links_load(links, step->slot, step->other, step->field);
+        step->bytes = links_bytes(links, step->slot);
+        break;
+    default: break;
+    }
+}
+
 static void read_operation(struct parser *parser, uint32_t thread, char *const *words, int count) {
-    bool is_allocate = strcmp(words[0], "allocate") == 0, is_reallocate = strcmp(words[0], "reallocate") == 0;
-    if (!is_allocate && !is_reallocate && strcmp(words[0], "free") != 0)
-        BAD_LINE(parser, "`%.40s` is no operation%s, expected %sallocate, free or reallocate", words[0],
-                 thread != 0 ? " of a thread" : "", thread != 0 ? "" : "case, reopen, join, thread, ");
-    bool has_bytes = is_allocate || is_reallocate;
-    expect_words(parser, count, has_bytes ? 3 : 2,
-                 is_allocate     ? "allocate SLOT BYTES"
-                 : is_reallocate ? "reallocate SLOT BYTES"
-                                 : "free SLOT");
-    uint32_t slot = (uint32_t)read_number(parser, words[1], "slot", 0, parser->workload->slots - 1);
-    uint64_t bytes = has_bytes ? read_number(parser, words[2], "size in bytes", 1, 1ull << 46) : 0;
-    struct slot_use *use = &parser->uses[slot];
-    take_slot(parser, words[0], slot, thread);
-    if (is_allocate && use->is_live)
-        BAD_LINE(parser, "allocate: slot %u is in use; free it first", slot);
-    if (!is_allocate && !use->is_live)
-        BAD_LINE(parser, "%s: slot %u is empty; allocate it first", words[0], slot);
-    use->is_live = has_bytes;
-    add_step(parser, is_allocate ? STEP_ALLOCATE : is_reallocate ? STEP_REALLOCATE : STEP_FREE, thread, slot, bytes);
+    const struct form *form = read_form(parser, thread, words, count);
+    struct step step = read_arguments(parser, form, words);
+    step.thread = thread;
+    take_slot(parser, words[0], step.slot, thread);
+    check_slots(parser, form, &step);
+    if (parser->links != NULL)
+        follow_links(parser, form, &step);
+    parser->uses[step.slot].is_live = form->kind != STEP_FREE && form->kind != STEP_DROP;
+    add_step(parser, step);
 }
 
 static void read_threaded(struct parser *parser, char *const *words, int count) {
     if (count < 3)
         BAD_LINE(parser, "expected `thread N` and an operation, as in `thread 1 free 0`");
+    if (parser->links != NULL)
+        BAD_LINE(parser, "`thread`: with `slots COUNT graph` every operation is the main thread's; leave `thread N` out");
     uint32_t thread = (uint32_t)read_number(parser, words[1], "thread", 1, MAX_WORKERS);
     if (thread > parser->workload->worker_count)
         parser->workload->worker_count = thread;
@@ -235,7 +327,8 @@ struct workload *workload_read(const char *path) {
                  !parser.has_version ? "`workload 1`"
                  : !parser.has_slots ? "`slots COUNT`"
                                      : "`case`");
-    add_step(&parser, STEP_CLOSE, 0, 0, 0);
+    add_plain(&parser, STEP_CLOSE);
     free(parser.uses);
+    links_free(parser.links);
     return workload;
 }

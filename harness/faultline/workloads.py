@@ -21,10 +21,11 @@ from pathlib import Path
 from faultline.cache import Cache, key_of, project_root
 from faultline.config import Heap
 from faultline.errors import BadInputError
+from faultline.links import GRAPH_FIELDS, Links
 
 FORMAT = """
 workload 1                # version; first line that is no comment
-slots 64                  # workload slots, 1 to 65536; `slots 64 names` or `slots 64 chain` for another layout
+slots 64                  # workload slots, 1 to 65536; `slots 64 names`, `slots 64 chain` or `slots 64 graph` for another layout
 case                      # a new heap: create ... close; every workload starts with one
 allocate SLOT BYTES       # needs an empty slot
 free SLOT                 # needs a live slot
@@ -33,12 +34,20 @@ reopen                    # close, a fresh process, open (recovery)
 thread N allocate 0 64    # an operation (allocate, free, reallocate) run by worker N, 1 to 63; without `thread`: by the main thread
 join                      # what stands before it has returned before anything after it begins; case and reopen join too
 
+                          # with `slots 64 graph`, of the main thread only; FIELD is 0 or 1:
+link SLOT FIELD TARGET    # the field of the slot's object points to the object in slot TARGET
+unlink SLOT FIELD         # the field becomes null
+drop SLOT                 # the slot becomes empty, its object is not freed: it lives on only where a field reaches it
+load SLOT FROM FIELD      # an empty slot gets what the field of the object in slot FROM points to
+
 `#` starts a comment, blank lines are ignored. A slot is live as if every allocate succeeded; an operation that runs out of memory
 has no effect, and what follows on its slot is skipped.
 
 Layouts: root (the default) keeps slots where the allocator's roots are; names makes each slot a named allocation, found again by
-its name; chain makes the objects the nodes of one linked list. Between two joins the threads run concurrently, each its operations
-in the order of the file, and a slot belongs to one thread. --seed picks the schedule. More in docs/workloads.md.
+its name; chain makes the objects the nodes of one linked list; graph gives each object two pointers to others. There, free and
+reallocate need an object that no other slot and no field holds, and an operation that runs out of memory ends the case. Between
+two joins the threads run concurrently, each its operations in the order of the file, and a slot belongs to one thread. --seed picks
+the schedule. More in docs/workloads.md.
 """
 
 MAX_SLOTS = 65536
@@ -49,29 +58,27 @@ MAX_ACE_OPERATIONS = 6
 MAX_BYTES = 1 << 46
 MAX_THREADS = 63
 """Workers; threads have 16 bits in a trace, but no allocator is tried with more."""
-LAYOUTS = ("root", "names", "chain")
+LAYOUTS = ("root", "names", "chain", "graph")
 """Slot layouts, as adapter.h has them; root is the default."""
-LAYOUT_USAGE = "slots COUNT [names | chain]"
+LAYOUT_USAGE = "slots COUNT [names | chain | graph]"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One line of a workload file. kind: case, allocate, free, reallocate, reopen or join. thread: 0 is the main thread."""
+    """One line of a workload file. kind: case, reopen, join or one of SLOT_OPERATIONS. thread: 0 is the main thread."""
 
     kind: str
     slot: int = 0
     size_bytes: int = 0
     thread: int = 0
+    other: int = 0
+    """link: the slot linked to; load: the slot whose object's field is loaded."""
+    field: int = 0
 
     def line(self) -> str:
         worker = f"thread {self.thread} " if self.thread else ""
-        match self.kind:
-            case "allocate" | "reallocate":
-                return f"{worker}{self.kind} {self.slot} {self.size_bytes}"
-            case "free":
-                return f"{worker}free {self.slot}"
-            case _:
-                return self.kind
+        arguments = (str(getattr(self, _ARGUMENTS[word][0])) for word in SLOT_OPERATIONS.get(self.kind, "").split())
+        return worker + " ".join([self.kind, *arguments])
 
 
 @dataclass(frozen=True)
@@ -293,6 +300,134 @@ def threads(ops: int, seed: int) -> Workload:
     return Workload("threads", THREADS_SLOTS, tuple(operations), ops, seed)
 
 
+GRAPH_SLOTS = 12
+GRAPH_LIVE_OBJECTS = 24
+"""Bound of what the slots reach."""
+GRAPH_GARBAGE_OBJECTS = 24
+"""Bound of what a heap has lost sight of: only a recovery after a crash collects it. Beyond it the workload goes on with a new
+case."""
+GRAPH_REOPENS = 2
+GRAPH_MIX = (
+    ("allocate", 0.24),
+    ("link", 0.30),
+    ("unlink", 0.07),
+    ("drop", 0.10),
+    ("load", 0.11),
+    ("free", 0.12),
+    ("reallocate", 0.06),
+)
+"""Share of each kind, where it is possible; where not, the next possible one of this order is taken."""
+
+
+def graph(ops: int, seed: int) -> Workload:
+    """ops operations, seeded, on objects that point to each other, themselves too: cycles, objects that only fields reach, objects
+    that nothing reaches any more. Several lives of each heap."""
+    maker = _GraphMaker(seed)
+    for number in range(1, ops + 1):
+        maker.step()
+        if number * (GRAPH_REOPENS + 1) // ops > (number - 1) * (GRAPH_REOPENS + 1) // ops and number < ops:
+            maker.operations.append(Operation("reopen"))
+    return Workload("graph", GRAPH_SLOTS, tuple(maker.operations), ops, seed, "graph")
+
+
+class _GraphMaker:
+    """Makes the operations of graph one by one."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.links = Links()
+        self.allocated = 0
+        """Objects of this heap that were not freed."""
+        self.operations = [Operation("case")]
+
+    def step(self) -> None:
+        reached = sum(1 for _ in self.links.reached())
+        if self.allocated - reached >= GRAPH_GARBAGE_OBJECTS:
+            self.operations.append(Operation("case"))
+            self.links.clear()
+            self.allocated = reached = 0
+        kinds = [kind for kind, _ in GRAPH_MIX]
+        first = kinds.index(self.wanted_kind())
+        for kind in kinds[first:] + kinds[:first]:
+            choices = self.choices(kind, reached)
+            if choices:
+                slot, other, field = choices[_below(self.chance, len(choices))]
+                size = _churn_size(self.chance) if kind in ("allocate", "reallocate") else 0
+                operation = Operation(kind, slot, size, other=other, field=field)
+                self.allocated += (kind == "allocate") - (kind == "free")
+                follow_links(self.links, operation)
+                self.operations.append(operation)
+                return
+
+    def wanted_kind(self) -> str:
+        point = self.chance.random()
+        for kind, share in GRAPH_MIX:
+            if point < share:
+                return kind
+            point -= share
+        return GRAPH_MIX[0][0]
+
+    def choices(self, kind: str, reached: int) -> list[tuple[int, int, int]]:
+        """Slot, other and field of those that are possible. What is dropped lives on, if there is such an object: garbage comes of
+        unlinking, of links that are overwritten, and of full slots."""
+        live = sorted(self.links.slots)
+        empty = [slot for slot in range(GRAPH_SLOTS) if slot not in self.links.slots]
+        fields = [(slot, field) for slot in live for field in range(GRAPH_FIELDS)]
+        is_set = [(slot, field) for slot, field in fields if self.links.slots[slot].fields[field] is not None]
+        match kind:
+            case "allocate":
+                return [(slot, 0, 0) for slot in empty if reached < GRAPH_LIVE_OBJECTS]
+            case "link":
+                return [(slot, other, field) for slot, field in fields for other in live]
+            case "unlink":
+                return [(slot, 0, field) for slot, field in is_set]
+            case "drop":
+                held = [slot for slot in live if self.links.holder(slot) is not None]
+                return [(slot, 0, 0) for slot in held or live[: len(live) > GRAPH_SLOTS // 2]]
+            case "load":
+                return [(empty[0], slot, field) for slot, field in is_set if empty]
+            case _:
+                return [(slot, 0, 0) for slot in live if self.links.holder(slot) is None]
+
+
+RESUR_LISTS = 8
+"""The paper's benchmark has 512, one a root."""
+RESUR_LARGEST_BYTES = 2048
+"""Half an OS page."""
+
+
+def resur(ops: int, seed: int, limit_bytes: int) -> Workload:
+    """ops operations after Makalu's benchmark of recovery (section 13.2): objects of random size up to half an OS page, less where
+    the heap is small; a coin decides whether each is freed at once or pushed in front of one of the lists that slots hold.
+    After three quarters a new life begins, which drops every other list and goes on."""
+    chance = random.Random(seed)
+    largest = max(1, min(RESUR_LARGEST_BYTES, limit_bytes // max(1, ops)))
+    heads: list[int | None] = [None] * RESUR_LISTS
+    """By list: the slot of its first object."""
+    empty = list(range(RESUR_LISTS + 1))
+    operations: list[Operation] = []
+    later_life = ops * 3 // 4
+    while len(operations) < ops + 1:
+        if len(operations) >= later_life and Operation("reopen") not in operations:
+            operations.append(Operation("reopen"))
+            dropped = [slot for slot in heads[::2] if slot is not None]
+            operations += [Operation("drop", slot) for slot in dropped]
+            heads = [None if slot in dropped else slot for slot in heads]
+            empty += dropped
+        slot = empty.pop()
+        operations.append(Operation("allocate", slot, 1 + _below(chance, largest)))
+        if chance.random() < 0.5:
+            operations.append(Operation("free", slot))
+            empty.append(slot)
+            continue
+        number = _below(chance, RESUR_LISTS)
+        head, heads[number] = heads[number], slot
+        if head is not None:
+            operations += [Operation("link", slot, other=head), Operation("drop", head)]
+            empty.append(head)
+    return Workload("resur", RESUR_LISTS + 1, (Operation("case"), *operations[: ops + 1]), ops, seed, "graph")
+
+
 def ace(depth: int, sizes: list[int]) -> Workload:
     """Every sequence of 1 to depth operations, each as its own case: allocate each size into the lowest empty slot, free each live
     slot, reallocate each live slot to each other size. (The name is CrashMonkey's: bounded, automatic, exhaustive.) Which of the
@@ -352,7 +487,7 @@ def parse(text: str, source: str) -> Workload:
     """source: the file's name, for messages; violations name it with the line."""
     slots: int | None = None
     layout = "root"
-    state = _Slots()
+    state = _Slots(is_graph=False)
     operations: list[Operation] = []
     is_versioned = False
     for number, raw in enumerate(text.split("\n"), 1):
@@ -366,10 +501,12 @@ def parse(text: str, source: str) -> Workload:
                 is_versioned = True
             elif slots is None:
                 slots, layout = _parse_slots(words)
+                state = _Slots(is_graph=layout == "graph")
             else:
                 operation = _parse_line(words)
                 _expect(bool(operations) or operation.kind == "case", "expected `case`: every workload starts with one")
-                _expect(operation.slot < slots, f"slot {operation.slot} is not below `slots {slots}`")
+                highest = max(operation.slot, operation.other)
+                _expect(highest < slots, f"slot {highest} is not below `slots {slots}`")
                 state.check(operation)
                 operations.append(operation)
         except ValueError as error:
@@ -399,14 +536,32 @@ def _parse_slots(words: list[str]) -> tuple[int, str]:
     return _number(words[1], 1, MAX_SLOTS, "slot count"), layout
 
 
-SLOT_OPERATIONS = {"allocate": "SLOT BYTES", "free": "SLOT", "reallocate": "SLOT BYTES"}
+THREAD_OPERATIONS = {"allocate": "SLOT BYTES", "free": "SLOT", "reallocate": "SLOT BYTES"}
 """Operations on a slot, which threads may run, and their arguments."""
+GRAPH_OPERATIONS = {
+    "link": "SLOT FIELD TARGET",
+    "unlink": "SLOT FIELD",
+    "drop": "SLOT",
+    "load": "SLOT FROM FIELD",
+}
+"""Those of the graph layout only."""
+SLOT_OPERATIONS = {**THREAD_OPERATIONS, **GRAPH_OPERATIONS}
+_ARGUMENTS: dict[str, tuple[str, int, int, str]] = {
+    "SLOT": ("slot", 0, MAX_SLOTS - 1, "slot"),
+    "BYTES": ("size_bytes", 1, MAX_BYTES, "bytes"),
+    "FIELD": ("field", 0, GRAPH_FIELDS - 1, "field"),
+    "TARGET": ("other", 0, MAX_SLOTS - 1, "slot"),
+    "FROM": ("other", 0, MAX_SLOTS - 1, "slot"),
+}
+"""By word of the usage: member of Operation, smallest, largest, and what it is called."""
 
 
 def _parse_line(words: list[str]) -> Operation:
     if words[0] == "thread":
         _expect(len(words) > 2, "expected `thread N` and an operation, as in `thread 1 free 0`")
-        _expect(words[2] in SLOT_OPERATIONS, f"`thread N` goes before {', '.join(SLOT_OPERATIONS)}, got {words[2]!r}")
+        _expect(
+            words[2] in THREAD_OPERATIONS, f"`thread N` goes before {', '.join(THREAD_OPERATIONS)}, got {words[2]!r}"
+        )
         return replace(_parse_line(words[2:]), thread=_number(words[1], 1, MAX_THREADS, "thread"))
     kind, arguments = words[0], words[1:]
     names = {"case": "", "reopen": "", "join": "", **SLOT_OPERATIONS}
@@ -414,18 +569,22 @@ def _parse_line(words: list[str]) -> Operation:
         raise ValueError(f"unknown operation {kind!r}, expected one of {', '.join(names)}, thread")
     usage = f"{kind} {names[kind]}".strip()
     _expect(len(arguments) == len(names[kind].split()), f"expected `{usage}`")
-    slot = _number(arguments[0], 0, MAX_SLOTS - 1, "slot") if arguments else 0
-    size = _number(arguments[1], 1, MAX_BYTES, "bytes") if len(arguments) > 1 else 0
-    return Operation(kind, slot, size)
+    members: dict[str, int] = {}
+    for name, argument in zip(names[kind].split(), arguments, strict=True):
+        member, smallest, largest, what = _ARGUMENTS[name]
+        members[member] = _number(argument, smallest, largest, what)
+    return Operation(kind, **members)
 
 
 class _Slots:
     """What the file says of the slots so far, as if every allocate succeeded: which are live, and which thread each belongs to
-    until the next join. What two threads do to one slot has no order unless a join lies between."""
+    until the next join. What two threads do to one slot has no order unless a join lies between. In the graph layout, what slots
+    and fields hold too."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_graph: bool) -> None:
         self.live: set[int] = set()
         self.owners: dict[int, int] = {}
+        self.links = Links() if is_graph else None
 
     def check(self, operation: Operation) -> None:
         """Checks the operation against the slots and updates them."""
@@ -434,20 +593,62 @@ class _Slots:
             self.owners.clear()
             if operation.kind == "case":
                 self.live.clear()
+                if self.links is not None:
+                    self.links.clear()
             return
+        if self.links is not None:
+            _expect(operation.thread == 0, "with `slots COUNT graph` every operation is the main thread's")
+        else:
+            _expect(operation.kind not in GRAPH_OPERATIONS, f"{operation.kind} needs `slots COUNT graph`")
         owner = self.owners.setdefault(slot, operation.thread)
         other = f"thread {owner}" if owner else "the main thread"
         _expect(
             owner == operation.thread,
             f"slot {slot} was used by {other} since the last join: put a `join` between them",
         )
-        if operation.kind == "allocate":
-            _expect(slot not in self.live, f"slot {slot} is live, allocate needs an empty one: free it first")
-            self.live.add(slot)
-            return
-        _expect(slot in self.live, f"slot {slot} is empty, {operation.kind} needs a live one: allocate it first")
-        if operation.kind == "free":
+        if operation.kind in ("allocate", "load"):
+            remedy = "free it" if self.links is None else "free or drop it"
+            _expect(slot not in self.live, f"slot {slot} is live, {operation.kind} needs an empty one: {remedy} first")
+        else:
+            self._expect_live(slot, operation.kind)
+        if operation.kind in ("link", "load"):
+            self._expect_live(operation.other, operation.kind)
+        if self.links is not None:
+            follow_links(self.links, operation)
+        if operation.kind in ("free", "drop"):
             self.live.remove(slot)
+        else:
+            self.live.add(slot)
+
+    def _expect_live(self, slot: int, kind: str) -> None:
+        _expect(slot in self.live, f"slot {slot} is empty, {kind} needs a live one: allocate it first")
+
+
+def follow_links(links: Links, operation: Operation) -> None:
+    """Runs the operation, whose slots are as it needs them; ValueError with one line when its object or field is not."""
+    slot, other, field = operation.slot, operation.other, operation.field
+    match operation.kind:
+        case "allocate":
+            links.allocate(slot, operation.size_bytes)
+        case "free" | "reallocate":
+            holder = links.holder(slot)
+            _expect(holder is None, f"the object in slot {slot} {holder}")
+            if operation.kind == "free":
+                links.free(slot)
+            else:
+                links.reallocate(slot, operation.size_bytes)
+        case "link":
+            links.link(slot, field, other)
+        case "unlink":
+            links.unlink(slot, field)
+        case "drop":
+            links.drop(slot)
+        case "load":
+            _expect(
+                links.slots[other].fields[field] is not None,
+                f"field {field} of the object in slot {other} is null, load needs one that is set: link it first",
+            )
+            links.load(slot, other, field)
 
 
 def _number(word: str, smallest: int, largest: int, what: str) -> int:
@@ -472,11 +673,13 @@ GENERATORS = {
     "reopen": "churn with several close/open cycles",
     "fill": "to out-of-memory and back, then again; long: every byte of the heap is stored",
     "threads": "--ops operations of --seed by two threads, each other's objects too, under a seeded schedule",
+    "graph": "--ops operations of --seed on objects that point to each other: cycles, drops, loads, several lives",
+    "resur": "--ops operations of --seed: lists that grow in front, objects freed at once, some lists dropped (Makalu's resur)",
     "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
     "ace:N:K": "the same over K of the sizes: ace:3:2 is what CI has time for",
     "FILE": "a workload file of your own",
 }
-TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads"})
+TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads", "graph", "resur"})
 """Workloads that --ops counts the operations of."""
 
 
@@ -499,6 +702,8 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
         "reopen": lambda: reopen(ops, seed),
         "fill": lambda: fill(heap.limit_bytes),
         "threads": lambda: threads(ops, seed),
+        "graph": lambda: graph(ops, seed),
+        "resur": lambda: resur(ops, seed, heap.limit_bytes),
     }
     if name in generators:
         return generators[name]()

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
 import signal
 import struct
 import subprocess
@@ -28,55 +26,13 @@ GEOMETRY = [
     *("--slots", str(SLOTS), "--address-hint", "0x200000000000"),
 ]
 DONE, SIGNAL, HUNG, EXITED, OVERLOADED, BROKEN = range(6)
-OPEN, FILES, SLOT_LIST, WALK, CHECK, CONTENTS, DRAIN, FREE_ALL, MAXIMAL, CLOSE, RECREATE, MESSAGE = range(1, 13)
+OPEN, FILES, SLOT_LIST, WALK, CHECK, CONTENTS, DRAIN, FREE_ALL, MAXIMAL, CLOSE, RECREATE, MESSAGE, OBJECTS, RETAINED = (
+    range(1, 15)
+)
 CREATE_FILE, RESIZE, PUNCH, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES = range(1, 11)
 FIRST, FULL = 1, 2
 OK, OUT_OF_MEMORY, NOT_A_HEAP, CORRUPT, UNSUPPORTED, ERROR = range(6)
 PROBE_OBJECT = 0xFFFFFF
-
-
-# ---- building ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("built")
-
-
-@pytest.fixture(scope="session")
-def runner(built: Path) -> Path:
-    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of harness/tests/quality/test_planted.py
-        return Path(given)
-    path = built / "runner"
-    sources = sorted(str(source) for source in (ROOT / "allocators/runner").glob("*.c"))
-    warnings = ["-Wall", "-Wextra", "-Werror"]
-    includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
-    command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", *includes, *sources, "-o", str(path)]
-    subprocess.run([*command, "-rdynamic", "-ldl", "-lpthread"], check=True)
-    return path
-
-
-@pytest.fixture(scope="session")
-def adapter(built: Path) -> Callable[..., Path]:
-    def build(behaviour: str = "NONE", *flags: str) -> Path:
-        path = built / ("-".join([behaviour, *flags]).replace("/", "_") + ".so")
-        if not path.exists():
-            command = ["gcc", "-std=gnu11", "-O0", "-g", "-w", "-fPIC", "-shared", "-pthread"]
-            command += ["-I", str(ROOT / "allocators/include"), f"-DBEHAVIOUR={behaviour}", *flags]
-            subprocess.run([*command, str(HERE / "test_adapter.c"), "-o", str(path)], check=True)
-        return path
-
-    return build
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """On a memory file system where there is one: that is where heaps lie in earnest."""
-    shared = Path("/dev/shm")
-    path = (shared if os.access(shared, os.W_OK) else tmp_path) / f"runner-test-{os.getpid()}"
-    path.mkdir()
-    yield path
-    shutil.rmtree(path)
 
 
 # ---- heap reports --------------------------------------------------------------------------------------------------------
@@ -569,7 +525,7 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
     [
         ("", "1: the file ends here, expected `workload 1`"),
         ("workload 2\n", "1: expected `workload 1` as the first line"),
-        ("workload 1\ncase\n", "2: expected `slots COUNT [names | chain]` after `workload 1`"),
+        ("workload 1\ncase\n", "2: expected `slots COUNT [names | chain | graph]` after `workload 1`"),
         ("workload 1\nslots 0\n", "2: slot count is `0`, expected a whole number from 1 to 65536"),
         ("workload 1\nslots 8\n", "3: the file ends here, expected `case`"),
         (
@@ -585,7 +541,7 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
         ("workload 1\nslots 8\ncase\nfree 1 2 3 4\n", "4: expected `free SLOT`"),
         ("workload 1\nslots 8\ncase\nmalloc 1 2\n", "4: `malloc` is no operation"),
         ("workload 1\nslots 8\ncase now\n", "3: expected `case`"),
-        ("workload 1\nslots 8 tree\ncase\n", "2: slot layout is `tree`, expected root, names or chain"),
+        ("workload 1\nslots 8 tree\ncase\n", "2: slot layout is `tree`, expected root, names, chain or graph"),
         ("workload 1\nslots 8\ncase\nthread 0 free 0\n", "4: thread is `0`, expected a whole number from 1 to 63"),
         ("workload 1\nslots 8\ncase\nthread 64 free 0\n", "4: thread is `64`, expected a whole number from 1 to 63"),
         ("workload 1\nslots 8\ncase\nthread 1\n", "4: expected `thread N` and an operation, as in `thread 1 free 0`"),
@@ -668,6 +624,12 @@ def test_slots_live_in_the_layout_of_the_workload(
             "FL_CAN_NAMES",
             ["chain"],
             "the workload needs `slots COUNT chain`, which test does not have",
+        ),
+        (
+            "slots 8 graph",
+            None,
+            ["graph"],
+            "the workload needs `slots COUNT graph`, which test does not have",
         ),
     ],
 )
@@ -984,9 +946,10 @@ def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Calla
     ("flags", "message"),
     [
         (("-DNO_SYMBOL",), "no symbol faultline_adapter"),
-        (("-DABI=7",), "adapter of ABI version 7, expected 2"),
+        (("-DABI=7",), "adapter of ABI version 7, expected 3"),
         (("-DNO_REALLOCATE",), "adapter test has no function reallocate, which is required"),
         (("-DNO_WALK",), "adapter test has no function walk, which is promised by a capability bit"),
+        (("-DCAPABILITIES=FL_CAN_LINK",), "adapter test has capability link without walk"),
         (("-DCAPABILITIES=FL_CAN_WALK",), "adapter test has a function check but not its capability bit"),
     ],
 )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -59,6 +60,35 @@ def test_a_disagreement_of_the_two_workload_readers_is_seen(targets: Any, monkey
     for data in (accepted, refused):
         with pytest.raises(AssertionError):
             targets.workload(data)
+
+
+def random_line(chance: random.Random) -> str:
+    slots, fields = [chance.randrange(4) for _ in range(2)], chance.randrange(2)
+    kinds = [
+        "allocate {0} 8",
+        "free {0}",
+        "reallocate {0} 9",
+        "link {0} {2} {1}",
+        "unlink {0} {2}",
+        "drop {0}",
+        "load {0} {1} {2}",
+    ]
+    return chance.choice([*kinds, kinds[3], kinds[3], "case", "reopen"]).format(*slots, fields) + "\n"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_two_readers_follow_the_same_links(targets: Any, seed: int) -> None:
+    """Random lines, those that are refused taken back: each is refused by both or by none."""
+    chance = random.Random(seed)
+    text = "workload 1\nslots 4 graph\ncase\n"
+    refused = 0
+    for _ in range(150):
+        line = random_line(chance)
+        targets.workload((text + line).encode())
+        is_refused = targets.runner_reads((text + line).encode()).startswith("refused: ")
+        refused += is_refused
+        text += "" if is_refused else line
+    assert 20 < refused < 130
 
 
 def test_the_runners_reader_under_address_sanitizer(root: Path, tmp_path: Path) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faultline import workloads
 from faultline.cache import Cache
 from faultline.config import Heap
 from faultline.errors import BadInputError
+from faultline.links import Links, Object
 
 SIZES = [64, 1984, 2048, 65536]
 HEAP = Heap(1 << 23, 1 << 23, "0x200000000000", 64, 64, SIZES)
@@ -255,6 +257,7 @@ def test_comments_and_blank_lines_do_not_count() -> None:
 
 
 HEAD = "workload 1\nslots 4\ncase\n"
+GRAPH = "workload 1\nslots 4 graph\ncase\nallocate 0 8\nallocate 1 8\n"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ HEAD = "workload 1\nslots 4\ncase\n"
         ("workload 1\nslots 4\n", None, "ends before `case`"),
         ("workload 2\n", 1, "expected `workload 1`"),
         ("slots 4\n", 1, "expected `workload 1`"),
-        ("workload 1\ncase\n", 2, "expected `slots COUNT [names | chain]`"),
+        ("workload 1\ncase\n", 2, "expected `slots COUNT [names | chain | graph]`"),
         ("workload 1\nslots 0\n", 2, "expected a number from 1 to 65536"),
         ("workload 1\nslots 65537\n", 2, "expected a number from 1 to 65536"),
         ("workload 1\nslots four\n", 2, "expected a number"),
@@ -283,8 +286,8 @@ HEAD = "workload 1\nslots 4\ncase\n"
         (HEAD + "free 0\n", 4, "slot 0 is empty, free needs a live one"),
         (HEAD + "reallocate 0 8\n", 4, "slot 0 is empty, reallocate needs a live one"),
         (HEAD + "allocate 0 8\ncase\nfree 0\n", 6, "slot 0 is empty"),
-        ("workload 1\nslots 4 tree\n", 2, "slot layout 'tree': expected one of root, names, chain"),
-        ("workload 1\nslots 4 names 3\n", 2, "expected `slots COUNT [names | chain]`"),
+        ("workload 1\nslots 4 tree\n", 2, "slot layout 'tree': expected one of root, names, chain, graph"),
+        ("workload 1\nslots 4 names 3\n", 2, "expected `slots COUNT [names | chain | graph]`"),
         (HEAD + "thread 0 allocate 0 8\n", 4, "thread '0': expected a number from 1 to 63"),
         (HEAD + "thread 64 allocate 0 8\n", 4, "thread '64': expected a number from 1 to 63"),
         (HEAD + "thread 1\n", 4, "expected `thread N` and an operation"),
@@ -293,6 +296,50 @@ HEAD = "workload 1\nslots 4\ncase\n"
         (HEAD + "join 1\n", 4, "expected `join`"),
         (HEAD + "thread 1 allocate 0 8\nfree 0\n", 5, "slot 0 was used by thread 1 since the last join"),
         (HEAD + "allocate 0 8\nthread 2 free 0\n", 5, "slot 0 was used by the main thread since the last join"),
+        (HEAD + "allocate 0 8\nlink 0 0 0\n", 5, "link needs `slots COUNT graph`"),
+        (HEAD + "allocate 0 8\nunlink 0 0\n", 5, "unlink needs `slots COUNT graph`"),
+        (HEAD + "allocate 0 8\ndrop 0\n", 5, "drop needs `slots COUNT graph`"),
+        (HEAD + "allocate 0 8\nload 1 0 0\n", 5, "load needs `slots COUNT graph`"),
+        (GRAPH + "thread 1 free 0\n", 6, "with `slots COUNT graph` every operation is the main thread's"),
+        (GRAPH + "thread 1 link 0 0 1\n", 6, "`thread N` goes before allocate, free, reallocate, got 'link'"),
+        (GRAPH + "link 0 0\n", 6, "expected `link SLOT FIELD TARGET`"),
+        (GRAPH + "link 0 2 1\n", 6, "field '2': expected a number from 0 to 1"),
+        (GRAPH + "link 0 0 4\n", 6, "slot 4 is not below `slots 4`"),
+        (GRAPH + "link 0 0 2\n", 6, "slot 2 is empty, link needs a live one"),
+        (GRAPH + "link 2 0 0\n", 6, "slot 2 is empty, link needs a live one"),
+        (GRAPH + "unlink 0\n", 6, "expected `unlink SLOT FIELD`"),
+        (GRAPH + "unlink 2 0\n", 6, "slot 2 is empty, unlink needs a live one"),
+        (GRAPH + "drop 0 0\n", 6, "expected `drop SLOT`"),
+        (GRAPH + "drop 2\n", 6, "slot 2 is empty, drop needs a live one"),
+        (GRAPH + "load 2 0\n", 6, "expected `load SLOT FROM FIELD`"),
+        (
+            GRAPH + "load 2 0 0\n",
+            6,
+            "field 0 of the object in slot 0 is null, load needs one that is set: link it first",
+        ),
+        (GRAPH + "load 2 3 0\n", 6, "slot 3 is empty, load needs a live one"),
+        (GRAPH + "link 0 0 1\nload 1 0 0\n", 7, "slot 1 is live, load needs an empty one: free or drop it first"),
+        (GRAPH + "allocate 1 8\n", 6, "slot 1 is live, allocate needs an empty one: free or drop it first"),
+        (
+            GRAPH + "link 0 1 1\nfree 1\n",
+            7,
+            "the object in slot 1 is still linked from slot 0's field 1: unlink it first",
+        ),
+        (
+            GRAPH + "link 1 1 1\nreallocate 1 9\n",
+            7,
+            "the object in slot 1 is still linked from slot 1's field 1: unlink it first",
+        ),
+        (
+            GRAPH + "allocate 2 8\nlink 0 0 1\nlink 1 0 2\ndrop 1\nfree 2\n",
+            10,
+            "the object in slot 2 is still linked from field 0 of an object that slot 0 reaches: unlink it first",
+        ),
+        (
+            GRAPH + "link 0 0 1\nload 2 0 0\nfree 1\n",
+            8,
+            "the object in slot 1 is in slot 2 too: drop that first",
+        ),
     ],
 )
 def test_errors_name_file_and_line(text: str, line: int | None, words: str) -> None:
@@ -320,6 +367,106 @@ def test_threads_and_layouts_are_read_and_written_as_they_were() -> None:
     assert (workload.layout, workload.thread_count, workload.is_threaded) == ("chain", 2, True)
     assert workload.operation_count == 8  # create, 2 allocate, free, close, open, reallocate, close
     assert workloads.parse(THREADED.replace(" chain", " root"), "text").text() == THREADED.replace(" chain", "")
+
+
+LINKED = """workload 1
+slots 4 graph
+case
+allocate 0 8
+allocate 1 9
+link 0 1 1
+link 1 0 0
+drop 1
+load 2 0 1
+unlink 2 0
+unlink 0 1
+free 2
+free 0
+allocate 0 8
+allocate 1 8
+link 0 0 1
+drop 0
+free 1
+case
+allocate 1 10
+reallocate 1 20
+"""
+
+
+def test_links_are_read_and_written_as_they_were() -> None:
+    """In the end slot 0's object is garbage: what its field holds can be freed all the same."""
+    workload = workloads.parse(LINKED, "text")
+    assert workload.text() == LINKED
+    assert (workload.layout, workload.slots, workload.case_count) == ("graph", 4, 2)
+    assert workload.operations[3] == workloads.Operation("link", 0, field=1, other=1)
+    assert workload.operations[6] == workloads.Operation("load", 2, other=0, field=1)
+
+
+@pytest.mark.parametrize("make", [workloads.graph, lambda ops, seed: workloads.resur(ops, seed, 1 << 19)])
+@settings(deadline=None)
+@given(ops=st.integers(1, 200), seed=st.integers(0, 2**64))
+def test_graphs_are_valid_and_have_the_operations_asked_for(
+    make: Callable[[int, int], workloads.Workload], ops: int, seed: int
+) -> None:
+    workload = make(ops, seed)
+    assert is_valid(workload)
+    assert sum(operation.kind not in ("case", "reopen") for operation in workload.operations) == ops
+    assert workload == make(ops, seed)
+
+
+def follow(workload: workloads.Workload) -> Iterator[tuple[workloads.Operation, Links]]:
+    """Each operation, and the slots and fields after it."""
+    links = Links()
+    for operation in workload.operations:
+        if operation.kind == "case":
+            links.clear()
+        workloads.follow_links(links, operation)
+        yield operation, links
+
+
+def test_graph_has_every_operation_cycles_and_bounds() -> None:
+    kinds: dict[str, int] = {}
+    cycles = 0
+    for operation, links in follow(workloads.graph(2000, 5)):
+        kinds[operation.kind] = kinds.get(operation.kind, 0) + 1
+        reached = [found for _, found in links.reached()]
+        assert len(reached) <= workloads.GRAPH_LIVE_OBJECTS
+        cycles += any(found in reaches(found) for found in reached)
+    assert all(kinds[kind] > 2000 // 40 for kind in workloads.SLOT_OPERATIONS)
+    assert kinds["reopen"] == workloads.GRAPH_REOPENS
+    assert kinds["case"] > 1  # one heap's garbage is bounded
+    assert cycles > 500
+
+
+def reaches(start: Object) -> set[Object]:
+    """Through at least one field."""
+    seen: set[Object] = set()
+    waiting = [start]
+    while waiting:
+        more = {target for target in waiting.pop().fields if target is not None} - seen
+        seen |= more
+        waiting += more
+    return seen
+
+
+def test_resur_is_half_lists_that_grow_in_front_and_are_dropped_later() -> None:
+    workload = workloads.resur(1000, 5, 1 << 30)
+    kinds = [operation.kind for operation in workload.operations]
+    sizes = [operation.size_bytes for operation in workload.operations if operation.kind == "allocate"]
+    assert max(sizes) <= workloads.RESUR_LARGEST_BYTES < 2 * max(sizes)
+    assert 0.4 < kinds.count("free") / kinds.count("allocate") < 0.6
+    assert kinds.count("reopen") == 1
+    later = kinds.index("reopen") + 1
+    assert kinds[later : later + workloads.RESUR_LISTS // 2] == ["drop"] * (workloads.RESUR_LISTS // 2)
+    longest = max(sum(1 for _, found in links.reached()) for _, links in follow(workload))
+    assert longest > 100
+
+
+def test_resur_is_scaled_to_small_heaps() -> None:
+    """What is retained of it fits: else the case would end early."""
+    for ops in (60, 1000, 20000):
+        *_, (_, links) = follow(workloads.resur(ops, 1, 1 << 19))
+        assert sum(found.size_bytes for _, found in links.reached()) < 1 << 18
 
 
 def test_only_threads_have_a_schedule(tmp_path: Path, cache: Cache) -> None:

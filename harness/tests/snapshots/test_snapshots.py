@@ -83,6 +83,8 @@ def test_ace() -> None:
         workloads.threads(16, 1),
         workloads.over_layout("chain", 4, 1),
         workloads.over_layout("names", 4, 1),
+        workloads.graph(40, 1),
+        workloads.resur(40, 1, 1 << 19),
     ],
     ids=lambda workload: workload.name,
 )

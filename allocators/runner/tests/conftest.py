@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runner's tests build, and where their heaps lie."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("built")
+
+
+@pytest.fixture(scope="session")
+def runner(built: Path) -> Path:
+    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of harness/tests/quality/test_planted.py
+        return Path(given)
+    path = built / "runner"
+    sources = sorted(str(source) for source in (ROOT / "allocators/runner").glob("*.c"))
+    warnings = ["-Wall", "-Wextra", "-Werror"]
+    includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
+    command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", *includes, *sources, "-o", str(path)]
+    subprocess.run([*command, "-rdynamic", "-ldl", "-lpthread"], check=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def adapter(built: Path) -> Callable[..., Path]:
+    def build(behaviour: str = "NONE", *flags: str) -> Path:
+        path = built / ("-".join([behaviour, *flags]).replace("/", "_") + ".so")
+        if not path.exists():
+            command = ["gcc", "-std=gnu11", "-O0", "-g", "-w", "-fPIC", "-shared", "-pthread"]
+            command += ["-I", str(ROOT / "allocators/include"), f"-DBEHAVIOUR={behaviour}", *flags]
+            subprocess.run([*command, str(HERE / "test_adapter.c"), "-o", str(path)], check=True)
+        return path
+
+    return build
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """On a memory file system where there is one: that is where heaps lie in earnest."""
+    shared = Path("/dev/shm")
+    path = (shared if os.access(shared, os.W_OK) else tmp_path) / f"runner-test-{os.getpid()}"
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
