@@ -12,14 +12,15 @@
  *                      fl_loads_header, fl_load[count], text[text_bytes].
  *                      with FL_RUN_GUARDED too: slowly, and every access to PM that no hook announced is found.
  *
- * What is listed. Each hot unit at most once as FL_LOAD_TARGET: when the run first depends on what the crash left there, in order
- * of time, before the access is made. That is a load of any byte of it by the target (allocator and adapter, through every life),
- * whatever the instruction: plain, wide, bit-field, structure assignment, atomic, failed compare-exchange, copy or string function
- * of the C library, system call that reads mapped memory or reads behind a descriptor; or a store that may leave a byte
- * of the unit as it was. Only copies by the C library, atomics of 8 bytes and more, and the runner are known to store a whole
- * unit and are no load; the compiler's hook of a plain store looks the same for a bit-field, and runs before the one of what is
- * read for it, so plain stores count as loads. A unit that the run has stored to as a whole is decided, for the lives that see
- * this store: life 2 sees those of life 1, life 4 those of life 3; nobody else sees another life's.
+ * What is listed. Each hot unit at most once as FL_LOAD_TARGET: when the run first depends on what the crash left there, in
+ * order of time, before the access is made. That is a load of any byte of it by the target (allocator and adapter, through every
+ * life), whatever the instruction: plain, wide, bit-field, structure assignment, atomic, failed compare-exchange, copy or string
+ * function of the C library, system call that reads mapped memory or reads behind a descriptor; or a store that may leave a byte
+ * of the unit as it was; or a load by the runner's conservative mark (FL_SECTION_RETAINED). Only copies by the C library,
+ * atomics of 8 bytes and more, and the runner are known to store a whole unit and are no load; the compiler's hook of a plain
+ * store looks the same for a bit-field, and runs before the one of what is read for it, so plain stores count as loads. A unit
+ * that the run has stored to as a whole is decided, for the lives that see this store: life 2 sees those of life 1, life 4 those
+ * of life 3; nobody else sees another life's.
  * FL_LOAD_CONTENTS: the runner's own scan of objects (FL_SECTION_CONTENTS) read the unit, and nothing before did. At most once a
  * unit; the same unit may follow as FL_LOAD_TARGET.
  *

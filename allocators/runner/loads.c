@@ -281,6 +281,11 @@ void loads_read(const void *address, uint64_t bytes) {
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 
+void loads_looked_at(const void *address, uint64_t bytes) {
+    loads_open(address, bytes);
+    read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
+}
+
 void loads_scanned(const void *address, uint64_t bytes) {
     loads_open(address, bytes);
     read_as(FL_LOAD_CONTENTS, (uintptr_t)address, bytes);

@@ -12,8 +12,16 @@ static size_t allocated_block(const struct retained *retained, const struct fl_l
     return block == NULL ? MARK_NOTHING : (size_t)(block - retained->blocks->list);
 }
 
+static uint8_t *room_for(struct retained *retained, uint64_t bytes) {
+    free(retained->content);
+    retained->content = malloc(bytes);
+    if (retained->content == NULL)
+        report_broken("no memory for the content of a heap block");
+    return retained->content;
+}
+
 static const uint8_t *content(void *context, size_t number, uint64_t *bytes) {
-    const struct retained *retained = context;
+    struct retained *retained = context;
     const struct fl_block *block = &retained->blocks->list[number];
     const char *name = retained->adapter->file_name(retained->heap, block->file);
     uint64_t available = 0, skipped = -block->offset % sizeof(uint64_t); /* to the first aligned word */
@@ -21,7 +29,10 @@ static const uint8_t *content(void *context, size_t number, uint64_t *bytes) {
     *bytes = start == NULL || skipped > block->bytes ? 0 : block->bytes - skipped;
     if (*bytes > available)
         *bytes = available;
-    return start;
+    if (*bytes == 0)
+        return NULL;
+    loads_looked_at(start, *bytes); /* holds for what comes next only: not over calls of the target */
+    return memcpy(room_for(retained, *bytes), start, *bytes);
 }
 
 static size_t target(void *context, uint64_t word) {
@@ -69,4 +80,5 @@ int retained_find(struct retained *retained, uint32_t slots) {
 void retained_free(struct retained *retained) {
     free(retained->is_reached);
     free(retained->is_marked);
+    free(retained->content);
 }

@@ -311,7 +311,7 @@ int objects_reach(struct objects *objects, const struct blocks *blocks, const st
 #define MARK_NOTHING SIZE_MAX
 struct marking {
     size_t block_count;
-    /* The block's content, aligned to 8 bytes, and how many of its bytes can be read. */
+    /* The block's content from its first aligned word on, and how many bytes that is; valid until the next call. */
     const uint8_t *(*content)(void *context, size_t block, uint64_t *bytes);
     /* The block that the collector takes the word for a pointer to; MARK_NOTHING: none. */
     size_t (*target)(void *context, uint64_t word);
@@ -329,6 +329,7 @@ struct retained {
     uint8_t *is_reached;           /* by heap block, allocated ones only: slots and fields reach it */
     uint8_t *is_marked;            /* the conservative mark does; only if some were not reached */
     uint32_t left_over_count;      /* allocated heap blocks that were not reached */
+    uint8_t *content;              /* of the heap block that is being looked at */
 };
 /* What read_slot answers. slots: of the heap, the probe's too. */
 int retained_find(struct retained *retained, uint32_t slots);
@@ -392,6 +393,7 @@ void loads_is_hooked(void); /* a target with hooks was loaded */
 bool loads_is_recording(void);
 void loads_read(const void *address, uint64_t bytes);    /* by the target */
 void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */
+void loads_looked_at(const void *address, uint64_t bytes); /* by the runner, and the report depends on it */
 void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */
 void loads_read_file(int fd, uint64_t offset, uint64_t bytes);
 /* The runner or the kernel is about to access this; for guarded runs. */
