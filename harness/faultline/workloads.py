@@ -406,9 +406,10 @@ def resur(ops: int, seed: int, limit_bytes: int) -> Workload:
     """By list: the slot of its first object."""
     empty = list(range(RESUR_LISTS + 1))
     operations: list[Operation] = []
-    later_life = ops * 3 // 4
+    is_later_life = False
     while len(operations) < ops + 1:
-        if len(operations) >= later_life and Operation("reopen") not in operations:
+        if len(operations) >= ops * 3 // 4 and not is_later_life:
+            is_later_life = True
             operations.append(Operation("reopen"))
             dropped = [slot for slot in heads[::2] if slot is not None]
             operations += [Operation("drop", slot) for slot in dropped]
