@@ -23,6 +23,9 @@ struct fl_heap {
     uint32_t graph_slots; /* the first ones; their objects have fields */
 };
 
+/* Whoever loads the adapter may have functions of these names. */
+#pragma GCC visibility push(hidden)
+
 /* ---- adapter.c */
 int fail(int status, const char *text);
 int status_of(int mak_status);
@@ -47,5 +50,7 @@ int read_field(fl_heap *heap, const struct fl_location *object, uint32_t field, 
 /* From now on MAK_free defers. */
 void defer_frees(void);
 void run_deferred_frees(void);
+
+#pragma GCC visibility pop
 
 #endif

@@ -18,10 +18,12 @@ from test_runner import (
     DONE,
     DRAIN,
     GEOMETRY,
+    NOT_A_HEAP,
     OBJECTS,
     OK,
     OPEN,
     OUT_OF_MEMORY,
+    RECREATE,
     RETAINED,
     SLOT_LIST,
     WALK,
@@ -477,3 +479,9 @@ def test_frees_are_deferred_until_later_ones_or_memory_is_short(makalu: Path, fo
     allocated.append(heap.allocated())
     heap.call("close", heap.heap)
     assert allocated == [6, 6, 6, 5, 4, 3, 1]
+
+
+def test_the_adapter_keeps_its_names_to_itself(runner: Path, makalu: Path, folder: Path) -> None:
+    """The runner has a function `fail` too, which ends the process."""
+    report = probe(runner, makalu, folder, "graph")
+    assert (report.outcome, report.one(0, OPEN).status, report.one(1, RECREATE).status) == (DONE, NOT_A_HEAP, OK)
