@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * files.cpp - see files.h.
+ */
+#include "files.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+
+namespace pallocator {
+
+/* The name, too, survives a power failure. */
+static void sync_folder_of(const char *path) {
+    std::string folder(path);
+    folder.erase(folder.rfind('/'));
+    int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);
+    close(fd);
+}
+
+int files_create(const char *path, uint64_t bytes) {
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -1;
+    int error = fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 && fsync(fd) == 0 ? 0 : errno;
+    if (error != 0) {
+        close(fd);
+        unlink(path);
+        errno = error;
+        return -1;
+    }
+    sync_folder_of(path);
+    return fd;
+}
+
+/* Free space stays as it is if the file system has no holes; that costs space, not truth. */
+void files_punch(const char *path, uint64_t offset, uint64_t bytes) {
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0)
+        fsync(fd);
+    close(fd);
+}
+
+void files_unlink(const char *path) {
+    if (unlink(path) == 0)
+        sync_folder_of(path);
+}
+
+} // namespace pallocator
