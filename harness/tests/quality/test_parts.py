@@ -138,6 +138,38 @@ def test_makalu_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path:
     run_makalu_test(root, tmp_path, tests, "-O2", *MAKALU_SMALLEST, *RECORDED)
 
 
+PALLOCATOR = ("g++", "-std=gnu++20", "-fno-strict-aliasing", *COMMON[2:])
+PALLOCATOR_SMALL = (
+    *("-DPAL_SEGMENT_BYTES=32768", "-DPAL_PAGE_BYTES=4096", "-DPAL_BIG_LIMIT=16384"),
+    *("-DPAL_LEAF_ENTRIES=3", "-DPAL_INNER_CHILDREN=3", "-DPAL_SEGMENT_ENTRIES=64"),
+)
+
+
+def run_pallocator_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -> str:
+    """A test that has tests/recorder.cpp gets its file operations from there."""
+    folder = root / "allocators" / "pallocator"
+    sources = sorted(str(path) for path in (folder / "src").glob("*.cpp"))
+    if "tests/recorder.cpp" in tests:
+        sources = [source for source in sources if not source.endswith("/files.cpp")]
+    check([*PALLOCATOR, *flags, "-Isrc", *SHARED, *sources, *tests, "-o", str(tmp_path / "test")], folder)
+    return check([str(tmp_path / "test")], folder)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [(), (*PALLOCATOR_SMALL, *MEMORY), (*PALLOCATOR_SMALL, *RACES)],
+    ids=["plain", "small-memory", "small-races"],
+)
+def test_pallocator_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert " 0 failed" in run_pallocator_test(root, tmp_path, ["tests/test_pallocator.cpp"], *flags)
+
+
+@pytest.mark.parametrize("test", ["test_tree", pytest.param("test_crash", marks=pytest.mark.slow)])
+def test_pallocator_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path, test: str) -> None:
+    tests = ["tests/recorder.cpp", f"tests/{test}.cpp"]
+    run_pallocator_test(root, tmp_path, tests, *PALLOCATOR_SMALL, *RECORDED)
+
+
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:
     files = sorted((root / "crashgen").rglob("*.litmus"))
     assert len(files) >= 25
