@@ -26,12 +26,17 @@ class Token(msgspec.Struct, frozen=True):
     workload: str
     trace_hash: str
     rule: str | None = None
-    mutant: str | None = None
+    mutant_word: str = msgspec.field(name="mutant", default="")
+    """Empty: of the clean allocator."""
     build: str = ""
     ops: int = 0
     seed: int = 0
     flush: Flush = "clwb"
     model: Model = "px86"
+
+    @property
+    def mutant(self) -> str | None:
+        return self.mutant_word or None
 
 
 @dataclass(frozen=True)

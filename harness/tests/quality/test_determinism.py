@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conftest import Faultline, assert_one_clear_line
+from faultline.replay import Token
 
 MUTANT = (
     *("run", "nvm_malloc", "-w", "churn", "--ops", "12", "--mutant", "MISSING_FLUSH_LINK"),
@@ -111,3 +113,9 @@ def test_a_token_refuses_another_trace(
         "replay", findings[0]["token"], "--cache", tmp_path / "cache", env={"PYTHONPATH": str(clone / "harness")}
     )
     assert_one_clear_line(run, 2, "the trace differs", "replay it on the sources")
+
+
+@pytest.mark.parametrize(("word", "mutant"), [("", None), ("MISSING_FLUSH_LINK", "MISSING_FLUSH_LINK")])
+def test_a_token_of_the_clean_allocator_names_no_mutant(word: str, mutant: str | None) -> None:
+    said = {"allocator": "nvm_malloc", "workload": "smoke", "trace_hash": "0" * 64, "mutant": word}
+    assert msgspec.json.decode(json.dumps(said), type=Token).mutant == mutant
