@@ -103,7 +103,9 @@ int mak_replay_log(void) {
         undo(&mak.log[i]);
     }
     mak_fence(); /* before the version, or the log would be forgotten with its effects half there */
-#if !defined(MUTANT_REPLAY_VERSION_FIRST) && !defined(MUTANT_REPLAY_KEEPS_VERSION)
+#if defined(MUTANT_REPLAY_KEEPS_VERSION)
+    (void)next_version;
+#elif !defined(MUTANT_REPLAY_VERSION_FIRST)
     next_version();
 #endif
     return MAK_OK;

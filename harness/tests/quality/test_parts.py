@@ -98,11 +98,11 @@ MAKALU_SMALLEST = (
 )
 
 
-def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -> str:
+def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str, arguments: tuple[str, ...] = ()) -> str:
     folder = root / "allocators" / "makalu"
     sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *tests]
     check([*COMMON, *flags, "-Isrc", *SHARED, *sources, "-o", str(tmp_path / "test")], folder)
-    return check([str(tmp_path / "test")], folder)
+    return check([str(tmp_path / "test"), *arguments], folder)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,33 @@ def test_makalu_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, fl
     assert " 0 failed" in run_makalu_test(root, tmp_path, ["adapter.c", f"tests/{test}.c"], *flags)
 
 
+MAKALU_CRASH = [RECORDER, "tests/test_crash.c"]
+
+
 @pytest.mark.nightly
 def test_makalu_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
-    tests = [RECORDER, "tests/test_crash.c"]
-    run_makalu_test(root, tmp_path, tests, "-O2", *MAKALU_SMALLEST, *RECORDED)
+    run_makalu_test(root, tmp_path, MAKALU_CRASH, "-O2", *MAKALU_SMALLEST, *RECORDED)
+
+
+GENERATIONS = ("--generations", "--seeds", "6", "--operations", "30", "--images", "2")
+
+
+@pytest.mark.parametrize(
+    ("mutant", "arguments"),
+    [
+        ("", ()),
+        ("REPLAY_KEEPS_VERSION", ("--expect", "FL003", "--unchecked")),
+        ("REPLAY_VERSION_FIRST", ("--expect", "FL003")),
+        ("COLLECTION_NOT_FLUSHED", ("--expect", "FL003")),
+    ],
+    ids=["clean", "REPLAY_KEEPS_VERSION", "REPLAY_VERSION_FIRST", "COLLECTION_NOT_FLUSHED"],
+)
+def test_makalu_replays_no_log_over_later_work(
+    root: Path, tmp_path: Path, mutant: str, arguments: tuple[str, ...]
+) -> None:
+    """Later generations begin with an unfinished log; two of these mutants show in no first one."""
+    flags = ("-O2", *MAKALU_SMALLEST, *RECORDED, *([f"-DMUTANT_{mutant}"] if mutant else []))
+    run_makalu_test(root, tmp_path, MAKALU_CRASH, *flags, arguments=(*GENERATIONS, *arguments))
 
 
 PALLOCATOR = ("g++", "-std=gnu++20", "-fno-strict-aliasing", *COMMON[2:])
