@@ -100,8 +100,8 @@ MAKALU_SMALLEST = (
 
 def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str, arguments: tuple[str, ...] = ()) -> str:
     folder = root / "allocators" / "makalu"
-    sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *tests]
-    check([*COMMON, *flags, "-Isrc", *SHARED, *sources, "-o", str(tmp_path / "test")], folder)
+    sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *sorted(map(str, folder.glob("adapter*.c"))), *tests]
+    check([*COMMON, *flags, "-Isrc", "-I.", *SHARED, *sources, "-o", str(tmp_path / "test")], folder)
     return check([str(tmp_path / "test"), *arguments], folder)
 
 
@@ -129,7 +129,7 @@ def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str, a
     ],
 )
 def test_makalu_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, flags: tuple[str, ...]) -> None:
-    assert " 0 failed" in run_makalu_test(root, tmp_path, ["adapter.c", f"tests/{test}.c"], *flags)
+    assert " 0 failed" in run_makalu_test(root, tmp_path, [f"tests/{test}.c"], *flags)
 
 
 MAKALU_CRASH = [RECORDER, "tests/test_crash.c"]
