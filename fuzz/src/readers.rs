@@ -124,8 +124,14 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
         let entries: Vec<_> = slots.entries.iter().map(|entry| (entry.slot, entry.file, entry.offset)).collect();
         builder = builder.slots_with(slots.status, slots.count, &entries);
     }
+    if let Some(objects) = &life.objects {
+        builder = builder.objects(objects.status, &objects.entries);
+    }
     if let Some(walk) = &life.walk {
         builder = builder.walk_with(walk.status, walk.file_bytes, &walk.blocks);
+    }
+    if let Some(retained) = &life.retained {
+        builder = builder.retained_with(retained.status, retained.unreached, &retained.blocks);
     }
     if let Some(status) = life.check {
         builder = builder.check(status);
@@ -197,7 +203,7 @@ mod tests {
         }
         assert!(Witness::decode(include_str!("../corpus/token/one-line")).is_ok());
         assert!(Litmus::parse(include_str!("../corpus/litmus/empty-line")).is_ok());
-        for bytes in [&include_bytes!("../corpus/report/full")[..], include_bytes!("../corpus/report/signal")] {
+        for bytes in [&include_bytes!("../corpus/report/full")[..], include_bytes!("../corpus/report/graph")] {
             HeapReport::parse(&mended_report(bytes)).expect("a report");
         }
         for bytes in [&include_bytes!("../corpus/trace/markers")[..], include_bytes!("../corpus/trace/files")] {

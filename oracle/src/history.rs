@@ -3,7 +3,8 @@
 //!
 //! The criterion is durable linearizability (Izraelevitz, Mendes, Scott, DISC 2016): operations that returned survive, pending
 //! ones (begun, not returned) happened whole or not at all, and one that returned out-of-memory has no effect. For each slot that
-//! gives a short list of [`Candidate`]s, one of which the recovered heap must show.
+//! gives a short list of [`Candidate`]s, one of which the recovered heap must show; so it does for each field of an object that
+//! slots and fields reach, where objects hold references to objects.
 //!
 //! With `durable = "on-close"` only what was there when a close last returned must survive. Operations since may be there or
 //! not, in any selection, so a slot that none of them touched is judged as usual, while a touched slot may show anything it held
@@ -11,12 +12,17 @@
 //!
 //! One `History` is one heap: a workload of several cases has one for each.
 
+mod graph;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::contract::{Durable, Fill};
 use crate::pattern::Segment;
 use crate::report::Status;
 use planted::Fault;
+
+pub use graph::{FIELDS, Holder, ObjectId};
 
 /// Number of an operation in the workload, counted from 0 over the whole workload file.
 pub type OperationIndex = u32;
@@ -37,6 +43,14 @@ pub enum OperationKind {
     Free,
     /// Changes the size of a slot's object.
     Reallocate,
+    /// Sets a field of a slot's object to another slot's object.
+    Link,
+    /// Sets a field of a slot's object to null.
+    Unlink,
+    /// Sets a slot to null and frees nothing.
+    Drop,
+    /// Sets an empty slot to what a field of another slot's object holds.
+    Load,
 }
 
 impl OperationKind {
@@ -49,11 +63,24 @@ impl OperationKind {
             OperationKind::Allocate => "allocate",
             OperationKind::Free => "free",
             OperationKind::Reallocate => "reallocate",
+            OperationKind::Link => "link",
+            OperationKind::Unlink => "unlink",
+            OperationKind::Drop => "drop",
+            OperationKind::Load => "load",
         }
     }
 
-    fn has_slot(self) -> bool {
-        matches!(self, OperationKind::Allocate | OperationKind::Free | OperationKind::Reallocate)
+    /// Whether it changes what a slot or a field holds: all but create, open and close.
+    pub fn has_slot(self) -> bool {
+        !matches!(self, OperationKind::Create | OperationKind::Open | OperationKind::Close)
+    }
+
+    fn has_field(self) -> bool {
+        matches!(self, OperationKind::Link | OperationKind::Unlink | OperationKind::Load)
+    }
+
+    fn makes_object(self) -> bool {
+        matches!(self, OperationKind::Allocate | OperationKind::Reallocate)
     }
 }
 
@@ -72,11 +99,25 @@ pub struct Operation {
     pub bytes: u64,
     /// Id of the object it makes; 0 where it makes none.
     pub object: u32,
+    /// link, unlink and load: the field.
+    pub field: u8,
+    /// link: the slot whose object the field gets; load: the slot whose object has the field; 0 otherwise.
+    pub other_slot: u32,
+}
+
+impl Operation {
+    /// The slots that it reads or writes.
+    fn slots(&self) -> impl Iterator<Item = u32> {
+        let other = matches!(self.kind, OperationKind::Link | OperationKind::Load).then_some(self.other_slot);
+        self.kind.has_slot().then_some(self.slot).into_iter().chain(other)
+    }
 }
 
 /// An object as it must be found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectState {
+    /// Which object it is.
+    pub id: ObjectId,
     /// Its size, as last asked for.
     pub bytes: u64,
     /// Its content, complete.
@@ -90,7 +131,13 @@ pub struct ObjectState {
 impl ObjectState {
     fn allocated(operation: &Operation) -> ObjectState {
         let segments = vec![Segment { end: operation.bytes, object: operation.object }];
-        ObjectState { bytes: operation.bytes, segments, operation: operation.index, previous_bytes: None }
+        ObjectState {
+            id: operation.object,
+            bytes: operation.bytes,
+            segments,
+            operation: operation.index,
+            previous_bytes: None,
+        }
     }
 
     /// The first min(old, new) bytes are kept, the rest is the new object's.
@@ -105,11 +152,17 @@ impl ObjectState {
         if operation.bytes > kept {
             segments.push(Segment { end: operation.bytes, object: operation.object });
         }
-        ObjectState { bytes: operation.bytes, segments, operation: operation.index, previous_bytes: Some(self.bytes) }
+        ObjectState {
+            id: self.id,
+            bytes: operation.bytes,
+            segments,
+            operation: operation.index,
+            previous_bytes: Some(self.bytes),
+        }
     }
 }
 
-/// What a slot held in a time of which recovery may bring back any moment.
+/// What a holder held in a time of which recovery may bring back any moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Unsettled {
     may_be_null: bool,
@@ -135,20 +188,31 @@ impl Unsettled {
     }
 }
 
+/// What a slot or a field holds. A field that was never set has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct SlotState {
-    object: Option<ObjectState>,
-    /// The object before the last one, and who freed it: to tell a lost allocation from bad content.
-    freed: Option<(ObjectState, OperationIndex)>,
+struct HolderState {
+    object: Option<Arc<ObjectState>>,
+    /// The operation that put the object there.
+    placed_by: OperationIndex,
+    previous: Option<Previous>,
     unsettled: Option<Unsettled>,
 }
 
-/// A pending operation and what its slot holds once it has happened.
+/// The object that a holder held before the last one, and what took it away: to tell a lost operation from bad content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Previous {
+    pub object: Arc<ObjectState>,
+    pub operation: OperationIndex,
+    pub kind: OperationKind,
+}
+
+/// A pending operation and what its holder holds once it has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// The operation.
     pub operation: Operation,
-    after: Option<ObjectState>,
+    holder: Option<Holder>,
+    after: Option<Arc<ObjectState>>,
 }
 
 /// How far the heap's creation is.
@@ -168,7 +232,14 @@ pub enum Phase {
 pub struct Generation {
     phase: Phase,
     was_closed: bool,
-    slots: BTreeMap<u32, SlotState>,
+    /// What was closed last was not opened since.
+    is_closed: bool,
+    /// Slots, and fields of objects that the slots reach.
+    holders: BTreeMap<Holder, HolderState>,
+    /// Objects may have several holders.
+    is_graph: bool,
+    /// Objects that were not freed and that no slot reaches any more.
+    garbage: u64,
     pending: Vec<Pending>,
     /// create's index: operations of this heap have none below it.
     first_index: OperationIndex,
@@ -183,22 +254,20 @@ pub struct Generation {
     last_begun: Option<OperationIndex>,
     /// Operations overlapped or left the order of the file: prefixes of the file no longer describe the heap.
     is_concurrent: bool,
-    /// Objects that stale words may still name: all that were freed or moved.
-    stale_objects: u64,
     /// Operations with an effect since the last close, or that failed with an undefined one.
     unsettled_operations: u64,
 }
 
-/// One state that a slot may be found in.
+/// One state that a holder may be found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<'a> {
-    /// What the slot holds; `None`: null.
+    /// What it holds; `None`: null.
     pub object: Option<ExpectedObject<'a>>,
-    /// The operation pending on the slot, and whether it has happened in this state.
+    /// The operation pending on the holder, and whether it has happened in this state.
     pub pending: Option<(OperationIndex, bool)>,
 }
 
-/// The states that a slot may be found in: at least one, at most two.
+/// The states that a holder may be found in: at least one, at most two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidates<'a> {
     first: Candidate<'a>,
@@ -216,15 +285,22 @@ impl<'a> Candidates<'a> {
         self.iter().filter_map(|candidate| candidate.object)
     }
 
-    /// Whether the slot may be null.
+    /// Whether the holder may be null.
     pub fn may_be_null(&self) -> bool {
         self.iter().any(|candidate| candidate.object.is_none())
+    }
+
+    /// Whether an operation is pending that changes what the holder holds.
+    pub fn are_pending(&self) -> bool {
+        self.second.is_some()
     }
 }
 
 /// An object as a candidate has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpectedObject<'a> {
+    /// Which object it is; `None`: not known, where an operation since the last close may be there or not.
+    pub id: Option<ObjectId>,
     /// Bytes that its heap block must hold.
     pub bytes: u64,
     /// Its content.
@@ -233,6 +309,8 @@ pub struct ExpectedObject<'a> {
     pub checked_bytes: u64,
     /// The operation that made it so.
     pub operation: OperationIndex,
+    /// The operation that made the holder hold it.
+    pub placed_by: OperationIndex,
     /// Its size before, if that operation was a reallocation.
     pub previous_bytes: Option<u64>,
 }
@@ -329,40 +407,54 @@ impl History {
     /// Slots that hold, held or may come to hold an object, in order.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         let now = self.current();
-        let pending = now.pending.iter().filter(|pending| pending.operation.kind.has_slot());
-        let all: BTreeSet<u32> =
-            now.slots.keys().copied().chain(pending.map(|pending| pending.operation.slot)).collect();
+        let pending = now.pending.iter().filter_map(|pending| pending.holder);
+        let held = now.holders.range(Holder::Slot(0)..=Holder::Slot(u32::MAX)).map(|(holder, _)| *holder);
+        let all: BTreeSet<u32> = held.chain(pending).filter_map(Holder::slot).collect();
         all.into_iter()
     }
 
-    /// The states that the slot may be found in after a crash now.
-    pub fn candidates(&self, slot: u32, fill: Fill) -> Candidates<'_> {
-        let now = self.current();
-        let state = now.slots.get(&slot);
-        let pending =
-            now.pending.iter().find(|pending| pending.operation.kind.has_slot() && pending.operation.slot == slot);
+    /// Whether objects may hold references to objects: some operation says so.
+    pub fn is_graph(&self) -> bool {
+        self.current().is_graph
+    }
+
+    /// The states that the slot or field may be found in after a crash now.
+    pub fn candidates(&self, holder: impl Into<Holder>, fill: Fill) -> Candidates<'_> {
+        let (holder, now) = (holder.into(), self.current());
+        let state = now.holders.get(&holder);
+        let pending = now.pending.iter().find(|pending| pending.holder == Some(holder));
         if let Some(unsettled) = state.and_then(|state| state.unsettled) {
             return unsettled_candidates(unsettled, pending);
         }
-        let object = state.and_then(|state| state.object.as_ref());
+        let object = state.and_then(|state| state.object.as_deref());
         let index = pending.map(|pending| pending.operation.index);
         let second = pending.map(|pending| Candidate {
-            object: pending.after.as_ref().map(|after| expect(after, pending.promised_bytes(object, fill))),
+            object: pending
+                .after
+                .as_deref()
+                .map(|after| expect(after, pending.operation.index, pending.promised_bytes(after, object, fill))),
             pending: index.map(|index| (index, true)),
         });
         if let Some(second) = second.filter(|_| planted::is(Fault::PendingIsReturned)) {
             return Candidates { first: second, second: None };
         }
+        let placed_by = state.map_or(0, |state| state.placed_by);
         let first = Candidate {
-            object: object.map(|object| expect(object, object.bytes)),
+            object: object.map(|object| expect(object, placed_by, object.bytes)),
             pending: index.map(|index| (index, false)),
         };
         Candidates { first, second }
     }
 
-    /// The object that was in the slot before a returned free emptied it, and the free.
-    pub(crate) fn freed_object(&self, slot: u32) -> Option<&(ObjectState, OperationIndex)> {
-        self.current().slots.get(&slot)?.freed.as_ref()
+    /// The object that was in the holder before a returned operation took it away.
+    pub(crate) fn previous(&self, holder: Holder) -> Option<&Previous> {
+        self.current().holders.get(&holder)?.previous.as_ref()
+    }
+
+    /// Whether an operation of this kind is pending on the holder.
+    pub(crate) fn is_pending_on(&self, holder: Holder, kinds: &[OperationKind]) -> bool {
+        let mut pending = self.current().pending.iter();
+        pending.any(|pending| pending.holder == Some(holder) && kinds.contains(&pending.operation.kind))
     }
 
     /// Heap blocks that the contract's `leaks = "pending"` allows to leak: one for each operation that was pending at a
@@ -373,9 +465,17 @@ impl History {
         self.generations.iter().map(of).sum()
     }
 
-    /// How many objects a stale word may still name: no more heap blocks than these may stay after a garbage collection.
-    pub fn stale_objects(&self) -> u64 {
-        self.generations.iter().map(|generation| generation.stale_objects).sum::<u64>() + self.pending_operations()
+    /// Objects that were dropped and not freed, and that nothing reaches, once these pending operations have happened.
+    pub fn garbage_objects(&self, happened: &[OperationIndex]) -> u64 {
+        self.generations.iter().map(|generation| generation.garbage(happened)).sum()
+    }
+
+    /// How many objects of which nothing reaches any a clean close may have left there: garbage is collected by the recovery after
+    /// a crash, and a heap whose close is pending, or that was not opened since, needs none.
+    pub fn garbage_left_by_close(&self) -> u64 {
+        let now = self.current();
+        let is_closing = now.pending.iter().any(|pending| pending.operation.kind == OperationKind::Close);
+        if now.is_closed || is_closing { self.garbage_objects(&[]) } else { 0 }
     }
 
     /// Whether some slot's state is open beyond the pending operations, so that no prefix of the workload describes the heap.
@@ -418,27 +518,31 @@ impl History {
 }
 
 /// Content is promised for the first `checked_bytes` only.
-fn expect(object: &ObjectState, checked_bytes: u64) -> ExpectedObject<'_> {
+fn expect(object: &ObjectState, placed_by: OperationIndex, checked_bytes: u64) -> ExpectedObject<'_> {
     ExpectedObject {
+        id: Some(object.id),
         bytes: object.bytes,
         segments: &object.segments,
         checked_bytes,
         operation: object.operation,
+        placed_by,
         previous_bytes: object.previous_bytes,
     }
 }
 
 fn unsettled_candidates(unsettled: Unsettled, pending: Option<&Pending>) -> Candidates<'static> {
     let unsettled = match pending {
-        Some(pending) => unsettled.with(pending.after.as_ref(), pending.operation.index),
+        Some(pending) => unsettled.with(pending.after.as_deref(), pending.operation.index),
         None => unsettled,
     };
     let null = Candidate { object: None, pending: None };
     let object = ExpectedObject {
+        id: None,
         bytes: unsettled.smallest_bytes,
         segments: &[],
         checked_bytes: 0,
         operation: unsettled.operation,
+        placed_by: unsettled.operation,
         previous_bytes: None,
     };
     let object = Candidate { object: Some(object), pending: None };
@@ -451,9 +555,10 @@ fn unsettled_candidates(unsettled: Unsettled, pending: Option<&Pending>) -> Cand
 
 impl Pending {
     /// Bytes, from the first, that must be right if this operation has happened. An object filled before publication is whole;
-    /// else only what a reallocation keeps is.
-    fn promised_bytes(&self, before: Option<&ObjectState>, fill: Fill) -> u64 {
+    /// else only what a reallocation keeps is. A reference to an object that was there before changes nothing of it.
+    fn promised_bytes(&self, after: &ObjectState, before: Option<&ObjectState>, fill: Fill) -> u64 {
         match fill {
+            _ if !self.operation.kind.makes_object() => after.bytes,
             Fill::Before => self.operation.bytes,
             Fill::After => before.map_or(0, |before| before.bytes.min(self.operation.bytes)),
         }
@@ -465,7 +570,10 @@ impl Generation {
         Generation {
             phase: Phase::Absent,
             was_closed: false,
-            slots: BTreeMap::new(),
+            is_closed: false,
+            holders: BTreeMap::new(),
+            is_graph: false,
+            garbage: 0,
             pending: Vec::new(),
             first_index: 0,
             last_effective: None,
@@ -474,7 +582,6 @@ impl Generation {
             effects: 0,
             last_begun: None,
             is_concurrent: false,
-            stale_objects: 0,
             unsettled_operations: 0,
         }
     }
@@ -507,17 +614,40 @@ impl Generation {
         }
         self.is_concurrent |= !self.pending.is_empty() || self.last_begun.is_some_and(|last| last > operation.index);
         self.last_begun = Some(operation.index);
-        let object = self.slots.get(&operation.slot).and_then(|slot| slot.object.as_ref());
-        let after = match operation.kind {
-            OperationKind::Allocate => Some(ObjectState::allocated(&operation)),
+        self.is_graph |= operation.kind.has_field() || operation.kind == OperationKind::Drop;
+        let (holder, after) = (self.holder_of(&operation), self.after(&operation));
+        self.pending.push(Pending { operation, holder, after });
+        Ok(())
+    }
+
+    /// What the operation changes.
+    fn holder_of(&self, operation: &Operation) -> Option<Holder> {
+        match operation.kind {
+            OperationKind::Link | OperationKind::Unlink => {
+                let object = self.held(Holder::Slot(operation.slot))?;
+                Some(Holder::Field { object, field: operation.field })
+            }
+            kind => kind.has_slot().then_some(Holder::Slot(operation.slot)),
+        }
+    }
+
+    /// What that holds once the operation has happened.
+    fn after(&self, operation: &Operation) -> Option<Arc<ObjectState>> {
+        let object = |holder: Holder| self.holders.get(&holder).and_then(|state| state.object.as_ref());
+        match operation.kind {
+            OperationKind::Allocate => Some(Arc::new(ObjectState::allocated(operation))),
             // The object is missing only where an operation failed with an undefined effect.
-            OperationKind::Reallocate => {
-                Some(object.map_or_else(|| ObjectState::allocated(&operation), |old| old.reallocated(&operation)))
+            OperationKind::Reallocate => Some(Arc::new(
+                object(Holder::Slot(operation.slot))
+                    .map_or_else(|| ObjectState::allocated(operation), |old| old.reallocated(operation)),
+            )),
+            OperationKind::Link => object(Holder::Slot(operation.other_slot)).cloned(),
+            OperationKind::Load => {
+                let from = self.held(Holder::Slot(operation.other_slot))?;
+                object(Holder::Field { object: from, field: operation.field }).cloned()
             }
             _ => None,
-        };
-        self.pending.push(Pending { operation, after });
-        Ok(())
+        }
     }
 
     fn check_begin(&self, operation: &Operation) -> Result<(), String> {
@@ -536,33 +666,59 @@ impl Generation {
         if !kind.has_slot() {
             return Ok(());
         }
-        if kind != OperationKind::Free && operation.object == 0 {
+        if kind.makes_object() && operation.object == 0 {
             return Err(format!("{} has no object id", kind.name()));
         }
         self.check_slot(operation)
     }
 
     fn check_slot(&self, operation: &Operation) -> Result<(), String> {
-        let (kind, slot) = (operation.kind, operation.slot);
-        let is_busy = |other: &Pending| other.operation.kind.has_slot() && other.operation.slot == slot;
-        if let Some(other) = self.pending.iter().find(|other| is_busy(other)) {
-            return Err(format!(
-                "{} begins on slot {slot}, on which operation {} is pending",
-                kind.name(),
-                other.operation.index
-            ));
+        let name = operation.kind.name();
+        for slot in operation.slots() {
+            if let Some(other) = self.pending.iter().find(|other| other.operation.slots().any(|other| other == slot)) {
+                let other = other.operation.index;
+                return Err(format!("{name} begins on slot {slot}, on which operation {other} is pending"));
+            }
         }
-        let state = self.slots.get(&slot);
+        if operation.field >= FIELDS {
+            return Err(format!("{name} of field {}, expected one below {FIELDS}", operation.field));
+        }
+        let slot = operation.slot;
+        let state = self.holders.get(&Holder::Slot(slot));
         if state.is_some_and(|state| state.unsettled.is_some_and(|unsettled| unsettled.has_failed)) {
+            return match operation.kind.has_field() {
+                true => Err(format!("{name} begins on slot {slot}, on which an operation failed")),
+                false => Ok(()),
+            };
+        }
+        match (operation.kind, self.held(Holder::Slot(slot)).is_some()) {
+            (OperationKind::Allocate | OperationKind::Load, true) => {
+                return Err(format!("{name} begins on slot {slot}, which holds an object"));
+            }
+            (OperationKind::Allocate | OperationKind::Load, false) => {}
+            (_, false) => return Err(format!("{name} begins on slot {slot}, which is empty")),
+            (OperationKind::Free | OperationKind::Reallocate, true) => {
+                if let Some(other) = self.other_holder(slot) {
+                    return Err(format!("{name} begins on slot {slot}, whose object {other} holds too"));
+                }
+            }
+            _ => {}
+        }
+        self.check_other_slot(operation)
+    }
+
+    fn check_other_slot(&self, operation: &Operation) -> Result<(), String> {
+        let (name, other) = (operation.kind.name(), operation.other_slot);
+        if !matches!(operation.kind, OperationKind::Link | OperationKind::Load) {
             return Ok(());
         }
-        let is_live = state.is_some_and(|state| state.object.is_some());
-        match (kind, is_live) {
-            (OperationKind::Allocate, true) => Err(format!("allocate begins on slot {slot}, which holds an object")),
-            (OperationKind::Free | OperationKind::Reallocate, false) => {
-                Err(format!("{} begins on slot {slot}, which is empty", kind.name()))
-            }
-            _ => Ok(()),
+        let Some(object) = self.held(Holder::Slot(other)) else {
+            return Err(format!("{name} begins with slot {other}, which is empty"));
+        };
+        let from = Holder::Field { object, field: operation.field };
+        match operation.kind == OperationKind::Load && self.held(from).is_none() {
+            true => Err(format!("{name} begins with {from}, which is null")),
+            false => Ok(()),
         }
     }
 
@@ -582,7 +738,7 @@ impl Generation {
         match (status, pending.operation.kind) {
             (Status::Ok, OperationKind::Create) => self.phase = Phase::Created,
             (Status::Ok, OperationKind::Close) => self.closed(durable),
-            (Status::Ok, OperationKind::Open) => {}
+            (Status::Ok, OperationKind::Open) => self.is_closed = false,
             (Status::Ok, _) => self.apply(durable, &pending),
             (Status::OutOfMemory, _) => return Ok(()),
             (_, kind) if kind.has_slot() => self.failed(&pending),
@@ -604,29 +760,32 @@ impl Generation {
 
     fn closed(&mut self, durable: Durable) {
         self.was_closed = true;
+        self.is_closed = true;
         if durable == Durable::OnClose {
-            for slot in self.slots.values_mut() {
-                slot.unsettled = slot.unsettled.filter(|unsettled| unsettled.has_failed);
+            for state in self.holders.values_mut() {
+                state.unsettled = state.unsettled.filter(|unsettled| unsettled.has_failed);
             }
-            let failed = self.slots.values().filter(|slot| slot.unsettled.is_some());
+            let failed = self.holders.values().filter(|state| state.unsettled.is_some());
             self.unsettled_operations = failed.count() as u64;
         }
     }
 
     fn apply(&mut self, durable: Durable, pending: &Pending) {
-        let operation = &pending.operation;
-        let slot = self.slots.entry(operation.slot).or_default();
-        let had_failed = slot.unsettled.is_some_and(|unsettled| unsettled.has_failed);
+        let (operation, Some(holder)) = (&pending.operation, pending.holder) else { return };
+        self.leave_garbage(pending);
+        let state = self.holders.entry(holder).or_default();
+        let had_failed = state.unsettled.is_some_and(|unsettled| unsettled.has_failed);
         let is_defined = operation.kind != OperationKind::Reallocate;
-        slot.unsettled = match durable {
+        let after = pending.after.as_deref();
+        state.unsettled = match durable {
             Durable::OnReturn if is_defined => None,
-            Durable::OnReturn => slot.unsettled.map(|state| state.with(pending.after.as_ref(), operation.index)),
+            Durable::OnReturn => state.unsettled.map(|unsettled| unsettled.with(after, operation.index)),
             Durable::OnClose => {
-                let state =
-                    slot.unsettled.unwrap_or_else(|| Unsettled::from_state(slot.object.as_ref(), operation.index));
-                let mut state = state.with(pending.after.as_ref(), operation.index);
-                state.has_failed &= !is_defined;
-                Some(state)
+                let held = state.object.as_deref();
+                let unsettled = state.unsettled.unwrap_or_else(|| Unsettled::from_state(held, operation.index));
+                let mut unsettled = unsettled.with(after, operation.index);
+                unsettled.has_failed &= !is_defined;
+                Some(unsettled)
             }
         };
         match durable {
@@ -634,24 +793,34 @@ impl Generation {
             Durable::OnReturn => {}
             Durable::OnClose => self.unsettled_operations += 1,
         }
-        if operation.kind != OperationKind::Allocate {
-            self.stale_objects += 1;
+        let before = std::mem::replace(&mut state.object, pending.after.clone());
+        state.placed_by = operation.index;
+        if let Some(object) = before.filter(|before| after.is_none_or(|after| after.id != before.id)) {
+            state.previous = Some(Previous { object, operation: operation.index, kind: operation.kind });
         }
-        if operation.kind == OperationKind::Free {
-            slot.freed = slot.object.take().map(|object| (object, operation.index));
+    }
+
+    /// What the operation, which has happened, leaves to nobody is garbage; fields of objects that are gone hold nothing.
+    fn leave_garbage(&mut self, pending: &Pending) {
+        let mut gone = self.garbage_of(pending);
+        self.garbage += gone.len() as u64;
+        if pending.operation.kind == OperationKind::Free && self.is_graph {
+            gone.extend(pending.holder.and_then(|holder| self.held(holder)));
         }
-        slot.object.clone_from(&pending.after);
+        for field in gone.into_iter().flat_map(Holder::fields_of) {
+            self.holders.remove(&field);
+        }
     }
 
     /// An operation answered an error other than out-of-memory: nobody promised what that leaves.
     fn failed(&mut self, pending: &Pending) {
-        let index = pending.operation.index;
-        let slot = self.slots.entry(pending.operation.slot).or_default();
-        let state = slot.unsettled.unwrap_or_else(|| Unsettled::from_state(slot.object.as_ref(), index));
-        if !state.has_failed {
+        let (index, Some(holder)) = (pending.operation.index, pending.holder) else { return };
+        let state = self.holders.entry(holder).or_default();
+        let unsettled = state.unsettled.unwrap_or_else(|| Unsettled::from_state(state.object.as_deref(), index));
+        if !unsettled.has_failed {
             self.unsettled_operations += 1;
         }
-        slot.unsettled = Some(Unsettled { has_failed: true, ..state.with(pending.after.as_ref(), index) });
+        state.unsettled = Some(Unsettled { has_failed: true, ..unsettled.with(pending.after.as_deref(), index) });
     }
 
     fn hash(&self, durable: Durable, mix: &mut Mix) {
@@ -664,9 +833,12 @@ impl Generation {
             mix.add(u64::from(self.returned_below));
             mix.add_all(self.returned_ahead.iter().map(|index| u64::from(*index)));
         }
-        for (slot, state) in &self.slots {
-            mix.add(u64::from(*slot));
-            hash_object(state.object.as_ref(), mix);
+        if self.garbage > 0 {
+            mix.add_all([self.garbage, u64::from(self.is_closed)]);
+        }
+        for (holder, state) in &self.holders {
+            hash_holder(*holder, mix);
+            hash_object(state.object.as_deref(), mix);
             if let Some(unsettled) = state.unsettled {
                 let flags = u64::from(unsettled.may_be_null) << 1 | u64::from(unsettled.has_failed);
                 mix.add_all([flags, unsettled.smallest_bytes, u64::from(unsettled.operation)]);
@@ -675,8 +847,18 @@ impl Generation {
         for pending in &self.pending {
             let operation = &pending.operation;
             mix.add_all([operation.kind as u64, u64::from(operation.index), u64::from(operation.slot)]);
-            hash_object(pending.after.as_ref(), mix);
+            if let Some(holder) = pending.holder {
+                hash_holder(holder, mix);
+            }
+            hash_object(pending.after.as_deref(), mix);
         }
+    }
+}
+
+fn hash_holder(holder: Holder, mix: &mut Mix) {
+    match holder {
+        Holder::Slot(slot) => mix.add(u64::from(slot)),
+        Holder::Field { object, field } => mix.add(u64::from(object) << 32 | u64::from(field) << 1 | 1),
     }
 }
 
@@ -684,7 +866,7 @@ fn hash_object(object: Option<&ObjectState>, mix: &mut Mix) {
     let Some(object) = object else {
         return mix.add(0);
     };
-    mix.add_all([1, object.bytes, u64::from(object.operation), object.segments.len() as u64]);
+    mix.add_all([1, u64::from(object.id), object.bytes, u64::from(object.operation), object.segments.len() as u64]);
     for segment in &object.segments {
         mix.add_all([segment.end, u64::from(segment.object)]);
     }

@@ -7,17 +7,18 @@
 
 mod blocks;
 mod lives;
-mod slots;
+mod references;
 mod twin;
+mod walk;
 
 use planted::Fault;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::contract::{AfterFailedCreate, Contract};
-use crate::history::{History, OperationIndex, Phase};
+use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
 use crate::pattern::Segment;
-use crate::report::{HeapReport, Life, Message, Outcome, Place, SECOND_RECOVERY, SectionKind, Status, USE};
+use crate::report::{HeapReport, Life, Location, Message, Outcome, Place, SECOND_RECOVERY, SectionKind, Status, USE};
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
@@ -124,7 +125,8 @@ pub fn judge(
         report,
         content,
         twins,
-        unsound_slots: BTreeSet::new(),
+        unsound: BTreeSet::new(),
+        known: Vec::new(),
         out: Judgement::default(),
     };
     judge.run();
@@ -141,9 +143,24 @@ struct Judge<'a> {
     report: &'a HeapReport,
     content: &'a dyn ContentSource,
     twins: Option<&'a TwinSet>,
-    /// Slots whose object cannot be looked at, or was found wrong: later stages say nothing new about them.
-    unsound_slots: BTreeSet<u32>,
+    /// Objects, by [`Known::key`], that cannot be looked at, or were found wrong: later stages say nothing new about them.
+    unsound: BTreeSet<u32>,
+    /// Objects that life 0 showed.
+    known: Vec<Known>,
     out: Judgement,
+}
+
+/// An object that life 0 showed.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Where the report has its content: the slot, or the position among the objects.
+    key: u32,
+    /// What holds it.
+    holder: Holder,
+    /// Which object it is.
+    id: Option<ObjectId>,
+    /// Where it is, in files of life 0.
+    at: Location,
 }
 
 /// What a violation is about, where it is known.
@@ -325,7 +342,9 @@ fn stage_phrase(life: u16, stage: Option<SectionKind>) -> String {
         None | Some(SectionKind::Open) => return recovery.to_owned(),
         Some(SectionKind::Recreate) => return "create after a create that power cut short".to_owned(),
         Some(SectionKind::Files | SectionKind::Slots) => "reading the slots",
+        Some(SectionKind::Objects) => "reading the fields",
         Some(SectionKind::Walk) => "walk",
+        Some(SectionKind::Retained) => "asking what words point to",
         Some(SectionKind::Check) => "check",
         Some(SectionKind::Contents) => "reading the contents",
         Some(SectionKind::Drain) => "the drain",

@@ -17,6 +17,8 @@ mod parse;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::history::FIELDS;
+
 pub use parse::ReportError;
 
 /// First bytes of a report, "FLHR".
@@ -140,11 +142,13 @@ pub enum SectionKind {
     Close,
     Recreate,
     Message,
+    Objects,
+    Retained,
 }
 
 impl SectionKind {
     /// Every kind, in order of number.
-    pub const ALL: [SectionKind; 12] = [
+    pub const ALL: [SectionKind; 14] = [
         SectionKind::Open,
         SectionKind::Files,
         SectionKind::Slots,
@@ -157,6 +161,8 @@ impl SectionKind {
         SectionKind::Close,
         SectionKind::Recreate,
         SectionKind::Message,
+        SectionKind::Objects,
+        SectionKind::Retained,
     ];
 
     /// The kind with this number.
@@ -174,8 +180,12 @@ pub struct Life {
     pub open: Option<Status>,
     /// All slots that are not null.
     pub slots: Option<Slots>,
+    /// The objects that the workload's slots reach, where objects hold references to objects.
+    pub objects: Option<Objects>,
     /// The heap blocks, as the allocator's own metadata has them.
     pub walk: Option<Walk>,
+    /// What a collector may have kept; `None` too where slots and fields reach every live heap block.
+    pub retained: Option<Retained>,
     /// What the allocator's own check answered.
     pub check: Option<Status>,
     /// The objects' contents, once for each stage after which they were looked at.
@@ -261,6 +271,73 @@ pub struct SlotEntry {
     pub offset: u64,
 }
 
+impl SlotEntry {
+    /// Where the object is.
+    pub fn location(&self) -> Location {
+        Location { file: self.file, offset: self.offset }
+    }
+}
+
+/// Where in the heap an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location {
+    /// Number of the file in this life.
+    pub file: u32,
+    /// Where in the file the object starts, as the application sees it.
+    pub offset: u64,
+}
+
+/// The objects that the workload's slots reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Objects {
+    /// What read_field answered, the first failure or ok; out-of-memory: there are more objects than a report lists.
+    pub status: Status,
+    /// Each once, breadth first.
+    pub entries: Vec<ObjectEntry>,
+    /// Positions of the entries, in order of location.
+    sorted: Vec<u32>,
+}
+
+impl Objects {
+    /// `None`: the location of an entry comes twice, which is returned.
+    fn new(status: Status, entries: Vec<ObjectEntry>) -> Result<Objects, Location> {
+        let mut sorted: Vec<u32> = (0..entries.len() as u32).collect();
+        sorted.sort_unstable_by_key(|position| entries[*position as usize].at);
+        let at = |position: u32| entries[position as usize].at;
+        match sorted.windows(2).find(|pair| at(pair[0]) == at(pair[1])) {
+            Some(twice) => Err(at(twice[0])),
+            None => Ok(Objects { status, entries, sorted }),
+        }
+    }
+
+    /// Position of the object at this location.
+    pub fn position(&self, location: Location) -> Option<u32> {
+        let at = |position: &u32| self.entries[*position as usize].at;
+        self.sorted.binary_search_by_key(&location, at).ok().map(|found| self.sorted[found])
+    }
+}
+
+/// An object that the workload's slots reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectEntry {
+    /// Where it is.
+    pub at: Location,
+    /// What its fields hold; `None`: null. A field may name any place, with an object or without.
+    pub fields: [Option<Location>; FIELDS as usize],
+}
+
+/// Live heap blocks that slots and fields do not reach, and that a conservative collector cannot tell from reached ones: some
+/// word of a reached heap block, or of a retained one, may be a pointer to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// What word_target answered, the first failure or ok.
+    pub status: Status,
+    /// How many live heap blocks slots and fields do not reach.
+    pub unreached: u64,
+    /// Those of them that are retained, in the order of the walk.
+    pub blocks: Vec<Block>,
+}
+
 /// State of a heap block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -313,6 +390,11 @@ impl Block {
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
+
+    /// Where it starts.
+    pub fn location(&self) -> Location {
+        Location { file: self.file, offset: self.offset }
+    }
 }
 
 /// The heap blocks, as the allocator's own metadata has them.
@@ -337,10 +419,10 @@ pub struct Contents {
     pub entries: Vec<ContentEntry>,
 }
 
-/// Bytes `from..to` of the object in the slot carry the pattern of this object id.
+/// Bytes `from..to` of the object carry the pattern of this object id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentEntry {
-    /// Number of the slot.
+    /// Number of the slot that holds it; where objects hold references to objects its position in [`Objects`].
     pub slot: u32,
     /// Object id, its low 24 bits.
     pub object: u32,
@@ -391,6 +473,8 @@ pub struct Place {
 pub struct AbstractHeap {
     /// Slots that are not null, and what they point to.
     pub slots: BTreeMap<u32, Place>,
+    /// The objects that the workload's slots reach, and what their fields hold.
+    pub objects: BTreeMap<Place, [Option<Place>; FIELDS as usize]>,
     /// Live (allocated) heap blocks and their sizes; `None` without walk.
     pub live: Option<BTreeMap<Place, u64>>,
 }
@@ -413,11 +497,14 @@ impl HeapReport {
     pub fn abstract_heap(&self, life: usize) -> Option<AbstractHeap> {
         let life = self.life(life)?;
         let place = |file, offset| Place { file: life.file_name(file).unwrap_or("?").to_owned(), offset };
+        let field = |held: Option<Location>| held.map(|at| place(at.file, at.offset));
+        let object = |entry: &ObjectEntry| (place(entry.at.file, entry.at.offset), entry.fields.map(field));
         let slots = life.slots.as_ref().filter(|slots| slots.status == Status::Ok)?;
         let walk = life.walk.as_ref().filter(|walk| walk.status == Status::Ok);
         let is_live = |block: &&Block| block.state == BlockState::Allocated;
         Some(AbstractHeap {
             slots: slots.entries.iter().map(|entry| (entry.slot, place(entry.file, entry.offset))).collect(),
+            objects: life.objects.iter().flat_map(|objects| &objects.entries).map(object).collect(),
             live: walk.map(|walk| {
                 walk.blocks.iter().filter(is_live).map(|block| (place(block.file, block.offset), block.bytes)).collect()
             }),

@@ -77,7 +77,9 @@ const CORRUPTIONS: &[(&str, bool, Corruption)] = &[
     ("close fails", false, close_fails),
     ("another recovery moves an object", false, object_moves),
     ("another recovery shrinks a heap block", false, block_shrinks),
-    ("another recovery leaks a heap block", true, leaks_later),
+    ("another recovery leaks a heap block", false, leaks_later),
+    ("a stale word retains a heap block", true, retained),
+    ("another recovery retains a heap block", true, retained_later),
     ("a clean close loses a slot", false, survivor_lost),
     ("another recovery changes what nobody promised", false, unpromised_changes),
 ];
@@ -408,6 +410,15 @@ fn leak(crash: &Crash, _: &mut Random) -> Option<Bent> {
     bent_if(crash, is_broken, crash.probe_of(&leaky), &[rule])
 }
 
+fn retained(crash: &Crash, _: &mut Random) -> Option<Bent> {
+    let mut leaky = crash.heap.clone();
+    leaky.leaked.push((crash.place(64)?, 64));
+    let mut probe = crash.probe_of(&leaky);
+    probe.retained = std::array::from_fn(|_| Some(vec![allocated(leaky.leaked[0].0, 64)]));
+    let is_permitted = crash.contract.leaks == Leaks::Collected || crash.permitted_leaks() > 0;
+    crash.has_walk.then(|| bent_if(crash, !is_permitted, probe, &[RuleId::Leak]))?
+}
+
 fn gap(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let blocks = crash.probe().walk[0].clone()?;
     let free: Vec<u64> =
@@ -497,17 +508,29 @@ fn block_shrinks(crash: &Crash, random: &mut Random) -> Option<Bent> {
     is_left.then(|| bent(crash, in_lives(crash, &less, lives), &[RuleId::NotIdempotent]))?
 }
 
-/// A collector may find other garbage the next time.
 fn leaks_later(crash: &Crash, random: &mut Random) -> Option<Bent> {
+    appears_later(crash, random, |_, _| false)
+}
+
+/// A collector may take another word for a pointer the next time.
+fn retained_later(crash: &Crash, random: &mut Random) -> Option<Bent> {
+    appears_later(crash, random, |probe, block| {
+        probe.retained = std::array::from_fn(|_| Some(vec![block]));
+        crash.contract.leaks == Leaks::Collected
+    })
+}
+
+fn appears_later(crash: &Crash, random: &mut Random, bend: impl FnOnce(&mut Probe, Block) -> bool) -> Option<Bent> {
     let mut leaky = crash.heap.clone();
     leaky.leaked.push((crash.place(64)?, 64));
-    let is_permitted = crash.contract.leaks == Leaks::Collected;
-    let mut breaks = Vec::new();
     let lives = random.pick(&ANOTHER_HEAP)?;
+    let mut probe = in_lives(crash, &leaky, lives);
+    let is_permitted = bend(&mut probe, allocated(leaky.leaked[0].0, 64));
+    let mut breaks = Vec::new();
     let is_used = lives.contains(&usize::from(USE));
     breaks.extend((is_used && crash.is_capacity_lost(64)?).then_some(RuleId::NotUsable));
     breaks.extend((!is_permitted).then_some(RuleId::NotIdempotent));
-    crash.has_walk.then(|| bent(crash, in_lives(crash, &leaky, lives), &breaks))?
+    crash.has_walk.then(|| bent(crash, probe, &breaks))?
 }
 
 fn survivor_lost(crash: &Crash, random: &mut Random) -> Option<Bent> {

@@ -4,8 +4,9 @@
 mod common;
 
 use common::Script;
+use common::graph::Step;
 use oracle::contract::{Durable, Fill};
-use oracle::history::{Candidates, Phase};
+use oracle::history::{Candidates, Holder, Phase};
 use oracle::{History, Operation, OperationKind, Segment, Status};
 
 fn sizes(candidates: Candidates<'_>) -> Vec<Option<u64>> {
@@ -189,7 +190,8 @@ fn another_process_is_no_other_thread() {
 #[test]
 fn markers_that_do_not_fit_are_refused_with_a_reason() {
     let created = || Script::created().allocated(1, 10).history;
-    let operation = |thread, kind, slot| Operation { thread, kind, index: 9, slot, bytes: 8, object: 10 };
+    let operation =
+        |thread, kind, slot| Operation { thread, kind, index: 9, slot, bytes: 8, object: 10, field: 0, other_slot: 0 };
     let refused = |mut history: History, operation: Operation| history.begin(operation).unwrap_err().to_string();
     let absent = History::new(Durable::OnReturn);
     assert!(refused(absent, operation(0, OperationKind::Allocate, 2)).contains("before create has returned"));
@@ -204,4 +206,123 @@ fn markers_that_do_not_fit_are_refused_with_a_reason() {
     assert!(refused(busy.clone(), operation(1, OperationKind::Reallocate, 1)).contains("operation 8 is pending"));
     let error = busy.returned(1, 8, Status::Ok).unwrap_err().to_string();
     assert_eq!(error, "operation 8 of thread 1: returns without having begun");
+}
+
+// Objects that hold references to objects
+
+fn ids(script: &Script, holder: Holder) -> Vec<Option<u32>> {
+    let candidates = script.history.candidates(holder, Fill::Before);
+    candidates.iter().map(|candidate| candidate.object.and_then(|object| object.id)).collect()
+}
+
+fn reference(kind: OperationKind, slot: u32, field: u8, other: u32) -> Step {
+    Step { kind, slot, bytes: 0, field, other }
+}
+
+#[test]
+fn a_field_is_in_either_state_while_an_operation_on_it_is_pending() {
+    let field = Holder::Field { object: 2, field: 1 };
+    let script = Script::created().allocated(0, 10).allocated(1, 20).allocated(2, 30);
+    assert_eq!(ids(&script, field), [None]);
+    let script = script.begin_step(reference(OperationKind::Link, 0, 1, 1));
+    assert_eq!(ids(&script, field), [None, Some(3)]);
+    let script = script.returned(Status::Ok).begin_step(reference(OperationKind::Link, 0, 1, 2));
+    assert_eq!(ids(&script, field), [Some(3), Some(4)]);
+    let script = script.returned(Status::Ok).begin_step(reference(OperationKind::Unlink, 0, 1, 0));
+    assert_eq!(ids(&script, field), [Some(4), None]);
+    assert_eq!(ids(&script.returned(Status::Ok), field), [None]);
+}
+
+#[test]
+fn a_reference_promises_the_whole_object_whenever_fill_comes() {
+    let script = Script::created().allocated(0, 10).allocated(1, 20).linked(0, 0, 1).dropped(1);
+    let script = script.begin_step(reference(OperationKind::Load, 5, 0, 0));
+    let candidates = script.history.candidates(5, Fill::After);
+    let object = candidates.objects().next().unwrap();
+    assert_eq!((object.id, object.bytes, object.checked_bytes), (Some(3), 20, 20));
+    assert_eq!((object.operation, object.placed_by), (2, 5));
+}
+
+#[test]
+fn an_object_keeps_its_fields_and_its_id_when_it_is_reallocated() {
+    let script = Script::created().allocated(0, 10).allocated(1, 20).linked(0, 0, 1);
+    let script = script.done(OperationKind::Reallocate, 0, 50);
+    assert_eq!(ids(&script, Holder::Slot(0)), [Some(2)]);
+    assert_eq!(ids(&script, Holder::Field { object: 2, field: 0 }), [Some(3)]);
+}
+
+#[test]
+fn garbage_is_what_no_slot_reaches_and_nobody_freed() {
+    let garbage = |script: &Script, happened: &[u32]| script.history.garbage_objects(happened);
+    let script = Script::created().allocated(0, 10).allocated(1, 10).allocated(2, 10);
+    // A cycle of objects 3 and 4 that object 2 holds.
+    let script = script.linked(0, 0, 1).linked(1, 0, 2).linked(2, 1, 1).dropped(1).dropped(2);
+    assert_eq!(garbage(&script, &[]), 0);
+    let pending = script.begin_step(reference(OperationKind::Unlink, 0, 0, 0));
+    assert_eq!((garbage(&pending, &[]), garbage(&pending, &[9])), (0, 2));
+    let script = pending.returned(Status::Ok);
+    assert_eq!((garbage(&script, &[]), script.history.garbage_left_by_close()), (2, 0));
+    assert_eq!(ids(&script, Holder::Field { object: 3, field: 0 }), [None], "of garbage nothing is expected");
+    let closing = script.begin(OperationKind::Close, 0, 0);
+    assert_eq!(closing.history.garbage_left_by_close(), 2);
+    let opening = closing.returned(Status::Ok).begin(OperationKind::Open, 0, 0);
+    assert_eq!(opening.history.garbage_left_by_close(), 2);
+    assert_eq!(opening.returned(Status::Ok).history.garbage_left_by_close(), 0);
+}
+
+#[test]
+fn the_number_changes_with_references_and_with_what_a_close_leaves() {
+    let script = Script::created().allocated(0, 10).allocated(1, 10);
+    let mut seen = vec![script.history.state_id()];
+    let mut is_new = |script: &Script| {
+        let id = script.history.state_id();
+        let is_new = !seen.contains(&id);
+        seen.push(id);
+        is_new
+    };
+    let pending = script.begin_step(reference(OperationKind::Link, 0, 0, 1));
+    assert!(is_new(&pending));
+    let script = pending.returned(Status::Ok);
+    assert!(is_new(&script));
+    let script = script.dropped(0);
+    assert!(is_new(&script));
+    let closed = script.done(OperationKind::Close, 0, 0);
+    assert!(is_new(&closed), "garbage of object 2 may stay");
+    assert!(!is_new(&closed.done(OperationKind::Open, 0, 0)), "and must not any more");
+}
+
+#[test]
+fn markers_of_references_that_do_not_fit_are_refused_with_a_reason() {
+    let script = Script::created().allocated(0, 10).allocated(1, 10).linked(0, 0, 1);
+    let refused = |script: &Script, kind, slot, field, other_slot| {
+        let operation = Operation { thread: 0, kind, index: 9, slot, bytes: 0, object: 0, field, other_slot };
+        script.history.clone().begin(operation).expect_err("it does not fit").to_string()
+    };
+    use OperationKind::{Drop, Free, Link, Load, Reallocate, Unlink};
+    assert!(refused(&script, Link, 5, 0, 1).contains("slot 5, which is empty"));
+    assert!(refused(&script, Link, 0, 0, 5).contains("with slot 5, which is empty"));
+    assert!(refused(&script, Link, 0, 2, 1).contains("field 2, expected one below 2"));
+    assert!(refused(&script, Unlink, 5, 0, 0).contains("slot 5, which is empty"));
+    assert!(refused(&script, Drop, 5, 0, 0).contains("slot 5, which is empty"));
+    assert!(refused(&script, Load, 1, 0, 0).contains("slot 1, which holds an object"));
+    assert!(refused(&script, Load, 5, 1, 0).contains("with field 1 of object 2, which is null"));
+    let held = "slot 1, whose object field 0 of object 2 holds too";
+    assert!(refused(&script, Free, 1, 0, 0).contains(held));
+    let mut busy = script.clone();
+    busy.begin_on(1, OperationKind::Free, 0, 0);
+    assert!(refused(&busy, Link, 1, 0, 0).contains("slot 0, on which operation 4 is pending"));
+    let nameless =
+        Operation { thread: 0, kind: Reallocate, index: 9, slot: 1, bytes: 8, object: 10, field: 0, other_slot: 0 };
+    assert!(script.history.clone().begin(nameless).unwrap_err().to_string().contains(held));
+}
+
+#[test]
+fn what_is_durable_on_close_only_may_be_in_any_state_since() {
+    let script = Script::new(Durable::OnClose).done(OperationKind::Create, 0, 0);
+    let script = script.allocated(0, 10).allocated(1, 20).linked(0, 0, 1).done(OperationKind::Close, 0, 0);
+    let field = Holder::Field { object: 2, field: 0 };
+    assert_eq!(ids(&script, field), [Some(3)]);
+    let script = script.done(OperationKind::Open, 0, 0).unlinked(0, 0);
+    assert_eq!(sizes(script.history.candidates(field, Fill::Before)), [None, Some(20)]);
+    assert_eq!(sizes(script.done(OperationKind::Close, 0, 0).history.candidates(field, Fill::Before)), [None]);
 }

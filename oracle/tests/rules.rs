@@ -341,10 +341,10 @@ fn what_the_probe_freed_must_not_be_back_after_a_clean_close() {
 fn live_heap_blocks_that_overlap_are_found() {
     let (script, heap) = two_objects();
     let contract = Contract { accounting: Accounting::None, leaks: Leaks::Collected, ..contract() };
-    let script = script.freed(3).allocated(3, 200); // one stale object may stay
-    let mut heap = heap;
-    heap.put(3, 512, 200, 5);
-    let with = |block| heap.probe().each_walk(|blocks| blocks.push(block));
+    let with = |block| Probe {
+        retained: std::array::from_fn(|_| Some(vec![block])),
+        ..heap.probe().each_walk(|blocks| blocks.push(block))
+    };
     let judgement = judged(&contract, &script, &with(allocated(640, 128)), &heap.memory());
     assert_eq!(rules(&judgement), [RuleId::Overlap], "{judgement:#?}");
     assert_passes(&judged(&contract, &script, &with(allocated(768, 128)), &heap.memory()));
@@ -760,15 +760,35 @@ fn a_live_block_that_no_slot_refers_to_is_a_leak() {
 }
 
 #[test]
-fn a_collector_may_leave_what_was_freed_and_nothing_else() {
+fn a_collector_may_leave_what_a_stale_word_retains_and_nothing_else() {
     let (script, mut heap) = two_objects();
     heap.objects.remove(&3);
     heap.leaked.push((512, 256));
     let collected = Contract { leaks: Leaks::Collected, ..contract() };
     let script = script.freed(3);
-    assert_passes(&judged(&collected, &script, &heap.probe(), &heap.memory()));
-    heap.leaked.push((1024, 64));
     assert_breaks(&judged(&collected, &script, &heap.probe(), &heap.memory()), &[RuleId::Leak]);
+    let retaining =
+        |blocks: Vec<_>, heap: &Heap| Probe { retained: std::array::from_fn(|_| Some(blocks.clone())), ..heap.probe() };
+    let probe = retaining(vec![allocated(512, 256)], &heap);
+    assert_passes(&judged(&collected, &script, &probe, &heap.memory()));
+    assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::Leak]);
+    heap.leaked.push((1024, 64));
+    let probe = retaining(vec![allocated(512, 256)], &heap);
+    let judgement = judged(&collected, &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::Leak]);
+    assert!(judgement.violations[0].message.starts_with("1 live heap block that no slot"), "{judgement:?}");
+}
+
+#[test]
+fn without_knowing_what_stale_words_retain_a_collector_is_unknown() {
+    let (script, mut heap) = two_objects();
+    let collected = Contract { leaks: Leaks::Collected, ..contract() };
+    let probe = |heap: &Heap| Probe { retained: Default::default(), ..heap.probe() };
+    assert_passes(&judged(&collected, &script, &probe(&heap), &heap.memory()));
+    heap.leaked.push((1024, 64));
+    let judgement = judged(&collected, &script, &probe(&heap), &heap.memory());
+    assert_eq!((judgement.verdict(), rules(&judgement)), (Verdict::Unknown, vec![]));
+    assert_breaks(&judged(&contract(), &script, &probe(&heap), &heap.memory()), &[RuleId::Leak]);
 }
 
 #[test]
@@ -1087,7 +1107,19 @@ fn a_second_recovery_that_changes_the_live_set_is_not_idempotent() {
     probe.walk[2] = Some(more.walk());
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
     let collected = Contract { leaks: Leaks::Collected, ..contract() };
+    assert_breaks(&judged(&collected, &script, &probe, &heap.memory()), &[RuleId::NotIdempotent]);
+    probe.retained[2] = Some(vec![allocated(2048, 64)]);
     assert_passes(&judged(&collected, &script, &probe, &heap.memory()));
+    // What a stale word retained the next recovery may collect.
+    let mut probe = more.probe();
+    probe.retained[0] = Some(vec![allocated(2048, 64)]);
+    probe.walk[2] = Some(heap.walk());
+    assert_passes(&judged(&collected, &script, &probe, &heap.memory()));
+    probe.walk[2].as_mut().unwrap().retain(|block| block.offset != 64);
+    assert_breaks(
+        &judged(&Contract { accounting: Accounting::None, ..collected }, &script, &probe, &heap.memory()),
+        &[RuleId::NotIdempotent],
+    );
 }
 
 #[test]

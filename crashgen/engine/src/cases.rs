@@ -108,8 +108,7 @@ pub fn tell(
     let told = match &event.kind {
         EventKind::OperationBegin { kind, index, slot, bytes, object } => {
             let thread = thread_number(threads, event.thread);
-            let kind = operation_kind(*kind)?;
-            let operation = Operation { thread, kind, index: *index, slot: *slot, bytes: *bytes, object: *object };
+            let operation = operation(thread, *kind, *index, *slot, *bytes, *object)?;
             history.begin(operation).map(|()| Some(operation))
         }
         EventKind::OperationReturn { index, status, .. } => {
@@ -129,7 +128,28 @@ fn thread_number(threads: &mut Vec<ThreadId>, thread: ThreadId) -> u32 {
     }) as u32
 }
 
-fn operation_kind(kind: OperationKind) -> Result<oracle::OperationKind, EngineError> {
+/// What the marker's numbers mean depends on the kind.
+fn operation(
+    thread: u32,
+    kind: OperationKind,
+    index: u32,
+    slot: u32,
+    bytes: u64,
+    object: u32,
+) -> Result<Operation, EngineError> {
+    let plain = Operation { thread, kind: operation_kind(kind)?, index, slot, bytes, object, field: 0, other_slot: 0 };
+    if !matches!(kind, OperationKind::Link | OperationKind::Unlink | OperationKind::Load) {
+        return Ok(plain);
+    }
+    let no_field = |_| bad_input(format!("{} of field {bytes}; take the trace again", kind.name()));
+    Ok(Operation { bytes: 0, object: 0, field: u8::try_from(bytes).map_err(no_field)?, other_slot: object, ..plain })
+}
+
+/// As the oracle calls it.
+///
+/// # Errors
+/// When the oracle does not judge such operations.
+pub fn operation_kind(kind: OperationKind) -> Result<oracle::OperationKind, EngineError> {
     Ok(match kind {
         OperationKind::Create => oracle::OperationKind::Create,
         OperationKind::Open => oracle::OperationKind::Open,
@@ -137,6 +157,10 @@ fn operation_kind(kind: OperationKind) -> Result<oracle::OperationKind, EngineEr
         OperationKind::Allocate => oracle::OperationKind::Allocate,
         OperationKind::Free => oracle::OperationKind::Free,
         OperationKind::Reallocate => oracle::OperationKind::Reallocate,
+        OperationKind::Link => oracle::OperationKind::Link,
+        OperationKind::Unlink => oracle::OperationKind::Unlink,
+        OperationKind::Drop => oracle::OperationKind::Drop,
+        OperationKind::Load => oracle::OperationKind::Load,
         other => return Err(bad_input(format!("operation {} is not judged by this version", other.name()))),
     })
 }

@@ -8,7 +8,7 @@
 //! POSITION is the crash position after the event, as findings and tokens count: power that fails at position 246 fails after
 //! the line 246. THREAD is process.thread. OPERATION is the index of the operation that the thread is in, `-` outside.
 
-use crate::window::{kind, value};
+use crate::window::{arguments, kind, value};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FenceKind, FileEffect, FileId, OperationKind, ThreadId, Trace};
 use oracle::Status;
@@ -80,12 +80,8 @@ fn detail(trace: &Trace, event: &Event) -> String {
 }
 
 fn begin_text(kind: OperationKind, slot: u32, bytes: u64, object: u32) -> String {
-    let name = kind.name();
-    match kind {
-        OperationKind::Create | OperationKind::Open | OperationKind::Close | OperationKind::Collect => name.to_owned(),
-        _ if bytes == 0 => format!("{name} slot {slot}"),
-        _ => format!("{name} slot {slot}, {}, object {object}", count(bytes)),
-    }
+    let arguments = arguments(kind, slot, bytes, object).map(|text| format!(" {text}")).unwrap_or_default();
+    format!("{}{arguments}", kind.name())
 }
 
 fn effect_text(trace: &Trace, effect: &FileEffect) -> String {
@@ -163,6 +159,14 @@ mod tests {
             event(2, EventKind::Fence { kind: FenceKind::Sfence }),
             event(2, returned(OperationKind::Allocate, 1, 1)),
             event(2, begin(OperationKind::Free, 2, 3, 0, 0)),
+            event(1, begin(OperationKind::Link, 3, 4, 1, 5)),
+            event(1, returned(OperationKind::Link, 3, 0)),
+            event(1, begin(OperationKind::Unlink, 4, 4, 1, 0)),
+            event(1, returned(OperationKind::Unlink, 4, 0)),
+            event(1, begin(OperationKind::Load, 5, 6, 1, 4)),
+            event(1, returned(OperationKind::Load, 5, 0)),
+            event(1, begin(OperationKind::Drop, 6, 4, 0, 0)),
+            event(1, returned(OperationKind::Drop, 6, 0)),
             event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 } }),
             event(
                 2,
@@ -190,7 +194,7 @@ mod tests {
         let mut text = Vec::new();
         write(&sample(), Path::new("."), &mut text).unwrap();
         let expected = "\
-# trace ab12 by valgrind: 1 process, 18 events
+# trace ab12 by valgrind: 1 process, 26 events
 # position  thread  operation  kind                detail
          1  1.1             -  case                0 in case-0/
          2  1.1             0  operation begin     create
@@ -206,10 +210,18 @@ mod tests {
         12  1.2             1  fence               sfence
         13  1.2             1  operation return    allocate: out-of-memory
         14  1.2             2  operation begin     free slot 3
-        15  1.2             2  msync               case-0/he?ap+0x1000, 8192 bytes
-        16  1.2             2  msync return        case-0/he?ap+0x1000, 8192 bytes
-        17  1.2             2  fsync               case-0/he?ap
-        18  1.2             2  fsync return        case-0/he?ap
+        15  1.1             3  operation begin     link slot 4, field 1, to slot 5
+        16  1.1             3  operation return    link: ok
+        17  1.1             4  operation begin     unlink slot 4, field 1
+        18  1.1             4  operation return    unlink: ok
+        19  1.1             5  operation begin     load slot 6, from slot 4, field 1
+        20  1.1             5  operation return    load: ok
+        21  1.1             6  operation begin     drop slot 4
+        22  1.1             6  operation return    drop: ok
+        23  1.2             2  msync               case-0/he?ap+0x1000, 8192 bytes
+        24  1.2             2  msync return        case-0/he?ap+0x1000, 8192 bytes
+        25  1.2             2  fsync               case-0/he?ap
+        26  1.2             2  fsync return        case-0/he?ap
 ";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }

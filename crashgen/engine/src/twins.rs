@@ -5,7 +5,7 @@
 //! at a crash position is no prefix of the file: the plan names each history that some crash position can show, and the runner
 //! executes it, one operation after the other, each on its own thread.
 
-use crate::cases::tell;
+use crate::cases::{operation_kind, tell};
 use crate::certificate::Tally;
 use crate::config::Config;
 use crate::error::{EngineError, bad_input};
@@ -115,8 +115,7 @@ impl Plan {
             let order = orders.entry(case).or_default();
             match &event.kind {
                 EventKind::OperationReturn { kind, index, status } if Status::from(*status) == Status::Ok => {
-                    use crashgen::trace::OperationKind as Kind;
-                    if matches!(kind, Kind::Allocate | Kind::Free | Kind::Reallocate) {
+                    if operation_kind(*kind)?.has_slot() {
                         order.push(*index);
                     }
                 }
@@ -179,13 +178,8 @@ impl Plan {
 /// Every selection of the operations that are pending now, in every order; false when they are too many.
 fn want(history: &History, case: u32, returned: usize, wanted: &mut Vec<(Sequence, Linearised)>) -> bool {
     let pending = history.current().pending().iter().map(|pending| &pending.operation);
-    let on_slots: Vec<u32> = pending
-        .clone()
-        .filter(|operation| {
-            matches!(operation.kind, OperationKind::Allocate | OperationKind::Free | OperationKind::Reallocate)
-        })
-        .map(|operation| operation.index)
-        .collect();
+    let on_slots: Vec<u32> =
+        pending.clone().filter(|operation| operation.kind.has_slot()).map(|operation| operation.index).collect();
     // Whoever executes the twin creates the heap in any case.
     let create: Vec<u32> =
         pending.filter(|operation| operation.kind == OperationKind::Create).map(|operation| operation.index).collect();

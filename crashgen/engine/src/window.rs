@@ -9,7 +9,7 @@
 use crate::finding::StateRef;
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, StoreKind, ThreadId, Trace};
+use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId, Trace};
 use crashgen::{LINE_BYTES, UNIT_BYTES};
 use oracle::Status;
 use rustc_hash::FxHashMap;
@@ -135,7 +135,9 @@ fn text(
                 text.value = Some("failed".to_owned());
             }
         }
-        EventKind::OperationBegin { slot, bytes, .. } => text.value = arguments(&text, *slot, *bytes),
+        EventKind::OperationBegin { kind, slot, bytes, object, .. } => {
+            text.value = arguments(*kind, *slot, *bytes, *object);
+        }
         EventKind::OperationReturn { status, .. } => text.value = Some(Status::from(*status).to_string()),
         EventKind::Case { number, .. } => text.value = Some(format!("case {number}")),
         EventKind::Fence { .. } => {}
@@ -248,13 +250,19 @@ fn file_operation(text: &mut EventText, trace: &Trace, effect: &FileEffect) {
     }
 }
 
-fn arguments(text: &EventText, slot: u32, bytes: u64) -> Option<String> {
-    let name = text.operation.map(|operation| operation.name)?;
-    match (name, bytes) {
-        ("create" | "open" | "close" | "collect", _) => None,
-        (_, 0) => Some(format!("slot {slot}")),
-        _ => Some(format!("slot {slot}, {bytes} bytes")),
-    }
+/// What an operation is done to; the numbers are those of its begin marker.
+pub fn arguments(kind: OperationKind, slot: u32, bytes: u64, object: u32) -> Option<String> {
+    Some(match kind {
+        OperationKind::Create | OperationKind::Open | OperationKind::Close | OperationKind::Collect => return None,
+        OperationKind::Link => format!("slot {slot}, field {bytes}, to slot {object}"),
+        OperationKind::Unlink => format!("slot {slot}, field {bytes}"),
+        OperationKind::Load => format!("slot {slot}, from slot {object}, field {bytes}"),
+        OperationKind::Free | OperationKind::Drop => format!("slot {slot}"),
+        OperationKind::Allocate | OperationKind::Reallocate => {
+            let plural = if bytes == 1 { "" } else { "s" };
+            format!("slot {slot}, {bytes} byte{plural}, object {object}")
+        }
+    })
 }
 
 /// Up to a unit as the number that the processor stored, more as bytes in the order of addresses.

@@ -113,6 +113,14 @@ faults! {
     WrongTwin = "wrong-twin",
     /// A pending operation is taken as returned.
     PendingIsReturned = "pending-is-returned",
+    /// What objects' fields hold is not looked at.
+    FieldsIgnored = "fields-ignored",
+    /// That a holder points to another object than it must is no violation.
+    IdentityUnchecked = "identity-unchecked",
+    /// Where a stale word retains one heap block all may stay.
+    RetainAll = "retain-all",
+    /// What was dropped may stay though power failed while the heap was open.
+    GarbageOfACrashPasses = "garbage-of-a-crash-passes",
 }
 
 /// Whether this process has the fault.

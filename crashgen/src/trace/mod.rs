@@ -101,6 +101,8 @@ pub enum OperationKind {
     Link,
     Unlink,
     Collect,
+    Drop,
+    Load,
 }
 
 impl OperationKind {
@@ -116,6 +118,8 @@ impl OperationKind {
             Self::Link => "link",
             Self::Unlink => "unlink",
             Self::Collect => "collect",
+            Self::Drop => "drop",
+            Self::Load => "load",
         }
     }
 }

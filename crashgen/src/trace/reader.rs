@@ -494,6 +494,8 @@ impl<'a> Reader<'a> {
             operation::LINK => OperationKind::Link,
             operation::UNLINK => OperationKind::Unlink,
             operation::COLLECT => OperationKind::Collect,
+            operation::DROP => OperationKind::Drop,
+            operation::LOAD => OperationKind::Load,
             other => return Err(self.corrupt(at, format!("operation kind {other}"))),
         })
     }

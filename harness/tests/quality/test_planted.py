@@ -118,6 +118,10 @@ DETECTORS: dict[str, Rust | Python] = {
     "count-slots": rules("a_changed_byte_of_a_returned_object_is_found"),
     "sizes-only": Rust("corruptions", "each_corruption_breaks_its_rule_and_no_other"),
     "wrong-twin": rules("the_twin_is_that_of_the_pending_operation_if_it_has_happened"),
+    "fields-ignored": Rust("graphs", "a_returned_link_that_is_missing_is_lost"),
+    "identity-unchecked": Rust("graphs", "two_objects_may_not_become_one_and_one_not_two"),
+    "retain-all": rules("a_collector_may_leave_what_a_stale_word_retains_and_nothing_else"),
+    "garbage-of-a-crash-passes": Rust("graphs", "what_was_dropped_may_stay_where_a_clean_close_needed_no_collection"),
     "pending-is-returned": Rust("history", "each_operation_is_there_or_not_while_pending_and_there_once_returned"),
     # The runner.
     "swallow-signal": runner("test_outcome[CRASH-1-1-11-0-1]"),
@@ -181,7 +185,7 @@ class Planted:
 
     def is_missed_by_the_oracles_tests(self, site: str) -> bool:
         """Whether no test binary of the oracle fails while the site says nothing; the quick one first."""
-        for binary in ("rules", "corruptions", "random_heaps"):
+        for binary in ("rules", "graphs", "corruptions", "random_heaps"):
             path, folder = self.binaries[binary]
             if self.run([path], folder, f"site:{site}").returncode != 0:
                 return False

@@ -3,14 +3,16 @@
 
 use super::{Extent, Judge, Subject, message_about, recovery_phrase};
 use crate::contract::Accounting;
-use crate::report::{Block, BlockState, Life, Place, SectionKind, Status, Walk};
+use crate::history::Holder;
+use crate::report::{Block, BlockState, Life, Location, Place, SectionKind, Status, Walk};
 use crate::rule::RuleId;
 
-/// The live heap blocks of one life, by file and offset, and the slots that refer to them.
+/// The live heap blocks of one life, by file and offset, and what refers to them.
 pub(super) struct LiveBlocks<'a> {
     life: &'a Life,
     blocks: Vec<Block>,
-    slots: Vec<Option<u32>>,
+    holders: Vec<Option<Holder>>,
+    is_reached: Vec<bool>,
 }
 
 impl<'a> LiveBlocks<'a> {
@@ -18,8 +20,8 @@ impl<'a> LiveBlocks<'a> {
         let is_live = |block: &&Block| block.state == BlockState::Allocated;
         let mut blocks: Vec<Block> = walk.blocks.iter().filter(is_live).copied().collect();
         blocks.sort_by_key(|block| (block.file, block.offset));
-        let slots = vec![None; blocks.len()];
-        LiveBlocks { life, blocks, slots }
+        let (holders, is_reached) = (vec![None; blocks.len()], vec![false; blocks.len()]);
+        LiveBlocks { life, blocks, holders, is_reached }
     }
 
     pub(super) fn blocks(&self) -> &[Block] {
@@ -40,17 +42,30 @@ impl<'a> LiveBlocks<'a> {
         self.position(file, offset).map(|position| self.blocks[position])
     }
 
-    /// Notes that the slot refers to the block at this place; gives the slot that already does.
-    pub(super) fn refer(&mut self, file: u32, offset: u64, slot: u32) -> Option<u32> {
-        let position = self.position(file, offset)?;
-        let other = self.slots[position];
-        self.slots[position] = other.or(Some(slot));
+    /// Notes that the holder's object is in the block at this place; gives the holder whose object already is.
+    pub(super) fn refer(&mut self, at: Location, holder: Holder) -> Option<Holder> {
+        let position = self.position(at.file, at.offset)?;
+        self.is_reached[position] = true;
+        let other = self.holders[position];
+        self.holders[position] = other.or(Some(holder));
         other
     }
 
-    /// Live blocks that no slot refers to.
+    /// Notes that something refers to the block at this place.
+    pub(super) fn reach(&mut self, at: Location) {
+        if let Some(position) = self.position(at.file, at.offset) {
+            self.is_reached[position] = true;
+        }
+    }
+
+    /// Live blocks that something refers to.
+    pub(super) fn referenced(&self) -> impl Iterator<Item = Block> {
+        self.blocks.iter().zip(&self.is_reached).filter(|(_, is_reached)| **is_reached).map(|(block, _)| *block)
+    }
+
+    /// Live blocks that nothing refers to.
     pub(super) fn unreferenced(&self) -> impl Iterator<Item = Block> {
-        self.blocks.iter().zip(&self.slots).filter(|(_, slot)| slot.is_none()).map(|(block, _)| *block)
+        self.blocks.iter().zip(&self.is_reached).filter(|(_, is_reached)| !**is_reached).map(|(block, _)| *block)
     }
 
     /// The block with its file by name.

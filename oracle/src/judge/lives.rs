@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::LiveBlocks;
-use super::slots::{Linearisation, uncovered};
-use super::{Extent, Judge, Subject, message_about, recovery_phrase};
+use super::references::{Linearisation, uncovered};
+use super::{Extent, Judge, Known, Subject, message_about, recovery_phrase};
 use crate::contract::Leaks;
 use crate::report::{
-    AbstractHeap, Block, BlockState, Contents, Life, Place, REOPENED, SECOND_RECOVERY, SectionKind, SlotEntry, Stage,
-    Status, USE,
+    AbstractHeap, Block, BlockState, Contents, Life, Location, Place, REOPENED, SECOND_RECOVERY, SectionKind,
+    SlotEntry, Stage, Status, USE,
 };
 use crate::rule::{RuleId, RuleSet};
 
@@ -83,48 +83,71 @@ impl<'a> Judge<'a> {
         false
     }
 
-    /// FL003 and FL012: reading a slot must not fail after any stage.
+    /// FL003 and FL012: reading slots and fields must not fail after any stage.
     fn judge_reading(&mut self, life: &Life, number: u16) {
         let slots = life.slots.iter().map(|slots| (SectionKind::Slots, Stage::Recovery, slots.status));
+        let objects = life.objects.iter().map(|objects| (SectionKind::Objects, Stage::Recovery, objects.status));
+        // That there are too many of them life 0 has said.
+        let objects = objects.filter(|(_, _, status)| *status != Status::OutOfMemory);
         let contents = life.contents.iter().map(|contents| (SectionKind::Contents, contents.after, contents.status));
-        let Some((kind, stage, status)) = slots.chain(contents).find(|(_, _, status)| *status != Status::Ok) else {
+        let mut all = slots.chain(objects).chain(contents);
+        let Some((kind, stage, status)) = all.find(|(_, _, status)| *status != Status::Ok) else {
             return;
         };
         let is_recovery = stage == Stage::Recovery && number < REOPENED;
         let rule = if is_recovery { RuleId::RecoveryFailed } else { RuleId::NotUsable };
         let after = after_phrase(number, stage);
-        let text = format!("reading the slots after {after} answered {status}{}", message_about(life, kind));
+        let what = if kind == SectionKind::Objects { "fields" } else { "slots" };
+        let text = format!("reading the {what} after {after} answered {status}{}", message_about(life, kind));
         self.violate(rule, Subject::default(), text);
     }
 
     /// FL009 after a stage: each object that was right in the crash image must be right still.
     fn judge_contents(&mut self, life: &'a Life, number: u16, contents: &Contents) {
-        let report = self.report;
-        let Some(slots) = life.slots.as_ref().or(report.lives[0].slots.as_ref()) else { return };
         self.out.judged.insert(RuleId::ContentChanged);
-        for entry in &slots.entries {
-            if self.unsound_slots.contains(&entry.slot) {
-                continue;
-            }
+        for at in 0..self.known.len() {
+            let known = self.known[at];
+            let Some(key) = self.key_in(life, known).filter(|_| !self.unsound.contains(&known.key)) else { continue };
             let history = self.history;
-            let candidates = history.candidates(entry.slot, self.contract.fill);
-            let objects = || candidates.objects();
-            let errors = objects().map(|object| uncovered(&contents.entries, entry.slot, &object));
+            let candidates = history.candidates(known.holder, self.contract.fill);
+            let objects = || candidates.objects().filter(|object| object.id == known.id);
+            let errors = objects().map(|object| uncovered(&contents.entries, key, &object));
             // No error for one of the states is enough; the state that is right for longest says best what is wrong.
             let error = errors.reduce(|best, error| best.zip(error).map(|(best, error)| best.max(error)));
             if let (Some(Some(at)), Some(object)) = (error, objects().next()) {
-                self.unsound_slots.insert(entry.slot);
+                self.unsound.insert(known.key);
                 let after = after_phrase(number, contents.after);
-                let operation = object.operation;
-                let text =
-                    format!("slot {}: byte {at} of what operation {operation} left is wrong after {after}", entry.slot);
+                let (holder, operation) = (known.holder, object.operation);
+                let text = format!("{holder}: byte {at} of what operation {operation} left is wrong after {after}");
+                let place = place_of(&self.report.lives[0], known.at);
                 let subject = Subject {
-                    slot: Some(entry.slot),
+                    slot: holder.slot(),
                     operation: Some(operation),
-                    block: Some(place_of(life, entry, object.bytes)),
+                    block: Some(Extent { place, bytes: object.bytes }),
                 };
                 self.violate(RuleId::ContentChanged, subject, text);
             }
+        }
+    }
+
+    /// Where this life has the object's content; `None`: it does not show the object.
+    fn key_in(&self, life: &Life, known: Known) -> Option<u32> {
+        let first = &self.report.lives[0];
+        match (&first.objects, &life.objects, &life.slots) {
+            // Life 1 says nothing but contents.
+            (_, None, None) => Some(known.key),
+            (Some(_), Some(objects), _) if first.files == life.files => objects.position(known.at),
+            (Some(_), Some(objects), _) => {
+                let name = first.file_name(known.at.file)?;
+                let file = life.files.iter().position(|other| other == name)? as u32;
+                objects.position(Location { file, ..known.at })
+            }
+            (Some(_), None, _) => None,
+            (None, _, Some(slots)) => {
+                let found = slots.entries.binary_search_by_key(&known.key, |entry| entry.slot);
+                found.is_ok().then_some(known.key)
+            }
+            (None, Some(_), None) => None,
         }
     }
 
@@ -133,6 +156,9 @@ impl<'a> Judge<'a> {
     fn judge_idempotence(&mut self, number: u16) {
         let earlier = if number == REOPENED { USE } else { 0 };
         let report = self.report;
+        if earlier == 0 && is_same_heap(&report.lives[0], &report.lives[usize::from(number)]) {
+            return self.out.judged.insert(RuleId::NotIdempotent);
+        }
         let (Some(before), Some(after)) =
             (report.abstract_heap(usize::from(earlier)), report.abstract_heap(number.into()))
         else {
@@ -150,7 +176,11 @@ impl<'a> Judge<'a> {
         if let Some((slot, text)) = slot_difference(&before, &after) {
             return self.violate_idempotence(number, slot, text);
         }
-        if let Some(text) = live_difference(&self.comparable(&before), &self.comparable(&after)) {
+        if let Some(text) = field_difference(&before, &after) {
+            return self.violate_idempotence(number, None, text);
+        }
+        let (before, after) = self.comparable(&report.lives[usize::from(number)], &before, &after);
+        if let Some(text) = live_difference(&before, &after) {
             self.violate_idempotence(number, None, text);
         }
     }
@@ -189,15 +219,22 @@ impl<'a> Judge<'a> {
         (before, after)
     }
 
-    /// The heap as far as it must stay the same. A garbage collection may find more garbage the next time, when stale words
-    /// were overwritten: then only what slots refer to must stay.
-    fn comparable(&self, heap: &AbstractHeap) -> Option<BTreeMap<Place, u64>> {
-        let live = heap.live.clone()?;
+    /// The live heap blocks as far as they must stay the same. A garbage collection may find more garbage the next time, when
+    /// stale words were overwritten: of what slots do not reach nothing need stay, and nothing may appear that no stale word
+    /// retains.
+    fn comparable(&self, life: &Life, before: &AbstractHeap, after: &AbstractHeap) -> (LivePlaces, LivePlaces) {
+        let (Some(live_before), Some(live_after)) = (&before.live, &after.live) else { return (None, None) };
         if self.contract.leaks != Leaks::Collected {
-            return Some(live);
+            return (Some(live_before.clone()), Some(live_after.clone()));
         }
-        let roots: BTreeSet<&Place> = heap.slots.values().collect();
-        Some(live.into_iter().filter(|(place, _)| roots.contains(place)).collect())
+        let retained = life.retained.iter().flat_map(|retained| &retained.blocks);
+        let retained: BTreeSet<Place> = retained.map(|block| place_of(life, block.location())).collect();
+        let may_be_there = |place: &Place| retained.contains(place) || live_before.contains_key(place);
+        let (reached_before, reached_after) = (reached(before, live_before), reached(after, live_after));
+        let must_stay = live_before.iter().filter(|(place, _)| reached_before.contains(place)).map(clone_pair);
+        let is_there = |place: &&Place| reached_after.contains(place) || !may_be_there(place);
+        let are_there = live_after.iter().filter(|(place, _)| is_there(place)).map(clone_pair);
+        (Some(must_stay.collect()), Some(are_there.collect()))
     }
 
     /// FL013 on contents that nobody promised, such as those of a pending allocation: they may be anything, but recovering once
@@ -206,14 +243,15 @@ impl<'a> Judge<'a> {
         let report = self.report;
         let first = report.lives[1].contents_after(Stage::Recovery);
         let (Some(first), Some(now)) = (first, life.contents_after(Stage::Recovery)) else { return };
-        let slots = life.slots.iter().flat_map(|slots| &slots.entries);
-        for entry in slots.filter(|entry| entry.slot < self.shape.slots) {
-            let Some(bytes) = self.smallest_size(entry.slot) else { continue };
-            let is_same = clipped(first, entry.slot, bytes).eq(clipped(now, entry.slot, bytes));
-            if !is_same && !self.unsound_slots.contains(&entry.slot) {
-                self.unsound_slots.insert(entry.slot);
-                let text = format!("the content of slot {} is another one than after the first recovery", entry.slot);
-                self.violate_idempotence(number, Some(entry.slot), text);
+        for at in 0..self.known.len() {
+            let known = self.known[at];
+            let Some(key) = self.key_in(life, known).filter(|_| !self.unsound.contains(&known.key)) else { continue };
+            let Some(bytes) = self.smallest_size(known.holder) else { continue };
+            if !clipped(first, known.key, bytes).eq(clipped(now, key, bytes)) {
+                self.unsound.insert(known.key);
+                let holder = known.holder;
+                let text = format!("the content of {holder} is another one than after the first recovery");
+                self.violate_idempotence(number, holder.slot(), text);
                 return;
             }
         }
@@ -258,13 +296,11 @@ impl<'a> Judge<'a> {
     fn taken_extents(&mut self, life: &Life, live: Option<LiveBlocks<'a>>) -> Vec<Block> {
         let entries = life.slots.iter().flat_map(|slots| &slots.entries);
         match live {
-            // A garbage collector may give away, later, what no slot refers to.
+            // A garbage collector may give away, later, what no slot reaches.
             Some(mut live) if self.contract.leaks == Leaks::Collected => {
-                for entry in entries {
-                    live.refer(entry.file, entry.offset, entry.slot);
-                }
-                let garbage: Vec<Block> = live.unreferenced().collect();
-                live.blocks().iter().filter(|block| !garbage.contains(block)).copied().collect()
+                let objects = life.objects.iter().flat_map(|objects| &objects.entries);
+                entries.map(SlotEntry::location).chain(objects.map(|object| object.at)).for_each(|at| live.reach(at));
+                live.referenced().collect()
             }
             Some(live) => live.blocks().to_vec(),
             None => entries.filter_map(|entry| self.object_extent(entry)).collect(),
@@ -272,7 +308,7 @@ impl<'a> Judge<'a> {
     }
 
     fn object_extent(&self, entry: &SlotEntry) -> Option<Block> {
-        let bytes = self.smallest_size(entry.slot).filter(|_| !self.unsound_slots.contains(&entry.slot))?;
+        let bytes = self.smallest_size(entry.slot).filter(|_| !self.unsound.contains(&entry.slot))?;
         Some(Block { file: entry.file, state: BlockState::Allocated, offset: entry.offset, bytes })
     }
 
@@ -303,9 +339,30 @@ fn after_phrase(number: u16, stage: Stage) -> String {
     }
 }
 
-fn place_of(life: &Life, entry: &SlotEntry, bytes: u64) -> Extent {
-    let file = life.file_name(entry.file).unwrap_or("?").to_owned();
-    Extent { place: Place { file, offset: entry.offset }, bytes }
+fn place_of(life: &Life, at: Location) -> Place {
+    Place { file: life.file_name(at.file).unwrap_or("?").to_owned(), offset: at.offset }
+}
+
+/// Nothing that idempotence is about differs, to the numbers of the files.
+fn is_same_heap(first: &Life, other: &Life) -> bool {
+    let is_read = other.slots.as_ref().is_some_and(|slots| slots.status == Status::Ok);
+    is_read
+        && first.files == other.files
+        && first.slots == other.slots
+        && first.objects == other.objects
+        && first.walk == other.walk
+}
+
+/// Live heap blocks and their sizes; `None`: not known.
+type LivePlaces = Option<BTreeMap<Place, u64>>;
+
+/// The live heap blocks that the heap's slots and objects lie in.
+fn reached<'h>(heap: &AbstractHeap, live: &'h BTreeMap<Place, u64>) -> BTreeSet<&'h Place> {
+    let block_of = |place: &Place| {
+        let (block, bytes) = live.range(..=place).next_back()?;
+        lies_in(place, block, *bytes).then_some(block)
+    };
+    heap.slots.values().chain(heap.objects.keys()).filter_map(block_of).collect()
 }
 
 fn lies_in(place: &Place, block: &Place, bytes: u64) -> bool {
@@ -313,24 +370,36 @@ fn lies_in(place: &Place, block: &Place, bytes: u64) -> bool {
     place.file == block.file && distance.is_some_and(|distance| distance == 0 || distance < bytes)
 }
 
-fn clone_pair((slot, place): (&u32, &Place)) -> (u32, Place) {
-    (*slot, place.clone())
+fn clone_pair<K: Clone, V: Clone>((key, value): (&K, &V)) -> (K, V) {
+    (key.clone(), value.clone())
 }
 
-/// What the contents show of the slot's first `bytes` bytes.
-fn clipped(contents: &Contents, slot: u32, bytes: u64) -> impl Iterator<Item = (u32, u64, u64)> {
-    let of_slot = contents.entries.iter().filter(move |entry| entry.slot == slot && entry.from < bytes);
-    of_slot.map(move |entry| (entry.object, entry.from, entry.to.min(bytes)))
+/// What the contents show of the object's first `bytes` bytes.
+fn clipped(contents: &Contents, key: u32, bytes: u64) -> impl Iterator<Item = (u32, u64, u64)> {
+    let first = contents.entries.partition_point(|entry| entry.slot < key);
+    let of_object = contents.entries[first..].iter().take_while(move |entry| entry.slot == key && entry.from < bytes);
+    of_object.map(move |entry| (entry.object, entry.from, entry.to.min(bytes)))
 }
 
 fn slot_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<(Option<u32>, String)> {
     let slots: BTreeSet<&u32> = before.slots.keys().chain(after.slots.keys()).collect();
     let changed = slots.into_iter().find(|slot| before.slots.get(slot) != after.slots.get(slot))?;
-    let words = |place: Option<&Place>| {
-        place.map_or_else(|| "null".to_owned(), |place| format!("{} at {:#x}", place.file, place.offset))
-    };
     let (was, is) = (words(before.slots.get(changed)), words(after.slots.get(changed)));
     Some((Some(*changed), format!("slot {changed} was {was} and is {is}")))
+}
+
+/// Where the slots are the same, objects that were reached before or are now are reached by fields that differ.
+fn field_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<String> {
+    let mut shared =
+        before.objects.iter().filter_map(|(place, fields)| Some((place, fields, after.objects.get(place)?)));
+    let (place, was, is) = shared.find(|(_, was, is)| was != is)?;
+    let field = was.iter().zip(is).position(|(was, is)| was != is)?;
+    let (was, is) = (words(was[field].as_ref()), words(is[field].as_ref()));
+    Some(format!("field {field} of the object in {} was {was} and is {is}", words(Some(place))))
+}
+
+fn words(place: Option<&Place>) -> String {
+    place.map_or_else(|| "null".to_owned(), |place| format!("{} at {:#x}", place.file, place.offset))
 }
 
 fn live_difference(before: &Option<BTreeMap<Place, u64>>, after: &Option<BTreeMap<Place, u64>>) -> Option<String> {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
-use super::slots::Linearisation;
+use super::references::Linearisation;
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
 use crate::report::{Drain, HeapReport, Outcome, Status, USE};
@@ -173,7 +173,7 @@ impl Judge<'_> {
         let leaked = match (self.contract.leaks, linearisation.leaked_bytes) {
             (Leaks::None, _) => 0,
             (_, Some(bytes)) => bytes,
-            (_, None) if self.permitted_leaks() == 0 => 0,
+            (Leaks::Pending, None) if self.permitted_leaks(linearisation) == 0 => 0,
             (_, None) => return Err("without walk a permitted leak cannot be told from lost capacity"),
         };
         Ok(self.contract.slack_bytes.saturating_add(leaked))

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes heap reports in the binary format, for tests of whatever reads them.
 
-use super::{Block, BlockState, ContentEntry, HeapReport, MAGIC, Outcome, SectionKind, SlotEntry, Status, VERSION};
+use super::{
+    Block, BlockState, ContentEntry, HeapReport, Location, MAGIC, ObjectEntry, Outcome, SectionKind, SlotEntry, Status,
+    VERSION,
+};
 
 /// Builds a heap report, section by section. Starts in life 0.
 ///
@@ -85,6 +88,32 @@ impl ReportBuilder {
         let payload: Vec<u8> =
             entries.clone().flat_map(|entry| bytes_of(&[entry.slot, entry.file], &[entry.offset])).collect();
         self.section(SectionKind::Slots, status, entries.len(), slot_count, &payload)
+    }
+
+    /// The objects that the workload's slots reach, and what read_field answered.
+    #[must_use]
+    pub fn objects(self, status: Status, entries: &[ObjectEntry]) -> Self {
+        let location = |at: &Location, is_set| bytes_of(&[at.file, is_set], &[at.offset]);
+        let field = |held: &Option<Location>| held.as_ref().map_or_else(|| vec![0; 16], |at| location(at, 1));
+        let entry = |entry: &ObjectEntry| {
+            let mut bytes = location(&entry.at, 0);
+            bytes.extend(entry.fields.iter().flat_map(field));
+            bytes
+        };
+        let payload: Vec<u8> = entries.iter().flat_map(entry).collect();
+        self.section(SectionKind::Objects, status, entries.len(), 0, &payload)
+    }
+
+    /// Heap blocks that a conservative collector may keep, of so many that slots and fields do not reach.
+    #[must_use]
+    pub fn retained(self, unreached: u64, blocks: &[Block]) -> Self {
+        self.retained_with(Status::Ok, unreached, blocks)
+    }
+
+    /// The same, and what word_target answered.
+    #[must_use]
+    pub fn retained_with(self, status: Status, unreached: u64, blocks: &[Block]) -> Self {
+        self.section(SectionKind::Retained, status, blocks.len(), unreached, &payload_of(blocks))
     }
 
     /// Heap blocks; `file_bytes` is the sum of the file sizes.

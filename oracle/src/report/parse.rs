@@ -2,12 +2,15 @@
 //! Bytes to [`HeapReport`]. Every length is checked before it is used; no input panics.
 
 use super::{
-    Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, MAGIC, Maximal, Message, Outcome,
-    SectionKind, SlotEntry, Slots, Stage, Status, VERSION, Walk,
+    Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, Location, MAGIC, Maximal, Message,
+    ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status, VERSION, Walk,
 };
+use crate::history::FIELDS;
 
 const HEADER_BYTES: usize = 32;
 const SECTION_BYTES: usize = 24;
+const FIELD_BYTES: usize = 16;
+const OBJECT_BYTES: usize = 16 + FIELDS as usize * FIELD_BYTES;
 
 /// What is wrong with the bytes of a heap report.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -157,6 +160,14 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
             let blocks = section.blocks()?;
             section.set(&mut life.walk, Walk { status, file_bytes: section.value, blocks })
         }
+        SectionKind::Objects => {
+            let objects = section.objects()?;
+            section.set(&mut life.objects, objects)
+        }
+        SectionKind::Retained => {
+            let blocks = section.blocks()?;
+            section.set(&mut life.retained, Retained { status, unreached: section.value, blocks })
+        }
         SectionKind::Check => section.set(&mut life.check, status),
         SectionKind::Contents => section.add_contents(life),
         SectionKind::Drain => {
@@ -239,6 +250,17 @@ impl Section<'_> {
         Ok(entries)
     }
 
+    fn objects(&self) -> Result<Objects, ReportError> {
+        let location = |bytes: &[u8]| Location { file: u32_at(bytes, 0), offset: u64_at(bytes, 8) };
+        let field = |bytes: &[u8]| (u32_at(bytes, 4) != 0).then(|| location(bytes));
+        let entry = |bytes: &[u8]| ObjectEntry {
+            at: location(bytes),
+            fields: std::array::from_fn(|number| field(&bytes[16 + number * FIELD_BYTES..])),
+        };
+        Objects::new(self.status, self.entries(OBJECT_BYTES)?.map(entry).collect())
+            .map_err(|twice| self.bad_entry(format!("the object at {:#x} comes twice", twice.offset)))
+    }
+
     fn blocks(&self) -> Result<Vec<Block>, ReportError> {
         self.entries(24)?
             .map(|bytes| {
@@ -283,7 +305,18 @@ fn check_file_numbers(life: &Life, number: u16, outcome: Outcome) -> Result<(), 
     let slots = life.slots.iter().flat_map(|slots| &slots.entries).map(|entry| (SectionKind::Slots, entry.file));
     let walk = life.walk.iter().flat_map(|walk| &walk.blocks).map(|block| (SectionKind::Walk, block.file));
     let drain = life.drain.iter().flat_map(|drain| &drain.blocks).map(|block| (SectionKind::Drain, block.file));
-    match slots.chain(walk).chain(drain).find(|(_, file)| *file as usize >= life.files.len()) {
+    let retained = life.retained.iter().flat_map(|retained| &retained.blocks);
+    let retained = retained.map(|block| (SectionKind::Retained, block.file));
+    let objects = life.objects.iter().flat_map(|objects| &objects.entries);
+    let locations = objects.flat_map(|object| object.fields.into_iter().flatten().chain([object.at]));
+    let objects = locations.map(|location| (SectionKind::Objects, location.file));
+    match slots
+        .chain(walk)
+        .chain(drain)
+        .chain(retained)
+        .chain(objects)
+        .find(|(_, file)| *file as usize >= life.files.len())
+    {
         Some((kind, file)) => {
             let what = format!("file number {file} of a life with {} files", life.files.len());
             Err(ReportError::Entry { kind, life: number, what })

@@ -2,6 +2,7 @@
 //! A model of a heap, legal unless a test bends it, and the full probe's report of it.
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod graph;
 pub mod random;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,9 @@ use std::collections::BTreeMap;
 use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::pattern::expected_bytes;
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
-use oracle::report::{Block, BlockState, LIFE_COUNT, Outcome, REOPENED, SECOND_RECOVERY, SectionKind, Stage, USE};
+use oracle::report::{
+    Block, BlockState, LIFE_COUNT, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY, SectionKind, Stage, USE,
+};
 use oracle::{
     ContentSource, Contract, HeapReport, HeapShape, History, Judgement, Operation, OperationKind, RuleId, Segment,
     Status, TwinSet, judge,
@@ -156,6 +159,9 @@ impl Heap {
             open: [Some(Status::Ok); LIFE_COUNT],
             slots: std::array::from_fn(|_| self.slots()),
             slots_status: [Status::Ok; LIFE_COUNT],
+            objects: Default::default(),
+            objects_status: [Status::Ok; LIFE_COUNT],
+            retained: std::array::from_fn(|_| Some(vec![])),
             contents_status: BTreeMap::new(),
             walk: std::array::from_fn(|_| Some(self.walk())),
             walk_status: Status::Ok,
@@ -203,6 +209,9 @@ pub struct Probe {
     pub open: [Option<Status>; LIFE_COUNT],
     pub slots: [Vec<(u32, u32, u64)>; LIFE_COUNT],
     pub slots_status: [Status; LIFE_COUNT],
+    pub objects: [Option<Vec<ObjectEntry>>; LIFE_COUNT],
+    pub objects_status: [Status; LIFE_COUNT],
+    pub retained: [Option<Vec<Block>>; LIFE_COUNT],
     pub contents_status: BTreeMap<(u16, Stage), Status>,
     pub walk: [Option<Vec<Block>>; LIFE_COUNT],
     pub walk_status: Status,
@@ -243,6 +252,7 @@ impl Probe {
 
     pub fn without_walk(mut self) -> Probe {
         self.walk = Default::default();
+        self.retained = Default::default();
         self.check = [None; LIFE_COUNT];
         self
     }
@@ -281,8 +291,14 @@ impl Probe {
         }
         if life != 1 {
             builder = builder.slots_with(self.slots_status[index], u64::from(SLOTS + PROBE_SLOTS), &self.slots[index]);
+            if let Some(objects) = &self.objects[index] {
+                builder = builder.objects(self.objects_status[index], objects);
+            }
             if let Some(blocks) = &self.walk[index] {
                 builder = builder.walk_with(self.walk_status, HEAP_BYTES, blocks);
+            }
+            if let Some(blocks) = &self.retained[index] {
+                builder = builder.retained(blocks.len() as u64, blocks);
             }
             if let Some(status) = self.check[index] {
                 builder = builder.check(status);
@@ -350,8 +366,20 @@ impl Script {
     pub fn begin_on(&mut self, thread: u32, kind: OperationKind, slot: u32, bytes: u64) {
         let index = self.next;
         self.next += 1;
-        let operation = Operation { thread, kind, index, slot, bytes, object: index + 1 };
+        let object = match kind {
+            OperationKind::Allocate | OperationKind::Reallocate => index + 1,
+            _ => 0,
+        };
+        let operation = Operation { thread, kind, index, slot, bytes, object, field: 0, other_slot: 0 };
         self.history.begin(operation).expect("the test's operations fit");
+    }
+
+    /// link, unlink, drop or load.
+    pub fn begin_reference(mut self, kind: OperationKind, slot: u32, field: u8, other_slot: u32) -> Script {
+        let operation = Operation { thread: 0, kind, index: self.next, slot, bytes: 0, object: 0, field, other_slot };
+        self.next += 1;
+        self.history.begin(operation).expect("the test's operations fit");
+        self
     }
 
     pub fn returned(mut self, status: Status) -> Script {

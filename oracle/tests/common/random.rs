@@ -224,7 +224,7 @@ impl Crash {
         match self.contract.leaks {
             Leaks::None => 0,
             Leaks::Pending => self.script.history.pending_operations(),
-            Leaks::Collected => self.script.history.stale_objects(),
+            Leaks::Collected => self.script.history.garbage_left_by_close(),
         }
     }
 
@@ -234,7 +234,8 @@ impl Crash {
     pub fn is_capacity_lost(&self, bytes: u64) -> Option<bool> {
         let pending = self.script.history.current().pending();
         let is_unsettled = self.contract.durable == Durable::OnClose && self.open.is_some() && pending.is_empty();
-        if is_unsettled || (!self.has_walk && self.permitted_leaks() > 0) {
+        let is_seen = self.has_walk || (self.permitted_leaks() == 0 && self.contract.leaks != Leaks::Collected);
+        if is_unsettled || !is_seen {
             return Some(false);
         }
         let is_resized = pending.iter().any(|pending| pending.operation.kind == OperationKind::Reallocate);
