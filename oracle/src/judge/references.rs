@@ -62,7 +62,9 @@ impl<'a> Judge<'a> {
     pub(super) fn judge_first_part(&mut self, life: &'a Life) -> Option<Linearisation> {
         self.out.judged.insert(RuleId::RecoveryFailed);
         let entries = self.judge_slot_list(life)?;
-        self.judge_object_list(life);
+        if !self.judge_object_list(life) {
+            return None;
+        }
         let live = self.judge_walk(life, 0);
         let mut walk = Walk::new(life, live);
         if self.history.current().phase() == Phase::Creating {
@@ -94,8 +96,8 @@ impl<'a> Judge<'a> {
         None
     }
 
-    /// Without a part of the objects, what lies behind it is not known.
-    fn judge_object_list(&mut self, life: &'a Life) {
+    /// Without a part of the objects, what lies behind it is not known. False: nothing is.
+    fn judge_object_list(&mut self, life: &'a Life) -> bool {
         match &life.objects {
             None if self.history.is_graph() && !self.is_cut_short(0) => {
                 self.unknown("the heap report does not say what the objects' fields hold".to_owned());
@@ -109,9 +111,11 @@ impl<'a> Judge<'a> {
                 let message = message_about(life, SectionKind::Objects);
                 let text = format!("reading the fields after recovery answered {}{message}", objects.status);
                 self.violate(RuleId::RecoveryFailed, Subject::default(), text);
+                return false;
             }
             _ => {}
         }
+        true
     }
 
     fn judge_references(&mut self, entries: &[SlotEntry], walk: &mut Walk<'a>) {
