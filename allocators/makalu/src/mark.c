@@ -30,6 +30,8 @@ enum { PIECE_WORDS = 8192, MAX_THREADS = 64 };
 struct marker {
     struct range stack[MAK_MARK_STACK];
     uint32_t count;
+    struct range ahead[MAK_MARK_AHEAD]; /* ring: off the stack, on their way into the cache */
+    uint32_t ahead_first, ahead_count;
     bool is_overflown; /* an object was marked and not scanned */
 };
 
@@ -147,10 +149,28 @@ static bool take(struct marker *marker) {
     return is_more;
 }
 
+/* Lists hang from many roots, and the next object of a list is anywhere: so several are followed in turns, and their objects come
+ * from memory meanwhile. False: there is nothing to scan. */
+static bool look_ahead(struct marker *marker) {
+    while (marker->ahead_count < MAK_MARK_AHEAD && marker->count != 0) {
+        struct range range = marker->stack[--marker->count];
+        __builtin_prefetch(range.start);
+        marker->ahead[(marker->ahead_first + marker->ahead_count++) % MAK_MARK_AHEAD] = range;
+    }
+    return marker->ahead_count != 0;
+}
+
+static struct range next_ahead(struct marker *marker) {
+    struct range range = marker->ahead[marker->ahead_first];
+    marker->ahead_first = (marker->ahead_first + 1) % MAK_MARK_AHEAD;
+    marker->ahead_count--;
+    return range;
+}
+
 static void drain(struct marker *marker) {
     do {
-        while (marker->count != 0) {
-            scan(marker, marker->stack[--marker->count]);
+        while (look_ahead(marker)) {
+            scan(marker, next_ahead(marker));
             share(marker);
         }
     } while (take(marker));

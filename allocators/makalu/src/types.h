@@ -66,6 +66,10 @@
 #ifndef MAK_MARK_POOL
 #define MAK_MARK_POOL 65536u
 #endif
+/* Ranges that a marking thread scans soon and has asked the memory for. 1 is strictly depth first. */
+#ifndef MAK_MARK_AHEAD
+#define MAK_MARK_AHEAD 16u
+#endif
 #ifndef MAK_MARK_THREADS
 #define MAK_MARK_THREADS 0u
 #endif
