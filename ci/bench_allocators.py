@@ -107,8 +107,8 @@ def allocators_here(root: Path) -> list[str]:
 
 
 def build_driver(root: Path, cache: Cache, *, is_counting: bool) -> Path:
-    """Each allocator is one object of its own, with the include folders and the language of its allocator.toml and without its
-    flags, which make everything small for crash tests."""
+    """Each allocator is one object of its own, with the language, the include folders and the flags of its allocator.toml but for
+    -D, which make everything small for crash tests."""
     folder = root / "allocators" / "bench"
     common = [
         *(*build.OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", "-DFL_FLUSH_CLWB"),
@@ -123,7 +123,12 @@ def build_driver(root: Path, cache: Cache, *, is_counting: bool) -> Path:
         own = root / "allocators" / name
         sources = [*build.matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")]
         arguments = (
-            *("-r", f"-std={standard}", *common),
+            *(
+                "-r",
+                f"-std={standard}",
+                *common,
+                *(flag for flag in allocator.build.flags if not flag.startswith("-D")),
+            ),
             *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
             *(source.relative_to(root).as_posix() for source in sources),
         )

@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
 #define BENCH_ROOTS 512u   /* Makalu §13.2 */
 #define BENCH_THREADS 64u  /* most */
 #define BENCH_HEAP_BYTES ((uint64_t)64 << 20) /* at first; heaps grow */
@@ -27,7 +31,9 @@ struct bench_allocator {
     void *(*allocate)(unsigned thread, size_t bytes);
     void (*free)(unsigned thread, void *object);
 
-    /* From here on null if nothing survives the process. */
+    /* From here on null if nothing survives the process. How a pointer is kept in an object; null: as its address. */
+    uint64_t (*word_of)(const void *object);
+    void *(*object_of)(uint64_t word);
     void (*set_root)(unsigned root, void *object); /* durable when it returns */
     void *(*get_root)(unsigned root);
     bool (*recover)(const char *folder, uint64_t limit_bytes); /* of a heap that nobody closed */
@@ -61,5 +67,9 @@ double bench_now_s(void);
 double bench_cpu_s(void); /* of all threads of the process, ended ones too */
 uint64_t bench_random(uint64_t *state);
 void bench_fail(const char *what, const char *why) __attribute__((noreturn));
+
+#if defined(__cplusplus)
+}
+#endif
 
 #endif

@@ -13,13 +13,24 @@
 
 /* The front of each object in a list. */
 struct node {
-    struct node *next;
-    uint64_t check; /* of its own address and the object's bytes */
+    uint64_t next;  /* word of the next node; 0: none */
+    uint64_t check; /* of its own word and the object's bytes */
     uint64_t bytes;
 };
 
 static uint64_t limit_of(uint64_t mib) { return (2 * mib + 256) << 20; /* what is freed at once is used again */ }
-static uint64_t check_of(const struct node *node) { return (uint64_t)(uintptr_t)node * 31 ^ node->bytes; }
+
+static uint64_t word_of(const struct bench_allocator *allocator, const void *object) {
+    return object == NULL ? 0 : allocator->word_of == NULL ? (uint64_t)(uintptr_t)object : allocator->word_of(object);
+}
+
+static struct node *node_of(const struct bench_allocator *allocator, uint64_t word) {
+    return word == 0 ? NULL : allocator->object_of == NULL ? (struct node *)(uintptr_t)word : allocator->object_of(word);
+}
+
+static uint64_t check_of(const struct bench_allocator *allocator, const struct node *node) {
+    return word_of(allocator, node) * 31 ^ node->bytes;
+}
 
 static struct node *new_node(const struct bench_allocator *allocator, uint64_t bytes) {
     struct node *node = allocator->allocate(0, bytes);
@@ -29,9 +40,9 @@ static struct node *new_node(const struct bench_allocator *allocator, uint64_t b
 }
 
 static void retain(const struct bench_allocator *allocator, struct node *node, uint64_t bytes, unsigned root) {
-    node->next = allocator->get_root(root);
+    node->next = word_of(allocator, allocator->get_root(root));
     node->bytes = bytes;
-    node->check = check_of(node);
+    node->check = check_of(allocator, node);
     fl_persist(node, sizeof *node);
     allocator->set_root(root, node);
 }
@@ -69,10 +80,11 @@ static struct lists follow(const struct bench_allocator *allocator) {
     struct lists found = {0, 0, 0};
     for (unsigned root = 0; root < BENCH_ROOTS; root++) {
         uint64_t length = 0;
-        for (const struct node *node = allocator->get_root(root); node != NULL; node = node->next, length++) {
-            if (node->check != check_of(node))
+        for (const struct node *node = allocator->get_root(root); node != NULL; length++) {
+            if (node->check != check_of(allocator, node))
                 bench_fail("an object of a list", "its content changed");
             found.bytes += node->bytes;
+            node = node_of(allocator, node->next);
         }
         found.objects += length;
         found.longest = length > found.longest ? length : found.longest;

@@ -42,7 +42,7 @@ def rows(figures: Any, allocator: str) -> list[dict[str, Any]]:
     return [row for row in figures["allocators"] if row["allocator"] == allocator]
 
 
-@pytest.mark.parametrize("allocator", ["glibc", "makalu", "nvm_malloc"])
+@pytest.mark.parametrize("allocator", ["glibc", "makalu", "nvm_malloc", "pallocator"])
 def test_every_allocator_runs_every_benchmark(figures: Any, allocator: str) -> None:
     assert [row["workload"] for row in rows(figures, allocator)] == ["threadtest", "larson", "prodcon"]
     counted = {"threadtest": 2 * 20 * 1000, "larson": 2 * 2 * 20 * 1000, "prodcon": 2 * 20 * 1000}
@@ -61,7 +61,7 @@ def test_flushes_are_counted(figures: Any) -> None:
 
 def test_recovery_is_measured_for_every_allocator_and_size(figures: Any) -> None:
     found = [(row["allocator"], row["mib"]) for row in figures["recovery"]["rows"]]
-    assert sorted(found) == [("makalu", 2), ("makalu", 4), ("nvm_malloc", 2), ("nvm_malloc", 4)]
+    assert sorted(found) == [(name, mib) for name in ("makalu", "nvm_malloc", "pallocator") for mib in (2, 4)]
     for row in figures["recovery"]["rows"]:
         assert row["longest"] * 512 >= row["objects"] > 0
         assert row["allocations"] > row["objects"]
