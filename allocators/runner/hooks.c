@@ -25,6 +25,11 @@ static inline void touch(const volatile void *address, uint64_t bytes) {
         loads_read((const void *)address, bytes);
 }
 
+static inline void touch_store(const volatile void *address, uint64_t bytes) {
+    if ((uintptr_t)address - loads_near < loads_near_bytes)
+        loads_stored((const void *)address, bytes);
+}
+
 /* Of any length: it may begin far below the heap. */
 static bool is_near(const void *address, uint64_t bytes) {
     return (uintptr_t)address < loads_near + loads_near_bytes && (uintptr_t)address + bytes > loads_near;
@@ -43,11 +48,11 @@ static void touch_range(const void *address, uint64_t bytes) {
     HOOK void __tsan_volatile_read##bytes(void *address);                                                                          \
     HOOK void __tsan_volatile_write##bytes(void *address);                                                                         \
     HOOK void __tsan_read##bytes(void *address) { touch(address, bytes); }                                                         \
-    HOOK void __tsan_write##bytes(void *address) { touch(address, bytes); }                                                        \
+    HOOK void __tsan_write##bytes(void *address) { touch_store(address, bytes); }                                                  \
     HOOK void __tsan_unaligned_read##bytes(void *address) { touch(address, bytes); }                                               \
-    HOOK void __tsan_unaligned_write##bytes(void *address) { touch(address, bytes); }                                              \
+    HOOK void __tsan_unaligned_write##bytes(void *address) { touch_store(address, bytes); }                                        \
     HOOK void __tsan_volatile_read##bytes(void *address) { touch(address, bytes); }                                                \
-    HOOK void __tsan_volatile_write##bytes(void *address) { touch(address, bytes); }
+    HOOK void __tsan_volatile_write##bytes(void *address) { touch_store(address, bytes); }
 PLAIN(1)
 PLAIN(2)
 PLAIN(4)
@@ -60,8 +65,11 @@ HOOK void __tsan_write_range(void *address, uint64_t bytes);
 HOOK void __tsan_vptr_update(void **pointer, void *value);
 HOOK void __tsan_vptr_read(void **pointer);
 HOOK void __tsan_read_range(void *address, uint64_t bytes) { touch_range(address, bytes); }
-HOOK void __tsan_write_range(void *address, uint64_t bytes) { touch_range(address, bytes); }
-HOOK void __tsan_vptr_update(void **pointer, void *value) { (void)value, touch(pointer, sizeof *pointer); }
+HOOK void __tsan_write_range(void *address, uint64_t bytes) {
+    if (is_near(address, bytes))
+        loads_stored(address, bytes);
+}
+HOOK void __tsan_vptr_update(void **pointer, void *value) { (void)value, touch_store(pointer, sizeof *pointer); }
 HOOK void __tsan_vptr_read(void **pointer) { touch(pointer, sizeof *pointer); }
 
 HOOK void __tsan_init(void);
@@ -101,7 +109,8 @@ HOOK void __tsan_func_exit(void) {}
         (void)order;                                                                                                               \
         if ((uintptr_t)address - loads_near < loads_near_bytes)                                                                    \
             loads_written((const void *)address, sizeof value);                                                                    \
-        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                                        \
+        __atomic_store_n(address, value, __ATOMIC_RELEASE); /* sequentially consistent it would be an exchange, which loads */     \
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                                   \
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order) {                                      \
         (void)order, touch(address, sizeof value);                                                                                 \

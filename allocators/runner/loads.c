@@ -53,7 +53,7 @@ static struct {
     size_t file_count;
     uint64_t unit_count;
     uint32_t life;
-    bool is_hooked, is_recording, is_guarded;
+    bool is_hooked, is_recording, is_guarded, is_every;
     struct span spans[MOST_SPANS];
     size_t span_count;
 } loads;
@@ -137,6 +137,7 @@ void loads_begin(uint64_t flags) {
         .version = FL_LOADS_VERSION,
         .flags = loads.is_hooked ? 0 : FL_LOADS_NOT_HOOKED,
     };
+    loads.is_every = (flags & RUN_EVERY_ACCESS) != 0;
     memcpy(loads.undecided, loads.hot, used_bytes());
     memcpy(loads.unscanned, loads.hot, used_bytes());
 }
@@ -172,7 +173,7 @@ void loads_copy_is_fresh(void) {
 const void *loads_answer(uint32_t *bytes) {
     struct fl_loads_header *header = &loads.shared->header;
     header->count = listed();
-    for (uint32_t i = 0; i < header->count; i++) {
+    for (uint32_t i = 0; i < header->count && !loads.is_every; i++) {
         uint64_t bit;
         if (!find_bit(&loads.shared->loads[i], &bit)) {
             loads_unknown(FL_LOADS_UNSEEN, "the target overwrote the list of loads");
@@ -227,6 +228,8 @@ void loads_follow(void) {
     }
 }
 
+enum { IS_LOAD = 1, IS_STORE = 2 }; /* of RUN_EVERY_ACCESS */
+
 static void list(enum fl_load_kind kind, const struct hot_file *file, uint64_t unit) {
     struct fl_loads_header *header = &loads.shared->header;
     if (header->count >= MOST_LOADS)
@@ -238,6 +241,8 @@ static void list(enum fl_load_kind kind, const struct hot_file *file, uint64_t u
 
 /* Units [first, end) of the file. */
 static void list_units(enum fl_load_kind kind, const struct hot_file *file, uint64_t first, uint64_t end) {
+    if (loads.is_every)
+        return;
     end = file->first_bit + (end < file->units ? end : file->units);
     for (uint64_t at = file->first_bit + first; at < end; at++) {
         uint64_t *undecided = &loads.undecided[at / 64], *unscanned = &loads.unscanned[at / 64];
@@ -251,6 +256,26 @@ static void list_units(enum fl_load_kind kind, const struct hot_file *file, uint
             break;
         *(kind == FL_LOAD_TARGET ? undecided : unscanned) &= ~(1ull << at % 64);
         list(kind, file, at - file->first_bit);
+    }
+}
+
+/* Bytes [from, to) of the span, for tests. */
+static void list_access(uint8_t kind, const struct span *span, uintptr_t from, uintptr_t to) {
+    struct fl_loads_header *header = &loads.shared->header;
+    for (; from < to; from += UINT16_MAX) {
+        uint64_t bytes = to - from < UINT16_MAX ? to - from : UINT16_MAX;
+        list((enum fl_load_kind)kind, span->file, span->first_unit * FL_UNIT_BYTES + (from - span->start));
+        loads.shared->loads[header->count - 1].zero = (uint16_t)bytes;
+    }
+}
+
+static void announce(uint8_t kind, const void *address, uint64_t bytes) {
+    if (loads.is_guarded)
+        guard_announce(address, bytes);
+    for (size_t i = 0; loads.is_every && i < loads.span_count; i++) {
+        const struct span *span = &loads.spans[i];
+        uintptr_t start = (uintptr_t)address, end = start + bytes;
+        list_access(kind, span, start > span->start ? start : span->start, end < span->end ? end : span->end);
     }
 }
 
@@ -276,8 +301,12 @@ void loads_guarded(bool is_announced) {
 }
 
 void loads_read(const void *address, uint64_t bytes) {
-    if (loads.is_guarded)
-        guard_announce(address, bytes);
+    announce(IS_LOAD, address, bytes);
+    read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
+}
+
+void loads_stored(const void *address, uint64_t bytes) {
+    announce(IS_STORE, address, bytes);
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 
@@ -296,8 +325,7 @@ void loads_written(const void *address, uint64_t bytes) {
     uintptr_t first = (start + FL_UNIT_BYTES - 1) & ~(uintptr_t)(FL_UNIT_BYTES - 1), last = end & ~(uintptr_t)(FL_UNIT_BYTES - 1);
     if (bytes == 0)
         return;
-    if (loads.is_guarded)
-        guard_announce(address, bytes);
+    announce(IS_STORE, address, bytes);
     if (first > start)
         read_as(FL_LOAD_TARGET, start, 1);
     if (end > last)

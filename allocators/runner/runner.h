@@ -378,6 +378,9 @@ void loads_map(void); /* once */
 /* The set of hot units; false: they span too much. */
 bool loads_watch(const struct fl_watch *watches, size_t count);
 void loads_begin(uint64_t flags); /* of FL_SERVE_RUN */
+/* One more of these, for tests of the hooks: with FL_RUN_LOADS, lists every access to hot files that they announce, in order.
+ * kind 1: load, 2: store; `unit` is its offset in bytes, `zero` its length. */
+#define RUN_EVERY_ACCESS 4u
 void loads_life(uint32_t life);
 /* The next life sees the crash's bytes again: on a new copy. */
 void loads_copy_is_fresh(void);
@@ -392,6 +395,7 @@ extern uint64_t loads_near_bytes;
 void loads_is_hooked(void); /* a target with hooks was loaded */
 bool loads_is_recording(void);
 void loads_read(const void *address, uint64_t bytes);    /* by the target */
+void loads_stored(const void *address, uint64_t bytes);  /* all of it or some, maybe after a read */
 void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */
 void loads_looked_at(const void *address, uint64_t bytes); /* by the runner, and the report depends on it */
 void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */

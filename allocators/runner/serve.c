@@ -340,7 +340,8 @@ static void run(const struct fl_command *command) {
     if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL)
         FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first) or 2 (full)", command->kind,
              (unsigned long long)command->size);
-    if (command->offset > (FL_RUN_LOADS | FL_RUN_GUARDED) || command->offset == FL_RUN_GUARDED)
+    if (command->offset > (FL_RUN_LOADS | FL_RUN_GUARDED | RUN_EVERY_ACCESS) ||
+        (command->offset != 0 && (command->offset & FL_RUN_LOADS) == 0))
         FAIL(EXIT_BAD_INPUT, "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded)", command->kind,
              (unsigned long long)command->offset);
     refresh_tree();

@@ -6,6 +6,7 @@
  *   fl_instrument  adds the calls below to the guest's code
  *   fl_decode      what the intermediate code does not say, read from the guest's instruction bytes
  *   fl_record      stores, flushes, fences: from an executed instruction to a record
+ *   fl_loads       loads of PM, into a file of their own
  *   fl_mappings    which addresses are persistent memory
  *   fl_files       system calls: file operations, mapping, unmapping, kernel writes
  *   fl_paths       names below the PM folder, identities of files
@@ -115,14 +116,14 @@ struct fl_mapping {
     UChar flags; /* enum fl_map */
 };
 
-/* No store outside [fl_lowest, fl_lowest + fl_span) touches PM: the test that runs inline. fl_lowest lies FL_INLINE_BYTES
+/* No store (with --loads: no access) outside [fl_lowest, fl_lowest + fl_span) touches PM: the test that runs inline. fl_lowest lies FL_INLINE_BYTES
  * below the lowest mapping, so that a store that begins just below is seen. */
 #define FL_INLINE_BYTES 64
 extern Addr fl_lowest;
 extern SizeT fl_span;
 extern struct fl_mapping *fl_last_mapping; /* never null: an empty one if there is nothing */
 
-struct fl_mapping *fl_find_mapping(Addr address);                         /* shared, or null */
+struct fl_mapping *fl_find_mapping(Addr address); /* shared, or null */
 struct fl_mapping *fl_next_mapping(Addr address, SizeT bytes, UInt *from); /* next that overlaps, of either kind */
 void fl_mappings_add(Addr start, SizeT bytes, UInt file, ULong offset, UChar flags);
 void fl_mappings_remove(Addr start, SizeT bytes);
@@ -143,6 +144,14 @@ ULong fl_on_cpuid(ULong leaf, ULong subleaf, ULong rbx);
 void fl_close_joined(void);
 Bool fl_is_joining(void);
 
+/* ---- fl_loads ---- */
+
+#define FL_LOAD_REPEATED 0x8000ull
+extern const HChar *fl_clo_loads; /* null: not wanted */
+void fl_loads_open(void);
+void fl_loads_flush(void);
+void fl_on_load(Addr address, ULong bytes);
+
 /* ---- fl_paths ---- */
 
 #define FL_PATH_BYTES 4096
@@ -156,7 +165,7 @@ Bool fl_path_of_descriptor(Int descriptor, HChar *out);
 /* The part of an absolute name below the PM folder, or null. */
 const HChar *fl_below_pm(const HChar *absolute);
 UInt fl_file_of(ULong device, ULong inode, const HChar *relative); /* defines it at first sight */
-UInt fl_file_new(const HChar *relative);                           /* that is about to be created */
+UInt fl_file_new(const HChar *relative); /* that is about to be created */
 void fl_file_bind(UInt file, ULong device, ULong inode);
 void fl_file_renamed(const HChar *old_name, const HChar *new_name); /* null: unlinked */
 void fl_files_define_again(void);

@@ -251,6 +251,38 @@ static void add_fence(struct pass *pass) {
     add_call(pass, "fl_on_fence", &fl_on_fence, mkIRExprVec_1(constant((Addr)point)), NULL);
 }
 
+/* ---- loads: before the statement that makes them, whose own store may follow ---- */
+
+static void add_load(struct pass *pass, IRExpr *address, UInt bytes, IRExpr *guard) {
+    ULong repeated = pass->decoded.instruction == FL_REPEATED ? FL_LOAD_REPEATED : 0;
+    add_call(pass, "fl_on_load", &fl_on_load, mkIRExprVec_2(address, constant(bytes | repeated)),
+             bytes <= FL_INLINE_BYTES ? near_pm(pass, address, guard) : guard);
+}
+
+/* VEX makes a load and an exchange of a locked instruction: the exchange counts. */
+static void add_loads(struct pass *pass, IRStmt *statement) {
+    Bool is_locked = pass->decoded.instruction == FL_LOCKED || pass->decoded.instruction == FL_LOCKED_COMPARE;
+    if (fl_clo_loads == NULL)
+        return;
+    if (statement->tag == Ist_WrTmp && statement->Ist.WrTmp.data->tag == Iex_Load && !is_locked) {
+        const IRExpr *loaded = statement->Ist.WrTmp.data;
+        add_load(pass, loaded->Iex.Load.addr, sizeofIRType(loaded->Iex.Load.ty), NULL);
+    } else if (statement->tag == Ist_LoadG) {
+        const IRLoadG *loaded = statement->Ist.LoadG.details;
+        IRType from, to;
+        typeOfIRLoadGOp(loaded->cvt, &to, &from);
+        add_load(pass, loaded->addr, sizeofIRType(from), loaded->guard);
+    } else if (statement->tag == Ist_CAS) {
+        const IRCAS *exchange = statement->Ist.CAS.details;
+        UInt bytes = sizeofIRType(type_of(pass, exchange->dataLo)) * (exchange->oldHi != IRTemp_INVALID ? 2 : 1);
+        add_load(pass, exchange->addr, bytes, NULL);
+    } else if (statement->tag == Ist_Dirty) {
+        const IRDirty *call = statement->Ist.Dirty.details;
+        if (call->mFx == Ifx_Read || call->mFx == Ifx_Modify)
+            add_load(pass, call->mAddr, call->mSize, call->guard->tag == Iex_Const ? NULL : call->guard);
+    }
+}
+
 /* ---- helpers of VEX itself: CPUID, and those that write memory (x87 state, fxsave, xsave) ---- */
 
 static void add_cpuid(struct pass *pass, IRStmt *statement) {
@@ -299,6 +331,7 @@ static void begin_instruction(struct pass *pass, Addr address) {
 
 static void add_statement(struct pass *pass, IRStmt *statement) {
     enum fl_instruction instruction = pass->decoded.instruction;
+    add_loads(pass, statement);
     switch (statement->tag) {
     case Ist_IMark:
         begin_instruction(pass, statement->Ist.IMark.addr);

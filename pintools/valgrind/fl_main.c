@@ -2,7 +2,7 @@
  *
  * fl_main.c - faultline's Valgrind tool: options, life of the process, threads, forks, markers, end.
  *
- *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--module-root=DIR] [--process=N] [--schedule-seed=N]
+ *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--module-root=DIR] [--loads=FILE] [--process=N] [--schedule-seed=N]
  *              PROGRAM ...
  *
  * appends to FILE (../trace.h) every store, flush and fence that PROGRAM makes to files below DIR, its file operations there
@@ -54,6 +54,7 @@ static void before_fork(ThreadId thread) {
     (void)thread;
     fl_close_joined();
     fl_trace_flush();
+    fl_loads_flush();
     fl_schedule_forks();
     child_count++;
 }
@@ -136,6 +137,7 @@ static void fini(Int status) {
     (void)status;
     fl_close_joined();
     fl_trace_flush();
+    fl_loads_flush();
     is_finished = True;
 }
 
@@ -144,6 +146,7 @@ static void fini(Int status) {
 static Bool read_option(const HChar *argument) {
     if (VG_STR_CLO(argument, "--trace", clo_trace)) {
     } else if (VG_STR_CLO(argument, "--pm-folder", fl_clo_pm_folder)) {
+    } else if (VG_STR_CLO(argument, "--loads", fl_clo_loads)) {
     } else if (VG_STR_CLO(argument, "--module-root", fl_clo_module_root)) {
     } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, MOST_PROCESSES)) {
     } else if (VG_BINT_CLO(argument, "--schedule-seed", fl_clo_schedule_seed, 0, MOST_SEED)) {
@@ -156,6 +159,7 @@ static Bool read_option(const HChar *argument) {
 static void print_usage(void) {
     VG_(printf)("    --trace=FILE              append the trace to FILE\n"
                 "    --pm-folder=DIR           files below DIR are persistent memory\n"
+                "    --loads=FILE              append every load of PM to FILE (fl_loads.c) [no]\n"
                 "    --module-root=DIR         name programs and libraries below DIR relative to it\n"
                 "    --process=N               number of this process in the trace [1]\n"
                 "    --schedule-seed=N         how threads take turns; 0: each runs until it waits [0]\n");
@@ -173,6 +177,7 @@ static void post_clo_init(void) {
     VG_(clo_sigill_diag) = False; /* fl_on_undecoded() says it in one line */
     fl_paths_init();
     fl_trace_open(clo_trace);
+    fl_loads_open();
     fl_emit((struct fl_record){.kind = FL_PROCESS, .detail = FL_PROCESS_START});
 }
 

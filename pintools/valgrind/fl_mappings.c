@@ -35,7 +35,7 @@ static void erase(UInt at) {
 static void update_bounds(void) {
     Addr lowest = ~(Addr)0, end = 0;
     for (UInt i = 0; i < mapping_count; i++) {
-        if (!(mappings[i].flags & FL_MAP_SHARED))
+        if (!(mappings[i].flags & FL_MAP_SHARED) && fl_clo_loads == NULL)
             continue;
         if (mappings[i].start < lowest)
             lowest = mappings[i].start;
