@@ -5,6 +5,7 @@
  */
 #undef _FORTIFY_SOURCE
 #include "vfs.h"
+#include "planted.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -14,7 +15,8 @@
 /* ---- for loads.h: system calls read mapped memory, and files past the mappings. What they store is no load. ---------------- */
 
 static void hand_over(const void *bytes, size_t count) {
-    loads_read(bytes, count);
+    if (!planted("kernel-reads-unseen"))
+        loads_read(bytes, count);
     loads_open(bytes, count);
 }
 

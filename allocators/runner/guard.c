@@ -8,6 +8,7 @@
  */
 #include "runner.h"
 #include "loads.h"
+#include "planted.h"
 #include "vfs.h"
 #include <dlfcn.h>
 #include <signal.h>
@@ -87,6 +88,8 @@ void guard_announce(const void *address, uint64_t bytes) {
 /* ---- faults ------------------------------------------------------------------------------------------------------------- */
 
 static bool is_announced(uintptr_t address) {
+    if (planted("blind-guard"))
+        return true;
     for (unsigned i = 0; i < ANNOUNCED; i++)
         if (guard.announced[i].start <= address && address < guard.announced[i].end)
             return true;

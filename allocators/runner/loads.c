@@ -17,6 +17,7 @@
  */
 #include "runner.h"
 #include "loads.h"
+#include "planted.h"
 #include "vfs.h"
 #include <stdio.h>
 #include <string.h>
@@ -159,7 +160,7 @@ static bool find_bit(const struct fl_load *load, uint64_t *bit) {
 }
 
 void loads_copy_is_fresh(void) {
-    if (!loads.is_recording)
+    if (!loads.is_recording || planted("stale-decisions"))
         return;
     memcpy(loads.undecided, loads.hot, used_bytes());
     for (uint32_t i = 0; i < listed(); i++) {
@@ -302,11 +303,15 @@ void loads_guarded(bool is_announced) {
 
 void loads_read(const void *address, uint64_t bytes) {
     announce(IS_LOAD, address, bytes);
+    if (planted("first-unit-only"))
+        bytes = 1;
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 
 void loads_stored(const void *address, uint64_t bytes) {
     announce(IS_STORE, address, bytes);
+    if (planted("bit-field-is-whole"))
+        loads_written(address, bytes);
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 

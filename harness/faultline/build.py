@@ -195,6 +195,7 @@ def runner_recipe(root: Path) -> Recipe:
     inputs = (*sources_below(folder, root / "allocators" / "include"), root / "pintools" / "trace.h")
     arguments = (
         *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-rdynamic"),
+        "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
         *(COMMON_INCLUDE, "-Ipintools", "-Iallocators/runner"),
         *_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]),
         "-ldl",

@@ -29,7 +29,7 @@ def runner(built: Path) -> Path:
     warnings = ["-Wall", "-Wextra", "-Werror"]
     includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
     command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", *includes, *sources, "-o", str(path)]
-    subprocess.run([*command, "-rdynamic", "-ldl", "-lpthread"], check=True)
+    subprocess.run([*command, "-rdynamic", "-fvisibility=hidden", "-ldl", "-lpthread"], check=True)
     return path
 
 

@@ -82,6 +82,7 @@ LISTED: dict[str, list[int]] = {
     "copied_over": [],
     "flush": [],
     "crash": [0],
+    "own_function": [1],
 }
 """Units relative to BASE, in order."""
 BY_OTHERS = ("copy", "move", "kernel", "file", "stream", "flush")
@@ -90,6 +91,8 @@ BY_OTHERS = ("copy", "move", "kernel", "file", "stream", "flush")
 
 @pytest.fixture(scope="module")
 def runner(root: Path) -> Path:
+    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
+        return Path(given)
     return build_runner(root, Cache(root / ".faultline")).path
 
 

@@ -68,6 +68,10 @@ def runner(test: str) -> Python:
     return Python("allocators/runner/tests/test_runner.py", test)
 
 
+def access(test: str) -> Python:
+    return Python("harness/tests/loads/test_accesses.py", test)
+
+
 DETECTORS: dict[str, Rust | Python] = {
     # The persistency model.
     "ignore-r1": LITMUS,
@@ -133,6 +137,11 @@ DETECTORS: dict[str, Rust | Python] = {
     "blind-watch": runner("test_a_change_past_the_library_is_noticed[RAW_WRITE]"),
     "reuse-copy": runner("test_full_probe_goes_through_five_lives"),
     "drain-stops-early": runner("test_drain_takes_what_is_free_and_gives_it_back"),
+    "first-unit-only": access("test_an_access_lists_the_units_it_depends_on[load_across_units]"),
+    "bit-field-is-whole": access("test_an_access_lists_the_units_it_depends_on[store_bit_field]"),
+    "kernel-reads-unseen": access("test_an_access_lists_the_units_it_depends_on[kernel_reads]"),
+    "stale-decisions": access("test_stores_decide_for_the_lives_that_see_them"),
+    "blind-guard": access("test_the_guard_finds_an_access_without_a_hook[by_value]"),
 }
 
 
