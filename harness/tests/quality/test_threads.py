@@ -149,6 +149,8 @@ def test_more_threads_than_the_contract_promises_are_bad_input(tester: Run, tmp_
     [
         ("chain", "needs `slots COUNT chain`, which test does not have"),
         ("names", "needs `slots COUNT names`, which test does not have"),
+        ("graph", "needs `slots COUNT graph`, which test does not have"),
+        ("resur", "needs `slots COUNT graph`, which test does not have"),
         ("threads", "has threads, which test does not support"),
     ],
 )
