@@ -429,6 +429,61 @@ def resur(ops: int, seed: int, limit_bytes: int) -> Workload:
     return Workload("resur", RESUR_LISTS + 1, (Operation("case"), *operations[: ops + 1]), ops, seed, "graph")
 
 
+DEFRAG_SMALLEST_SHARE = 128
+DEFRAG_LARGEST_SHARE = 16
+
+
+def defrag(limit_bytes: int) -> Workload:
+    """The stress of PAllocator's section 5, Table 2, scaled: objects of a 128th of the heap until there is no room for one; then
+    again and again every other object is freed, and objects of twice the size ask for the room, up to a 16th of the heap."""
+    size = max(1, limit_bytes // DEFRAG_SMALLEST_SHARE)
+    live = [(slot, size) for slot in range(DEFRAG_SMALLEST_SHARE + 1)]
+    operations = [Operation("case"), *(Operation("allocate", slot, size) for slot, size in live)]
+    while size < limit_bytes // DEFRAG_LARGEST_SHARE:
+        size *= 2
+        freed, live = live[::2], live[1::2]
+        operations += [Operation("free", slot) for slot, _ in freed]
+        made = freed[: sum(freed_size for _, freed_size in freed) // size]
+        operations += [Operation("allocate", slot, size) for slot, _ in made]
+        live += [(slot, size) for slot, _ in made]
+    return Workload("defrag", DEFRAG_SMALLEST_SHARE + 1, tuple(operations))
+
+
+BIG_SLOTS = 16
+BIG_SMALLEST_SHARE = 128
+BIG_LARGEST_SHARE = 8
+BIG_LIVE_SHARE = 2
+
+
+def big(ops: int, seed: int, limit_bytes: int) -> Workload:
+    """ops operations, seeded, on large objects only: from a 128th to an eighth of the heap, each power of two as often. At most
+    half the heap is live."""
+    chance = random.Random(seed)
+    live: dict[int, int] = {}
+    operations: list[Operation] = []
+    doublings = (BIG_SMALLEST_SHARE // BIG_LARGEST_SHARE).bit_length() - 1
+    for _ in range(ops):
+        smallest = (limit_bytes // BIG_SMALLEST_SHARE) << _below(chance, doublings)
+        size = max(1, smallest + _below(chance, smallest + 1))
+        slot = _below(chance, BIG_SLOTS)
+        others = sum(live.values()) - live.get(slot, 0)
+        is_too_much = others + size > limit_bytes // BIG_LIVE_SHARE
+        if slot in live and (is_too_much or chance.random() < CHURN_ALLOCATE_SHARE):
+            del live[slot]
+            operations.append(Operation("free", slot))
+        elif slot in live:
+            live[slot] = size
+            operations.append(Operation("reallocate", slot, size))
+        elif not is_too_much:
+            live[slot] = size
+            operations.append(Operation("allocate", slot, size))
+        else:
+            slot = sorted(live)[_below(chance, len(live))]
+            del live[slot]
+            operations.append(Operation("free", slot))
+    return Workload("big", BIG_SLOTS, (Operation("case"), *operations), ops, seed)
+
+
 def ace(depth: int, sizes: list[int]) -> Workload:
     """Every sequence of 1 to depth operations, each as its own case: allocate each size into the lowest empty slot, free each live
     slot, reallocate each live slot to each other size. (The name is CrashMonkey's: bounded, automatic, exhaustive.) Which of the
@@ -676,11 +731,13 @@ GENERATORS = {
     "threads": "--ops operations of --seed by two threads, each other's objects too, under a seeded schedule",
     "graph": "--ops operations of --seed on objects that point to each other: cycles, drops, loads, several lives",
     "resur": "--ops operations of --seed: lists that grow in front, objects freed at once, some lists dropped (Makalu's resur)",
+    "big": "--ops operations of --seed on large objects, from a 128th to an eighth of the heap",
+    "defrag": "full, half of it freed object by object, full again with objects of twice the size, and so on",
     "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
     "ace:N:K": "the same over K of the sizes: ace:3:2 is what CI has time for",
     "FILE": "a workload file of your own",
 }
-TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads", "graph", "resur"})
+TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads", "graph", "resur", "big"})
 """Workloads that --ops counts the operations of."""
 
 
@@ -705,6 +762,8 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
         "threads": lambda: threads(ops, seed),
         "graph": lambda: graph(ops, seed),
         "resur": lambda: resur(ops, seed, heap.limit_bytes),
+        "big": lambda: big(ops, seed, heap.limit_bytes),
+        "defrag": lambda: defrag(heap.limit_bytes),
     }
     if name in generators:
         return generators[name]()

@@ -28,7 +28,9 @@ Big::Big(Segments &segments, LeafMemory &memory, unsigned core)
 
 /* The second line is persisted before the first, which holds the state. */
 void Big::set_state(BigState state) {
+#ifndef MUTANT_SECOND_LINE_NOT_FLUSHED
     fl_persist(&item().info, sizeof(BigItem) - offsetof(BigItem, info));
+#endif
     store(item().state, state);
     fl_persist(&item(), offsetof(BigItem, info));
 }
@@ -210,18 +212,13 @@ void Big::punch_block() {
     uint64_t bytes = bytes_of(item().info), left = item().left_hole, right = item().right_hole;
     const PPtrBase joined{block.file, block.offset - left}, after{block.file, block.offset + bytes};
     uint64_t all = left + bytes + right, is_last = item().hole_last;
-#ifdef MUTANT_PUNCHED_BEFORE_TREE
-    segments.punch(block.file, block.offset, bytes);
-#endif
     const TreeEntry *entry = info_tree.find(info_key(block));
     if (entry != nullptr && (entry->words[2] & BLOCK_HOLE) == 0) {
         set_info(block, bytes | BLOCK_HOLE | (item().info & BLOCK_LAST));
         segments.note_hole(block.file, bytes);
     }
     fl_fence();
-#ifndef MUTANT_PUNCHED_BEFORE_TREE
     segments.punch(block.file, block.offset, bytes);
-#endif
     free_erase(bytes, block);
     if (right != 0)
         info_tree.erase(info_key(after));
@@ -229,7 +226,12 @@ void Big::punch_block() {
         info_tree.erase(info_key(block));
     if (all != WHOLE_BYTES) {
         set_info(joined, all | BLOCK_HOLE | is_last);
+#ifndef MUTANT_DEFRAGMENTATION_NOT_CLEARED
         end();
+#else
+        fl_fence();
+        store(item().state, BIG_NONE);
+#endif
         return;
     }
     info_tree.erase(info_key(joined));

@@ -427,6 +427,9 @@ void Segments::take_back_creation() {
         FL_STAGE("segment: creation was complete");
         return;
     }
+#ifdef MUTANT_CREATION_KEPT
+    return;
+#endif
     SegmentEntry &listed = entry(item.state >> 8);
     if (listed.id == item.id) {
         FL_STAGE("segment: creation taken back, listed");
@@ -556,7 +559,11 @@ void list_join(const Segments &segments, PPtrBase &head, const PPtrBase &node, c
     fl_flush(&links, sizeof links);
     if (!head_before.is_null())
         store_flushed(segments.at<Node>(head_before)->links.previous, node);
+#ifndef MUTANT_HEAD_NOT_FLUSHED
     store_flushed(head, node);
+#else
+    store(head, node);
+#endif
 }
 
 void list_leave(const Segments &segments, PPtrBase &head, const PPtrBase &node) {

@@ -149,12 +149,6 @@ void Small::allocate_block() {
     if (blocks.first_free == NO_INDEX)
         list_leave(segments, core.pages[item_class()], item().page);
     uint64_t offset = item().page.offset + blocks_offset(blocks.count) + uint64_t{block} * CLASS_BYTES[item_class()];
-#ifdef MUTANT_PUBLISHED_FIRST
-    if (state() == SMALL_ALLOCATE) {
-        store(item().state, item().state & ~UINT64_C(0xff));
-        fl_flush(&item(), 8);
-    }
-#endif
     if (PPtrBase *argument = segments.at<PPtrBase>(item().argument))
 #ifndef MUTANT_ARGUMENT_NOT_FLUSHED
         store_flushed(*argument, {item().page.file, offset});
@@ -184,9 +178,17 @@ Status Small::allocate(unsigned size_class, const PPtrBase &argument) {
 /* The page leaves its list if nothing in it is in use any more; its links stay until it is returned. */
 void Small::free_block() {
     if (PPtrBase *argument = segments.at<PPtrBase>(item().argument))
+#ifndef MUTANT_SLOT_NOT_CLEARED
         store_flushed(*argument, {});
+#else
+        store(*argument, {});
+#endif
     PageHeader &page = page_at(item().page);
+#ifndef MUTANT_FREE_READS_PAGE
     PageBlocks blocks = as<PageBlocks>(item().before);
+#else
+    PageBlocks blocks = as<PageBlocks>(page.blocks);
+#endif
     bool was_full = blocks.first_free == NO_INDEX;
     store_entry_flushed(page, item_index(), blocks.first_free);
     blocks.first_free = item_index();
@@ -271,6 +273,9 @@ bool Small::punch_free_page() {
         return false;
     begin_taking_page();
     uint64_t file = item().page.file;
+#ifdef MUTANT_PAGE_PUNCHED_BEFORE_LOGGED
+    segments.punch(file, item().page.offset, PAGE_BYTES);
+#endif
     set_state(SMALL_PUNCH_PAGE, 0, item_index());
     segments.note_hole(file, PAGE_BYTES);
     run();
@@ -394,7 +399,12 @@ void Small::recover() {
 
 Status Small::take_ownership() {
     uint64_t count = 0;
-    for (const PPtrBase &head : {core.active, core.full})
+#ifndef MUTANT_FULL_SEGMENTS_FORGOTTEN
+    const PPtrBase heads[] = {core.active, core.full};
+#else
+    const PPtrBase heads[] = {core.active};
+#endif
+    for (const PPtrBase &head : heads)
         for (PPtrBase at = head; !at.is_null(); at = segments.header(at.file)->links.next) {
             if (segments.header(at.file) == nullptr || segments.bytes_of(at.file) != SEGMENT_BYTES || count++ > PAL_SEGMENT_ENTRIES)
                 return fail(Status::CORRUPT, "the lists of small segments of core %d are broken at segment %llu", owner,

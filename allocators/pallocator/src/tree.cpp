@@ -399,11 +399,15 @@ void Tree::unlink(Leaf &leaf, Leaf *previous) {
 
 void Tree::finish_unlink() {
     Leaf &leaf = *leaf_at(log.leaf);
-    store_flushed(log.other.is_null() ? head : leaf_at(log.other)->next, leaf.next);
-#ifndef MUTANT_LEAF_FREED_FIRST
-    fl_fence();
-#endif
+#ifdef MUTANT_LEAF_FREED_FIRST
+    const PPtrBase next = leaf.next;
     memory.free_leaf(log.leaf);
+    store_flushed(log.other.is_null() ? head : leaf_at(log.other)->next, next);
+#else
+    store_flushed(log.other.is_null() ? head : leaf_at(log.other)->next, leaf.next);
+    fl_fence();
+    memory.free_leaf(log.leaf);
+#endif
 }
 
 /* ---- recovery ---- */

@@ -530,3 +530,40 @@ def test_the_clones_own_files_are_found_from_any_folder(
     here = workloads.find(name, 1, 1, HEAP, cache)
     monkeypatch.chdir(tmp_path)
     assert workloads.find(name, 1, 1, HEAP, cache) == here
+
+
+def sizes_of(workload: workloads.Workload, kind: str) -> list[int]:
+    return [operation.size_bytes for operation in workload.operations if operation.kind == kind]
+
+
+def test_defrag_asks_for_twice_the_size_in_what_half_of_the_objects_left() -> None:
+    workload = workloads.defrag(1 << 20)
+    allocated = sizes_of(workload, "allocate")
+    assert sorted(set(allocated)) == [8192, 16384, 32768, 65536]
+    assert allocated == sorted(allocated)
+    assert allocated.count(8192) * 8192 > 1 << 20
+    live: dict[int, int] = {}
+    for operation in workload.operations[1:]:
+        if operation.kind == "free":
+            del live[operation.slot]
+        else:
+            assert operation.slot not in live
+            live[operation.slot] = operation.size_bytes
+        assert sum(live.values()) <= (1 << 20) + 8192
+
+
+def test_big_has_large_objects_of_all_sizes_and_keeps_half_of_the_heap_free() -> None:
+    limit_bytes = 1 << 20
+    workload = workloads.big(400, 3, limit_bytes)
+    assert workload.operation_count == 402
+    assert workload == workloads.big(400, 3, limit_bytes)
+    live: dict[int, int] = {}
+    for operation in workload.operations[1:]:
+        assert (operation.slot in live) == (operation.kind != "allocate")
+        live.pop(operation.slot, None)
+        if operation.kind != "free":
+            live[operation.slot] = operation.size_bytes
+        assert sum(live.values()) <= limit_bytes // 2
+    sizes = sizes_of(workload, "allocate") + sizes_of(workload, "reallocate")
+    assert limit_bytes // 128 <= min(sizes) < limit_bytes // 64
+    assert limit_bytes // 16 < max(sizes) <= limit_bytes // 8

@@ -85,6 +85,8 @@ def test_ace() -> None:
         workloads.over_layout("names", 4, 1),
         workloads.graph(40, 1),
         workloads.resur(40, 1, 1 << 19),
+        workloads.big(40, 1, 1 << 19),
+        workloads.defrag(1 << 19),
     ],
     ids=lambda workload: workload.name,
 )
