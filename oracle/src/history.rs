@@ -232,8 +232,8 @@ pub enum Phase {
 pub struct Generation {
     phase: Phase,
     was_closed: bool,
-    /// What was closed last was not opened since.
-    is_closed: bool,
+    /// Nothing has returned with an effect since the last close.
+    is_as_closed: bool,
     /// Slots, and fields of objects that the slots reach.
     holders: BTreeMap<Holder, HolderState>,
     /// Objects may have several holders.
@@ -470,12 +470,13 @@ impl History {
         self.generations.iter().map(|generation| generation.garbage(happened)).sum()
     }
 
-    /// How many objects of which nothing reaches any a clean close may have left there: garbage is collected by the recovery after
-    /// a crash, and a heap whose close is pending, or that was not opened since, needs none.
-    pub fn garbage_left_by_close(&self) -> u64 {
+    /// How many objects that nothing reaches a clean close may have left there, once these pending operations have happened:
+    /// garbage is collected by the recovery after a crash, and a heap that is as a close leaves it needs none. Opening it changes
+    /// nothing of that (Makalu §11.2: a restart reads metadata only); the first operation that takes effect does.
+    pub fn garbage_left_by_close(&self, happened: &[OperationIndex]) -> u64 {
         let now = self.current();
         let is_closing = now.pending.iter().any(|pending| pending.operation.kind == OperationKind::Close);
-        if now.is_closed || is_closing { self.garbage_objects(&[]) } else { 0 }
+        if (now.is_as_closed || is_closing) && happened.is_empty() { self.garbage_objects(&[]) } else { 0 }
     }
 
     /// Whether some slot's state is open beyond the pending operations, so that no prefix of the workload describes the heap.
@@ -570,7 +571,7 @@ impl Generation {
         Generation {
             phase: Phase::Absent,
             was_closed: false,
-            is_closed: false,
+            is_as_closed: false,
             holders: BTreeMap::new(),
             is_graph: false,
             garbage: 0,
@@ -738,7 +739,7 @@ impl Generation {
         match (status, pending.operation.kind) {
             (Status::Ok, OperationKind::Create) => self.phase = Phase::Created,
             (Status::Ok, OperationKind::Close) => self.closed(durable),
-            (Status::Ok, OperationKind::Open) => self.is_closed = false,
+            (Status::Ok, OperationKind::Open) => {}
             (Status::Ok, _) => self.apply(durable, &pending),
             (Status::OutOfMemory, _) => return Ok(()),
             (_, kind) if kind.has_slot() => self.failed(&pending),
@@ -760,7 +761,7 @@ impl Generation {
 
     fn closed(&mut self, durable: Durable) {
         self.was_closed = true;
-        self.is_closed = true;
+        self.is_as_closed = true;
         if durable == Durable::OnClose {
             for state in self.holders.values_mut() {
                 state.unsettled = state.unsettled.filter(|unsettled| unsettled.has_failed);
@@ -772,6 +773,7 @@ impl Generation {
 
     fn apply(&mut self, durable: Durable, pending: &Pending) {
         let (operation, Some(holder)) = (&pending.operation, pending.holder) else { return };
+        self.is_as_closed = false;
         self.leave_garbage(pending);
         let state = self.holders.entry(holder).or_default();
         let had_failed = state.unsettled.is_some_and(|unsettled| unsettled.has_failed);
@@ -815,6 +817,7 @@ impl Generation {
     /// An operation answered an error other than out-of-memory: nobody promised what that leaves.
     fn failed(&mut self, pending: &Pending) {
         let (index, Some(holder)) = (pending.operation.index, pending.holder) else { return };
+        self.is_as_closed = false;
         let state = self.holders.entry(holder).or_default();
         let unsettled = state.unsettled.unwrap_or_else(|| Unsettled::from_state(state.object.as_deref(), index));
         if !unsettled.has_failed {
@@ -834,7 +837,7 @@ impl Generation {
             mix.add_all(self.returned_ahead.iter().map(|index| u64::from(*index)));
         }
         if self.garbage > 0 {
-            mix.add_all([self.garbage, u64::from(self.is_closed)]);
+            mix.add_all([self.garbage, u64::from(self.is_as_closed)]);
         }
         for (holder, state) in &self.holders {
             hash_holder(*holder, mix);

@@ -261,13 +261,16 @@ fn garbage_is_what_no_slot_reaches_and_nobody_freed() {
     let pending = script.begin_step(reference(OperationKind::Unlink, 0, 0, 0));
     assert_eq!((garbage(&pending, &[]), garbage(&pending, &[9])), (0, 2));
     let script = pending.returned(Status::Ok);
-    assert_eq!((garbage(&script, &[]), script.history.garbage_left_by_close()), (2, 0));
+    assert_eq!((garbage(&script, &[]), script.history.garbage_left_by_close(&[])), (2, 0));
     assert_eq!(ids(&script, Holder::Field { object: 3, field: 0 }), [None], "of garbage nothing is expected");
     let closing = script.begin(OperationKind::Close, 0, 0);
-    assert_eq!(closing.history.garbage_left_by_close(), 2);
-    let opening = closing.returned(Status::Ok).begin(OperationKind::Open, 0, 0);
-    assert_eq!(opening.history.garbage_left_by_close(), 2);
-    assert_eq!(opening.returned(Status::Ok).history.garbage_left_by_close(), 0);
+    assert_eq!(closing.history.garbage_left_by_close(&[]), 2);
+    let opened = closing.returned(Status::Ok).done(OperationKind::Open, 0, 0);
+    assert_eq!(opened.history.garbage_left_by_close(&[]), 2);
+    let pending = opened.begin(OperationKind::Free, 0, 0);
+    assert_eq!(pending.history.garbage_left_by_close(&[]), 2);
+    assert_eq!(pending.history.garbage_left_by_close(&[12]), 0, "it is not as the close left it");
+    assert_eq!(pending.returned(Status::Ok).history.garbage_left_by_close(&[]), 0);
 }
 
 #[test]
@@ -288,7 +291,9 @@ fn the_number_changes_with_references_and_with_what_a_close_leaves() {
     assert!(is_new(&script));
     let closed = script.done(OperationKind::Close, 0, 0);
     assert!(is_new(&closed), "garbage of object 2 may stay");
-    assert!(!is_new(&closed.done(OperationKind::Open, 0, 0)), "and must not any more");
+    let opened = closed.done(OperationKind::Open, 0, 0);
+    assert!(!is_new(&opened), "opening changes nothing");
+    assert!(is_new(&opened.freed(1)));
 }
 
 #[test]

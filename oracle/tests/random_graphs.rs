@@ -67,9 +67,15 @@ fn unreached(graph: &Graph) -> Vec<&Node> {
 fn is_legal(crash: &GraphCrash, found: &Graph, retained: &[u64]) -> bool {
     let left = unreached(found).into_iter().filter(|node| !retained.contains(&node.offset)).count();
     let permitted = |outcome: &Graph| match (crash.contract.leaks, crash.end) {
-        (Leaks::Collected, End::Closing | End::Closed | End::Opening) => unreached(outcome).len(),
+        (Leaks::Collected, End::Closing | End::Closed | End::Opening | End::Opened) => unreached(outcome).len(),
+        // As the close left it, where what is pending since has not happened, or changes nothing.
+        (Leaks::Collected, End::Reopened(_)) if is_same_graph(&crash.outcomes[0], found) => {
+            unreached(&crash.outcomes[0]).len()
+        }
         (Leaks::Collected, _) => 0,
-        (Leaks::Pending, End::Closing | End::Opening | End::Pending(_)) => unreached(outcome).len() + 1,
+        (Leaks::Pending, End::Closing | End::Opening | End::Pending(_) | End::Reopened(_)) => {
+            unreached(outcome).len() + 1
+        }
         _ => unreached(outcome).len(),
     };
     crash.outcomes.iter().any(|outcome| is_same_graph(outcome, found) && left <= permitted(outcome))

@@ -1016,6 +1016,29 @@ fn a_permitted_leak_may_lower_the_capacity() {
     assert!(!unknown.judged.contains(RuleId::NotUsable));
 }
 
+/// A small object keeps the rest of the OS page that holds objects of its size: how much that is nobody knows.
+#[test]
+fn of_a_collector_capacity_is_judged_where_nothing_was_retained() {
+    let (script, heap) = two_objects();
+    let collected = Contract { leaks: Leaks::Collected, ..contract() };
+    let (leaky, twins) = (Heap { leaked: vec![(1024, 64)], ..heap.clone() }, twins_of(&heap, 2));
+    let judge = |probe: &Probe| {
+        oracle::judge(&collected, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
+    };
+    let mut probe = leaky.probe();
+    probe.retained = std::array::from_fn(|_| Some(vec![allocated(1024, 64)]));
+    let judgement = judge(&probe);
+    assert_passes(&judgement);
+    assert!(!judgement.not_judged.iter().any(|(rule, _)| *rule == RuleId::NotUsable), "its own bytes are permitted");
+    probe.drain.as_mut().unwrap().pop();
+    let judgement = judge(&probe);
+    assert_passes(&judgement);
+    assert!(judgement.not_judged.iter().any(|(_, why)| why.contains("garbage that may stay")), "{judgement:#?}");
+    let mut probe = heap.probe();
+    probe.drain.as_mut().unwrap().pop();
+    assert_breaks(&judge(&probe), &[RuleId::NotUsable]);
+}
+
 #[test]
 fn without_a_twin_that_fits_capacity_is_not_judged() {
     let (script, heap) = two_objects();

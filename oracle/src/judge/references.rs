@@ -537,7 +537,7 @@ impl<'a> Judge<'a> {
             Leaks::None => dropped,
             Leaks::Pending => self.history.pending_operations() + dropped,
             Leaks::Collected if planted::is(Fault::GarbageOfACrashPasses) => dropped,
-            Leaks::Collected => self.history.garbage_left_by_close(),
+            Leaks::Collected => self.history.garbage_left_by_close(&shown.happened),
         }
     }
 }

@@ -130,6 +130,12 @@ impl Judge<'_> {
         if self.out.violations.iter().any(|violation| breaks_history(violation.rule)) {
             return self.not_judged(RuleId::NotUsable, "capacity: a heap that is broken already has no twin");
         }
+        // An object that may stay keeps the rest of its OS page, or of whatever holds objects of its size, from being used.
+        let has_garbage = linearisation.leaked_bytes.is_some_and(|bytes| bytes > 0);
+        if self.contract.leaks == Leaks::Collected && has_garbage {
+            let reason = "capacity: what garbage that may stay takes besides its bytes is not known";
+            return self.not_judged(RuleId::NotUsable, reason);
+        }
         if drain.is_bounded() {
             return self
                 .not_judged(RuleId::NotUsable, "capacity: the drain used up all probe slots before out-of-memory");

@@ -247,6 +247,9 @@ pub enum End {
     Closing,
     Closed,
     Opening,
+    Opened,
+    /// The same after a clean close and open.
+    Reopened(bool),
 }
 
 /// A crash and what recovery made of it, legal under the contract.
@@ -290,19 +293,20 @@ impl GraphCrash {
         }
         crash.finish(&mut random);
         // Without a collector garbage stays; with one it may where no crash recovery was needed.
-        let is_closed = matches!(crash.end, End::Closing | End::Closed | End::Opening);
-        if leaks == Leaks::Collected && (!is_closed || random.is_one_in(2)) {
+        if leaks == Leaks::Collected && (!crash.is_as_closed() || random.is_one_in(2)) {
             crash.graph = crash.graph.collected();
         }
         crash
     }
 
     fn finish(&mut self, random: &mut Random) {
-        self.end = match random.below(8) {
+        self.end = match random.below(12) {
             0 => End::Nothing,
             1 => End::Closing,
             2 => End::Closed,
             3 => End::Opening,
+            4 => End::Opened,
+            number @ 5..=7 => End::Reopened(number % 2 == 0),
             number => End::Pending(number % 2 == 0),
         };
         let close = |script: Script| script.begin(OperationKind::Close, 0, 0);
@@ -314,7 +318,15 @@ impl GraphCrash {
                 let closed = close(self.script.clone()).returned(Status::Ok);
                 self.script = closed.begin(OperationKind::Open, 0, 0);
             }
-            End::Pending(is_shown) => {
+            End::Opened => {
+                let closed = close(self.script.clone()).returned(Status::Ok);
+                self.script = closed.done(OperationKind::Open, 0, 0);
+            }
+            End::Pending(is_shown) | End::Reopened(is_shown) => {
+                if matches!(self.end, End::Reopened(_)) {
+                    let closed = close(self.script.clone()).returned(Status::Ok);
+                    self.script = closed.done(OperationKind::Open, 0, 0);
+                }
                 let (before, step) = (self.graph.clone(), choose(&self.graph, random));
                 self.begin(step);
                 self.outcomes = vec![before.clone(), self.graph.clone()];
@@ -354,6 +366,18 @@ impl GraphCrash {
 
     pub fn judged(&self, probe: &Probe, memory: &Memory) -> Judgement {
         judge(&self.contract, &shape(), &self.script.history, &probe.report(), memory, Some(&self.twins))
+    }
+
+    /// Whether the heap is as a clean close left it.
+    pub fn is_as_closed(&self) -> bool {
+        match self.end {
+            End::Nothing | End::Pending(_) => false,
+            End::Closing | End::Closed | End::Opening | End::Opened => true,
+            End::Reopened(_) => {
+                let (before, now) = (self.outcomes[0].collected(), self.graph.collected());
+                before.slots == now.slots && before.objects == now.objects
+            }
+        }
     }
 
     /// Holders on which nothing is pending.

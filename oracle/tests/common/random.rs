@@ -224,7 +224,7 @@ impl Crash {
         match self.contract.leaks {
             Leaks::None => 0,
             Leaks::Pending => self.script.history.pending_operations(),
-            Leaks::Collected => self.script.history.garbage_left_by_close(),
+            Leaks::Collected => self.script.history.garbage_left_by_close(&[]),
         }
     }
 
