@@ -5,10 +5,12 @@
 //! probe then runs in children of the server, whose stores never reach the base.
 
 use crate::LINE_BYTES;
+use crate::complete::UnitKey;
 use crate::image::{CrashImage, ImageFile};
 use crate::model::{LineContent, LineKey};
 use crate::trace::FileId;
 use planted::Fault;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
@@ -28,6 +30,21 @@ mod serve {
     pub const RMDIR: u32 = 8;
     pub const RUN: u32 = 9;
     pub const STAGES: u32 = 10;
+    pub const WATCH: u32 = 11;
+}
+
+/// The part of the protocol that `loads.h` adds.
+mod loads {
+    pub const VERSION: u32 = 1;
+    pub const HEADER_BYTES: usize = 32;
+    pub const LOAD_BYTES: usize = 16;
+    pub const RUN_LOADS: u64 = 1;
+    pub const RUN_GUARDED: u64 = 2;
+    pub const OVERFLOW: u32 = 1;
+    pub const NOT_HOOKED: u32 = 2;
+    pub const SHARED: u32 = 4;
+    pub const UNSEEN: u32 = 8;
+    pub const BY_TARGET: u8 = 1;
 }
 
 /// How much of the probe script is run.
@@ -37,6 +54,19 @@ pub enum Probe {
     First = 1,
     /// All lives.
     Full = 2,
+}
+
+/// What a recorded run read of the crash image (`loads.h`).
+#[derive(Clone, Debug, Default)]
+pub struct Loads {
+    /// Hot units in the order in which the target first depended on what the crash left there.
+    pub by_target: Vec<UnitKey>,
+    /// Hot units that the runner's scan of contents read and nothing before it.
+    pub by_contents: Vec<UnitKey>,
+    /// Why the list is not complete, if it is not.
+    pub doubt: Option<String>,
+    /// The adapter was built without hooks: nothing is seen.
+    pub is_unhooked: bool,
 }
 
 /// How to start a server.
@@ -85,6 +115,11 @@ pub enum ReplayError {
     Ended { message: String },
     #[error("the replay server sent a report of {0} bytes")]
     Report(u32),
+    #[error(
+        "the replay server's list of loads is not of version {}; engine and runner must be of one version",
+        loads::VERSION
+    )]
+    Loads,
     #[error("the replay server's list of recovery stages ends in the middle; engine and runner must be of one version")]
     Stages,
 }
@@ -214,6 +249,57 @@ impl ReplayServer {
         self.answer()
     }
 
+    /// From now on these units are hot: recorded runs list them. In order; those of files that the server does not have are left
+    /// out. The server's files are meant as they are now.
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn watch(&mut self, hot: &[UnitKey]) -> Result<(), ReplayError> {
+        let mut payload = Vec::new();
+        let is_next = |one: &UnitKey, next: &UnitKey| one.file == next.file && one.number + 1 == next.number;
+        for range in hot.chunk_by(is_next) {
+            let Some(number) = self.numbers.get(&range[0].file) else { continue };
+            payload.extend(u64::from(*number).to_le_bytes());
+            payload.extend(range[0].number.to_le_bytes());
+            payload.extend((range.len() as u64).to_le_bytes());
+        }
+        self.send(serve::WATCH, 0, 0, 0, &payload)
+    }
+
+    /// As [`Self::run`], with what the run loaded of the hot units. A guarded run is slow and finds loads without a hook.
+    ///
+    /// # Errors
+    /// When the server ended or answers nonsense.
+    pub fn run_recorded(&mut self, probe: Probe, is_guarded: bool) -> Result<(Vec<u8>, Loads), ReplayError> {
+        let flags = loads::RUN_LOADS | if is_guarded { loads::RUN_GUARDED } else { 0 };
+        self.send(serve::RUN, 0, flags, probe as u64, &[])?;
+        let report = self.answer()?;
+        let answer = self.answer()?;
+        let loads = self.parse_loads(&answer).ok_or(ReplayError::Loads)?;
+        Ok((report, loads))
+    }
+
+    fn parse_loads(&self, answer: &[u8]) -> Option<Loads> {
+        let (header, rest) = answer.split_at_checked(loads::HEADER_BYTES)?;
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let (flags, count) = (word(4), word(8) as usize);
+        let (list, text) = rest.split_at_checked(count.checked_mul(loads::LOAD_BYTES)?)?;
+        if word(0) != loads::VERSION || text.len() != word(12) as usize {
+            return None;
+        }
+        let files: FxHashMap<u32, FileId> = self.numbers.iter().map(|(file, number)| (*number, *file)).collect();
+        let text = String::from_utf8_lossy(text);
+        let mut found =
+            Loads { doubt: doubt(flags, &text), is_unhooked: flags & loads::NOT_HOOKED != 0, ..Loads::default() };
+        for load in list.chunks_exact(loads::LOAD_BYTES) {
+            let number = u64::from_le_bytes(load[8..].try_into().expect("eight bytes"));
+            let file = files.get(&u32::from_le_bytes(load[4..8].try_into().expect("four bytes")))?;
+            let unit = UnitKey { file: *file, number };
+            if load[0] == loads::BY_TARGET { found.by_target.push(unit) } else { found.by_contents.push(unit) }
+        }
+        Some(found)
+    }
+
     /// How often recovery entered each of its named stages (`stage.h`) so far, in order of names. Empty: it names none.
     ///
     /// # Errors
@@ -268,6 +354,17 @@ impl ReplayServer {
         let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&status).trim();
         ReplayError::Ended { message: last.to_owned() }
     }
+}
+
+/// In words, why a run's loads are not all known.
+fn doubt(flags: u32, text: &str) -> Option<String> {
+    let reasons = [
+        (loads::NOT_HOOKED, "the adapter was built without hooks".to_owned()),
+        (loads::UNSEEN, format!("recovery loads PM past the hooks: {text}")),
+        (loads::SHARED, "recovery started a thread or a process, whose loads have no order".to_owned()),
+        (loads::OVERFLOW, "recovery loads more units than the list of loads holds".to_owned()),
+    ];
+    reasons.into_iter().find(|(flag, _)| flags & flag != 0).map(|(_, reason)| reason)
 }
 
 impl Drop for ReplayServer {

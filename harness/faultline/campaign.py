@@ -217,7 +217,8 @@ class _CellRunner:
         started = time.monotonic()
         allocator = find_allocator(workshop.root, spec.allocator)
         workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
-        target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush)
+        needs_hooks = spec.strategy == "complete"
+        target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks)
         result.build, result.build_s = target.adapter.key, _since(started)
         self._check_stop()
         self.watcher.cell_begins(position, spec, "trace")
@@ -286,6 +287,7 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, workload: Workl
         "trace": str(traced.path),
         "runner": str(target.runner.path),
         "adapter": str(target.adapter.path),
+        "hooked_adapter": str(target.hooked.path) if target.hooked else None,
         "workload_file": str(traced.workload_file),
         "scratch": str(scratch),
         "heap": {
@@ -305,6 +307,8 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, workload: Workl
             "exhaustive_states": spec.exhaustive_states,
             "samples": spec.samples,
             "time_s": spec.time_limit_s,
+            "recoveries": spec.recovery_limit,
+            "leaves": spec.leaf_limit,
             "cpu_limit_ms": CPU_LIMIT_MS,
             "wall_limit_ms": WALL_LIMIT_MS,
         },

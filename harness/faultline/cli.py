@@ -384,6 +384,12 @@ def _copy(source: Path, path: Path) -> None:
 @click.option(
     "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop exploring after S seconds."
 )
+@click.option(
+    "--recoveries", "recovery_limit", type=click.IntRange(1), metavar="N", help="Strategy complete: run at most N."
+)
+@click.option(
+    "--memory", "leaf_limit", type=click.IntRange(1), metavar="N", help="Strategy complete: keep at most N outcomes."
+)
 @click.option("--stop-at-rule", metavar="RULE", help="Stop at the first finding of this rule.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
 @workshop_options

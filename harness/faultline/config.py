@@ -20,12 +20,12 @@ RuleId = Annotated[str, Meta(pattern="^FL[0-9]{3}$")]
 Line = Annotated[str, Meta(min_length=1, max_length=400)]
 Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
-Strategy = Literal["default", "prefix", "floor", "exhaustive", "sample"]
+Strategy = Literal["default", "prefix", "floor", "exhaustive", "sample", "complete"]
 KillStrategy = Literal["prefix", "floor", "sample"]
 KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
 Model = Literal["px86", "eadr", "process-crash", "strict"]
 Flush = Literal["clwb", "clflushopt", "clflush"]
-STRATEGIES: tuple[Strategy, ...] = ("default", "prefix", "floor", "exhaustive", "sample")
+STRATEGIES: tuple[Strategy, ...] = ("default", "prefix", "floor", "exhaustive", "sample", "complete")
 MODELS: tuple[Model, ...] = ("px86", "eadr", "process-crash", "strict")
 FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")
 TRACERS = ("valgrind",)

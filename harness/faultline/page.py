@@ -345,7 +345,7 @@ def covered_share(certificate: Certificate) -> int:
     """Percent of the crash positions at which every reachable state was run; 100 only if it was at all."""
     if not certificate.crash_positions:
         return 0
-    whole = certificate.positions_by_strategy.get("exhaustive", 0)
+    whole = sum(certificate.positions_by_strategy.get(strategy, 0) for strategy in ("exhaustive", "complete"))
     return 100 if certificate.complete else min(99, whole * 100 // certificate.crash_positions)
 
 

@@ -54,6 +54,10 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expected_rule: str | None = None
     stop_at_rule: str | None = None
     time_limit_s: float | None = None
+    recovery_limit: int | None = None
+    """Strategy complete: recoveries it may run."""
+    leaf_limit: int | None = None
+    """Strategy complete: outcomes it may keep in memory at a time; None: the engine's own limit."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
 
@@ -87,6 +91,10 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             words += ["--exhaustive-states", str(self.exhaustive_states)]
         if self.samples != SAMPLES:
             words += ["--samples", str(self.samples)]
+        if self.recovery_limit is not None:
+            words += ["--recoveries", str(self.recovery_limit)]
+        if self.leaf_limit is not None:
+            words += ["--memory", str(self.leaf_limit)]
         return " ".join(words)
 
 

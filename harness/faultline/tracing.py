@@ -39,6 +39,8 @@ class Target:
     adapter: Built
     runner: Built
     tracer: Built
+    hooked: Built | None = None
+    """The adapter whose loads are seen, for strategy complete."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,14 @@ class Trace:
     time_s: float
 
 
-def build_target(root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush) -> Target:
+def build_target(
+    root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush, needs_hooks: bool = False
+) -> Target:
     adapter = build_adapter(root, cache, allocator, mutant, flush)
+    hooked = build_adapter(root, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
     runner = build_runner(root, cache)
     check_adapter(runner, adapter, allocator.name)
-    return Target(allocator, mutant, flush, adapter, runner, build_tracer(root, cache))
+    return Target(allocator, mutant, flush, adapter, runner, build_tracer(root, cache), hooked)
 
 
 def heap_arguments(heap: Heap, workload: Workload) -> list[str]:

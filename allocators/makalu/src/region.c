@@ -286,11 +286,8 @@ static int open_file(uint64_t *bytes) {
     return MAK_OK;
 }
 
-/* Before anything is mapped: is this a region of ours, whole, and of this version? */
+/* Before anything is mapped: is this region whole, and of this version? */
 static int check_base(const struct mak_base *base, uint64_t file_bytes) {
-    if (base->magic != MAK_MAGIC)
-        return mak_fail(MAK_NOT_A_REGION, "%s holds no region, or its creation was not completed: the magic is %#llx, not %#llx",
-                        mak.path, (unsigned long long)base->magic, MAK_MAGIC);
     if (base->format != MAK_FORMAT)
         return mak_fail(MAK_CORRUPT, "%s has format %llu, expected %u", mak.path, (unsigned long long)base->format, MAK_FORMAT);
     struct MAK_options options = {NULL, base->limit_bytes, base->limit_bytes, base->rgn_base};
@@ -320,6 +317,12 @@ static int read_base(struct mak_base *base, uint64_t file_bytes) {
     if (file_bytes < sizeof *base)
         return mak_fail(MAK_NOT_A_REGION, "%s is %llu bytes long, too short for a region: its creation was not completed", mak.path,
                         (unsigned long long)file_bytes);
+    /* Until the magic is there, what else the file holds is nobody's business: creation may have been cut short anywhere. */
+    if (pread(mak.fd, &base->magic, sizeof base->magic, offsetof(struct mak_base, magic)) != (ssize_t)sizeof base->magic)
+        return mak_fail(MAK_ERROR, "%s: cannot be read: %s", mak.path, strerror(errno));
+    if (base->magic != MAK_MAGIC)
+        return mak_fail(MAK_NOT_A_REGION, "%s holds no region, or its creation was not completed: the magic is %#llx, not %#llx",
+                        mak.path, (unsigned long long)base->magic, MAK_MAGIC);
     if (pread(mak.fd, base, sizeof *base, 0) != (ssize_t)sizeof *base)
         return mak_fail(MAK_ERROR, "%s: cannot be read: %s", mak.path, strerror(errno));
     return check_base(base, file_bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The certificate: what was covered, and why it is not all.
 
+use crate::complete;
 use oracle::{Judgement, RuleId, RuleSet};
 use planted::Fault;
 use serde::Serialize;
@@ -28,6 +29,8 @@ pub struct Tally {
     not_judged: BTreeMap<(RuleId, String), u64>,
     /// Bounds and limits that were hit.
     pub bounds_hit: BTreeSet<String>,
+    /// Crash positions of which `complete` did not see every state: how many and the first, by reason.
+    incomplete: BTreeMap<&'static str, (u64, u32)>,
     /// Stores into PM stepped over.
     pub stores: u64,
 }
@@ -58,6 +61,11 @@ impl Tally {
         for reason in &judgement.unknown {
             self.add_unknown(reason);
         }
+    }
+
+    /// A crash position of which not every state was explored.
+    pub fn add_incomplete(&mut self, position: u32, why: &'static str) {
+        self.incomplete.entry(why).or_insert((0, position)).0 += 1;
     }
 
     /// A reason why the verdict cannot be pass.
@@ -100,16 +108,25 @@ impl Tally {
         reasons.map(|((rule, why), count)| NotJudged { rule: rule.to_string(), why: text(why, *count) }).collect()
     }
 
+    /// Bounds and limits that were hit, in words.
+    fn bounds(&self) -> Vec<String> {
+        let positions = self.positions;
+        let incomplete = self.incomplete.iter().map(|(why, (count, first))| {
+            format!("{count} of {positions} crash positions are not explored completely, the first is {first}: {why}")
+        });
+        self.bounds_hit.iter().cloned().chain(incomplete).collect()
+    }
+
     /// Why the exploration is not complete; empty if it is.
     fn gaps(&self) -> Vec<String> {
-        let mut gaps: Vec<String> = self.bounds_hit.iter().cloned().collect();
+        let mut gaps = self.bounds();
         if planted::is(Fault::ForgetBounds) {
             gaps.clear();
         }
         let sampled = self.by_strategy.get("sample").copied().unwrap_or(0);
         if sampled > 0 {
             gaps.push(format!("sampled at {sampled} of {} crash positions", self.positions));
-        } else if !self.by_strategy.contains_key("exhaustive") {
+        } else if !self.by_strategy.contains_key("exhaustive") && !self.by_strategy.contains_key(complete::NAME) {
             gaps.push("one or two states a crash position".into());
         }
         if self.has_unknown() {
@@ -144,7 +161,7 @@ impl Tally {
             rules_judged: self.judged.iter().map(|rule| rule.to_string()).collect(),
             rules_not_judged: self.rules_not_judged(),
             positions_by_strategy: self.by_strategy.clone(),
-            bounds_hit: self.bounds_hit.iter().cloned().collect(),
+            bounds_hit: self.bounds(),
             time_s: numbers.time_s,
             covers,
         }

@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// Version of the configuration file.
 pub const VERSION: u32 = 1;
 
+/// Leaves that `complete` keeps: some hundreds are usual, so this many are a search that explodes. 1 GiB of loads and reports at worst.
+pub const LEAF_LIMIT: u32 = 20_000;
+
 /// One exploration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +23,8 @@ pub struct Config {
     pub trace: PathBuf,
     runner: PathBuf,
     adapter: PathBuf,
+    /// The same adapter, built with hooks (`loads.h`): what `complete` runs.
+    hooked_adapter: Option<PathBuf>,
     /// The workload the trace was taken of: the twins run it again.
     pub workload_file: PathBuf,
     /// Existing folder for images, on a memory file system if there is one.
@@ -70,6 +75,8 @@ pub enum StrategyName {
     Exhaustive,
     /// Uniform draws.
     Sample,
+    /// Everything, by what recovery loads.
+    Complete,
 }
 
 /// Bounds; each is said in the certificate when it is hit.
@@ -82,6 +89,10 @@ pub struct Limits {
     pub samples: u32,
     /// Seconds, none: no limit.
     pub time_s: Option<f64>,
+    /// `complete` runs at most this many recoveries, none: no limit.
+    pub recoveries: Option<u64>,
+    /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
+    pub leaves: Option<u32>,
     /// CPU time of one life; more is a hang.
     pub cpu_limit_ms: u64,
     /// Wall time of one life: the backstop.
@@ -133,7 +144,8 @@ impl Config {
         let text =
             std::fs::read_to_string(path).map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
         let config = Self::parse(&name.to_string(), &text)?;
-        for file in [&config.runner, &config.adapter, &config.workload_file, &config.scratch] {
+        let files = [&config.runner, &config.adapter, &config.workload_file, &config.scratch];
+        for file in files.into_iter().chain(&config.hooked_adapter) {
             if !file.exists() {
                 return Err(bad_input(format!(
                     "{}: not there, {name} names it; run `faultline build`",
@@ -159,6 +171,11 @@ impl Config {
                 config.heap.alignment
             )));
         }
+        if config.strategy == StrategyName::Complete && config.hooked_adapter.is_none() {
+            return Err(bad_input(format!(
+                "{name}: hooked_adapter is null, but strategy complete needs an adapter built with hooks; use strategy default"
+            )));
+        }
         Ok(config)
     }
 
@@ -181,6 +198,16 @@ impl Config {
     /// What was built for the trace.
     pub fn programs(&self) -> Vec<PathBuf> {
         vec![self.adapter.clone(), self.runner.clone()]
+    }
+
+    /// As [`Config::server`], for runs that explore: with the hooked adapter where loads are needed.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn exploring_server(&self) -> Result<ServerOptions, EngineError> {
+        let options = self.server("images")?;
+        let hooked = self.hooked_adapter.clone().filter(|_| self.strategy == StrategyName::Complete);
+        Ok(ServerOptions { adapter: hooked.unwrap_or(options.adapter), ..options })
     }
 
     /// A server (or `runner` command) with a scratch folder of its own.

@@ -7,6 +7,7 @@
 
 use crate::cases::Case;
 use crate::certificate::{Numbers, Tally};
+use crate::complete::Complete;
 use crate::config::{Config, ProbeName, StrategyName};
 use crate::content::ImageContent;
 use crate::error::EngineError;
@@ -30,22 +31,22 @@ use std::time::{Duration, Instant};
 const EXHAUSTIVE_LIMIT: u128 = 1 << 24;
 
 /// What goes on while states are run.
-struct Explorer<'a> {
-    config: &'a Config,
-    trace: &'a Trace,
+pub struct Explorer<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) trace: &'a Trace,
     output: &'a mut Output,
-    probes: Probes,
-    twins: Option<TwinSet>,
-    tally: Tally,
-    findings: Findings,
+    pub(crate) probes: Probes,
+    pub(crate) twins: Option<TwinSet>,
+    pub(crate) tally: Tally,
+    pub(crate) findings: Findings,
     /// (image, expected heap) that were judged in this case.
     judged: FxHashSet<(ImageHash, u64)>,
     started: Instant,
-    deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
     /// Every state reachable at the last position was judged against what is expected now.
     is_covered: bool,
     /// Why the exploration ends early with an error.
-    error: Option<EngineError>,
+    pub(crate) error: Option<EngineError>,
 }
 
 /// Explores a whole trace and prints findings, certificate and verdict.
@@ -63,7 +64,7 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
         config,
         trace,
         output,
-        probes: Probes::start(&config.server("images")?, is_full)?,
+        probes: Probes::start(&config.exploring_server()?, is_full)?,
         twins,
         tally,
         findings: Findings::new(config),
@@ -89,16 +90,18 @@ impl Explorer<'_> {
     fn run(&mut self) -> Result<(), EngineError> {
         let trace = self.trace;
         let mut case = Case::new(self.config, trace, "");
+        let mut complete = Complete::new(self.config);
         for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
             if let EventKind::Case { folder, .. } = &event.kind {
                 self.end_case(&case);
                 case = Case::new(self.config, trace, folder);
+                complete = Complete::new(self.config);
                 self.judged.clear();
                 self.probes.start_case()?;
             }
             let (view, is_expectation_new) = case.step(number as u32, event)?;
             self.tally.stores += u64::from(matches!(event.kind, EventKind::Store { .. }));
-            if self.position(&mut case, number as u32 + 1, &view, is_expectation_new).is_break() {
+            if self.position(&mut case, &mut complete, number as u32 + 1, &view, is_expectation_new).is_break() {
                 break;
             }
         }
@@ -115,7 +118,14 @@ impl Explorer<'_> {
         self.tally.bounds_hit.extend(case.model.bounds_hit().iter().map(|bound| (*bound).to_owned()));
     }
 
-    fn position(&mut self, case: &mut Case, position: u32, view: &View, is_expectation_new: bool) -> ControlFlow<()> {
+    fn position(
+        &mut self,
+        case: &mut Case,
+        complete: &mut Complete,
+        position: u32,
+        view: &View,
+        is_expectation_new: bool,
+    ) -> ControlFlow<()> {
         let is_skipped = planted::is(Fault::SkipLastPosition) && position as usize == self.trace.events.len();
         let is_fence = matches!(self.trace.events[position as usize - 1].kind, EventKind::Fence { .. });
         if is_skipped || (planted::is(Fault::JudgeAtFences) && !is_fence) {
@@ -125,6 +135,9 @@ impl Explorer<'_> {
         self.tally.add_states(if case.position_in_case == 1 { Some(0.0) } else { view.born_log10() });
         self.output.progress(position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
         let is_expectation_new = is_expectation_new && !planted::is(Fault::JudgeBornOnly);
+        if self.config.strategy == StrategyName::Complete {
+            return self.complete_position(complete, case, position, view, is_expectation_new);
+        }
         let scope = if is_expectation_new || view.are_all_new || !self.is_covered { Scope::All } else { Scope::Born };
         let is_unchanged = scope == Scope::Born && !view.has_new_store;
         let strategies = self.strategies(view);
@@ -147,6 +160,7 @@ impl Explorer<'_> {
             StrategyName::Prefix => vec![Box::new(Prefix)],
             StrategyName::Floor => vec![Box::new(Floor)],
             StrategyName::Sample => vec![sample()],
+            StrategyName::Complete => unreachable!("is no choice of states: it has its own way through a position"),
             StrategyName::Exhaustive if is_at_most(EXHAUSTIVE_LIMIT) => vec![Box::new(Exhaustive)],
             StrategyName::Exhaustive => {
                 self.tally
@@ -204,11 +218,7 @@ impl Explorer<'_> {
         for violation in &judgement.violations {
             let seen = StateRef { case, view, state, position, strategy };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
-                let (state, violation) = self.reduce(case, view, state, violation)?;
-                let reduced = StateRef { case, view, state: &state, position, strategy };
-                if let Some(finding) = self.findings.add(self.config, self.trace, &reduced, &violation, key) {
-                    self.output.finding(finding);
-                }
+                self.add_finding(case, position, view, state, violation, strategy, key)?;
             }
             if self.config.stop_at_rule.is_some_and(|name| name.0 == violation.rule) {
                 self.tally.bounds_hit.insert(format!("stopped at the expected rule {}", violation.rule));
@@ -216,6 +226,26 @@ impl Explorer<'_> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Of a state that was judged; `key` is [`Findings::recognise`]'s.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn add_finding(
+        &mut self,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+        state: &[Choice],
+        violation: &Violation,
+        strategy: &'static str,
+        key: String,
+    ) -> Result<(), EngineError> {
+        let (state, violation) = self.reduce(case, view, state, violation)?;
+        let reduced = StateRef { case, view, state: &state, position, strategy };
+        if let Some(finding) = self.findings.add(self.config, self.trace, &reduced, &violation, key) {
+            self.output.finding(finding);
+        }
+        Ok(())
     }
 
     /// The state with as many lines as possible as everything persisted leaves them, while the rule stays broken: halves of
@@ -253,7 +283,7 @@ impl Explorer<'_> {
     }
 
     /// Of the state that the image shows. That recovery repaired bad content only the full probe of this very image can say.
-    fn judge(&mut self, case: &mut Case) -> Result<Judgement, EngineError> {
+    pub(crate) fn judge(&mut self, case: &mut Case) -> Result<Judgement, EngineError> {
         let mut probed = self.probes.probe(&mut case.image)?;
         loop {
             let content = ImageContent::new(&case.image);

@@ -4,6 +4,7 @@
 mod bench;
 mod cases;
 mod certificate;
+mod complete;
 mod config;
 mod content;
 mod dump;
@@ -14,11 +15,13 @@ mod litmus_files;
 mod output;
 mod probes;
 mod replay_token;
+mod set_content;
 mod states;
 mod trace_info;
 mod trace_rules;
 mod twins;
 mod window;
+mod yardstick;
 
 use clap::{Parser, Subcommand};
 use config::Config;
@@ -94,6 +97,14 @@ enum Command {
         /// The trace.
         trace: PathBuf,
     },
+    /// Compare complete with exhaustive on a trace; exit code 1 if they differ.
+    Yardstick {
+        /// Configuration file (JSON), strategy complete.
+        config: PathBuf,
+        /// Crash positions with more states are not compared.
+        #[arg(long, default_value_t = 4096)]
+        states: u64,
+    },
     /// Compare litmus tests with the persistency model.
     Litmus {
         /// Litmus tests.
@@ -164,6 +175,11 @@ fn run(command: Command) -> Result<u8, EngineError> {
         Command::States { trace } => {
             states::print_all(&Trace::read(&trace)?);
             Ok(0)
+        }
+        Command::Yardstick { config, states } => {
+            let config = Config::read(&config)?;
+            let is_same = yardstick::measure(&config, &Trace::read(&config.trace)?, states.into())?;
+            Ok(u8::from(!is_same))
         }
         Command::Litmus { files, print, model } => litmus_files::run(&files, print, &model),
         #[cfg(feature = "planted")]

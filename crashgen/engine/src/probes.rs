@@ -2,8 +2,9 @@
 //! What recovery makes of an image, each distinct image asked once.
 
 use crate::error::EngineError;
+use crashgen::complete::UnitKey;
 use crashgen::image::{CrashImage, ImageHash};
-use crashgen::replay::{Probe, ReplayServer, ServerOptions};
+use crashgen::replay::{Loads, Probe, ReplayServer, ServerOptions};
 use oracle::HeapReport;
 use planted::Fault;
 use rustc_hash::FxHashMap;
@@ -132,6 +133,25 @@ impl Probes {
         Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?.1), is_own: true })
     }
 
+    /// Runs the whole probe on the image and records what it loads of the hot units; `hot` replaces them first.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn record(
+        &mut self,
+        image: &mut CrashImage,
+        hot: Option<Vec<UnitKey>>,
+        is_guarded: bool,
+    ) -> Result<(Vec<u8>, Loads), EngineError> {
+        self.server.follow(image)?;
+        if let Some(hot) = hot {
+            self.server.watch(&hot)?;
+        }
+        self.recoveries += 1;
+        self.full_probes += u64::from(self.is_full);
+        Ok(self.server.run_recorded(if self.is_full { Probe::Full } else { Probe::First }, is_guarded)?)
+    }
+
     fn run_first(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<u32, EngineError> {
         let (bytes, report) = self.run(image, Probe::First)?;
         self.recoveries += 1;
@@ -159,7 +179,7 @@ fn is_worth_stages(first: &HeapReport) -> bool {
 }
 
 /// Objects' contents belong to one image; what the stages did to the heap belongs to all with the same metadata.
-fn without_contents(report: &HeapReport) -> HeapReport {
+pub fn without_contents(report: &HeapReport) -> HeapReport {
     let mut report = report.clone();
     for life in &mut report.lives {
         life.contents.clear();

@@ -102,6 +102,14 @@ pub trait Recoveries {
     /// When the search has to end: a budget is used up, or there is nobody to run recoveries any more.
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Self::Stop>;
 
+    /// Runs a state of a leaf that is known already, to see whether it is like the others. May be slow, and look more closely.
+    ///
+    /// # Errors
+    /// As [`Recoveries::run`].
+    fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Self::Stop> {
+        self.run(image)
+    }
+
     /// Whether two outcomes are the same but for contents, which belong to one state.
     fn is_same(&self, one: u32, other: u32) -> bool {
         one == other

@@ -54,7 +54,7 @@ pub struct Held {
     /// Which leaf.
     pub leaf: LeafId,
     /// Remaining choices by line; a line that is not here keeps all of its choices.
-    pub sets: Vec<(LineId, ChoiceSet)>,
+    pub sets: FxHashMap<LineId, ChoiceSet>,
     /// It was run at this position; otherwise it is answered from memory.
     pub is_new: bool,
 }
@@ -181,8 +181,7 @@ impl Search {
                     if is_new && self.is_chosen(leaf) {
                         self.repeat(leaf, walk, at, image, recoveries)?;
                     }
-                    let sets = walk.sets.iter().map(|(line, set)| (*line, set.clone())).collect();
-                    return Ok(Some(Held { leaf, sets, is_new }));
+                    return Ok(Some(Held { leaf, sets: walk.sets.clone(), is_new }));
                 }
                 Node::Load(key, _) => self.descend(node, *key, walk, at),
             }
@@ -270,7 +269,7 @@ impl Search {
     ) -> Result<(), R::Stop> {
         let state = self.oldest_state(at, &walk.sets);
         image.go_to(at.model, at.view, &state);
-        let Run { outcome, loads, doubt, .. } = recoveries.run(image)?;
+        let Run { outcome, loads, doubt, .. } = recoveries.run_again(image)?;
         self.repeated += 1;
         let loads = distinct(&loads);
         let doubt = doubt
@@ -288,7 +287,8 @@ impl Search {
         at.view.lines.iter().map(|open| of(&mut self.tables, open.id).unwrap_or(open.newest())).collect()
     }
 
-    fn oldest_state(&mut self, at: &Position, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
+    /// The state closest to the floor.
+    pub fn oldest_state(&mut self, at: &Position, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
         let last = |set: &ChoiceSet| set[set.len() - 1];
         let of = |tables: &mut Tables, line| sets.get(&line).map(|set| tables.of(at.model, line).choice(last(set)));
         at.view.lines.iter().map(|open| of(&mut self.tables, open.id).unwrap_or_default()).collect()

@@ -248,8 +248,8 @@ fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[
         sizes.insert(open.id, size);
     }
     let product = |held: &Held| {
-        let narrowed: u128 = held.sets.iter().map(|(_, set)| set.len() as u128).product();
-        let narrowed_of: u128 = held.sets.iter().map(|(line, _)| sizes[line]).product();
+        let narrowed: u128 = held.sets.values().map(|set| set.len() as u128).product();
+        let narrowed_of: u128 = held.sets.keys().map(|line| sizes[line]).product();
         distinct / narrowed_of * narrowed
     };
     assert_eq!(found.iter().map(|(held, _)| product(held)).sum::<u128>(), distinct);

@@ -32,7 +32,9 @@ MakeEngine = Callable[[dict[str, Any]], Path]
 def no_tracer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built = Built(tmp_path / "built", "0123456789abcdef")
 
-    def build_target(root: Path, cache: Cache, allocator: Any, mutant: str | None, flush: Any) -> Target:
+    def build_target(
+        root: Path, cache: Cache, allocator: Any, mutant: str | None, flush: Any, needs_hooks: bool
+    ) -> Target:
         return Target(allocator, mutant, flush, built, built, built)
 
     def trace(cache: Cache, engine: Engine, target: Target, workload: Any, **_: Any) -> Trace:

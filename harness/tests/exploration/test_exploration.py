@@ -50,6 +50,11 @@ class Explored:
         return positions
 
 
+LIMITS = {"exhaustive_states": 4096, "samples": 2, "time_s": None, "cpu_limit_ms": 1000, "wall_limit_ms": 9000}
+COMPLETE: dict[str, Any] = {"strategy": "complete", "hooked_adapter": True}
+"""The toy says what it loads; its adapter is never loaded."""
+
+
 class Engine:
     def __init__(self, scripts: Path, folder: Path) -> None:
         self.path = scripts / "faultline-engine"
@@ -63,7 +68,6 @@ class Engine:
         (self.folder / "workload").touch()
         here = {key: str(self.folder / key) for key in ("trace", "runner")}
         heap = {"heap_bytes": HEAP_BYTES, "limit_bytes": HEAP_BYTES, "slots": SLOTS, "slot_layout": "array"}
-        limits = {"exhaustive_states": 4096, "samples": 2, "time_s": None, "cpu_limit_ms": 1000, "wall_limit_ms": 9000}
         identity = {
             "allocator": "toy",
             "mutant": None,
@@ -84,12 +88,14 @@ class Engine:
             "model": "px86",
             "strategy": "exhaustive",
             "seed": 1,
-            "limits": limits,
+            "limits": LIMITS,
             "stop_at_rule": None,
             "probe": "full",
             "identity": identity,
             **changes,
         }
+        if config.get("hooked_adapter"):
+            config["hooked_adapter"] = here["runner"]
         path = self.folder / "config.json"
         path.write_text(json.dumps(config))
         return path
@@ -145,6 +151,50 @@ def test_random_traces_are_explored_completely(engine: Engine) -> None:
     assert 0 < clean < SEEDS
 
 
+def test_complete_finds_what_all_states_show(engine: Engine) -> None:
+    """The same rules are broken at the same first crash positions."""
+    for seed in range(SEEDS):
+        toy = random_toy(seed)
+        found, expected = engine.explore(toy, **COMPLETE), toy.findings
+        certificate = found.certificate
+        assert certificate["crash_positions"] == expected.positions, seed
+        assert certificate["positions_by_strategy"] == {"complete": expected.positions}, seed
+        assert found.first() == expected.first, seed
+        assert (certificate["complete"], certificate["why"]) == (True, ""), seed
+        assert found.verdict == ("fail" if expected.seen else "pass"), seed
+
+
+def test_findings_of_complete_replay(engine: Engine) -> None:
+    replayed = 0
+    for seed in range(SEEDS):
+        toy = random_toy(seed)
+        for finding in engine.explore(toy, **COMPLETE).findings[:2]:
+            assert (finding["rule"], finding["message"]) in engine.replay(toy, finding["token"]), seed
+            replayed += 1
+    assert replayed > SEEDS / 2
+
+
+def test_a_limit_of_recoveries_is_a_bound_that_is_said(engine: Engine) -> None:
+    limits = {**LIMITS, "recoveries": 2}
+    found = engine.explore(created(), **COMPLETE, limits=limits)
+    assert (found.certificate["complete"], found.certificate["recoveries"]) == (False, 2)
+    assert "stopped at crash position" in found.certificate["why"]
+    assert "limit of 2 recoveries" in found.certificate["why"]
+
+
+def test_a_limit_of_leaves_is_a_bound_that_is_said(engine: Engine) -> None:
+    found = engine.explore(random_toy(1), **COMPLETE, limits={**LIMITS, "leaves": 1})
+    assert found.certificate["complete"] is False
+    assert "crash positions are not explored completely, the first is " in found.certificate["why"]
+
+
+def test_complete_without_hooks_is_refused(engine: Engine) -> None:
+    config = engine.config(created(), strategy="complete")
+    run = subprocess.run([engine.path, "explore", config], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.endswith("needs an adapter built with hooks; use strategy default\n")
+
+
 def test_tokens_replay_to_what_was_found(engine: Engine) -> None:
     replayed = 0
     for seed in range(SEEDS):
@@ -195,8 +245,7 @@ def test_a_position_with_too_many_states_is_a_bound_that_is_said(engine: Engine)
 
 
 def test_a_time_limit_is_a_bound_that_is_said(engine: Engine) -> None:
-    limits = {"exhaustive_states": 4096, "samples": 2, "time_s": 0.0, "cpu_limit_ms": 1000, "wall_limit_ms": 9000}
-    found = engine.explore(created(), limits=limits)
+    found = engine.explore(created(), limits={**LIMITS, "time_s": 0.0})
     assert (found.certificate["complete"], "stopped: 0 s limit" in found.certificate["why"]) == (False, True)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A runner whose allocator is a table (toy.py has the layout): speaks the fork server's protocol of heap_report.h, and recovers
-by looking. It has no walk, no check and no twins."""
+by looking. It has no walk, no check and no twins. What it looks at it says (loads.h)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE = 1, 2, 3
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
 free place twice and takes the flag back, so that the second one does not."""
 
-CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES = 1, 2, 4, 5, 6, 7, 8, 9, 10
+CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH = 1, 2, 4, 5, 6, 7, 8, 9, 10, 11
 OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
 DONE, OVERLOADED = 0, 4
 REPORT_VERSION = 4
+LOADS_VERSION = 1
+BY_TARGET = 1
 FULL = 2
 ALLOCATED = 1
 FREE_LINE = 7
@@ -34,7 +36,12 @@ def report(outcome: int, life: int, stage: int, sections: list[bytes]) -> bytes:
     return struct.pack("<8I", 0x52484C46, REPORT_VERSION, 32 + len(body), len(sections), outcome, 0, life, stage) + body
 
 
+loaded: list[int] = []
+"""Units of the heap file that the probe has looked at, in order."""
+
+
 def word(heap: bytes, offset: int) -> int:
+    loaded.append(offset // 8)
     return int.from_bytes(heap[offset : offset + 8], "little")
 
 
@@ -70,9 +77,16 @@ def probe(heap: bytes | None, kind: int) -> bytes:
     return report(DONE, 4, CLOSE, sections)
 
 
+def recorded_loads(file: int, hot: set[tuple[int, int]]) -> bytes:
+    units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
+    loads = b"".join(struct.pack("<BBHIQ", BY_TARGET, 0, 0, file, unit) for unit in units)
+    return struct.pack("<IIIIQQ", LOADS_VERSION, 0, len(units), 0, 0, 0) + loads
+
+
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:
     files: dict[int, bytearray] = {}
     names: dict[int, bytes] = {}
+    hot: set[tuple[int, int]] = set()
     while head := commands.read(32):
         kind, file, offset, size, length = struct.unpack("<IIQQQ", head)
         payload = commands.read(length)
@@ -86,10 +100,16 @@ def serve(commands: BinaryIO, answers: BinaryIO) -> None:
             names[file] = payload
         elif kind == WRITE:
             files[file][offset : offset + length] = payload
+        elif kind == WATCH:
+            ranges = struct.iter_unpack("<IIQQ", payload)
+            hot = {(number, first + unit) for number, _, first, count in ranges for unit in range(count)}
         elif kind in (RUN, STAGES):
-            heaps = [content for number, content in files.items() if names[number] == b"heap"]
-            answer = probe(bytes(heaps[0]) if heaps else None, size) if kind == RUN else b""
-            answers.write(struct.pack("<I", len(answer)) + answer)
+            loaded.clear()
+            heaps = [number for number in files if names[number] == b"heap"]
+            reply = [probe(bytes(files[heaps[0]]) if heaps else None, size) if kind == RUN else b""]
+            if kind == RUN and offset != 0:
+                reply.append(recorded_loads(heaps[0] if heaps else 0, hot))
+            answers.write(b"".join(struct.pack("<I", len(part)) + part for part in reply))
             answers.flush()
 
 

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `complete` in the engine: the search of [`crashgen::complete`] over recoveries of the replay server, its leaves judged.
+//!
+//! The recovery program is the whole probe that the configuration asks for, so the loads of later lives branch like those of the
+//! first, in one trie. A leaf is judged for all of its states at once: the heap report is the same for them, and contents are asked
+//! for line by line ([`SetContent`]). It is judged where it is found, and again when something else is expected of the heap or a
+//! store changed a content it was judged by. What the runner read of contents belongs to the state that was run: it counts
+//! for the others only while they hold the same there.
+//!
+//! A broken rule is a finding only once a concrete state of the leaf breaks it in a run of its own.
+
+use crate::cases::Case;
+use crate::config::{Config, LEAF_LIMIT};
+use crate::content::ImageContent;
+use crate::error::EngineError;
+use crate::explore::Explorer;
+use crate::finding::StateRef;
+use crate::probes::{Probes, without_contents};
+use crate::set_content::{Contents, SetContent};
+use crashgen::complete::{Bounds, Held, LeafId, Position, Recoveries, Run, Search, UnitKey};
+use crashgen::image::CrashImage;
+use crashgen::model::{Choice, LineId, View};
+use crashgen::trace::{Event, Trace};
+use oracle::{HeapReport, Judgement, Outcome, Violation, judge};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// As the certificate calls it.
+pub const NAME: &str = "complete";
+/// Of the leaves that are run twice, one in so many is run guarded, the first always: a guarded run costs as much as a hundred others.
+const GUARD_ONE_IN: u64 = 64;
+/// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
+const WITNESS_LIMIT: usize = 32;
+
+/// Why no more recoveries are run.
+pub enum Stop {
+    /// A budget is used up: in words.
+    Budget(String),
+    /// The replay server failed.
+    Error(EngineError),
+}
+
+/// What bounds the recoveries.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Seconds, for words.
+    pub time_s: f64,
+    /// When they are over.
+    pub deadline: Option<Instant>,
+    /// Recoveries in all.
+    pub recoveries: Option<u64>,
+}
+
+impl Budget {
+    fn check(&self, run: u64) -> Result<(), Stop> {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Stop::Budget(format!("{} s limit", self.time_s)));
+        }
+        match self.recoveries {
+            Some(limit) if run >= limit => Err(Stop::Budget(format!("limit of {limit} recoveries"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The exploration of one case.
+pub struct Complete {
+    search: Search,
+    outcomes: Outcomes,
+    contents: Contents,
+    /// (leaf, expected heap, epoch of contents) that were judged in this window.
+    judged: FxHashSet<(LeafId, u64, u64)>,
+    /// Epoch of contents when all leaves were last judged.
+    epoch: u64,
+    windows: u64,
+}
+
+/// Heap reports of the current window.
+#[derive(Default)]
+struct Outcomes {
+    reports: Vec<Rc<HeapReport>>,
+    numbers: FxHashMap<Vec<u8>, u32>,
+    /// The server was not yet told of the window's hot units.
+    hot: Option<Vec<UnitKey>>,
+    /// Leaves run twice, in all windows.
+    repeated: u64,
+}
+
+/// Runs recoveries for the search.
+struct Runner<'a> {
+    probes: &'a mut Probes,
+    outcomes: &'a mut Outcomes,
+    budget: Budget,
+}
+
+impl Runner<'_> {
+    fn record(&mut self, image: &mut CrashImage, is_guarded: bool) -> Result<Run, Stop> {
+        self.budget.check(self.probes.recoveries)?;
+        let recorded = self.probes.record(image, self.outcomes.hot.take(), is_guarded);
+        let (bytes, loads) = recorded.map_err(Stop::Error)?;
+        if loads.is_unhooked {
+            let text = "strategy complete needs an adapter built with hooks, this one has none; use strategy default";
+            return Err(Stop::Error(crate::error::bad_input(text)));
+        }
+        let outcomes = &mut *self.outcomes;
+        let next = outcomes.reports.len() as u32;
+        let outcome = match outcomes.numbers.get(&bytes) {
+            Some(known) => *known,
+            None => {
+                let report = HeapReport::parse(&bytes)
+                    .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")));
+                outcomes.reports.push(Rc::new(report.map_err(Stop::Error)?));
+                outcomes.numbers.insert(bytes, next);
+                next
+            }
+        };
+        let doubt = loads.doubt.or_else(|| match outcomes.reports[outcome as usize].outcome {
+            Outcome::Overloaded => Some("the machine was overloaded: the wall limit came first".to_owned()),
+            Outcome::Broken => Some("the runner failed".to_owned()),
+            _ => None,
+        });
+        Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })
+    }
+}
+
+impl Recoveries for Runner<'_> {
+    type Stop = Stop;
+
+    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Stop> {
+        let repeated = self.outcomes.repeated;
+        *self.outcomes = Outcomes { hot: Some(hot.to_vec()), repeated, ..Outcomes::default() };
+        Ok(())
+    }
+
+    fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
+        self.record(image, false)
+    }
+
+    fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
+        let is_guarded = self.outcomes.repeated % GUARD_ONE_IN == 0;
+        self.outcomes.repeated += 1;
+        self.record(image, is_guarded)
+    }
+
+    fn is_same(&self, one: u32, other: u32) -> bool {
+        let reports = &self.outcomes.reports;
+        one == other || without_contents(&reports[one as usize]) == without_contents(&reports[other as usize])
+    }
+}
+
+impl Complete {
+    /// Of a case that begins.
+    pub fn new(config: &Config) -> Self {
+        let leaves = config.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
+        Self {
+            search: Search::new(Bounds { leaves, seed: config.seed }),
+            outcomes: Outcomes::default(),
+            contents: Contents::default(),
+            judged: FxHashSet::default(),
+            epoch: 0,
+            windows: 0,
+        }
+    }
+
+    /// The distinct heap reports of a crash position, whatever they say, for comparison with all of its states.
+    ///
+    /// # Errors
+    /// When the replay server fails.
+    pub fn all_reports(
+        &mut self,
+        trace: &Trace,
+        probes: &mut Probes,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+    ) -> Result<Vec<Rc<HeapReport>>, Stop> {
+        let at = Position { model: &case.model, view };
+        let budget = Budget { time_s: 0.0, deadline: None, recoveries: None };
+        let mut runner = Runner { probes, outcomes: &mut self.outcomes, budget };
+        self.search.step(position, &at, &trace.events, &mut runner)?;
+        let mut walk = self.search.walk();
+        let mut outcomes = BTreeSet::new();
+        while let Some(held) = self.search.next(&mut walk, &at, &mut case.image, &mut runner)? {
+            outcomes.insert(self.search.leaf(held.leaf).outcome);
+        }
+        self.search.doubts.extend(self.search.gap.map(str::to_owned));
+        Ok(outcomes.into_iter().map(|outcome| self.outcomes.reports[outcome as usize].clone()).collect())
+    }
+
+    /// What makes the exploration worthless; empty after it was asked.
+    pub fn take_doubts(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.search.doubts)
+    }
+
+    /// Whether the contents that the report shows are those of every state of the leaf.
+    fn has_own_contents(&mut self, at: &Position, held: &Held) -> bool {
+        let Self { search, .. } = self;
+        let contents = search.leaf(held.leaf).contents.clone();
+        contents.iter().all(|(key, value)| {
+            let (line, unit) = key.place();
+            let Some(line) = at.model.find(line) else { return *value == 0 };
+            let choices = search.tables.of(at.model, line);
+            let set = held.sets.get(&line).unwrap_or(&choices.all);
+            set.iter().all(|member| choices.unit(*member, unit) == *value)
+        })
+    }
+
+    /// States of the leaf that may show what was found: the newest and the oldest one, and those with contents that differ.
+    fn witnesses(&mut self, at: &Position, held: &Held, differing: &BTreeSet<(LineId, Choice)>) -> Vec<Vec<Choice>> {
+        let newest = self.search.newest_state(at, &held.sets);
+        let with = |some: &[(LineId, Choice)]| {
+            let mut state = newest.clone();
+            for (line, choice) in some {
+                if let Some(place) = at.view.lines.iter().position(|open| open.id == *line) {
+                    state[place] = *choice;
+                }
+            }
+            state
+        };
+        let each: Vec<(LineId, Choice)> = differing.iter().copied().take(WITNESS_LIMIT).collect();
+        let mut states = vec![newest.clone()];
+        if differing.is_empty() {
+            return states;
+        }
+        states.push(self.search.oldest_state(at, &held.sets));
+        states.extend(each.iter().map(|one| with(&[*one])));
+        states.push(with(&each));
+        states.dedup();
+        states
+    }
+}
+
+impl Explorer<'_> {
+    /// All states of a crash position.
+    pub fn complete_position(
+        &mut self,
+        complete: &mut Complete,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+        is_expectation_new: bool,
+    ) -> ControlFlow<()> {
+        let explored = self.explore_position(complete, case, position, view, is_expectation_new);
+        complete.take_doubts().iter().for_each(|doubt| self.tally.add_unknown(doubt));
+        match explored {
+            Ok(flow) => {
+                match complete.search.gap {
+                    None => *self.tally.by_strategy.entry(NAME).or_default() += 1,
+                    Some(why) => self.tally.add_incomplete(position, why),
+                }
+                flow
+            }
+            Err(Stop::Budget(limit)) => {
+                let last = self.trace.events.len();
+                self.tally.bounds_hit.insert(format!("stopped at crash position {position} of {last}: {limit}"));
+                ControlFlow::Break(())
+            }
+            Err(Stop::Error(error)) => {
+                self.error = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn explore_position(
+        &mut self,
+        complete: &mut Complete,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+        is_expectation_new: bool,
+    ) -> Result<ControlFlow<()>, Stop> {
+        let events: &[Event] = &self.trace.events;
+        complete.contents.note(&events[position as usize - 1]);
+        let budget = self.budget();
+        let is_walk_due = {
+            let at = Position { model: &case.model, view };
+            let mut runner = Runner { probes: &mut self.probes, outcomes: &mut complete.outcomes, budget };
+            complete.search.step(position, &at, events, &mut runner)?
+        };
+        if complete.windows != complete.search.windows() {
+            complete.windows = complete.search.windows();
+            complete.judged.clear();
+            complete.contents.start_window();
+        }
+        if !is_walk_due && !is_expectation_new && complete.epoch == complete.contents.epoch {
+            return Ok(ControlFlow::Continue(()));
+        }
+        complete.epoch = complete.contents.epoch;
+        let mut walk = complete.search.walk();
+        loop {
+            let at = Position { model: &case.model, view };
+            let mut runner = Runner { probes: &mut self.probes, outcomes: &mut complete.outcomes, budget };
+            let Some(held) = complete.search.next(&mut walk, &at, &mut case.image, &mut runner)? else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            self.probes.memoised += u64::from(!held.is_new);
+            if self.judge_leaf(complete, case, position, view, &held)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+
+    fn budget(&self) -> Budget {
+        let limits = &self.config.limits;
+        Budget { time_s: limits.time_s.unwrap_or_default(), deadline: self.deadline, recoveries: limits.recoveries }
+    }
+
+    fn judge_leaf(
+        &mut self,
+        complete: &mut Complete,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+        held: &Held,
+    ) -> Result<ControlFlow<()>, Stop> {
+        if !complete.judged.insert((held.leaf, case.history.state_id(), complete.contents.epoch)) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.budget().check(0)?;
+        let (report, judgement, differing) = self.judge_all_states(complete, case, view, held);
+        self.tally.add(&judgement);
+        let at = Position { model: &case.model, view };
+        let states = complete.witnesses(&at, held, &differing);
+        let claims = match differing.is_empty() {
+            true => judgement.violations.into_iter().map(|violation| (violation, states.clone())).collect(),
+            false => self.claims(case, view, &report, &states, judgement.violations),
+        };
+        for (violation, states) in claims {
+            let is_shown = self.show(case, position, view, &states, &violation).map_err(Stop::Error)?;
+            if !is_shown {
+                self.tally.add_unknown(&format!(
+                    "{}: no state was found that shows what holds for a set of them: {}",
+                    violation.rule, violation.message
+                ));
+            } else if self.config.stop_at_rule.is_some_and(|name| name.0 == violation.rule) {
+                self.tally.bounds_hit.insert(format!("stopped at the expected rule {}", violation.rule));
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Of every state of the leaf, with the choices that make a content differ; and the report as it was judged.
+    fn judge_all_states(
+        &self,
+        complete: &mut Complete,
+        case: &Case,
+        view: &View,
+        held: &Held,
+    ) -> (Rc<HeapReport>, Judgement, BTreeSet<(LineId, Choice)>) {
+        let at = Position { model: &case.model, view };
+        let mut report = complete.outcomes.reports[complete.search.leaf(held.leaf).outcome as usize].clone();
+        if !complete.has_own_contents(&at, held) {
+            report = Rc::new(without_contents(&report));
+        }
+        let (tables, contents) = (&mut complete.search.tables, &mut complete.contents);
+        let content = SetContent::new(&at, &case.image, &held.sets, tables, contents);
+        let (contract, shape) = (&self.config.contract, self.config.shape());
+        let judgement = judge(contract, &shape, &case.history, &report, &content, self.twins.as_ref());
+        (report, judgement, content.into_differing().into_iter().flatten().collect())
+    }
+
+    /// Where contents differ, which rule is broken is another question for each state: that some state breaks one is known of all,
+    /// which one is told of these. What none of them shows stays as it was said of the set.
+    fn claims(
+        &self,
+        case: &mut Case,
+        view: &View,
+        report: &HeapReport,
+        states: &[Vec<Choice>],
+        of_set: Vec<Violation>,
+    ) -> Vec<(Violation, Vec<Vec<Choice>>)> {
+        let mut claims: Vec<(Violation, Vec<Vec<Choice>>)> = Vec::new();
+        for state in states {
+            case.image.go_to(&case.model, view, state);
+            let (contract, shape, content) =
+                (&self.config.contract, self.config.shape(), ImageContent::new(&case.image));
+            let judgement = judge(contract, &shape, &case.history, report, &content, self.twins.as_ref());
+            for violation in judgement.violations {
+                if !claims.iter().any(|(known, _)| known.rule == violation.rule) {
+                    claims.push((violation, vec![state.clone()]));
+                }
+            }
+        }
+        if claims.is_empty() {
+            claims.extend(of_set.into_iter().map(|violation| (violation, states.to_vec())));
+        }
+        claims
+    }
+
+    /// Makes a finding of a violation that one of these states shows in a run of its own; false if none does.
+    fn show(
+        &mut self,
+        case: &mut Case,
+        position: u32,
+        view: &View,
+        states: &[Vec<Choice>],
+        violation: &Violation,
+    ) -> Result<bool, EngineError> {
+        for state in states {
+            let seen = StateRef { case, view, state, position, strategy: NAME };
+            let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
+            case.image.go_to(&case.model, view, state);
+            let judgement = self.judge(case)?;
+            let same = judgement.violations.into_iter().find(|other| other.rule == violation.rule);
+            if let Some(same) = same {
+                self.add_finding(case, position, view, state, &same, NAME, key)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The oracle's questions about object contents, answered for all states of a leaf at once: does **any** remaining choice of a line
+//! differ from what is expected? Lines are independent, so each is asked alone and nothing branches.
+
+use crashgen::LINE_BYTES;
+use crashgen::complete::{ChoiceSet, Position, Tables};
+use crashgen::image::CrashImage;
+use crashgen::model::{Choice, LineContent, LineId, LineKey};
+use crashgen::trace::{Event, EventKind, FileId};
+use oracle::pattern::expected_bytes;
+use oracle::{ContentSource, Segment};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
+
+/// Granularity at which changes are remembered.
+const PAGE_BYTES: u64 = 4096;
+
+/// A part of a file: from, to.
+type Range = (FileId, u64, u64);
+
+/// What an object was found to hold.
+struct Right {
+    expected: Vec<Segment>,
+    bytes: u64,
+    /// When.
+    clock: u64,
+}
+
+/// What is remembered of contents from crash position to crash position.
+#[derive(Default)]
+pub struct Contents {
+    /// Counts events.
+    clock: u64,
+    /// When a store last touched a page of a file.
+    changed: FxHashMap<(FileId, u64), u64>,
+    /// Objects that were right in every state, by place.
+    right: FxHashMap<(FileId, u64), Right>,
+    /// What was asked for since the window began.
+    asked: FxHashSet<Range>,
+    /// Grows when a store or a file operation changes something that was asked for.
+    pub epoch: u64,
+}
+
+impl Contents {
+    /// Takes note of what an event changes. Floors that rise need no note: they leave fewer choices.
+    pub fn note(&mut self, event: &Event) {
+        self.clock += 1;
+        match &event.kind {
+            EventKind::Store { file, offset, bytes, .. } => {
+                let end = offset + bytes.len() as u64;
+                for page in offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
+                    self.changed.insert((*file, page), self.clock);
+                }
+                let is_hit = |(other, from, to): &Range| other == file && *from < end && offset < to;
+                self.epoch += u64::from(self.asked.iter().any(is_hit));
+            }
+            EventKind::FileEnd { .. } => {
+                self.right.clear();
+                self.epoch += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// What was judged before is judged again anyway.
+    pub fn start_window(&mut self) {
+        self.asked.clear();
+    }
+
+    fn is_right_still(&self, file: FileId, offset: u64, expected: &[Segment], bytes: u64) -> bool {
+        let Some(right) = self.right.get(&(file, offset)) else { return false };
+        let mut pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
+        right.expected == expected
+            && right.bytes == bytes
+            && pages.all(|page| self.changed.get(&(file, page)).is_none_or(|changed| *changed <= right.clock))
+    }
+}
+
+/// The content of all states of a leaf at a crash position.
+pub struct SetContent<'a> {
+    at: &'a Position<'a>,
+    image: &'a CrashImage,
+    /// Choices of the lines that the leaf's loads narrowed.
+    sets: &'a FxHashMap<LineId, ChoiceSet>,
+    tables: RefCell<&'a mut Tables>,
+    contents: RefCell<&'a mut Contents>,
+    /// For each object that may be wrong, the first line that may be, and the newest choice that makes it so.
+    differing: RefCell<Vec<Option<(LineId, Choice)>>>,
+}
+
+impl<'a> SetContent<'a> {
+    /// Of the leaf with these sets. `image` knows the position's files.
+    pub fn new(
+        at: &'a Position<'a>,
+        image: &'a CrashImage,
+        sets: &'a FxHashMap<LineId, ChoiceSet>,
+        tables: &'a mut Tables,
+        contents: &'a mut Contents,
+    ) -> Self {
+        let (tables, contents) = (RefCell::new(tables), RefCell::new(contents));
+        Self { at, image, sets, tables, contents, differing: RefCell::new(Vec::new()) }
+    }
+
+    /// For each question that was answered with a difference, a choice that shows it; none where every state does.
+    pub fn into_differing(self) -> Vec<Option<(LineId, Choice)>> {
+        self.differing.into_inner()
+    }
+
+    /// The first byte of the line's part `[from, to)` that differs in some state, with the newest choice that makes it differ.
+    fn line_differs(
+        &self,
+        key: LineKey,
+        from: usize,
+        to: usize,
+        expected: &[u8],
+    ) -> Option<(usize, Option<(LineId, Choice)>)> {
+        let wrong = |content: &LineContent| content[from..to].iter().zip(expected).position(|(is, must)| is != must);
+        let Some(id) = self.at.model.find(key) else { return Some((wrong(&[0; 64])?, None)) };
+        let line = self.at.model.line(id);
+        if line.choice_count() == 1 {
+            return Some((wrong(&line.content(Choice::default()).0)?, None));
+        }
+        let choices = self.tables.borrow_mut().of(self.at.model, id);
+        let set = self.sets.get(&id).unwrap_or(&choices.all);
+        let found = set.iter().find_map(|member| Some((wrong(choices.content(*member))?, *member)));
+        found.map(|(at, member)| (at, Some((id, choices.choice(member)))))
+    }
+}
+
+impl ContentSource for SetContent<'_> {
+    fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
+        let found = self.image.files().iter().find(|(_, state)| &*state.path == file);
+        let end = offset.checked_add(bytes);
+        let Some(((id, _), end)) = found.zip(end).filter(|((_, state), end)| *end <= state.bytes) else {
+            self.differing.borrow_mut().push(None);
+            return Some(0);
+        };
+        let contents = &mut **self.contents.borrow_mut();
+        contents.asked.insert((*id, offset, end));
+        if contents.is_right_still(*id, offset, expected, bytes) {
+            return None;
+        }
+        let mut is_narrowed = false;
+        let mut at = offset;
+        while at < end {
+            let key = LineKey { file: *id, number: at / LINE_BYTES };
+            let line_end = end.min((key.number + 1) * LINE_BYTES);
+            let from = (at % LINE_BYTES) as usize;
+            let to = from + (line_end - at) as usize;
+            let right = expected_bytes(expected, at - offset..line_end - offset);
+            if let Some((wrong, choice)) = self.line_differs(key, from, to, &right) {
+                self.differing.borrow_mut().push(choice);
+                return Some(at - offset + wrong as u64);
+            }
+            is_narrowed |= self.at.model.find(key).is_some_and(|line| self.sets.contains_key(&line));
+            at = line_end;
+        }
+        // What holds for all choices of the lines holds for every leaf.
+        if !is_narrowed {
+            let right = Right { expected: expected.to_vec(), bytes, clock: contents.clock };
+            contents.right.insert((*id, offset), right);
+        }
+        None
+    }
+}
