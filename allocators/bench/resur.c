@@ -99,7 +99,9 @@ int bench_recover(const struct bench_allocator *allocator, const char *folder, u
     double recovered_s = bench_now_s(), recovered_cpu_s = bench_cpu_s();
     if (allocator->collect != NULL && !allocator->collect())
         bench_fail("collect", allocator->message());
-    double collected_s = bench_now_s(), collected_cpu_s = bench_cpu_s();
+    bool is_collected = allocator->collect != NULL;
+    double collected_s = is_collected ? bench_now_s() : recovered_s,
+           collected_cpu_s = is_collected ? bench_cpu_s() : recovered_cpu_s;
     struct lists found = follow(allocator);
     if (!allocator->check())
         bench_fail("check", allocator->message());
