@@ -66,10 +66,14 @@ class Links:
         if held is not None:
             held.holders += 1
 
-    def reached(self) -> Iterator[tuple[int, Object]]:
-        """Every object that a slot reaches, once, with the first slot that does."""
+    def lives_without(self, slot: int) -> bool:
+        """Whether other slots reach the slot's object."""
+        return any(found is self.slots[slot] for _, found in self.reached(set(self.slots) - {slot}))
+
+    def reached(self, slots: set[int] | None = None) -> Iterator[tuple[int, Object]]:
+        """Every object that a slot, or one of these, reaches, once, with the first slot that does."""
         seen: set[Object] = set()
-        for slot in sorted(self.slots):
+        for slot in sorted(self.slots if slots is None else slots):
             waiting = [self.slots[slot]]
             while waiting:
                 found = waiting.pop()

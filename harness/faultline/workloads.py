@@ -300,21 +300,24 @@ def threads(ops: int, seed: int) -> Workload:
     return Workload("threads", THREADS_SLOTS, tuple(operations), ops, seed)
 
 
-GRAPH_SLOTS = 12
+GRAPH_SLOTS = 6
+"""Few, so that most objects are reached through fields only."""
 GRAPH_LIVE_OBJECTS = 24
 """Bound of what the slots reach."""
 GRAPH_GARBAGE_OBJECTS = 24
 """Bound of what a heap has lost sight of: only a recovery after a crash collects it. Beyond it the workload goes on with a new
 case."""
+GRAPH_NULL_FIELD_SHARE = 0.85
+"""Of links, that overwrite nothing if there is such a field: else what fields alone reach is soon lost."""
 GRAPH_REOPENS = 2
 GRAPH_MIX = (
-    ("allocate", 0.24),
+    ("allocate", 0.28),
     ("link", 0.30),
-    ("unlink", 0.07),
-    ("drop", 0.10),
-    ("load", 0.11),
-    ("free", 0.12),
-    ("reallocate", 0.06),
+    ("unlink", 0.04),
+    ("drop", 0.20),
+    ("load", 0.06),
+    ("free", 0.07),
+    ("reallocate", 0.05),
 )
 """Share of each kind, where it is possible; where not, the next possible one of this order is taken."""
 
@@ -378,12 +381,14 @@ class _GraphMaker:
             case "allocate":
                 return [(slot, 0, 0) for slot in empty if reached < GRAPH_LIVE_OBJECTS]
             case "link":
-                return [(slot, other, field) for slot, field in fields for other in live]
+                is_null = [place for place in fields if place not in is_set]
+                wanted = is_null if is_null and self.chance.random() < GRAPH_NULL_FIELD_SHARE else fields
+                return [(slot, other, field) for slot, field in wanted for other in live]
             case "unlink":
                 return [(slot, 0, field) for slot, field in is_set]
             case "drop":
-                held = [slot for slot in live if self.links.holder(slot) is not None]
-                return [(slot, 0, 0) for slot in held or live[: len(live) > GRAPH_SLOTS // 2]]
+                held = [slot for slot in live if self.links.lives_without(slot)]
+                return [(slot, 0, 0) for slot in held or live[: len(live) == GRAPH_SLOTS]]
             case "load":
                 return [(empty[0], slot, field) for slot, field in is_set if empty]
             case _:
