@@ -14,6 +14,7 @@ from pathlib import Path
 from loads.server import CREATE, RUN, WRITE, Server
 
 COMMAND_BYTES = 32
+HEAP_OPTIONS = ("--heap-bytes", "--limit-bytes", "--slots", "--slot-layout", "--address-hint")
 RESIZE, PUNCH, REMOVE, RENAME, MKDIR, RMDIR, STAGES = 2, 3, 4, 5, 7, 8, 10
 
 ENGINE = """#!{python}
@@ -26,6 +27,7 @@ os.execv("{engine}", ["{engine}", *sys.argv[1:]])
 """
 RUNNER = """#!/bin/sh
 [ "$1" = serve ] || exec {runner} "$@"
+printf '%s\n' "$@" > {folder}/arguments
 tee {folder}/commands-$$ | {runner} "$@"
 """
 
@@ -102,8 +104,8 @@ def run_images(stream: bytes) -> Iterator[Image]:
         is_new = not is_run if command[0] != STAGES else is_new
 
 
-def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) -> list[Image]:
-    """What `faultline run ARGUMENTS` ran recovery on, in the order of each of its servers."""
+def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) -> tuple[list[Image], list[str]]:
+    """What `faultline run ARGUMENTS` ran recovery on, in the order of each of its servers; and the options of the heap."""
     taken_by, engine = folder / "runner", folder / "engine"
     taken_by.write_text(RUNNER.format(runner=runner, folder=folder))
     engine.write_text(ENGINE.format(python=sys.executable, runner=taken_by, engine=scripts / "faultline-engine"))
@@ -112,4 +114,7 @@ def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) 
     command = [str(scripts / "faultline"), "run", *arguments, "--engine", str(engine)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode in (0, 1, 3), run.stderr
-    return [image for path in sorted(folder.glob("commands-*")) for image in run_images(path.read_bytes())]
+    images = [image for path in sorted(folder.glob("commands-*")) for image in run_images(path.read_bytes())]
+    given = (folder / "arguments").read_text().splitlines()
+    options = dict(zip(given[1::2], given[2::2], strict=True))
+    return images, [part for option in options.items() if option[0] in HEAP_OPTIONS for part in option]

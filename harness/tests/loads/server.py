@@ -39,6 +39,11 @@ class Run:
     def outcome(self) -> int:
         return int(struct.unpack_from("<I", self.report, 16)[0])
 
+    @property
+    def status_of_open(self) -> int:
+        """Of the first section."""
+        return int(struct.unpack_from("<I", self.report, 32 + 4)[0])
+
     def units(self, kind: int = TARGET) -> list[int]:
         return [load.unit for load in self.loads if load.kind == kind]
 
