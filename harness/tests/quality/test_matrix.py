@@ -39,22 +39,22 @@ def cells(matrix: subprocess.CompletedProcess[str], out: Path) -> list[CellResul
 
 def test_the_clean_allocators_are_clean(cells: list[CellResult]) -> None:
     clean = [cell for cell in cells if cell.spec.mutant is None]
-    assert len(clean) >= 10
+    assert len(clean) >= 20
     for cell in clean:
         assert cell.verdict == "pass", (cell.spec.name, cell.error, cell.findings)
 
 
 def test_every_mutant_is_killed_by_its_expected_rule(cells: list[CellResult]) -> None:
     mutants = [cell for cell in cells if cell.spec.mutant is not None]
-    assert len(mutants) >= 16
+    assert len(mutants) >= 40
     assert [cell.spec.mutant for cell in mutants if not cell.is_killed] == []
 
 
 def test_the_crash_states_enter_every_stage_of_recovery(cells: list[CellResult]) -> None:
-    (coverage,) = recovery_coverage(cells)
-    assert coverage.allocator == "nvm_malloc"
-    assert len(coverage.stages) >= 30
-    assert coverage.never == []
+    coverage = {of.allocator: of for of in recovery_coverage(cells)}
+    assert len(coverage["nvm_malloc"].stages) >= 30
+    assert len(coverage["makalu"].stages) >= 15
+    assert {name: of.never for name, of in coverage.items() if of.never} == {}
 
 
 def test_the_command_says_so(matrix: subprocess.CompletedProcess[str]) -> None:

@@ -27,7 +27,10 @@ def mutant_of(spec: CellSpec) -> Mutant:
 
 PAIRS = [
     pytest.param(
-        spec, strategy, marks=[pytest.mark.nightly] if strategy == "sample" else [], id=f"{spec.mutant}-{strategy}"
+        spec,
+        strategy,
+        marks=[pytest.mark.nightly] if strategy == "sample" else [],
+        id=f"{spec.allocator}-{spec.mutant}-{strategy}",
     )
     for spec in MUTANTS
     for strategy in KILL_STRATEGIES
@@ -55,13 +58,15 @@ def test_a_strategy_kills_the_mutants_it_is_said_to(faultline: Faultline, spec: 
     assert cell["certificate"]["recoveries"] > 0  # type: ignore[index]
 
 
-def test_the_simple_strategies_are_not_enough() -> None:
+@pytest.mark.parametrize(("allocator", "mutants", "prefix", "floor"), [("nvm_malloc", 16, 6, 1), ("makalu", 14, 5, 1)])
+def test_the_simple_strategies_are_not_enough(allocator: str, mutants: int, prefix: int, floor: int) -> None:
+    specs = [spec for spec in MUTANTS if spec.allocator == allocator]
     survivors = {
-        strategy: {s.mutant for s in MUTANTS if strategy not in mutant_of(s).killed_by} for strategy in KILL_STRATEGIES
+        strategy: {s.mutant for s in specs if strategy not in mutant_of(s).killed_by} for strategy in KILL_STRATEGIES
     }
-    assert len(MUTANTS) >= 16
-    assert len(survivors["prefix"]) >= 6
-    assert len(survivors["floor"]) >= 1
+    assert len(specs) >= mutants
+    assert len(survivors["prefix"]) >= prefix
+    assert len(survivors["floor"]) >= floor
 
 
 def test_the_clean_allocator_has_findings_under_no_flush_instruction(faultline: Faultline, tmp_path: Path) -> None:
