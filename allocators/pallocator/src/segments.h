@@ -5,6 +5,7 @@
 #ifndef PALLOCATOR_SEGMENTS_H
 #define PALLOCATOR_SEGMENTS_H
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -64,7 +65,7 @@ class Segments {
     void set_owner(uint64_t file, Owner owner);
     std::vector<uint64_t> files() const; /* sorted */
 
-    uint64_t created = 0, destroyed = 0, punched = 0, punched_bytes = 0;
+    std::atomic<uint64_t> created = 0, destroyed = 0, punched = 0, punched_bytes = 0; /* in this life */
 
   private:
     struct Info {
@@ -102,7 +103,7 @@ class Segments {
     std::unordered_map<uint64_t, Info> id_to_info; /* SegIDToAddress and SegIDToAllocID */
     std::map<uintptr_t, uint64_t> address_to_id;   /* AddressToSegInfo */
     uint64_t occupied_bytes = 0;
-    bool is_disk_full_ = false;
+    std::atomic<bool> is_disk_full_ = false;
 };
 
 /* ---- lists with links in both directions, done again after a failure from the state's first step ---- */

@@ -3,6 +3,7 @@
  * test_pallocator.cpp - unit, model and threads tests, bad input included. Built by harness/tests/quality/test_parts.py, with and without
  * the sizes that make everything small, and with each sanitizer. Prints `N passed, M failed`.
  */
+#include <atomic>
 #include <cstring>
 #include <fcntl.h>
 #include <map>

@@ -165,14 +165,16 @@ PALLOCATOR_SMALL = (
 )
 
 
-def run_pallocator_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -> str:
+def run_pallocator_test(
+    root: Path, tmp_path: Path, tests: list[str], *flags: str, arguments: tuple[str, ...] = ()
+) -> str:
     """A test that has tests/recorder.cpp gets its file operations from there."""
     folder = root / "allocators" / "pallocator"
     sources = sorted(str(path) for path in (folder / "src").glob("*.cpp"))
     if "tests/recorder.cpp" in tests:
         sources = [source for source in sources if not source.endswith("/files.cpp")]
     check([*PALLOCATOR, *flags, "-Isrc", *SHARED, *sources, *tests, "-o", str(tmp_path / "test")], folder)
-    return check([str(tmp_path / "test")], folder)
+    return check([str(tmp_path / "test"), *arguments], folder)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +190,39 @@ def test_pallocator_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tu
 def test_pallocator_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path, test: str) -> None:
     tests = ["tests/recorder.cpp", f"tests/{test}.cpp"]
     run_pallocator_test(root, tmp_path, tests, *PALLOCATOR_SMALL, *RECORDED)
+
+
+PALLOCATOR_MUTANTS = {
+    "ARGUMENT_NOT_FLUSHED": "FL004",
+    "BIG_CLEARED_TOO_EARLY": "FL010",
+    "COUNTER_NOT_FLUSHED": "FL011",
+    "CREATION_KEPT": "FL011",
+    "DEFRAGMENTATION_NOT_CLEARED": "FL011",
+    "FREE_READS_PAGE": "FL008",
+    "FULL_SEGMENTS_FORGOTTEN": "FL004",
+    "HEAD_NOT_FLUSHED": "FL004",
+    "LEAF_BITMAP_FIRST": "FL011",
+    "LEAF_FREED_FIRST": "FL010",
+    "PAGE_PUNCHED_BEFORE_LOGGED": "FL011",
+    "READY_TOO_EARLY": "FL003",
+    "SECOND_LINE_NOT_FLUSHED": "FL011",
+    "SEGMENT_LISTED_FIRST": "FL003",
+    "SEGMENT_NOT_LISTED": "FL003",
+    "SLOT_NOT_CLEARED": "FL005",
+    "SMALL_CLEARED_TOO_EARLY": "FL011",
+    "SPLIT_LINKED_FIRST": "FL003",
+    "SPLIT_NOT_FLUSHED": "FL003",
+    "UNLINKED_BEFORE_UNLISTED": "FL003",
+}
+"""Known bugs of pallocator, each with the rule that its own crash test names first."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("mutant", "rule"), PALLOCATOR_MUTANTS.items())
+def test_pallocators_crash_test_finds_known_bugs(root: Path, tmp_path: Path, mutant: str, rule: str) -> None:
+    flags = (f"-DMUTANT_{mutant}", *PALLOCATOR_SMALL, *RECORDED)
+    arguments = ("--seeds", "3", "--operations", "120", "--expect", rule)
+    run_pallocator_test(root, tmp_path, ["tests/recorder.cpp", "tests/test_crash.cpp"], *flags, arguments=arguments)
 
 
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:
