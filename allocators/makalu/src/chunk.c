@@ -58,14 +58,14 @@ static void unlist(struct mak_bin *bin, uint32_t block) {
     else
         bin->first = link->next;
     if (bin->first == 0)
-        __atomic_fetch_and(&mak.full_bins[number / 64], ~((uint64_t)1 << number % 64), __ATOMIC_RELAXED);
+        __atomic_fetch_and(&mak.full_bins[number / 64], ~((uint64_t)1 << number % 64), __ATOMIC_RELEASE);
     *link = (struct mak_link){0, 0, MAK_LISTED_NOWHERE};
 }
 
 /* The first bin from this one on that is not empty; MAK_BINS: none. */
 static uint32_t next_full_bin(uint32_t bin) {
     for (uint32_t word = bin / 64; word < 2; word++) {
-        uint64_t bits = __atomic_load_n(&mak.full_bins[word], __ATOMIC_RELAXED);
+        uint64_t bits = __atomic_load_n(&mak.full_bins[word], __ATOMIC_ACQUIRE);
         if (word == bin / 64)
             bits &= ~(uint64_t)0 << bin % 64;
         if (bits != 0)
@@ -99,8 +99,8 @@ static struct mak_header *claim(uint32_t blocks) {
         pthread_mutex_lock(&bin->lock);
         struct mak_header *chunk = smallest_in(bin, blocks);
         if (chunk != NULL) {
+            __atomic_fetch_add(&mak.claims, 1, __ATOMIC_RELAXED); /* first: who misses the chunk must see the claim */
             unlist(bin, mak_block_of(chunk->hb_block));
-            __atomic_fetch_add(&mak.claims, 1, __ATOMIC_RELAXED);
         }
         pthread_mutex_unlock(&bin->lock);
         if (chunk != NULL)
@@ -386,4 +386,23 @@ struct mak_header *mak_blocks_free(struct mak_header *current) {
     mak_chunk_list(chunk);
     pthread_mutex_unlock(&mak.global);
     return chunk;
+}
+
+/* ---- recovery, §9.1 ---- */
+
+/* What is freed beside a claimed chunk is a chunk of its own until that is cut; if power fails before, both are here. So are the
+ * rest of a chunk that was cut and the chunk behind it, between the two sections of cut, and what the heap grew by behind a
+ * claimed chunk. No named stage: only threads lead here, and which of their crash states do is left to chance. All chunks are
+ * listed, none is claimed. */
+void mak_chunks_join(void) {
+    pthread_mutex_lock(&mak.global);
+    for (uint32_t block = mak.first_block; block < mak_end_block(); block = mak_map_next(block)) {
+        struct mak_header *chunk = take_chunk_at(block), *next;
+        if (chunk == NULL)
+            continue;
+        while ((next = take_chunk_at(mak_map_next(block))) != NULL)
+            chunk = join(chunk, next, NULL);
+        mak_chunk_list(chunk);
+    }
+    pthread_mutex_unlock(&mak.global);
 }

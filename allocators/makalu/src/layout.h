@@ -22,7 +22,8 @@
  *         auxiliary line  | hb_n_mark_bits | hb_mark_bits[4] | hb_next | .... |   right only after a graceful close (§8.1)
  *
  *     heap block, 4 KiB, by its header
- *         chunk           hb_flag FREE:   hb_sz bytes from hb_block on are free, no free chunk is next to it
+ *         chunk           hb_flag FREE:   hb_sz bytes from hb_block on are free, no free chunk is next to it (but for
+ *                                         a moment beside a claimed one, types.h)
  *         small, medium   hb_flag IN_USE: hb_sz <= 2048: | object 0 | object 1 | ... | unusable tail |
  *         large           hb_flag IN_USE: hb_sz is a multiple of 4096: one object
  *     A header whose hb_block is 0 is free.

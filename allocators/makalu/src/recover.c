@@ -3,12 +3,12 @@
  * recover.c - the offline phase (§9, §11.4), in three steps:
  *
  *   1. log replay         core metadata is consistent again
- *   2. reconstruction     header map, HFL and cleared mark bits, from the core lines of all headers
+ *   2. reconstruction     header map, HFL and cleared mark bits, from the core lines of all headers; neighbouring chunks join
  *   3. collection         mark from the roots, free empty blocks; mark bits become visible
  *
  * The region's state says IN_USE all the time, and CLEAN only when close (or the way online) has made everything visible. So a
  * failure anywhere in here starts at step 1 again, which finds the same log entries until the new version is
- * persisted, and none after that; steps 2 and 3 read nothing that they wrote before.
+ * persisted, and none after that, or those of a section of step 2 or 3. All else that these two wrote before, they do not read.
  */
 #include "types.h"
 
@@ -223,7 +223,10 @@ int mak_rebuild(void) {
         if (mak_header_at(number)->hb_block != 0)
             clear_marks(mak_header_at(number));
 #endif
-    return mak_build_lists(false);
+    status = mak_build_lists(false);
+    if (status == MAK_OK)
+        mak_chunks_join();
+    return status;
 }
 
 /* ---- volatile lists, §5.6, §5.8 ---- */

@@ -20,7 +20,8 @@
  * Locks, taken in this order: class lock (mark bits and reclaim list of one class, freelist of a medium class); global lock
  * (core metadata in sections, HFL, header map); bin lock (one chunk freelist). A chunk is taken out of a freelist under the bin
  * lock alone (§6.2). From then until its section it is claimed: its header still says FREE, but no list has it, and whoever
- * frees a neighbour leaves it alone. What is put into a chunk freelist is put there under the global lock too.
+ * frees a neighbour leaves it alone; if power fails meanwhile, recovery joins the two. What is put into a chunk freelist is put
+ * there under the global lock too.
  */
 #ifndef MAK_TYPES_H
 #define MAK_TYPES_H
@@ -221,6 +222,7 @@ void mak_chunks_destroy(void);
 void mak_chunk_list(struct mak_header *header);
 struct mak_header *mak_blocks_allocate(uint32_t blocks, uint64_t object_bytes);
 struct mak_header *mak_blocks_free(struct mak_header *header);
+void mak_chunks_join(void);
 uint64_t mak_chunks_count(uint64_t *blocks);
 
 /* object.c: §5.7, §5.8, §6, §7 */

@@ -36,11 +36,16 @@ static void start(char folder[128], uint64_t heap_bytes, uint64_t limit_bytes) {
     }
 }
 
-/* A failure after which every store is there: the file as it is becomes another region; the old one is closed and forgotten. */
-static void fail_and_start_off(char folder[128]) {
-    uint64_t bytes = MAK_file_bytes();
-    void *image = malloc(bytes);
-    memcpy(image, MAK_base(), bytes);
+/* The file as it is now, if every store is there. The caller frees it. */
+static void *copy_region(uint64_t *bytes) {
+    *bytes = MAK_file_bytes();
+    void *image = malloc(*bytes);
+    memcpy(image, MAK_base(), *bytes);
+    return image;
+}
+
+/* The image, which this frees, becomes another region; the old one is closed and forgotten. */
+static void fail_at_and_start_off(char folder[128], void *image, uint64_t bytes) {
     MAK_close();
     snprintf(folder, 128, "%s", new_folder());
     write_file(file_of(folder), image, bytes);
@@ -48,6 +53,13 @@ static void fail_and_start_off(char folder[128]) {
     EXPECT(MAK_restart(folder) == MAK_DIRTY);
     EXPECT(MAK_start_off(folder) == MAK_OK);
     EXPECT(MAK_check() == MAK_OK);
+}
+
+/* A failure now, after which every store is there. */
+static void fail_and_start_off(char folder[128]) {
+    uint64_t bytes;
+    void *image = copy_region(&bytes);
+    fail_at_and_start_off(folder, image, bytes);
 }
 
 static void fail_and_recover(char folder[128]) {

@@ -672,15 +672,22 @@ static void test_threads_run_out_of_memory_together(void) {
 }
 
 #if defined(MAK_WIDEN)
-static void *freed_in_between;
+static void *freed_in_between[2];
+static void *image_in_between;
+static uint64_t image_bytes;
 
 void mak_widen(void) {
-    void *object = freed_in_between;
-    freed_in_between = NULL;
-    if (object != NULL)
-        MAK_free(object);
-    else
+    if (freed_in_between[0] == NULL) {
         sched_yield();
+        return;
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        void *object = freed_in_between[i];
+        freed_in_between[i] = NULL;
+        MAK_free(object);
+    }
+    free(image_in_between);
+    image_in_between = copy_region(&image_bytes);
 }
 #endif
 
@@ -710,7 +717,7 @@ static void test_a_chunk_that_is_being_cut_is_not_missed(void) {
     MAK_free(objects[count - 4]);
     MAK_free(objects[count - 3]);
 #if defined(MAK_WIDEN)
-    freed_in_between = objects[count - 2];
+    freed_in_between[0] = objects[count - 2];
     EXPECT(MAK_malloc(4096) == objects[count - 4] && MAK_check() == MAK_OK && MAK_malloc(2 * 4096) == objects[count - 3]);
     MAK_free(objects[count - 4]);
     MAK_free(objects[count - 3]);
@@ -723,6 +730,34 @@ static void test_a_chunk_that_is_being_cut_is_not_missed(void) {
     EXPECT(MAK_malloc(THREADS * 4096) == objects[count - THREADS]);
     MAK_close();
 }
+
+#if defined(MAK_WIDEN)
+/* Blocks on both sides of a claimed chunk are freed and find no neighbour to join; then power fails. */
+static void test_recovery_joins_what_a_claimed_chunk_kept_apart(void) {
+    enum { BLOCKS = INITIAL / 4096 };
+    static void *objects[BLOCKS];
+    unsigned count = 0;
+    char folder[128];
+    start(folder, INITIAL, INITIAL);
+    for (; count < BLOCKS && (objects[count] = MAK_malloc(4096)) != NULL; count++)
+        MAK_set_root(count, objects[count]);
+    for (unsigned i = count - 4; i < count - 1; i++)
+        MAK_set_root(i, NULL);
+    MAK_free(objects[count - 3]);
+    freed_in_between[0] = objects[count - 4];
+    freed_in_between[1] = objects[count - 2];
+    EXPECT(MAK_malloc(4096) == objects[count - 3] && MAK_check() == MAK_OK);
+    fail_at_and_start_off(folder, image_in_between, image_bytes);
+    image_in_between = NULL;
+    EXPECT(MAK_collect() == MAK_OK);
+    struct totals totals = totals_of_region();
+    EXPECT(totals.parts[MAK_PART_ALLOCATED] == count - 3);
+    EXPECT(totals.parts[MAK_PART_FREE] == 1 && totals.bytes[MAK_PART_FREE] == 3 * 4096);
+    EXPECT(MAK_restart_in_place() == MAK_OK && MAK_malloc(3 * 4096) == objects[count - 4]);
+    EXPECT(MAK_check() == MAK_OK);
+    MAK_close();
+}
+#endif
 
 /* What the adapter adds to the library: slots, locations, collect. */
 static void write_pattern(void *context, void *object, uint64_t from, uint64_t bytes) {
@@ -849,6 +884,9 @@ int main(int count, char **arguments) {
     RUN(test_threads_free_each_others_objects());
     RUN(test_threads_run_out_of_memory_together());
     RUN(test_a_chunk_that_is_being_cut_is_not_missed());
+#if defined(MAK_WIDEN)
+    RUN(test_recovery_joins_what_a_claimed_chunk_kept_apart());
+#endif
     RUN(test_the_adapter_collects_and_locates());
     RUN(test_the_adapter_refuses_what_is_no_heap_of_its_own());
     RUN(test_a_header_map_that_leads_nowhere_is_found());
