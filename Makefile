@@ -51,13 +51,13 @@ format: setup ## format all sources in place
 	@$(BIN)/clang-format -i $(C_SOURCES)
 	cargo fmt --all
 
-matrix: setup ## the crash matrix: every allocator, every mutant, to a verdict
+matrix: setup ## the crash matrix (ci/matrix.toml): clean allocators and mutants, to a verdict
 	@$(BIN)/faultline matrix --out $(OUT)
 
 bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
 	@$(BIN)/python ci/bench.py --out $(OUT)/bench.json $(PARTS)
 
-nightly: setup ## the long matrix, then 10 minutes of fuzzing a reader
+nightly: setup ## the long matrix, the nightly tests, then 10 minutes of fuzzing a reader
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
 	$(BIN)/python -m pytest -q -m nightly
 	@$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0

@@ -138,7 +138,8 @@ struct fl_adapter {
     int (*load)(fl_heap *heap, uint32_t slot, uint32_t from_slot, uint32_t field); /* empty slot := field of that object */
     /* object: as read_slot or read_field gave it, in an allocated heap block. What the field holds may be anything. */
     int (*read_field)(fl_heap *heap, const struct fl_location *object, uint32_t field, struct fl_location *target);
-    /* FL_CAN_COLLECT: the object that the collector takes this word for a pointer to; is_set 0: it takes it for none. */
+    /* FL_CAN_COLLECT: the object that the collector takes this word for a pointer to; is_set 0: it takes it for none.
+     * The runner's own mark believes this: an answer that finds objects where there are none hides leaks. */
     int (*word_target)(fl_heap *heap, uint64_t word, struct fl_location *target);
 };
 

@@ -597,6 +597,11 @@ impl Generation {
         self.first_index
     }
 
+    /// Operations of several threads overlapped or left the order of the file.
+    pub(crate) fn is_concurrent(&self) -> bool {
+        self.is_concurrent
+    }
+
     /// The operations that are pending, in the order in which they began.
     pub fn pending(&self) -> &[Pending] {
         &self.pending

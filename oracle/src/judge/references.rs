@@ -22,6 +22,8 @@ pub(super) struct Linearisation {
     pub unclear: Vec<OperationIndex>,
     /// Bytes of live heap blocks that no slot reaches; `None`: without walk nobody knows.
     pub leaked_bytes: Option<u64>,
+    /// How many heap blocks those bytes are.
+    pub leaked_blocks: u64,
     /// Objects that must be there and that nothing refers to.
     pub lost_objects: u64,
 }
@@ -72,7 +74,10 @@ impl<'a> Judge<'a> {
         }
         self.judge_references(entries, &mut walk);
         self.count_lost(&mut walk);
-        if walk.live.is_some() {
+        let is_cut = life.objects.as_ref().is_some_and(|objects| objects.status == Status::OutOfMemory);
+        if walk.live.is_some() && is_cut && self.contract.leaks != Leaks::Collected {
+            self.not_judged(RuleId::Leak, "the report does not list all objects");
+        } else if walk.live.is_some() {
             self.judge_leaks(&mut walk);
         } else if !self.is_cut_short(0) {
             self.judge_slot_overlap(life, entries);
@@ -197,7 +202,7 @@ impl<'a> Judge<'a> {
         let holder = found.holder;
         let object = candidates.objects().next();
         if found.capacity.is_some() {
-            if self.may_dangle(holder) && self.contract.threads > 1 {
+            if !walk.is_graph() && self.may_be_handed_out(holder) {
                 // Another thread may have been handed the heap block already, and have filled it.
                 self.unsound.extend(found.key);
             }
@@ -225,17 +230,27 @@ impl<'a> Judge<'a> {
     /// FL006: each object has a heap block of its own.
     fn judge_sharing(&mut self, found: &Found<'_>, operation: Option<OperationIndex>, walk: &mut Walk<'a>) {
         let other = walk.live.as_mut().and_then(|live| live.refer(found.at, found.holder));
-        if let Some(other) = other.filter(|other| !self.may_dangle(found.holder) && !self.may_dangle(*other)) {
+        if let Some(other) = other.filter(|other| !self.is_being_freed(found.holder) && !self.is_being_freed(*other)) {
             let text = format!("{other} and {} refer to one heap block, {}", found.holder, found.place());
             self.violate(RuleId::Overlap, self.subject(found, operation), text);
         }
     }
 
     /// With separate publication the slot is stored in a step of its own: while the free (or the move) is pending the slot may
-    /// still name what is free already.
-    fn may_dangle(&self, holder: Holder) -> bool {
+    /// still name what was given back already.
+    fn is_being_freed(&self, holder: Holder) -> bool {
         self.contract.publish == Publish::Separate
             && self.history.is_pending_on(holder, &[OperationKind::Free, OperationKind::Reallocate])
+    }
+
+    /// What it names may be free after recovery. Not with a collector: what a slot names is reached, and so it is live.
+    fn may_dangle(&self, holder: Holder) -> bool {
+        self.is_being_freed(holder) && self.contract.leaks != Leaks::Collected
+    }
+
+    /// What it names may have been given back, and handed out to another thread that has filled it.
+    fn may_be_handed_out(&self, holder: Holder) -> bool {
+        self.is_being_freed(holder) && self.history.current().is_concurrent()
     }
 
     /// A holder that is not null: FL004, FL005, FL006, FL007, FL009. False: to be looked at again when more is known.
@@ -276,7 +291,7 @@ impl<'a> Judge<'a> {
         let errors: Vec<_> = objects.iter().map(|candidate| (candidate, self.object_error(found, candidate))).collect();
         let right = errors.iter().filter(|(_, error)| error.is_none()).map(|(candidate, _)| **candidate);
         // Without walk nobody can tell whether the heap block is free already, and may be handed out and filled again.
-        let may_be_anothers = found.capacity.is_none() && self.may_dangle(found.holder);
+        let may_be_anothers = found.capacity.is_none() && self.is_being_freed(found.holder);
         let is_right = right.clone().next().is_some();
         if !is_right && !is_last && !may_be_anothers {
             return false;
@@ -450,7 +465,7 @@ impl<'a> Judge<'a> {
     fn judge_slot_overlap(&mut self, life: &'a Life, entries: &[SlotEntry]) {
         self.out.judged.insert(RuleId::Overlap);
         let mut extents: Vec<(u32, u64, u64, u32)> = Vec::new();
-        for entry in entries.iter().filter(|entry| !self.may_dangle(Holder::Slot(entry.slot))) {
+        for entry in entries.iter().filter(|entry| !self.is_being_freed(Holder::Slot(entry.slot))) {
             let bytes = self.smallest_size(entry.slot).unwrap_or(1);
             extents.push((entry.file, entry.offset, entry.offset.saturating_add(bytes), entry.slot));
         }
@@ -491,6 +506,7 @@ impl<'a> Judge<'a> {
         let Some(live) = &walk.live else { return };
         let unreached: Vec<Block> = live.unreferenced().collect();
         walk.linearisation.leaked_bytes = Some(unreached.iter().map(|block| block.bytes).fold(0, u64::saturating_add));
+        walk.linearisation.leaked_blocks = unreached.len() as u64;
         let leaked = self.not_retained(walk.life, unreached);
         let permitted = self.permitted_leaks(&walk.linearisation);
         let count = leaked.len() as u64;

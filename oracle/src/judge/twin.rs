@@ -16,6 +16,9 @@ use crate::report::{Drain, HeapReport, Outcome, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
+/// Of x86-64.
+const OS_PAGE_BYTES: u64 = 4096;
+
 /// The twins of a workload.
 #[derive(Clone, Debug, Default)]
 pub struct TwinSet {
@@ -130,9 +133,10 @@ impl Judge<'_> {
         if self.out.violations.iter().any(|violation| breaks_history(violation.rule)) {
             return self.not_judged(RuleId::NotUsable, "capacity: a heap that is broken already has no twin");
         }
-        // An object that may stay keeps the rest of its OS page, or of whatever holds objects of its size, from being used.
-        let has_garbage = linearisation.leaked_bytes.is_some_and(|bytes| bytes > 0);
-        if self.contract.leaks == Leaks::Collected && has_garbage {
+        // A small object that may stay keeps the rest of its OS page from being used for objects of other sizes.
+        let beside = linearisation.leaked_blocks.saturating_mul(OS_PAGE_BYTES);
+        let missing = twin.bytes - drain.capacity_bytes - allowance;
+        if self.contract.leaks == Leaks::Collected && missing <= beside {
             let reason = "capacity: what garbage that may stay takes besides its bytes is not known";
             return self.not_judged(RuleId::NotUsable, reason);
         }

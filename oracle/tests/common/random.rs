@@ -149,7 +149,11 @@ impl Crash {
             self.script = self.script.clone().returned(Status::Ok);
         } else if is_shown && self.contract.fill == Fill::After && random.is_one_in(2) {
             self.forget_new_content(kind, slot);
-        } else if is_shown && kind == OperationKind::Free && self.contract.publish == Publish::Separate {
+        } else if is_shown
+            && kind == OperationKind::Free
+            && self.contract.publish == Publish::Separate
+            && self.contract.leaks != Leaks::Collected
+        {
             let object = &before.objects[&slot];
             self.dangling = Some((slot, (object.offset, object.capacity)));
         }
