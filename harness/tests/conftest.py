@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -29,6 +30,16 @@ def root() -> Path:
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """On a memory file system where there is one: that is where heaps lie in earnest."""
+    shared = Path("/dev/shm")
+    path = (shared if os.access(shared, os.W_OK) else tmp_path) / f"faultline-test-{os.getpid()}"
+    path.mkdir()
+    yield path
+    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
@@ -94,16 +93,6 @@ def runner(root: Path) -> Path:
     if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
         return Path(given)
     return build_runner(root, Cache(root / ".faultline")).path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """On a memory file system where there is one: that is where heaps lie in earnest."""
-    shared = Path("/dev/shm")
-    path = (shared if os.access(shared, os.W_OK) else tmp_path) / f"loads-test-{os.getpid()}"
-    path.mkdir()
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture(scope="module")

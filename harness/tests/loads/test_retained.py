@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from faultline.build import HOOKS, build_runner, hooked_link
+from faultline.build import build_adapter, build_runner
 from faultline.cache import Cache
+from faultline.config import find_allocator
 from loads.server import GUARDED, LOADS, Run, Server
 
 GEOMETRY = ["--heap-bytes", "65536", "--limit-bytes", "524288", "--slots", "4", "--address-hint", "0x200000000000"]
@@ -28,23 +26,9 @@ def runner(root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def makalu(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path, folder = tmp_path_factory.mktemp("makalu") / "makalu.so", root / "allocators/makalu"
-    build = tomllib.loads((folder / "allocator.toml").read_text())["build"]
-    sources = [str(source) for glob in build["sources"] + build["adapter"] for source in folder.glob(glob)]
-    command = ["gcc", "-std=gnu11", "-O2", "-fPIC", "-shared", "-D_GNU_SOURCE", *build["flags"], *HOOKS]
-    command += ["-I", str(root / "allocators/include"), "-I", str(folder / "src"), *sources, "-o", str(path)]
-    subprocess.run([*command, *hooked_link("c11"), "-lpthread"], check=True)
-    return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    shared = Path("/dev/shm")
-    path = (shared if os.access(shared, os.W_OK) else tmp_path) / f"retained-test-{os.getpid()}"
-    path.mkdir()
-    yield path
-    shutil.rmtree(path)
+def makalu(root: Path) -> Path:
+    allocator = find_allocator(root, "makalu")
+    return build_adapter(root, Cache(root / ".faultline"), allocator, None, "clwb", is_hooked=True).path
 
 
 def runs(runner: Path, makalu: Path, folder: Path, tmp_path: Path, end: str) -> tuple[int, list[Run]]:
