@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench [PARTS="..."]`: what tracing costs, how many recoveries a second the isolated engine runs, how fast allocators are
-and recover (bench_allocators.py), how long the matrix takes. Tables and one line a figure on stdout, with its goal where
-there is one; --out FILE writes the same as JSON."""
+and recover (bench_allocators.py), what complete exploration costs (bench_complete.py), how long the matrix takes. Tables and one
+line a figure on stdout, with its goal where there is one; --out FILE writes the same as JSON."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import bench_allocators
+import bench_complete
+import bench_pallocator
 import msgspec
 
 from faultline import build, campaign, config, environment, tracing, workloads
@@ -34,32 +36,41 @@ STORE_OPERATIONS = 400_000
 CHURN_OPERATIONS = 400_000
 """Enough that the start of the tracer, a quarter of a second, is a small part."""
 REPLAY_HEAP_BYTES = 64 << 20
+IN_PROCESS_HEAP_BYTES = 8 << 20
 REPLAY_LIVE_OBJECTS = 200
 
 
-PARTS = ("tracing", "replay", "allocators", "recovery", "matrix")
+PARTS = ("tracing", "replay", "allocators", "recovery", "sizes", "restart", "fragmentation", "complete", "matrix")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure tracing, recoveries a second, allocators and the matrix.")
+    parser = argparse.ArgumentParser(description="Measure tracing, recoveries a second, allocators, exploration.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is given")
     parser.add_argument("--json", action="store_true", help="JSON on stdout")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON there, too")
-    parser.add_argument("--tiny", action="store_true", help="allocators, recovery: as little as possible, as a test")
+    parser.add_argument(
+        "--tiny", action="store_true", help="what measures allocators, complete: as little as possible, as a test"
+    )
     options = parser.parse_args()
     unknown = sorted(set(options.parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown part {unknown[0]!r}: the parts are {', '.join(PARTS)}")
-    scale = bench_allocators.TINY if options.tiny else bench_allocators.FULL
-    figures = measure(options.parts or PARTS, scale)
+    figures = measure(options.parts or PARTS, options.tiny)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(figures, indent=2) if options.json else in_words(figures, scale))
+    print(json.dumps(figures, indent=2) if options.json else in_words(figures, options.tiny))
     return 0
 
 
-def measure(parts: Sequence[str], scale: bench_allocators.Scale) -> dict[str, Any]:
+def scales(is_tiny: bool) -> tuple[bench_allocators.Scale, bench_pallocator.Scale]:
+    if is_tiny:
+        return bench_allocators.TINY, bench_pallocator.TINY
+    return bench_allocators.FULL, bench_pallocator.FULL
+
+
+def measure(parts: Sequence[str], is_tiny: bool) -> dict[str, Any]:
+    scale, section_5 = scales(is_tiny)
     root, engine = project_root(), Engine()
     cache = Cache(root / ".faultline")
     facts = environment.describe(root, cache, engine, None).facts
@@ -73,18 +84,28 @@ def measure(parts: Sequence[str], scale: bench_allocators.Scale) -> dict[str, An
             figures["churn"] = bench_churn(root, cache, scratch)
         if "replay" in parts:
             note("recoveries a second")
-            figures["replay"] = bench_replay(root, cache, engine, scratch)
+            figures["replay"] = bench_replay(root, cache, engine, scratch, REPLAY_HEAP_BYTES)
+            figures["in_process"] = bench_replay(root, cache, engine, scratch, IN_PROCESS_HEAP_BYTES)
         if "allocators" in parts:
             figures["allocators"] = bench_allocators.measure_throughput(root, cache, scratch, scale)
         if "recovery" in parts:
             figures["recovery"] = bench_allocators.measure_recovery(root, cache, scratch, scale)
+        if "sizes" in parts:
+            figures["sizes"] = bench_pallocator.measure_sizes(root, cache, scratch, section_5)
+        if "restart" in parts:
+            figures["restart"] = bench_pallocator.measure_restart(root, cache, scratch, section_5)
+        if "fragmentation" in parts:
+            figures["fragmentation"] = bench_pallocator.measure_fragmentation(root, cache, scratch, section_5)
+        if "complete" in parts:
+            figures["complete"] = bench_complete.measure(root, is_tiny)
         if "matrix" in parts:
             note("the matrix, from an empty cache")
             figures["matrix"] = bench_matrix(root)
     return figures
 
 
-def in_words(figures: dict[str, Any], scale: bench_allocators.Scale) -> str:
+def in_words(figures: dict[str, Any], is_tiny: bool) -> str:
+    scale, section_5 = scales(is_tiny)
     facts = figures["environment"]
     lines = [f"{facts['processor']}; {facts['heaps']}; {facts['load before']}"]
     if "store" in figures:
@@ -92,20 +113,52 @@ def in_words(figures: dict[str, Any], scale: bench_allocators.Scale) -> str:
             f"tracing, bench_store: {as_ratio(figures['store'])}",
             f"tracing, churn {CHURN_OPERATIONS}: {as_ratio(figures['churn'])}",
         ]
-    if replay := figures.get("replay"):
-        lines += [
-            f"recoveries a second a core, open + slots + walk: {replay['first_per_s']:.0f} (goal >= 2,000;"
-            f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects)",
-            f"recoveries a second a core, full probe: {replay['full_per_s']:.1f}",
-        ]
+    if "replay" in figures:
+        lines += isolated_in_words(figures["replay"]) + in_process_in_words(figures["in_process"])
     if "allocators" in figures:
         lines += bench_allocators.throughput_in_words(figures["allocators"], scale)
     if "recovery" in figures:
         lines += bench_allocators.recovery_in_words(figures["recovery"], scale)
+    if "sizes" in figures:
+        lines += bench_pallocator.sizes_in_words(figures["sizes"], section_5)
+    if "restart" in figures:
+        lines += bench_pallocator.restart_in_words(figures["restart"], section_5)
+    if "fragmentation" in figures:
+        lines += bench_pallocator.fragmentation_in_words(figures["fragmentation"], section_5)
+    if "complete" in figures:
+        lines += bench_complete.in_words(figures["complete"])
     if matrix := figures.get("matrix"):
         lines.append(f"matrix from an empty cache: {matrix['wall_s']:.0f} s on {matrix['processors']} processors")
         lines.append(matrix["summary"])
     return "\n".join(lines)
+
+
+def isolated_in_words(replay: dict[str, Any]) -> list[str]:
+    return [
+        f"recoveries a second a core, open + slots + walk: {replay['first_per_s']:.0f} (goal >= 2,000;"
+        f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects)",
+        f"recoveries a second a core, full probe: {replay['full_per_s']:.1f}",
+    ]
+
+
+def in_process_in_words(figures: dict[str, Any]) -> list[str]:
+    rates = figures["engines"]
+    runs = rates["runs"]
+    lines = []
+    for name, probe, goal in (
+        ("first", "open + slots + walk", "goals >= 40,000 and >= 8x"),
+        ("full", "full probe", ""),
+    ):
+        isolated, in_process = rates[f"{name}_isolated_per_s"], rates[f"{name}_in_process_per_s"]
+        lines.append(
+            f"recoveries a second, recorded, {probe}: {in_process:.0f} in-process, {isolated:.0f} isolated,"
+            f" {in_process / isolated:.1f}x ({figures['heap_bytes'] >> 20} MiB heap, {figures['live_objects']} live"
+            f" objects{'; ' if goal else ''}{goal})"
+        )
+    lines.append(
+        f"of {runs['in_process']} in-process runs {runs['compared']} were compared, {sum(runs['isolated'].values())} isolated"
+    )
+    return lines
 
 
 def as_ratio(times: dict[str, float]) -> str:
@@ -173,21 +226,22 @@ def timed(scratch: Path, command: Callable[[Path, Path], list[str]], tools: Path
 # ---- replay --------------------------------------------------------------------------------------------------------------
 
 
-def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path) -> dict[str, Any]:
-    """A 64 MiB heap with 200 live objects of the sizes of churn, as its last operation left it; with chunks of the default size,
+def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path, heap_bytes: int) -> dict[str, Any]:
+    """A heap with 200 live objects of the sizes of churn, as its last operation left it; with chunks of the default size,
     not the small ones of the matrix."""
     allocator = config.find_allocator(root, "nvm_malloc")
-    heap = msgspec.structs.replace(allocator.heap, heap_bytes=REPLAY_HEAP_BYTES, limit_bytes=REPLAY_HEAP_BYTES)
+    heap = msgspec.structs.replace(allocator.heap, heap_bytes=heap_bytes, limit_bytes=heap_bytes)
     allocator = msgspec.structs.replace(allocator, heap=heap, build=msgspec.structs.replace(allocator.build, flags=[]))
     sizes = [operation.size_bytes for operation in workloads.churn(4000, 1).operations if operation.kind == "allocate"]
     lines = [f"allocate {slot} {size}" for slot, size in enumerate(sizes[:REPLAY_LIVE_OBJECTS])]
     text = "\n".join(["workload 1", f"slots {REPLAY_LIVE_OBJECTS}", "case", *lines, ""])
     workload = workloads.parse(text, "bench")
-    target = tracing.build_target(root, cache, allocator, None, "clwb")
+    target = tracing.build_target(root, cache, allocator, None, "clwb", needs_hooks=heap_bytes == IN_PROCESS_HEAP_BYTES)
     traced = tracing.trace(cache, engine, target, workload)
-    spec = CellSpec(allocator.name, workload.name, 0, 1, "default", "px86", "clwb")
-    path = campaign.write_config(scratch, spec, target, traced, workload)
-    return engine.ask_json(dict[str, Any], "bench-replay", str(path))
+    spec = CellSpec(allocator.name, workload.name, 0, 1, "mixed", "px86", "clwb")
+    with tempfile.TemporaryDirectory(dir=scratch) as place:
+        path = campaign.write_config(Path(place), spec, target, traced, workload)
+        return engine.ask_json(dict[str, Any], "bench-replay", str(path))
 
 
 # ---- the matrix ----------------------------------------------------------------------------------------------------------

@@ -33,13 +33,16 @@ BASELINE = "glibc"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Of §13.1, as it is run here, and in the paper's words."""
+    """Of §13.1, as it is run here, and in the paper's words. chance: of a binomial distribution of the sizes (bench.h)."""
 
     workload: str
     threads: int
     objects: int
     counted_rounds: int
     paper: str
+    smallest: int = 64
+    largest: int = 64
+    chance: float = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ THREADTEST = "10,000 rounds of 100,000 / t objects in all"
 LARSON = "10 s, 1,000 objects a thread, a new thread each 10,000 rounds"
 PRODCON = "20,000,000 / t objects a pair, blocking queues"
 HALF_BLOCK = 2048
+HALF = 50
 SMALL = 104
 """Objects of 24 to 104 bytes, 64 on average: lists are then as long as in the paper, and allocations as many. Of Makalu only,
 which is compared with the paper there."""
@@ -139,7 +143,7 @@ def build_driver(root: Path, cache: Cache, *, is_counting: bool) -> Path:
         libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
     arguments = (
         *("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}"),
-        *(f"allocators/bench/{name}.c" for name in ("main", "workloads", "resur", BASELINE)),
+        *(f"allocators/bench/{name}.c" for name in ("main", "workloads", "resur", "fragment", BASELINE)),
         *(*objects, *(f"-l{library}" for library in sorted(libraries))),
     )
     recipe = build.Recipe("the benchmark driver", "bench", "gcc", arguments, shared)
@@ -182,19 +186,24 @@ def run_once(
     program: Path, name: str, benchmark: Benchmark, scratch: Path, rounds: int = 0, seconds: float = 0.0
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        amount = (benchmark.threads, benchmark.objects, rounds, seconds)
-        return ask(program, name, benchmark.workload, folder, *amount)
+        sizes = (benchmark.smallest, benchmark.largest, benchmark.chance)
+        amount = (benchmark.objects, rounds, seconds)
+        return ask(program, name, benchmark.workload, folder, benchmark.threads, *sizes, *amount)
 
 
-def row_of(
-    name: str, benchmark: Benchmark, turns: list[dict[str, dict[str, Any]]], counted: dict[str, Any]
-) -> dict[str, Any]:
-    def cost(turn: dict[str, dict[str, Any]], who: str, clock: str) -> float:
-        return float(turn[who][clock]) / float(turn[who]["operations"])
+Turn = dict[str, dict[str, Any]]
+"""What each allocator answered."""
 
-    def ratio(clock: str) -> float:
-        return statistics.median(cost(turn, name, clock) / cost(turn, BASELINE, clock) for turn in turns)
 
+def cost(turn: Turn, who: str, clock: str, per: str = "operations") -> float:
+    return float(turn[who][clock]) / float(turn[who][per])
+
+
+def times_glibc(turns: list[Turn], name: str, clock: str, per: str = "operations") -> float:
+    return statistics.median(cost(turn, name, clock, per) / cost(turn, BASELINE, clock, per) for turn in turns)
+
+
+def row_of(name: str, benchmark: Benchmark, turns: list[Turn], counted: dict[str, Any]) -> dict[str, Any]:
     return {
         "workload": benchmark.workload,
         "threads": benchmark.threads,
@@ -202,8 +211,8 @@ def row_of(
         "allocator": name,
         "operations_per_s": statistics.median(1 / cost(turn, name, "wall_s") for turn in turns),
         "cpu_ns_per_operation": statistics.median(1e9 * cost(turn, name, "cpu_s") for turn in turns),
-        "times_glibc": ratio("wall_s"),
-        "times_glibc_cpu": ratio("cpu_s"),
+        "times_glibc": times_glibc(turns, name, "wall_s"),
+        "times_glibc_cpu": times_glibc(turns, name, "cpu_s"),
         "counted_operations": counted["operations"],
         "flushes_per_operation": counted["flushes"] / counted["operations"],
         "fences_per_operation": counted["fences"] / counted["operations"],
@@ -237,10 +246,12 @@ def has_room(folder: Path, mib: int) -> bool:
     return min(shutil.disk_usage(folder).free, memory) >= 2 * mib << 20
 
 
-def crash_once(program: Path, name: str, mib: int, largest: int, seed: int, scratch: Path) -> dict[str, Any]:
-    """The lists that the process that aborted left must be there, whole, and nothing else."""
+def crash_once(
+    program: Path, name: str, mib: int, largest: int, seed: int, scratch: Path, percent: int = HALF
+) -> dict[str, Any]:
+    """The lists that the process that aborted left must be there, whole, and nothing else. percent: of objects that are kept."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        before = ask(program, name, "resur", folder, mib, largest, seed, ends_by=-signal.SIGABRT)
+        before = ask(program, name, "resur", folder, mib, largest, percent, seed, ends_by=-signal.SIGABRT)
         after = ask(program, name, "recover", folder, mib)
     for what in ("objects", "bytes"):
         if before[what] != after[what]:

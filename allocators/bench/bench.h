@@ -39,13 +39,27 @@ struct bench_allocator {
     bool (*recover)(const char *folder, uint64_t limit_bytes); /* of a heap that nobody closed */
     bool (*collect)(void);                                     /* null: the allocator collects no garbage */
     bool (*check)(void);                                       /* the allocator's own */
+    uint64_t (*defragmented)(void); /* bytes so far; null: the allocator does not defragment */
+};
+
+/* Of the objects, from smallest to largest: all are equally likely, or, with a chance above 0, binomially distributed in steps of a
+ * line: each step is taken with that chance (PAllocator §5). */
+struct bench_sizes {
+    uint64_t smallest, largest;
+    double chance;
+};
+
+struct bench_phase {
+    uint64_t operations;
+    double cpu_s; /* of the threads in it */
 };
 
 struct bench_work {
     const struct bench_allocator *allocator;
     unsigned threads;
-    uint64_t objects;  /* what a round is: see workloads.c */
-    uint64_t rounds;   /* of each thread; 0: as many as begin within `seconds` */
+    struct bench_sizes sizes;
+    uint64_t objects; /* what a round is: see workloads.c */
+    uint64_t rounds; /* of each thread; 0: as many as begin within `seconds` */
     double seconds;
 };
 
@@ -54,17 +68,23 @@ struct bench_result {
     uint64_t operations; /* an allocation is one, a deallocation is one */
     double wall_s, cpu_s;
     uint64_t flushes, fences; /* in programs built with FL_COUNT */
+    struct bench_phase allocating, freeing; /* where a workload has them apart */
 };
 
 /* workloads.c: §13.1. False: no such workload. */
 bool bench_run(const char *workload, const struct bench_work *work, struct bench_result *result);
 
 /* resur.c: §13.2. Exit codes; bench_resur ends by abort. */
-int bench_resur(const struct bench_allocator *allocator, const char *folder, uint64_t mib, uint64_t largest, uint64_t seed);
+int bench_resur(const struct bench_allocator *allocator, const char *folder, uint64_t mib, uint64_t largest, uint64_t percent,
+                uint64_t seed);
 int bench_recover(const struct bench_allocator *allocator, const char *folder, uint64_t mib);
+
+/* fragment.c: PAllocator §5, Table 2. Exit code. */
+int bench_fragment(const struct bench_allocator *allocator, const char *folder, uint64_t mib, uint64_t smallest, uint64_t largest);
 
 double bench_now_s(void);
 double bench_cpu_s(void); /* of all threads of the process, ended ones too */
+double bench_thread_cpu_s(void);
 uint64_t bench_random(uint64_t *state);
 void bench_fail(const char *what, const char *why) __attribute__((noreturn));
 

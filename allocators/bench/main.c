@@ -3,9 +3,10 @@
  * main.c - the benchmark driver's command line. One measurement a process; one JSON object on stdout. ci/bench_allocators.py builds and
  * calls it:
  *
- *     bench ALLOCATOR threadtest|larson|prodcon FOLDER THREADS OBJECTS ROUNDS SECONDS
- *     bench ALLOCATOR resur FOLDER MIB LARGEST SEED
+ *     bench ALLOCATOR threadtest|larson|prodcon FOLDER THREADS SMALLEST LARGEST CHANCE OBJECTS ROUNDS SECONDS
+ *     bench ALLOCATOR resur FOLDER MIB LARGEST PERCENT SEED
  *     bench ALLOCATOR recover FOLDER MIB
+ *     bench ALLOCATOR fragment FOLDER MIB SMALLEST LARGEST
  *
  * Built with -DBENCH_ALLOCATORS='X(NAME) ...'.
  */
@@ -32,7 +33,7 @@ static const struct bench_allocator *const allocators[] = {
 #undef X
 };
 
-enum { USAGE = 2, RUN_LIMIT_GIB = 4 };
+enum { USAGE = 2, RUN_LIMIT_GIB = 4, LARGEST_BYTES = 1 << 28 };
 
 double bench_now_s(void) {
     struct timespec now;
@@ -43,6 +44,12 @@ double bench_now_s(void) {
 double bench_cpu_s(void) {
     struct timespec used;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+double bench_thread_cpu_s(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
 }
 
@@ -59,9 +66,11 @@ void bench_fail(const char *what, const char *why) {
 }
 
 static int usage(void) {
-    fputs("bench: error: expected ALLOCATOR threadtest|larson|prodcon FOLDER THREADS OBJECTS ROUNDS SECONDS,"
-          " ALLOCATOR resur FOLDER MIB LARGEST SEED or ALLOCATOR recover FOLDER MIB\n",
-          stderr);
+    fputs(
+        "bench: error: expected ALLOCATOR threadtest|larson|prodcon FOLDER THREADS SMALLEST LARGEST CHANCE OBJECTS ROUNDS SECONDS,"
+        " ALLOCATOR resur FOLDER MIB LARGEST PERCENT SEED, ALLOCATOR recover FOLDER MIB"
+        " or ALLOCATOR fragment FOLDER MIB SMALLEST LARGEST\n",
+        stderr);
     return USAGE;
 }
 
@@ -90,10 +99,15 @@ static int run(const struct bench_allocator *allocator, char **arguments) {
     struct bench_work work = {
         .allocator = allocator,
         .threads = (unsigned)number(arguments, 4, 1, BENCH_THREADS),
-        .objects = number(arguments, 5, BENCH_THREADS, 1u << 30),
-        .rounds = number(arguments, 6, 0, UINT32_MAX),
-        .seconds = strtod(arguments[7], NULL),
+        .sizes.smallest = number(arguments, 5, 8, LARGEST_BYTES),
+        .sizes.largest = number(arguments, 6, 8, LARGEST_BYTES),
+        .sizes.chance = strtod(arguments[7], NULL),
+        .objects = number(arguments, 8, BENCH_THREADS, 1u << 30),
+        .rounds = number(arguments, 9, 0, UINT32_MAX),
+        .seconds = strtod(arguments[10], NULL),
     };
+    if (work.sizes.largest < work.sizes.smallest)
+        bench_fail("sizes", "the largest object is smaller than the smallest");
     if (strcmp(arguments[2], "prodcon") == 0 && work.threads % 2 != 0)
         bench_fail("prodcon", "the number of threads must be even");
     if (!allocator->create(arguments[3], (uint64_t)RUN_LIMIT_GIB << 30))
@@ -104,9 +118,12 @@ static int run(const struct bench_allocator *allocator, char **arguments) {
         bench_fail("check", allocator->message());
     if (!allocator->close())
         bench_fail("close", allocator->message());
-    printf("{\"operations\": %llu, \"wall_s\": %.6f, \"cpu_s\": %.6f, \"flushes\": %llu, \"fences\": %llu}\n",
+    printf("{\"operations\": %llu, \"wall_s\": %.6f, \"cpu_s\": %.6f, \"flushes\": %llu, \"fences\": %llu,",
            (unsigned long long)result.operations, result.wall_s, result.cpu_s, (unsigned long long)result.flushes,
            (unsigned long long)result.fences);
+    printf(" \"allocations\": %llu, \"allocating_cpu_s\": %.6f, \"frees\": %llu, \"freeing_cpu_s\": %.6f}\n",
+           (unsigned long long)result.allocating.operations, result.allocating.cpu_s, (unsigned long long)result.freeing.operations,
+           result.freeing.cpu_s);
     return 0;
 }
 
@@ -117,12 +134,16 @@ int main(int count, char **arguments) {
     if (allocator == NULL)
         bench_fail(arguments[1], "no such allocator in this build");
     bool is_resur = strcmp(arguments[2], "resur") == 0, is_recover = strcmp(arguments[2], "recover") == 0;
-    if ((is_resur || is_recover) && allocator->recover == NULL)
+    bool is_fragment = strcmp(arguments[2], "fragment") == 0;
+    if ((is_resur || is_recover || is_fragment) && allocator->recover == NULL)
         bench_fail(arguments[1], "nothing survives its process");
-    if (is_resur && count == 7)
+    if (is_resur && count == 8)
         return bench_resur(allocator, arguments[3], number(arguments, 4, 1, 1u << 20), number(arguments, 5, 64, 1u << 20),
-                           number(arguments, 6, 0, UINT32_MAX));
+                           number(arguments, 6, 1, 100), number(arguments, 7, 0, UINT32_MAX));
+    if (is_fragment && count == 7)
+        return bench_fragment(allocator, arguments[3], number(arguments, 4, 1, 1u << 20), number(arguments, 5, 64, LARGEST_BYTES),
+                              number(arguments, 6, 64, LARGEST_BYTES));
     if (is_recover && count == 5)
         return bench_recover(allocator, arguments[3], number(arguments, 4, 1, 1u << 20));
-    return count == 8 && !is_resur && !is_recover ? run(allocator, arguments) : usage();
+    return count == 11 && !is_resur && !is_recover && !is_fragment ? run(allocator, arguments) : usage();
 }

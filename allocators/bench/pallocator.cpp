@@ -81,6 +81,7 @@ bool recover(const char *folder, uint64_t limit_bytes) {
 }
 
 bool check() { return heap->check() == Status::OK; }
+uint64_t defragmented() { return heap->counters().defragmented_bytes; }
 
 } // namespace
 
@@ -100,5 +101,6 @@ const struct bench_allocator bench_pallocator = {
     .recover = recover,
     .collect = nullptr,
     .check = check,
+    .defragmented = defragmented,
 };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * resur.c - the benchmark of Makalu §13.2. Objects of random size are allocated, SZ MiB of them. A coin decides: an object becomes
- * the first of the list of one of 512 roots, or is freed at once. Then the process aborts, and another one recovers the heap
+ * the first of the list of one of 512 roots, or is freed at once; PAllocator §5 keeps all. Then the process aborts, and another one recovers the heap
  * and looks whether exactly the lists are there.
  */
 #include <stdio.h>
@@ -47,7 +47,8 @@ static void retain(const struct bench_allocator *allocator, struct node *node, u
     allocator->set_root(root, node);
 }
 
-int bench_resur(const struct bench_allocator *allocator, const char *folder, uint64_t mib, uint64_t largest, uint64_t seed) {
+int bench_resur(const struct bench_allocator *allocator, const char *folder, uint64_t mib, uint64_t largest, uint64_t percent,
+                uint64_t seed) {
     uint64_t allocations = 0, retained = 0, retained_bytes = 0;
     if (!allocator->create(folder, limit_of(mib)))
         bench_fail("create", allocator->message());
@@ -56,11 +57,11 @@ int bench_resur(const struct bench_allocator *allocator, const char *folder, uin
         uint64_t random = bench_random(&seed), bytes = sizeof(struct node) + (random >> 16) % (largest - sizeof(struct node) + 1);
         struct node *node = new_node(allocator, bytes);
         allocated += bytes;
-        if ((random & 1) != 0) {
+        if ((random >> 48) % 100 >= percent) {
             allocator->free(0, node);
             continue;
         }
-        retain(allocator, node, bytes, (unsigned)(random >> 1) % BENCH_ROOTS);
+        retain(allocator, node, bytes, (unsigned)random % BENCH_ROOTS);
         retained++;
         retained_bytes += bytes;
     }

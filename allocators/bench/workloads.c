@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * workloads.c - the three benchmarks of Makalu §13.1, with objects of 64 bytes. A thread's work comes in rounds:
+ * workloads.c - the three benchmarks of Makalu §13.1, there with objects of 64 bytes, and those of PAllocator §5, which are two of them
+ * with objects of other sizes: its standalone and its random allocations and deallocations are threadtest, each phase by itself or
+ * both together. A thread's work comes in rounds:
  *
  *   threadtest  allocate objects / threads objects, then free them in the order in which they came
  *   larson      a thread has `objects` objects; a round replaces that many of them, chosen at random. After LARSON_ROUNDS rounds
@@ -18,12 +20,13 @@
 #include "bench.h"
 #include "persist.h"
 
-enum { OBJECT_BYTES = 64, LARSON_ROUNDS = 1000, RING_ENTRIES = 4096 };
+enum { LARSON_ROUNDS = 1000, RING_ENTRIES = 4096, SIZES = 4096, STEP_BYTES = 64 };
 
 struct shared {
     const struct bench_work *work;
     pthread_barrier_t warm, start, end, over; /* of all threads and the one that measures */
     double deadline_s;
+    uint64_t sizes[SIZES]; /* drawn before anything is measured; taken in turn */
     uint64_t operations; /* atomic */
 };
 
@@ -38,12 +41,14 @@ struct worker {
     unsigned number;
     void **objects; /* larson's */
     uint64_t random, rounds; /* of larson: done so far */
+    uint64_t next_size;
+    struct bench_phase allocating, freeing;
     struct ring *ring; /* prodcon's, of the pair */
 };
 
-static void *allocate(const struct worker *worker) {
+static void *allocate(struct worker *worker) {
     const struct bench_allocator *allocator = worker->shared->work->allocator;
-    uint64_t *object = allocator->allocate(worker->number, OBJECT_BYTES);
+    uint64_t *object = allocator->allocate(worker->number, worker->shared->sizes[worker->next_size++ % SIZES]);
     if (object == NULL)
         bench_fail(allocator->name, allocator->message());
     *object = worker->number;
@@ -80,10 +85,16 @@ static pthread_t start_thread(void *(*run)(void *), void *argument) {
 /* ---- threadtest ---- */
 
 static void threadtest_round(struct worker *worker, uint64_t objects) {
+    double begin_s = bench_thread_cpu_s();
     for (uint64_t i = 0; i < objects; i++)
         worker->objects[i] = allocate(worker);
+    double middle_s = bench_thread_cpu_s();
     for (uint64_t i = 0; i < objects; i++)
         release(worker, worker->objects[i]);
+    worker->allocating.cpu_s += middle_s - begin_s;
+    worker->freeing.cpu_s += bench_thread_cpu_s() - middle_s;
+    worker->allocating.operations += objects;
+    worker->freeing.operations += objects;
 }
 
 static void *threadtest(void *argument) {
@@ -92,6 +103,7 @@ static void *threadtest(void *argument) {
     uint64_t objects = shared->work->objects / shared->work->threads, rounds = 0;
     worker->objects = memory(objects * sizeof *worker->objects);
     threadtest_round(worker, objects);
+    worker->allocating = worker->freeing = (struct bench_phase){0, 0};
     wait_for(&shared->warm);
     wait_for(&shared->start);
     for (; !is_over(shared, rounds); rounds++)
@@ -231,13 +243,33 @@ static const struct {
     void *(*even)(void *), *(*odd)(void *); /* by the worker's number */
 } workloads[] = {{"threadtest", threadtest, threadtest}, {"larson", larson, larson}, {"prodcon", produce, consume}};
 
+static void draw_sizes(const struct bench_sizes *wanted, uint64_t sizes[SIZES]) {
+    uint64_t random = 1, span = wanted->largest - wanted->smallest;
+    for (unsigned i = 0; i < SIZES; i++) {
+        uint64_t more = 0;
+        if (wanted->chance <= 0)
+            more = bench_random(&random) % (span + 1);
+        else
+            for (uint64_t step = 0; step < span / STEP_BYTES; step++)
+                more += (double)(bench_random(&random) >> 11) * 0x1p-53 < wanted->chance ? STEP_BYTES : 0;
+        sizes[i] = wanted->smallest + more;
+    }
+}
+
+static void add_phase(struct bench_phase *sum, const struct bench_phase *phase) {
+    sum->operations += phase->operations;
+    sum->cpu_s += phase->cpu_s;
+}
+
 bool bench_run(const char *workload, const struct bench_work *work, struct bench_result *result) {
     size_t which = 0;
     while (which < sizeof workloads / sizeof *workloads && strcmp(workloads[which].name, workload) != 0)
         which++;
     if (which == sizeof workloads / sizeof *workloads)
         return false;
-    struct shared shared = {.work = work};
+    static struct shared shared;
+    shared.work = work;
+    draw_sizes(&work->sizes, shared.sizes);
     struct worker workers[BENCH_THREADS];
     pthread_t threads[BENCH_THREADS];
     struct ring *rings = memory((work->threads + 1) / 2 * sizeof *rings);
@@ -245,12 +277,16 @@ bool bench_run(const char *workload, const struct bench_work *work, struct bench
     for (size_t i = 0; i < sizeof barriers / sizeof *barriers; i++)
         pthread_barrier_init(barriers[i], NULL, work->threads + 1);
     for (unsigned i = 0; i < work->threads; i++) {
-        workers[i] = (struct worker){.shared = &shared, .number = i, .random = i + 1, .ring = &rings[i / 2]};
+        workers[i] = (struct worker){
+            .shared = &shared, .number = i, .random = i + 1, .next_size = i * SIZES / work->threads, .ring = &rings[i / 2]};
         threads[i] = start_thread(i % 2 == 0 ? workloads[which].even : workloads[which].odd, &workers[i]);
     }
     measure(&shared, result);
-    for (unsigned i = 0; i < work->threads; i++)
+    for (unsigned i = 0; i < work->threads; i++) {
         pthread_join(threads[i], NULL);
+        add_phase(&result->allocating, &workers[i].allocating);
+        add_phase(&result->freeing, &workers[i].freeing);
+    }
     result->operations = shared.operations;
     free(rings);
     return true;

@@ -11,6 +11,12 @@
  *     FL_SERVE_RUN     with FL_RUN_LOADS in `offset`: recorded. Answered as ever, and then: u32 bytes, then
  *                      fl_loads_header, fl_load[count], text[text_bytes].
  *                      with FL_RUN_GUARDED too: slowly, and every access to PM that no hook announced is found.
+ *                      with FL_RUN_IN_PROCESS, recorded or not: not in a process of its own, if the target lets that happen.
+ *                      The answer is the same. The first such run, one in FL_COMPARE_ONE_IN others, chosen by `file`, a seed,
+ *                      and every run that does not come to its end are done in processes of their own too, and the
+ *                      answers compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN.
+ *     FL_SERVE_ENGINES answered: u32 bytes, then fl_engines, and for each reason why runs were not in-process a u64, how many, and
+ *                      text with a NUL that goes on after `the target `.
  *
  * What is listed. Each hot unit at most once as FL_LOAD_TARGET: when the run first depends on what the crash left there, in
  * order of time, before the access is made. That is a load of any byte of it by the target (allocator and adapter, through every
@@ -43,15 +49,19 @@
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 1u
+#define FL_LOADS_VERSION 2u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */
 #define FL_SERVE_WATCH 11u
+#define FL_SERVE_ENGINES 12u
 
 /* In `offset` of FL_SERVE_RUN. */
 #define FL_RUN_LOADS 1u
 #define FL_RUN_GUARDED 2u
+#define FL_RUN_IN_PROCESS 4u
+
+#define FL_COMPARE_ONE_IN 1000u
 
 /* 24 bytes. Units [first, first + count) of the file: unit u is bytes [8 u, 8 u + 8). */
 struct fl_watch {
@@ -65,7 +75,8 @@ enum fl_loads_flag {
     FL_LOADS_NOT_HOOKED = 2, /* the adapter was compiled without hooks */
     FL_LOADS_SHARED = 4,     /* the target started a thread or a process */
     FL_LOADS_UNSEEN = 8,     /* an access that no hook announced, or a read that cannot be followed; text: what and where */
-    FL_LOADS_UNKNOWN = 15,   /* any of these: the list is not complete */
+    FL_LOADS_DIFFERS = 16,   /* in-process and isolated run have other answers; text: in what */
+    FL_LOADS_UNKNOWN = 31,   /* any of these: the list is not complete */
 };
 
 /* 32 bytes. */
@@ -73,9 +84,16 @@ struct fl_loads_header {
     uint32_t version;
     uint32_t flags;      /* enum fl_loads_flag */
     uint32_t count;      /* of fl_load */
-    uint32_t text_bytes; /* of the text behind them, without NUL: the first reason for FL_LOADS_UNSEEN */
+    uint32_t text_bytes; /* of the text behind them, without NUL: the first reason for FL_LOADS_UNSEEN or FL_LOADS_DIFFERS */
     uint64_t unseen;     /* accesses without a hook that a guarded run found */
     uint64_t seen;       /* accesses to PM that a guarded run saw, announced or not */
+};
+
+/* 24 bytes. Runs that FL_RUN_IN_PROCESS asked for. */
+struct fl_engines {
+    uint64_t in_process;
+    uint64_t compared; /* of them: isolated, too */
+    uint64_t isolated; /* instead */
 };
 
 enum fl_load_kind { FL_LOAD_TARGET = 1, FL_LOAD_CONTENTS = 2 };
@@ -92,6 +110,7 @@ struct fl_load {
 #ifndef __cplusplus
 _Static_assert(sizeof(struct fl_watch) == 24 && sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 16,
                "loads format");
+_Static_assert(sizeof(struct fl_engines) == 24, "loads format");
 #endif
 
 #endif

@@ -110,6 +110,12 @@ const struct fl_adapter *adapter_load(const char *path) {
     return adapter;
 }
 
+const void *adapter_base(const struct fl_adapter *adapter) {
+    Dl_info module = {0};
+    dladdr(adapter, &module);
+    return module.dli_fbase;
+}
+
 void adapter_describe(const struct fl_adapter *adapter) {
     printf("%s", adapter->name);
     for (size_t i = 0; i < COUNT_OF(CAPABILITIES); i++)

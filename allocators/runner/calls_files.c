@@ -5,6 +5,7 @@
  */
 #undef _FORTIFY_SOURCE
 #include "vfs.h"
+#include "inprocess.h"
 #include "planted.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static uint64_t open_parts(const struct iovec *parts, int count) {
     uint64_t sum = 0;
     loads_read(parts, (size_t)count * sizeof *parts);
     for (int i = 0; i < count; i++) {
-        loads_open(parts[i].iov_base, parts[i].iov_len);
+        loads_filled(parts[i].iov_base, parts[i].iov_len);
         sum += parts[i].iov_len;
     }
     return sum;
@@ -48,15 +49,24 @@ static void read_behind(int fd, const off_t *offset, uint64_t count) {
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
+/* What the kernel writes into files of the heap is not told (generation.h). */
+static void before_write(int fd) {
+    char path[PATH_MAX];
+    if (events_are_told() && vfs_heap_path(fd, path))
+        events_files_changed();
+}
+
 INTERPOSED ssize_t write(int fd, const void *bytes, size_t count) {
     vfs_before_change(fd);
     hand_over(bytes, count);
+    before_write(fd);
     return syscall(SYS_write, fd, bytes, count);
 }
 
 INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
     vfs_before_change(fd);
     hand_over(bytes, count);
+    before_write(fd);
     return syscall(SYS_pwrite64, fd, bytes, count, offset);
 }
 
@@ -65,6 +75,7 @@ INTERPOSED ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t offse
 INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
     vfs_before_change(fd);
     hand_over_parts(parts, count);
+    before_write(fd);
     return syscall(SYS_writev, fd, parts, count);
 }
 
@@ -72,6 +83,7 @@ INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
 INTERPOSED ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
     vfs_before_change(fd);
     hand_over_parts(parts, count);
+    before_write(fd);
     return syscall(SYS_pwritev, fd, parts, count, offset, 0);
 }
 
@@ -82,12 +94,14 @@ INTERPOSED ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t
 INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
     vfs_before_change(fd);
     hand_over_parts(parts, count);
+    before_write(fd);
     return syscall(SYS_pwritev2, fd, parts, count, offset, 0, flags);
 }
 
 INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
     vfs_before_read(from);
+    before_write(to);
     read_behind(from, from_offset, count);
     return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
 }
@@ -95,6 +109,7 @@ INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64
 INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
     vfs_before_change(to);
     vfs_before_read(from);
+    before_write(to);
     read_behind(from, offset, count);
     return syscall(SYS_sendfile, to, from, offset, count);
 }
@@ -104,6 +119,7 @@ INTERPOSED ssize_t sendfile64(int to, int from, off_t *offset, size_t count) { r
 INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
     vfs_before_read(from);
+    before_write(to);
     read_behind(from, from_offset, count);
     return syscall(SYS_splice, from, from_offset, to, to_offset, count, flags);
 }
@@ -116,31 +132,65 @@ static bool has_size(int fd, off_t bytes) {
     return syscall(SYS_fstat, fd, &info) == 0 && info.st_size == bytes;
 }
 
+/* Growth is what in-process runs can take back. True: *error is what the call says. */
+static bool grows(int fd, off_t from, off_t bytes, bool has_media, int *error) {
+    return inprocess_is_running() && from >= 0 && bytes > 0 &&
+           kept_grow(fd, (uint64_t)from + (uint64_t)bytes, has_media, (uint64_t)from, error);
+}
+
+static int result_of(int error) { return error == 0 ? 0 : (errno = error, -1); }
+/* Of a call that worked on a file; result: what it answered. */
+static int told(enum fl_event_effect effect, int fd, uint64_t offset, uint64_t bytes, int result) {
+    char path[PATH_MAX];
+    if (events_are_told() && result == 0 && vfs_heap_path(fd, path))
+        events_file(effect, offset, bytes, path, NULL);
+    return result;
+}
+
+static int told_fallocate(int fd, int mode, off_t offset, off_t bytes, int result) {
+    if (mode == 0)
+        return told(FL_DID_EXTEND, fd, 0, (uint64_t)(offset + bytes), result);
+    if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
+        return told(FL_DID_PUNCH, fd, (uint64_t)offset, (uint64_t)bytes, result);
+    if (mode != FALLOC_FL_KEEP_SIZE)
+        events_files_changed();
+    return result;
+}
+
 INTERPOSED int ftruncate(int fd, off_t bytes) {
+    int error;
+    if (grows(fd, 0, bytes, false, &error))
+        return result_of(error);
     if (vfs_is_protected(fd)) {
         int wanted = vfs_wanted_flags(fd);
         if (wanted >= 0 && (wanted & O_ACCMODE) != O_RDONLY && has_size(fd, bytes))
             return 0;
-        vfs_materialise();
+        vfs_before_change(fd);
     }
-    return (int)syscall(SYS_ftruncate, fd, bytes);
+    return told(FL_DID_TRUNCATE, fd, 0, (uint64_t)bytes, (int)syscall(SYS_ftruncate, fd, bytes));
 }
 
 INTERPOSED int ftruncate64(int fd, off_t bytes) { return ftruncate(fd, bytes); }
 
 INTERPOSED int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+    int grown;
+    if (mode == 0 && grows(fd, offset, bytes, true, &grown))
+        return result_of(grown);
     vfs_before_change(fd);
-    return (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
+    return told_fallocate(fd, mode, offset, bytes, (int)syscall(SYS_fallocate, fd, mode, offset, bytes));
 }
 
 INTERPOSED int fallocate64(int fd, int mode, off_t offset, off_t bytes) { return fallocate(fd, mode, offset, bytes); }
 
 INTERPOSED int posix_fallocate(int fd, off_t offset, off_t bytes) {
+    int grown;
+    if (grows(fd, offset, bytes, true, &grown))
+        return grown;
     vfs_before_change(fd);
     if (vfs_mode() == VFS_PASS)
         return REAL(posix_fallocate)(fd, offset, bytes);
     int saved = errno;
-    int error = syscall(SYS_fallocate, fd, 0, offset, bytes) == 0 ? 0 : errno;
+    int error = fallocate(fd, 0, offset, bytes) == 0 ? 0 : errno;
     errno = saved;
     return error == EOPNOTSUPP ? REAL(posix_fallocate)(fd, offset, bytes) : error;
 }
@@ -152,14 +202,14 @@ INTERPOSED int posix_fallocate64(int fd, off_t offset, off_t bytes) { return pos
 INTERPOSED ssize_t read(int fd, void *bytes, size_t count) {
     vfs_before_read(fd);
     read_behind(fd, NULL, count);
-    loads_open(bytes, count);
+    loads_filled(bytes, count);
     return syscall(SYS_read, fd, bytes, count);
 }
 
 INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
     vfs_before_read(fd);
     read_behind(fd, &offset, count);
-    loads_open(bytes, count);
+    loads_filled(bytes, count);
     return syscall(SYS_pread64, fd, bytes, count, offset);
 }
 
@@ -198,8 +248,15 @@ INTERPOSED ssize_t __pread64_chk(int fd, void *bytes, size_t count, off_t offset
 
 /* ---- durability: what a crash of a recovery leaves is the engine's business, so nothing need reach a disk -------------------- */
 
-INTERPOSED int fsync(int fd) { return vfs_is_protected(fd) ? 0 : (int)syscall(SYS_fsync, fd); }
-INTERPOSED int fdatasync(int fd) { return vfs_is_protected(fd) ? 0 : (int)syscall(SYS_fdatasync, fd); }
+static int sync_file(int fd, long call) {
+    struct stat info;
+    int result = vfs_is_protected(fd) ? 0 : (int)syscall(call, fd);
+    bool is_file = syscall(SYS_fstat, fd, &info) == 0 && S_ISREG(info.st_mode); /* names are durable anyway */
+    return is_file ? told(FL_DID_SYNC, fd, 0, UINT64_MAX, result) : result;
+}
+
+INTERPOSED int fsync(int fd) { return sync_file(fd, SYS_fsync); }
+INTERPOSED int fdatasync(int fd) { return sync_file(fd, SYS_fdatasync); }
 
 /* ---- attributes and locks --------------------------------------------------------------------------------------------- */
 
@@ -235,6 +292,8 @@ INTERPOSED int fcntl(int fd, int command, ...) {
     va_start(arguments, command);
     void *argument = va_arg(arguments, void *);
     va_end(arguments);
+    if (command != F_GETFL && command != F_GETFD && command != F_SETFD)
+        inprocess_leave("locks or duplicates a descriptor");
     bool is_protected = vfs_mode() == VFS_ISOLATE && (is_lock(command) || command == F_GETFL) && vfs_is_protected(fd);
     if (is_protected && is_lock(command))
         vfs_materialise();

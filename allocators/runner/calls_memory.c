@@ -4,6 +4,7 @@
  */
 #undef _FORTIFY_SOURCE
 #include "vfs.h"
+#include "inprocess.h"
 #include "loads.h"
 #include "persist.h"
 #include <pthread.h>
@@ -54,6 +55,8 @@ static void *map_file(void *address, size_t bytes, int protection, int flags, in
 }
 
 INTERPOSED void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    if (inprocess_is_running())
+        return kept_mmap(address, bytes, protection, flags, fd, offset);
     bool is_file = (flags & MAP_ANONYMOUS) == 0 && fd >= 0;
     if (vfs_mode() == VFS_PASS || (!is_file && (flags & MAP_FIXED) == 0))
         return raw_mmap(address, bytes, protection, flags, fd, offset);
@@ -77,6 +80,8 @@ INTERPOSED void *mmap64(void *address, size_t bytes, int protection, int flags, 
 }
 
 INTERPOSED int munmap(void *address, size_t bytes) {
+    if (inprocess_is_running())
+        return kept_munmap(address, bytes);
     if (vfs_mode() == VFS_PASS)
         return (int)syscall(SYS_munmap, address, bytes);
     vfs_lock();
@@ -94,6 +99,7 @@ INTERPOSED void *mremap(void *address, size_t old_bytes, size_t new_bytes, int f
     va_start(arguments, flags);
     void *wanted = (flags & MREMAP_FIXED) != 0 ? va_arg(arguments, void *) : NULL;
     va_end(arguments);
+    inprocess_leave("calls mremap");
     if (vfs_mode() == VFS_PASS)
         return (void *)syscall(SYS_mremap, address, old_bytes, new_bytes, flags, wanted);
     vfs_lock();
@@ -108,6 +114,7 @@ INTERPOSED void *mremap(void *address, size_t old_bytes, size_t new_bytes, int f
 
 /* A shared mapping keeps its content over DONTNEED; the private one that stands in for it would lose it. */
 INTERPOSED int madvise(void *address, size_t bytes, int advice) {
+    inprocess_leave("calls madvise");
     bool discards = advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE;
     if (vfs_mode() == VFS_ISOLATE && discards && vfs_stands_in((uintptr_t)address, bytes)) {
         if (advice == MADV_DONTNEED)
@@ -117,10 +124,14 @@ INTERPOSED int madvise(void *address, size_t bytes, int advice) {
     return (int)syscall(SYS_madvise, address, bytes, advice);
 }
 
-INTERPOSED int msync(void *address, size_t bytes, int flags) { return (int)syscall(SYS_msync, address, bytes, flags); }
+INTERPOSED int msync(void *address, size_t bytes, int flags) {
+    events_files_changed(); /* what it guarantees is not told */
+    return (int)syscall(SYS_msync, address, bytes, flags);
+}
 
 /* Another thread could store while the copy is made, another process would not share the stores: the copy comes first. */
 static void before_sharing(void) {
+    inprocess_leave("starts a thread or a process");
     if (loads_is_recording())
         loads_unknown(FL_LOADS_SHARED, NULL);
     if (vfs_mode() == VFS_ISOLATE)

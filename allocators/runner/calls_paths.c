@@ -5,11 +5,44 @@
  */
 #undef _FORTIFY_SOURCE
 #include "vfs.h"
+#include "inprocess.h"
+#include "planted.h"
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of a call that changed what a name leads to; result: what it answered. */
+static int told(enum fl_event_effect effect, const struct vfs_path *path, uint64_t bytes, int result) {
+    char name[PATH_MAX];
+    if (events_are_told() && result == 0 && vfs_located_heap_path(path, name))
+        events_file(effect, 0, bytes, name, NULL);
+    return result;
+}
+
+static int told_rename(const struct vfs_path *from, const struct vfs_path *to, unsigned flags, int result) {
+    char name[PATH_MAX], new_name[PATH_MAX];
+    if (!events_are_told() || result != 0 || !(from->is_heap || to->is_heap))
+        return result;
+    if ((flags & ~RENAME_NOREPLACE) == 0 && vfs_located_heap_path(from, name) && vfs_located_heap_path(to, new_name))
+        events_file(FL_DID_RENAME, 0, 0, name, new_name);
+    else
+        events_files_changed();
+    return result;
+}
+
+/* Of an open that made or emptied a file. */
+static void tell_opened(const struct vfs_path *path, bool was_there, int fd) {
+    struct stat info;
+    char name[PATH_MAX];
+    if (!events_are_told() || !vfs_located_heap_path(path, name) || syscall(SYS_fstat, fd, &info) != 0)
+        return;
+    if (was_there)
+        events_file(FL_DID_TRUNCATE, 0, 0, name, NULL);
+    else
+        events_file_made(info.st_ino, name);
+}
 
 static bool exists(const struct vfs_path *path) { return syscall(SYS_faccessat, path->folder, path->path, F_OK) == 0; }
 
@@ -28,13 +61,18 @@ static bool open_changes(const struct vfs_path *path, int flags) {
 static int open_at(int folder, const char *name, int flags, mode_t mode) {
     struct vfs_path path;
     vfs_locate(folder, name, &path);
-    if (path.is_heap && vfs_mode() == VFS_ISOLATE && open_changes(&path, flags))
+    bool is_change = path.is_heap && open_changes(&path, flags), was_there = is_change && exists(&path);
+    if (is_change && vfs_shows_image())
         vfs_locate_for_change(folder, name, &path);
+    if (inprocess_is_running())
+        return kept_open(&path, flags);
     bool is_view = path.is_heap && vfs_mode() == VFS_ISOLATE && (flags & O_ACCMODE) != O_RDONLY && (flags & O_DIRECTORY) == 0;
-    int used = is_view ? (flags & ~(O_ACCMODE | O_TRUNC | O_APPEND)) | O_RDONLY : flags;
+    int used = is_view && !planted("file-change-leaks") ? (flags & ~(O_ACCMODE | O_TRUNC | O_APPEND)) | O_RDONLY : flags;
     int fd = (int)syscall(SYS_openat, path.folder, path.path, used, mode);
     if (fd >= 0 && vfs_mode() == VFS_ISOLATE)
         vfs_note_wanted(fd, flags);
+    if (fd >= 0 && is_change)
+        tell_opened(&path, was_there, fd);
     struct stat info;
     if (fd >= 0 && is_view && syscall(SYS_fstat, fd, &info) == 0 && S_ISDIR(info.st_mode)) {
         syscall(SYS_close, fd);
@@ -91,7 +129,9 @@ INTERPOSED int creat64(const char *path, mode_t mode) { return creat(path, mode)
 static void locate_stream(const char *name, const char *mode, struct vfs_path *path) {
     bool only_reads = mode[0] == 'r' && strchr(mode, '+') == NULL;
     vfs_locate(AT_FDCWD, name, path);
-    if (path->is_heap && vfs_mode() == VFS_ISOLATE && (!only_reads || vfs_is_heap_mapped()) && (mode[0] != 'r' || exists(path)))
+    if (path->is_heap && !only_reads)
+        events_files_changed();
+    if (path->is_heap && vfs_shows_image() && (!only_reads || vfs_is_heap_mapped()) && (mode[0] != 'r' || exists(path)))
         vfs_locate_for_change(AT_FDCWD, name, path);
 }
 
@@ -122,6 +162,8 @@ INTERPOSED FILE *freopen(const char *name, const char *mode, FILE *stream) {
 
 INTERPOSED FILE *fdopen(int fd, const char *mode) {
     vfs_before_change(fd);
+    if (vfs_file_number(fd) != NO_FILE && strcmp(mode, "r") != 0)
+        events_files_changed();
     return read_whole(REAL(fdopen)(fd, mode));
 }
 
@@ -130,20 +172,21 @@ INTERPOSED FILE *fdopen(int fd, const char *mode) {
 /* Removing or renaming what is not there changes nothing, and recoveries like to try. */
 static void locate_existing(int folder, const char *name, struct vfs_path *path) {
     vfs_locate(folder, name, path);
-    if (path->is_heap && vfs_mode() == VFS_ISOLATE && exists(path))
+    if (path->is_heap && vfs_shows_image() && exists(path) && !planted("name-change-leaks"))
         vfs_locate_for_change(folder, name, path);
 }
 
 static void locate_new(int folder, const char *name, struct vfs_path *path) {
     vfs_locate(folder, name, path);
-    if (path->is_heap && vfs_mode() == VFS_ISOLATE && !exists(path))
+    if (path->is_heap && vfs_shows_image() && !exists(path))
         vfs_locate_for_change(folder, name, path);
 }
 
 INTERPOSED int unlinkat(int folder, const char *name, int flags) {
     struct vfs_path path;
     locate_existing(folder, name, &path);
-    return (int)syscall(SYS_unlinkat, path.folder, path.path, flags);
+    enum fl_event_effect effect = (flags & AT_REMOVEDIR) != 0 ? FL_DID_REMOVE_FOLDER : FL_DID_UNLINK;
+    return told(effect, &path, 0, (int)syscall(SYS_unlinkat, path.folder, path.path, flags));
 }
 
 INTERPOSED int unlink(const char *name) { return unlinkat(AT_FDCWD, name, 0); }
@@ -163,7 +206,7 @@ INTERPOSED int renameat2(int from_folder, const char *from_name, int to_folder, 
         vfs_locate_for_change(to_folder, to_name, &to);
     if (to.is_heap)
         vfs_locate(from_folder, from_name, &from); /* the copy may be new */
-    return (int)syscall(SYS_renameat2, from.folder, from.path, to.folder, to.path, flags);
+    return told_rename(&from, &to, flags, (int)syscall(SYS_renameat2, from.folder, from.path, to.folder, to.path, flags));
 }
 
 INTERPOSED int renameat(int from_folder, const char *from, int to_folder, const char *to) {
@@ -177,6 +220,7 @@ INTERPOSED int linkat(int from_folder, const char *from_name, int to_folder, con
     vfs_locate_for_change(from_folder, from_name, &from);
     vfs_locate_for_change(to_folder, to_name, &to);
     vfs_locate(from_folder, from_name, &from);
+    events_files_changed();
     return (int)syscall(SYS_linkat, from.folder, from.path, to.folder, to.path, flags);
 }
 
@@ -185,6 +229,7 @@ INTERPOSED int link(const char *from, const char *to) { return linkat(AT_FDCWD, 
 INTERPOSED int symlinkat(const char *content, int folder, const char *name) {
     struct vfs_path path;
     locate_new(folder, name, &path);
+    events_files_changed();
     return (int)syscall(SYS_symlinkat, content, path.folder, path.path);
 }
 
@@ -193,7 +238,7 @@ INTERPOSED int symlink(const char *content, const char *name) { return symlinkat
 INTERPOSED int mkdirat(int folder, const char *name, mode_t mode) {
     struct vfs_path path;
     locate_new(folder, name, &path);
-    return (int)syscall(SYS_mkdirat, path.folder, path.path, mode);
+    return told(FL_DID_MAKE_FOLDER, &path, 0, (int)syscall(SYS_mkdirat, path.folder, path.path, mode));
 }
 
 INTERPOSED int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
@@ -201,7 +246,7 @@ INTERPOSED int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, n
 INTERPOSED int truncate(const char *name, off_t bytes) {
     struct vfs_path path;
     locate_existing(AT_FDCWD, name, &path);
-    return (int)syscall(SYS_truncate, path.path, bytes);
+    return told(FL_DID_TRUNCATE, &path, (uint64_t)bytes, (int)syscall(SYS_truncate, path.path, bytes));
 }
 
 INTERPOSED int truncate64(const char *name, off_t bytes) { return truncate(name, bytes); }
@@ -212,6 +257,8 @@ INTERPOSED int mkostemps(char *name, int suffix, int flags) {
     if (!path.is_heap)
         return REAL(mkostemps)(name, suffix, flags);
     int fd = REAL(mkostemps)(path.buffer, suffix, flags);
+    if (fd >= 0)
+        tell_opened(&path, false, fd);
     if (fd >= 0) { /* the random part, in the target's own name */
         size_t tail = 6 + (size_t)suffix;
         memcpy(name + strlen(name) - tail, path.buffer + strlen(path.buffer) - tail, tail);

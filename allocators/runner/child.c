@@ -66,6 +66,10 @@ void child_prepare(const struct limits *limits) {
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
 }
 
+/* A guarded run takes longer for the same work. */
+static uint64_t cpu_limit_ms(void) { return state.limits.cpu_ms * loads_slowdown(); }
+static uint64_t wall_limit_ms(void) { return state.limits.wall_ms * loads_slowdown(); }
+
 static struct timeval in_timeval(uint64_t ms) { return (struct timeval){(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)}; }
 
 void child_unmask(void) {
@@ -76,8 +80,8 @@ void child_unmask(void) {
 
 static _Noreturn void live(void (*body)(void *context), void *context) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct itimerval timer = {.it_value = in_timeval(state.limits.cpu_ms)};
-    setitimer(ITIMER_PROF, &timer, NULL);
+    struct itimerval timer = {.it_value = in_timeval(cpu_limit_ms())};
+    syscall(SYS_setitimer, ITIMER_PROF, &timer, NULL);
     child_unmask();
     report_enter_life();
     body(context);
@@ -109,6 +113,16 @@ void hide_streams(bool is_verbose) {
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------------- */
 
+const struct limits *child_limits(void) { return &state.limits; }
+
+uint64_t child_cpu_ms(pid_t child) {
+    clockid_t clock;
+    struct timespec used;
+    if (clock_getcpuclockid(child, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return 0;
+    return (uint64_t)used.tv_sec * 1000 + (uint64_t)used.tv_nsec / 1000000;
+}
+
 static uint64_t now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -121,7 +135,7 @@ static bool wait_for_end(pid_t child, int *status) {
     for (;;) {
         /* A fast child has ended by now; asking first would cost every run a system call, so the signal comes first. */
         uint64_t now = now_ms();
-        deadline = deadline == 0 ? now + state.limits.wall_ms : deadline;
+        deadline = deadline == 0 ? now + wall_limit_ms() : deadline;
         uint64_t left = now < deadline ? deadline - now : 0;
         struct timespec timeout = {(time_t)(left / 1000), (long)(left % 1000 * 1000000)};
         int number = sigtimedwait(&state.waited, NULL, &timeout);
@@ -172,7 +186,7 @@ enum fl_outcome child_end_late(pid_t child) {
         continue;
     if (planted("time-out-passes"))
         return FL_OUTCOME_DONE;
-    bool is_hung = !was_runnable || cpu_ms_of(&usage) >= state.limits.cpu_ms;
+    bool is_hung = !was_runnable || cpu_ms_of(&usage) >= cpu_limit_ms();
     return is_hung ? FL_OUTCOME_HUNG : FL_OUTCOME_OVERLOADED;
 }
 

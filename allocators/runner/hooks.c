@@ -20,14 +20,25 @@
 
 /* ---- plain loads and stores --------------------------------------------------------------------------------------------- */
 
+/* Of a hook, all of whose helpers are expanded in it: the code that is hooked. */
+#define CALLER __builtin_return_address(0)
+
 static inline void touch(const volatile void *address, uint64_t bytes) {
     if ((uintptr_t)address - loads_near < loads_near_bytes)
         loads_read((const void *)address, bytes);
 }
 
-static inline void touch_store(const volatile void *address, uint64_t bytes) {
+static inline void touch_update(const volatile void *address, uint64_t bytes) {
     if ((uintptr_t)address - loads_near < loads_near_bytes)
-        loads_stored((const void *)address, bytes);
+        loads_updated((const void *)address, bytes);
+}
+
+static inline __attribute__((always_inline)) void touch_store(const volatile void *address, uint64_t bytes) {
+    if ((uintptr_t)address - loads_near >= loads_near_bytes)
+        return;
+    loads_stored((const void *)address, bytes);
+    if (events_are_told())
+        events_will_store((const void *)address, bytes, false, CALLER);
 }
 
 /* Of any length: it may begin far below the heap. */
@@ -66,8 +77,11 @@ HOOK void __tsan_vptr_update(void **pointer, void *value);
 HOOK void __tsan_vptr_read(void **pointer);
 HOOK void __tsan_read_range(void *address, uint64_t bytes) { touch_range(address, bytes); }
 HOOK void __tsan_write_range(void *address, uint64_t bytes) {
-    if (is_near(address, bytes))
-        loads_stored(address, bytes);
+    if (!is_near(address, bytes))
+        return;
+    loads_stored(address, bytes);
+    if (events_are_told())
+        events_will_store(address, bytes, true, CALLER);
 }
 HOOK void __tsan_vptr_update(void **pointer, void *value) { (void)value, touch_store(pointer, sizeof *pointer); }
 HOOK void __tsan_vptr_read(void **pointer) { touch(pointer, sizeof *pointer); }
@@ -81,19 +95,30 @@ HOOK void __tsan_func_exit(void) {}
 
 /* ---- atomics: sequentially consistent, whatever was asked ---------------------------------------------------------------- */
 
+/* After a locked instruction, wherever its operand lies: it completes flushes. */
+#define LOCKED(address, is_stored)                                                                                                 \
+    do {                                                                                                                           \
+        if (events_are_told())                                                                                                     \
+            events_exchanged((const void *)(address), sizeof *(address), is_stored, CALLER);                                       \
+    } while (0)
+
 #define MODIFY(bits, type, name)                                                                                                   \
     HOOK type __tsan_atomic##bits##_##name(volatile type *address, type value, int order);                                         \
     HOOK type __tsan_atomic##bits##_##name(volatile type *address, type value, int order) {                                        \
-        (void)order, touch(address, sizeof value);                                                                                 \
-        return __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                                  \
+        (void)order, touch_update(address, sizeof value);                                                                          \
+        type before = __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                           \
+        LOCKED(address, true);                                                                                                     \
+        return before;                                                                                                             \
     }
 #define EXCHANGE_IF(bits, type, strength)                                                                                          \
     HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type *address, type *expected, type value, int order,     \
                                                                 int failure_order);                                                \
     HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type *address, type *expected, type value, int order,     \
                                                                 int failure_order) {                                               \
-        (void)order, (void)failure_order, touch(expected, sizeof value), touch(address, sizeof value);                             \
-        return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                   \
+        (void)order, (void)failure_order, touch(expected, sizeof value), touch_update(address, sizeof value);                      \
+        bool is_done = __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+        LOCKED(address, is_done);                                                                                                  \
+        return is_done;                                                                                                            \
     }
 #define ATOMIC(bits, type)                                                                                                         \
     HOOK type __tsan_atomic##bits##_load(const volatile type *address, int order);                                                 \
@@ -106,20 +131,26 @@ HOOK void __tsan_func_exit(void) {}
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                         \
     }                                                                                                                              \
     HOOK void __tsan_atomic##bits##_store(volatile type *address, type value, int order) {                                         \
-        (void)order;                                                                                                               \
         if ((uintptr_t)address - loads_near < loads_near_bytes)                                                                    \
             loads_written((const void *)address, sizeof value);                                                                    \
         __atomic_store_n(address, value, __ATOMIC_RELEASE); /* sequentially consistent it would be an exchange, which loads */     \
         __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                                   \
+        if (order == __ATOMIC_SEQ_CST) /* without hooks it is that exchange */                                                     \
+            LOCKED(address, true);                                                                                                 \
+        else if (events_are_told())                                                                                                \
+            events_stored((const void *)address, sizeof value, CALLER);                                                            \
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order) {                                      \
-        (void)order, touch(address, sizeof value);                                                                                 \
-        return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                              \
+        (void)order, touch_update(address, sizeof value);                                                                          \
+        type before = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                       \
+        LOCKED(address, true);                                                                                                     \
+        return before;                                                                                                             \
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_compare_exchange_val(volatile type *address, type expected, type value, int order,             \
                                                          int failure_order) {                                                      \
-        (void)order, (void)failure_order, touch(address, sizeof value);                                                            \
-        __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                         \
+        (void)order, (void)failure_order, touch_update(address, sizeof value);                                                     \
+        bool is_done = __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);          \
+        LOCKED(address, is_done);                                                                                                  \
         return expected;                                                                                                           \
     }                                                                                                                              \
     EXCHANGE_IF(bits, type, strong)                                                                                                \
@@ -137,8 +168,25 @@ ATOMIC(64, uint64_t)
 
 HOOK void __tsan_atomic_thread_fence(int order);
 HOOK void __tsan_atomic_signal_fence(int order);
-HOOK void __tsan_atomic_thread_fence(int order) { (void)order, __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+HOOK void __tsan_atomic_thread_fence(int order) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (order == __ATOMIC_SEQ_CST && events_are_told())
+        events_fenced(FL_FENCED_MFENCE, CALLER);
+}
 HOOK void __tsan_atomic_signal_fence(int order) { (void)order, __atomic_signal_fence(__ATOMIC_SEQ_CST); }
+
+/* ---- flushes and fences: persist.h calls these before its instructions -------------------------------------------------------- */
+
+HOOK void fl_hook_flush(int kind, const void *address);
+HOOK void fl_hook_fence(void);
+HOOK void fl_hook_flush(int kind, const void *address) {
+    if (events_are_told())
+        events_flushed((enum fl_event_flush)kind, address, CALLER);
+}
+HOOK void fl_hook_fence(void) {
+    if (events_are_told())
+        events_fenced(FL_FENCED_SFENCE, CALLER);
+}
 
 /* ---- copies: byte by byte in the processor, so that nothing else is loaded ------------------------------------------------ */
 
@@ -151,7 +199,7 @@ static void move(void *to, const void *from, size_t bytes, bool is_backward) {
         __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 
-static void *copy(void *to, const void *from, size_t bytes) {
+static inline __attribute__((always_inline)) void *copy(void *to, const void *from, size_t bytes) {
     if (!is_near(to, bytes) && !is_near(from, bytes))
         return memmove(to, from, bytes);
     loads_read(from, bytes);
@@ -159,6 +207,8 @@ static void *copy(void *to, const void *from, size_t bytes) {
     loads_open(from, bytes);
     loads_open(to, bytes);
     move(to, from, bytes, (uintptr_t)to - (uintptr_t)from < bytes);
+    if (events_are_told())
+        events_stored(to, bytes, CALLER);
     return to;
 }
 
@@ -172,11 +222,16 @@ WRAP(void *, mempcpy, void *to, const void *from, size_t bytes) { return (char *
 WRAP(void, bcopy, const void *from, void *to, size_t bytes) { copy(to, from, bytes); }
 
 WRAP(void *, memset, void *to, int byte, size_t bytes) {
-    if (is_near(to, bytes)) {
-        loads_written(to, bytes);
-        loads_open(to, bytes);
-    }
-    return memset(to, byte, bytes);
+    if (!is_near(to, bytes))
+        return memset(to, byte, bytes);
+    loads_written(to, bytes);
+    loads_open(to, bytes);
+    void *target = to;
+    size_t count = bytes;
+    __asm__ volatile("rep stosb" : "+D"(target), "+c"(count) : "a"(byte) : "memory");
+    if (events_are_told())
+        events_stored(to, bytes, CALLER);
+    return to;
 }
 WRAP(void, bzero, void *to, size_t bytes) { __wrap_memset(to, 0, bytes); }
 WRAP(void, explicit_bzero, void *to, size_t bytes) { __wrap_memset(to, 0, bytes); }
@@ -265,7 +320,8 @@ WRAP(char *, strdup, const char *text) { return __wrap_strndup(text, SIZE_MAX); 
 /* ---- sorting: the C library moves and the target compares; the whole of the array is read ------------------------------------ */
 
 WRAP(void, qsort, void *from, size_t count, size_t bytes, int (*order)(const void *, const void *)) {
-    touch_range(from, count * bytes);
+    if (is_near(from, count * bytes))
+        loads_updated(from, count * bytes);
     qsort(from, count, bytes, order);
 }
 

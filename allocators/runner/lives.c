@@ -4,7 +4,7 @@
  * mappings, the later lives work on private copies: lives 1 and 2 on one, lives 3 and 4 on another, so that life 3 is a first
  * recovery again.
  */
-#include "runner.h"
+#include "inprocess.h"
 #include "planted.h"
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static void live(void *context) {
     const struct run *run = context;
     const struct place *place = run->place;
     vfs_on_failure((void (*)(const char *))report_broken);
-    vfs_set(run->mode, place->base, place->copy, place->tree);
+    vfs_set(inprocess_is_running() ? VFS_IN_PROCESS : run->mode, place->base, place->copy, place->tree);
     probe_life(&place->probe, run->kind);
 }
 
@@ -28,6 +28,10 @@ static void live(void *context) {
 static void remove_copy(const struct place *place) {
     if (planted("reuse-copy"))
         return;
+    if (inprocess_is_running()) {
+        undo_apply();
+        return;
+    }
     int error = tree_remove(place->copy);
     if (error != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", place->copy, strerror(error));
@@ -36,7 +40,11 @@ static void remove_copy(const struct place *place) {
 static bool copy_image(const struct place *place) {
     if (planted("reuse-copy") && access(place->copy, F_OK) == 0)
         return true;
-    int error = tree_copy(place->tree, place->base, place->copy);
+    int error = 0;
+    if (inprocess_is_running())
+        undo_apply(); /* the image itself serves as the copy */
+    else
+        error = tree_copy(place->tree, place->base, place->copy);
     loads_copy_is_fresh();
     if (error == 0)
         return true;
@@ -52,7 +60,7 @@ static bool run_life(const struct place *place, uint32_t life, enum life_kind ki
     uint32_t signal;
     report_life(life);
     loads_life(life);
-    enum fl_outcome outcome = child_run(live, &run, &signal);
+    enum fl_outcome outcome = inprocess_is_running() ? (signal = 0, inprocess_live(live, &run)) : child_run(live, &run, &signal);
     report_finish_life(outcome, signal);
     return report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_OK;
 }
@@ -81,7 +89,8 @@ static void recreate(const struct place *place) {
 
 void run_probe(const struct place *place, enum fl_probe kind) {
     report_begin();
-    bool goes_on = run_life(place, 0, LIFE_FIRST, planted("reuse-dirty-image") ? VFS_PASS : VFS_ISOLATE);
+    enum life_kind first = (uint32_t)kind == FL_PROBE_GENERATION ? LIFE_TOLD : LIFE_FIRST;
+    bool goes_on = run_life(place, 0, first, planted("reuse-dirty-image") ? VFS_PASS : VFS_ISOLATE);
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;
     if (report_result()->made_copy || report_outcome() != FL_OUTCOME_DONE)
         remove_copy(place);

@@ -11,14 +11,16 @@
  * To miss a read would be wrong; a read too many costs time and nothing else, and so does a store that is not noticed. So no
  * file operation decides anything, and a unit is decided by stores only where they are certain.
  *
- * The bits and the list lie in memory that the server shares with its lives. Before each run the server sets them from its own
- * set of hot units, so nothing that a life did to them matters later. A copy made afresh shows the crash's bytes again: all is
- * undecided but what is listed.
+ * The bits and the list lie in memory that the server shares with its lives. Before each run they are set from the set of hot
+ * units, so nothing that a life did to them matters later: all of them, or for in-process runs, which are short, only those words
+ * that the last run changed. A copy made afresh shows the crash's bytes again: all is undecided but what is listed.
+ *
+ * In-process, stores are noted here too before they are made, so that they can be taken back (undo.c).
  */
 #include "runner.h"
+#include "inprocess.h"
 #include "loads.h"
 #include "planted.h"
-#include "vfs.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,7 +28,11 @@
 #define MOST_LOADS (1u << 20)     /* 16 MiB of list; a recovery that reads more hot units is no recovery to explore by loads */
 #define MOST_UNITS (1ull << 29)   /* of the hot files: 4 GiB; 64 MiB of bits for each set */
 #define TEXT_BYTES 256u
+#define GUARDED_SLOWDOWN 200u     /* an access costs 21 us instead of 7 ns, and a run without is nowhere near its limits */
 #define MOST_SPANS 64u
+#define MOST_HOT_FILES 65536u
+#define MOST_CHANGED 65536u  /* words of bits; after more of them all are set again */
+#define MOST_ACCESSES 50000000u /* to PM in an in-process run; more is a hang: half a second or more of nothing else */
 
 struct shared {
     struct fl_loads_header header;
@@ -39,24 +45,35 @@ struct hot_file {
     uint64_t first_bit, units; /* bit first_bit + u is unit u */
 };
 
+/* What may be hot; server and worker both set it. */
+struct hot_set {
+    uint64_t unit_count;
+    size_t file_count;
+    struct hot_file files[MOST_HOT_FILES];
+    uint64_t bits[MOST_UNITS / 64];
+};
+
 /* Where hot units are in this process's memory. */
 struct span {
     uintptr_t start, end;
     uint64_t first_unit;         /* at start */
-    const struct hot_file *file;
+    const struct hot_file *file; /* null: none of its units is hot */
+    uint32_t number;
     bool is_shared;              /* stores reach the file */
 };
 
 static struct {
     struct shared *shared;
-    uint64_t *hot, *undecided, *unscanned;
-    struct hot_file *files;
-    size_t file_count;
-    uint64_t unit_count;
-    uint32_t life;
+    struct hot_set *hot;
+    uint64_t *undecided, *unscanned;
+    uint64_t changed[MOST_CHANGED]; /* words of undecided and unscanned that are not those of hot */
+    size_t changed_count;
+    bool are_words_known; /* all others are */
+    uint32_t life, accesses;
     bool is_hooked, is_recording, is_guarded, is_every;
     struct span spans[MOST_SPANS];
     size_t span_count;
+    const struct span *last_span; /* that was looked at; null: none */
 } loads;
 
 uintptr_t loads_near;
@@ -73,29 +90,31 @@ static void *map_memory(uint64_t bytes, int kind) {
 
 void loads_map(void) {
     loads.shared = map_memory(sizeof *loads.shared, MAP_SHARED);
-    loads.hot = map_memory(MOST_UNITS / 8, MAP_PRIVATE);
+    loads.hot = map_memory(sizeof *loads.hot, MAP_SHARED);
     loads.undecided = map_memory(MOST_UNITS / 8, MAP_SHARED);
     loads.unscanned = map_memory(MOST_UNITS / 8, MAP_SHARED);
 }
 
-static size_t used_bytes(void) { return (loads.unit_count + 63) / 64 * 8; }
+static size_t used_bytes(void) { return (loads.hot->unit_count + 63) / 64 * 8; }
 
 static struct hot_file *hot_file(uint32_t number) {
-    for (size_t i = 0; i < loads.file_count; i++)
-        if (loads.files[i].number == number)
-            return &loads.files[i];
+    for (size_t i = 0; i < loads.hot->file_count; i++)
+        if (loads.hot->files[i].number == number)
+            return &loads.hot->files[i];
     return NULL;
 }
 
-static void add_hot_file(const struct fl_watch *watch) {
+static bool add_hot_file(const struct fl_watch *watch) {
     struct hot_file *file = hot_file(watch->file);
     uint64_t units = watch->first + watch->count;
     if (file == NULL) {
-        loads.files = allocate_or_fail(loads.files, (loads.file_count + 1) * sizeof *loads.files);
-        file = &loads.files[loads.file_count++];
+        if (loads.hot->file_count == MOST_HOT_FILES)
+            return false;
+        file = &loads.hot->files[loads.hot->file_count++];
         *file = (struct hot_file){.number = watch->file};
     }
     file->units = units > file->units ? units : file->units;
+    return true;
 }
 
 static void set_bits(uint64_t *bits, uint64_t first, uint64_t end) {
@@ -108,28 +127,45 @@ static void set_bits(uint64_t *bits, uint64_t first, uint64_t end) {
 }
 
 bool loads_watch(const struct fl_watch *watches, size_t count) {
-    memset(loads.hot, 0, used_bytes());
-    loads.file_count = 0;
-    loads.unit_count = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (watches[i].first > MOST_UNITS || watches[i].count > MOST_UNITS)
+    struct hot_set *hot = loads.hot;
+    memset(hot->bits, 0, used_bytes());
+    loads.are_words_known = false;
+    hot->file_count = 0;
+    hot->unit_count = 0;
+    for (size_t i = 0; i < count; i++)
+        if (watches[i].first > MOST_UNITS || watches[i].count > MOST_UNITS || !add_hot_file(&watches[i]))
             return false;
-        add_hot_file(&watches[i]);
-    }
-    for (size_t i = 0; i < loads.file_count; i++) {
-        loads.files[i].first_bit = loads.unit_count;
-        loads.unit_count += (loads.files[i].units + 63) / 64 * 64;
-        if (loads.unit_count > MOST_UNITS)
+    for (size_t i = 0; i < hot->file_count; i++) {
+        hot->files[i].first_bit = hot->unit_count;
+        hot->unit_count += (hot->files[i].units + 63) / 64 * 64;
+        if (hot->unit_count > MOST_UNITS)
             return false;
     }
     for (size_t i = 0; i < count; i++) {
         uint64_t first = hot_file(watches[i].file)->first_bit + watches[i].first;
-        set_bits(loads.hot, first, first + watches[i].count);
+        set_bits(hot->bits, first, first + watches[i].count);
     }
     return true;
 }
 
+/* Those words of the bits that may have changed, or all. */
+static void set_words(void) {
+    if (!loads.are_words_known || !inprocess_is_running() || loads.changed_count >= MOST_CHANGED) {
+        memcpy(loads.undecided, loads.hot->bits, used_bytes());
+        memcpy(loads.unscanned, loads.hot->bits, used_bytes());
+    } else
+        for (size_t i = 0; i < loads.changed_count; i++) {
+            uint64_t word = loads.changed[i];
+            loads.undecided[word] = loads.unscanned[word] = loads.hot->bits[word];
+        }
+    loads.changed_count = 0;
+    loads.are_words_known = inprocess_is_running();
+}
+
+void loads_forget_words(void) { loads.are_words_known = false; }
+
 void loads_begin(uint64_t flags) {
+    loads.accesses = 0;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
     loads.is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
     if (!loads.is_recording)
@@ -139,9 +175,10 @@ void loads_begin(uint64_t flags) {
         .flags = loads.is_hooked ? 0 : FL_LOADS_NOT_HOOKED,
     };
     loads.is_every = (flags & RUN_EVERY_ACCESS) != 0;
-    memcpy(loads.undecided, loads.hot, used_bytes());
-    memcpy(loads.unscanned, loads.hot, used_bytes());
+    set_words();
 }
+
+uint64_t loads_slowdown(void) { return loads.is_guarded ? GUARDED_SLOWDOWN : 1; }
 
 void loads_life(uint32_t life) { loads.life = life; }
 
@@ -156,13 +193,14 @@ static bool find_bit(const struct fl_load *load, uint64_t *bit) {
     if (file == NULL || load->unit >= file->units)
         return false;
     *bit = file->first_bit + load->unit;
-    return (loads.hot[*bit / 64] >> *bit % 64 & 1) != 0;
+    return (loads.hot->bits[*bit / 64] >> *bit % 64 & 1) != 0;
 }
 
 void loads_copy_is_fresh(void) {
     if (!loads.is_recording || planted("stale-decisions"))
         return;
-    memcpy(loads.undecided, loads.hot, used_bytes());
+    memcpy(loads.undecided, loads.hot->bits, used_bytes());
+    loads.are_words_known = false;
     for (uint32_t i = 0; i < listed(); i++) {
         const struct fl_load *load = &loads.shared->loads[i];
         uint64_t bit;
@@ -183,7 +221,7 @@ const void *loads_answer(uint32_t *bytes) {
     }
     header->version = FL_LOADS_VERSION;
     header->text_bytes = (uint32_t)strnlen(loads.shared->text, TEXT_BYTES);
-    header->text_bytes = (header->flags & FL_LOADS_UNSEEN) != 0 ? header->text_bytes : 0;
+    header->text_bytes = (header->flags & (FL_LOADS_UNSEEN | FL_LOADS_DIFFERS)) != 0 ? header->text_bytes : 0;
     uint32_t end = (uint32_t)(sizeof *header + header->count * sizeof(struct fl_load));
     memmove((uint8_t *)loads.shared + end, loads.shared->text, header->text_bytes);
     *bytes = end + header->text_bytes;
@@ -197,7 +235,8 @@ bool loads_is_recording(void) { return loads.is_recording && vfs_is_active(); }
 
 void loads_unknown(uint32_t flag, const char *text) {
     struct fl_loads_header *header = &loads.shared->header;
-    if (flag == FL_LOADS_UNSEEN && (header->flags & FL_LOADS_UNSEEN) == 0)
+    bool has_text = (header->flags & (FL_LOADS_UNSEEN | FL_LOADS_DIFFERS)) != 0;
+    if ((flag == FL_LOADS_UNSEEN || flag == FL_LOADS_DIFFERS) && !has_text)
         snprintf(loads.shared->text, TEXT_BYTES, "%s", text);
     header->flags |= flag;
 }
@@ -206,22 +245,29 @@ void loads_follow(void) {
     struct vfs_view view;
     uintptr_t lowest = UINTPTR_MAX, highest = 0;
     loads.span_count = 0;
+    loads.last_span = NULL;
     loads_near_bytes = 0;
-    for (size_t i = 0; loads_is_recording() && vfs_view(i, &view); i++) {
+    events_follow();
+    bool is_undone = inprocess_is_running();
+    if (is_undone && !kept_range(&lowest, &highest))
+        return;
+    for (size_t i = 0; (loads_is_recording() || is_undone) && vfs_view(i, &view); i++) {
         if (loads.is_guarded)
             guard_close(&view);
-        const struct hot_file *file = hot_file(view.file);
-        if (file == NULL && !loads.is_guarded)
+        const struct hot_file *file = loads_is_recording() ? hot_file(view.file) : NULL;
+        if (file == NULL && !loads.is_guarded && !is_undone && !events_are_told())
             continue;
         lowest = view.start < lowest ? view.start : lowest;
         highest = view.end > highest ? view.end : highest;
-        if (file == NULL)
+        if (file == NULL && !is_undone)
             continue;
         if (loads.span_count == MOST_SPANS) {
+            inprocess_leave("has more than 64 mappings of its heap");
             loads_unknown(FL_LOADS_UNSEEN, "the target has more than 64 mappings of its heap");
             break;
         }
-        loads.spans[loads.span_count++] = (struct span){view.start, view.end, view.offset / FL_UNIT_BYTES, file, view.is_shared};
+        loads.spans[loads.span_count++] =
+            (struct span){view.start, view.end, view.offset / FL_UNIT_BYTES, file, view.file, view.is_shared};
     }
     if (highest > 0) {
         loads_near = lowest - FL_WIDEST_ACCESS;
@@ -240,9 +286,14 @@ static void list(enum fl_load_kind kind, const struct hot_file *file, uint64_t u
             (struct fl_load){.kind = (uint8_t)kind, .life = (uint8_t)loads.life, .file = file->number, .unit = unit};
 }
 
+static void note_changed(uint64_t word) {
+    if (loads.changed_count < MOST_CHANGED)
+        loads.changed[loads.changed_count++] = word;
+}
+
 /* Units [first, end) of the file. */
 static void list_units(enum fl_load_kind kind, const struct hot_file *file, uint64_t first, uint64_t end) {
-    if (loads.is_every)
+    if (loads.is_every || file == NULL)
         return;
     end = file->first_bit + (end < file->units ? end : file->units);
     for (uint64_t at = file->first_bit + first; at < end; at++) {
@@ -256,6 +307,7 @@ static void list_units(enum fl_load_kind kind, const struct hot_file *file, uint
         if (at >= end)
             break;
         *(kind == FL_LOAD_TARGET ? undecided : unscanned) &= ~(1ull << at % 64);
+        note_changed(at / 64);
         list(kind, file, at - file->first_bit);
     }
 }
@@ -271,23 +323,44 @@ static void list_access(uint8_t kind, const struct span *span, uintptr_t from, u
 }
 
 static void announce(uint8_t kind, const void *address, uint64_t bytes) {
+    if (loads.accesses++ >= MOST_ACCESSES)
+        inprocess_leave("makes more than 50 million accesses to PM");
     if (loads.is_guarded)
         guard_announce(address, bytes);
     for (size_t i = 0; loads.is_every && i < loads.span_count; i++) {
         const struct span *span = &loads.spans[i];
+        if (span->file == NULL)
+            continue;
         uintptr_t start = (uintptr_t)address, end = start + bytes;
         list_access(kind, span, start > span->start ? start : span->start, end < span->end ? end : span->end);
     }
 }
 
 static void read_as(enum fl_load_kind kind, uintptr_t address, uint64_t bytes) {
+    bool is_mapped = false;
     for (size_t i = 0; i < loads.span_count; i++) {
         const struct span *span = &loads.spans[i];
         uintptr_t from = address > span->start ? address : span->start;
         uintptr_t to = address + bytes < span->end ? address + bytes : span->end;
-        if (from < to)
-            list_units(kind, span->file, span->first_unit + (from - span->start) / FL_UNIT_BYTES,
-                       span->first_unit + (to - 1 - span->start) / FL_UNIT_BYTES + 1);
+        if (from >= to)
+            continue;
+        is_mapped = true;
+        loads.last_span = span;
+        list_units(kind, span->file, span->first_unit + (from - span->start) / FL_UNIT_BYTES,
+                   span->first_unit + (to - 1 - span->start) / FL_UNIT_BYTES + 1);
+    }
+    if (!is_mapped && inprocess_is_running() && kept_is_unmapped(address))
+        inprocess_leave("touches memory that it has unmapped");
+}
+
+/* Before the store. */
+static void note_store(const void *address, uint64_t bytes) {
+    for (size_t i = 0; i < loads.span_count; i++) {
+        const struct span *span = &loads.spans[i];
+        uintptr_t start = (uintptr_t)address, end = start + bytes;
+        uintptr_t from = start > span->start ? start : span->start, to = end < span->end ? end : span->end;
+        if (from < to && span->is_shared)
+            undo_note(span->number, span->first_unit * FL_UNIT_BYTES + (from - span->start), to - from);
     }
 }
 
@@ -296,12 +369,49 @@ void loads_open(const void *address, uint64_t bytes) {
         guard_open(address, bytes);
 }
 
+void loads_filled(const void *address, uint64_t bytes) {
+    loads_open(address, bytes);
+    if (inprocess_is_running())
+        note_store(address, bytes);
+}
+
+void loads_updated(const void *address, uint64_t bytes) {
+    loads_read(address, bytes);
+    if (inprocess_is_running())
+        note_store(address, bytes);
+}
+
 void loads_guarded(bool is_announced) {
     loads.shared->header.seen++;
     loads.shared->header.unseen += !is_announced;
 }
 
+/* The common case: nothing that any of the below is about. */
+static bool is_listed(enum fl_load_kind kind, uintptr_t address, uint64_t bytes) {
+    const struct span *span = loads.last_span;
+    if (span == NULL || address < span->start || address + bytes > span->end || loads.is_guarded || loads.is_every)
+        return false;
+    if (loads.accesses++ >= MOST_ACCESSES)
+        return false;
+    if (span->file == NULL)
+        return true;
+    uint64_t first = span->first_unit + (address - span->start) / FL_UNIT_BYTES;
+    uint64_t last = span->first_unit + (address + bytes - 1 - span->start) / FL_UNIT_BYTES;
+    if (last - first > 1 || last >= span->file->units)
+        return first >= span->file->units;
+    first += span->file->first_bit;
+    last += span->file->first_bit;
+    uint64_t of_first = loads.undecided[first / 64], of_last = loads.undecided[last / 64];
+    if (kind == FL_LOAD_CONTENTS) {
+        of_first &= loads.unscanned[first / 64];
+        of_last &= loads.unscanned[last / 64];
+    }
+    return ((of_first >> first % 64 | of_last >> last % 64) & 1) == 0;
+}
+
 void loads_read(const void *address, uint64_t bytes) {
+    if (is_listed(FL_LOAD_TARGET, (uintptr_t)address, bytes))
+        return;
     announce(IS_LOAD, address, bytes);
     if (planted("first-unit-only"))
         bytes = 1;
@@ -312,6 +422,8 @@ void loads_stored(const void *address, uint64_t bytes) {
     announce(IS_STORE, address, bytes);
     if (planted("bit-field-is-whole"))
         loads_written(address, bytes);
+    if (inprocess_is_running())
+        note_store(address, bytes);
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 
@@ -321,6 +433,8 @@ void loads_looked_at(const void *address, uint64_t bytes) {
 }
 
 void loads_scanned(const void *address, uint64_t bytes) {
+    if (is_listed(FL_LOAD_CONTENTS, (uintptr_t)address, bytes))
+        return;
     loads_open(address, bytes);
     read_as(FL_LOAD_CONTENTS, (uintptr_t)address, bytes);
 }
@@ -331,6 +445,8 @@ void loads_written(const void *address, uint64_t bytes) {
     if (bytes == 0)
         return;
     announce(IS_STORE, address, bytes);
+    if (inprocess_is_running())
+        note_store(address, bytes);
     if (first > start)
         read_as(FL_LOAD_TARGET, start, 1);
     if (end > last)
@@ -344,12 +460,17 @@ void loads_written(const void *address, uint64_t bytes) {
             read_as(FL_LOAD_TARGET, from, to - from);
             continue;
         }
+        if (span->file == NULL)
+            continue;
         uint64_t unit = span->first_unit + (from - span->start) / FL_UNIT_BYTES;
         uint64_t end_unit = span->first_unit + (to - span->start) / FL_UNIT_BYTES;
         end_unit = end_unit < span->file->units ? end_unit : span->file->units;
         for (; unit < end_unit; unit++) {
             uint64_t bit = span->file->first_bit + unit;
+            if ((loads.undecided[bit / 64] >> bit % 64 & 1) == 0)
+                continue;
             loads.undecided[bit / 64] &= ~(1ull << bit % 64);
+            note_changed(bit / 64);
         }
     }
 }

@@ -5,6 +5,7 @@
  */
 #include "runner.h"
 #include "planted.h"
+#include "trace.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -332,6 +333,56 @@ static void close_heap(struct life *life) {
     report_status(life, FL_SECTION_CLOSE, life->adapter->close(life->heap), 0);
 }
 
+/* ---- the follow-up of a told life ---------------------------------------------------------------------------------------- */
+
+static int tell_allocate(struct life *life, uint32_t slot, uint64_t bytes) {
+    uint32_t index = events_operation_begins(FL_OP_ALLOCATE, slot, bytes);
+    struct fill fill = {.object = index + 1, .is_persisted = true};
+    int status = life->adapter->allocate(life->heap, slot, bytes, pattern_fill, &fill);
+    events_operation_returned(FL_OP_ALLOCATE, index, status);
+    return status;
+}
+
+static int tell_free(struct life *life, uint32_t slot) {
+    uint32_t index = events_operation_begins(FL_OP_FREE, slot, 0);
+    int status = life->adapter->free(life->heap, slot);
+    events_operation_returned(FL_OP_FREE, index, status);
+    return status;
+}
+
+/* Ends with the first operation that fails but for want of memory: the full probe says what that means. */
+static void follow_up(struct life *life) {
+    static const uint64_t BYTES[] = FL_FOLLOW_UP_BYTES;
+    uint32_t made[sizeof BYTES / sizeof BYTES[0]], count = 0, slot = life->probe->slots;
+    int status = FL_OK;
+    for (size_t i = 0; i < sizeof BYTES / sizeof BYTES[0]; i++, slot++) {
+        slot = empty_slot(life, slot, &status);
+        if (status != FL_OK || slot == slot_count(life))
+            return;
+        status = tell_allocate(life, slot, BYTES[i]);
+        if (status == FL_OK)
+            made[count++] = slot;
+        else if (status != FL_OUT_OF_MEMORY)
+            return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (tell_free(life, made[i]) != FL_OK)
+            return;
+}
+
+static void told_life(struct life *life) {
+    events_start(life->probe->generation);
+    uint32_t index = events_operation_begins(FL_OP_OPEN, 0, 0);
+    int status = open_heap(life);
+    events_operation_returned(FL_OP_OPEN, index, status);
+    if (status != FL_OK)
+        return;
+    report_slots(life);
+    if (has_fields(life))
+        report_objects(life);
+    follow_up(life);
+}
+
 /* ---- lives ------------------------------------------------------------------------------------------------------------ */
 
 /* A stage that failed is the end of the stages, but not of the life: whether the heap can be closed and opened is still told. */
@@ -359,6 +410,10 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         stages_stop(); /* what the later lives recover is no crash image */
     if (kind == LIFE_RECREATE) {
         recreate(&life);
+        return;
+    }
+    if (kind == LIFE_TOLD) {
+        told_life(&life);
         return;
     }
     if (open_heap(&life) != FL_OK)

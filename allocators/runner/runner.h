@@ -24,6 +24,8 @@
  *   loads.c         which hot units of the image a run read (loads.h)
  *   hooks.c         what targets compiled with hooks call around their accesses
  *   guard.c         finds accesses that no hook announced
+ *   inprocess.c, undo.c, arena.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
+ *   events.c        what a recovery does to PM, event by event (generation.h)
  *   stages.c        which stages of its recovery a target entered
  *   serve.c         the fork server
  *   twins.c         the workload without a crash, probed after each operation
@@ -36,6 +38,7 @@
 #define _GNU_SOURCE
 #endif
 #include "adapter.h"
+#include "generation.h"
 #include "heap_report.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,6 +78,7 @@ void *allocate_or_fail(void *old, size_t bytes);
 
 /* ---- adapter_load.c */
 const struct fl_adapter *adapter_load(const char *path);
+const void *adapter_base(const struct fl_adapter *adapter); /* where its file is mapped */
 void adapter_describe(const struct fl_adapter *adapter);
 const char *status_name(int status);
 
@@ -214,6 +218,7 @@ enum vfs_mode {
     VFS_TRACK,    /* the same, and mappings are remembered */
     VFS_ISOLATE,  /* the heap folder is seen, never changed: the first change makes a copy */
     VFS_REDIRECT, /* calls that name the heap folder reach the copy */
+    VFS_IN_PROCESS, /* the image itself is used, and what happens to it is taken back later (inprocess.c) */
 };
 enum vfs_mode vfs_mode(void);
 /* The heap folder as the target sees it, where a copy of it may be made, and what is in it. */
@@ -273,12 +278,14 @@ enum life_kind {
     LIFE_USE,      /* open, slots, walk, check, contents; drain, free all, maximal; close */
     LIFE_LAST,     /* open, slots, walk, check, contents; close */
     LIFE_RECREATE, /* create */
+    LIFE_TOLD,     /* open, slots, follow-up, told event by event (generation.h) */
 };
 struct probe {
     const struct fl_adapter *adapter;
     struct fl_heap_options options;
     uint32_t slots; /* the workload's; the probe's follow */
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect, then drain */
+    uint32_t generation; /* of LIFE_TOLD */
 };
 /* Runs in the life's own process. */
 void probe_life(const struct probe *probe, enum life_kind kind);
@@ -347,6 +354,8 @@ uint64_t free_bytes(const char *folder);
 void child_prepare(const struct limits *limits);
 /* Runs body in a process of its own and says how it ended; DONE: body returned. *signal: of SIGNAL. */
 enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal);
+const struct limits *child_limits(void);
+uint64_t child_cpu_ms(pid_t child); /* CPU time that it has used so far */
 /* Ends a child that reached the wall limit and says what that means: HUNG or OVERLOADED. */
 enum fl_outcome child_end_late(pid_t child);
 /* In a child that runs a target: signals as this program got them. */
@@ -367,7 +376,7 @@ struct place {
     const char *base, *copy;
     struct tree *tree;
 };
-/* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. */
+/* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. kind: or FL_PROBE_GENERATION. */
 void run_probe(const struct place *place, enum fl_probe kind);
 /* Later lives, numbered, on the copy that lies at place->copy already. True: each came to its end with an open heap. */
 bool run_lives(const struct place *place, uint32_t first, uint32_t last);
@@ -380,8 +389,11 @@ bool loads_watch(const struct fl_watch *watches, size_t count);
 void loads_begin(uint64_t flags); /* of FL_SERVE_RUN */
 /* One more of these, for tests of the hooks: with FL_RUN_LOADS, lists every access to hot files that they announce, in order.
  * kind 1: load, 2: store; `unit` is its offset in bytes, `zero` its length. */
-#define RUN_EVERY_ACCESS 4u
+#define RUN_EVERY_ACCESS 8u
+/* A run of these flags may take so many times as long. */
+uint64_t loads_slowdown(void);
 void loads_life(uint32_t life);
+void loads_forget_words(void); /* of the last in-process run: another one changed bits */
 /* The next life sees the crash's bytes again: on a new copy. */
 void loads_copy_is_fresh(void);
 /* What follows the report of a recorded run. */
@@ -400,11 +412,37 @@ void loads_written(const void *address, uint64_t bytes); /* certainly, all of it
 void loads_looked_at(const void *address, uint64_t bytes); /* by the runner, and the report depends on it */
 void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */
 void loads_read_file(int fd, uint64_t offset, uint64_t bytes);
+void loads_updated(const void *address, uint64_t bytes); /* by the target, read and maybe stored to at once */
 /* The runner or the kernel is about to access this; for guarded runs. */
 void loads_open(const void *address, uint64_t bytes);
+void loads_filled(const void *address, uint64_t bytes);  /* the same, and the kernel stores */
 void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for FL_LOADS_UNSEEN */
 void loads_follow(void);                             /* mappings of the heap changed */
 void loads_guarded(bool is_announced);               /* guard.c saw an access */
+
+/* ---- events.c: for the server */
+void events_map(const void *adapter); /* once; adapter: any address in its file as it is mapped */
+void events_begin(bool is_asked);     /* before a run */
+const void *events_answer(uint32_t *bytes);
+
+/* ---- events.c: in a life */
+void events_start(uint32_t generation); /* from here on the life is told */
+bool events_are_told(void);
+void events_follow(void);        /* mappings of the heap changed */
+void events_files_changed(void); /* in a way that cannot be told */
+/* A file operation returned and had an effect. Paths: in the heap folder. */
+void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path);
+void events_file_made(uint64_t inode, const char *path);
+/* caller: where the code goes on that does it. will_store: before it is done; the others: after. */
+void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller);
+void events_stored(const void *address, uint64_t bytes, const void *caller);
+void events_exchanged(const void *address, uint64_t bytes, bool is_stored, const void *caller); /* locked */
+void events_filled(const void *address, uint64_t bytes); /* by fill, and persisted */
+void events_flushed(enum fl_event_flush kind, const void *address, const void *caller);
+void events_fenced(enum fl_event_fence kind, const void *caller);
+/* kind: enum fl_operation of trace.h. */
+uint32_t events_operation_begins(uint8_t kind, uint32_t slot, uint64_t bytes); /* its index */
+void events_operation_returned(uint8_t kind, uint32_t index, int status);
 
 /* ---- stages.c */
 struct fl_stage;

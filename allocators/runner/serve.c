@@ -7,8 +7,10 @@
  * (vfs.c); for the rest the folder is watched by inotify: a probe after which anything was written, made, renamed or removed
  * in the image's folder, or a file of it had been open for writing, gets the outcome BROKEN, and the server ends, because its
  * image is no longer what it was told.
+ *
+ * In-process runs are those of a worker (inprocess.c), which has the input and output in turn with this process.
  */
-#include "runner.h"
+#include "inprocess.h"
 #include "loads.h"
 #include "planted.h"
 #include <errno.h>
@@ -20,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -44,9 +47,14 @@ static struct {
     bool is_tree_old;
     int watch;
     int input, output;
-    uint8_t buffer[1 << 16]; /* of input */
-    size_t from, to;
+    struct ahead *ahead; /* shared with the worker */
 } server;
+
+/* Input that was read and not yet taken. */
+struct ahead {
+    uint8_t bytes[1 << 16];
+    size_t from, to;
+};
 
 static void clean_up(void) {
     tree_remove(server.base);
@@ -67,25 +75,25 @@ static void wait_for_input(void) {
 /* Some input; false at its end. */
 static bool refill(void) {
     wait_for_input();
-    ssize_t got = read(server.input, server.buffer, sizeof server.buffer);
+    ssize_t got = read(server.input, server.ahead->bytes, sizeof server.ahead->bytes);
     if (got < 0)
         FAIL(EXIT_INFRASTRUCTURE, "standard input: %s", strerror(errno));
-    server.from = 0;
-    server.to = (size_t)got;
+    server.ahead->from = 0;
+    server.ahead->to = (size_t)got;
     return got > 0;
 }
 
 /* false: the input ended before the first byte. */
 static bool take(void *target, size_t bytes) {
     for (size_t done = 0; done < bytes;) {
-        if (server.from == server.to && !refill()) {
+        if (server.ahead->from == server.ahead->to && !refill()) {
             if (done == 0)
                 return false;
             FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
         }
-        size_t count = server.to - server.from < bytes - done ? server.to - server.from : bytes - done;
-        memcpy((uint8_t *)target + done, server.buffer + server.from, count);
-        server.from += count;
+        size_t count = server.ahead->to - server.ahead->from < bytes - done ? server.ahead->to - server.ahead->from : bytes - done;
+        memcpy((uint8_t *)target + done, server.ahead->bytes + server.ahead->from, count);
+        server.ahead->from += count;
         done += count;
     }
     return true;
@@ -221,13 +229,14 @@ static void write_file(const struct fl_command *command) {
              (unsigned long long)file->bytes);
     off_t offset = (off_t)command->offset;
     for (uint64_t left = command->payload_bytes; left > 0;) {
-        if (server.from == server.to && !refill())
+        if (server.ahead->from == server.ahead->to && !refill())
             FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
-        size_t count = server.to - server.from < left ? server.to - server.from : (size_t)left;
-        ssize_t put = pwrite(file->fd, server.buffer + server.from, count, offset);
+        size_t count = server.ahead->to - server.ahead->from < left ? server.ahead->to - server.ahead->from : (size_t)left;
+        ssize_t put = pwrite(file->fd, server.ahead->bytes + server.ahead->from, count, offset);
         if (put <= 0)
             fail_image("cannot be written", file->name);
-        server.from += (size_t)put;
+        reference_write(command->file, (uint64_t)offset, server.ahead->bytes + server.ahead->from, (size_t)put);
+        server.ahead->from += (size_t)put;
         offset += put;
         left -= (uint64_t)put;
     }
@@ -293,6 +302,10 @@ static void send_report(const struct fl_command *command) {
     uint32_t bytes;
     const void *answer = loads_answer(&bytes);
     send(answer, bytes);
+    if (command->size == FL_PROBE_GENERATION) {
+        answer = events_answer(&bytes);
+        send(answer, bytes);
+    }
 }
 
 static void send_stages(void) {
@@ -335,35 +348,176 @@ static void refresh_tree(void) {
     server.is_tree_old = false;
 }
 
-static void run(const struct fl_command *command) {
-    char name[NAME_MAX + 1];
-    if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL)
-        FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first) or 2 (full)", command->kind,
+static void check_run(const struct fl_command *command) {
+    bool is_told = command->size == FL_PROBE_GENERATION;
+    if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL && !(is_told && command->offset == FL_RUN_LOADS))
+        FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first), 2 (full) or, with loads, 3 (generation)", command->kind,
              (unsigned long long)command->size);
-    if (command->offset > (FL_RUN_LOADS | FL_RUN_GUARDED | RUN_EVERY_ACCESS) ||
-        (command->offset != 0 && (command->offset & FL_RUN_LOADS) == 0))
-        FAIL(EXIT_BAD_INPUT, "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded)", command->kind,
-             (unsigned long long)command->offset);
-    refresh_tree();
-    take_events(name);
-    loads_begin(command->offset);
-    run_probe(&server.place, (enum fl_probe)command->size);
-    if (child_stop_requested())
-        FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
-    if (!take_events(name) || planted("reuse-dirty-image") || planted("blind-watch")) {
-        send_report(command);
-        return;
-    }
-    char text[NAME_MAX + 256];
-    snprintf(text, sizeof text, "%s: the target changed the crash image itself, past the C library's file calls", name);
+    uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | RUN_EVERY_ACCESS);
+    bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->offset & FL_RUN_IN_PROCESS) != 0;
+    if (flags > (FL_RUN_LOADS | FL_RUN_GUARDED) || flags == FL_RUN_GUARDED || is_guarded_here)
+        FAIL(EXIT_BAD_INPUT, "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process) or without, not 7",
+             command->kind, (unsigned long long)command->offset);
+}
+
+/* The answer is sent, and nothing more can be. */
+static _Noreturn void end_with_answer(const struct fl_command *command, const char *text) {
     report_break(text);
     send_report(command);
     FAIL(EXIT_INFRASTRUCTURE, "%s; the image can no longer be used", text);
 }
 
-static void obey(const struct fl_command *command) {
-    server.is_tree_old |= command->kind != FL_SERVE_WRITE && command->kind != FL_SERVE_PUNCH && command->kind != FL_SERVE_RUN &&
-                          command->kind != FL_SERVE_STAGES && command->kind != FL_SERVE_WATCH;
+/* In the isolated engine. */
+static void run(const struct fl_command *command) {
+    char name[NAME_MAX + 1];
+    refresh_tree();
+    take_events(name);
+    loads_begin(command->offset);
+    events_begin(command->size == FL_PROBE_GENERATION);
+    server.place.probe.generation = command->file;
+    run_probe(&server.place, (enum fl_probe)command->size);
+    if (child_stop_requested())
+        FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
+    if (!take_events(name) || planted("reuse-dirty-image") || planted("blind-watch"))
+        return;
+    char text[NAME_MAX + 256];
+    snprintf(text, sizeof text, "%s: the target changed the crash image itself, past the C library's file calls", name);
+    end_with_answer(command, text);
+}
+
+static void run_and_answer(const struct fl_command *command) {
+    run(command);
+    send_report(command);
+}
+
+static int descriptor_of(uint32_t file) {
+    return file < server.file_count && server.files[file].name != NULL ? server.files[file].fd : -1;
+}
+
+/* ---- in-process runs ------------------------------------------------------------------------------------------------------- */
+
+/* A line of the image in the worker's memory, where the file's mapping shows it to all. */
+static void write_memory(const struct fl_command *command) {
+    uint64_t bytes;
+    uint8_t *memory = undo_memory(command->file, &bytes);
+    if (command->offset + command->payload_bytes > bytes || command->offset > bytes)
+        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu of file %u, which has %llu", command->kind,
+             (unsigned long long)command->payload_bytes, (unsigned long long)command->offset, command->file,
+             (unsigned long long)bytes);
+    take_payload(memory + command->offset, command->payload_bytes);
+    reference_write(command->file, command->offset, memory + command->offset, command->payload_bytes);
+}
+
+/* In the worker, until it is ended. */
+static void work(struct fl_command *command) {
+    vfs_on_failure((void (*)(const char *))report_broken);
+    for (uint32_t i = 0; i < server.file_count; i++)
+        if (server.files[i].name != NULL)
+            undo_add_file(i, server.files[i].fd, server.files[i].bytes);
+    arena_take_snapshot();
+    for (;;) {
+        bool is_run = command->kind == FL_SERVE_RUN && (command->offset & FL_RUN_IN_PROCESS) != 0;
+        if (is_run) {
+            check_run(command);
+            if (!inprocess_run(&server.place, command))
+                continue;
+            send_report(command);
+        } else if (command->kind == FL_SERVE_WRITE)
+            write_memory(command);
+        else if (command->kind == FL_SERVE_WATCH)
+            watch_units(command);
+        else {
+            inprocess_give_back(TURN_COMMAND, command);
+            continue;
+        }
+        if (!take(command, sizeof *command))
+            inprocess_give_back(TURN_END, command);
+    }
+}
+
+static void obey(struct fl_command *command);
+
+/* The run was done in-process, too. */
+static void compare(const struct fl_command *command) {
+    bool is_recorded = (command->offset & FL_RUN_LOADS) != 0;
+    char text[128];
+    inprocess_remember(is_recorded);
+    run(command);
+    const char *what = inprocess_difference(is_recorded);
+    if (what != NULL && !planted("blind-comparison")) {
+        snprintf(text, sizeof text, "the in-process and the isolated run of one image %s", what);
+        if (is_recorded)
+            loads_unknown(FL_LOADS_DIFFERS, text);
+        else
+            report_break(text);
+    }
+    send_report(command);
+}
+
+/* Before an image is let go that in-process runs stored to: see whether it was what it should be. */
+static void end_in_process_runs(void) {
+    const char *damage = inprocess_damage();
+    if (damage != NULL)
+        FAIL(EXIT_INFRASTRUCTURE, "the target %s; in-process runs saw another image than the one they were to see", damage);
+    inprocess_end_worker();
+    if (reference_is_there())
+        reference_end();
+}
+
+static void run_in_process(struct fl_command *command) {
+    refresh_tree();
+    if (!reference_is_there() && inprocess_is_trusted())
+        reference_begin(server.file_count, descriptor_of);
+    enum inprocess_turn turn = inprocess_is_trusted() ? inprocess_give_turn(command, work) : TURN_ISOLATE;
+    bool is_looked_at = inprocess_is_trusted() && (turn == TURN_COMPARE || inprocess_is_first());
+    const char *damage = is_looked_at ? inprocess_damage() : NULL;
+    if (damage != NULL) {
+        char text[256];
+        snprintf(text, sizeof text, "the target %s", damage);
+        end_with_answer(command, text);
+    }
+    if (!inprocess_is_trusted() && turn == TURN_COMPARE)
+        turn = TURN_ISOLATE;
+    switch (turn) {
+    case TURN_COMMAND: obey(command); break;
+    case TURN_END: break;
+    case TURN_COMPARE: compare(command); break;
+    case TURN_ISOLATE:
+        inprocess_note_isolated();
+        run_and_answer(command);
+        break;
+    }
+}
+
+static void send_engines(void) {
+    end_in_process_runs();
+    uint32_t bytes;
+    void *list = inprocess_engines(&bytes);
+    send(list, bytes);
+    free(list);
+}
+
+static void obey_run(struct fl_command *command) {
+    check_run(command);
+    if ((command->offset & FL_RUN_IN_PROCESS) != 0)
+        run_in_process(command);
+    else
+        run_and_answer(command);
+}
+
+static bool changes_files(const struct fl_command *command) {
+    static const uint32_t OTHERS[] = {FL_SERVE_WRITE, FL_SERVE_RUN, FL_SERVE_STAGES, FL_SERVE_WATCH, FL_SERVE_ENGINES};
+    for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
+        if (command->kind == OTHERS[i])
+            return false;
+    return true;
+}
+
+static void obey(struct fl_command *command) {
+    if (changes_files(command)) {
+        server.is_tree_old = true;
+        end_in_process_runs();
+    }
     switch (command->kind) {
     case FL_SERVE_CREATE: create_file(command); break;
     case FL_SERVE_RESIZE: resize_file(command); break;
@@ -373,9 +527,10 @@ static void obey(const struct fl_command *command) {
     case FL_SERVE_WRITE: write_file(command); break;
     case FL_SERVE_MKDIR: make_folder(command); break;
     case FL_SERVE_RMDIR: remove_folder(command); break;
-    case FL_SERVE_RUN: run(command); break;
+    case FL_SERVE_RUN: obey_run(command); break;
     case FL_SERVE_STAGES: send_stages(); break;
     case FL_SERVE_WATCH: watch_units(command); break;
+    case FL_SERVE_ENGINES: send_engines(); break;
     default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
     }
 }
@@ -388,7 +543,7 @@ static void make_place(const struct options *options, const struct fl_adapter *a
         fail(EXIT_INFRASTRUCTURE, "%s: cannot make a folder in it: %s", options->folder, strerror(errno));
     snprintf(server.copy, sizeof server.copy, "%s/copy-%s", options->folder, server.base + strlen(server.base) - 6);
     server.place = (struct place){
-        .probe = {adapter, heap_options(options), (uint32_t)options->slots},
+        .probe = {.adapter = adapter, .options = heap_options(options), .slots = (uint32_t)options->slots},
         .base = server.base,
         .copy = server.copy,
         .tree = &server.tree,
@@ -397,14 +552,25 @@ static void make_place(const struct options *options, const struct fl_adapter *a
     server.is_tree_old = true;
 }
 
+static void map_ahead(void) {
+    server.ahead = mmap(NULL, sizeof *server.ahead, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (server.ahead == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for input");
+}
+
 int run_serve(const struct options *options) {
+    arena_begin_load();
     const struct fl_adapter *adapter = adapter_load(options->adapter);
+    arena_end_load();
     if (strlen(options->folder) > PATH_MAX - 512)
         fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);
     server.options = options;
     report_map();
     loads_map();
+    events_map(adapter_base(adapter));
     stages_map();
+    inprocess_map(descriptor_of);
+    map_ahead();
     server.input = move_away(0);
     server.output = move_away(1);
     hide_streams(options->is_verbose);
@@ -454,7 +620,12 @@ int run_probe_command(const struct options *options) {
         fail(EXIT_BAD_INPUT, "%s: cannot be listed: %s", options->folder, strerror(error));
     make_copy_folder(scratch);
     snprintf(copy, sizeof copy, "%s/copy", scratch);
-    struct place place = {{adapter, heap_options(options), (uint32_t)options->slots, false}, options->folder, copy, &tree};
+    struct place place = {
+        .probe = {.adapter = adapter, .options = heap_options(options), .slots = (uint32_t)options->slots},
+        .base = options->folder,
+        .copy = copy,
+        .tree = &tree,
+    };
     int kept_output = move_away(1);
     report_map();
     hide_streams(options->is_verbose);

@@ -160,7 +160,14 @@ static void probe_twin(const struct notice *notice) {
     if (error != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", base, strerror(error));
     struct place place = {
-        {twins.execution.adapter, twins.execution.options, (uint32_t)twins.options->slots, true}, base, twins.copy, &tree};
+        .probe = {.adapter = twins.execution.adapter,
+                  .options = twins.execution.options,
+                  .slots = (uint32_t)twins.options->slots,
+                  .is_twin = true},
+        .base = base,
+        .copy = twins.copy,
+        .tree = &tree,
+    };
     place.probe.options.folder = base;
     report_begin();
     report_life(1);

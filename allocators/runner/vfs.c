@@ -17,6 +17,8 @@
  * here, and the server watches the image for anything else (serve.c).
  */
 #include "vfs.h"
+#include "inprocess.h"
+#include "planted.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -55,6 +57,7 @@ static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 enum vfs_mode vfs_mode(void) { return vfs.mode; }
 bool vfs_is_active(void) { return vfs.mode >= VFS_ISOLATE; }
+bool vfs_shows_image(void) { return vfs.mode == VFS_ISOLATE || vfs.mode == VFS_IN_PROCESS; }
 void vfs_on_failure(void (*failure)(const char *message)) { vfs.failure = failure; }
 void vfs_lock(void) { pthread_mutex_lock(&mutex); }
 void vfs_unlock(void) { pthread_mutex_unlock(&mutex); }
@@ -165,7 +168,7 @@ void vfs_locate(int folder, const char *path, struct vfs_path *located) {
 
 void vfs_locate_for_change(int folder, const char *path, struct vfs_path *located) {
     vfs_locate(folder, path, located);
-    if (located->is_heap && vfs.mode == VFS_ISOLATE) {
+    if (located->is_heap && vfs_shows_image()) {
         vfs_materialise();
         vfs_locate(folder, path, located);
     }
@@ -190,14 +193,34 @@ static bool is_root(int fd) {
 
 bool vfs_is_protected(int fd) {
     int saved = errno;
-    bool is_protected = vfs.mode == VFS_ISOLATE && fd >= 0 && (entry_of(fd) != NULL || is_root(fd));
+    bool is_protected = vfs_shows_image() && fd >= 0 && (entry_of(fd) != NULL || is_root(fd));
     errno = saved;
     return is_protected;
 }
 
 void vfs_before_change(int fd) {
-    if (vfs_is_protected(fd))
+    if (vfs_is_protected(fd) && !planted("file-change-leaks"))
         vfs_materialise();
+}
+
+static bool below_root(const char *path, char out[PATH_MAX]) {
+    size_t root = vfs.mode == VFS_REDIRECT ? vfs.copy_length : vfs.base_length;
+    if (!is_below(path, vfs.mode == VFS_REDIRECT ? vfs.copy : vfs.base, root) || path[root] != '/')
+        return false;
+    snprintf(out, PATH_MAX, "%s", path + root + 1);
+    return true;
+}
+
+bool vfs_heap_path(int fd, char out[PATH_MAX]) {
+    char link[64], whole[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    long length = syscall(SYS_readlinkat, AT_FDCWD, link, whole, sizeof whole - 1);
+    whole[length < 0 ? 0 : length] = '\0';
+    return below_root(whole, out);
+}
+
+bool vfs_located_heap_path(const struct vfs_path *located, char out[PATH_MAX]) {
+    return located->is_heap && below_root(located->buffer, out);
 }
 
 int vfs_wanted_flags(int fd) { return fd >= 0 && fd < WANTED_MAX && vfs.wanted[fd] != 0 ? vfs.wanted[fd] - 1 : -1; }
@@ -281,6 +304,27 @@ void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset
     loads_follow();
 }
 
+void vfs_note_kept(uintptr_t address, uint64_t bytes, uint64_t device, uint64_t inode, uint64_t offset, bool is_shared,
+                   int protection) {
+    add_mapping(&(struct mapping){
+        .start = address,
+        .end = address + whole_pages(bytes),
+        .offset = offset,
+        .device = device,
+        .inode = inode,
+        .protection = protection,
+        .is_shared = is_shared,
+    });
+    loads_follow();
+}
+
+void vfs_forget_mappings(void) {
+    vfs.mapping_count = 0;
+    loads_follow();
+}
+
+uint64_t vfs_image_bytes(void) { return tree_bytes(vfs.tree); }
+
 void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t new_bytes) {
     for (size_t i = 0; i < vfs.mapping_count; i++) {
         struct mapping mapping = vfs.mappings[i];
@@ -319,6 +363,7 @@ bool vfs_view(size_t index, struct vfs_view *view) {
         .end = mapping->end,
         .offset = mapping->offset,
         .file = number_of(mapping->device, mapping->inode),
+        .inode = mapping->inode,
         .is_shared = mapping->is_shared,
         .protection = mapping->protection,
     };
@@ -583,6 +628,7 @@ static void move_descriptors(void) {
 
 void vfs_materialise(void) {
     int saved = errno;
+    inprocess_leave("changes files");
     vfs_lock();
     if (vfs.mode == VFS_ISOLATE || vfs.mode == VFS_TRACK) {
         report_result()->made_copy = 1;
@@ -627,6 +673,8 @@ const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *availabl
 }
 
 uint64_t vfs_heap_bytes(void) {
+    if (vfs.mode == VFS_IN_PROCESS)
+        return kept_heap_bytes();
     if (vfs.mode != VFS_REDIRECT)
         return tree_bytes(vfs.tree);
     struct tree tree;

@@ -24,16 +24,20 @@ struct vfs_path {
     char buffer[PATH_MAX];
 };
 
-bool vfs_is_active(void); /* ISOLATE or REDIRECT: paths matter */
+bool vfs_is_active(void); /* ISOLATE, REDIRECT or IN_PROCESS: paths matter */
+bool vfs_shows_image(void); /* ISOLATE or IN_PROCESS: what changes files has to be noticed */
 void vfs_locate(int folder, const char *path, struct vfs_path *located);
 /* The same for a call that changes what is there: makes the private copy first. */
 void vfs_locate_for_change(int folder, const char *path, struct vfs_path *located);
 /* The path under which the target knows what was located, which is in the heap. */
 void vfs_target_path(const struct vfs_path *located, char out[PATH_MAX]);
-/* Whether the descriptor is one of a heap file (or folder) that must not be changed: ISOLATE only. */
+/* Whether the descriptor is one of a heap file (or folder) that must not be changed: ISOLATE and IN_PROCESS. */
 bool vfs_is_protected(int fd);
 /* Makes the private copy if fd is protected: for calls that change what is behind fd. */
 void vfs_before_change(int fd);
+/* The path in the heap folder of what the descriptor leads to, and of what was located; false: it is not in there. */
+bool vfs_heap_path(int fd, char out[PATH_MAX]);
+bool vfs_located_heap_path(const struct vfs_path *located, char out[PATH_MAX]);
 /* Makes the private copy if fd's content was changed through mappings: for calls that read behind fd. */
 void vfs_before_read(int fd);
 /* The access that the target asked for when it opened the protected file; -1: unknown. */
@@ -48,7 +52,11 @@ bool vfs_is_modified(uintptr_t address, uint64_t bytes);
 /* The range holds private mappings that stand in for shared ones. */
 bool vfs_stands_in(uintptr_t address, uint64_t bytes);
 void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset, bool is_shared, int protection);
+void vfs_note_kept(uintptr_t address, uint64_t bytes, uint64_t device, uint64_t inode, uint64_t offset, bool is_shared,
+                   int protection); /* the same, of a known file */
 void vfs_forget_mapping(uintptr_t address, uint64_t bytes);
+void vfs_forget_mappings(void);
+uint64_t vfs_image_bytes(void); /* sum of the sizes of the image's files */
 void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t new_bytes);
 
 /* A part of this process's memory that shows a file of the heap. */
@@ -56,6 +64,7 @@ struct vfs_view {
     uintptr_t start, end;
     uint64_t offset; /* of start in the file */
     uint32_t file;   /* number that the engine gave the file; NO_FILE: none, recovery made it */
+    uint64_t inode;
     bool is_shared;  /* stores reach the file, as far as the target can see */
     int protection;  /* that the target asked for */
 };
@@ -68,9 +77,15 @@ void guard_announce(const void *address, uint64_t bytes);
 /* Until the next announcement. */
 void guard_open(const void *address, uint64_t bytes);
 
-/* The libc's own function of that name. */
+/* The libc's own function of that name; REAL: looked up once. */
 void *vfs_real(const char *name);
-#define REAL(name) ((__typeof__(&name))vfs_real(#name))
+#define REAL(name)                                                                                                                 \
+    (*({                                                                                                                           \
+        static __typeof__(&name) real;                                                                                             \
+        if (real == NULL)                                                                                                          \
+            real = (__typeof__(real))vfs_real(#name);                                                                              \
+        real;                                                                                                                      \
+    }))
 
 void vfs_lock(void);
 void vfs_unlock(void);

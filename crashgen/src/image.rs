@@ -25,7 +25,7 @@ struct LineState {
     hash: u128,
     metadata_hash: u128,
     /// What `content` was made of: a version of the model's line and a choice.
-    made_of: (u32, Choice),
+    made_of: (u64, Choice),
     is_dirty: bool,
 }
 
@@ -112,7 +112,7 @@ impl CrashImage {
     fn hash_again(&mut self, model: &Model) {
         for number in 0..self.lines.len() {
             let choice = self.lines[number].made_of.1;
-            self.lines[number].made_of.0 = u32::MAX;
+            self.lines[number].made_of.0 = u64::MAX;
             self.set(model, LineId(number as u32), choice);
         }
     }
@@ -122,6 +122,12 @@ impl CrashImage {
         for (line, choice) in view.lines.iter().zip(state) {
             self.set(model, line.id, *choice);
         }
+    }
+
+    /// Shows these lines as this model has them newest, after another generation's model was followed.
+    pub fn return_to(&mut self, model: &mut Model, lines: impl Iterator<Item = LineId>, are_files_new: bool) {
+        self.follow(model, are_files_new);
+        lines.for_each(|id| self.set(model, id, model.line(id).newest()));
     }
 
     fn set(&mut self, model: &Model, id: LineId, choice: Choice) {
@@ -150,7 +156,7 @@ impl CrashImage {
 
     fn add(&mut self, key: LineKey) {
         self.ids.insert(key, LineId(self.lines.len() as u32));
-        let made_of = (u32::MAX, Choice::default());
+        let made_of = (u64::MAX, Choice::default());
         self.lines.push(LineState { key, content: [0; 64], hash: 0, metadata_hash: 0, made_of, is_dirty: false });
     }
 
@@ -163,6 +169,16 @@ impl CrashImage {
     /// stored are the same here; a zero that the allocator stored is another thing.
     pub fn metadata_hash(&self) -> ImageHash {
         ImageHash(self.metadata_sum ^ self.names_hash)
+    }
+
+    /// Hash of the files' names and sizes and of the folders: whatever a file system answers.
+    pub fn names_hash(&self) -> u128 {
+        self.names_hash
+    }
+
+    /// What paths in the trace have before the path in the heap folder.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Files by identity.
@@ -193,6 +209,12 @@ impl CrashImage {
             at += length as u64;
         }
         true
+    }
+
+    /// All lines count as changed: another server is told of the image next.
+    pub fn start_again(&mut self) {
+        self.dirty = (0..self.lines.len() as u32).map(LineId).collect();
+        self.lines.iter_mut().for_each(|line| line.is_dirty = true);
     }
 
     /// Lines whose content changed since the last call, in order of file and number, with their new content.

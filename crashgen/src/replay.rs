@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The isolated engine: runs recovery and probe script on crash images in the runner's fork server (`heap_report.h`).
+//! Runs recovery and probe script on crash images in the runner's server (`heap_report.h`): each run in processes of its own, the
+//! isolated engine, or where the target has hooks in one long-lived process, the in-process engine (`loads.h`).
 //!
 //! The server keeps one base image. Going from one crash image to the next sends it the lines and files that differ; each
 //! probe then runs in children of the server, whose stores never reach the base.
@@ -8,7 +9,7 @@ use crate::LINE_BYTES;
 use crate::complete::UnitKey;
 use crate::image::{CrashImage, ImageFile};
 use crate::model::{LineContent, LineKey};
-use crate::trace::FileId;
+use crate::trace::{Event, FileId, SiteId};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,21 +32,29 @@ mod serve {
     pub const RUN: u32 = 9;
     pub const STAGES: u32 = 10;
     pub const WATCH: u32 = 11;
+    pub const ENGINES: u32 = 12;
 }
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
     pub const HEADER_BYTES: usize = 32;
     pub const LOAD_BYTES: usize = 16;
     pub const RUN_LOADS: u64 = 1;
     pub const RUN_GUARDED: u64 = 2;
+    pub const RUN_IN_PROCESS: u64 = 4;
+    pub const ENGINES_BYTES: usize = 24;
     pub const OVERFLOW: u32 = 1;
     pub const NOT_HOOKED: u32 = 2;
     pub const SHARED: u32 = 4;
     pub const UNSEEN: u32 = 8;
+    /// Those that say something of the target, whatever the image.
+    pub const UNFIT: u32 = NOT_HOOKED | SHARED | UNSEEN;
+    pub const DIFFERS: u32 = 16;
     pub const BY_TARGET: u8 = 1;
 }
+
+mod told;
 
 /// How much of the probe script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +74,36 @@ pub struct Loads {
     pub by_contents: Vec<UnitKey>,
     /// Why the list is not complete, if it is not.
     pub doubt: Option<String>,
-    /// The adapter was built without hooks: nothing is seen.
-    pub is_unhooked: bool,
+    /// The doubt is not of this run alone: loads of this target cannot be followed, or it was built without hooks.
+    pub is_unfit: bool,
 }
+
+/// Which engine did the runs that were to be in-process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Engines {
+    /// Done in-process.
+    pub in_process: u64,
+    /// Of them: done in the isolated engine too, and the answers compared.
+    pub compared: u64,
+    /// Done in the isolated engine instead, by what the target does that an in-process run cannot take back.
+    pub isolated: BTreeMap<String, u64>,
+}
+
+/// What a recovery and its follow-up did (`generation.h`).
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// In memory order; the sites are those of [`Told::sites`].
+    pub events: Vec<Event>,
+    /// By [`SiteId`]: offset in the adapter's file; none: unknown, or application content.
+    pub sites: Vec<Option<u64>>,
+    /// Paths in the trace of the files that it made.
+    pub made: Vec<Arc<str>>,
+    /// Why the events are not all, if they are not.
+    pub gap: Option<&'static str>,
+}
+
+/// Of the runner's fill, among [`Told::sites`].
+pub const CONTENT_SITE: SiteId = SiteId(1);
 
 /// How to start a server.
 #[derive(Clone, Debug)]
@@ -85,6 +121,10 @@ pub struct ServerOptions {
     pub address_hint: u64,
     pub cpu_limit_ms: u64,
     pub wall_limit_ms: u64,
+    /// The adapter has hooks: runs need no process of their own.
+    pub is_in_process: bool,
+    /// Chooses the in-process runs that are compared with isolated ones.
+    pub seed: u64,
 }
 
 impl ServerOptions {
@@ -120,6 +160,13 @@ pub enum ReplayError {
         loads::VERSION
     )]
     Loads,
+    #[error("the replay server's list of engines ends in the middle; engine and runner must be of one version")]
+    Engines,
+    #[error(
+        "the replay server's list of events is not of version {}; engine and runner must be of one version",
+        told::VERSION
+    )]
+    Told,
     #[error("the replay server's list of recovery stages ends in the middle; engine and runner must be of one version")]
     Stages,
 }
@@ -133,6 +180,8 @@ pub struct ReplayServer {
     folders: BTreeSet<Arc<str>>,
     numbers: BTreeMap<FileId, u32>,
     free_numbers: Vec<u32>,
+    is_in_process: bool,
+    seed: u32,
 }
 
 impl ReplayServer {
@@ -157,6 +206,8 @@ impl ReplayServer {
             folders: BTreeSet::new(),
             numbers: BTreeMap::new(),
             free_numbers: Vec::new(),
+            is_in_process: options.is_in_process,
+            seed: options.seed as u32,
         })
     }
 
@@ -209,7 +260,9 @@ impl ReplayServer {
             match self.numbers.get(file).copied() {
                 Some(number) => {
                     self.send(serve::RENAME, number, 0, 0, state.path.as_bytes())?;
-                    self.send(serve::RESIZE, number, 0, state.bytes, &[])?;
+                    if !planted::is(Fault::StaleSizes) {
+                        self.send(serve::RESIZE, number, 0, state.bytes, &[])?;
+                    }
                 }
                 None => {
                     let number = self.free_numbers.pop().unwrap_or(self.numbers.len() as u32);
@@ -240,7 +293,7 @@ impl ReplayServer {
         self.send(serve::WRITE, number, offset, inside, &bytes)
     }
 
-    /// Runs the probe on the image as it is and returns the heap report's bytes.
+    /// Runs the probe on the image as it is, in processes of its own, and returns the heap report's bytes.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
@@ -266,17 +319,46 @@ impl ReplayServer {
         self.send(serve::WATCH, 0, 0, 0, &payload)
     }
 
-    /// As [`Self::run`], with what the run loaded of the hot units. A guarded run is slow and finds loads without a hook.
+    /// As [`Self::run`], with what the run loaded of the hot units; in-process if the server may. A guarded run is slow and finds
+    /// loads without a hook.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
     pub fn run_recorded(&mut self, probe: Probe, is_guarded: bool) -> Result<(Vec<u8>, Loads), ReplayError> {
-        let flags = loads::RUN_LOADS | if is_guarded { loads::RUN_GUARDED } else { 0 };
-        self.send(serve::RUN, 0, flags, probe as u64, &[])?;
+        let more = match (is_guarded, self.is_in_process) {
+            (true, _) => loads::RUN_GUARDED,
+            (false, true) => loads::RUN_IN_PROCESS,
+            (false, false) => 0,
+        };
+        self.send(serve::RUN, self.seed, loads::RUN_LOADS | more, probe as u64, &[])?;
         let report = self.answer()?;
         let answer = self.answer()?;
         let loads = self.parse_loads(&answer).ok_or(ReplayError::Loads)?;
         Ok((report, loads))
+    }
+
+    /// Runs recovery and follow-up of generation `generation` (from 1), recorded, and told event by event.
+    ///
+    /// # Errors
+    /// When the server ended or answers nonsense.
+    pub fn run_told(&mut self, generation: u32) -> Result<(Vec<u8>, Loads, Vec<u8>), ReplayError> {
+        self.send(serve::RUN, generation, loads::RUN_LOADS, told::PROBE, &[])?;
+        let report = self.answer()?;
+        let answer = self.answer()?;
+        let loads = self.parse_loads(&answer).ok_or(ReplayError::Loads)?;
+        Ok((report, loads, self.answer()?))
+    }
+
+    /// The events of a told run; the server's files must still be those of that run. `first_new`: identity of the first file that it
+    /// makes; `prefix`: of the case's folder.
+    ///
+    /// # Errors
+    /// When they are of another version.
+    pub fn parse_told(&self, answer: &[u8], first_new: u32, prefix: &str) -> Result<Told, ReplayError> {
+        let by_number = self.numbers.iter().map(|(file, number)| (*number, *file)).collect();
+        let by_path = self.files.iter().map(|(file, state)| (state.path.clone(), *file)).collect();
+        let mut files = told::Files { by_number, by_path, next: first_new, prefix: prefix.to_owned() };
+        told::parse(answer, &mut files).ok_or(ReplayError::Told)
     }
 
     fn parse_loads(&self, answer: &[u8]) -> Option<Loads> {
@@ -289,8 +371,7 @@ impl ReplayServer {
         }
         let files: FxHashMap<u32, FileId> = self.numbers.iter().map(|(file, number)| (*number, *file)).collect();
         let text = String::from_utf8_lossy(text);
-        let mut found =
-            Loads { doubt: doubt(flags, &text), is_unhooked: flags & loads::NOT_HOOKED != 0, ..Loads::default() };
+        let mut found = Loads { doubt: doubt(flags, &text), is_unfit: flags & loads::UNFIT != 0, ..Loads::default() };
         for load in list.chunks_exact(loads::LOAD_BYTES) {
             let number = u64::from_le_bytes(load[8..].try_into().expect("eight bytes"));
             let file = files.get(&u32::from_le_bytes(load[4..8].try_into().expect("four bytes")))?;
@@ -315,6 +396,28 @@ impl ReplayServer {
             rest = &after[end + 1..];
         }
         Ok(stages)
+    }
+
+    /// Which engine did the recorded runs that were not guarded.
+    ///
+    /// # Errors
+    /// When the server ended or answers nonsense.
+    pub fn engines(&mut self) -> Result<Engines, ReplayError> {
+        if !self.is_in_process {
+            return Ok(Engines::default());
+        }
+        self.send(serve::ENGINES, 0, 0, 0, &[])?;
+        let answer = self.answer()?;
+        let (counts, mut rest) = answer.split_at_checked(loads::ENGINES_BYTES).ok_or(ReplayError::Engines)?;
+        let count = |at: usize| u64::from_le_bytes(counts[at..at + 8].try_into().expect("eight bytes"));
+        let mut engines = Engines { in_process: count(0), compared: count(8), isolated: BTreeMap::new() };
+        while let Some((runs, after)) = rest.split_first_chunk() {
+            let end = after.iter().position(|byte| *byte == 0).ok_or(ReplayError::Engines)?;
+            let reason = String::from_utf8_lossy(&after[..end]).into_owned();
+            engines.isolated.insert(reason, u64::from_le_bytes(*runs));
+            rest = &after[end + 1..];
+        }
+        Ok(engines)
     }
 
     fn answer(&mut self) -> Result<Vec<u8>, ReplayError> {
@@ -360,6 +463,7 @@ impl ReplayServer {
 fn doubt(flags: u32, text: &str) -> Option<String> {
     let reasons = [
         (loads::NOT_HOOKED, "the adapter was built without hooks".to_owned()),
+        (loads::DIFFERS, format!("the in-process engine cannot be trusted here: {text}")),
         (loads::UNSEEN, format!("recovery loads PM past the hooks: {text}")),
         (loads::SHARED, "recovery started a thread or a process, whose loads have no order".to_owned()),
         (loads::OVERFLOW, "recovery loads more units than the list of loads holds".to_owned()),

@@ -39,6 +39,18 @@ pub struct Witness {
     pub from_newest: bool,
     /// Lines that differ: file (place in the trace's file table), line number, choice.
     pub lines: Vec<LineChoice>,
+    /// Crashes after that one, each in the recovery from the one before it or in its follow-up.
+    pub later: Vec<LaterCrash>,
+}
+
+/// A crash in what a recovery did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[allow(missing_docs)]
+pub struct LaterCrash {
+    /// Number of the recovery's events before it.
+    pub position: u32,
+    pub from_newest: bool,
+    pub lines: Vec<LineChoice>,
 }
 
 /// One line's choice.
@@ -54,7 +66,7 @@ pub struct LineChoice {
 impl LineChoice {
     /// As the model counts it.
     pub fn choice(&self) -> Choice {
-        Choice { ordered: self.ordered, floating: self.floating }
+        Choice { base: 0, ordered: self.ordered, floating: self.floating }
     }
 }
 
@@ -85,11 +97,11 @@ impl Witness {
         ] {
             put(&mut bytes, u64::from(number));
         }
-        for line in &self.lines {
-            put(&mut bytes, u64::from(line.file));
-            put(&mut bytes, line.number);
-            put(&mut bytes, u64::from(line.ordered));
-            put(&mut bytes, line.floating);
+        put_lines(&mut bytes, &self.lines);
+        for crash in &self.later {
+            let numbers = [crash.position, u32::from(crash.from_newest), crash.lines.len() as u32];
+            numbers.into_iter().for_each(|number| put(&mut bytes, number.into()));
+            put_lines(&mut bytes, &crash.lines);
         }
         Self::seal(&bytes)
     }
@@ -140,17 +152,33 @@ impl Witness {
         witness.operation = take_u32(&mut rest)?;
         witness.event_in_operation = take_u32(&mut rest)?;
         witness.from_newest = take(&mut rest)? != 0;
-        for _ in 0..take(&mut rest)? {
-            let line = LineChoice {
-                file: take_u32(&mut rest)?,
-                number: take(&mut rest)?,
-                ordered: take_u32(&mut rest)?,
-                floating: take(&mut rest)?,
-            };
-            witness.lines.push(line);
+        witness.lines = take_lines(&mut rest)?;
+        while !rest.is_empty() {
+            let (position, from_newest) = (take_u32(&mut rest)?, take(&mut rest)? != 0);
+            witness.later.push(LaterCrash { position, from_newest, lines: take_lines(&mut rest)? });
         }
-        if rest.is_empty() { Ok(witness) } else { Err(TokenError("something follows its end")) }
+        Ok(witness)
     }
+}
+
+fn put_lines(bytes: &mut Vec<u8>, lines: &[LineChoice]) {
+    for line in lines {
+        let numbers = [line.file.into(), line.number, line.ordered.into(), line.floating];
+        numbers.into_iter().for_each(|number| put(bytes, number));
+    }
+}
+
+fn take_lines(rest: &mut &[u8]) -> Result<Vec<LineChoice>, TokenError> {
+    let mut lines = Vec::new();
+    for _ in 0..take(rest)? {
+        lines.push(LineChoice {
+            file: take_u32(rest)?,
+            number: take(rest)?,
+            ordered: take_u32(rest)?,
+            floating: take(rest)?,
+        });
+    }
+    Ok(lines)
 }
 
 fn put(bytes: &mut Vec<u8>, mut number: u64) {
@@ -221,6 +249,7 @@ mod tests {
             position: 77,
             from_newest: true,
             lines: vec![line],
+            later: vec![LaterCrash { position: 3, from_newest: true, lines: vec![line, line] }, LaterCrash::default()],
             ..Witness::default()
         }
     }

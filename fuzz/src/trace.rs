@@ -33,7 +33,8 @@ fn check(trace: &Trace, bytes: &[u8]) {
     let again = Trace::parse(Path::new("t.trace"), bytes).expect("it was accepted before");
     assert_eq!((&trace.events, &trace.sites, &trace.modules), (&again.events, &again.sites, &again.modules));
     assert_eq!((&trace.files, &trace.unsupported, &trace.hash), (&again.files, &again.unsupported, &again.hash));
-    for kind in [ModelKind::Px86, ModelKind::Eadr, ModelKind::ProcessCrash, ModelKind::Strict] {
+    for kind in [ModelKind::Px86, ModelKind::Px86Returned, ModelKind::Eadr, ModelKind::ProcessCrash, ModelKind::Strict]
+    {
         step_over(trace, kind);
     }
     let is_rename_done =

@@ -131,9 +131,17 @@ HOOKED_CALLS = (
     *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
 )
 """Functions of the C library that access memory for their caller: allocators/runner/hooks.c has its own of each."""
-HOOKS = ("-fsanitize=thread", "-fno-builtin", "-fno-tree-loop-distribute-patterns")
+HOOKS = (
+    "-DFL_HOOKED",
+    "-fsanitize=thread",
+    "--param=tsan-instrument-func-entry-exit=0",
+    "-fno-builtin",
+    "-fno-tree-loop-distribute-patterns",
+    "-fno-tree-ter",
+)
 """Every load and store of the sources calls a function of the runner first. A compiler that knows memcpy, or makes one of a loop,
-expands it without."""
+expands it without. One that puts a load into the expression that it is for (temporary expression replacement) loads what a
+`switch` is over twice: for its bounds and for its table."""
 
 
 def hooked_link(language: str) -> tuple[str, ...]:

@@ -19,15 +19,16 @@ import msgspec
 
 from faultline import environment, workloads
 from faultline.cache import Cache, hash_of_file, key_of, scratch_folder
-from faultline.config import Allocator, Matrix, MatrixCell, MatrixMutants, find_allocator
+from faultline.config import Matrix, MatrixCell, MatrixMutants, find_allocator
 from faultline.engine import Certificate, Done, Engine, Event, Finding, Progress, TraceRules
 from faultline.errors import FaultlineError, InterruptedCampaignError
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
+from faultline.resuming import joined, joined_verdict
 from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
 
-CONFIG_VERSION = 1
+CONFIG_VERSION = 2
 CPU_LIMIT_MS = 1000
 """One life of a probe takes well under a millisecond; a second of its own CPU time is a hang."""
 WALL_LIMIT_MS = 10000
@@ -91,7 +92,10 @@ def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[Cell
     return [
         CellSpec(
             allocator.name,
-            **_workload_keys(matrix, group, mutant.workload or group.workload),
+            **{
+                **_workload_keys(matrix, group, mutant.workload or group.workload),
+                **({"nested": mutant.nested, "strategy": "complete"} if mutant.nested else {}),
+            },
             mutant=mutant.id,
             expected_rule=mutant.rule,
             stop_at_rule=mutant.rule,
@@ -118,6 +122,7 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "flush": chosen("flush"),
         "exhaustive_states": chosen("exhaustive_states"),
         "samples": chosen("samples"),
+        "nested": chosen("nested"),
     }
 
 
@@ -128,14 +133,17 @@ def run_cells(
     specs: list[CellSpec],
     jobs: int,
     watcher: Watcher,
+    is_resumed: bool = False,
 ) -> list[CellResult]:
-    """All cells, `jobs` at a time, results in the order of specs. Raises InterruptedCampaignError after Ctrl-C, when
-    everything that was found so far has been written."""
+    """All cells, `jobs` at a time, results in the order of specs. is_resumed: explorations that were stopped go on where they
+    were, as those of an unfinished matrix do. Raises InterruptedCampaignError after Ctrl-C, when everything that was found so far
+    has been written."""
     key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
     unfinished = results.unfinished(kind, key)
     where = environment.describe(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
     campaign = results.begin(kind, key, specs, where)
-    runner = _CellRunner(workshop, results, campaign, unfinished, watcher)
+    is_resumed |= kind == "matrix" and unfinished is not None
+    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed)
     state: Any = "stopped"
     try:
         done = _run_in_pool(runner, specs, jobs)
@@ -143,7 +151,7 @@ def run_cells(
     except KeyboardInterrupt:
         raise InterruptedCampaignError(
             f"interrupted; what was found so far is in {results.path}",
-            "the same command goes on where it stopped" if kind == "matrix" else None,
+            "the same command goes on where it stopped" + ("" if kind == "matrix" else " with --resume"),
         ) from None
     finally:
         results.end(campaign, state)
@@ -180,13 +188,20 @@ class _CellRunner:
     """Runs the cells of one campaign; run may be called from several threads."""
 
     def __init__(
-        self, workshop: Workshop, results: Results, campaign: int, unfinished: int | None, watcher: Watcher
+        self,
+        workshop: Workshop,
+        results: Results,
+        campaign: int,
+        unfinished: int | None,
+        watcher: Watcher,
+        is_resumed: bool,
     ) -> None:
         self.workshop = workshop
         self.results = results
         self.campaign = campaign
         self.unfinished = unfinished
         self.watcher = watcher
+        self.is_resumed = is_resumed
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:
@@ -224,7 +239,7 @@ class _CellRunner:
         self.watcher.cell_begins(position, spec, "trace")
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
         result.trace_hash, result.trace_s = traced.hash, round(traced.time_s, 3)
-        result.key = cell_key(workshop, spec, allocator, traced)
+        result.key = cell_key(workshop, spec, target, traced)
         if not self._take_from_unfinished(result):
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
@@ -244,43 +259,77 @@ class _CellRunner:
 
     def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
         started = time.monotonic()
+        earlier = self._earlier_part(position, result)
+        seen_earlier = {finding.id: finding.seen for finding in result.findings}
 
         def handle(event: Event) -> None:
             match event:
                 case Progress():
                     self.watcher.cell_progress(position, event)
                 case Finding():
-                    result.findings.append(event)
-                    self.results.finding(self.campaign, position, event)
+                    if event.id not in seen_earlier:
+                        result.findings.append(event)
+                        self.results.finding(self.campaign, position, event)
                 case TraceRules():
                     result.trace_rules = event
                 case Certificate():
-                    result.certificate = event
+                    result.certificate = joined(earlier, event) if earlier else event
+                    self._keep_so_far(position, result)
                 case Done():
-                    for finding in result.findings:
-                        finding.seen = event.seen.get(finding.id, finding.seen)
-                        self.results.finding(self.campaign, position, finding)
+                    self._note_seen(position, result, event, seen_earlier)
 
+        first_position = earlier.stopped.position if earlier and earlier.stopped else None
         with scratch_folder(self.workshop.cache, self.workshop.heap_folder) as folder:
-            config = write_config(folder, result.spec, target, traced, workload)
+            spec = result.spec
+            if earlier is not None and earlier.fallback:
+                spec = msgspec.structs.replace(spec, strategy="mixed")
+            config = write_config(folder, spec, target, traced, workload, first_position)
             result.verdict = self.workshop.engine.events(["explore", str(config)], handle)
+        if earlier is not None:
+            result.verdict = joined_verdict(result.findings, earlier, result.verdict)
         self._check_stop()
         result.explore_s = _since(started)
+
+    def _keep_so_far(self, position: int, result: CellResult) -> None:
+        """If we are killed, an exploration can go on from its last certificate."""
+        so_far = msgspec.structs.replace(result, state="stopped", verdict="fail" if result.findings else "unknown")
+        self.results.cell(self.campaign, position, so_far)
+
+    def _note_seen(self, position: int, result: CellResult, done: Done, seen_earlier: dict[str, int]) -> None:
+        for finding in result.findings:
+            before = seen_earlier.get(finding.id, 0)
+            finding.seen = before + done.seen.get(finding.id, 0 if before else finding.seen)
+            self.results.finding(self.campaign, position, finding)
+
+    def _earlier_part(self, position: int, result: CellResult) -> Certificate | None:
+        """What an exploration of this cell that was stopped covered; its findings are ours."""
+        earlier = self.results.stopped_cell(result.key) if self.is_resumed else None
+        if earlier is None:
+            return None
+        result.findings, result.certificate = earlier.findings, earlier.certificate
+        for finding in result.findings:
+            self.results.finding(self.campaign, position, finding)
+        return earlier.certificate
 
 
 def _since(started: float) -> float:
     return round(time.monotonic() - started, 3)
 
 
-def cell_key(workshop: Workshop, spec: CellSpec, allocator: Allocator, traced: Trace) -> str:
-    """Everything a cell's result is a function of: what runs, the trace (and with it the builds), contract, engine."""
-    heap = msgspec.json.encode(allocator.heap)
-    contract = msgspec.json.encode(allocator.contract)
-    return key_of(msgspec.json.encode(spec), traced.hash, heap, contract, hash_of_file(workshop.engine.path))
+def cell_key(workshop: Workshop, spec: CellSpec, target: Target, traced: Trace) -> str:
+    """Everything a cell's result is a function of, but when it stops: what runs, the trace (and with it the builds), contract,
+    engine."""
+    spec = msgspec.structs.replace(spec, time_limit_s=None, recovery_limit=None)
+    heap = msgspec.json.encode(target.allocator.heap)
+    contract = msgspec.json.encode(target.allocator.contract)
+    hooked = target.hooked.key if target.hooked else ""
+    return key_of(msgspec.json.encode(spec), traced.hash, hooked, heap, contract, hash_of_file(workshop.engine.path))
 
 
-def engine_config(spec: CellSpec, target: Target, traced: Trace, workload: Workload, scratch: Path) -> dict[str, Any]:
-    """The JSON that `faultline-engine explore` and `replay` read."""
+def engine_config(
+    spec: CellSpec, target: Target, traced: Trace, workload: Workload, scratch: Path, first_position: int | None = None
+) -> dict[str, Any]:
+    """The JSON that `faultline-engine explore` and `replay` read. first_position: where an exploration that was stopped goes on."""
     heap = target.allocator.heap
     return {
         "version": CONFIG_VERSION,
@@ -302,6 +351,7 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, workload: Workl
         "contract": msgspec.to_builtins(target.allocator.contract),
         "model": spec.model,
         "strategy": spec.strategy,
+        "nested": spec.nested,
         "seed": spec.seed,
         "limits": {
             "exhaustive_states": spec.exhaustive_states,
@@ -309,9 +359,11 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, workload: Workl
             "time_s": spec.time_limit_s,
             "recoveries": spec.recovery_limit,
             "leaves": spec.leaf_limit,
+            "memory_mib": spec.memory_limit_mib,
             "cpu_limit_ms": CPU_LIMIT_MS,
             "wall_limit_ms": WALL_LIMIT_MS,
         },
+        "first_position": first_position,
         "stop_at_rule": spec.stop_at_rule,
         "probe": "full",
         "identity": {
@@ -326,11 +378,18 @@ def engine_config(spec: CellSpec, target: Target, traced: Trace, workload: Workl
     }
 
 
-def write_config(folder: Path, spec: CellSpec, target: Target, traced: Trace, workload: Workload) -> Path:
+def write_config(
+    folder: Path,
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    first_position: int | None = None,
+) -> Path:
     """The engine's configuration in folder, its scratch folder beside it."""
     scratch = folder / "scratch"
     scratch.mkdir()
     path = folder / "config.json"
-    config = engine_config(spec, target, traced, workload, scratch)
+    config = engine_config(spec, target, traced, workload, scratch, first_position)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
     return path

@@ -293,7 +293,7 @@ def trace_command(
                 "what is traced needs a workload", "name one with -w, or print a trace file with --dump"
             )
         return _dump(workshop, Path(allocator))
-    spec = _cell_spec(allocator, workload, **variant, strategy="default", model="px86")
+    spec = _cell_spec(allocator, workload, **variant, strategy=config.DEFAULT_STRATEGY, model="px86")
     found = config.find_allocator(workshop.root, spec.allocator)
     made = workloads.find(spec.workload, spec.ops, spec.seed, found.heap, workshop.cache)
     target = tracing.build_target(workshop.root, workshop.cache, found, spec.mutant, spec.flush)
@@ -370,39 +370,74 @@ def _copy(source: Path, path: Path) -> None:
 @cli.command("run")
 @cell_options
 @click.option("--model", type=click.Choice(config.MODELS), default="px86", show_default=True)
-@click.option("--strategy", type=click.Choice(config.STRATEGIES), default="default", show_default=True)
+@click.option(
+    "--strategy",
+    type=click.Choice(config.STRATEGIES),
+    default=config.DEFAULT_STRATEGY,
+    show_default=True,
+    help="Which crash states are run. complete: all, by what recovery loads, or mixed where its loads cannot be seen. mixed: what"
+    " program order and what flushes leave, and all of a position that has few, samples of others. The rest: one of these.",
+)
 @click.option(
     "--exhaustive-states",
     type=click.IntRange(0),
     default=config.EXHAUSTIVE_STATES,
     show_default=True,
-    help="Strategy default: run all states of a crash position that has at most this many.",
+    help="Strategy mixed: run all states of a crash position that has at most this many.",
 )
 @click.option(
-    "--samples", type=click.IntRange(0), default=config.SAMPLES, show_default=True, help="States drawn at the others."
+    "--samples",
+    type=click.IntRange(0),
+    default=config.SAMPLES,
+    show_default=True,
+    help="Strategies mixed and sample: states drawn at the others.",
 )
 @click.option(
     "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop exploring after S seconds."
 )
+@click.option("--recoveries", "recovery_limit", type=click.IntRange(1), metavar="N", help="Run at most N recoveries.")
 @click.option(
-    "--recoveries", "recovery_limit", type=click.IntRange(1), metavar="N", help="Strategy complete: run at most N."
+    "--memory",
+    "memory_limit_mib",
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="Strategy complete: remember at most MIB MiB.",
 )
 @click.option(
-    "--memory", "leaf_limit", type=click.IntRange(1), metavar="N", help="Strategy complete: keep at most N outcomes."
+    "--leaves",
+    "leaf_limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Strategy complete: remember at most N outcomes.",
+)
+@click.option("--resume", "is_resumed", is_flag=True, help="Go on where the same exploration was stopped.")
+@click.option(
+    "--nested",
+    type=click.IntRange(0, 3),
+    default=0,
+    show_default=True,
+    help="Strategy complete: crashes after the first, in recoveries and in what follows them.",
 )
 @click.option("--stop-at-rule", metavar="RULE", help="Stop at the first finding of this rule.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
 @workshop_options
 @json_option
 def run_command(
-    workshop: Workshop, time_s: float | None, stop_at_rule: str | None, out: Path | None, as_json: bool, **cell: Any
+    workshop: Workshop,
+    time_s: float | None,
+    stop_at_rule: str | None,
+    is_resumed: bool,
+    out: Path | None,
+    as_json: bool,
+    **cell: Any,
 ) -> int:
     """Run one cell: trace a workload and explore its crash states."""
     spec = _cell_spec(**cell, stop_at_rule=stop_at_rule, time_limit_s=time_s)
     allocator = config.find_allocator(workshop.root, spec.allocator)
     if spec.mutant is not None:
-        spec = msgspec.structs.replace(spec, expected_rule=allocator.mutant_named(spec.mutant).rule)
-    results = _run_campaign(workshop, "run", [spec], 1, out, as_json)
+        mutant = allocator.mutant_named(spec.mutant)
+        spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=max(spec.nested, mutant.nested))
+    results = _run_campaign(workshop, "run", [spec], 1, out, as_json, is_resumed)
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
         raise kind(results[0].error, results[0].hint)
@@ -438,14 +473,20 @@ def exit_code_of_matrix(results: list[CellResult]) -> int:
 
 
 def _run_campaign(
-    workshop: Workshop, kind: str, specs: list[CellSpec], jobs: int, out: Path | None, as_json: bool
+    workshop: Workshop,
+    kind: str,
+    specs: list[CellSpec],
+    jobs: int,
+    out: Path | None,
+    as_json: bool,
+    is_resumed: bool = False,
 ) -> list[CellResult]:
     """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
     specs = [_with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
     database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
     try:
         with terminal.CampaignProgress(specs, is_quiet=as_json) as progress:
-            campaign.run_cells(workshop, database, kind, specs, jobs, progress)
+            campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed)
     finally:
         state, results = database.read()
         environment = database.environment()

@@ -20,13 +20,26 @@ RuleId = Annotated[str, Meta(pattern="^FL[0-9]{3}$")]
 Line = Annotated[str, Meta(min_length=1, max_length=400)]
 Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
-Strategy = Literal["default", "prefix", "floor", "exhaustive", "sample", "complete"]
+Nested = Annotated[int, Meta(ge=0, le=3)]
+"""Crashes after the first."""
+Strategy = Literal["complete", "mixed", "prefix", "floor", "exhaustive", "sample", "pairwise", "pairwise-3"]
 KillStrategy = Literal["prefix", "floor", "sample"]
 KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
-Model = Literal["px86", "eadr", "process-crash", "strict"]
+Model = Literal["px86", "px86-returned", "eadr", "process-crash", "strict"]
 Flush = Literal["clwb", "clflushopt", "clflush"]
-STRATEGIES: tuple[Strategy, ...] = ("default", "prefix", "floor", "exhaustive", "sample", "complete")
-MODELS: tuple[Model, ...] = ("px86", "eadr", "process-crash", "strict")
+STRATEGIES: tuple[Strategy, ...] = (
+    "complete",
+    "mixed",
+    "prefix",
+    "floor",
+    "exhaustive",
+    "sample",
+    "pairwise",
+    "pairwise-3",
+)
+DEFAULT_STRATEGY: Strategy = "complete"
+"""Explored with mixed instead where it is not possible, which the certificate then says."""
+MODELS: tuple[Model, ...] = ("px86", "px86-returned", "eadr", "process-crash", "strict")
 FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")
 TRACERS = ("valgrind",)
 """Folders of pintools/ that are there."""
@@ -83,6 +96,8 @@ class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Exactly those of the simple strategies that find the rule, on the workload below or else on the matrix's."""
     workload: str | None = None
     """As on the command line: a generator, or a file relative to the folder that faultline runs in."""
+    nested: Nested = 0
+    """Crashes after the first that it takes to show the bug."""
 
 
 class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -104,7 +119,7 @@ class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 EXHAUSTIVE_STATES = 4096
-"""A crash position with at most this many states is run exhaustively; the certificate says how many were."""
+"""Strategy mixed: a crash position with at most this many states is run exhaustively; the certificate says how many were."""
 SAMPLES = 16
 """Seeded states at each of the other positions."""
 
@@ -112,11 +127,12 @@ SAMPLES = 16
 class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ops: Count = 40
     seed: Annotated[int, Meta(ge=0)] = 1
-    strategy: Strategy = "default"
+    strategy: Strategy = DEFAULT_STRATEGY
     model: Model = "px86"
     flush: Flush = "clwb"
     exhaustive_states: Annotated[int, Meta(ge=0)] = EXHAUSTIVE_STATES
     samples: Annotated[int, Meta(ge=0)] = SAMPLES
+    nested: Nested = 0
 
 
 class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -129,6 +145,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     flush: Flush | None = None
     exhaustive_states: Annotated[int, Meta(ge=0)] | None = None
     samples: Annotated[int, Meta(ge=0)] | None = None
+    nested: Nested | None = None
 
 
 class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):

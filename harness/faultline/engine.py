@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -162,9 +163,35 @@ class Stage(msgspec.Struct):
     """How often recoveries of crash images came there; equal images are recovered once."""
 
 
+class Stopped(msgspec.Struct):
+    """position: crash positions from this one on (events before the crash) are not explored."""
+
+    position: int
+    why: str
+
+
+class Incomplete(msgspec.Struct):
+    """Crash positions of which not every state was explored."""
+
+    why: str
+    positions: int
+    first: int
+    last: int
+
+
 class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
+    """Of a whole exploration, or of what is explored so far: of several the last one counts."""
+
     complete: bool
     why: str = ""
+    strategy: str = ""
+    """What ran."""
+    fallback: str | None = None
+    """Why it is not the strategy that was asked for."""
+    gaps: list[str] = []
+    """Why what was explored is not complete."""
+    stopped: Stopped | None = None
+    incomplete: list[Incomplete] = []
     crash_positions: int = 0
     states: str = "0"
     states_log10: float | None = None
@@ -177,11 +204,20 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     rules_not_judged: list[dict[str, str]] = []
     positions_by_strategy: dict[str, int] = {}
     judgements: int = 0
+    later_positions: int = 0
+    """Crash positions of later generations: in recoveries and in what follows them."""
+    later_judgements: int = 0
     full_probes: int = 0
     stages: list[Stage] = []
     time_s: float = 0.0
     covers: str = ""
     bounds_hit: list[str] = []
+    peak_memory_bytes: int = 0
+    """Of the engine's process."""
+
+    def stop_text(self) -> str:
+        """As bounds_hit and why begin to say it."""
+        return f"stopped at crash position {self.stopped.position} of " if self.stopped else ""
 
 
 class Done(msgspec.Struct, tag_field="event", tag="done"):
@@ -190,6 +226,25 @@ class Done(msgspec.Struct, tag_field="event", tag="done"):
     seen: dict[str, int] = {}
     """How often each finding, by its id, was seen in all."""
     trace_hash: str = ""
+
+
+def sum_log10(logs: list[float]) -> float | None:
+    """Counts of states reach 1e249 and more, so they are added as logarithms."""
+    if not logs:
+        return None
+    largest = max(logs)
+    return largest + math.log10(sum(10 ** (log - largest) for log in logs))
+
+
+def states_text(log10: float | None) -> str:
+    """1.2e+09, as the engine has it of one cell."""
+    if log10 is None:
+        return "0"
+    exponent = math.floor(log10)
+    mantissa = round(10 ** (log10 - exponent), 1)
+    if mantissa >= 10:
+        mantissa, exponent = 1.0, exponent + 1
+    return f"{mantissa:.1f}e+{exponent:02d}"
 
 
 Event = Progress | TraceRules | Finding | Certificate | Done

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from faultline.config import DEFAULT_STRATEGY
 from faultline.coverage import RecoveryCoverage, recovery_coverage
 from faultline.engine import Certificate, Finding, OperationCost, TraceEvent
 from faultline.environment import Environment
@@ -293,7 +294,7 @@ def setting_of(spec: CellSpec) -> str:
     words = [spec.workload_name]
     if spec.ops:
         words += [f"{spec.ops},", f"seed {spec.seed}"]
-    usual = (("flush", "clwb"), ("model", "px86"), ("strategy", "default"))
+    usual = (("flush", "clwb"), ("model", "px86"), ("strategy", DEFAULT_STRATEGY))
     return " ".join(words + [getattr(spec, key) for key, value in usual if getattr(spec, key) != value])
 
 

@@ -5,6 +5,7 @@ the one crash state is recovered and judged again."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,8 @@ class Token(msgspec.Struct, frozen=True):
     seed: int = 0
     flush: Flush = "clwb"
     model: Model = "px86"
+    later: list[dict[str, Any]] = []
+    """Crashes after the first: what recoveries do is told by the adapter that was built with hooks."""
 
     @property
     def mutant(self) -> str | None:
@@ -51,7 +54,8 @@ def replay(workshop: Workshop, text: str) -> Replay:
     token = workshop.engine.ask_json(Token, "token", text)
     allocator = find_allocator(workshop.root, token.allocator)
     workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
-    target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush)
+    needs_hooks = bool(token.later)
+    target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush, needs_hooks)
     traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
     if not is_same_hash(traced.hash, token.trace_hash):
         raise BadInputError(
@@ -71,7 +75,7 @@ def _replay_state(
     workshop: Workshop, text: str, token: Token, target: Target, traced: Trace, workload: Workload
 ) -> Replay:
     spec = CellSpec(
-        token.allocator, token.workload, token.ops, token.seed, "default", token.model, token.flush, mutant=token.mutant
+        token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
     )
     findings: list[Finding] = []
 

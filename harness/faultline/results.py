@@ -9,7 +9,6 @@ finding    one row a finding of a cell, as it was reported; finding: JSON, with 
 from __future__ import annotations
 
 import contextlib
-import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -18,12 +17,12 @@ from typing import Literal
 
 import msgspec
 
-from faultline.config import EXHAUSTIVE_STATES, SAMPLES, Flush, Model, Strategy
-from faultline.engine import Certificate, Finding, TraceRules, Verdict
+from faultline.config import DEFAULT_STRATEGY, EXHAUSTIVE_STATES, SAMPLES, Flush, Model, Strategy
+from faultline.engine import Certificate, Finding, TraceRules, Verdict, states_text, sum_log10
 from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = """
 create table if not exists campaign (
     id integer primary key, key text not null, kind text not null, state text not null, started_utc text not null,
@@ -35,6 +34,10 @@ create table if not exists finding (
     campaign integer not null, cell integer not null, id text not null, rule text not null, message text not null,
     token text not null, finding text not null, primary key (campaign, cell, id, token));
 create index if not exists cell_key on cell (key);
+"""
+RENAME_DEFAULT = """
+update cell set spec = replace(spec, '"strategy":"default"', '"strategy":"mixed"'),
+    result = replace(result, '"strategy":"default"', '"strategy":"mixed"')
 """
 
 
@@ -55,9 +58,13 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stop_at_rule: str | None = None
     time_limit_s: float | None = None
     recovery_limit: int | None = None
-    """Strategy complete: recoveries it may run."""
+    """Recoveries it may run."""
     leaf_limit: int | None = None
-    """Strategy complete: outcomes it may keep in memory at a time; None: the engine's own limit."""
+    """Strategy complete: leaves it may keep at a time; None: the engine's own limit."""
+    memory_limit_mib: int | None = None
+    """Strategy complete: what it may keep of loads and heap reports; None: the engine's own limit."""
+    nested: int = 0
+    """Strategy complete: crashes after the first that are explored, in recoveries and in what follows them."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
 
@@ -79,22 +86,20 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         words = ["faultline", "run", self.allocator, "--workload", self.path or self.workload]
         if self.ops:
             words += ["--ops", str(self.ops), "--seed", str(self.seed)]
-        if self.mutant:
-            words += ["--mutant", self.mutant]
-        if self.flush != "clwb":
-            words += ["--flush", self.flush]
-        if self.model != "px86":
-            words += ["--model", self.model]
-        if self.strategy != "default":
-            words += ["--strategy", self.strategy]
-        if self.exhaustive_states != EXHAUSTIVE_STATES:
-            words += ["--exhaustive-states", str(self.exhaustive_states)]
-        if self.samples != SAMPLES:
-            words += ["--samples", str(self.samples)]
-        if self.recovery_limit is not None:
-            words += ["--recoveries", str(self.recovery_limit)]
-        if self.leaf_limit is not None:
-            words += ["--memory", str(self.leaf_limit)]
+        unusual = (
+            ("--mutant", self.mutant, None),
+            ("--flush", self.flush, "clwb"),
+            ("--model", self.model, "px86"),
+            ("--strategy", self.strategy, DEFAULT_STRATEGY),
+            ("--exhaustive-states", self.exhaustive_states, EXHAUSTIVE_STATES),
+            ("--samples", self.samples, SAMPLES),
+            ("--recoveries", self.recovery_limit, None),
+            ("--leaves", self.leaf_limit, None),
+            ("--memory", self.memory_limit_mib, None),
+            ("--nested", self.nested, 0),
+        )
+        for option, value, usual in unusual:
+            words += [] if value in (usual, None) else [option, str(value)]
         return " ".join(words)
 
 
@@ -157,25 +162,11 @@ def summarise(results: list[CellResult]) -> Summary:
         findings=sum(len(result.findings) for result in clean),
         mutants_killed=sum(result.is_killed for result in mutants),
         mutants_run=len(mutants),
-        states=_sum_of_states(certificates),
+        states=states_text(sum_log10([one.states_log10 for one in certificates if one.states_log10 is not None])),
         recoveries=sum(certificate.recoveries for certificate in certificates),
         complete=sum(result.is_complete for result in clean),
         unknown=sum(result.verdict == "unknown" for result in results),
     )
-
-
-def _sum_of_states(certificates: list[Certificate]) -> str:
-    """Counts reach 1e249 and more, so they are added as logarithms."""
-    logs = [certificate.states_log10 for certificate in certificates if certificate.states_log10 is not None]
-    if not logs:
-        return "0"
-    largest = max(logs)
-    total = largest + math.log10(sum(10 ** (log - largest) for log in logs))
-    exponent = math.floor(total)
-    mantissa = round(10 ** (total - exponent), 1)
-    if mantissa >= 10:
-        mantissa, exponent = 1.0, exponent + 1
-    return f"{mantissa:.1f}e+{exponent:02d}"
 
 
 class Results:
@@ -200,13 +191,15 @@ class Results:
         version = self._connection.execute("pragma user_version").fetchone()[0]
         if version == 1:  # had no environment
             self._connection.execute("alter table campaign add column environment text")
-        elif version not in (0, SCHEMA_VERSION):
+        elif version not in (0, 2, SCHEMA_VERSION):
             raise BadInputError(
                 f"{self.path}: results of schema version {version}, expected {SCHEMA_VERSION}", "move the file away"
             )
         self._connection.execute("pragma journal_mode = wal")
         self._connection.execute("pragma busy_timeout = 10000")
         self._connection.executescript(SCHEMA)
+        if version < SCHEMA_VERSION:  # `mixed` was called `default`
+            self._connection.execute(RENAME_DEFAULT)
         self._connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
 
     def close(self) -> None:
@@ -264,6 +257,15 @@ class Results:
                 (campaign, key),
             ).fetchone()
         return msgspec.json.decode(row[0], type=CellResult) if row else None
+
+    def stopped_cell(self, key: str) -> CellResult | None:
+        """The last result of the cell with this key, when its exploration was stopped and can go on."""
+        with self._turn() as connection:
+            row = connection.execute(
+                "select result from cell where key = ? and result is not null order by campaign desc limit 1", (key,)
+            ).fetchone()
+        found = msgspec.json.decode(row[0], type=CellResult) if row else None
+        return found if found and found.certificate and found.certificate.stopped else None
 
     def end(self, campaign: int, state: Literal["done", "stopped"]) -> None:
         with self._turn() as connection:

@@ -72,6 +72,9 @@ def print_results(results: list[CellResult]) -> None:
             _print_line(console, f"{result.spec.name}: ", "yellow", f"unknown: {result.error}")
             if result.hint:
                 _print_line(console, "  hint: ", "cyan", result.hint)
+        if result.certificate is not None and result.certificate.fallback is not None:
+            ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
+            _print_line(console, f"{result.spec.name}: ", "yellow", ran)
         is_expected = outcome(result) == "killed" and len(results) > 1
         for finding in [] if is_expected else result.findings:
             print_finding(console, result.spec, finding)

@@ -431,7 +431,8 @@ def resur(ops: int, seed: int, limit_bytes: int) -> Workload:
         if head is not None:
             operations += [Operation("link", slot, other=head), Operation("drop", head)]
             empty.append(head)
-    return Workload("resur", RESUR_LISTS + 1, (Operation("case"), *operations[: ops + 1]), ops, seed, "graph")
+    kept = operations[: ops + is_later_life]
+    return Workload("resur", RESUR_LISTS + 1, (Operation("case"), *kept), ops, seed, "graph")
 
 
 DEFRAG_SMALLEST_SHARE = 128

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from command_line import Faultline
 from faultline.cache import Cache, project_root
 
 COMMAND_LIMIT_S = 600
@@ -48,9 +49,6 @@ def scripts() -> Path:
     return Path(os.environ.get("FAULTLINE_TEST_SCRIPTS") or sysconfig.get_path("scripts"))
 
 
-Faultline = Callable[..., subprocess.CompletedProcess[str]]
-
-
 @pytest.fixture(scope="session")
 def faultline(scripts: Path) -> Faultline:
     def run(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -67,18 +65,6 @@ def faultline(scripts: Path) -> Faultline:
         )
 
     return run
-
-
-def assert_one_clear_line(run: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    """Bad input: the exit code, one `error:` line with all the words, at most one `hint:` line, and no traceback."""
-    said = run.stderr
-    assert run.returncode == code, f"exit code {run.returncode}, expected {code}\n{run.stdout}{said}"
-    lines = [line for line in said.splitlines() if not line.startswith("[")]
-    assert "Traceback" not in said + run.stdout
-    assert lines[0].startswith("error: "), said
-    assert len(lines) == 1 or (len(lines) == 2 and lines[1].startswith("hint: ")), said
-    for word in words:
-        assert word in said, f"{word!r} is not in {said!r}"
 
 
 FAKE_ENGINE = """#!{python}

@@ -132,7 +132,7 @@ def spec(**changes: Any) -> CellSpec:
         "workload": "churn",
         "ops": 40,
         "seed": 1,
-        "strategy": "default",
+        "strategy": "mixed",
         "model": "px86",
         "flush": "clwb",
     }
@@ -147,6 +147,7 @@ def event(**keys: Any) -> TraceEvent:
     return TraceEvent(**keys)
 
 
+FALLBACK = "strategy complete is not possible: the adapter was built without hooks"
 ENVIRONMENT = Environment(
     command="faultline matrix --out out",
     started_utc="2026-11-21 09:00:00",
@@ -170,7 +171,12 @@ def campaign() -> list[CellResult]:
     return [
         CellResult(spec(), "k1", "pass", certificate=certificate(), trace_rules=trace_rules(), **times),
         CellResult(
-            spec(workload="smoke", ops=0), "k2", "fail", findings=[finding()], certificate=certificate(), **times
+            spec(workload="smoke", ops=0, strategy="complete"),
+            "k2",
+            "fail",
+            findings=[finding()],
+            certificate=certificate(strategy="mixed", fallback=FALLBACK),
+            **times,
         ),
         CellResult(
             spec(workload="ace:2", ops=0),

@@ -122,6 +122,8 @@ pub struct ObjectState {
     pub bytes: u64,
     /// Its content, complete.
     pub segments: Vec<Segment>,
+    /// How many bytes of that, from the first, are promised: all, unless power failed before a `fill = "after"` was done.
+    pub promised_bytes: u64,
     /// The operation that made it so.
     pub operation: OperationIndex,
     /// Its size before, if that operation was a reallocation.
@@ -135,6 +137,7 @@ impl ObjectState {
             id: operation.object,
             bytes: operation.bytes,
             segments,
+            promised_bytes: operation.bytes,
             operation: operation.index,
             previous_bytes: None,
         }
@@ -156,6 +159,7 @@ impl ObjectState {
             id: self.id,
             bytes: operation.bytes,
             segments,
+            promised_bytes: if self.promised_bytes < kept { self.promised_bytes } else { operation.bytes },
             operation: operation.index,
             previous_bytes: Some(self.bytes),
         }
@@ -241,6 +245,8 @@ pub struct Generation {
     /// Objects that were not freed and that no slot reaches any more.
     garbage: u64,
     pending: Vec<Pending>,
+    /// How many of them, the first, were pending when power failed before this generation: whether they happened is not known yet.
+    carried: usize,
     /// create's index: operations of this heap have none below it.
     first_index: OperationIndex,
     /// The last operation that returned and had an effect.
@@ -344,7 +350,7 @@ pub struct HistoryError {
 #[derive(Clone, Debug)]
 pub struct History {
     durable: Durable,
-    /// Each starts from what the crash before it left; so far only the first is used.
+    /// Each starts from what the crash before it left.
     generations: Vec<Generation>,
     state_id: u64,
 }
@@ -398,6 +404,24 @@ impl History {
         Ok(())
     }
 
+    /// Power fails, and a new generation begins with what this crash left: what returned, and of the pending operations any
+    /// selection, each whole. The recovery that brings it to light is the first operation of the new generation.
+    pub fn power_fails(&mut self) {
+        let mut next = self.current().clone();
+        next.carried = next.pending.len();
+        next.last_begun = None;
+        self.generations.push(next);
+        self.state_id = self.hash_state();
+    }
+
+    /// The recovery of this generation has shown which of the operations pending at the crash before it have happened: from now on
+    /// these have, and the others, but for `unclear` ones, never will. (A slot may look the same either way.)
+    pub fn recovered(&mut self, happened: &[OperationIndex], unclear: &[OperationIndex], fill: Fill) {
+        let durable = self.durable;
+        self.current_mut().recovered(durable, happened, unclear, fill);
+        self.state_id = self.hash_state();
+    }
+
     /// Whether open must succeed after a crash now.
     pub fn must_open(&self) -> bool {
         let now = self.current();
@@ -440,7 +464,7 @@ impl History {
         }
         let placed_by = state.map_or(0, |state| state.placed_by);
         let first = Candidate {
-            object: object.map(|object| expect(object, placed_by, object.bytes)),
+            object: object.map(|object| expect(object, placed_by, object.promised_bytes)),
             pending: index.map(|index| (index, false)),
         };
         Candidates { first, second }
@@ -461,13 +485,13 @@ impl History {
     /// crash, creation, recovery and close included, summed over generations and threads. With `durable = "on-close"` an
     /// operation since the last close counts as pending.
     pub fn pending_operations(&self) -> u64 {
-        let of = |generation: &Generation| generation.pending.len() as u64 + generation.unsettled_operations;
-        self.generations.iter().map(of).sum()
+        let pending = |generation: &Generation| (generation.pending.len() - generation.carried) as u64;
+        self.generations.iter().map(pending).sum::<u64>() + self.current().unsettled_operations
     }
 
     /// Objects that were dropped and not freed, and that nothing reaches, once these pending operations have happened.
     pub fn garbage_objects(&self, happened: &[OperationIndex]) -> u64 {
-        self.generations.iter().map(|generation| generation.garbage(happened)).sum()
+        self.current().garbage(happened)
     }
 
     /// How many objects that nothing reaches a clean close may have left there, once these pending operations have happened:
@@ -559,8 +583,9 @@ impl Pending {
     /// else only what a reallocation keeps is. A reference to an object that was there before changes nothing of it.
     fn promised_bytes(&self, after: &ObjectState, before: Option<&ObjectState>, fill: Fill) -> u64 {
         match fill {
-            _ if !self.operation.kind.makes_object() => after.bytes,
+            _ if !self.operation.kind.makes_object() => after.promised_bytes,
             Fill::Before => self.operation.bytes,
+            Fill::After if planted::is(Fault::FilledBefore) => self.operation.bytes,
             Fill::After => before.map_or(0, |before| before.bytes.min(self.operation.bytes)),
         }
     }
@@ -576,6 +601,7 @@ impl Generation {
             is_graph: false,
             garbage: 0,
             pending: Vec::new(),
+            carried: 0,
             first_index: 0,
             last_effective: None,
             returned_below: 0,
@@ -658,7 +684,8 @@ impl Generation {
 
     fn check_begin(&self, operation: &Operation) -> Result<(), String> {
         let kind = operation.kind;
-        if let Some(other) = self.pending.iter().find(|other| other.operation.thread == operation.thread) {
+        let mut own = self.pending[self.carried..].iter();
+        if let Some(other) = own.find(|other| other.operation.thread == operation.thread) {
             return Err(format!("begins while the thread's operation {} has not returned", other.operation.index));
         }
         match (kind, self.phase) {
@@ -667,6 +694,7 @@ impl Generation {
                 return Err("create begins on a heap that has one".to_owned());
             }
             (_, Phase::Created) => {}
+            (OperationKind::Open, Phase::Creating) if self.carried > 0 => {}
             _ => return Err(format!("{} begins before create has returned", kind.name())),
         }
         if !kind.has_slot() {
@@ -736,10 +764,10 @@ impl Generation {
         status: Status,
     ) -> Result<(), HistoryError> {
         let is_it = |pending: &Pending| pending.operation.thread == thread && pending.operation.index == index;
-        let Some(position) = self.pending.iter().position(is_it) else {
+        let Some(position) = self.pending[self.carried..].iter().position(is_it) else {
             return Err(HistoryError { index, thread, what: "returns without having begun".to_owned() });
         };
-        let pending = self.pending.remove(position);
+        let pending = self.pending.remove(self.carried + position);
         self.note_returned(index);
         match (status, pending.operation.kind) {
             (Status::Ok, OperationKind::Create) => self.phase = Phase::Created,
@@ -755,6 +783,31 @@ impl Generation {
             self.effects += 1;
         }
         Ok(())
+    }
+
+    fn recovered(&mut self, durable: Durable, happened: &[OperationIndex], unclear: &[OperationIndex], fill: Fill) {
+        let own = self.pending.split_off(self.carried);
+        for mut pending in std::mem::take(&mut self.pending) {
+            let index = pending.operation.index;
+            if unclear.contains(&index) {
+                self.pending.push(pending);
+            } else if happened.contains(&index) {
+                if pending.operation.kind == OperationKind::Create {
+                    self.phase = Phase::Created;
+                }
+                let before = pending.holder.and_then(|holder| self.holders.get(&holder)?.object.clone());
+                let promised = |after: &ObjectState| pending.promised_bytes(after, before.as_deref(), fill);
+                let after = pending.after.as_deref();
+                let after =
+                    after.map(|after| Arc::new(ObjectState { promised_bytes: promised(after), ..after.clone() }));
+                pending.after = after;
+                self.apply(durable, &pending);
+                self.last_effective = self.last_effective.max(Some(index));
+                self.effects += 1;
+            }
+        }
+        self.carried = self.pending.len();
+        self.pending.extend(own);
     }
 
     fn note_returned(&mut self, index: OperationIndex) {
@@ -875,6 +928,9 @@ fn hash_object(object: Option<&ObjectState>, mix: &mut Mix) {
         return mix.add(0);
     };
     mix.add_all([1, u64::from(object.id), object.bytes, u64::from(object.operation), object.segments.len() as u64]);
+    if object.promised_bytes != object.bytes {
+        mix.add(object.promised_bytes);
+    }
     for segment in &object.segments {
         mix.add_all([segment.end, u64::from(segment.object)]);
     }

@@ -83,6 +83,10 @@ pub struct Judgement {
     pub judged: RuleSet,
     /// Rules that could not be checked (or not wholly), and why.
     pub not_judged: Vec<(RuleId, Cow<'static, str>)>,
+    /// Pending operations that the recovered heap shows to have happened.
+    pub happened: Vec<OperationIndex>,
+    /// Pending operations that left no mark which would tell.
+    pub unclear: Vec<OperationIndex>,
 }
 
 /// pass, fail or unknown.
@@ -131,6 +135,7 @@ pub fn judge(
     };
     judge.run();
     judge.name_rules_not_reached();
+    judge.name_later_generation();
     judge.out.violations.sort_by_key(|violation| violation.rule);
     judge.out
 }
@@ -189,6 +194,21 @@ impl<'a> Judge<'a> {
         }
         if let Some(linearisation) = self.judge_first_part(life) {
             self.judge_later_lives(&linearisation);
+            self.out.happened = linearisation.happened;
+            self.out.unclear = linearisation.unclear;
+        }
+    }
+
+    /// FL014: whatever is broken after a later crash was in order after the one before it.
+    fn name_later_generation(&mut self) {
+        let crashes = self.history.generations().len();
+        if crashes == 1 {
+            return;
+        }
+        self.out.judged.insert(RuleId::LaterGeneration);
+        for violation in &mut self.out.violations {
+            violation.message = format!("after {crashes} crashes, {}: {}", violation.rule, violation.message);
+            violation.rule = RuleId::LaterGeneration;
         }
     }
 
@@ -225,7 +245,9 @@ impl<'a> Judge<'a> {
             true => "recovery at another mapping address is not tried",
             false => "the contract does not promise it",
         };
-        self.not_judged(RuleId::LaterGeneration, "no crash after the first is explored");
+        if self.history.generations().len() == 1 {
+            self.not_judged(RuleId::LaterGeneration, "no crash after the first is explored");
+        }
         self.not_judged(RuleId::NotRelocatable, relocation);
         self.not_judged(RuleId::CorruptionMissed, "no corruption is injected");
     }

@@ -331,3 +331,59 @@ fn what_is_durable_on_close_only_may_be_in_any_state_since() {
     assert_eq!(sizes(script.history.candidates(field, Fill::Before)), [None, Some(20)]);
     assert_eq!(sizes(script.done(OperationKind::Close, 0, 0).history.candidates(field, Fill::Before)), [None]);
 }
+
+fn crashed(mut script: Script) -> Script {
+    script.history.power_fails();
+    script
+}
+
+#[test]
+fn what_was_pending_at_a_crash_may_have_happened_until_a_recovery_shows_it() {
+    let script = crashed(Script::created().allocated(1, 10).begin(OperationKind::Allocate, 2, 20));
+    let script = script.begin(OperationKind::Open, 0, 0);
+    assert_eq!(sizes(script.history.candidates(2, Fill::Before)), [None, Some(20)]);
+    assert_eq!(script.history.pending_operations(), 2, "the allocation, and the recovery");
+    let script = script.returned(Status::Ok);
+    let settled = |happened: &[u32], unclear: &[u32]| {
+        let mut script = script.clone();
+        script.history.recovered(happened, unclear, Fill::Before);
+        sizes(script.history.candidates(2, Fill::Before))
+    };
+    assert_eq!(settled(&[2], &[]), [Some(20)], "seen once: it stays");
+    assert_eq!(settled(&[], &[]), [None], "not there: it cannot come back");
+    assert_eq!(settled(&[], &[2]), [None, Some(20)]);
+    let mut script = script;
+    script.history.recovered(&[2], &[], Fill::Before);
+    assert_eq!(script.history.pending_operations(), 1, "what leaked at the first crash stays leaked");
+    assert_eq!(sizes(script.freed(2).history.candidates(2, Fill::Before)), [None]);
+}
+
+#[test]
+fn contents_that_a_crash_left_unfilled_are_promised_to_nobody() {
+    let script = crashed(Script::created().allocated(1, 10).begin(OperationKind::Reallocate, 1, 30));
+    let mut script = script.done(OperationKind::Open, 0, 0);
+    script.history.recovered(&[2], &[], Fill::After);
+    let checked = |script: &Script| {
+        let candidates = script.history.candidates(1, Fill::After);
+        candidates.objects().map(|object| (object.bytes, object.checked_bytes)).collect::<Vec<_>>()
+    };
+    assert_eq!(checked(&script), [(30, 10)]);
+    assert_eq!(checked(&script.clone().done(OperationKind::Reallocate, 1, 8)), [(8, 8)]);
+    assert_eq!(checked(&script.done(OperationKind::Reallocate, 1, 20)), [(20, 10)]);
+}
+
+#[test]
+fn a_heap_whose_create_was_pending_is_created_once_a_recovery_opened_it() {
+    let script = crashed(Script::new(Durable::OnReturn).begin(OperationKind::Create, 0, 0));
+    let mut script = script.done(OperationKind::Open, 0, 0);
+    assert!(!script.history.must_open());
+    script.history.recovered(&[0], &[], Fill::Before);
+    assert!(script.history.must_open());
+}
+
+#[test]
+fn each_generation_has_its_own_number() {
+    let script = Script::created().allocated(1, 10);
+    let next = crashed(script.clone());
+    assert_ne!(script.history.state_id(), next.history.state_id());
+}

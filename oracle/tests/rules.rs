@@ -1267,3 +1267,29 @@ fn durable_on_close_lets_operations_since_be_there_or_not() {
     less.objects.remove(&1);
     assert_breaks(&judged(&on_close, &script, &less.probe(), &heap.memory()), &[RuleId::OperationLost]);
 }
+
+// FL014
+
+#[test]
+fn what_only_a_second_crash_breaks_is_a_fault_of_the_later_generation() {
+    let (mut script, heap) = two_objects();
+    script.history.power_fails();
+    let script = script.done(OperationKind::Open, 0, 0).begin(OperationKind::Open, 0, 0);
+    let judgement = judged(&contract(), &script, &heap.probe(), &heap.memory());
+    assert_passes(&judgement);
+    assert!(judgement.judged.contains(RuleId::LaterGeneration), "{judgement:?}");
+    let lost = heap.probe().each_slots(|slots| slots.truncate(1));
+    let judgement = judged(&contract(), &script, &lost, &heap.memory());
+    assert!(judgement.violations.iter().all(|violation| violation.rule == RuleId::LaterGeneration), "{judgement:?}");
+    assert!(judgement.violations[0].message.starts_with("after 2 crashes, FL004: "), "{judgement:?}");
+}
+
+#[test]
+fn a_judgement_says_which_pending_operations_happened() {
+    let (script, mut heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    let judge = |heap: &Heap| judged(&contract(), &script, &heap.probe(), &heap.memory());
+    assert_eq!((judge(&heap).happened, judge(&heap).unclear), (vec![], vec![]));
+    heap.put(5, 1024, 64, 4);
+    assert_eq!((judge(&heap).happened, judge(&heap).unclear), (vec![3], vec![]));
+}

@@ -21,28 +21,23 @@ struct mak_header *mak_header_at(uint32_t number) {
     return (struct mak_header *)(uintptr_t)space + number % mak.headers_in_space;
 }
 
-static void store_later(uint64_t *address, uint64_t value) {
-    fl_store8(address, value);
-    mak_visible_later(address);
-}
-
 /* Growth keeps a header for every block of the heap (chunk.c), so there always is one. */
 struct mak_header *mak_header_take(void) {
     struct mak_base *base = mak.media;
     if (base->hfl_first != 0) {
         struct mak_header *header = (struct mak_header *)(uintptr_t)base->hfl_first;
-        store_later(&base->hfl_first, header->hb_next);
+        mak_store_later(&base->hfl_first, header->hb_next);
         return header;
     }
     mak_assert(base->hfl_fresh < mak_header_count());
     struct mak_header *header = mak_header_at((uint32_t)base->hfl_fresh);
-    store_later(&base->hfl_fresh, base->hfl_fresh + 1);
+    mak_store_later(&base->hfl_fresh, base->hfl_fresh + 1);
     return header;
 }
 
 void mak_header_give_back(struct mak_header *header) {
-    store_later(&header->hb_next, mak.media->hfl_first);
-    store_later(&mak.media->hfl_first, (uint64_t)(uintptr_t)header);
+    mak_store_later(&header->hb_next, mak.media->hfl_first);
+    mak_store_later(&mak.media->hfl_first, (uint64_t)(uintptr_t)header);
 }
 
 /* ---- header map ---- */
@@ -62,16 +57,11 @@ static uint64_t *bottom_number(uint64_t number) {
     return (uint64_t *)((char *)mak.map + mak_map_top_bytes(mak.limit_bytes)) + number * MAK_MAP_BOTTOM;
 }
 
-/* Of an earlier life of the map it may hold words. */
+/* From map_fresh on all are zeros. */
 static uint64_t *hand_out_bottom(uint32_t block) {
     uint64_t *bottom = bottom_number(mak.media->map_fresh);
-    store_later(&mak.media->map_fresh, mak.media->map_fresh + 1);
-#if !defined(MUTANT_BOTTOM_NOT_CLEARED)
-    for (uint32_t i = 0; i < MAK_MAP_BOTTOM; i++)
-        if (bottom[i] != 0)
-            store_later(&bottom[i], 0);
-#endif
-    store_later(&mak.map[block / MAK_MAP_BOTTOM], (uint64_t)(uintptr_t)bottom);
+    mak_store_later(&mak.media->map_fresh, mak.media->map_fresh + 1);
+    mak_store_later(&mak.map[block / MAK_MAP_BOTTOM], (uint64_t)(uintptr_t)bottom);
     return bottom;
 }
 
@@ -94,13 +84,23 @@ static void set_range(uint32_t block, uint32_t blocks, uint64_t value) {
         mak_visible_later(changed);
 }
 
-/* Forgets everything: no bottom index is handed out (§9.1). */
+static void clear_words(uint64_t *words, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+        fl_store8(&words[i], 0);
+        if (i + 1 == count || (uintptr_t)&words[i + 1] % MAK_LINE_BYTES == 0)
+            mak_visible_later(&words[i]);
+    }
+}
+
+/* Forgets everything: no bottom index is handed out (§9.1), and all that ever were are zeros. They were no more than the words of
+ * the top index that the heap reaches: the map learns of a block when rgn_curr, behind it, is persisted. */
 void mak_map_purge(void) {
-    for (uint64_t top = 0; top < mak_map_tops(mak.limit_bytes); top++)
-        if (mak.map[top] != 0)
-            store_later(&mak.map[top], 0);
-    if (mak.media->map_fresh != 0)
-        store_later(&mak.media->map_fresh, 0);
+    uint64_t tops = (mak_end_block() + MAK_MAP_BOTTOM - 1) / MAK_MAP_BOTTOM;
+    clear_words(mak.map, tops);
+#if !defined(MUTANT_BOTTOM_NOT_CLEARED)
+    clear_words(bottom_number(0), tops * MAK_MAP_BOTTOM);
+#endif
+    mak_store_later(&mak.media->map_fresh, 0);
 }
 
 /* Of a free chunk the words between the first and the last block must be 0 already. */

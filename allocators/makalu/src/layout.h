@@ -43,7 +43,7 @@
 
 #define MAK_FILE_NAME "region"
 #define MAK_MAGIC 0x314e4752554c414bull /* "KALURGN1" */
-#define MAK_FORMAT 2u
+#define MAK_FORMAT 3u
 
 #define MAK_LINE_BYTES 64u
 #define MAK_GRANULE_BYTES 16u

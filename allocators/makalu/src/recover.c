@@ -9,6 +9,9 @@
  * The region's state says IN_USE all the time, and CLEAN only when close (or the way online) has made everything visible. So a
  * failure anywhere in here starts at step 1 again, which finds the same log entries until the new version is
  * persisted, and none after that, or those of a section of step 2 or 3. All else that these two wrote before, they do not read.
+ *
+ * An auxiliary word is stored here before it is read, always: what the failure left in it, flushed or not, decides nothing, not
+ * even whether the same value is stored once more.
  */
 #include "types.h"
 
@@ -115,6 +118,10 @@ int mak_replay_log(void) {
 
 static int count_spaces(void) {
     uint64_t bytes = mak.media->header_space_bytes, start = (uint64_t)(uintptr_t)mak.base;
+    uint64_t used = mak.media->rgn_curr - start; /* the log may have set it: what it was when the region was opened says nothing */
+    if (used <= mak_first_space_offset(mak.limit_bytes) || used > mak.limit_bytes || used % MAK_BLOCK_BYTES != 0)
+        return mak_fail(MAK_CORRUPT, "%s: after the log was taken back the heap ends at %#llx, which is not in the region",
+                        mak.path, (unsigned long long)mak.media->rgn_curr);
     for (uint32_t i = 0; i < mak.media->header_space_count; i++) {
         uint64_t space = mak.media->header_spaces[i];
         if (space % MAK_BLOCK_BYTES != 0 || space < start + mak_first_space_offset(mak.limit_bytes) ||
@@ -140,16 +147,12 @@ const char *mak_header_complaint(const struct mak_header *header) {
     return mak_bytes_covered(header) > end - header->hb_block ? "its block runs over the end of the heap" : NULL;
 }
 
-/* 0 is stored where it is not there already: a store that changes nothing would only have to be flushed. */
+/* A chunk has no marks: they are set when it is in use. */
 static void clear_marks(struct mak_header *header) {
-    bool is_any = header->hb_n_mark_bits != 0;
-    for (uint32_t word = 0; word < MAK_MARK_WORDS; word++)
-        if (header->hb_mark_bits[word] != 0) {
-            fl_store8(&header->hb_mark_bits[word], 0);
-            is_any = true;
-        }
-    if (!is_any)
+    if (header->hb_flag == MAK_FREE)
         return;
+    for (uint32_t word = 0; word < MAK_MARK_WORDS; word++)
+        fl_store8(&header->hb_mark_bits[word], 0);
     fl_store8(&header->hb_n_mark_bits, 0);
     mak_visible_later(&header->hb_n_mark_bits);
 }
@@ -173,13 +176,6 @@ static int install(struct mak_header *header, uint32_t number) {
     return MAK_OK;
 }
 
-static void store_auxiliary(uint64_t *address, uint64_t value) {
-    if (*address == value)
-        return;
-    fl_store8(address, value);
-    mak_visible_later(address);
-}
-
 /* Lists the free headers below the fresh ones, the lowest first. */
 static void rebuild_header_freelist(uint32_t fresh) {
     uint64_t first = 0;
@@ -193,11 +189,11 @@ static void rebuild_header_freelist(uint32_t fresh) {
             continue;
 #endif
         FL_STAGE("headers: a free one goes to the freelist");
-        store_auxiliary(&header->hb_next, first);
+        mak_store_later(&header->hb_next, first);
         first = (uint64_t)(uintptr_t)header;
     }
-    store_auxiliary(&mak.media->hfl_first, first);
-    store_auxiliary(&mak.media->hfl_fresh, fresh);
+    mak_store_later(&mak.media->hfl_first, first);
+    mak_store_later(&mak.media->hfl_fresh, fresh);
 }
 
 int mak_rebuild(void) {

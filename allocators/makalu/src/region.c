@@ -323,7 +323,8 @@ static int read_base(struct mak_base *base, uint64_t file_bytes) {
     if (base->magic != MAK_MAGIC)
         return mak_fail(MAK_NOT_A_REGION, "%s holds no region, or its creation was not completed: the magic is %#llx, not %#llx",
                         mak.path, (unsigned long long)base->magic, MAK_MAGIC);
-    if (pread(mak.fd, base, sizeof *base, 0) != (ssize_t)sizeof *base)
+    const size_t core_bytes = offsetof(struct mak_base, hfl_first); /* the list of header spaces is read where it is mapped */
+    if (pread(mak.fd, base, core_bytes, 0) != (ssize_t)core_bytes)
         return mak_fail(MAK_ERROR, "%s: cannot be read: %s", mak.path, strerror(errno));
     return check_base(base, file_bytes);
 }

@@ -195,6 +195,7 @@ void mak_section_end(void);
 
 /* visible.c: §8.1 */
 void mak_visible_later(const void *address);
+void mak_store_later(uint64_t *address, uint64_t value);
 void mak_visible_now(void);
 void mak_visible_forget(void);
 

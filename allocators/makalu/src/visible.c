@@ -29,6 +29,12 @@ void mak_visible_later(const void *address) {
 #endif
 }
 
+/* An auxiliary word. */
+void mak_store_later(uint64_t *address, uint64_t value) {
+    fl_store8(address, value);
+    mak_visible_later(address);
+}
+
 /* Before a graceful close (and at the end of a collection), by the only thread that is inside: everything is visible when it
  * returns. */
 void mak_visible_now(void) {

@@ -387,6 +387,48 @@ static void test_what_roots_reach_survives(void) {
     MAK_close();
 }
 
+/* Every auxiliary word that a life may have stored to, and a failure may have left with any value of its past. */
+static void spoil_auxiliary(char *image) {
+    const struct mak_base *base = (const struct mak_base *)image;
+    uint64_t tops = (base->rgn_curr - ADDRESS + MAK_MAP_BOTTOM * MAK_BLOCK_BYTES - 1) / (MAK_MAP_BOTTOM * MAK_BLOCK_BYTES);
+    memset(image + offsetof(struct mak_base, hfl_first), 0xa5, MAK_LINE_BYTES);
+    memset(image + MAK_MAP_OFFSET, 0xa5, tops * 8);
+    memset(image + MAK_MAP_OFFSET + mak_map_top_bytes(LIMIT), 0xa5, tops * MAK_MAP_BOTTOM * 8);
+    for (uint32_t i = 0; i < base->header_space_count; i++)
+        for (uint64_t at = 0; at < base->header_space_bytes; at += sizeof(struct mak_header))
+            memset(image + (base->header_spaces[i] - ADDRESS) + at + MAK_LINE_BYTES, 0xa5, MAK_LINE_BYTES);
+}
+
+static struct totals recovered_and_filled(char folder[128], void *image, uint64_t bytes) {
+    fail_at_and_start_off(folder, image, bytes);
+    EXPECT(MAK_collect() == MAK_OK && MAK_restart_in_place() == MAK_OK);
+    struct totals totals = totals_of_region();
+    while (MAK_malloc(3000) != NULL) /* the heap grows to its limit, and with it the header map */
+        continue;
+    EXPECT(MAK_check() == MAK_OK);
+    return totals;
+}
+
+static void test_recovery_does_not_depend_on_auxiliary_metadata(void) { /* §8.1, §9.1 */
+    char folder[128];
+    void *objects[60];
+    start(folder, INITIAL, LIMIT);
+    for (unsigned i = 0; i < 60; i++)
+        MAK_set_root(i, objects[i] = MAK_malloc(i % 3 == 0 ? 6000 : 16 + 40 * i));
+    for (unsigned i = 0; i < 60; i += 2) { /* headers become free, chunks join */
+        MAK_set_root(i, NULL);
+        MAK_free(objects[i]);
+    }
+    uint64_t bytes;
+    void *image = copy_region(&bytes), *spoiled = copy_region(&bytes);
+    spoil_auxiliary(spoiled);
+    struct totals expected = recovered_and_filled(folder, image, bytes);
+    struct totals found = recovered_and_filled(folder, spoiled, bytes);
+    EXPECT(memcmp(&expected, &found, sizeof expected) == 0);
+    EXPECT(found.parts[MAK_PART_ALLOCATED] == 30);
+    MAK_close();
+}
+
 static void test_a_long_chain_is_marked(void) {
     enum { LENGTH = 20000 };
     char folder[128];
@@ -879,6 +921,7 @@ int main(int count, char **arguments) {
     RUN(test_the_heap_grows_to_its_limit());
     RUN(test_a_surplus_of_the_file_is_used());
     RUN(test_what_roots_reach_survives());
+    RUN(test_recovery_does_not_depend_on_auxiliary_metadata());
     RUN(test_a_long_chain_is_marked());
     RUN(test_random_graphs(6, 4000));
     RUN(test_threads_free_each_others_objects());

@@ -41,6 +41,10 @@ static void store_intent(struct nvm_header *header, const struct nvm_links *link
     fl_fence();
 }
 
+#if defined(MUTANT_REPLAY_LINKS_NOT_FLUSHED)
+bool nvm_is_replaying;
+#endif
+
 /* Step 3, the links. True if there were any. */
 static bool set_links(struct nvm_heap *heap, const struct nvm_header *header) {
     bool is_any = false;
@@ -49,7 +53,10 @@ static bool set_links(struct nvm_heap *heap, const struct nvm_header *header) {
             continue;
         uint64_t *word = (uint64_t *)(heap->base + header->links[i].address);
         fl_store8(word, header->links[i].target);
-#if !defined(MUTANT_MISSING_FLUSH_LINK)
+#if defined(MUTANT_REPLAY_LINKS_NOT_FLUSHED)
+        if (!nvm_is_replaying)
+            fl_flush(word, sizeof *word);
+#elif !defined(MUTANT_MISSING_FLUSH_LINK)
         fl_flush(word, sizeof *word);
 #endif
         is_any = true;
@@ -61,7 +68,7 @@ static enum nvm_kind freed_kind(enum nvm_kind kind) {
     return kind == NVM_KIND_LARGE ? NVM_KIND_FREE : kind == NVM_KIND_CHUNK_HUGE ? NVM_KIND_CHUNK_FREE : kind;
 }
 
-static uint64_t idle_tag(uint64_t tag) {
+uint64_t nvm_idle_tag(uint64_t tag) {
     enum nvm_kind kind = nvm_tag_kind(tag);
     return nvm_tag(nvm_tag_state(tag) == NVM_STATE_FREEING ? freed_kind(kind) : kind, NVM_STATE_IDLE, nvm_tag_arena(tag),
                    nvm_tag_count(tag));
@@ -81,7 +88,7 @@ void nvm_header_complete(struct nvm_heap *heap, struct nvm_header *header) {
         fl_fence(); /* IDLE makes recovery forget the links, so they must be there */
 #endif
     }
-    fl_store8(&header->tag, idle_tag(tag));
+    fl_store8(&header->tag, nvm_idle_tag(tag));
     for (int i = 0; i < 2; i++)
         if (header->links[i].address != 0)
             fl_store8(&header->links[i].address, 0);

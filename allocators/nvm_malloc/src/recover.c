@@ -108,6 +108,12 @@ static void complete_pending(struct nvm_heap *heap, struct nvm_header *header) {
 #if defined(MUTANT_REPLAY_ONE_LINK)
     fl_store8(&header->links[1].address, 0);
 #endif
+#if defined(MUTANT_REPLAY_IDLE_FIRST)
+    uint64_t intent = header->tag;
+    fl_store8(&header->tag, nvm_idle_tag(intent));
+    fl_persist(header, sizeof *header);
+    fl_store8(&header->tag, intent); /* in the cache only: the rest is as ever */
+#endif
     nvm_header_complete(heap, header);
 }
 
@@ -115,8 +121,7 @@ static void complete_pending(struct nvm_heap *heap, struct nvm_header *header) {
 static uint32_t pending_blocks[NVM_RING_ENTRIES], pending_count;
 #endif
 
-static int replay_entry(struct nvm_heap *heap, uint32_t entry) {
-    uint64_t offset = heap->media->ring[entry];
+static int replay_entry(struct nvm_heap *heap, uint32_t entry, uint64_t offset) {
     uint32_t block = (uint32_t)(offset / NVM_BLOCK_BYTES);
     if (offset >= nvm_heap_bytes(heap) || offset % NVM_BLOCK_BYTES != 0 || block <= 1)
         return nvm_fail(NVM_CORRUPT, "ring entry %u is %#llx, which is no header's offset", entry, (unsigned long long)offset);
@@ -143,7 +148,18 @@ static int replay_ring(struct nvm_heap *heap) {
         if (heap->media->ring[i] == 0)
             continue;
         used++;
-        status = replay_entry(heap, i);
+        uint64_t offset = heap->media->ring[i];
+#if defined(MUTANT_REPLAY_CLEARS_ENTRY_FIRST)
+        fl_store8(&heap->media->ring[i], 0);
+        fl_persist(&heap->media->ring[i], sizeof(uint64_t));
+#endif
+#if defined(MUTANT_REPLAY_LINKS_NOT_FLUSHED)
+        nvm_is_replaying = true;
+#endif
+        status = replay_entry(heap, i, offset);
+#if defined(MUTANT_REPLAY_LINKS_NOT_FLUSHED)
+        nvm_is_replaying = false;
+#endif
         if (status == NVM_OK) {
             fl_store8(&heap->media->ring[i], 0);
             fl_flush(&heap->media->ring[i], sizeof(uint64_t));

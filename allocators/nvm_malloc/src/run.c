@@ -91,7 +91,8 @@ void nvm_run_relist(struct nvm_bin *bin, struct nvm_vheader *run) {
         put_in_list(bin, run);
 }
 
-/* Of a run that an earlier opening left. Its header is told that there is a VHeader now; that need not persist. */
+/* Of a run that an earlier opening left. Its header is told that there is a VHeader now. Recovery is right whether that
+ * persists or not; at once it does, so that a failure finds one such word undecided at most, and not one for each run. */
 static int make_vheader(struct nvm_heap *heap, uint32_t block, struct nvm_vheader **made) {
     struct nvm_header *header = nvm_header_at(heap, block);
     struct nvm_vheader *run = calloc(1, sizeof *run);
@@ -103,6 +104,7 @@ static int make_vheader(struct nvm_heap *heap, uint32_t block, struct nvm_vheade
     run->activated = header->bitmap;
     run->is_on_media = true;
     fl_store8(&header->run, nvm_run_word(run->size_class, nvm_run_slot(header->run), heap->version));
+    fl_persist(&header->run, sizeof header->run);
     nvm_set_role(heap, block, NVM_ROLE_RUN, run);
     nvm_run_relist(nvm_run_bin(heap, block, run->size_class), run);
     *made = run;

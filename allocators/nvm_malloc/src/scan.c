@@ -44,7 +44,7 @@ static int close_free(struct nvm_heap *heap, struct found *found, uint32_t end) 
     }
     FL_STAGE("scan: free neighbours become one");
     fl_store8(&header->tag, tag);
-    fl_flush(header, sizeof *header);
+    fl_persist(header, sizeof *header); /* what lay between them may be overwritten when this is published */
     return NVM_OK;
 }
 
@@ -108,7 +108,6 @@ static int scan_block(struct nvm_heap *heap, uint32_t block, uint32_t *blocks, s
 /* The chunk's free ranges become memory. */
 static void publish(struct nvm_heap *heap, uint32_t chunk, struct found *found) {
     struct nvm_arena *arena = nvm_arena_of(heap, chunk * heap->chunk_blocks);
-    fl_fence(); /* merged ranges: what lay between them may be overwritten from here on */
     pthread_mutex_lock(&arena->lock);
     while (found->ranges != NULL) {
         struct nvm_vheader *range = found->ranges;

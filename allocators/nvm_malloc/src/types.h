@@ -301,6 +301,10 @@ void nvm_ring_end(struct nvm_heap *heap, uint32_t entry);
 void nvm_protocol_run(struct nvm_heap *heap, struct nvm_header *header, uint64_t tag, uint64_t run_word,
                       const struct nvm_links *links);
 void nvm_header_complete(struct nvm_heap *heap, struct nvm_header *header);
+uint64_t nvm_idle_tag(uint64_t tag); /* the tag once the operation that it announces is done */
+#if defined(MUTANT_REPLAY_LINKS_NOT_FLUSHED)
+extern bool nvm_is_replaying;
+#endif
 
 /* region.c */
 int nvm_region_of(const struct nvm_heap *heap, const void *object, struct nvm_region *region);

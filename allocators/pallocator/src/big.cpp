@@ -7,6 +7,7 @@
  *
  * A tree takes an insertion only where prepare made room, so each state prepares before its first step: if that fails nothing has happened,
  * and done again after a failure it succeeds without allocating (tree.h). Steps on the trees do nothing where they are done already.
+ * ALLOCATE takes from a free block or from a hole, whose rest stays one: then the free-blocks tree has no part in it.
  * A free whose insertion finds no memory for a leaf makes the block a hole instead, which needs none.
  */
 #include "big.h"
@@ -85,22 +86,25 @@ bool Big::begin_allocating() {
     return true;
 }
 
-/* The right part is the object, the left one stays free. False as above. */
+/* The right part is the object, the left one stays free, or a hole. False as above. */
 bool Big::allocate_block() {
     const PPtrBase block = item().block;
     uint64_t bytes = bytes_of(item().info), is_last = item().info & BLOCK_LAST, left = bytes - item().wanted;
+    uint64_t is_hole = item().info & BLOCK_HOLE;
     if (left == 0) {
-        set_info(block, item().info | BLOCK_USED);
+        set_info(block, bytes | BLOCK_USED | is_last);
         free_erase(bytes, block);
         set_argument(block);
         return true;
     }
     const PPtrBase right{block.file, block.offset + left};
-    if (info_tree.prepare(info_key(right)) != Status::OK || free_tree.prepare(free_key(left, block)) != Status::OK)
+    if (info_tree.prepare(info_key(right)) != Status::OK ||
+        (is_hole == 0 && free_tree.prepare(free_key(left, block)) != Status::OK))
         return false;
     info_tree.insert({{right.file, right.offset, item().wanted | BLOCK_USED | is_last}});
-    free_insert(left, block);
-    set_info(block, left);
+    if (is_hole == 0)
+        free_insert(left, block);
+    set_info(block, left | is_hole);
     free_erase(bytes, block);
     set_argument(right);
     return true;
@@ -122,9 +126,42 @@ Status Big::allocate(uint64_t bytes, const PPtrBase &argument) {
         }
         set_state(BIG_NEW_SEGMENT);
     }
-    const PPtrBase *pointer = segments.at<PPtrBase>(argument);
     run();
-    return pointer->is_null() ? Status::OUT_OF_MEMORY : Status::OK;
+    return status_of_allocation();
+}
+
+Status Big::status_of_allocation() const {
+    return segments.at<PPtrBase>(item().argument)->is_null() ? Status::OUT_OF_MEMORY : Status::OK;
+}
+
+/* The first hole that is large enough. Its space comes first: of a crash before the item says so nothing is left. */
+Status Big::allocate_in_hole(uint64_t bytes, const PPtrBase &argument) {
+    std::lock_guard guard(lock);
+    uint64_t wanted = rounded_up(bytes, OS_PAGE_BYTES), info = 0;
+    PPtrBase hole;
+    info_tree.each([&](const TreeEntry &entry) {
+        if (hole.is_null() && (entry.words[2] & BLOCK_HOLE) != 0 && bytes_of(entry.words[2]) >= wanted) {
+            hole = {entry.words[0], entry.words[1]};
+            info = entry.words[2];
+        }
+    });
+    if (hole.is_null() || !segments.fill(hole.file, hole.offset + bytes_of(info) - wanted, wanted))
+        return Status::OUT_OF_MEMORY;
+    store(item().argument, argument);
+    store(item().wanted, wanted);
+    store(item().segment, {});
+    store(item().block, hole);
+    store(item().info, info);
+    set_state(BIG_ALLOCATE);
+    run();
+    return status_of_allocation();
+}
+
+/* Recovery of the same: the trees still say that all of it is a hole. */
+void Big::note_filled_hole() {
+    const TreeEntry *entry = info_tree.find(info_key(item().block));
+    if ((item().info & BLOCK_HOLE) != 0 && entry != nullptr && entry->words[2] == item().info)
+        segments.note_filled(item().block.file, item().wanted);
 }
 
 /* ---- deallocation ---- */
@@ -291,7 +328,8 @@ void Big::run() {
             set_state(BIG_ALLOCATE);
             break;
         case BIG_ALLOCATE:
-            allocate_block();
+            if (!allocate_block() && (item().info & BLOCK_HOLE) != 0)
+                segments.note_hole(item().block.file, item().wanted);
             end();
             break;
         case BIG_FREE: free_block(); break;
@@ -312,12 +350,30 @@ void Big::recover() {
     case BIG_NONE: FL_STAGE("big: nothing pending"); break;
     case BIG_WANT_SEGMENT: FL_STAGE("big: a segment was wanted"); break;
     case BIG_NEW_SEGMENT: FL_STAGE("big: a new segment was to be entered"); break;
-    case BIG_ALLOCATE: FL_STAGE("big: a block was being allocated"); break;
+    case BIG_ALLOCATE:
+        if ((item().info & BLOCK_HOLE) != 0)
+            FL_STAGE("big: a block was being allocated in a hole");
+        else
+            FL_STAGE("big: a block was being allocated");
+        note_filled_hole();
+        break;
     case BIG_FREE: FL_STAGE("big: a block was being freed"); break;
     case BIG_DEFRAGMENT: FL_STAGE("defragment: a block was being punched"); break;
     case BIG_RETURN_SEGMENT: FL_STAGE("big: an empty segment was leaving"); break;
     }
+    const uint64_t file = item().block.file;
     run();
+    if (segments.owner(file) == owner) /* the trees were read when holes were being joined, perhaps */
+        segments.set_holes(file, hole_bytes(file));
+}
+
+uint64_t Big::hole_bytes(uint64_t file) const {
+    uint64_t bytes = 0;
+    const TreeEntry *entry = info_tree.lower_bound({file, 0, 0});
+    for (; entry != nullptr && entry->words[0] == file; entry = info_tree.lower_bound({file, entry->words[1] + 1, 0}))
+        if ((entry->words[2] & BLOCK_HOLE) != 0)
+            bytes += bytes_of(entry->words[2]);
+    return bytes;
 }
 
 Status Big::recover_trees() {

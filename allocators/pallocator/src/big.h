@@ -20,6 +20,7 @@ class Big {
     Big(Segments &segments, LeafMemory &memory, unsigned core);
 
     Status allocate(uint64_t bytes, const PPtrBase &argument);
+    Status allocate_in_hole(uint64_t bytes, const PPtrBase &argument); /* where there is room, but not for a segment */
     Status deallocate(const PPtrBase &argument, const PPtrBase &block);
 
     Status recover_trees(); /* and ownership of the segments that they know, and their holes */
@@ -47,6 +48,9 @@ class Big {
     bool add_segment();
     bool begin_allocating();
     bool allocate_block();
+    Status status_of_allocation() const;
+    void note_filled_hole();
+    uint64_t hole_bytes(uint64_t file) const;
     void free_block();
     void punch_block();
     void run();

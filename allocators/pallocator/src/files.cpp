@@ -47,6 +47,18 @@ void files_punch(const char *path, uint64_t offset, uint64_t bytes) {
     close(fd);
 }
 
+bool files_fill(const char *path, uint64_t offset, uint64_t bytes) {
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool is_filled =
+        fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 && fsync(fd) == 0;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return is_filled;
+}
+
 void files_unlink(const char *path) {
     if (unlink(path) == 0)
         sync_folder_of(path);

@@ -144,11 +144,15 @@ unsigned Heap::State::own_core() const {
     return core < 0 ? 0 : static_cast<unsigned>(core) % segments.cores();
 }
 
-/* The own allocator first, then the others in turn: one may have a free block where no segment can be made (§4.6). */
+/* The own allocator first, then the others in turn: one may have a free block where no segment can be made (§4.6). What room there
+ * is for less than a segment is used by their holes: so defragmentation takes nothing from small requests for good. */
 Status Heap::State::allocate_small(unsigned first, unsigned size_class, const PPtrBase &argument) {
     Status status = Status::OUT_OF_MEMORY;
     for (unsigned i = 0; i < smalls.size() && status == Status::OUT_OF_MEMORY; i++)
         status = smalls[(first + i) % smalls.size()].allocate(size_class, argument);
+    for (unsigned i = 0; i < smalls.size() && status == Status::OUT_OF_MEMORY; i++)
+        if (Small &small = smalls[(first + i) % smalls.size()]; small.fill_hole())
+            status = small.allocate(size_class, argument);
     return status;
 }
 
@@ -161,6 +165,8 @@ Status Heap::State::allocate_once(unsigned first, uint64_t bytes, PPtrBase &poin
     Status status = Status::OUT_OF_MEMORY;
     for (unsigned i = 0; i < bigs.size() && status == Status::OUT_OF_MEMORY; i++)
         status = bigs[(first + i) % bigs.size()].allocate(bytes, argument);
+    for (unsigned i = 0; i < bigs.size() && status == Status::OUT_OF_MEMORY; i++)
+        status = bigs[(first + i) % bigs.size()].allocate_in_hole(bytes, argument);
     return status;
 }
 
@@ -178,7 +184,9 @@ Status Heap::allocate(PPtrBase &pointer, uint64_t bytes) {
         return fail(Status::OUT_OF_MEMORY, "%llu bytes are more than there can be", static_cast<unsigned long long>(bytes));
     unsigned core = state->own_core();
     Status status = state->allocate_once(core, bytes, pointer, argument);
-    while (status == Status::OUT_OF_MEMORY && state->make_room(state->segment_bytes_for(bytes)) == Status::OK)
+    /* Each time for a segment more: leaves may need one too, and what is made and found too little is not made again. */
+    uint64_t wanted = state->segment_bytes_for(bytes);
+    for (; status == Status::OUT_OF_MEMORY && state->make_room(wanted) == Status::OK; wanted += SEGMENT_BYTES)
         status = state->allocate_once(core, bytes, pointer, argument);
     return status;
 }
@@ -216,7 +224,7 @@ uint64_t Heap::State::reclaimable() {
 }
 
 /* Free segments first, then the largest free block of all cores again and again, then free pages. Nothing is done for a request that
- * all of it could not satisfy: holes are lost to smaller ones. */
+ * all of it could not satisfy. */
 Status Heap::State::reclaim(uint64_t bytes) {
     if (uint64_t most = reclaimable(); most < bytes)
         return fail(Status::OUT_OF_MEMORY, "%llu bytes are wanted, defragmentation could give back %llu",

@@ -161,7 +161,7 @@ struct Leaf {
     TreeEntry entries[LEAF_ENTRIES];
 };
 
-enum TreeState : uint64_t { TREE_NONE = 0, TREE_FIRST, TREE_SPLIT, TREE_UNLINK };
+enum TreeState : uint64_t { TREE_NONE = 0, TREE_FIRST, TREE_SPLIT, TREE_UNLINK, TREE_STATES };
 
 struct alignas(64) TreeLog {
     uint64_t state; /* TreeState */
@@ -175,7 +175,7 @@ enum BlockFlags : uint64_t { BLOCK_USED = 1, BLOCK_LAST = 2, BLOCK_HOLE = 4, BLO
 
 /* ---- recovery items ---- */
 
-enum SegmentState : uint64_t { SEGMENT_NONE = 0, SEGMENT_CREATE, SEGMENT_DESTROY, SEGMENT_TAKE, SEGMENT_RETURN };
+enum SegmentState : uint64_t { SEGMENT_NONE = 0, SEGMENT_CREATE, SEGMENT_DESTROY, SEGMENT_TAKE, SEGMENT_RETURN, SEGMENT_STATES };
 
 struct alignas(64) SegmentItem {
     uint64_t state; /* SegmentState | entry << 8 */
@@ -203,6 +203,8 @@ enum SmallState : uint64_t {
     SMALL_PUNCH_PAGE,
     SMALL_PUNCH_LEAVE,
     SMALL_PUNCH_JOIN,
+    SMALL_FILL_PAGE,
+    SMALL_STATES,
 };
 
 /* SmallRcItem, one line (§4.4). */
@@ -222,6 +224,7 @@ enum BigState : uint64_t {
     BIG_FREE,
     BIG_RETURN_SEGMENT,
     BIG_DEFRAGMENT,
+    BIG_STATES,
 };
 
 /* BigRcItem, two lines (§4.5). */

@@ -14,7 +14,8 @@
  *     Table *table = heap->to<Table>(heap->root(0));
  *
  * Requests below 15 KB go to a SmallPAllocator, below 16 MB to a BigPAllocator, one of each a core; larger ones get a
- * segment each. When no segment can be made the other cores are asked, and then memory is defragmented by punching holes.
+ * segment each. When no segment can be made the other cores are asked, then holes of former defragmentations get their
+ * space back if there is room, and then memory is defragmented by punching holes.
  *
  * Threads: allocate, deallocate, defragment and the conversions may be called by any number of threads, everything else by one
  * while no other is inside.

@@ -152,6 +152,30 @@ void Segments::note_hole(uint64_t file, uint64_t bytes) {
     occupied_bytes -= bytes;
 }
 
+void Segments::note_filled(uint64_t file, uint64_t bytes) {
+    std::unique_lock guard(maps_lock);
+    auto found = id_to_info.find(file);
+    if (found == id_to_info.end())
+        return;
+    found->second.holes -= bytes;
+    occupied_bytes += bytes;
+}
+
+void Segments::set_holes(uint64_t file, uint64_t bytes) {
+    std::unique_lock guard(maps_lock);
+    Info &info = id_to_info.at(file);
+    occupied_bytes += info.holes - bytes;
+    info.holes = bytes;
+}
+
+bool Segments::fill(uint64_t file, uint64_t offset, uint64_t bytes) {
+    std::lock_guard guard(lock);
+    if (bytes > room() || !files_fill(path(file).c_str(), offset, bytes))
+        return false;
+    note_filled(file, bytes);
+    return true;
+}
+
 void Segments::punch(uint64_t file, uint64_t offset, uint64_t bytes) {
     if (bytes_of(file) == 0)
         return;
@@ -314,6 +338,19 @@ Status Segments::look_for_strangers() const {
     return Status::OK;
 }
 
+/* A state that no version writes: recovery would not know what to do. */
+Status Segments::check_items() const {
+    uint64_t segment_state = anchor_->segment_item.state & 0xff;
+    bool is_known = segment_state < SEGMENT_STATES;
+    for (unsigned i = 0; i < cores(); i++) {
+        const Core &of = core(i);
+        is_known = is_known && (of.small_item.state & 0xff) < SMALL_STATES && of.big_item.state < BIG_STATES &&
+                   of.free_log.state < TREE_STATES && of.info_log.state < TREE_STATES;
+    }
+    return is_known ? Status::OK
+                    : fail(Status::CORRUPT, "%s: what is written there is no state of a recovery item", path(ANCHOR_FILE).c_str());
+}
+
 Status Segments::map_all(const Options &options) {
     Status status = map_anchor(options);
     for (uint64_t i = 0; i < PAL_SEGMENT_ENTRIES && status == Status::OK; i++) {
@@ -324,6 +361,8 @@ Status Segments::map_all(const Options &options) {
                         static_cast<unsigned long long>(entry(i).id));
         status = map_segment(i);
     }
+    if (status == Status::OK)
+        status = check_items();
     return status == Status::OK ? look_for_strangers() : status;
 }
 
@@ -445,11 +484,12 @@ void Segments::take_back_creation() {
 void Segments::finish_destroying() {
     const SegmentItem &item = anchor_->segment_item;
     SegmentEntry &listed = entry(item.state >> 8);
+#ifdef MUTANT_UNLINKED_BEFORE_UNLISTED
+    files_unlink(path(item.id).c_str());
+#endif
     if (listed.id == item.id)
         store_flushed(listed.id, 0);
-#ifndef MUTANT_UNLINKED_BEFORE_UNLISTED
     fl_fence();
-#endif
     remove(item.id);
     files_unlink(path(item.id).c_str());
     set(item.pointer, {});

@@ -51,6 +51,10 @@ class Segments {
     /* Bytes of a segment, of whole OS pages, go back to the file system. Does nothing if there is no such segment any more. */
     void punch(uint64_t file, uint64_t offset, uint64_t bytes);
     void note_hole(uint64_t file, uint64_t bytes); /* these are not occupied (any more) */
+    void note_filled(uint64_t file, uint64_t bytes); /* of holes: they are occupied again */
+    void set_holes(uint64_t file, uint64_t bytes); /* all that are there, whatever was noted */
+    /* Bytes of a hole get their space back, and are noted as filled. False, and nothing has happened, if there is no room. */
+    bool fill(uint64_t file, uint64_t offset, uint64_t bytes);
     uint64_t room() const;       /* bytes that new files may occupy */
     uint64_t occupied() const;
     uint64_t free_list_bytes() const;
@@ -89,6 +93,7 @@ class Segments {
     Status map_anchor(const Options &options);
     Status map_segment(uint64_t number);
     Status look_for_strangers() const;
+    Status check_items() const;
     char *map(int fd, uint64_t bytes);
     void add(uint64_t file, char *base, uint64_t bytes, uint64_t entry);
     void remove(uint64_t file);

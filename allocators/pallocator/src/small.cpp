@@ -7,6 +7,7 @@
  *     FREE [-> JOIN_PAGES] -> NONE
  *     FREE -> RETURN_PAGE [-> LEAVE_FULL -> JOIN_ACTIVE | -> RETURN_SEGMENT] -> NONE
  *     PUNCH_PAGE [-> PUNCH_LEAVE -> PUNCH_JOIN] -> NONE
+ *     FILL_PAGE -> LEAVE_FULL -> JOIN_ACTIVE -> NONE
  *
  * An operation enters at the first state that it needs. Each state does what its function says, over again after a failure, and each
  * says in its comment what makes that possible. WANT_SEGMENT alone goes back to NONE, if no segment was got.
@@ -196,7 +197,9 @@ void Small::free_block() {
     store_flushed(page.blocks, word_of(blocks));
     if (blocks.used == 0 && !was_full)
         list_leave(segments, core.pages[item_class()], item().page);
+#ifndef MUTANT_PAGE_RETURNED_TOO_EARLY
     fl_fence();
+#endif
     if (blocks.used == 0) {
         store(item().other.offset, segment_of(item().page).pages);
         next(SMALL_RETURN_PAGE);
@@ -292,6 +295,44 @@ uint64_t Small::free_page_bytes() {
     return bytes;
 }
 
+/* ---- a hole becomes a free page again, where there is room but not for a segment ---- */
+
+/* Below `fresh` only holes read as zero. Segments with other free pages are active, and need none. */
+bool Small::find_hole(PPtrBase *page) const {
+    for (PPtrBase at = core.full; !at.is_null(); at = segments.header(at.file)->links.next) {
+        const SegmentPages pages = as<SegmentPages>(segments.header(at.file)->pages);
+        for (uint64_t index = 1; pages.holes != 0 && index < pages.fresh; index++) {
+            *page = {at.file, index * PAGE_BYTES};
+            if (page_at(*page).kind == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+void Small::fill_page() {
+    SegmentPages pages = as<SegmentPages>(item().other.offset);
+    store_flushed(page_at(item().page).kind, PAGE_FREE | pages.first_free);
+    pages.first_free = page_index(item().page);
+    pages.holes--;
+    store_flushed(segment_of(item().page).pages, word_of(pages));
+    fl_fence();
+    next(SMALL_LEAVE_FULL);
+}
+
+/* The space comes first: of a crash before the item says so nothing is left. */
+bool Small::fill_hole() {
+    std::lock_guard guard(lock);
+    PPtrBase page;
+    if (!find_hole(&page) || !segments.fill(page.file, page.offset, PAGE_BYTES))
+        return false;
+    store(item().page, page);
+    store(item().other.offset, segment_of(page).pages);
+    set_state(SMALL_FILL_PAGE, 0, 0);
+    run();
+    return true;
+}
+
 /* ---- all of it ---- */
 
 /* A segment with holes is no use to anybody else. */
@@ -307,7 +348,8 @@ static void return_segment(Segments &segments, PPtrBase &segment) {
 void Small::run() {
     for (;;) {
         switch (state()) {
-        case SMALL_NONE: return;
+        case SMALL_NONE:
+        case SMALL_STATES: return;
         case SMALL_WANT_SEGMENT: /* only recovery comes here */
             if (item().other.is_null())
                 end();
@@ -367,13 +409,15 @@ void Small::run() {
             end();
             break;
         case SMALL_PUNCH_PAGE: punch_page(); break;
+        case SMALL_FILL_PAGE: fill_page(); break;
         }
     }
 }
 
 static void name_stage(SmallState state) {
     switch (state) {
-    case SMALL_NONE: FL_STAGE("small: nothing pending"); break;
+    case SMALL_NONE:
+    case SMALL_STATES: FL_STAGE("small: nothing pending"); break;
     case SMALL_WANT_SEGMENT: FL_STAGE("small: a segment was wanted"); break;
     case SMALL_NEW_SEGMENT: FL_STAGE("small: a new segment was to become active"); break;
     case SMALL_TAKE_PAGE: FL_STAGE("small: a page was taken"); break;
@@ -389,6 +433,7 @@ static void name_stage(SmallState state) {
     case SMALL_PUNCH_PAGE: FL_STAGE("defragment: a page was being punched"); break;
     case SMALL_PUNCH_LEAVE: FL_STAGE("defragment: a segment without free pages was leaving the active ones"); break;
     case SMALL_PUNCH_JOIN: FL_STAGE("defragment: a segment without free pages was joining the full ones"); break;
+    case SMALL_FILL_PAGE: FL_STAGE("small: a hole was becoming a free page"); break;
     }
 }
 

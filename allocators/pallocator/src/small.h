@@ -25,6 +25,7 @@ class Small {
     Status take_ownership(); /* of the segments in its lists; CORRUPT if a list is broken */
     bool punch_free_page();  /* false: there is none */
     uint64_t free_page_bytes();
+    bool fill_hole(); /* of a page, which is free again; false: there is none, or no room for it */
 
     /* The block at this place, bytes; 0: none in use starts there. */
     uint64_t block_bytes(const PPtrBase &block) const;
@@ -55,6 +56,8 @@ class Small {
     void free_block();
     void return_page();
     void punch_page();
+    bool find_hole(PPtrBase *page) const;
+    void fill_page();
     void run(); /* the states from the present one to NONE */
 
     Status check_segment(const PPtrBase &segment, bool is_full, uint64_t *listed_pages) const;

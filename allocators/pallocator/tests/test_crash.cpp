@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_crash.cpp - power failures at every event of random workloads, with random images of what Px86 allows (recorder.h).
+ * test_crash.cpp - power failures at every event of random workloads, with random images of what Px86 allows (recorded.h).
  *
  *     test_crash [--seeds N] [--first-seed N] [--operations N] [--images N] [--expect RULE]
  *
@@ -23,7 +23,7 @@
 
 #include "pallocator.h"
 #include "persist.h"
-#include "recorder.h"
+#include "recorded.h"
 
 using namespace pallocator;
 
@@ -52,7 +52,7 @@ unsigned image_count = 2;
 const char *rule = nullptr;
 std::string finding_text;
 std::unique_ptr<Heap> heap;
-std::unique_ptr<Recorder> recorder;
+Recorder recording(nullptr, recorder_delete);
 Image kept_image;
 unsigned sparseness = 4; /* one in so many positions is judged */
 bool expects_signal;
@@ -190,20 +190,31 @@ bool is_ready(Heap &heap) { return !is_creating || !heap.root(0).is_null(); }
 /* Recovers the image while its own recovery is recorded and fails in turn. */
 void judge_nested(const Image &image) {
     write_image(nested_folder, image);
-    Recorder *inner = nullptr;
-    Recorder nested(nested_folder, [&] {
+    Recorder nested = record(nested_folder, [](recorder *recovery, void *) {
         if (rule != nullptr || chance(4) != 0)
             return;
         nested_judged++;
-        auto again = open_image(scratch, inner->image(chance(3) == 0 ? Kind::FLOOR : Kind::RANDOM, random_state));
+        auto again = open_image(scratch, image_of(recovery, chance(3) == 0 ? IMAGE_FLOOR : IMAGE_RANDOM, random_state));
         if (again != nullptr && rule == nullptr && is_ready(*again))
             judge_heap(*again, scratch);
     });
-    inner = Recorder::current = &nested;
     Heap *opened = nullptr;
     Heap::open(options(nested_folder), &opened);
-    Recorder::current = nullptr;
+    recorder_switch(nullptr);
     delete opened;
+}
+
+/* A recovery that had something to finish knows the same of the room that there is as one that had not. */
+void judge_room(std::unique_ptr<Heap> &used, const std::string &path) {
+    uint64_t occupied = used->occupied_bytes();
+    used.reset();
+    Heap *opened;
+    if (Heap::open(options(path), &opened) != Status::OK)
+        return finding("FL012", "opening after a close");
+    used.reset(opened);
+    if (used->occupied_bytes() != occupied)
+        finding("FL012", std::to_string(occupied) + " bytes occupied after recovery, " + std::to_string(used->occupied_bytes()) +
+                             " when opened again");
 }
 
 void judge_image(const Image &image) {
@@ -212,15 +223,17 @@ void judge_image(const Image &image) {
     if (opened == nullptr || rule != nullptr || !is_ready(*opened))
         return;
     judge_heap(*opened, scratch);
+    if (rule == nullptr && !is_creating && chance(4) == 0)
+        judge_room(opened, scratch);
     if (rule == nullptr && chance(40) == 0 && !is_creating)
         use_heap(opened, scratch);
 }
 
-void on_position() {
+void on_position(recorder *workload, void *) {
     if (rule != nullptr || chance(sparseness) != 0)
         return;
     for (unsigned i = 0; i < 2 + image_count && rule == nullptr; i++) {
-        Image image = recorder->image(i == 0 ? Kind::PREFIX : i == 1 ? Kind::FLOOR : Kind::RANDOM, random_state);
+        Image image = image_of(workload, i == 0 ? IMAGE_PREFIX : i == 1 ? IMAGE_FLOOR : IMAGE_RANDOM, random_state);
         judge_image(image);
         if (rule == nullptr && chance(100) == 0)
             judge_nested(image);
@@ -253,7 +266,7 @@ void run_allocate(unsigned slot) {
     else if (status != Status::OUT_OF_MEMORY)
         finding("FL012", "allocate answered " + std::to_string(static_cast<int>(status)));
     forget_pending();
-    recorder->position();
+    recorder_position();
     if (status == Status::OK && rule == nullptr)
         write_content(slot);
 }
@@ -264,15 +277,12 @@ void run_free(unsigned slot) {
         finding("FL012", "deallocate");
     slots[slot] = {};
     forget_pending();
-    recorder->position();
+    recorder_position();
 }
 
-void start_recording(const std::string &path) {
-    recorder = std::make_unique<Recorder>(path, on_position);
-    Recorder::current = recorder.get();
-}
+void start_recording(const std::string &path) { recording = record(path, on_position); }
 
-void stop_recording() { recorder.reset(); }
+void stop_recording() { recording.reset(); }
 
 void open_heap() {
     Heap *opened = nullptr;
@@ -306,7 +316,7 @@ void run_operation() {
     const Object before = slots[slot];
     const bool is_full = chance(2) == 0; /* long phases that fill and that empty */
     kept_image.clear();
-    recorder->position();
+    recorder_position();
     if (chance(60) == 0)
         heap->defragment(4096 << chance(6));
     else if (slots[slot].bytes == 0)
@@ -332,7 +342,9 @@ void create_heap() {
     for (unsigned slot = 0; slot < SLOTS; slot++)
         slots_of(*heap)[slot] = {};
     is_creating = false;
+    heap.reset();
     start_recording(folder);
+    open_heap();
 }
 
 void run_workload(uint64_t seed, unsigned operations) {

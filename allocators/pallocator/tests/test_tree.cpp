@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_tree.cpp - the hybrid tree against std::map: random operations, with a power failure at every event (recorder.h).
+ * test_tree.cpp - the hybrid tree against std::map: random operations, with a power failure at every event (recorded.h).
  *
  *     test_tree [--seeds N] [--first-seed N] [--operations N] [--expect RULE]
  *
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "recorder.h"
+#include "recorded.h"
 #include "small.h"
 #include "tree.h"
 
@@ -66,7 +66,6 @@ const char *rule;
 uint64_t random_state, judged;
 unsigned deepest;
 Map before, after;
-std::unique_ptr<Recorder> recorder;
 
 uint64_t chance(uint64_t below) { return next_random(&random_state) % below; }
 
@@ -160,7 +159,7 @@ void run_operation(Opened &opened, unsigned phase) {
         fl_fence();
     }
     before = after;
-    recorder->position();
+    recorder_position();
     deepest = std::max(deepest, tree.levels());
     judge_tree(tree, after);
 }
@@ -172,12 +171,13 @@ void run(uint64_t seed, unsigned operations) {
     write_image(folder, {});
     auto opened = std::make_unique<Opened>();
     opened->segments.create_anchor({.folder = folder.c_str(), .limit_bytes = 1 << 20, .identity = 5}, 1);
-    opened->make();
-    recorder = std::make_unique<Recorder>(folder, [] {
+    opened = std::make_unique<Opened>();
+    Recorder recording = record(folder, [](recorder *workload, void *) {
         if (rule == nullptr && chance(3) == 0)
-            judge(recorder->image(chance(6) == 0 ? Kind::FLOOR : chance(6) == 0 ? Kind::PREFIX : Kind::RANDOM, random_state));
+            judge(image_of(workload, chance(6) == 0 ? IMAGE_FLOOR : chance(6) == 0 ? IMAGE_PREFIX : IMAGE_RANDOM, random_state));
     });
-    Recorder::current = recorder.get();
+    if (opened->recover(folder) != Status::OK)
+        finding("FL003", "opening");
     for (unsigned i = 0; i < operations && rule == nullptr; i++) {
         where = "seed " + std::to_string(seed) + ", operation " + std::to_string(i);
         run_operation(*opened, i % 100 < 60 ? 1 : 9);
@@ -187,7 +187,6 @@ void run(uint64_t seed, unsigned operations) {
                 finding("FL003", "reopening");
         }
     }
-    recorder.reset();
 }
 
 } // namespace

@@ -35,9 +35,9 @@ from test_runner import (
     run_twins,
 )
 
-from conftest import ROOT
 from faultline import workloads
 
+ROOT = Path(__file__).resolve().parents[3]
 ALLOCATED = 1
 FIELDS_BYTES = 16
 LAYOUT = ("--slot-layout", "graph")

@@ -16,10 +16,16 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-void recorder_mapped(void *address, size_t bytes, size_t offset);
+#ifdef __cplusplus
+extern "C" {
+#endif
+void recorder_mapped(void *address, size_t bytes, int fd, size_t offset);
 void recorder_store8(void *address, uint64_t value);
 void recorder_flush_line(const void *address);
 void recorder_fence(void);
+#ifdef __cplusplus
+}
+#endif
 
 static inline void fl_flush(const void *address, size_t bytes) {
     uintptr_t end = (uintptr_t)address + bytes;
@@ -41,7 +47,7 @@ static inline void *fl_map(uintptr_t address, size_t bytes, int fd, uint64_t off
     void *base = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | fixed, fd, (off_t)offset);
     *is_emulated = 1;
     if (base != MAP_FAILED)
-        recorder_mapped(base, bytes, offset);
+        recorder_mapped(base, bytes, fd, offset);
     return base;
 }
 

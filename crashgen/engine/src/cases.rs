@@ -6,6 +6,7 @@ use crate::error::{EngineError, bad_input};
 use crashgen::image::CrashImage;
 use crashgen::model::{Model, View};
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
+use oracle::contract::Fill;
 use oracle::{History, Operation, Status};
 
 /// The operation around a crash position.
@@ -55,6 +56,29 @@ impl Case {
             last_store: SiteId(0),
             threads: Vec::new(),
         }
+    }
+
+    /// Power fails here: the case of what recovery does then, by its model. It takes the image along.
+    pub fn next_generation(&mut self, model: Model) -> Self {
+        let mut history = self.history.clone();
+        history.power_fails();
+        Self {
+            model,
+            image: std::mem::replace(&mut self.image, CrashImage::new("")),
+            history_before: history.state_id(),
+            history,
+            position_in_case: 0,
+            current: None,
+            pending: Vec::new(),
+            last_store: SiteId(0),
+            threads: Vec::new(),
+        }
+    }
+
+    /// The recovery that has just returned showed what happened of the operations that were pending when power failed.
+    pub fn recovered(&mut self, happened: &[u32], unclear: &[u32], fill: Fill) {
+        self.history.recovered(happened, unclear, fill);
+        self.history_before = self.history.state_id();
     }
 
     /// Steps over an event to the crash position after it. Returns what the position shows, and whether what is expected of

@@ -2,6 +2,8 @@
 //! The certificate: what was covered, and why it is not all.
 
 use crate::complete;
+use crashgen::replay::Engines;
+use crashgen::strategy::Coverage;
 use oracle::{Judgement, RuleId, RuleSet};
 use planted::Fault;
 use serde::Serialize;
@@ -11,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const REASON_LIMIT: usize = 16;
 
 /// Collects what a certificate says.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Tally {
     /// Crash positions passed.
     pub positions: u64,
@@ -29,13 +31,68 @@ pub struct Tally {
     not_judged: BTreeMap<(RuleId, String), u64>,
     /// Bounds and limits that were hit.
     pub bounds_hit: BTreeSet<String>,
-    /// Crash positions of which `complete` did not see every state: how many and the first, by reason.
-    incomplete: BTreeMap<&'static str, (u64, u32)>,
+    /// Of `pairwise`.
+    coverage: Option<Combinations>,
+    /// Crash positions of which `complete` did not see every state, by reason.
+    incomplete: BTreeMap<&'static str, Incomplete>,
+    /// Places in the source that store and never flush (FL101).
+    never_flushed: usize,
+    /// The same of crash positions of later generations: how many.
+    later_gaps: BTreeMap<&'static str, u64>,
     /// Stores into PM stepped over.
     pub stores: u64,
+    /// Crash positions of later generations passed.
+    pub later_positions: u64,
+    /// Verdicts of the oracle on later generations.
+    pub later_judgements: u64,
+    /// Why another strategy ran than was asked for.
+    pub fallback: Option<String>,
+}
+
+/// What `pairwise` covered of the combinations of choices that its strength asks for.
+#[derive(Clone, Copy, Debug)]
+struct Combinations {
+    strength: usize,
+    positions: u64,
+    /// Positions with each combination in some state that was run.
+    whole: u64,
+    /// Of the others.
+    partly: Coverage,
+}
+
+impl Combinations {
+    fn text(&self) -> String {
+        let Self { strength, positions, whole, partly } = self;
+        let what = format!("each combination of the choices of any {strength} lines");
+        if whole == positions {
+            return format!("{what} at all {positions} crash positions, not of more");
+        }
+        let percent = (1000.0 * partly.covered / partly.tuples).floor() / 10.0;
+        format!(
+            "{what} at {whole} of {positions} crash positions, {percent:.1} % of them elsewhere: too many choices or lines"
+        )
+    }
 }
 
 impl Tally {
+    /// Of a trace with so many places that store and never flush.
+    pub fn of_trace(never_flushed: usize) -> Self {
+        Self { never_flushed, ..Self::default() }
+    }
+
+    /// Adds what `pairwise` covered at a position.
+    pub fn add_coverage(&mut self, strength: usize, here: Coverage) {
+        let nothing = Combinations { strength, positions: 0, whole: 0, partly: Coverage::default() };
+        let sum = self.coverage.get_or_insert(nothing);
+        sum.positions += 1;
+        if here.is_whole {
+            sum.whole += 1;
+        } else {
+            sum.partly.tuples += here.tuples;
+            sum.partly.covered += here.covered;
+        }
+    }
+
     /// Adds the states born at a position.
     pub fn add_states(&mut self, born_log10: Option<f64>) {
         let Some(born) = born_log10 else { return };
@@ -65,7 +122,25 @@ impl Tally {
 
     /// A crash position of which not every state was explored.
     pub fn add_incomplete(&mut self, position: u32, why: &'static str) {
-        self.incomplete.entry(why).or_insert((0, position)).0 += 1;
+        let fresh = Incomplete { why, positions: 0, first: position, last: position };
+        let incomplete = self.incomplete.entry(why).or_insert(fresh);
+        (incomplete.positions, incomplete.last) = (incomplete.positions + 1, position);
+    }
+
+    /// Takes over what was counted of a later generation.
+    pub fn add_later(&mut self, later: Self) {
+        self.later_positions += later.positions + later.later_positions;
+        self.later_judgements += later.judgements + later.later_judgements;
+        if later.judged.contains(RuleId::LaterGeneration) {
+            self.judged.insert(RuleId::LaterGeneration);
+        }
+        self.unknowns += later.unknowns;
+        later.unknown_reasons.iter().for_each(|reason| self.add_unknown(&format!("after a second crash: {reason}")));
+        self.bounds_hit.extend(later.bounds_hit);
+        let gaps = later.incomplete.into_values().map(|gap| (gap.why, gap.positions));
+        for (why, count) in gaps.chain(later.later_gaps) {
+            *self.later_gaps.entry(why).or_default() += count;
+        }
     }
 
     /// A reason why the verdict cannot be pass.
@@ -104,49 +179,71 @@ impl Tally {
             true => why.to_owned(),
             false => format!("{why} (at {count} of {} judgements)", self.judgements),
         };
-        let reasons = self.not_judged.iter();
+        let is_explored = |rule: RuleId| rule == RuleId::LaterGeneration && self.judged.contains(rule);
+        let reasons = self.not_judged.iter().filter(|((rule, _), _)| !is_explored(*rule));
         reasons.map(|((rule, why), count)| NotJudged { rule: rule.to_string(), why: text(why, *count) }).collect()
     }
 
     /// Bounds and limits that were hit, in words.
     fn bounds(&self) -> Vec<String> {
         let positions = self.positions;
-        let incomplete = self.incomplete.iter().map(|(why, (count, first))| {
-            format!("{count} of {positions} crash positions are not explored completely, the first is {first}: {why}")
+        let incomplete = self.incomplete.values().map(|Incomplete { why, positions: count, first, last }| {
+            format!("{count} of {positions} crash positions are not explored completely, from {first} to {last}: {why}")
         });
-        self.bounds_hit.iter().cloned().chain(incomplete).collect()
+        // What is never flushed has more states with every store: a product, if recovery reads several such lines.
+        let is_capped = self.incomplete.keys().any(|why| why.contains("limit"));
+        let likely = (is_capped && self.never_flushed > 0)
+            .then(|| format!("places that store and never flush (FL101): {}, a likely cause", self.never_flushed));
+        let later = self.later_gaps.iter().map(|(why, count)| {
+            format!("{count} crash positions of later generations are not explored completely: {why}")
+        });
+        self.bounds_hit.iter().cloned().chain(incomplete).chain(likely).chain(later).collect()
     }
 
-    /// Why the exploration is not complete; empty if it is.
-    fn gaps(&self) -> Vec<String> {
-        let mut gaps = self.bounds();
+    /// Why what was explored is not complete; empty if it is. What a part of an exploration has not met yet, the rest may meet.
+    fn gaps(&self, is_part: bool) -> Vec<String> {
+        let mut gaps: Vec<String> = self.fallback.iter().cloned().chain(self.bounds()).collect();
         if planted::is(Fault::ForgetBounds) {
             gaps.clear();
         }
         let sampled = self.by_strategy.get("sample").copied().unwrap_or(0);
-        if sampled > 0 {
+        if let Some(coverage) = &self.coverage {
+            gaps.push(coverage.text());
+        } else if sampled > 0 {
             gaps.push(format!("sampled at {sampled} of {} crash positions", self.positions));
+        } else if is_part && self.by_strategy.is_empty() {
+            // Nothing of it yet: no strategy to speak of.
         } else if !self.by_strategy.contains_key("exhaustive") && !self.by_strategy.contains_key(complete::NAME) {
             gaps.push("one or two states a crash position".into());
         }
         if self.has_unknown() {
             gaps.push("some states are unknown".into());
         }
-        if !self.has_judged_a_heap() {
+        if !self.has_judged_a_heap() && !is_part {
             gaps.push("no operation markers: no heap was judged".into());
         }
-        if self.stores == 0 {
+        if self.stores == 0 && !is_part {
             gaps.push("no store into PM was seen".into());
         }
         gaps
     }
 
     /// The certificate as it is printed.
-    pub fn certificate(&self, numbers: Numbers, covers: String) -> Certificate {
-        let gaps = self.gaps();
+    pub fn certificate(&self, run: Run, numbers: Numbers, covers: String) -> Certificate {
+        let Run { strategy, stopped, last_position } = run;
+        let gaps = self.gaps(stopped.is_some());
+        let stop = stopped.as_ref().map(|stopped| {
+            format!("stopped at crash position {} of {last_position}: {}", stopped.position, stopped.why)
+        });
+        let why: Vec<&str> = gaps.iter().chain(&stop).map(String::as_str).collect();
         Certificate {
-            complete: gaps.is_empty(),
-            why: gaps.join("; "),
+            complete: why.is_empty(),
+            why: why.join("; "),
+            gaps: gaps.clone(),
+            stopped,
+            incomplete: self.incomplete.values().cloned().collect(),
+            strategy,
+            fallback: self.fallback.clone(),
             crash_positions: self.positions,
             states: self.states_text(),
             states_log10: self.states_log10,
@@ -155,13 +252,17 @@ impl Tally {
             distinct_images: numbers.distinct_images,
             full_probes: numbers.full_probes,
             stages: numbers.stages.into_iter().map(|(name, entered)| RecoveryStage { name, entered }).collect(),
+            engines: numbers.engines,
+            later_positions: self.later_positions,
+            later_judgements: self.later_judgements,
             judgements: self.judgements,
             unknowns: self.unknowns,
             unknown_reasons: self.unknown_reasons.iter().cloned().collect(),
             rules_judged: self.judged.iter().map(|rule| rule.to_string()).collect(),
             rules_not_judged: self.rules_not_judged(),
             positions_by_strategy: self.by_strategy.clone(),
-            bounds_hit: self.bounds(),
+            bounds_hit: self.bounds().into_iter().chain(stop).collect(),
+            peak_memory_bytes: numbers.peak_memory_bytes,
             time_s: numbers.time_s,
             covers,
         }
@@ -176,7 +277,43 @@ pub struct Numbers {
     pub distinct_images: u64,
     pub full_probes: u64,
     pub stages: BTreeMap<String, u64>,
+    pub peak_memory_bytes: u64,
+    pub engines: Engines,
     pub time_s: f64,
+}
+
+/// How an exploration went.
+#[allow(missing_docs)]
+pub struct Run {
+    pub strategy: &'static str,
+    pub stopped: Option<Stopped>,
+    /// Of the trace.
+    pub last_position: usize,
+}
+
+/// Where an exploration ended before its end: crash positions from this one on (events before the crash) are not explored.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Stopped {
+    pub position: u32,
+    pub why: String,
+}
+
+/// Crash positions of which not every state was explored.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Incomplete {
+    pub why: &'static str,
+    pub positions: u64,
+    pub first: u32,
+    pub last: u32,
+}
+
+/// Most memory that this process ever had, bytes; 0 where the system does not say.
+pub fn peak_memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// A stage of recovery that the target names (`stage.h`), and how many of the recoveries run entered it.
@@ -201,6 +338,8 @@ pub struct NotJudged {
 pub struct Certificate {
     pub complete: bool,
     pub why: String,
+    pub strategy: &'static str,
+    pub fallback: Option<String>,
     pub crash_positions: u64,
     pub states: String,
     pub states_log10: Option<f64>,
@@ -209,6 +348,9 @@ pub struct Certificate {
     pub distinct_images: u64,
     pub full_probes: u64,
     pub stages: Vec<RecoveryStage>,
+    pub engines: Engines,
+    pub later_positions: u64,
+    pub later_judgements: u64,
     pub judgements: u64,
     pub unknowns: u64,
     pub unknown_reasons: Vec<String>,
@@ -216,6 +358,10 @@ pub struct Certificate {
     pub rules_not_judged: Vec<NotJudged>,
     pub positions_by_strategy: BTreeMap<&'static str, u64>,
     pub bounds_hit: Vec<String>,
+    pub gaps: Vec<String>,
+    pub stopped: Option<Stopped>,
+    pub incomplete: Vec<Incomplete>,
+    pub peak_memory_bytes: u64,
     pub time_s: f64,
     pub covers: String,
 }
@@ -238,11 +384,20 @@ mod tests {
     fn nothing_stored_is_not_complete() {
         let mut tally = Tally { positions: 1, ..Tally::default() };
         tally.by_strategy.insert("exhaustive", 1);
-        assert_eq!(tally.gaps(), ["no operation markers: no heap was judged", "no store into PM was seen"]);
+        assert_eq!(tally.gaps(false), ["no operation markers: no heap was judged", "no store into PM was seen"]);
         tally.stores = 1;
         tally.judged.insert(RuleId::RecoveryFailed);
-        assert!(tally.gaps().is_empty());
+        assert!(tally.gaps(false).is_empty());
         tally.by_strategy.insert("sample", 1);
-        assert_eq!(tally.gaps().len(), 1);
+        assert_eq!(tally.gaps(false).len(), 1);
+    }
+
+    #[test]
+    fn what_a_part_has_not_met_yet_is_no_gap() {
+        let mut tally = Tally::default();
+        assert!(tally.gaps(true).is_empty());
+        tally.add_unknown("a reason");
+        tally.by_strategy.insert("floor", 1);
+        assert_eq!(tally.gaps(true), ["one or two states a crash position", "some states are unknown"]);
     }
 }

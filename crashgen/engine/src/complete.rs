@@ -8,20 +8,25 @@
 //! for the others only while they hold the same there.
 //!
 //! A broken rule is a finding only once a concrete state of the leaf breaks it in a run of its own.
+//!
+//! A target whose loads cannot be followed (built without hooks, loads past them, a thread in recovery) is given up: see
+//! [`Stop::Unfit`].
 
 use crate::cases::Case;
-use crate::config::{Config, LEAF_LIMIT};
+use crate::certificate::Stopped;
+use crate::config::Config;
 use crate::content::ImageContent;
 use crate::error::EngineError;
-use crate::explore::Explorer;
+use crate::explore::{Explorer, judge_image};
 use crate::finding::StateRef;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
-use crashgen::complete::{Bounds, Held, LeafId, Position, Recoveries, Run, Search, UnitKey};
+use crashgen::complete::{Held, LeafId, Position, Recoveries, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
+use crashgen::replay::Probe;
 use crashgen::trace::{Event, Trace};
-use oracle::{HeapReport, Judgement, Outcome, Violation, judge};
+use oracle::{HeapReport, Judgement, Outcome, RuleId, Violation, judge};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -30,8 +35,11 @@ use std::time::Instant;
 
 /// As the certificate calls it.
 pub const NAME: &str = "complete";
-/// Of the leaves that are run twice, one in so many is run guarded, the first always: a guarded run costs as much as a hundred others.
+/// Of the leaves that are run twice, one in so many is run guarded, the first few more often: a guarded run costs as much as a
+/// hundred others, and of a target with loads past the hooks the sooner it is known the better.
 const GUARD_ONE_IN: u64 = 64;
+/// A heap report is kept as it came, and parsed.
+const REPORT_COPIES: usize = 3;
 /// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
 const WITNESS_LIMIT: usize = 32;
 
@@ -39,6 +47,8 @@ const WITNESS_LIMIT: usize = 32;
 pub enum Stop {
     /// A budget is used up: in words.
     Budget(String),
+    /// What this target loads is not known, so that its states cannot be told apart by it: why.
+    Unfit(String),
     /// The replay server failed.
     Error(EngineError),
 }
@@ -55,7 +65,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    fn check(&self, run: u64) -> Result<(), Stop> {
+    pub(crate) fn check(&self, run: u64) -> Result<(), Stop> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(Stop::Budget(format!("{} s limit", self.time_s)));
         }
@@ -66,7 +76,7 @@ impl Budget {
     }
 }
 
-/// The exploration of one case.
+/// The exploration of one case after the other.
 pub struct Complete {
     search: Search,
     outcomes: Outcomes,
@@ -78,20 +88,33 @@ pub struct Complete {
     windows: u64,
 }
 
+/// What a walk of a crash position found.
+pub struct Walked {
+    /// An exploration would have walked it.
+    pub is_due: bool,
+    /// It saw all of the position.
+    pub is_whole: bool,
+    /// The distinct heap reports, whatever they say.
+    pub reports: Vec<Rc<HeapReport>>,
+}
+
 /// Heap reports of the current window.
 #[derive(Default)]
 struct Outcomes {
     reports: Vec<Rc<HeapReport>>,
     numbers: FxHashMap<Vec<u8>, u32>,
-    /// The server was not yet told of the window's hot units.
-    hot: Option<Vec<UnitKey>>,
-    /// Leaves run twice, in all windows.
+    /// What the reports take, about.
+    bytes: usize,
+    /// The window's hot units.
+    hot: Rc<[UnitKey]>,
+    /// Leaves run twice, in all windows of all cases.
     repeated: u64,
 }
 
 /// Runs recoveries for the search.
 struct Runner<'a> {
     probes: &'a mut Probes,
+    probe: Probe,
     outcomes: &'a mut Outcomes,
     budget: Budget,
 }
@@ -99,11 +122,10 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn record(&mut self, image: &mut CrashImage, is_guarded: bool) -> Result<Run, Stop> {
         self.budget.check(self.probes.recoveries)?;
-        let recorded = self.probes.record(image, self.outcomes.hot.take(), is_guarded);
+        let recorded = self.probes.record(image, self.probe, &self.outcomes.hot, is_guarded);
         let (bytes, loads) = recorded.map_err(Stop::Error)?;
-        if loads.is_unhooked {
-            let text = "strategy complete needs an adapter built with hooks, this one has none; use strategy default";
-            return Err(Stop::Error(crate::error::bad_input(text)));
+        if loads.is_unfit {
+            return Err(Stop::Unfit(loads.doubt.unwrap_or_default()));
         }
         let outcomes = &mut *self.outcomes;
         let next = outcomes.reports.len() as u32;
@@ -113,6 +135,7 @@ impl Runner<'_> {
                 let report = HeapReport::parse(&bytes)
                     .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")));
                 outcomes.reports.push(Rc::new(report.map_err(Stop::Error)?));
+                outcomes.bytes += bytes.len() * REPORT_COPIES;
                 outcomes.numbers.insert(bytes, next);
                 next
             }
@@ -131,7 +154,7 @@ impl Recoveries for Runner<'_> {
 
     fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Stop> {
         let repeated = self.outcomes.repeated;
-        *self.outcomes = Outcomes { hot: Some(hot.to_vec()), repeated, ..Outcomes::default() };
+        *self.outcomes = Outcomes { hot: hot.into(), repeated, ..Outcomes::default() };
         Ok(())
     }
 
@@ -140,9 +163,18 @@ impl Recoveries for Runner<'_> {
     }
 
     fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
-        let is_guarded = self.outcomes.repeated % GUARD_ONE_IN == 0;
         self.outcomes.repeated += 1;
+        let repeated = self.outcomes.repeated;
+        let is_guarded = repeated % GUARD_ONE_IN == 0 || repeated.is_power_of_two();
         self.record(image, is_guarded)
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.outcomes.bytes
+    }
+
+    fn is_worth_repeating(&self, outcome: u32) -> bool {
+        self.outcomes.reports[outcome as usize].outcome != Outcome::Hung
     }
 
     fn is_same(&self, one: u32, other: u32) -> bool {
@@ -152,11 +184,10 @@ impl Recoveries for Runner<'_> {
 }
 
 impl Complete {
-    /// Of a case that begins.
+    /// Of the first case.
     pub fn new(config: &Config) -> Self {
-        let leaves = config.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
         Self {
-            search: Search::new(Bounds { leaves, seed: config.seed }),
+            search: Search::new(config.bounds()),
             outcomes: Outcomes::default(),
             contents: Contents::default(),
             judged: FxHashSet::default(),
@@ -165,7 +196,16 @@ impl Complete {
         }
     }
 
-    /// The distinct heap reports of a crash position, whatever they say, for comparison with all of its states.
+    /// Another case begins.
+    pub fn start_case(&mut self) {
+        self.search.start_case();
+        self.outcomes = Outcomes { repeated: self.outcomes.repeated, ..Outcomes::default() };
+        self.contents = Contents::default();
+        self.judged.clear();
+        (self.epoch, self.windows) = (0, 0);
+    }
+
+    /// What a walk of the crash position finds, for comparison with all of its states.
     ///
     /// # Errors
     /// When the replay server fails.
@@ -176,18 +216,51 @@ impl Complete {
         case: &mut Case,
         position: u32,
         view: &View,
-    ) -> Result<Vec<Rc<HeapReport>>, Stop> {
+    ) -> Result<Walked, Stop> {
         let at = Position { model: &case.model, view };
         let budget = Budget { time_s: 0.0, deadline: None, recoveries: None };
-        let mut runner = Runner { probes, outcomes: &mut self.outcomes, budget };
-        self.search.step(position, &at, &trace.events, &mut runner)?;
+        let mut runner = Runner { probe: probes.whole(), probes, outcomes: &mut self.outcomes, budget };
+        let is_due = self.search.step(position, &at, &trace.events, &mut runner)?;
         let mut walk = self.search.walk();
         let mut outcomes = BTreeSet::new();
         while let Some(held) = self.search.next(&mut walk, &at, &mut case.image, &mut runner)? {
             outcomes.insert(self.search.leaf(held.leaf).outcome);
         }
-        self.search.doubts.extend(self.search.gap.map(str::to_owned));
-        Ok(outcomes.into_iter().map(|outcome| self.outcomes.reports[outcome as usize].clone()).collect())
+        let reports = outcomes.into_iter().map(|outcome| self.outcomes.reports[outcome as usize].clone()).collect();
+        Ok(Walked { is_due, is_whole: self.search.gap.is_none(), reports })
+    }
+
+    /// What was found so far.
+    pub fn search(&self) -> &Search {
+        &self.search
+    }
+
+    /// Begins a window that the caller chose.
+    ///
+    /// # Errors
+    /// When there is nobody to run recoveries.
+    pub fn enter(&mut self, window: Window, probes: &mut Probes, probe: Probe, budget: Budget) -> Result<(), Stop> {
+        let mut runner = Runner { probes, probe, outcomes: &mut self.outcomes, budget };
+        self.search.enter(window, &mut runner)
+    }
+
+    /// What is remembered of contents.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Begins to pass positions again, with what was remembered of contents until there.
+    pub fn begin_pass(&mut self, contents: Contents) {
+        self.judged.clear();
+        self.windows = self.search.windows();
+        self.epoch = contents.epoch;
+        self.contents = contents;
+        self.contents.start_window();
+    }
+
+    /// What is remembered of contents by now.
+    pub fn end_pass(&mut self) -> Contents {
+        std::mem::take(&mut self.contents)
     }
 
     /// What makes the exploration worthless; empty after it was asked.
@@ -246,23 +319,29 @@ impl Explorer<'_> {
         let explored = self.explore_position(complete, case, position, view, is_expectation_new);
         complete.take_doubts().iter().for_each(|doubt| self.tally.add_unknown(doubt));
         match explored {
-            Ok(flow) => {
-                match complete.search.gap {
-                    None => *self.tally.by_strategy.entry(NAME).or_default() += 1,
-                    Some(why) => self.tally.add_incomplete(position, why),
+            Ok(flow) => match complete.search.gap {
+                None => {
+                    *self.tally.by_strategy.entry(NAME).or_default() += 1;
+                    flow
                 }
-                flow
-            }
-            Err(Stop::Budget(limit)) => {
-                let last = self.trace.events.len();
-                self.tally.bounds_hit.insert(format!("stopped at crash position {position} of {last}: {limit}"));
-                ControlFlow::Break(())
-            }
-            Err(Stop::Error(error)) => {
-                self.error = Some(error);
-                ControlFlow::Break(())
-            }
+                Some(why) => {
+                    self.tally.add_incomplete(position, why);
+                    flow?;
+                    self.some_states(case, position, view)
+                }
+            },
+            Err(stop) => self.stop(position, stop),
         }
+    }
+
+    /// The exploration ends.
+    pub(crate) fn stop(&mut self, position: u32, stop: Stop) -> ControlFlow<()> {
+        match stop {
+            Stop::Budget(why) => self.stopped = Some(Stopped { position, why }),
+            Stop::Unfit(why) => self.unfit = Some(why),
+            Stop::Error(error) => self.error = Some(error),
+        }
+        ControlFlow::Break(())
     }
 
     fn explore_position(
@@ -278,7 +357,7 @@ impl Explorer<'_> {
         let budget = self.budget();
         let is_walk_due = {
             let at = Position { model: &case.model, view };
-            let mut runner = Runner { probes: &mut self.probes, outcomes: &mut complete.outcomes, budget };
+            let mut runner = self.runner(&mut complete.outcomes, budget);
             complete.search.step(position, &at, events, &mut runner)?
         };
         if complete.windows != complete.search.windows() {
@@ -293,7 +372,7 @@ impl Explorer<'_> {
         let mut walk = complete.search.walk();
         loop {
             let at = Position { model: &case.model, view };
-            let mut runner = Runner { probes: &mut self.probes, outcomes: &mut complete.outcomes, budget };
+            let mut runner = self.runner(&mut complete.outcomes, budget);
             let Some(held) = complete.search.next(&mut walk, &at, &mut case.image, &mut runner)? else {
                 return Ok(ControlFlow::Continue(()));
             };
@@ -304,7 +383,11 @@ impl Explorer<'_> {
         }
     }
 
-    fn budget(&self) -> Budget {
+    fn runner<'r>(&'r mut self, outcomes: &'r mut Outcomes, budget: Budget) -> Runner<'r> {
+        Runner { probes: self.probes, probe: self.probe, outcomes, budget }
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
         let limits = &self.config.limits;
         Budget { time_s: limits.time_s.unwrap_or_default(), deadline: self.deadline, recoveries: limits.recoveries }
     }
@@ -360,7 +443,7 @@ impl Explorer<'_> {
         let (tables, contents) = (&mut complete.search.tables, &mut complete.contents);
         let content = SetContent::new(&at, &case.image, &held.sets, tables, contents);
         let (contract, shape) = (&self.config.contract, self.config.shape());
-        let judgement = judge(contract, &shape, &case.history, &report, &content, self.twins.as_ref());
+        let judgement = judge(contract, &shape, &case.history, &report, &content, self.twins);
         (report, judgement, content.into_differing().into_iter().flatten().collect())
     }
 
@@ -379,7 +462,7 @@ impl Explorer<'_> {
             case.image.go_to(&case.model, view, state);
             let (contract, shape, content) =
                 (&self.config.contract, self.config.shape(), ImageContent::new(&case.image));
-            let judgement = judge(contract, &shape, &case.history, report, &content, self.twins.as_ref());
+            let judgement = judge(contract, &shape, &case.history, report, &content, self.twins);
             for violation in judgement.violations {
                 if !claims.iter().any(|(known, _)| known.rule == violation.rule) {
                     claims.push((violation, vec![state.clone()]));
@@ -390,6 +473,15 @@ impl Explorer<'_> {
             claims.extend(of_set.into_iter().map(|violation| (violation, states.to_vec())));
         }
         claims
+    }
+
+    /// Whether the state that the image shows breaks the rule with the adapter that people use, too.
+    fn is_confirmed(&mut self, case: &mut Case, rule: RuleId) -> Result<bool, EngineError> {
+        case.image.start_again();
+        let mut plain = Probes::start(&self.config.server("plain")?, self.probe == Probe::Full)?;
+        let judgement = judge_image(self.config, self.twins, (&mut plain, self.probe), case)?;
+        case.image.start_again();
+        Ok(judgement.violations.iter().any(|violation| violation.rule == rule))
     }
 
     /// Makes a finding of a violation that one of these states shows in a run of its own; false if none does.
@@ -408,6 +500,13 @@ impl Explorer<'_> {
             let judgement = self.judge(case)?;
             let same = judgement.violations.into_iter().find(|other| other.rule == violation.rule);
             if let Some(same) = same {
+                if !self.is_confirmed(case, violation.rule)? {
+                    self.tally.add_unknown(&format!(
+                        "{}: the build with hooks shows it, the one that people use does not: {}",
+                        violation.rule, violation.message
+                    ));
+                    continue;
+                }
                 self.add_finding(case, position, view, state, &same, NAME, key)?;
                 return Ok(true);
             }

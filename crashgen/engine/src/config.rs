@@ -2,6 +2,7 @@
 //! What one exploration is given: a JSON file that the harness writes.
 
 use crate::error::{EngineError, bad_input};
+use crashgen::complete::Bounds;
 use crashgen::model::ModelKind;
 use crashgen::replay::ServerOptions;
 use oracle::{Contract, HeapShape, RuleId};
@@ -9,10 +10,12 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
 /// Version of the configuration file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
-/// Leaves that `complete` keeps: some hundreds are usual, so this many are a search that explodes. 1 GiB of loads and reports at worst.
+/// Leaves that `complete` keeps: some hundreds are usual, so this many are a search that explodes.
 pub const LEAF_LIMIT: u32 = 20_000;
+/// What `complete` keeps of loads and heap reports, MiB: one of several on a machine with little memory.
+pub const MEMORY_LIMIT_MIB: u32 = 1024;
 
 /// One exploration.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +26,7 @@ pub struct Config {
     pub trace: PathBuf,
     runner: PathBuf,
     adapter: PathBuf,
-    /// The same adapter, built with hooks (`loads.h`): what `complete` runs.
+    /// The same adapter, built with hooks (`loads.h`): what `complete` runs. None: `complete` is not possible.
     hooked_adapter: Option<PathBuf>,
     /// The workload the trace was taken of: the twins run it again.
     pub workload_file: PathBuf,
@@ -36,10 +39,15 @@ pub struct Config {
     pub model: ModelKind,
     /// Which states are run.
     pub strategy: StrategyName,
+    /// Crashes after the first, one after the other: in recoveries and in what follows them.
+    #[serde(default)]
+    pub nested: u32,
     /// Seeds the samples.
     pub seed: u64,
     /// Bounds.
     pub limits: Limits,
+    /// Go on at this crash position (events before the crash), where an earlier exploration stopped.
+    pub first_position: Option<u32>,
     /// Stop at the first finding of this rule.
     pub stop_at_rule: Option<RuleName>,
     /// How much of the probe script is run.
@@ -66,7 +74,7 @@ struct Heap {
 #[serde(rename_all = "lowercase")]
 pub enum StrategyName {
     /// prefix + floor + exhaustive where a position has few states + sample elsewhere.
-    Default,
+    Mixed,
     /// The program-order prefix.
     Prefix,
     /// What is guaranteed.
@@ -75,24 +83,47 @@ pub enum StrategyName {
     Exhaustive,
     /// Uniform draws.
     Sample,
-    /// Everything, by what recovery loads.
+    /// A covering array over the lines' choices, of strength 2.
+    Pairwise,
+    /// Of strength 3.
+    #[serde(rename = "pairwise-3")]
+    Pairwise3,
+    /// Everything, by what recovery loads; `mixed` where that is not possible.
     Complete,
+}
+
+impl StrategyName {
+    /// As `--strategy` spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::Prefix => "prefix",
+            Self::Floor => "floor",
+            Self::Exhaustive => "exhaustive",
+            Self::Sample => "sample",
+            Self::Pairwise => "pairwise",
+            Self::Pairwise3 => "pairwise-3",
+            Self::Complete => "complete",
+        }
+    }
 }
 
 /// Bounds; each is said in the certificate when it is hit.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// `default` enumerates a position that has at most this many states.
+    /// `mixed` enumerates a position that has at most this many states.
     pub exhaustive_states: u64,
     /// States drawn at a position that has more.
     pub samples: u32,
     /// Seconds, none: no limit.
     pub time_s: Option<f64>,
-    /// `complete` runs at most this many recoveries, none: no limit.
+    /// At most this many recoveries are run, none: no limit.
     pub recoveries: Option<u64>,
     /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
     pub leaves: Option<u32>,
+    /// And about this much of loads and heap reports, none: [`MEMORY_LIMIT_MIB`].
+    pub memory_mib: Option<u32>,
     /// CPU time of one life; more is a hang.
     pub cpu_limit_ms: u64,
     /// Wall time of one life: the backstop.
@@ -171,11 +202,6 @@ impl Config {
                 config.heap.alignment
             )));
         }
-        if config.strategy == StrategyName::Complete && config.hooked_adapter.is_none() {
-            return Err(bad_input(format!(
-                "{name}: hooked_adapter is null, but strategy complete needs an adapter built with hooks; use strategy default"
-            )));
-        }
         Ok(config)
     }
 
@@ -200,14 +226,34 @@ impl Config {
         vec![self.adapter.clone(), self.runner.clone()]
     }
 
-    /// As [`Config::server`], for runs that explore: with the hooked adapter where loads are needed.
+    /// Whether there is an adapter whose loads are seen.
+    pub fn has_hooks(&self) -> bool {
+        self.hooked_adapter.is_some()
+    }
+
+    /// The adapter that was built with hooks; empty: there is none.
+    pub fn hooked_adapter(&self) -> &Path {
+        self.hooked_adapter.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// What bounds the searches of `complete`.
+    pub fn bounds(&self) -> Bounds {
+        let leaves = self.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
+        let bytes = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;
+        Bounds { leaves, bytes, seed: self.seed }
+    }
+
+    /// As [`Config::server`], for runs that explore: with the hooked adapter, if there is one, where loads are needed.
     ///
     /// # Errors
     /// As [`Config::server`].
-    pub fn exploring_server(&self) -> Result<ServerOptions, EngineError> {
-        let options = self.server("images")?;
-        let hooked = self.hooked_adapter.clone().filter(|_| self.strategy == StrategyName::Complete);
-        Ok(ServerOptions { adapter: hooked.unwrap_or(options.adapter), ..options })
+    pub fn exploring_server(&self, strategy: StrategyName) -> Result<ServerOptions, EngineError> {
+        match (strategy, &self.hooked_adapter) {
+            (StrategyName::Complete, Some(hooked)) => {
+                Ok(ServerOptions { adapter: hooked.clone(), is_in_process: true, ..self.server("recorded")? })
+            }
+            _ => self.server("images"),
+        }
     }
 
     /// A server (or `runner` command) with a scratch folder of its own.
@@ -229,6 +275,8 @@ impl Config {
             address_hint: self.heap.address_hint,
             cpu_limit_ms: self.limits.cpu_limit_ms,
             wall_limit_ms: self.limits.wall_limit_ms,
+            is_in_process: false,
+            seed: self.seed,
         })
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Findings: violations of the same rule at the same place in the code are one, with its first witness.
 
-use crate::cases::Case;
+use crate::cases::{Case, CurrentOperation};
 use crate::config::Config;
+use crate::generations::{Before, Later, Sites};
 use crate::window::{EventText, events_around};
-use crashgen::model::{Choice, View};
+use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::token::{LineChoice, Witness};
+use crashgen::token::{LaterCrash, LineChoice, Witness};
 use crashgen::trace::{SiteId, Trace};
 use oracle::{RuleId, Violation};
 use planted::Fault;
@@ -57,6 +58,14 @@ pub struct LineText {
     pub choice: String,
 }
 
+/// Where a state comes from that breaks a rule.
+pub enum Origin<'a> {
+    /// The crash before it, if it is one of a later generation.
+    Explored(Option<&'a Before<'a>>),
+    /// A token, which names it.
+    Token(String),
+}
+
 /// One crash state of a case.
 pub struct StateRef<'a> {
     /// Where.
@@ -78,6 +87,8 @@ pub struct Findings {
     /// Of the findings' own states, and of the states that were reduced to them.
     by_key: FxHashMap<String, usize>,
     symbols: Symbols,
+    /// Of the events that recoveries told.
+    pub told_sites: Sites,
 }
 
 impl Findings {
@@ -115,6 +126,7 @@ impl Findings {
         &mut self,
         config: &Config,
         trace: &Trace,
+        origin: Origin,
         state: &StateRef,
         violation: &Violation,
         original: String,
@@ -133,7 +145,10 @@ impl Findings {
             rule: violation.rule.to_string(),
             title: violation.rule.title(),
             message: violation.message.clone(),
-            token: witness(config, trace, state, violation.rule, &sites).encode(),
+            token: match origin {
+                Origin::Explored(before) => witness(config, trace, before, state, violation.rule, &sites).encode(),
+                Origin::Token(token) => token,
+            },
             position: state.position,
             operation: operation.map(|current| OperationText {
                 index: current.operation.index,
@@ -225,10 +240,25 @@ fn is_conservative(state: &StateRef) -> bool {
     })
 }
 
-fn witness(config: &Config, trace: &Trace, state: &StateRef, rule: RuleId, sites: &[Symbol]) -> Witness {
+fn witness(
+    config: &Config,
+    trace: &Trace,
+    before: Option<&Before>,
+    state: &StateRef,
+    rule: RuleId,
+    sites: &[Symbol],
+) -> Witness {
     let identity = &config.identity;
-    let current = state.case.current;
-    let (from_newest, lines) = shortest_form(state);
+    let mut crashes = vec![Crash { position: state.position, current: state.case.current, form: shortest_form(state) }];
+    let (mut before, mut later) = (before, Later::of(state));
+    while let Some(crash) = before {
+        let chosen = crash.chosen(&later);
+        let form = shortest(crash.model, crash.view, &chosen);
+        crashes.push(Crash { position: crash.position, current: crash.current, form });
+        (before, later) = (crash.before, Later { model: crash.model, view: crash.view, state: chosen });
+    }
+    let first = crashes.pop().expect("at least one");
+    let (from_newest, lines) = first.form;
     Witness {
         rule: rule.to_string(),
         allocator: identity.allocator.clone(),
@@ -240,12 +270,27 @@ fn witness(config: &Config, trace: &Trace, state: &StateRef, rule: RuleId, sites
         flush: identity.flush.clone(),
         model: model_name(config).to_owned(),
         trace_hash: trace.hash.clone(),
-        position: state.position,
-        operation: current.map_or(0, |current| current.operation.index + 1),
-        event_in_operation: current.map_or(0, |current| state.position - current.began_at),
+        position: first.position,
+        operation: first.current.map_or(0, |current| current.operation.index + 1),
+        event_in_operation: first.current.map_or(0, |current| first.position - current.began_at),
         site: sites.first().map(|site| site.function.clone()).unwrap_or_default(),
         from_newest,
         lines,
+        later: crashes.into_iter().rev().map(Crash::later).collect(),
+    }
+}
+
+/// One crash of a witness.
+struct Crash {
+    position: u32,
+    current: Option<CurrentOperation>,
+    form: (bool, Vec<LineChoice>),
+}
+
+impl Crash {
+    fn later(self) -> LaterCrash {
+        let (from_newest, lines) = self.form;
+        LaterCrash { position: self.position, from_newest, lines }
     }
 }
 
@@ -254,21 +299,31 @@ pub fn model_name(config: &Config) -> &'static str {
     use crashgen::model::ModelKind;
     match config.model {
         ModelKind::Px86 => "px86",
+        ModelKind::Px86Returned => "px86-returned",
         ModelKind::Eadr => "eadr",
         ModelKind::ProcessCrash => "process-crash",
         ModelKind::Strict => "strict",
     }
 }
 
-/// The lines that differ from everything persisted or from the floor, whichever are fewer.
 fn shortest_form(state: &StateRef) -> (bool, Vec<LineChoice>) {
-    let choice_of = |(at, choice): (usize, Choice)| {
-        let key = state.case.model.line(state.view.lines[at].id).key;
-        LineChoice { file: key.file.0, number: key.number, ordered: choice.ordered, floating: choice.floating }
+    shortest(&state.case.model, state.view, state.state)
+}
+
+/// The lines that differ from everything persisted or from the floor, whichever are fewer. What an earlier crash left of a line is
+/// told with that crash.
+fn shortest(model: &Model, view: &View, state: &[Choice]) -> (bool, Vec<LineChoice>) {
+    let differing = |from: fn(&OpenLine) -> Choice| -> Vec<LineChoice> {
+        let lines = view.lines.iter().zip(state);
+        let differing =
+            lines.filter(|(line, choice)| Choice { base: 0, ..**choice } != Choice { base: 0, ..from(line) });
+        differing
+            .map(|(line, choice)| {
+                let key = model.line(line.id).key;
+                LineChoice { file: key.file.0, number: key.number, ordered: choice.ordered, floating: choice.floating }
+            })
+            .collect()
     };
-    let from_newest: Vec<LineChoice> = changed_lines(state).map(choice_of).collect();
-    let choices = state.state.iter().copied().enumerate();
-    let from_floor: Vec<LineChoice> =
-        choices.filter(|(_, choice)| *choice != Choice::default()).map(choice_of).collect();
+    let (from_newest, from_floor) = (differing(OpenLine::newest), differing(|_| Choice::default()));
     if from_newest.len() <= from_floor.len() { (true, from_newest) } else { (false, from_floor) }
 }

@@ -11,6 +11,7 @@ mod dump;
 mod error;
 mod explore;
 mod finding;
+mod generations;
 mod litmus_files;
 mod output;
 mod probes;

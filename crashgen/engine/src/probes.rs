@@ -4,7 +4,7 @@
 use crate::error::EngineError;
 use crashgen::complete::UnitKey;
 use crashgen::image::{CrashImage, ImageHash};
-use crashgen::replay::{Loads, Probe, ReplayServer, ServerOptions};
+use crashgen::replay::{Engines, Loads, Probe, ReplayServer, ServerOptions, Told};
 use oracle::HeapReport;
 use planted::Fault;
 use rustc_hash::FxHashMap;
@@ -35,6 +35,8 @@ struct Stages {
 pub struct Probes {
     server: ReplayServer,
     is_full: bool,
+    /// What the server was told to watch.
+    watched: Option<Rc<[UnitKey]>>,
     first: FxHashMap<ImageHash, u32>,
     /// Distinct first reports, by their bytes.
     reports: Vec<Rc<HeapReport>>,
@@ -57,6 +59,7 @@ impl Probes {
         Ok(Self {
             server: ReplayServer::start(options)?,
             is_full,
+            watched: None,
             first: FxHashMap::default(),
             reports: Vec::new(),
             numbers: FxHashMap::default(),
@@ -88,11 +91,19 @@ impl Probes {
         Ok(self.server.stages()?)
     }
 
+    /// Which engine did the recorded runs.
+    ///
+    /// # Errors
+    /// When the server ended, also because in-process runs cannot be believed.
+    pub fn engines(&mut self) -> Result<Engines, EngineError> {
+        Ok(self.server.engines()?)
+    }
+
     /// The report on this image.
     ///
     /// # Errors
     /// When the server ended or sent no report.
-    pub fn probe(&mut self, image: &mut CrashImage) -> Result<Probed, EngineError> {
+    pub fn probe(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Probed, EngineError> {
         let hash = match planted::is(Fault::RecoveryOfAnother) {
             true => ImageHash(image.files().len() as u128),
             false => image.hash(),
@@ -105,7 +116,7 @@ impl Probes {
             None => self.run_first(image, hash)?,
         };
         let first = self.reports[number as usize].clone();
-        if !self.is_full || planted::is(Fault::FirstPartOnly) || !is_worth_stages(&first) {
+        if probe == Probe::First || planted::is(Fault::FirstPartOnly) || !is_worth_stages(&first) {
             return Ok(Probed { report: first, is_own: true });
         }
         let metadata = if planted::is(Fault::StagesOfAnother) { ImageHash(0) } else { image.metadata_hash() };
@@ -133,23 +144,59 @@ impl Probes {
         Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?.1), is_own: true })
     }
 
-    /// Runs the whole probe on the image and records what it loads of the hot units; `hot` replaces them first.
+    /// Runs the probe on the image and records what it loads of the hot units. Searches whose hot units are not the same may
+    /// take turns.
     ///
     /// # Errors
     /// When the server ended or sent no report.
     pub fn record(
         &mut self,
         image: &mut CrashImage,
-        hot: Option<Vec<UnitKey>>,
+        probe: Probe,
+        hot: &Rc<[UnitKey]>,
         is_guarded: bool,
     ) -> Result<(Vec<u8>, Loads), EngineError> {
-        self.server.follow(image)?;
-        if let Some(hot) = hot {
-            self.server.watch(&hot)?;
-        }
+        self.watch(image, hot)?;
         self.recoveries += 1;
-        self.full_probes += u64::from(self.is_full);
-        Ok(self.server.run_recorded(if self.is_full { Probe::Full } else { Probe::First }, is_guarded)?)
+        self.full_probes += u64::from(probe == Probe::Full);
+        Ok(self.server.run_recorded(probe, is_guarded)?)
+    }
+
+    /// Runs recovery and follow-up on the image, recorded as by [`Probes::record`], and told event by event.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn tell(
+        &mut self,
+        image: &mut CrashImage,
+        generation: u32,
+        hot: &Rc<[UnitKey]>,
+    ) -> Result<(Vec<u8>, Loads, Vec<u8>), EngineError> {
+        self.watch(image, hot)?;
+        self.recoveries += 1;
+        Ok(self.server.run_told(generation)?)
+    }
+
+    /// The events of the last told run ([`ReplayServer::parse_told`]).
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn parse_told(&self, answer: &[u8], first_new: u32, prefix: &str) -> Result<Told, EngineError> {
+        Ok(self.server.parse_told(answer, first_new, prefix)?)
+    }
+
+    /// The probe that explorations of the first generation run.
+    pub fn whole(&self) -> Probe {
+        if self.is_full { Probe::Full } else { Probe::First }
+    }
+
+    fn watch(&mut self, image: &mut CrashImage, hot: &Rc<[UnitKey]>) -> Result<(), EngineError> {
+        self.server.follow(image)?;
+        if !self.watched.as_ref().is_some_and(|watched| Rc::ptr_eq(watched, hot)) {
+            self.server.watch(hot)?;
+            self.watched = Some(hot.clone());
+        }
+        Ok(())
     }
 
     fn run_first(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<u32, EngineError> {

@@ -3,17 +3,19 @@
 
 use crate::cases::Case;
 use crate::certificate::Tally;
-use crate::config::Config;
+use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
-use crate::finding::{Findings, StateRef, model_name};
+use crate::finding::{Findings, Origin, StateRef, model_name};
+use crate::generations::Generation;
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::twins;
 use crashgen::model::{Choice, LineKey, View};
-use crashgen::token::Witness;
+use crashgen::replay::Probe;
+use crashgen::token::{LineChoice, Witness};
 use crashgen::trace::{EventKind, FileId, Trace};
-use oracle::judge;
+use oracle::{Judgement, judge};
 use planted::Fault;
 
 /// Makes the state, runs the full probe on it and prints what the oracle says.
@@ -29,22 +31,79 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     }
     check_identity(config, witness)?;
     let (mut case, view) = go_to(config, trace, witness.position)?;
-    let state = state_of(&case, &view, witness)?;
-    case.image.go_to(&case.model, &view, &state);
+    let state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
     let mut tally = Tally::default();
+    let mut findings = Findings::new(config);
+    if !witness.later.is_empty() {
+        return replay_later(config, trace, witness, (case, view, state), findings, output);
+    }
+    case.image.go_to(&case.model, &view, &state);
     let twins = twins::make(config, trace, &mut tally)?;
     let mut probes = Probes::start(&config.server("images")?, true)?;
-    let probed = probes.probe(&mut case.image)?;
+    let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
-    let mut findings = Findings::new(config);
     let state = StateRef { case: &case, view: &view, state: &state, position: witness.position, strategy: "replay" };
+    Ok(say(config, trace, &state, witness, tally, &judgement, &mut findings, output))
+}
+
+/// A state of a later generation: what recovery did is told again, and power fails in it where the token says.
+fn replay_later(
+    config: &Config,
+    trace: &Trace,
+    witness: &Witness,
+    (mut case, mut view, mut state): (Case, View, Vec<Choice>),
+    mut findings: Findings,
+    output: &mut Output,
+) -> Result<Verdict, EngineError> {
+    let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
+    let mut before = trace.clone();
+    let mut position = 0;
+    for (number, crash) in (1..).zip(&witness.later) {
+        let sites = &mut findings.told_sites;
+        let mut next = Generation::after(config, (&mut hooked, sites), &before, (&mut case, &view, &state), number)?;
+        position = crash.position;
+        if position == 0 || position as usize > next.trace.events.len() {
+            return Err(bad_input(format!(
+                "the token's crash {number} is at event {position} of a recovery that has {}; was the allocator changed?",
+                next.trace.events.len()
+            )));
+        }
+        for number in 0..position {
+            view = next.step(config, number)?;
+        }
+        state = state_of(&next.case, &view, crash.from_newest, &crash.lines)?;
+        (case, before) = (next.case, next.trace);
+    }
+    case.image.go_to(&case.model, &view, &state);
+    case.image.start_again();
+    let mut probes = Probes::start(&config.server("images")?, false)?;
+    let probed = probes.probe(&mut case.image, Probe::First)?;
+    let content = ImageContent::new(&case.image);
+    let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
+    let state = StateRef { case: &case, view: &view, state: &state, position, strategy: "replay" };
+    Ok(say(config, &before, &state, witness, Tally::default(), &judgement, &mut findings, output))
+}
+
+/// Prints what the oracle says of the token's state.
+#[allow(clippy::too_many_arguments)]
+fn say(
+    config: &Config,
+    trace: &Trace,
+    state: &StateRef,
+    witness: &Witness,
+    mut tally: Tally,
+    judgement: &Judgement,
+    findings: &mut Findings,
+    output: &mut Output,
+) -> Verdict {
     for violation in &judgement.violations {
-        if let Some(finding) = findings.add(config, trace, &state, violation, String::new()) {
+        let token = Witness { rule: violation.rule.to_string(), ..witness.clone() }.encode();
+        if let Some(finding) = findings.add(config, trace, Origin::Token(token), state, violation, String::new()) {
             output.finding(finding);
         }
     }
-    tally.add(&judgement);
+    tally.add(judgement);
     let verdict = match judgement.verdict() {
         oracle::Verdict::Pass if tally.has_unknown() => Verdict::Unknown,
         oracle::Verdict::Pass => Verdict::Pass,
@@ -52,7 +111,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         oracle::Verdict::Unknown => Verdict::Unknown,
     };
     output.done(verdict, findings.all(), &trace.hash);
-    Ok(verdict)
+    verdict
 }
 
 fn check_identity(config: &Config, witness: &Witness) -> Result<(), EngineError> {
@@ -89,10 +148,10 @@ pub fn go_to(config: &Config, trace: &Trace, position: u32) -> Result<(Case, Vie
     Ok((case, view.expect("at least one event")))
 }
 
-fn state_of(case: &Case, view: &View, witness: &Witness) -> Result<Vec<Choice>, EngineError> {
-    let from_newest = witness.from_newest != planted::is(Fault::TokenFromOtherEnd);
+fn state_of(case: &Case, view: &View, from_newest: bool, lines: &[LineChoice]) -> Result<Vec<Choice>, EngineError> {
+    let from_newest = from_newest != planted::is(Fault::TokenFromOtherEnd);
     let mut state = if from_newest { view.prefix_state() } else { view.floor_state() };
-    for line in &witness.lines {
+    for line in lines {
         let key = LineKey { file: FileId(line.file), number: line.number };
         let id = case.model.find(key);
         let at = view.lines.iter().position(|open| Some(open.id) == id);

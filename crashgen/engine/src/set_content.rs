@@ -19,6 +19,7 @@ const PAGE_BYTES: u64 = 4096;
 type Range = (FileId, u64, u64);
 
 /// What an object was found to hold.
+#[derive(Clone)]
 struct Right {
     expected: Vec<Segment>,
     bytes: u64,
@@ -27,7 +28,7 @@ struct Right {
 }
 
 /// What is remembered of contents from crash position to crash position.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Contents {
     /// Counts events.
     clock: u64,

@@ -45,6 +45,14 @@ struct OperationCost {
     redundant: u64,
 }
 
+impl TraceRules {
+    /// Places that store and never flush.
+    pub fn never_flushed(&self) -> usize {
+        let rule = rules::TraceRule::NeverFlushed.to_string();
+        self.warnings.iter().filter(|warning| warning.rule == rule).count()
+    }
+}
+
 /// Judges the trace rules. `is_durable_on_return` is the contract's.
 pub fn judge(trace: &Trace, symbols: &mut Symbols, is_durable_on_return: bool) -> TraceRules {
     let outcome = rules::judge(trace, is_durable_on_return);

@@ -289,12 +289,12 @@ mod tests {
     const FILE: FileId = FileId(0);
     const SFENCE: EventKind = EventKind::Fence { kind: FenceKind::Sfence };
     const CONFIG: &str = r#"{
-        "version": 1, "trace": "t", "runner": "r", "adapter": "a", "workload_file": "w", "scratch": "s",
+        "version": 2, "trace": "t", "runner": "r", "adapter": "a", "workload_file": "w", "scratch": "s",
         "heap": {"heap_bytes": 4096, "limit_bytes": 4096, "slots": 1, "slot_layout": "root", "address_hint": 0,
             "alignment": 64, "smallest_bytes": 64},
         "contract": {"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "none",
             "slack_bytes": 0, "relocatable": false, "detects": [], "after_failed_create": "error", "threads": 1},
-        "model": "px86", "strategy": "default", "seed": 1, "stop_at_rule": null, "probe": "full",
+        "model": "px86", "strategy": "mixed", "seed": 1, "stop_at_rule": null, "probe": "full",
         "limits": {"exhaustive_states": 1, "samples": 1, "time_s": null, "cpu_limit_ms": 1, "wall_limit_ms": 1},
         "identity": {"allocator": "a", "mutant": null, "build": "b", "workload": "w", "ops": null, "seed": 1, "flush": "clwb"}
     }"#;

@@ -41,6 +41,14 @@ faults! {
     IgnoreR8 = "ignore-r8",
     /// What truncate, punch and unlink take away can come back.
     IgnoreR9 = "ignore-r9",
+    /// Truncate leaves the sequences of the lines that it cuts.
+    TruncateKeepsLines = "truncate-keeps-lines",
+    /// Punch leaves the sequences of the lines in the hole.
+    PunchKeepsLines = "punch-keeps-lines",
+    /// A file that is unlinked is still listed.
+    UnlinkKeepsName = "unlink-keeps-name",
+    /// A file that another one is renamed over is still listed.
+    RenameKeepsOther = "rename-keeps-other",
     /// Opening the heap persists every line.
     IgnoreR10 = "ignore-r10",
     /// clflush persists at once, though it may still sit in the store buffer.
@@ -73,6 +81,8 @@ faults! {
     HashWithoutFiles = "hash-without-files",
     /// Image hashes leave out where a line is.
     HashWithoutPlace = "hash-without-place",
+    /// The replay server is not told of files' new sizes.
+    StaleSizes = "stale-sizes",
     /// The replay server is not told of lines that go back to zeros.
     StaleLines = "stale-lines",
     /// A token's choices are taken from the other end.
@@ -109,6 +119,10 @@ faults! {
     CountSlots = "count-slots",
     /// Contents are not compared, only sizes.
     SizesOnly = "sizes-only",
+    /// An object is taken as filled before it is published, whatever the contract says.
+    FilledBefore = "filled-before",
+    /// The accounting is of the heap's first file only.
+    AccountingOfOneFile = "accounting-of-one-file",
     /// Capacity is compared with the twin in which nothing pending has happened.
     WrongTwin = "wrong-twin",
     /// A pending operation is taken as returned.

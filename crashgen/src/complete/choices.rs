@@ -13,7 +13,7 @@ pub const CHOICE_LIMIT: usize = 1 << 16;
 /// The distinct contents a line can have, the newest first. Of choices that leave the same bytes the newest stands for all.
 #[derive(Debug)]
 pub struct LineChoices {
-    version: u32,
+    version: u64,
     contents: Vec<(Choice, LineContent)>,
     /// All of them.
     pub all: ChoiceSet,

@@ -35,13 +35,15 @@ pub(super) enum Node {
 pub(super) struct Memory {
     nodes: Vec<Node>,
     leaves: Vec<Leaf>,
+    edges: usize,
+    contents: usize,
 }
 
 impl Memory {
     pub const ROOT: NodeId = NodeId(0);
 
     pub fn new() -> Self {
-        Self { nodes: vec![Node::Unknown], leaves: Vec::new() }
+        Self { nodes: vec![Node::Unknown], leaves: Vec::new(), edges: 0, contents: 0 }
     }
 
     pub fn node(&self, id: NodeId) -> &Node {
@@ -56,6 +58,14 @@ impl Memory {
         self.leaves.len()
     }
 
+    /// What it takes, about; vectors may have as much room again.
+    pub fn bytes(&self) -> usize {
+        self.nodes.len() * size_of::<Node>()
+            + self.edges * size_of::<(u64, NodeId)>()
+            + self.leaves.len() * size_of::<Leaf>()
+            + self.contents * size_of::<(UnitKey, u64)>()
+    }
+
     /// Makes an unknown node a load.
     pub fn add_load(&mut self, at: NodeId, unit: UnitKey) {
         self.nodes[at.0 as usize] = Node::Load(unit, Vec::new());
@@ -63,6 +73,7 @@ impl Memory {
 
     pub fn add_leaf(&mut self, at: NodeId, leaf: Leaf) {
         self.nodes[at.0 as usize] = Node::Leaf(LeafId(self.leaves.len() as u32));
+        self.contents += leaf.contents.len();
         self.leaves.push(leaf);
     }
 
@@ -78,6 +89,7 @@ impl Memory {
             return *known;
         }
         edges.push((value, next));
+        self.edges += 1;
         self.nodes.push(Node::Unknown);
         next
     }

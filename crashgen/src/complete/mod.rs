@@ -110,6 +110,16 @@ pub trait Recoveries {
         self.run(image)
     }
 
+    /// What the outcomes take in memory, bytes, about.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether a state with this outcome may be run a second time: one that hangs takes its whole limit again.
+    fn is_worth_repeating(&self, _outcome: u32) -> bool {
+        true
+    }
+
     /// Whether two outcomes are the same but for contents, which belong to one state.
     fn is_same(&self, one: u32, other: u32) -> bool {
         one == other

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// What a unit holds that nobody has stored to yet.
 const NEVER_STORED: u64 = 0;
-/// One new leaf in so many is run a second time, with another of its states.
+/// One new leaf in so many is run a second time, with another of its states, and so are the first ones.
 const REPEAT_ONE_IN: u64 = 16;
 
 /// What bounds a search; each is said when it is hit.
@@ -26,6 +26,8 @@ const REPEAT_ONE_IN: u64 = 16;
 pub struct Bounds {
     /// Leaves that are kept in a window.
     pub leaves: usize,
+    /// Bytes that are kept in a window, heap reports included.
+    pub bytes: usize,
     /// Chooses the leaves that are run twice.
     pub seed: u64,
 }
@@ -44,7 +46,7 @@ pub struct Search {
     pub doubts: BTreeSet<String>,
     /// Why the last walk did not see all of its position; none if it did.
     pub gap: Option<&'static str>,
-    /// Leaves that were run with a second state.
+    /// Leaves that were run with a second state, in all cases.
     pub repeated: u64,
 }
 
@@ -107,6 +109,11 @@ impl Search {
         }
     }
 
+    /// Another case begins.
+    pub fn start_case(&mut self) {
+        *self = Self { repeated: self.repeated, ..Self::new(self.bounds) };
+    }
+
     /// Steps to a crash position (events before the crash). True if recovery may see there what it could not see at the
     /// position before, so that a walk is needed.
     ///
@@ -120,19 +127,30 @@ impl Search {
         recoveries: &mut R,
     ) -> Result<bool, R::Stop> {
         if self.window.as_ref().is_none_or(|window| position > window.last_position) {
-            let window = Window::starting_at(position, at.model, at.view, events);
-            recoveries.watch(&window.hot)?;
-            self.window = Some(window);
-            self.windows += 1;
-            self.memory = Memory::new();
-            self.loaded.clear();
+            self.enter(Window::starting_at(position, at.model, at.view, events), recoveries)?;
             return Ok(true);
         }
-        let EventKind::Store { file, offset, bytes, .. } = &events[position as usize - 1].kind else {
-            return Ok(false);
-        };
+        Ok(self.is_touched(&events[position as usize - 1]))
+    }
+
+    /// Begins a window, with an empty trie.
+    ///
+    /// # Errors
+    /// When there is nobody to run recoveries.
+    pub fn enter<R: Recoveries>(&mut self, window: Window, recoveries: &mut R) -> Result<(), R::Stop> {
+        recoveries.watch(&window.hot)?;
+        self.window = Some(window);
+        self.windows += 1;
+        self.memory = Memory::new();
+        self.loaded.clear();
+        Ok(())
+    }
+
+    /// Whether the event stores to what the trie loads.
+    pub fn is_touched(&self, event: &Event) -> bool {
+        let EventKind::Store { file, offset, bytes, .. } = &event.kind else { return false };
         let mut units = UnitKey::of_range(*file, *offset, bytes.len() as u64);
-        Ok(units.any(|unit| self.loaded.contains(&unit)))
+        units.any(|unit| self.loaded.contains(&unit))
     }
 
     /// Begins the walk of the position that was last stepped to.
@@ -170,6 +188,9 @@ impl Search {
                 Node::Unknown if self.memory.leaf_count() >= self.bounds.leaves => {
                     walk.gap = Some("more leaves in a window than the limit");
                 }
+                Node::Unknown if self.memory.bytes() + recoveries.kept_bytes() >= self.bounds.bytes => {
+                    walk.gap = Some("more to remember in a window than the limit of memory");
+                }
                 Node::Unknown => {
                     self.explore(node, walk, at, image, recoveries)?;
                     walk.next = Some(node);
@@ -178,7 +199,7 @@ impl Search {
                 Node::Leaf(leaf) => {
                     let leaf = *leaf;
                     let is_new = leaf.0 >= walk.first_new_leaf;
-                    if is_new && self.is_chosen(leaf) {
+                    if is_new && self.is_chosen(leaf) && recoveries.is_worth_repeating(self.memory.leaf(leaf).outcome) {
                         self.repeat(leaf, walk, at, image, recoveries)?;
                     }
                     return Ok(Some(Held { leaf, sets: walk.sets.clone(), is_new }));
@@ -254,7 +275,7 @@ impl Search {
     fn is_chosen(&self, leaf: LeafId) -> bool {
         let words = [self.bounds.seed, self.windows, leaf.0.into()];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        xxh3_64(&bytes) % REPEAT_ONE_IN == 0
+        self.repeated < REPEAT_ONE_IN || xxh3_64(&bytes) % REPEAT_ONE_IN == 0
     }
 
     /// Runs the state of a leaf that is farthest from the one it was found with. If that one loads other units or has another
@@ -297,6 +318,11 @@ impl Search {
     /// A leaf of the current window.
     pub fn leaf(&self, id: LeafId) -> &Leaf {
         self.memory.leaf(id)
+    }
+
+    /// The window that was last begun.
+    pub fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
     }
 
     /// Windows so far.

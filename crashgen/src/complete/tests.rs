@@ -18,7 +18,7 @@ const LINES: u64 = 4;
 /// A position with more is left out, and with it the rest of its trace.
 const STATE_LIMIT: u128 = 256;
 const PATHS: [&str; 2] = ["heap", "log"];
-const BOUNDS: Bounds = Bounds { leaves: 1 << 20, seed: 7 };
+const BOUNDS: Bounds = Bounds { leaves: 1 << 20, bytes: usize::MAX, seed: 7 };
 
 struct Random(Pcg64Mcg);
 
@@ -335,21 +335,34 @@ fn too_many_choices_are_said() {
     assert_eq!(search.gap, Some("a line with more than 65,536 choices"));
 }
 
-#[test]
-fn too_many_leaves_are_said() {
+/// How many leaves a window of many states keeps at most, over some programs, and why not all.
+fn bounded(bounds: Bounds) -> (usize, BTreeSet<&'static str>) {
     let stores: Vec<Event> =
         (0..20).map(|value| store(StoreKind::Plain, 0, value % 4 * 8, &[value as u8; 8])).collect();
-    let few = Bounds { leaves: 2, seed: 0 };
-    let is_bounded = |program| {
+    let explored = |program| {
         let (mut stepper, view) = opened(&stores);
-        let (mut search, mut target) = (Search::new(few), Simulated::new(program));
+        let (mut search, mut target) = (Search::new(bounds), Simulated::new(program));
         let at = Position { model: &stepper.model, view: &view };
         search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
         let found = stepper.complete(&view, &mut search, &mut target);
-        assert!(found.len() <= 2);
-        search.gap.is_some()
+        (found.len(), search.gap)
     };
-    assert!((0..20).any(is_bounded));
+    let all: Vec<_> = (0..20).map(explored).collect();
+    (all.iter().map(|(leaves, _)| *leaves).max().unwrap_or(0), all.iter().filter_map(|(_, gap)| *gap).collect())
+}
+
+#[test]
+fn too_many_leaves_are_said() {
+    let (leaves, gaps) = bounded(Bounds { leaves: 2, ..BOUNDS });
+    assert_eq!((leaves, gaps), (2, BTreeSet::from(["more leaves in a window than the limit"])));
+}
+
+#[test]
+fn too_much_to_remember_is_said() {
+    let (all, none) = bounded(BOUNDS);
+    let (leaves, gaps) = bounded(Bounds { bytes: 500, ..BOUNDS });
+    assert!(none.is_empty() && (1..all).contains(&leaves), "{leaves} of {all}");
+    assert_eq!(gaps, BTreeSet::from(["more to remember in a window than the limit of memory"]));
 }
 
 /// A target that does something else in each run, or one whose loads are not all seen.

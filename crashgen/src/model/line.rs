@@ -5,6 +5,7 @@ use super::LineKey;
 use crate::UNIT_BYTES;
 use crate::trace::SiteId;
 use planted::Fault;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a line.
 pub type LineContent = [u8; 64];
@@ -64,11 +65,22 @@ enum Rank {
 /// ```
 ///
 /// `floating` has a bit for each undecided floating unit, oldest first.
+///
+/// `base` is what an earlier crash left of the line, where that is not decided: the newest is the last. 0 in the first generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub struct Choice {
+    pub base: u32,
     pub ordered: u32,
     pub floating: u64,
+}
+
+/// What a line holds below its undecided stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    pub content: LineContent,
+    /// A bit for each byte that the allocator wrote last, not the application and not nobody.
+    pub metadata: u64,
 }
 
 /// The stores of one line.
@@ -76,30 +88,31 @@ pub struct Choice {
 pub struct Line {
     /// Which line.
     pub key: LineKey,
-    base: LineContent,
-    /// A bit for each byte of the base that the allocator wrote last, not the application and not nobody.
-    base_metadata: u64,
+    /// One; after a crash that left the line undecided, each content that it may have left, the newest last.
+    bases: Vec<Base>,
     /// What is not folded into the base, in memory order.
     entries: Vec<Entry>,
     ordered_count: u64,
     floor: u64,
-    /// Counts changes.
-    version: u32,
+    version: u64,
     is_bounded: bool,
+}
+
+/// Versions are unique among all lines and models of the process, so that a line of one generation is not taken for what it was in
+/// another. They are compared and never shown.
+fn next_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Line {
     pub(super) fn new(key: LineKey) -> Self {
-        Self {
-            key,
-            base: [0; 64],
-            base_metadata: 0,
-            entries: Vec::new(),
-            ordered_count: 0,
-            floor: 0,
-            version: 0,
-            is_bounded: false,
-        }
+        Self::left_by_crash(key, vec![Base { content: [0; 64], metadata: 0 }])
+    }
+
+    /// The line in a new generation: any of these may be what the crash left of it, the newest last; at least one.
+    pub(super) fn left_by_crash(key: LineKey, bases: Vec<Base>) -> Self {
+        Self { key, bases, entries: Vec::new(), ordered_count: 0, floor: 0, version: next_version(), is_bounded: false }
     }
 
     pub(super) fn push_ordered(&mut self, event: u32, site: SiteId, is_content: bool, units: Vec<Unit>) {
@@ -155,13 +168,13 @@ impl Line {
     /// Bytes `[from, to)` of the line are zero and what was stored there is gone.
     pub(super) fn clear(&mut self, from: u64, to: u64) {
         let cleared = from as usize..to.max(from) as usize;
-        self.base[cleared.clone()].fill(0);
         if cleared == (0..64) {
             self.entries.clear();
             self.floor = self.ordered_count;
-            self.base_metadata = 0;
+            self.bases = vec![Base { content: [0; 64], metadata: 0 }];
             return;
         }
+        self.bases.iter_mut().for_each(|base| base.content[cleared.clone()].fill(0));
         for entry in &mut self.entries {
             entry.units.retain(|unit| !unit.range().all(|at| cleared.contains(&at)));
             for unit in &mut entry.units {
@@ -179,7 +192,7 @@ impl Line {
     /// Moves decided entries into the base, oldest first; one that follows an undecided entry has to wait, because where both
     /// persist the later in memory order wins (R8).
     pub(super) fn fold(&mut self) {
-        self.version += 1;
+        self.version = next_version();
         let floating = self.entries.iter().filter(|entry| entry.is_open_floating()).count();
         let surplus = floating.saturating_sub(FLOATING_LIMIT);
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open_floating()).take(surplus) {
@@ -189,8 +202,14 @@ impl Line {
         let decided = self.entries.iter().take_while(|entry| entry.is_decided(self.floor)).count();
         for entry in self.entries.drain(..decided) {
             for unit in &entry.units {
-                apply(unit, entry.is_content, &mut self.base, &mut self.base_metadata);
+                for base in &mut self.bases {
+                    apply(unit, entry.is_content, &mut base.content, &mut base.metadata);
+                }
             }
+        }
+        // All or none: choices count through them.
+        if self.bases.iter().all(|base| *base == self.bases[0]) {
+            self.bases.truncate(1);
         }
     }
 
@@ -202,8 +221,8 @@ impl Line {
         self.is_bounded
     }
 
-    /// Grows with each change of the line: a cached content is valid for one version.
-    pub fn version(&self) -> u32 {
+    /// Another one with each change of the line: a cached content is valid for one version.
+    pub fn version(&self) -> u64 {
         self.version
     }
 
@@ -223,7 +242,12 @@ impl Line {
 
     /// Number of remaining choices.
     pub fn choice_count(&self) -> u128 {
-        u128::from(self.ordered_choices()) << self.floating_units()
+        self.bases.len() as u128 * (u128::from(self.ordered_choices()) << self.floating_units())
+    }
+
+    /// Number of values of [`Choice::base`].
+    pub fn base_count(&self) -> u32 {
+        self.bases.len() as u32
     }
 
     /// First value of [`Choice::ordered`] that contains some of the store made at `event`; none if it is not among the open ones.
@@ -246,8 +270,7 @@ impl Line {
 
     /// The line as this choice leaves it, and a bit for each byte that the allocator wrote last.
     pub fn content(&self, choice: Choice) -> (LineContent, u64) {
-        let mut content = self.base;
-        let mut metadata = self.base_metadata;
+        let Base { mut content, mut metadata } = self.bases[choice.base as usize];
         let mut ordered = choice.ordered;
         let mut floating = choice.floating;
         for entry in &self.entries {
@@ -268,45 +291,68 @@ impl Line {
         (content, metadata)
     }
 
+    /// What a crash with this choice leaves to the next generation.
+    pub(super) fn base_of(&self, choice: Choice) -> Base {
+        let (content, metadata) = self.content(choice);
+        Base { content, metadata }
+    }
+
     /// Every remaining choice with the bytes it leaves, from the floor up; none if there are more than `limit`.
     pub fn contents(&self, limit: usize) -> Option<Vec<(Choice, LineContent)>> {
         let count = usize::try_from(self.choice_count()).ok().filter(|count| *count <= limit)?;
         let mut contents = Vec::with_capacity(count);
+        for base in 0..self.base_count() {
+            self.contents_over(base, &mut contents);
+        }
+        Some(contents)
+    }
+
+    fn contents_over(&self, base: u32, contents: &mut Vec<(Choice, LineContent)>) {
         let is_floating = |entry: &Entry| matches!(entry.rank, Rank::Floating { .. });
         if self.entries.iter().any(is_floating) || planted::is(Fault::IgnoreR1) {
             for ordered in 0..self.ordered_choices() {
-                let choices = (0..1u64 << self.floating_units()).map(|floating| Choice { ordered, floating });
+                let choices = (0..1u64 << self.floating_units()).map(|floating| Choice { base, ordered, floating });
                 contents.extend(choices.map(|choice| (choice, self.content(choice).0)));
             }
-            return Some(contents);
+            return;
         }
         // Each store on top of those before it, instead of all from the base for each choice.
-        let mut content = self.base;
+        let mut content = self.bases[base as usize].content;
         self.entries
             .iter()
             .filter(|entry| entry.is_decided(self.floor))
             .for_each(|entry| entry.put(u64::MAX, &mut content));
-        contents.push((Choice::default(), content));
+        let mut ordered = 0;
+        contents.push((Choice { base, ordered, floating: 0 }, content));
         for entry in self.open_ordered() {
             let before = content;
             for subset in 1..=entry.choices() {
                 content = before;
                 entry.put(if subset == entry.choices() { u64::MAX } else { subset.into() }, &mut content);
-                contents.push((Choice { ordered: contents.len() as u32, floating: 0 }, content));
+                ordered += 1;
+                contents.push((Choice { base, ordered, floating: 0 }, content));
             }
         }
-        Some(contents)
     }
 
     /// The units whose bytes are not the same in every remaining choice: a bit for each.
     pub fn open_mask(&self) -> u8 {
         let open = self.entries.iter().filter(|entry| !entry.is_decided(self.floor));
-        open.flat_map(|entry| &entry.units).fold(0, |mask, unit| mask | 1 << (u64::from(unit.start) / UNIT_BYTES))
+        let stored =
+            open.flat_map(|entry| &entry.units).fold(0, |mask, unit| mask | 1 << (u64::from(unit.start) / UNIT_BYTES));
+        let unit =
+            |base: &Base, unit: usize| -> [u8; 8] { base.content[unit * 8..][..8].try_into().expect("eight bytes") };
+        let differs = |at: &usize| self.bases[1..].iter().any(|base| unit(base, *at) != unit(&self.bases[0], *at));
+        (0..8).filter(differs).fold(stored, |mask, unit| mask | 1 << unit)
     }
 
     /// The choice that holds everything.
     pub fn newest(&self) -> Choice {
-        Choice { ordered: self.ordered_choices() - 1, floating: (1u64 << self.floating_units()) - 1 }
+        Choice {
+            base: self.base_count() - 1,
+            ordered: self.ordered_choices() - 1,
+            floating: (1u64 << self.floating_units()) - 1,
+        }
     }
 
     /// (event, site) of each undecided store with whether this choice holds it whole, in memory order.

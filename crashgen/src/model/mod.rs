@@ -36,6 +36,7 @@ use line::Unit;
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Which stores survive a failure.
@@ -44,12 +45,22 @@ use std::sync::Arc;
 pub enum ModelKind {
     /// Power failure on x86 with volatile caches.
     Px86,
+    /// As Px86, but whatever was stored is taken as persisted when an operation returns. Not true of any machine: for targets that never
+    /// flush a line that recovery reads, whose undecided stores would pile up from operation to operation.
+    Px86Returned,
     /// Power failure with caches in the persistence domain: visible stores persist, unfenced non-temporal units may be lost.
     Eadr,
     /// kill -9: every store survives.
     ProcessCrash,
     /// Stores persist in program order as they are made.
     Strict,
+}
+
+impl ModelKind {
+    /// Caches are volatile.
+    fn is_px86(self) -> bool {
+        matches!(self, Self::Px86 | Self::Px86Returned)
+    }
 }
 
 /// Number of a line in [`Model::line`].
@@ -97,8 +108,9 @@ pub struct Model {
     kind: ModelKind,
     /// By site: whether its stores are application content (the runner's fill).
     is_content_site: Vec<bool>,
-    lines: Vec<Line>,
-    by_file: BTreeMap<FileId, BTreeMap<u64, LineId>>,
+    /// Shared with the models of later generations until one changes.
+    lines: Vec<Rc<Line>>,
+    by_file: Rc<BTreeMap<FileId, BTreeMap<u64, LineId>>>,
     files: BTreeMap<FileId, FileState>,
     folders: BTreeSet<Arc<str>>,
     open: BTreeSet<LineId>,
@@ -123,7 +135,7 @@ impl Model {
             kind,
             is_content_site,
             lines: Vec::new(),
-            by_file: BTreeMap::new(),
+            by_file: Rc::default(),
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             open: BTreeSet::new(),
@@ -138,6 +150,34 @@ impl Model {
             #[cfg(feature = "planted")]
             writers: FxHashMap::default(),
         }
+    }
+
+    /// The model of the next generation: power failed here, and of each line that was not decided one of the choices in `left` is
+    /// what recovery finds, the newest last. Lines have the same numbers in both.
+    pub fn after_crash(&self, is_content_site: Vec<bool>, left: impl Fn(LineId, &Line) -> Vec<Choice>) -> Self {
+        let mut next = Self {
+            lines: self.lines.clone(),
+            by_file: self.by_file.clone(),
+            files: self.files.clone(),
+            folders: self.folders.clone(),
+            open: self.open.clone(),
+            has_unknown_file: self.has_unknown_file,
+            ..Self::new(self.kind, is_content_site)
+        };
+        for id in &self.open {
+            let line = self.line(*id);
+            let bases = left(*id, line).into_iter().map(|choice| line.base_of(choice)).collect();
+            next.lines[id.0 as usize] = Rc::new(Line::left_by_crash(line.key, bases));
+            next.refresh(*id);
+        }
+        next
+    }
+
+    /// Gives these lines numbers, so that all models that come from this one know them by the same.
+    pub fn know(&mut self, keys: impl Iterator<Item = LineKey>) {
+        keys.for_each(|key| {
+            self.line_id(key);
+        });
     }
 
     /// Steps over event number `number` (its place in the trace).
@@ -158,7 +198,19 @@ impl Model {
             EventKind::OperationBegin { kind: OperationKind::Open, .. } if planted::is(Fault::IgnoreR10) => {
                 self.persist_all();
             }
+            EventKind::OperationReturn { .. } if self.kind == ModelKind::Px86Returned => self.persist_all(),
             EventKind::Case { .. } | EventKind::OperationBegin { .. } | EventKind::OperationReturn { .. } => {}
+        }
+    }
+
+    /// Every store that was made, non-temporal ones too.
+    fn persist_all(&mut self) {
+        for id in self.open.clone() {
+            let ordered = self.lines[id.0 as usize].ordered_count();
+            self.raise_floor(Flushed { line: id, ordered });
+        }
+        if self.kind == ModelKind::Px86Returned {
+            self.non_temporal.keys().copied().collect::<Vec<_>>().into_iter().for_each(|one| self.complete_thread(one));
         }
     }
 
@@ -178,7 +230,7 @@ impl Model {
         let mut touched = Vec::new();
         for_each_line(offset, bytes, &mut |line_number, units| {
             let id = self.line_id(LineKey { file, number: line_number });
-            let line = &mut self.lines[id.0 as usize];
+            let line = Rc::make_mut(&mut self.lines[id.0 as usize]);
             match kind {
                 StoreKind::NonTemporal => {
                     line.push_floating(number, event.site, is_content, false, units);
@@ -190,7 +242,7 @@ impl Model {
                 }
                 StoreKind::Plain | StoreKind::Rmw => {
                     line.push_ordered(number, event.site, is_content, units);
-                    if self.kind != ModelKind::Px86 {
+                    if !self.kind.is_px86() {
                         line.raise_floor(line.ordered_count());
                     }
                 }
@@ -202,8 +254,7 @@ impl Model {
             #[cfg(feature = "planted")]
             self.writers.insert(*id, event.thread);
         }
-        self.born =
-            if self.kind == ModelKind::Px86 { Born::Lines { event: number, lines: touched } } else { Born::Everything };
+        self.born = if self.kind.is_px86() { Born::Lines { event: number, lines: touched } } else { Born::Everything };
     }
 
     fn flush(&mut self, thread: ThreadId, kind: FlushKind, file: FileId, offset: u64) {
@@ -251,13 +302,13 @@ impl Model {
             self.raise_floor(flushed);
         }
         for (id, event) in self.non_temporal.remove(&thread).unwrap_or_default() {
-            self.lines[id.0 as usize].decide_floating(event);
+            self.line_mut(id).decide_floating(event);
             self.refresh(id);
         }
     }
 
     fn raise_floor(&mut self, flushed: Flushed) {
-        self.lines[flushed.line.0 as usize].raise_floor(flushed.ordered);
+        self.line_mut(flushed.line).raise_floor(flushed.ordered);
         self.refresh(flushed.line);
     }
 
@@ -285,9 +336,11 @@ impl Model {
             }
             FileEffect::Truncate { file, bytes } => self.resize(*file, *bytes),
             FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),
+            FileEffect::Punch { .. } if planted::is(Fault::PunchKeepsLines) => {}
             FileEffect::Punch { file, offset, bytes } => {
                 self.clear_range(*file, *offset, offset.saturating_add(*bytes))
             }
+            FileEffect::Unlink { .. } if planted::is(Fault::UnlinkKeepsName) => {}
             FileEffect::Unlink { path } => self.unlink(path),
             FileEffect::Rename { from, to } => self.rename(from, to),
             FileEffect::MakeFolder { path } => {
@@ -312,7 +365,9 @@ impl Model {
         let state = self.file_mut(file);
         let smaller = state.bytes.min(bytes);
         state.bytes = bytes;
-        self.clear_range(file, smaller, u64::MAX);
+        if !planted::is(Fault::TruncateKeepsLines) {
+            self.clear_range(file, smaller, u64::MAX);
+        }
     }
 
     fn grow(&mut self, file: FileId, bytes: u64) {
@@ -326,7 +381,9 @@ impl Model {
         if from == to {
             return;
         }
-        self.unlink(to);
+        if !planted::is(Fault::RenameKeepsOther) {
+            self.unlink(to);
+        }
         for path in self.files.values_mut().filter_map(|state| state.path.as_mut()) {
             if let Some(renamed) = renamed(path, from, to) {
                 *path = renamed;
@@ -359,7 +416,7 @@ impl Model {
         let Some(lines) = self.by_file.get(&file).filter(|_| !planted::is(Fault::IgnoreR9)) else { return };
         let affected: Vec<LineId> = lines.range(from / LINE_BYTES..=(to - 1) / LINE_BYTES).map(|(_, id)| *id).collect();
         for id in affected {
-            let line = &mut self.lines[id.0 as usize];
+            let line = self.line_mut(id);
             let start = line.key.number * LINE_BYTES;
             line.clear(from.saturating_sub(start).min(LINE_BYTES), to.saturating_sub(start).min(LINE_BYTES));
             self.refresh(id);
@@ -374,7 +431,7 @@ impl Model {
         }
         let affected: Vec<LineId> = lines.range(offset / LINE_BYTES..=last).map(|(_, id)| *id).collect();
         for id in affected {
-            self.lines[id.0 as usize].persist_before(begin);
+            self.line_mut(id).persist_before(begin);
             self.refresh(id);
         }
     }
@@ -385,7 +442,7 @@ impl Model {
         let mut touched = Vec::new();
         for_each_line(offset, bytes, &mut |line_number, units| {
             let id = self.line_id(LineKey { file, number: line_number });
-            let line = &mut self.lines[id.0 as usize];
+            let line = self.line_mut(id);
             line.push_floating(number, crate::trace::SiteId(0), false, true, units);
             if is_decided {
                 line.decide_floating(number);
@@ -399,16 +456,21 @@ impl Model {
 
     fn line_id(&mut self, key: LineKey) -> LineId {
         let next = LineId(u32::try_from(self.lines.len()).expect("fewer than 2^32 lines"));
-        let id = *self.by_file.entry(key.file).or_default().entry(key.number).or_insert(next);
-        if id == next {
-            self.lines.push(Line::new(key));
+        if let Some(known) = self.find(key) {
+            return known;
         }
-        id
+        Rc::make_mut(&mut self.by_file).entry(key.file).or_default().insert(key.number, next);
+        self.lines.push(Rc::new(Line::new(key)));
+        next
+    }
+
+    fn line_mut(&mut self, id: LineId) -> &mut Line {
+        Rc::make_mut(&mut self.lines[id.0 as usize])
     }
 
     /// Notes that a line changed, and whether it still has choices.
     fn refresh(&mut self, id: LineId) {
-        let line = &mut self.lines[id.0 as usize];
+        let line = Rc::make_mut(&mut self.lines[id.0 as usize]);
         line.fold();
         if line.is_bounded() {
             self.bounds_hit.insert("a line has more than 48 floating units: the oldest are taken as persisted");
@@ -499,13 +561,6 @@ fn for_each_line(offset: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, Vec<Unit>
 
 /// Planted faults that are more than a condition.
 impl Model {
-    fn persist_all(&mut self) {
-        for id in self.open.clone() {
-            let ordered = self.lines[id.0 as usize].ordered_count();
-            self.raise_floor(Flushed { line: id, ordered });
-        }
-    }
-
     #[cfg(feature = "planted")]
     fn flush_wrongly(&mut self, thread: ThreadId, mut flushed: Flushed) -> Flushed {
         let is_anothers = self.writers.get(&flushed.line).is_some_and(|writer| *writer != thread);
@@ -516,9 +571,10 @@ impl Model {
             flushed.ordered = u64::MAX;
         }
         if planted::is(Fault::FlushDecidesNonTemporal) {
-            let units: Vec<_> = self.non_temporal.values().flatten().filter(|(id, _)| *id == flushed.line).collect();
+            let all = self.non_temporal.values().flatten().copied();
+            let units: Vec<_> = all.filter(|(id, _)| *id == flushed.line).collect();
             for (id, event) in units {
-                self.lines[id.0 as usize].decide_floating(*event);
+                self.line_mut(id).decide_floating(event);
             }
             self.refresh(flushed.line);
         }

@@ -53,6 +53,18 @@ fn count(model: &Model) -> u128 {
 }
 
 #[test]
+fn what_returned_is_persisted_where_that_is_assumed() {
+    let returned = || EventKind::OperationReturn { kind: OperationKind::Free, index: 0, status: 0 };
+    for (kind, after) in [(ModelKind::Px86, 8), (ModelKind::Px86Returned, 1)] {
+        let mut model = Model::new(kind, Vec::new());
+        run(&mut model, vec![create(), truncate(4096), store(0, &[1; 8]), store(64, &[2; 8]), nt_store(128, &[3; 8])]);
+        assert_eq!(count(&model), 8);
+        run(&mut model, vec![returned()]);
+        assert_eq!(count(&model), after);
+    }
+}
+
+#[test]
 fn a_wide_store_counts_its_proper_subsets() {
     let mut model = model();
     run(&mut model, vec![store(0, &[1; 32])]);
@@ -86,11 +98,11 @@ fn the_units_of_a_store_that_a_state_holds_are_counted() {
     let event = NEXT_EVENT.fetch_add(1, Ordering::Relaxed);
     model.step(event, &Event { thread: T0, site: SiteId(0), kind: store(0, &[1; 24]) });
     let line = model.line(LineId(0));
-    let there = |ordered| line.open_units(Choice { ordered, floating: 0 }, event);
+    let there = |ordered| line.open_units(Choice { ordered, ..Choice::default() }, event);
     assert_eq!((0..8).map(|ordered| there(ordered).0).collect::<Vec<_>>(), [0, 1, 1, 2, 1, 2, 2, 3]);
     assert_eq!((there(3).1, line.open_units(Choice::default(), event + 1)), (3, (0, 0)));
     run(&mut model, vec![nt_store(32, &[1; 16])]);
-    let floating = model.line(LineId(0)).open_units(Choice { ordered: 0, floating: 0b10 }, event);
+    let floating = model.line(LineId(0)).open_units(Choice { floating: 0b10, ..Choice::default() }, event);
     assert_eq!(floating.0, 0, "another store's unit");
 }
 
@@ -243,4 +255,60 @@ fn fsync_persists_what_was_there_when_it_began() {
     run(&mut model, vec![store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone() }]);
     run(&mut model, vec![store(64, &[1; 8]), done(sync)]);
     assert_eq!(count(&model), 2);
+}
+
+/// All contents of line 0, in words.
+fn words(model: &Model) -> BTreeSet<[u64; 2]> {
+    let line = model.line(LineId(0));
+    let word = |content: &LineContent, at: usize| u64::from_le_bytes(content[at..at + 8].try_into().expect("eight"));
+    let contents = line.contents(1 << 16).expect("few");
+    contents.iter().map(|(_, content)| [word(content, 0), word(content, 8)]).collect()
+}
+
+#[test]
+fn what_a_crash_left_undecided_stays_so_below_the_stores_of_the_next_generation() {
+    let mut before = model();
+    run(&mut before, vec![store(0, &[1; 8]), store(0, &[2; 8])]);
+    let all = |_: LineId, line: &Line| -> Vec<Choice> {
+        line.contents(1 << 16).expect("few").into_iter().map(|(choice, _)| choice).collect()
+    };
+    let mut next = before.after_crash(Vec::new(), all);
+    let [zero, one, two] = [0, 1, 2].map(|byte| u64::from_le_bytes([byte; 8]));
+    assert_eq!(words(&next), BTreeSet::from([[zero, zero], [one, zero], [two, zero]]));
+    assert_eq!((next.line(LineId(0)).open_mask(), count(&next)), (1, 3), "the same line has the same number");
+    let nine = u64::from_le_bytes([9; 8]);
+    run(&mut next, vec![store(8, &[9; 8])]);
+    assert_eq!((next.line(LineId(0)).open_mask(), count(&next)), (3, 6));
+    run(&mut next, vec![EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 }, sfence()]);
+    assert_eq!(words(&next), BTreeSet::from([[zero, nine], [one, nine], [two, nine]]));
+    run(
+        &mut next,
+        vec![store(0, &[7; 8]), EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 }, sfence()],
+    );
+    assert!(next.view().lines.is_empty(), "overwritten and persisted: decided");
+    assert_eq!(words(&before), BTreeSet::from([[zero, zero], [one, zero], [two, zero]]), "it is another model");
+}
+
+#[test]
+fn a_crash_forgets_flushes_that_no_fence_completed() {
+    let mut before = model();
+    run(&mut before, vec![store(0, &[1; 8]), EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 }]);
+    let mut next = before.after_crash(Vec::new(), |_, _| vec![Choice::default()]);
+    run(&mut next, vec![sfence()]);
+    assert_eq!((words(&next), words(&before).len()), (BTreeSet::from([[0, 0]]), 2));
+}
+
+#[test]
+fn choices_are_numbered_through_bases_cuts_and_floating_units() {
+    let mut before = model();
+    run(&mut before, vec![store(0, &[1; 8])]);
+    let mut next = before.after_crash(Vec::new(), |_, line| vec![Choice::default(), line.newest()]);
+    run(&mut next, vec![store(0, &[2; 16]), nt_store(16, &[3; 8])]);
+    let view = next.view();
+    let line = &view.lines[0];
+    let numbered: BTreeSet<Choice> = (0..line.choice_count()).map(|number| line.choice(number)).collect();
+    let listed: BTreeSet<Choice> =
+        next.line(line.id).contents(1 << 16).expect("few").into_iter().map(|(choice, _)| choice).collect();
+    assert_eq!((numbered.len(), &numbered), (2 * 4 * 2, &listed));
+    assert_eq!(line.newest(), next.line(line.id).newest());
 }

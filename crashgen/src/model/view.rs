@@ -25,6 +25,8 @@ pub enum Born {
 pub struct OpenLine {
     /// Its number in the model.
     pub id: LineId,
+    /// Values of [`Choice::base`].
+    pub base_count: u32,
     /// Values of [`Choice::ordered`].
     pub ordered_choices: u32,
     /// Undecided floating units.
@@ -46,6 +48,7 @@ impl OpenLine {
         };
         Self {
             id,
+            base_count: line.base_count(),
             ordered_choices: line.ordered_choices(),
             floating_units: line.floating_units(),
             new_ordered,
@@ -55,13 +58,15 @@ impl OpenLine {
 
     /// Number of remaining choices.
     pub fn choice_count(&self) -> u128 {
-        u128::from(self.ordered_choices) << self.floating_units
+        u128::from(self.base_count) * (u128::from(self.ordered_choices) << self.floating_units)
     }
 
     /// The choice with this number, 0 (the floor) to `choice_count() - 1` (everything).
     pub fn choice(&self, number: u128) -> Choice {
         let floating = (number & ((1u128 << self.floating_units) - 1)) as u64;
-        Choice { ordered: (number >> self.floating_units) as u32, floating }
+        let above = number >> self.floating_units;
+        let ordered_choices = u128::from(self.ordered_choices);
+        Choice { base: (above / ordered_choices) as u32, ordered: (above % ordered_choices) as u32, floating }
     }
 
     /// Everything the line was given.
@@ -75,9 +80,9 @@ impl OpenLine {
     }
 
     /// Number of choices that contain nothing of the newest store.
-    fn old_choices(&self) -> u128 {
+    pub(crate) fn old_choices(&self) -> u128 {
         let ordered = self.new_ordered.unwrap_or(self.ordered_choices);
-        u128::from(ordered) << (self.floating_units - self.new_floating.count_ones())
+        u128::from(self.base_count) * (u128::from(ordered) << (self.floating_units - self.new_floating.count_ones()))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod exhaustive;
 mod floor;
+mod pairwise;
 mod prefix;
 mod sample;
 #[cfg(test)]
@@ -10,6 +11,7 @@ mod tests;
 
 pub use exhaustive::Exhaustive;
 pub use floor::Floor;
+pub use pairwise::{CHOICES, Coverage, Pairwise};
 pub use prefix::Prefix;
 pub use sample::Sample;
 
@@ -35,6 +37,10 @@ pub trait Strategy {
     /// Whether it visits every state in scope.
     fn is_exhaustive(&self) -> bool {
         false
+    }
+    /// Whether what it ran at the positions before need not be run again: [`Scope::Born`] is enough.
+    fn is_cumulative(&self) -> bool {
+        self.is_exhaustive()
     }
     /// Visits states of the position in a fixed order.
     fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()>;

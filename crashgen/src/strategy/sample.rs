@@ -49,7 +49,7 @@ fn draw(view: &View, random: &mut Pcg64Mcg) -> Vec<Choice> {
 }
 
 /// Uniform in 0..bound, by rejection.
-fn below(bound: u128, random: &mut Pcg64Mcg) -> u128 {
+pub(super) fn below(bound: u128, random: &mut Pcg64Mcg) -> u128 {
     let mask = u128::MAX >> bound.leading_zeros();
     loop {
         let number = (u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())) & mask;

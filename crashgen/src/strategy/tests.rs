@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::model::{Model, ModelKind};
-use crate::trace::{Event, EventKind, FileId, SiteId, StoreKind, ThreadId};
+use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId};
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::Rng;
 use std::collections::BTreeSet;
 
 /// A position with torn, ordered and floating choices; the newest event is a 24-byte store.
@@ -68,4 +70,132 @@ fn samples_are_seeded_reachable_and_spread() {
 fn samples_in_born_scope_hold_the_newest_store() {
     let view = view();
     assert!(run(&Sample { count: 50, seed: 3 }, &view, Scope::Born).iter().all(|state| view.is_born(state)));
+}
+
+// pairwise
+
+/// Random stores to so many lines, some wide, some non-temporal, few of them flushed.
+fn random_view(seed: u64, lines: u64, events: u32) -> View {
+    let mut random = Pcg64Mcg::new(u128::from(seed) << 1 | 1);
+    let mut below = |bound: u64| random.next_u64() % bound;
+    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    for number in 0..events {
+        let offset = 64 * below(lines) + 8 * below(4);
+        let kind = match below(8) {
+            0 => EventKind::Flush { kind: FlushKind::Clwb, file: FileId(0), offset },
+            1 => EventKind::Fence { kind: FenceKind::Sfence },
+            2 => EventKind::Store {
+                kind: StoreKind::NonTemporal,
+                file: FileId(0),
+                offset,
+                bytes: vec![number as u8; 8].into(),
+            },
+            wide => EventKind::Store {
+                kind: StoreKind::Plain,
+                file: FileId(0),
+                offset,
+                bytes: vec![number as u8; if wide == 3 { 16 } else { 8 }].into(),
+            },
+        };
+        model.step(number, &Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind });
+    }
+    model.view()
+}
+
+/// A bug that needs some lines to have one choice each.
+type Needs = Vec<(usize, Choice)>;
+
+/// All that need so many lines; with one of the newest store's choices among them if only those are asked for.
+fn bugs(view: &View, needs: usize, scope: Scope) -> Vec<Needs> {
+    let mut found: Vec<Needs> = vec![Vec::new()];
+    for (place, line) in view.lines.iter().enumerate() {
+        for bug in found.clone().into_iter().filter(|bug| bug.len() < needs) {
+            for number in 0..line.choice_count() {
+                found.push([bug.clone(), vec![(place, line.choice(number))]].concat());
+            }
+        }
+    }
+    let is_new = |bug: &Needs| bug.iter().any(|(place, choice)| view.lines[*place].is_new(*choice));
+    found.retain(|bug| bug.len() == needs && (scope == Scope::All || view.are_all_new || is_new(bug)));
+    found
+}
+
+fn is_found(states: &[Vec<Choice>], bug: &Needs) -> bool {
+    states.iter().any(|state| bug.iter().all(|(place, choice)| state[*place] == *choice))
+}
+
+#[test]
+fn pairwise_finds_every_bug_of_as_many_lines_as_its_strength() {
+    let mut runs = 0;
+    for seed in 0..60 {
+        let view = random_view(seed, 5, 14);
+        let is_within = view.lines.iter().all(|line| line.choice_count() <= pairwise::CHOICES);
+        for (strength, scope) in [(2, Scope::All), (2, Scope::Born), (3, Scope::All), (3, Scope::Born)] {
+            if view.lines.len() < strength || !is_within {
+                continue;
+            }
+            let pairwise = Pairwise { strength, seed };
+            let states = run(&pairwise, &view, scope);
+            let all = bugs(&view, strength, scope);
+            assert!(all.iter().all(|bug| is_found(&states, bug)), "seed {seed}, strength {strength}, {scope:?}");
+            let coverage = pairwise.coverage(&view, scope);
+            assert_eq!((coverage.tuples, coverage.covered), (all.len() as f64, all.len() as f64), "seed {seed}");
+            assert!(coverage.is_whole);
+            assert!(states.len() <= all.len(), "no state without a combination that was missing");
+            runs += 1;
+        }
+    }
+    assert!(runs > 100, "{runs} runs");
+}
+
+#[test]
+fn pairwise_is_seeded_and_reachable() {
+    let view = random_view(3, 5, 16);
+    let reachable: BTreeSet<Vec<Choice>> = run(&Exhaustive, &view, Scope::All).into_iter().collect();
+    let states = |seed| run(&Pairwise { strength: 2, seed }, &view, Scope::All);
+    assert_eq!(states(1), states(1));
+    assert_ne!(states(1), states(2));
+    assert!(states(1).iter().all(|state| reachable.contains(state)));
+    assert!(states(1).len() < reachable.len(), "{} of {}", states(1).len(), reachable.len());
+}
+
+/// What makes it worth its name: as many states drawn at random leave bugs out that it cannot.
+#[test]
+fn pairwise_finds_more_than_as_many_samples() {
+    for strength in [2, 3] {
+        let (mut sample_misses, mut all) = (0, 0);
+        for seed in 0..12 {
+            let mut view = random_view(seed, 7, 24);
+            view.lines.retain(|line| line.choice_count() <= pairwise::CHOICES);
+            let states = run(&Pairwise { strength, seed }, &view, Scope::All);
+            let samples = run(&Sample { count: states.len() as u32, seed }, &view, Scope::All);
+            for bug in bugs(&view, strength, Scope::All) {
+                assert!(is_found(&states, &bug), "seed {seed}, strength {strength}");
+                all += 1;
+                sample_misses += u32::from(!is_found(&samples, &bug));
+            }
+        }
+        println!("of {all} bugs of {strength} lines as many samples miss {sample_misses}");
+        assert!(sample_misses * 10 > all, "{sample_misses} of {all}");
+    }
+}
+
+#[test]
+fn pairwise_claims_no_more_than_it_covers() {
+    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    for (number, (offset, bytes)) in [(0, 40), (64, 8)].into_iter().enumerate() {
+        let kind = EventKind::Store { kind: StoreKind::Plain, file: FileId(0), offset, bytes: vec![1; bytes].into() };
+        model.step(number as u32, &Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind });
+    }
+    let (view, pairwise) = (model.view(), Pairwise { strength: 2, seed: 1 });
+    let coverage = pairwise.coverage(&view, Scope::All);
+    assert_eq!((coverage.tuples, coverage.covered, coverage.is_whole), (32.0 * 2.0, 16.0 * 2.0, false));
+    let states = run(&pairwise, &view, Scope::All);
+    assert_eq!(bugs(&view, 2, Scope::All).iter().filter(|bug| is_found(&states, bug)).count(), 32);
+    // More lines than are combined: the newest are, and the others are drawn.
+    let view = random_view(1, 900, 4000);
+    let coverage = Pairwise { strength: 3, seed: 1 }.coverage(&view, Scope::All);
+    assert!(
+        0.0 < coverage.covered && coverage.covered <= pairwise::TUPLES as f64 && coverage.covered < coverage.tuples
+    );
 }

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import Faultline, assert_one_clear_line
+from command_line import Faultline, assert_one_clear_line
 from faultline import tracing, workloads
 from faultline.build import Built
 from faultline.config import find_allocator

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,9 @@ def workshop(root: Path, cache: Cache, engine: Path) -> Workshop:
 
 
 def run(
-    shop: Workshop, results: Results, specs: list[CellSpec], kind: str = "matrix", jobs: int = 1
+    shop: Workshop, results: Results, specs: list[CellSpec], kind: str = "matrix", jobs: int = 1, **options: Any
 ) -> list[CellResult]:
-    return run_cells(shop, results, kind, specs, jobs, SilentWatcher())
+    return run_cells(shop, results, kind, specs, jobs, SilentWatcher(), **options)
 
 
 FAILS = {
@@ -83,7 +84,7 @@ def test_the_engine_is_told_what_the_cell_says(
     run(workshop(root, cache, fake_engine(PASSES)), results, [spec])
     config = json.loads((tmp_path / "script.json.config").read_text())
     heap = find_allocator(root, "nvm_malloc").heap
-    assert config["version"] == 1
+    assert config["version"] == campaign.CONFIG_VERSION
     assert config["heap"]["address_hint"] == heap.address
     assert config["heap"]["slots"] == 64
     assert config["contract"]["publish"] == "atomic"
@@ -150,12 +151,8 @@ def test_findings_before_an_engine_error_are_kept(
     assert (result.verdict, len(result.findings), result.error) == ("fail", 1, "no memory")
 
 
-def test_ctrl_c_keeps_what_was_found_and_what_the_engine_still_says(
-    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
-) -> None:
-    late = {**samples.FINDING, "id": "FL005-late", "rule": "FL005"}
-    engine = fake_engine({"explore": {"print": [samples.FINDING], "on_interrupt": [late]}})
-
+@contextlib.contextmanager
+def ctrl_c_while_it_explores(tmp_path: Path) -> Iterator[None]:
     def press_ctrl_c() -> None:
         while not (tmp_path / "script.json.sleeps").exists():
             time.sleep(0.01)
@@ -163,10 +160,49 @@ def test_ctrl_c_keeps_what_was_found_and_what_the_engine_still_says(
 
     presser = threading.Thread(target=press_ctrl_c)
     presser.start()
-    started = time.monotonic()
     with pytest.raises(InterruptedCampaignError):
-        run(workshop(root, cache, engine), results, [samples.spec(), samples.spec(seed=2)])
+        yield
     presser.join()
+
+
+@pytest.mark.parametrize(("kind", "is_resumed"), [("matrix", False), ("run", True), ("run", False)])
+def test_a_stopped_exploration_goes_on_where_it_was(
+    root: Path,
+    cache: Cache,
+    fake_engine: MakeEngine,
+    results: Results,
+    tmp_path: Path,
+    kind: str,
+    is_resumed: bool,
+) -> None:
+    """A matrix by itself, a run when it is asked to."""
+    so_far = {**samples.CERTIFICATE, "gaps": [], "stopped": {"position": 40, "why": "interrupted"}}
+    engine = fake_engine({"explore": {"print": [samples.FINDING, so_far], "on_interrupt": []}})
+    with ctrl_c_while_it_explores(tmp_path):
+        run(workshop(root, cache, engine), results, [samples.spec()], kind=kind)
+    seen = {**samples.done("pass"), "seen": {samples.FINDING["id"]: 3}}
+    engine = fake_engine({"explore": {"print": [{**samples.CERTIFICATE, "gaps": []}, seen]}})
+    [result] = run(workshop(root, cache, engine), results, [samples.spec()], kind=kind, is_resumed=is_resumed)
+    config = json.loads((tmp_path / "script.json.config").read_text())
+    assert result.certificate is not None
+    if kind == "run" and not is_resumed:
+        assert (config["first_position"], result.verdict, result.findings) == (None, "pass", [])
+        return
+    assert config["first_position"] == 40
+    assert (result.state, result.verdict) == ("done", "fail")
+    assert [(finding.id, finding.seen) for finding in result.findings] == [(samples.FINDING["id"], 17 + 3)]
+    assert result.certificate.recoveries == 2 * samples.CERTIFICATE["recoveries"]
+    assert result.certificate.complete
+
+
+def test_ctrl_c_keeps_what_was_found_and_what_the_engine_still_says(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
+) -> None:
+    late = {**samples.FINDING, "id": "FL005-late", "rule": "FL005"}
+    engine = fake_engine({"explore": {"print": [samples.FINDING], "on_interrupt": [late]}})
+    started = time.monotonic()
+    with ctrl_c_while_it_explores(tmp_path):
+        run(workshop(root, cache, engine), results, [samples.spec(), samples.spec(seed=2)])
     assert time.monotonic() - started < 30
     state, cells = results.read()
     assert state == "stopped"

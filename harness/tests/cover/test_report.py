@@ -216,7 +216,7 @@ def test_mutants_with_several_cells_are_mapped_by_what_they_were_run_with() -> N
     shown = page.page([KILLED, other], "done", Environment())
     assert not shown.mutant_map_is_by_rule
     assert shown.mutant_map is not None
-    assert shown.mutant_map.columns == ["churn 40, seed 1", "churn 40, seed 1 prefix"]
+    assert shown.mutant_map.columns == ["churn 40, seed 1 mixed", "churn 40, seed 1 prefix"]
     [(name, tiles)] = shown.mutant_map.rows
     assert (name, [tile and tile.word for tile in tiles]) == ("MISSING_FLUSH", ["killed", "survived"])
 

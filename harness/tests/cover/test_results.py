@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import samples
 from faultline import engine, junit, outcomes, report, sarif
 from faultline.cli import exit_code_of_matrix
 from faultline.errors import InfrastructureError
-from faultline.results import CellResult, summarise
+from faultline.results import CellResult, Results, summarise
 
 
 def test_the_summary_line_counts_clean_cells_and_killed_mutants() -> None:
@@ -118,3 +119,21 @@ def test_a_workload_file_is_called_as_it_was_named() -> None:
     spec = samples.spec(workload="file:0123", path="somewhere/mine.workload", ops=0)
     assert spec.name == "nvm_malloc mine.workload"
     assert "--workload somewhere/mine.workload" in spec.command_line()
+
+
+def test_results_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    """Where strategy `mixed` was called `default`."""
+    path = tmp_path / "results.sqlite"
+    results = Results(path)
+    campaign = results.begin("run", "key", [samples.spec(strategy="mixed")])
+    results.cell(campaign, 0, CellResult(samples.spec(strategy="mixed")))
+    results.end(campaign, "done")
+    results.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "update cell set spec = replace(spec, 'mixed', 'default'), result = replace(result, 'mixed', 'default')"
+        )
+        connection.execute("pragma user_version = 2")
+    results = Results(path)
+    assert [cell.spec.strategy for cell in results.read()[1]] == ["mixed"]
+    results.close()

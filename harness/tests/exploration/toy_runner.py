@@ -11,17 +11,20 @@ from typing import BinaryIO
 LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
-BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE = 1, 2, 3
+BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE, PAST_HOOKS, THREADED, RESTLESS = 1, 2, 3, 4, 5, 6
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
-free place twice and takes the flag back, so that the second one does not."""
+free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
+starts a thread; it looks at its first object every other time, for nothing."""
 
-CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH = 1, 2, 4, 5, 6, 7, 8, 9, 10, 11
+CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH, ENGINES = 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12
 OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
 DONE, OVERLOADED = 0, 4
 REPORT_VERSION = 4
-LOADS_VERSION = 1
+LOADS_VERSION = 2
 BY_TARGET = 1
+RUN_GUARDED = 2
+SHARED, UNSEEN = 4, 8
 FULL = 2
 ALLOCATED = 1
 FREE_LINE = 7
@@ -38,6 +41,8 @@ def report(outcome: int, life: int, stage: int, sections: list[bytes]) -> bytes:
 
 loaded: list[int] = []
 """Units of the heap file that the probe has looked at, in order."""
+runs = [0]
+"""How many there were."""
 
 
 def word(heap: bytes, offset: int) -> int:
@@ -46,6 +51,8 @@ def word(heap: bytes, offset: int) -> int:
 
 
 def life_of(heap: bytes, number: int) -> list[bytes]:
+    if heap[8] == RESTLESS and runs[0] % 2 == 1:
+        word(heap, (1 + SLOTS) * LINE_BYTES)
     entries = [(slot, 0, word(heap, (1 + slot) * LINE_BYTES)) for slot in range(SLOTS)]
     entries = [entry for entry in entries if entry[2] != 0]
     payload = b"".join(struct.pack("<IIQ", *entry) for entry in entries)
@@ -77,10 +84,12 @@ def probe(heap: bytes | None, kind: int) -> bytes:
     return report(DONE, 4, CLOSE, sections)
 
 
-def recorded_loads(file: int, hot: set[tuple[int, int]]) -> bytes:
+def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, is_guarded: bool) -> bytes:
+    unseen = UNSEEN if flag == PAST_HOOKS and is_guarded else 0
+    flags, text = (unseen, b"a read at 0x8") if unseen else (SHARED if flag == THREADED else 0, b"")
     units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
     loads = b"".join(struct.pack("<BBHIQ", BY_TARGET, 0, 0, file, unit) for unit in units)
-    return struct.pack("<IIIIQQ", LOADS_VERSION, 0, len(units), 0, 0, 0) + loads
+    return struct.pack("<IIIIQQ", LOADS_VERSION, flags, len(units), len(text), 0, 0) + loads + text
 
 
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:
@@ -103,12 +112,15 @@ def serve(commands: BinaryIO, answers: BinaryIO) -> None:
         elif kind == WATCH:
             ranges = struct.iter_unpack("<IIQQ", payload)
             hot = {(number, first + unit) for number, _, first, count in ranges for unit in range(count)}
-        elif kind in (RUN, STAGES):
+        elif kind in (RUN, STAGES, ENGINES):
             loaded.clear()
+            runs[0] += kind == RUN
             heaps = [number for number in files if names[number] == b"heap"]
-            reply = [probe(bytes(files[heaps[0]]) if heaps else None, size) if kind == RUN else b""]
+            others = {STAGES: b"", ENGINES: struct.pack("<QQQ", runs[0], 0, 0)}
+            reply = [probe(bytes(files[heaps[0]]) if heaps else None, size) if kind == RUN else others[kind]]
             if kind == RUN and offset != 0:
-                reply.append(recorded_loads(heaps[0] if heaps else 0, hot))
+                flag = files[heaps[0]][8] if heaps and len(files[heaps[0]]) > 8 else 0
+                reply.append(recorded_loads(heaps[0] if heaps else 0, hot, flag, bool(offset & RUN_GUARDED)))
             answers.write(b"".join(struct.pack("<I", len(part)) + part for part in reply))
             answers.flush()
 

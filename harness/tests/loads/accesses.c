@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A target that makes one kind of access to its heap, for tests of the hooks. The heap is one file of 16 OS pages; FL_ACCESS in
- * the environment says which access check() makes. `at` is byte 4096 of the heap, which holds bytes 1, 2, 3, ... in the tests.
+ * the environment says which access check() makes, and the first allocation of a follow-up (generation.h). `at` is byte 4096 of the heap, which holds bytes 1, 2, 3, ... in the tests.
  */
 #include "adapter.h"
+#include "generation.h"
 #include "persist.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -41,6 +42,10 @@ typedef uint64_t unaligned __attribute__((aligned(1), may_alias));
 /* ---- loads ---- */
 static void load1(void) { sink = at[3]; }
 static void load8(void) { sink = *(uint64_t *)at; }
+static void load_often(void) {
+    for (int i = 0; i < 20000; i++)
+        load8();
+}
 static void load16(void) {
     vector value = *(vector *)(at + 16);
     sink = value[0] + value[1];
@@ -126,6 +131,23 @@ static void private_copy(void) { /* a change of names moves the mappings to a co
 static void store1(void) { at[3] = 1; }
 static void store8(void) { *(uint64_t *)at = 1; }
 static void store_bit_field(void) { ((struct bits *)at)->middle = 3; }
+static void store_in_order(void) {
+    *(volatile uint64_t *)at = 1;
+    *(volatile uint32_t *)(at + 64) = 2;
+    *(volatile uint64_t *)at = 3;
+}
+static void store_then_lock(void) {
+    static uint64_t elsewhere;
+    *(volatile uint64_t *)at = 1;
+    __atomic_fetch_add(&elsewhere, 1, __ATOMIC_SEQ_CST);
+}
+static void store_released(void) { __atomic_store_n((uint64_t *)at, 1, __ATOMIC_RELEASE); }
+static void resize(void) {
+    sink = (uint64_t)ftruncate(fd, 2 * HEAP_BYTES);
+    sink = (uint64_t)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 64);
+    sink = (uint64_t)fsync(fd);
+}
+static void write_file(void) { sink = (uint64_t)pwrite(fd, volatile_memory, 8, 4096); }
 static void store_narrow_bit_field(void) { ((struct narrow_bits *)(at + 4))->low = 3; }
 static void store_then_load(void) {
     __atomic_store_n((uint64_t *)at, 1, __ATOMIC_SEQ_CST);
@@ -191,6 +213,106 @@ int fail(int status, const char *text);
 int fail(int status, const char *text) { return status + (text == NULL); }
 static void own_function(void) { sink = at[fail(8, "")]; }
 
+/* ---- what a process of its own makes harmless ---- */
+
+static uint64_t runs; /* that this process has seen */
+static _Thread_local uint64_t thread_runs;
+static uint64_t *allocated; /* when the library was loaded */
+
+__attribute__((constructor)) static void allocate_one(void) { allocated = calloc(1, sizeof *allocated); }
+
+/* Another word for each run that finds what the last one left. */
+static void keep_global(void) { sink = *(uint64_t *)(at + 8 * runs++); }
+static void keep_thread_local(void) { sink = *(uint64_t *)(at + 8 * thread_runs++); }
+static void keep_much(void) { /* fresh memory is zero, and more than the engine clears by itself */
+    static void *(*volatile get)(size_t) = malloc;
+    uint8_t *much = get(8u << 20);
+    if (much[7u << 20] != 0)
+        load8();
+    memset(much, 1, 8u << 20);
+}
+static void keep_allocated(void) { sink = *(uint64_t *)(at + 8 * (*allocated)++); }
+static void keep_garbage(void) {
+    static void *(*volatile get)(size_t) = malloc;
+    uint64_t *memory = get(64);
+    sink = *(uint64_t *)(at + 8 * (memory[3] & 7));
+    memory[3] = 1;
+}
+static void keep_mapping(void) {
+    uint64_t *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    sink = *(uint64_t *)(at + 8 * memory[1]++);
+}
+static void keep_key(void) {
+    static pthread_key_t key;
+    pthread_key_create(&key, NULL);
+    sink = *(uint64_t *)(at + 8 * key);
+    pthread_setspecific(key, at);
+}
+static void keep_descriptor(void) { sink = *(uint64_t *)(at + 8 * (uint64_t)(open("/dev/null", O_RDONLY) - fd)); }
+static void use_unmapped(void) {
+    uint64_t *other = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 4096);
+    sink = *other;
+    munmap(other, 4096);
+    sink = *(volatile uint64_t *)other;
+}
+static void free_twice(void) {
+    void *memory = malloc(100);
+    free(memory);
+    free(memory);
+}
+static void grow(void) {
+    if (posix_fallocate(fd, 0, 2 * HEAP_BYTES) == 0) {
+        uint64_t *more = mmap(NULL, 2 * HEAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        sink = more[HEAP_BYTES / 8];
+        more[HEAP_BYTES / 8] = 7;
+        more[512] = 7;
+    }
+}
+static void leave_environment(void) {
+    sink = *(uint64_t *)(at + (getenv("FL_LEFT") != NULL ? 8 : 0));
+    setenv("FL_LEFT", "1", 1);
+}
+static void leave_library(void) { sink = *(uint64_t *)(at + 8 * (lrand48() & 255)); }
+static void leave_file(void) { sink = *(uint64_t *)(at + 8 * (uint64_t)(pwrite(fd, "x", 1, 0) == 1 && heap[0] != 'x')); }
+static void exit_now(void) { exit(0); }
+static void abort_now(void) { abort(); }
+static void divide(void) {
+    volatile int zero = at[0] - 1;
+    sink = (uint64_t)(7 / zero);
+}
+static void load_for_ever(void) {
+    for (;;)
+        sink = at[0];
+}
+static void loop_for_ever(void) {
+    for (volatile int i = 0;; i++)
+        continue;
+}
+static void overflow_stack(void) {
+    volatile uint8_t frame[4096];
+    frame[0] = at[1];
+    if (frame[0] != 0)
+        overflow_stack();
+    sink = frame[0];
+}
+static void store_assembly(void) { __asm__ volatile("movq $9, (%0)" : : "r"(at) : "memory"); }
+/* Only once the heap's first byte says so. */
+static void store_assembly_later(void) {
+    if (heap[0] != 0)
+        store_assembly();
+}
+static void update_all(void) {
+    for (unsigned i = 0; i < 8; i++)
+        __atomic_fetch_add((uint64_t *)at + 8 * i, 1, __ATOMIC_SEQ_CST);
+    uint64_t expected = *(uint64_t *)(at + 1024);
+    __atomic_compare_exchange_n((uint64_t *)(at + 1024), &expected, 5, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    __atomic_exchange_n((uint64_t *)(at + 1032), 5, __ATOMIC_SEQ_CST);
+    memset(at + 2000, 1, 100);
+    at[3000] = 9;
+    sort();
+    sink = (uint64_t)pread(fd, at + 3500, 64, 0);
+}
+
 #define ACCESS(name) {#name, name}
 static const struct {
     const char *name;
@@ -198,6 +320,7 @@ static const struct {
 } ACCESSES[] = {
     ACCESS(load1),
     ACCESS(load8),
+    ACCESS(load_often),
     ACCESS(load16),
     ACCESS(load_across_units),
     ACCESS(load_across_lines),
@@ -234,6 +357,11 @@ static const struct {
     ACCESS(store1),
     ACCESS(store8),
     ACCESS(store_bit_field),
+    ACCESS(store_in_order),
+    ACCESS(store_then_lock),
+    ACCESS(store_released),
+    ACCESS(resize),
+    ACCESS(write_file),
     ACCESS(store_narrow_bit_field),
     ACCESS(store_then_load),
     ACCESS(store4_then_load),
@@ -247,6 +375,29 @@ static const struct {
     ACCESS(crash),
     ACCESS(lives),
     ACCESS(own_function),
+    ACCESS(keep_global),
+    ACCESS(keep_thread_local),
+    ACCESS(keep_allocated),
+    ACCESS(keep_much),
+    ACCESS(keep_garbage),
+    ACCESS(keep_mapping),
+    ACCESS(keep_key),
+    ACCESS(keep_descriptor),
+    ACCESS(use_unmapped),
+    ACCESS(free_twice),
+    ACCESS(grow),
+    ACCESS(leave_environment),
+    ACCESS(leave_library),
+    ACCESS(leave_file),
+    ACCESS(exit_now),
+    ACCESS(abort_now),
+    ACCESS(divide),
+    ACCESS(load_for_ever),
+    ACCESS(loop_for_ever),
+    ACCESS(overflow_stack),
+    ACCESS(store_assembly),
+    ACCESS(store_assembly_later),
+    ACCESS(update_all),
 };
 
 /* ---- the adapter ---- */
@@ -284,7 +435,11 @@ static int access_slot(fl_heap *unused, uint32_t slot, struct fl_location *locat
     return FL_OK;
 }
 static int access_allocate(fl_heap *unused, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
-    return (void)unused, (void)slot, (void)bytes, (void)fill, (void)context, FL_OUT_OF_MEMORY;
+    static const uint64_t FOLLOW_UP[] = FL_FOLLOW_UP_BYTES;
+    (void)slot, (void)fill, (void)context;
+    if (bytes == FOLLOW_UP[0])
+        access_check(unused);
+    return FL_OUT_OF_MEMORY;
 }
 static int access_free(fl_heap *unused, uint32_t slot) { return (void)unused, (void)slot, FL_OK; }
 static int access_reallocate(fl_heap *unused, uint32_t slot, uint64_t old, uint64_t bytes, fl_fill fill, void *context) {

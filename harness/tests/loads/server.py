@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CREATE, WRITE, RUN, WATCH = 1, 6, 9, 11
-FIRST, FULL = 1, 2
-LOADS, GUARDED = 1, 3
-OVERFLOW, NOT_HOOKED, SHARED, UNSEEN = 1, 2, 4, 8
+CREATE, WRITE, RUN, WATCH, ENGINES = 1, 6, 9, 11, 12
+FIRST, FULL, GENERATION = 1, 2, 3
+LOADS, GUARDED, IN_PROCESS = 1, 3, 4
+OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS = 1, 2, 4, 8, 16
 TARGET, CONTENTS = 1, 2
 UNIT_BYTES = 8
 OS_PAGE_BYTES = 4096
@@ -48,6 +48,21 @@ class Run:
         return [load.unit for load in self.loads if load.kind == kind]
 
 
+class Told:
+    """events: (kind, detail, file, offset, site, payload) each."""
+
+    def __init__(self, answer: bytes) -> None:
+        version, self.flags, count, _ = struct.unpack_from("<4I", answer)
+        assert version == 1
+        self.events: list[tuple[int, int, int, int, int, bytes]] = []
+        at = 16
+        for _ in range(count):
+            kind, detail, file, offset, length, site = struct.unpack_from("<BBxxIQII", answer, at)
+            self.events.append((kind, detail, file, offset, site, answer[at + 24 : at + 24 + length]))
+            at += 24 + (length + 7) // 8 * 8
+        assert at == len(answer)
+
+
 class Server:
     """wrapper: what the runner is started under."""
 
@@ -81,15 +96,34 @@ class Server:
     def run(self, flags: int = LOADS, probe: int = FIRST) -> Run:
         self.send(RUN, offset=flags, size=probe)
         run = Run(self.answer())
-        if flags:
+        if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 1
+            assert version == 2
             entries = struct.iter_unpack("<BBxxIQ", answer[32 : 32 + 16 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 16 * count :].decode()
             assert len(run.text) == text_bytes
         return run
+
+    def engines(self) -> tuple[int, int, int, dict[str, int]]:
+        """Runs in-process, of them compared, isolated instead, and these by reason."""
+        self.send(ENGINES)
+        answer = self.answer()
+        reasons, at = {}, 24
+        while at < len(answer):
+            end = answer.index(b"\0", at + 8)
+            reasons[answer[at + 8 : end].decode()] = int(struct.unpack_from("<Q", answer, at)[0])
+            at = end + 1
+        in_process, compared, isolated = struct.unpack_from("<3Q", answer)
+        return in_process, compared, isolated, reasons
+
+    def tell(self, generation: int = 1) -> Told:
+        """Recovery and follow-up, told event by event (allocators/include/generation.h)."""
+        self.send(RUN, file=generation, offset=LOADS, size=GENERATION)
+        self.answer()
+        self.answer()
+        return Told(self.answer())
 
     def close(self) -> tuple[int, str]:
         _, errors = self.process.communicate()

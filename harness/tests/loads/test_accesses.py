@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from faultline.build import HOOKS, build_runner, hooked_link
-from faultline.cache import Cache
+from loads.access_targets import GEOMETRY, HEAP_BYTES, UNITS, Started
 from loads.server import (
     CONTENTS,
     FULL,
@@ -27,10 +24,6 @@ from loads.server import (
     Server,
 )
 
-HERE = Path(__file__).resolve().parent
-HEAP_BYTES = 65536
-UNITS = HEAP_BYTES // 8
-GEOMETRY = ("--heap-bytes", str(HEAP_BYTES), "--limit-bytes", str(HEAP_BYTES), "--slots", "1", "--address-hint", "0")
 BASE = 512
 """Unit of byte 4096, which the accesses are relative to."""
 DONE, SIGNAL = 0, 1
@@ -38,6 +31,7 @@ DONE, SIGNAL = 0, 1
 LISTED: dict[str, list[int]] = {
     "load1": [0],
     "load8": [0],
+    "load_often": [0],
     "load16": [2, 3],
     "load_across_units": [0, 1],
     "load_across_lines": [7, 8],
@@ -88,50 +82,6 @@ BY_OTHERS = ("copy", "move", "kernel", "file", "stream", "flush")
 """Accesses that the runner makes for the target, the kernel, or nobody."""
 
 
-@pytest.fixture(scope="module")
-def runner(root: Path) -> Path:
-    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
-        return Path(given)
-    return build_runner(root, Cache(root / ".faultline")).path
-
-
-@pytest.fixture(scope="module")
-def adapter(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    built = tmp_path_factory.mktemp("accesses")
-
-    def build(is_hooked: bool = True) -> Path:
-        path = built / f"accesses-{is_hooked}.so"
-        if not path.exists():
-            command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-D_GNU_SOURCE"]
-            command += ["-I", str(root / "allocators/include"), *(HOOKS if is_hooked else ()), str(HERE / "accesses.c")]
-            subprocess.run([*command, "-o", str(path), *(hooked_link("c11") if is_hooked else ())], check=True)
-        return path
-
-    return build
-
-
-Started = Callable[..., Server]
-
-
-@pytest.fixture
-def start(
-    runner: Path, adapter: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Started]:
-    servers: list[Server] = []
-
-    def begin(access: str, is_hooked: bool = True, heap: bytes | None = None) -> Server:
-        monkeypatch.setenv("FL_ACCESS", access)
-        server = Server(runner, adapter(is_hooked), folder, *GEOMETRY)
-        servers.append(server)
-        server.create(heap or bytes(4096) + bytes((i + 1) & 0xFF for i in range(4096)) + bytes(HEAP_BYTES - 8192))
-        server.watch((0, 0, UNITS))
-        return server
-
-    yield begin
-    for server in servers:
-        assert server.close() == (0, "")
-
-
 def relative(run: Run) -> list[int]:
     assert run.flags == 0, run.text
     assert run.units(CONTENTS) == []
@@ -169,6 +119,14 @@ def test_the_guard_finds_an_access_without_a_hook(start: Started, access: str) -
     assert re.fullmatch(
         rf"{module}\+0x[0-9a-f]+: an access without a hook to offset {offset} of a heap file", guarded.text
     )
+
+
+def test_a_guarded_run_may_take_longer(start: Started) -> None:
+    """The limits are for what the target does, not for how closely it is looked at."""
+    server = start("load_often", "--cpu-limit-ms", "40")
+    recorded, guarded = server.run(LOADS), server.run(GUARDED)
+    assert recorded.outcome == DONE
+    assert (guarded.report, guarded.loads) == (recorded.report, recorded.loads)
 
 
 def test_a_target_without_hooks_is_told(start: Started) -> None:
@@ -224,4 +182,81 @@ def test_bad_commands_end_the_server_with_one_line(runner: Path, adapter: Callab
     assert "23 bytes, expected ranges of 24" in end_after(11, payload=bytes(23))
     assert "span more than 4 GiB" in end_after(11, payload=struct.pack("<IIQQ", 0, 0, 1 << 29, 1))
     assert "span more than 4 GiB" in end_after(11, payload=struct.pack("<IIQQ", 0, 0, 0, 1 << 62))
-    assert "flags 2, expected 0, 1 (loads) or 3 (guarded)" in end_after(9, offset=2, size=1)
+    assert "flags 2, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process)" in end_after(9, offset=2, size=1)
+
+
+# ---- told event by event (allocators/include/generation.h) --------------------------------------------------------------------
+
+STORE, FLUSH, FENCE, BEGIN, RETURN, FILE = 1, 2, 3, 4, 5, 6
+PLAIN, RMW = 1, 2
+CLWB, SFENCE, LOCKED = 3, 1, 3
+ALLOCATE, FIRST_FOLLOW_UP_BYTES = 5, 48
+FIELD = (1 | 2 << 8 | 3 << 16 | 4 << 24 | 5 << 32 | 6 << 40 | 7 << 48 | 8 << 56) & ~(((1 << 30) - 1) << 20) | 3 << 20
+
+TOLD: dict[str, list[tuple[int, int, int, bytes]]] = {
+    "load8": [],
+    "store1": [(STORE, PLAIN, 3, b"\1")],
+    "store8": [(STORE, PLAIN, 0, (1).to_bytes(8, "little"))],
+    "store_bit_field": [(STORE, PLAIN, 0, FIELD.to_bytes(8, "little"))],
+    "store_in_order": [
+        (STORE, PLAIN, 0, (1).to_bytes(8, "little")),
+        (STORE, PLAIN, 64, (2).to_bytes(4, "little")),
+        (STORE, PLAIN, 0, (3).to_bytes(8, "little")),
+    ],
+    "store_then_lock": [(STORE, PLAIN, 0, (1).to_bytes(8, "little")), (FENCE, LOCKED, 0, b"")],
+    "store_released": [(STORE, PLAIN, 0, (1).to_bytes(8, "little"))],
+    "store_then_load": [(STORE, RMW, 0, (1).to_bytes(8, "little"))],
+    "store4_then_load": [(STORE, RMW, 0, (1).to_bytes(4, "little"))],
+    "atomic_exchange": [(STORE, RMW, 0, (1).to_bytes(8, "little"))],
+    "atomic_or1": [(STORE, RMW, 9, b"\x0b")],
+    "failed_exchange": [(FENCE, LOCKED, 0, b"")],
+    "set_then_load": [(STORE, PLAIN, 4, bytes(24))],
+    "copied_over": [(STORE, PLAIN, 0, bytes(16))],
+    "move_overlapping": [(STORE, PLAIN, 8, bytes(range(1, 41)))],
+    "assign_structure_to_itself": [(STORE, PLAIN, at, bytes(range(at + 1, at + 9))) for at in range(0, 56, 8)],
+    "flush": [(FLUSH, CLWB, 0, b""), (FLUSH, CLWB, 64, b""), (FENCE, SFENCE, 0, b"")],
+    "resize": [
+        (FILE, 2, 0, (2 * HEAP_BYTES).to_bytes(8, "little") + b"heap\0"),
+        (FILE, 4, 4096, (64).to_bytes(8, "little") + b"heap\0"),
+        (FILE, 9, 0, bytes([255] * 8) + b"heap\0"),
+    ],
+    "private_copy": [
+        (STORE, PLAIN, 0, (7).to_bytes(8, "little")),
+        (FILE, 1, 0, bytes(8) + b"heap.new\0"),
+    ],
+}
+"""Offsets relative to byte 4096; those of file events as they are."""
+
+
+@pytest.mark.parametrize("access", TOLD)
+def test_an_access_is_told_as_what_it_does_to_pm(start: Started, access: str) -> None:
+    told = start(access).tell()
+    assert told.flags == 0
+    begins = [at for at, event in enumerate(told.events) if event[0] == BEGIN]
+    assert told.events[begins[1]][1::2] == (ALLOCATE, FIRST_FOLLOW_UP_BYTES, told.events[begins[1]][5])
+    inside = told.events[begins[1] + 1 : begins[2] - 1]
+    assert told.events[begins[2] - 1][0] == RETURN
+    base = {STORE: 4096, FLUSH: 4096}
+    assert [(kind, detail, at - base.get(kind, 0), bytes_) for kind, detail, _, at, _, bytes_ in inside] == TOLD[access]
+    sites = {site for kind, *_, site, _ in inside if kind in (STORE, FLUSH, FENCE)}
+    assert all(sites), "each event says which instruction it is of"
+
+
+def test_what_cannot_be_told_is_said(start: Started) -> None:
+    assert start("write_file").tell().flags == 2
+
+
+def test_generations_have_operations_of_their_own(start: Started) -> None:
+    server = start("load8")
+    indexes = [{event[4] for event in server.tell(number).events if event[0] == BEGIN} for number in (1, 2)]
+    assert all(len(numbers) == 5 for numbers in indexes)
+    assert not indexes[0] & indexes[1]
+
+
+@pytest.mark.parametrize("access", ["store8", "resize"])
+def test_a_told_run_leaves_the_image_as_it_was(start: Started, access: str) -> None:
+    server = start(access)
+    before = server.run(LOADS).report
+    first = server.tell().events
+    assert server.tell().events == first
+    assert server.run(LOADS).report == before

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import struct
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 
 from faultline.cache import Cache
 
+BYTES = ("64", "64", "0")
+"""Smallest, largest, chance."""
 HEAP_ADDRESS = 0x200000000000
 """BENCH_ADDRESS of allocators/bench/bench.h."""
 
@@ -22,17 +25,22 @@ HEAP_ADDRESS = 0x200000000000
 @pytest.fixture(scope="module")
 def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("bench") / "out" / "figures.json"
-    command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), "allocators", "recovery"]
+    parts = ["allocators", "recovery", "sizes", "restart", "fragmentation"]
+    command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), *parts]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert "x glibc" in run.stdout
-    assert "T_REC" in run.stdout
+    for word in ("x glibc", "T_REC", "Figure 14", "growth: makalu as size^", "Table 2", "fails at"):
+        assert word in run.stdout, word
     return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bench_modules(root: Path) -> None:
+    sys.path.insert(0, str(root / "ci"))
 
 
 @pytest.fixture(scope="module")
 def driver(root: Path) -> Path:
-    sys.path.insert(0, str(root / "ci"))
     import bench_allocators
 
     return bench_allocators.build_driver(root, Cache(root / ".faultline"), is_counting=False)
@@ -63,11 +71,64 @@ def test_recovery_is_measured_for_every_allocator_and_size(figures: Any) -> None
     found = [(row["allocator"], row["mib"]) for row in figures["recovery"]["rows"]]
     assert sorted(found) == [
         ("makalu", 1),
-        *((name, mib) for name in ("makalu", "nvm_malloc", "pallocator") for mib in (2, 4)),
+        *((name, mib) for name in PERSISTENT for mib in (2, 4)),
     ]
     for row in figures["recovery"]["rows"]:
         assert row["longest"] * 512 >= row["objects"] > 0
         assert row["allocations"] > row["objects"]
+
+
+PERSISTENT = ("makalu", "nvm_malloc", "pallocator")
+
+
+def test_every_size_is_measured_at_one_and_two_threads(figures: Any) -> None:
+    experiments = ("standalone 128 B", "random, binomial small", "larson, 1-4 KB")
+    found = [(row["experiment"], row["threads"], row["allocator"]) for row in figures["sizes"]]
+    assert found == [
+        (experiment, threads, name)
+        for experiment in experiments
+        for threads in (1, 2)
+        for name in ("glibc", *PERSISTENT)
+    ]
+    for row in figures["sizes"]:
+        assert row["times_glibc_cpu"] > 0
+        has_phases = not row["experiment"].startswith("larson")
+        assert ("allocate_times_glibc_cpu" in row, "free_times_glibc_cpu" in row) == (has_phases, has_phases)
+        if row["allocator"] == "glibc":
+            assert (row["times_glibc_cpu"], row["flushes_per_operation"]) == (1, 0)
+
+
+def test_recovery_is_compared_at_equal_heaps(figures: Any) -> None:
+    rows = {(row["allocator"], row["mib"]): row for row in figures["restart"]["rows"]}
+    assert sorted(rows) == [(name, mib) for name in PERSISTENT for mib in (2, 4)]
+    for (name, mib), row in rows.items():
+        assert row["objects"] == row["allocations"] == rows["pallocator", mib]["objects"], "all are kept"
+        assert row["whole_cpu_s"] >= row["recover_cpu_s"] > 0
+        assert row["times_pallocator_cpu"] == 1 if name == "pallocator" else row["times_pallocator_cpu"] > 0
+    assert sorted(figures["restart"]["growth"]) == list(PERSISTENT)
+
+
+def test_only_what_defragments_survives_the_stress(figures: Any) -> None:
+    rows = {row["allocator"]: row for row in figures["fragmentation"]}
+    assert sorted(rows) == list(PERSISTENT)
+    survivor = rows["pallocator"]
+    assert (survivor["is_filled"], survivor["failed_bytes"], survivor["largest_bytes"]) == (True, 0, 8 << 20)
+    assert (survivor["fill_allocations"], survivor["allocations"]) == (256, 64 + 32)
+    assert survivor["defragmented_bytes"] > 0
+    for name in ("makalu", "nvm_malloc"):
+        assert rows[name]["failed_bytes"] in (2 << 20, 4 << 20), name
+        assert rows[name]["defragmented_bytes"] == 0
+        assert rows[name]["live_bytes"] < rows[name]["limit_bytes"] == (512 << 20) // 256 * 359
+
+
+def test_the_page_shows_what_is_measured(figures: Any, root: Path) -> None:
+    page = (root / "docs" / "benchmarks.md").read_text()
+    for part in ("allocators", "recovery", "sizes", "restart", "fragmentation"):
+        assert re.search(rf"PARTS=\"[a-z ]*\b{part}\b", page), part
+    import bench_pallocator
+
+    for experiment in bench_pallocator.FULL.experiments:
+        assert experiment.name in page, experiment.name
 
 
 def is_node(content: bytes, at: int) -> bool:
@@ -77,7 +138,7 @@ def is_node(content: bytes, at: int) -> bool:
 
 
 def test_an_object_that_changed_is_noticed(driver: Path, tmp_path: Path) -> None:
-    run = subprocess.run([driver, "makalu", "resur", tmp_path, "1", "512", "1"], capture_output=True, check=False)
+    run = subprocess.run([driver, "makalu", "resur", tmp_path, "1", "512", "50", "1"], capture_output=True, check=False)
     assert run.returncode == -signal.SIGABRT
     content = bytearray((tmp_path / "region").read_bytes())
     content[next(at for at in range(0, len(content), 16) if is_node(content, at)) + 16] ^= 1
@@ -91,11 +152,14 @@ def test_an_object_that_changed_is_noticed(driver: Path, tmp_path: Path) -> None
     ("arguments", "code", "word"),
     [
         (["makalu"], 2, "expected ALLOCATOR"),
-        (["makalu", "unheard", "HEAP", "1", "100", "1", "0"], 2, "expected ALLOCATOR"),
-        (["nobody", "larson", "HEAP", "1", "100", "1", "0"], 1, "no such allocator"),
-        (["makalu", "larson", "HEAP", "0", "100", "1", "0"], 2, "0: expected a number from 1"),
-        (["makalu", "larson", "HEAP", "1", "1e3", "1", "0"], 2, "1e3: expected a number"),
-        (["makalu", "prodcon", "HEAP", "1", "100", "1", "0"], 1, "must be even"),
+        (["makalu", "unheard", "HEAP", "1", *BYTES, "100", "1", "0"], 2, "expected ALLOCATOR"),
+        (["nobody", "larson", "HEAP", "1", *BYTES, "100", "1", "0"], 1, "no such allocator"),
+        (["makalu", "larson", "HEAP", "0", *BYTES, "100", "1", "0"], 2, "0: expected a number from 1"),
+        (["makalu", "larson", "HEAP", "1", *BYTES, "1e3", "1", "0"], 2, "1e3: expected a number"),
+        (["makalu", "larson", "HEAP", "1", "64", "8", "0", "100", "1", "0"], 1, "the largest object is smaller"),
+        (["makalu", "prodcon", "HEAP", "1", *BYTES, "100", "1", "0"], 1, "must be even"),
+        (["makalu", "fragment", "HEAP", "0", "64", "64"], 2, "0: expected a number from 1"),
+        (["glibc", "fragment", "HEAP", "1", "64", "64"], 1, "nothing survives"),
         (["makalu", "recover", "HEAP", "1"], 1, "does not exist"),
         (["glibc", "recover", "HEAP", "1"], 1, "nothing survives"),
     ],
@@ -108,6 +172,23 @@ def test_the_driver_says_what_is_wrong(
     assert run.returncode == code, run.stderr
     assert word in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_complete_exploration_is_measured_for_every_allocator(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), "complete"]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(path.read_text())["complete"]
+    assert [(row["allocator"], row["operations"]) for row in rows] == [
+        (name, ops) for name in ("makalu", "nvm_malloc", "pallocator") for ops in (4, 8)
+    ]
+    for row in rows:
+        assert row["recoveries"] > row["operations"]
+        assert row["peak_memory_bytes"] > 1 << 20
+        assert row["complete"], row["why"]
+    assert run.stdout.count("an operation, goal <=") == len(rows)
+    assert "complete: nvm_malloc grows as operations^" in run.stdout
 
 
 def test_an_unknown_part_is_bad_input(root: Path) -> None:

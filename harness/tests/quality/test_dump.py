@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Faultline, assert_one_clear_line
+from command_line import Faultline, assert_one_clear_line
 
 DUMP = ("trace", "nvm_malloc", "-w", "smoke", "--dump")
 LINE = re.compile(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Faultline
+from command_line import Faultline
 from faultline.cache import project_root
 from faultline.campaign import cells_of_matrix
 from faultline.config import Matrix, read_toml

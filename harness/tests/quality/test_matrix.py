@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make matrix`, as a test: the clean allocators are clean, every mutant is killed by its rule, and the crash states reach every
-stage of recovery that the allocators name."""
+"""`make matrix`, as a test: the clean allocators are clean in every crash state of their workloads, every mutant is killed by its
+rule, and the crash states reach every stage of recovery that the allocators name."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from conftest import Faultline
+from command_line import Faultline
 from faultline.coverage import recovery_coverage
 from faultline.results import CellResult
 
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.slow
 
 LIMIT_S = 3600
 """It takes minutes; a machine that does other things may take long."""
+RECOVERIES_AN_OPERATION = {"nvm_malloc": 10}
+"""Of `complete` over churn, at most; 30 of other allocators."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,21 @@ def test_the_clean_allocators_are_clean(cells: list[CellResult]) -> None:
         assert cell.verdict == "pass", (cell.spec.name, cell.error, cell.findings)
 
 
+def test_every_crash_state_of_the_clean_cells_is_covered(cells: list[CellResult]) -> None:
+    for cell in cells:
+        if cell.spec.mutant is None:
+            assert cell.certificate, cell.spec.name
+            assert cell.certificate.complete, (cell.spec.name, cell.certificate.why)
+
+
+def test_an_operation_costs_few_recoveries(cells: list[CellResult]) -> None:
+    found = {cell.spec.allocator: cell for cell in cells if cell.spec.mutant is None and cell.spec.workload == "churn"}
+    assert found.keys() >= {"nvm_malloc", "makalu"}
+    for name, cell in found.items():
+        assert cell.certificate
+        assert cell.certificate.recoveries <= RECOVERIES_AN_OPERATION.get(name, 30) * cell.spec.ops
+
+
 def test_every_mutant_is_killed_by_its_expected_rule(cells: list[CellResult]) -> None:
     mutants = [cell for cell in cells if cell.spec.mutant is not None]
     assert len(mutants) >= 40
@@ -61,4 +79,7 @@ def test_the_command_says_so(matrix: subprocess.CompletedProcess[str]) -> None:
     assert matrix.returncode == 0, matrix.stdout[-2000:] + matrix.stderr[-2000:]
     last = matrix.stdout.splitlines()[-1]
     assert " findings=0 " in last
+    covered = re.search(r" complete=(\d+)/(\d+) ", last)
+    assert covered
+    assert covered[1] == covered[2] != "0"
     assert last.endswith(" unknown=0")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Faultline
+from command_line import Faultline
 from faultline.build import build_tracer
 from faultline.cache import Cache
 
@@ -168,11 +168,14 @@ PALLOCATOR_SMALL = (
 def run_pallocator_test(
     root: Path, tmp_path: Path, tests: list[str], *flags: str, arguments: tuple[str, ...] = ()
 ) -> str:
-    """A test that has tests/recorder.cpp gets its file operations from there."""
+    """A test that has tests/recorded.cpp gets its file operations from there, and the recorder, which is C."""
     folder = root / "allocators" / "pallocator"
     sources = sorted(str(path) for path in (folder / "src").glob("*.cpp"))
-    if "tests/recorder.cpp" in tests:
+    if "tests/recorded.cpp" in tests:
         sources = [source for source in sources if not source.endswith("/files.cpp")]
+        recorder = str(tmp_path / "recorder.o")
+        check([*COMMON, *RECORDED, *SHARED, "-c", RECORDER, "-o", recorder], folder)
+        tests = [recorder, *tests]
     check([*PALLOCATOR, *flags, "-Isrc", *SHARED, *sources, *tests, "-o", str(tmp_path / "test")], folder)
     return check([str(tmp_path / "test"), *arguments], folder)
 
@@ -188,7 +191,7 @@ def test_pallocator_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tu
 
 @pytest.mark.parametrize("test", ["test_tree", pytest.param("test_crash", marks=pytest.mark.slow)])
 def test_pallocator_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path, test: str) -> None:
-    tests = ["tests/recorder.cpp", f"tests/{test}.cpp"]
+    tests = ["tests/recorded.cpp", f"tests/{test}.cpp"]
     run_pallocator_test(root, tmp_path, tests, *PALLOCATOR_SMALL, *RECORDED)
 
 
@@ -223,7 +226,7 @@ PALLOCATOR_MUTANTS = {
 def test_pallocators_crash_test_finds_known_bugs(root: Path, tmp_path: Path, mutant: str, rule: str) -> None:
     flags = (f"-DMUTANT_{mutant}", *PALLOCATOR_SMALL, *RECORDED)
     arguments = ("--seeds", "3", "--operations", "120", "--expect", rule)
-    run_pallocator_test(root, tmp_path, ["tests/recorder.cpp", "tests/test_crash.cpp"], *flags, arguments=arguments)
+    run_pallocator_test(root, tmp_path, ["tests/recorded.cpp", "tests/test_crash.cpp"], *flags, arguments=arguments)
 
 
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:

@@ -46,6 +46,7 @@ class Python:
 LITMUS = Rust("litmus", "every_litmus_test_allows_exactly_what_the_model_reaches")
 COMPLETE = Rust("crashgen", "complete::tests::complete_finds_what_exhaustive_finds")
 RANDOM_TRACES = Python("harness/tests/exploration/test_exploration.py", "test_random_traces_are_explored_completely")
+FILES = Python("harness/tests/exploration/test_files.py", "test_random_heaps_of_several_files_are_seen_as_they_are")
 
 
 def model(test: str) -> Rust:
@@ -72,6 +73,10 @@ def access(test: str) -> Python:
     return Python("harness/tests/loads/test_accesses.py", test)
 
 
+def in_process(test: str) -> Python:
+    return Python("harness/tests/loads/test_inprocess.py", test)
+
+
 DETECTORS: dict[str, Rust | Python] = {
     # The persistency model.
     "ignore-r1": LITMUS,
@@ -83,6 +88,10 @@ DETECTORS: dict[str, Rust | Python] = {
     "ignore-r7": LITMUS,
     "ignore-r8": LITMUS,
     "ignore-r9": model("truncate_takes_the_lines_away"),
+    "truncate-keeps-lines": FILES,
+    "punch-keeps-lines": FILES,
+    "unlink-keeps-name": FILES,
+    "rename-keeps-other": FILES,
     "ignore-r10": model("lines_stay_dirty_across_close_and_open"),
     "clflush-at-once": model("a_clflush_guarantees_nothing_by_itself"),
     "any-fence": LITMUS,
@@ -95,6 +104,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "sample-unseeded": strategy("samples_are_seeded_reachable_and_spread"),
     "hash-without-files": RANDOM_TRACES,
     "hash-without-place": Rust("crashgen", "image::tests::the_same_content_elsewhere_is_another_image"),
+    "stale-sizes": FILES,
     "stale-lines": exploration("test_a_correct_toy_passes"),
     "token-from-other-end": exploration("test_tokens_replay_to_what_was_found"),
     # Exploration by loads.
@@ -121,6 +131,8 @@ DETECTORS: dict[str, Rust | Python] = {
     "overload-passes": rules("an_overloaded_machine_and_a_broken_runner_are_unknown_never_pass"),
     "count-slots": rules("a_changed_byte_of_a_returned_object_is_found"),
     "sizes-only": Rust("corruptions", "each_corruption_breaks_its_rule_and_no_other"),
+    "filled-before": Rust("history", "filled_after_publication_only_what_is_kept_is_promised_while_pending"),
+    "accounting-of-one-file": rules("accounting_is_by_file"),
     "wrong-twin": rules("the_twin_is_that_of_the_pending_operation_if_it_has_happened"),
     "fields-ignored": Rust("graphs", "a_returned_link_that_is_missing_is_lost"),
     "identity-unchecked": Rust("graphs", "two_objects_may_not_become_one_and_one_not_two"),
@@ -134,6 +146,8 @@ DETECTORS: dict[str, Rust | Python] = {
     "kill-is-crash": runner("test_a_kill_from_outside_is_no_finding"),
     "full-disk-is-crash": runner("test_a_bus_error_without_free_space_is_no_finding"),
     "reuse-dirty-image": runner("test_what_targets_do_to_files_works_and_stays_theirs[PWRITE]"),
+    "file-change-leaks": FILES,
+    "name-change-leaks": FILES,
     "blind-watch": runner("test_a_change_past_the_library_is_noticed[RAW_WRITE]"),
     "reuse-copy": runner("test_full_probe_goes_through_five_lives"),
     "drain-stops-early": runner("test_drain_takes_what_is_free_and_gives_it_back"),
@@ -141,7 +155,11 @@ DETECTORS: dict[str, Rust | Python] = {
     "bit-field-is-whole": access("test_an_access_lists_the_units_it_depends_on[store_bit_field]"),
     "kernel-reads-unseen": access("test_an_access_lists_the_units_it_depends_on[kernel_reads]"),
     "stale-decisions": access("test_stores_decide_for_the_lives_that_see_them"),
+    "forget-a-line": in_process("test_in_process_runs_are_like_isolated_ones[store8]"),
+    "keep-globals": in_process("test_nothing_is_left_to_the_next_run[keep_global]"),
+    "blind-comparison": in_process("test_a_difference_between_the_engines_is_told"),
     "blind-guard": access("test_the_guard_finds_an_access_without_a_hook[by_value]"),
+    "forget-a-store": access("test_an_access_is_told_as_what_it_does_to_pm[store8]"),
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Faultline, assert_one_clear_line
+from command_line import Faultline, assert_one_clear_line
 
 ALLOCATOR = """
 name = "tester"

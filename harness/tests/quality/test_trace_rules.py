@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Faultline, assert_one_clear_line
+from command_line import Faultline, assert_one_clear_line
 
 RULES = ("trace", "nvm_malloc", "-w", "smoke", "--rules")
 

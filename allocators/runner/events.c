@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a recovery does to PM, event by event (generation.h).
+ *
+ * The hook of a plain store comes before the store. So the store waits, and what it left in memory is read when the next event comes:
+ * no other store of the target can lie between. Hooks of loads do not count as events: in `*a = *b` they come between the
+ * hook of the store and the store.
+ *
+ * The list lies in memory that the server shares with its lives: it is there when the target has died.
+ */
+#include "runner.h"
+#include "generation.h"
+#include "planted.h"
+#include "vfs.h"
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MOST_BYTES (64u << 20)
+#define MOST_SPANS 64u
+#define MOST_MADE 64u
+
+struct shared {
+    uint64_t used; /* bytes of list */
+    struct fl_events_header header;
+    uint8_t list[MOST_BYTES];
+};
+
+/* Where PM is in this process's memory. */
+struct span {
+    uintptr_t start, end;
+    uint64_t offset;
+    uint32_t file;
+};
+
+static struct {
+    struct shared *shared;
+    bool is_asked, is_on; /* of the run; in a life that is told */
+    uintptr_t adapter;    /* where its file is mapped */
+    uint32_t index;       /* of the last operation that began */
+    struct span spans[MOST_SPANS];
+    size_t span_count;
+    uint64_t made[MOST_MADE]; /* inodes of the files that this life made */
+    uint32_t made_count;
+    struct {
+        uintptr_t address;
+        uint64_t bytes;
+        uint32_t site;
+        bool is_in_pieces;
+    } waiting; /* bytes 0: no store waits */
+} events;
+
+/* ---- the server's part -------------------------------------------------------------------------------------------------- */
+
+void events_map(const void *adapter) {
+    events.shared = mmap(NULL, sizeof *events.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (events.shared == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for the list of events (%u MiB)", MOST_BYTES >> 20);
+    events.adapter = (uintptr_t)adapter;
+}
+
+void events_begin(bool is_asked) {
+    events.is_asked = is_asked;
+    events.shared->used = 0;
+    events.shared->header = (struct fl_events_header){.version = FL_GENERATION_VERSION};
+}
+
+const void *events_answer(uint32_t *bytes) {
+    struct shared *shared = events.shared;
+    uint64_t used = shared->used < MOST_BYTES ? shared->used : 0;
+    shared->header.version = FL_GENERATION_VERSION;
+    *bytes = (uint32_t)(sizeof shared->header + used);
+    return &shared->header;
+}
+
+/* ---- in a life ---------------------------------------------------------------------------------------------------------- */
+
+bool events_are_told(void) { return events.is_on; }
+
+void events_start(uint32_t generation) {
+    events.is_on = events.is_asked;
+    events.index = FL_FIRST_INDEX + generation * FL_INDEXES_OF_A_GENERATION;
+    loads_follow();
+}
+
+void events_files_changed(void) {
+    if (events.is_on)
+        events.shared->header.flags |= FL_EVENTS_FILES;
+}
+
+static uint32_t number_of(uint32_t known, uint64_t inode) {
+    for (uint32_t i = events.made_count; known == NO_FILE && i-- > 0;)
+        if (events.made[i] == inode)
+            known = FL_FIRST_NEW_FILE + i;
+    return known;
+}
+
+static void settle(void);
+
+void events_follow(void) {
+    struct vfs_view view;
+    if (events.is_on)
+        settle(); /* while the address is still what it was */
+    events.span_count = 0;
+    for (size_t i = 0; events.is_on && vfs_view(i, &view); i++) {
+        uint32_t file = number_of(view.file, view.inode);
+        if (file == NO_FILE || events.span_count == MOST_SPANS)
+            events.shared->header.flags |= file == NO_FILE ? FL_EVENTS_FILES : FL_EVENTS_OVERFLOW;
+        else
+            events.spans[events.span_count++] = (struct span){view.start, view.end, view.offset, file};
+    }
+}
+
+static void append(struct fl_event event, const void *payload) {
+    struct shared *shared = events.shared;
+    uint64_t padded = (event.bytes + 7ull) & ~7ull;
+    if (shared->used + sizeof event + padded > MOST_BYTES) {
+        shared->header.flags |= FL_EVENTS_OVERFLOW;
+        return;
+    }
+    uint8_t *end = shared->list + shared->used;
+    memset(end + sizeof event + (padded == 0 ? 0 : padded - 8), 0, padded == 0 ? 0 : 8);
+    memcpy(end, &event, sizeof event);
+    memcpy(end + sizeof event, payload, event.bytes);
+    shared->used += sizeof event + padded;
+    shared->header.count++;
+}
+
+/* The parts of [address, address + bytes) that are PM, as they are in memory. */
+static void append_stores(enum fl_event_store kind, uintptr_t address, uint64_t bytes, uint32_t site) {
+    for (size_t i = 0; i < events.span_count; i++) {
+        const struct span *span = &events.spans[i];
+        uintptr_t from = address > span->start ? address : span->start;
+        uintptr_t to = address + bytes < span->end ? address + bytes : span->end;
+        if (from < to)
+            append((struct fl_event){.kind = FL_EVENT_STORE,
+                                     .detail = (uint8_t)kind,
+                                     .file = span->file,
+                                     .offset = span->offset + (from - span->start),
+                                     .bytes = (uint32_t)(to - from),
+                                     .site = site},
+                   (const void *)from);
+    }
+}
+
+static void append_pieces(uintptr_t address, uint64_t bytes, uint32_t site) {
+    for (uintptr_t end = address + bytes, next; address < end; address = next) {
+        next = (address & ~7ul) + 8;
+        append_stores(FL_STORED_PLAIN, address, (next < end ? next : end) - address, site);
+    }
+}
+
+/* The store that waits has been made by now. */
+static void settle(void) {
+    uint64_t bytes = events.waiting.bytes;
+    events.waiting.bytes = 0;
+    if (bytes == 0 || planted("forget-a-store"))
+        return;
+    if (events.waiting.is_in_pieces)
+        append_pieces(events.waiting.address, bytes, events.waiting.site);
+    else
+        append_stores(FL_STORED_PLAIN, events.waiting.address, bytes, events.waiting.site);
+}
+
+/* The call's own address: what a return address points behind. */
+static uint32_t site_of(const void *caller) {
+    uintptr_t offset = (uintptr_t)caller - 1 - events.adapter;
+    return offset < UINT32_MAX && offset > FL_SITE_CONTENT ? (uint32_t)offset : FL_SITE_UNKNOWN;
+}
+
+void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller) {
+    settle();
+    events.waiting.address = (uintptr_t)address;
+    events.waiting.bytes = bytes;
+    events.waiting.site = site_of(caller);
+    events.waiting.is_in_pieces = is_in_pieces;
+}
+
+void events_stored(const void *address, uint64_t bytes, const void *caller) {
+    settle();
+    append_stores(FL_STORED_PLAIN, (uintptr_t)address, bytes, site_of(caller));
+}
+
+void events_exchanged(const void *address, uint64_t bytes, bool is_stored, const void *caller) {
+    settle();
+    uint32_t before = events.shared->header.count, site = site_of(caller);
+    if (is_stored)
+        append_stores(FL_STORED_RMW, (uintptr_t)address, bytes, site);
+    if (events.shared->header.count == before)
+        append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = FL_FENCED_LOCKED, .site = site}, NULL);
+}
+
+void events_filled(const void *address, uint64_t bytes) {
+    settle();
+    append_stores(FL_STORED_CONTENT, (uintptr_t)address, bytes, FL_SITE_CONTENT);
+    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = FL_FENCED_SFENCE, .site = FL_SITE_CONTENT}, NULL);
+}
+
+void events_flushed(enum fl_event_flush kind, const void *address, const void *caller) {
+    settle();
+    for (size_t i = 0; i < events.span_count; i++) {
+        const struct span *span = &events.spans[i];
+        if (span->start <= (uintptr_t)address && (uintptr_t)address < span->end)
+            append((struct fl_event){.kind = FL_EVENT_FLUSH,
+                                     .detail = (uint8_t)kind,
+                                     .file = span->file,
+                                     .offset = span->offset + ((uintptr_t)address - span->start),
+                                     .site = site_of(caller)},
+                   NULL);
+    }
+}
+
+void events_fenced(enum fl_event_fence kind, const void *caller) {
+    settle();
+    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = (uint8_t)kind, .site = site_of(caller)}, NULL);
+}
+
+void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path) {
+    char payload[sizeof bytes + 2 * PATH_MAX];
+    if (!events.is_on)
+        return;
+    settle();
+    size_t length = strlen(path) + 1, new_length = new_path == NULL ? 0 : strlen(new_path) + 1;
+    memcpy(payload, &bytes, sizeof bytes);
+    memcpy(payload + sizeof bytes, path, length);
+    if (new_path != NULL)
+        memcpy(payload + sizeof bytes + length, new_path, new_length);
+    append((struct fl_event){.kind = FL_EVENT_FILE,
+                             .detail = (uint8_t)effect,
+                             .file = FL_FIRST_NEW_FILE + events.made_count,
+                             .offset = offset,
+                             .bytes = (uint32_t)(sizeof bytes + length + new_length)},
+           payload);
+}
+
+void events_file_made(uint64_t inode, const char *path) {
+    if (!events.is_on)
+        return;
+    if (events.made_count == MOST_MADE) {
+        events.shared->header.flags |= FL_EVENTS_OVERFLOW;
+        return;
+    }
+    events_file(FL_DID_CREATE, 0, 0, path, NULL);
+    events.made[events.made_count++] = inode;
+}
+
+uint32_t events_operation_begins(uint8_t kind, uint32_t slot, uint64_t bytes) {
+    settle();
+    uint32_t index = events.index++, object = index + 1;
+    append(
+        (struct fl_event){
+            .kind = FL_EVENT_BEGIN, .detail = (uint8_t)kind, .file = slot, .offset = bytes, .bytes = sizeof object, .site = index},
+        &object);
+    return index;
+}
+
+void events_operation_returned(uint8_t kind, uint32_t index, int status) {
+    settle();
+    append((struct fl_event){.kind = FL_EVENT_RETURN, .detail = (uint8_t)kind, .file = (uint32_t)status, .site = index}, NULL);
+}

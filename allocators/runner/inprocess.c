@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The in-process engine: lives of targets with hooks, one after the other in one long-lived process, the worker.
+ *
+ *     image     the server's own files. Stores reach them, and are taken back after the run (undo.c)
+ *     target    its heap, globals and thread-locals are put back after each life (arena.c)
+ *     kernel    mappings and descriptors are kept for the next life (kept.c)
+ *     the rest  threads, files that change, signal actions, ...: inprocess_leave() ends the run, which the isolated engine does then
+ *
+ * Guard. The worker is a child of the server, and its death is the guard: signals, stack overflow, exit and abort of a target end
+ * it, however broken it is by then. The server takes back what was stored, does that run in the isolated engine, whose answer counts,
+ * and forks another worker when one is wanted. A run that makes too many accesses leaves (loads.c); one that hangs otherwise is
+ * killed at the isolated engine's limits.
+ *
+ * Turns. The engine's input and output are those of server and worker alike, and exactly one of them has the turn: it reads
+ * commands, obeys and answers them. What was read ahead lies in memory that they share. The worker gives the turn back for what is
+ * not its business, and the server when the next in-process run is asked for.
+ *
+ * Trust. An answer of this engine is believed because the first run, one in FL_COMPARE_ONE_IN others, and each run that did not
+ * come to its end are isolated runs too, with the same heap report and the same loads. The image is looked at then as well, and
+ * before it is let go (reference.c): a store that no hook announced is not taken back. After the first run that is the end of
+ * in-process runs; after a later one, the end of the server: nobody knows what the runs between saw.
+ */
+#include "inprocess.h"
+#include "loads.h"
+#include "planted.h"
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define REASON_BYTES 128u
+#define MOST_REASONS 32u
+
+struct reason {
+    uint64_t count;
+    char text[REASON_BYTES];
+};
+
+struct shared {
+    struct fl_engines engines;
+    enum inprocess_turn turn;
+    struct fl_command command;
+    uint32_t is_in_run;
+    uint64_t runs;              /* that were begun */
+    char reason[REASON_BYTES];  /* why the run was given back */
+};
+
+static struct {
+    struct shared *shared;
+    pid_t worker; /* 0: there is none */
+    int link;     /* to the other one */
+    bool is_running, is_distrusted;
+    int (*descriptor)(uint32_t file);
+    sigjmp_buf way_out;
+    struct reason reasons[MOST_REASONS];
+    uint8_t *report, *loads; /* remembered */
+    uint32_t report_bytes, loads_bytes;
+} all;
+
+bool inprocess_is_running(void) { return all.is_running; }
+bool inprocess_is_first(void) { return all.shared->runs == 1; }
+bool inprocess_is_trusted(void) { return !all.is_distrusted; }
+
+/* ---- in the worker: lives ------------------------------------------------------------------------------------------------- */
+
+void inprocess_leave(const char *reason) {
+    if (!all.is_running)
+        return;
+    snprintf(all.shared->reason, REASON_BYTES, "%s", reason);
+    siglongjmp(all.way_out, 1);
+}
+
+static void end_life(void) {
+    arena_end_life();
+    kept_end_life();
+    vfs_forget_mappings();
+}
+
+enum fl_outcome inprocess_live(void (*body)(void *context), void *context) {
+    arena_begin_life();
+    body(context);
+    report_result()->is_done = 1;
+    end_life();
+    return FL_OUTCOME_DONE;
+}
+
+static bool is_chosen(uint64_t seed, uint64_t run) {
+    uint64_t x = (seed << 32 ^ run) * 0x9e3779b97f4a7c15ull;
+    x = (x ^ (x >> 32)) * 0xbf58476d1ce4e5b9ull;
+    return run == 0 || (x >> 32) % FL_COMPARE_ONE_IN == 0;
+}
+
+/* ---- in the worker: runs -------------------------------------------------------------------------------------------------- */
+
+/* False: the target left. */
+static bool run_lives_here(const struct place *place, const struct fl_command *command) {
+    bool is_done = sigsetjmp(all.way_out, 0) == 0;
+    if (is_done) {
+        all.is_running = true;
+        loads_begin(command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS));
+        run_probe(place, (enum fl_probe)command->size);
+    } else
+        end_life();
+    undo_apply();
+    vfs_set(VFS_PASS, place->base, place->copy, place->tree);
+    all.is_running = false;
+    return is_done;
+}
+
+bool inprocess_run(const struct place *place, struct fl_command *command) {
+    struct shared *shared = all.shared;
+    uint64_t run = shared->runs++;
+    bool is_compared = is_chosen(command->file, run);
+    shared->command = *command;
+    __atomic_store_n(&shared->is_in_run, 1, __ATOMIC_RELEASE);
+    bool is_done = run_lives_here(place, command);
+    __atomic_store_n(&shared->is_in_run, 0, __ATOMIC_RELEASE);
+    if (is_done && !is_compared) {
+        shared->engines.in_process++;
+        return true;
+    }
+    inprocess_give_back(is_done ? TURN_COMPARE : TURN_ISOLATE, command);
+    return false;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------------------------------------- */
+
+static void send_byte(void) {
+    char byte = 0;
+    syscall(SYS_sendto, all.link, &byte, 1, MSG_NOSIGNAL, NULL, 0); /* if the other one is dead, reading tells */
+}
+
+void inprocess_give_back(enum inprocess_turn why, struct fl_command *command) {
+    char byte;
+    all.shared->turn = why;
+    all.shared->command = *command;
+    send_byte();
+    if (syscall(SYS_read, all.link, &byte, 1) != 1)
+        syscall(SYS_exit_group, 0); /* the server has no more use for it */
+    loads_forget_words();
+    *command = all.shared->command;
+}
+
+static _Noreturn void be_worker(int link, void (*work)(struct fl_command *command)) {
+    char byte;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    all.link = link;
+    report_enter_life();
+    if (syscall(SYS_read, link, &byte, 1) == 1) {
+        struct fl_command command = all.shared->command;
+        work(&command);
+    }
+    syscall(SYS_exit_group, 0);
+    __builtin_unreachable();
+}
+
+static void start_worker(void (*work)(struct fl_command *command)) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        fail(EXIT_INFRASTRUCTURE, "socketpair: %s", strerror(errno));
+    int own = move_away(ends[0]), others = move_away(ends[1]);
+    close(ends[0]);
+    close(ends[1]);
+    all.worker = fork();
+    if (all.worker < 0)
+        fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
+    if (all.worker == 0) {
+        close(own);
+        be_worker(others, work);
+    }
+    close(others);
+    all.link = own;
+}
+
+static int bury_worker(void) {
+    int status = 0;
+    close(all.link);
+    while (waitpid(all.worker, &status, 0) < 0 && errno == EINTR)
+        continue;
+    all.worker = 0;
+    return status;
+}
+
+void inprocess_end_worker(void) {
+    if (all.worker == 0)
+        return;
+    kill(all.worker, SIGKILL);
+    bury_worker();
+}
+
+static void note_reason(const char *text) {
+    all.shared->engines.isolated++;
+    for (size_t i = 0; i < MOST_REASONS; i++) {
+        struct reason *reason = &all.reasons[i];
+        bool is_last = i + 1 == MOST_REASONS;
+        if (reason->count > 0 && strcmp(reason->text, text) != 0 && !is_last)
+            continue;
+        if (reason->count == 0)
+            snprintf(reason->text, REASON_BYTES, "%s", is_last ? "has other reasons" : text);
+        reason->count++;
+        return;
+    }
+}
+
+/* Until the worker gives the turn back; false: it died, or had to be ended. */
+static bool wait_for_worker(const struct limits *limits) {
+    struct pollfd polled = {.fd = all.link, .events = POLLIN};
+    uint64_t run = UINT64_MAX, cpu_ms = 0, wall_ms = 0;
+    uint64_t step_ms = limits->cpu_ms < limits->wall_ms ? limits->cpu_ms : limits->wall_ms;
+    for (;;) {
+        struct timespec timeout = {(time_t)(step_ms / 1000), (long)(step_ms % 1000 * 1000000)};
+        int found = ppoll(&polled, 1, &timeout, child_waiting_mask());
+        if (child_stop_requested()) {
+            kill(all.worker, SIGKILL);
+            return false;
+        }
+        char byte;
+        if (found > 0)
+            return read(all.link, &byte, 1) == 1;
+        if (found < 0 || !__atomic_load_n(&all.shared->is_in_run, __ATOMIC_ACQUIRE)) {
+            run = UINT64_MAX;
+            continue;
+        }
+        uint64_t now_cpu_ms = child_cpu_ms(all.worker);
+        if (run != all.shared->runs) {
+            run = all.shared->runs;
+            cpu_ms = now_cpu_ms;
+            wall_ms = 0;
+        } else if ((wall_ms += step_ms) >= limits->wall_ms || now_cpu_ms - cpu_ms >= limits->cpu_ms) {
+            snprintf(all.shared->reason, REASON_BYTES, "reached a time limit");
+            kill(all.worker, SIGKILL);
+            return false;
+        }
+    }
+}
+
+/* The life's end as the isolated engine tells it; false: nothing is known of it. */
+static bool tell_death(int status) {
+    bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (is_killed || report_outcome() == FL_OUTCOME_BROKEN)
+        return false;
+    report_finish_life(WIFSIGNALED(status) ? FL_OUTCOME_SIGNAL : FL_OUTCOME_EXITED,
+                       WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0);
+    return true;
+}
+
+static enum inprocess_turn after_death(struct fl_command *command) {
+    struct shared *shared = all.shared;
+    int status = bury_worker();
+    if (child_stop_requested())
+        fail(EXIT_INFRASTRUCTURE, "stopped by a signal");
+    if (!shared->is_in_run && WIFEXITED(status)) /* it said why */
+        exit(WEXITSTATUS(status));
+    if (!shared->is_in_run)
+        fail(EXIT_INFRASTRUCTURE, "the in-process engine's worker died of signal %d between runs", WTERMSIG(status));
+    shared->is_in_run = 0;
+    undo_apply_for_the_dead(all.descriptor);
+    *command = shared->command;
+    if (tell_death(status))
+        return TURN_COMPARE;
+    if (shared->reason[0] == '\0')
+        snprintf(shared->reason, REASON_BYTES, "was killed");
+    return TURN_ISOLATE;
+}
+
+enum inprocess_turn inprocess_give_turn(struct fl_command *command, void (*work)(struct fl_command *command)) {
+    struct shared *shared = all.shared;
+    if (all.worker == 0)
+        start_worker(work);
+    shared->command = *command;
+    shared->reason[0] = '\0';
+    send_byte();
+    if (!wait_for_worker(child_limits()))
+        return after_death(command);
+    *command = shared->command;
+    return shared->turn;
+}
+
+/* ---- in the server: trust ------------------------------------------------------------------------------------------------- */
+
+void inprocess_map(int (*descriptor)(uint32_t file)) {
+    all.descriptor = descriptor;
+    all.shared = mmap(NULL, sizeof *all.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all.shared == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for in-process runs: %s", strerror(errno));
+    undo_map();
+}
+
+const char *inprocess_damage(void) {
+    if (!reference_is_there() || !reference_differs())
+        return NULL;
+    all.is_distrusted = true;
+    snprintf(all.shared->reason, REASON_BYTES, "stores to PM where no hook sees it");
+    return all.shared->runs == 1 ? NULL : all.shared->reason;
+}
+
+void inprocess_note_isolated(void) { note_reason(all.shared->reason); }
+
+static void keep(uint8_t **kept, uint32_t *kept_bytes, const void *bytes, uint32_t count) {
+    *kept = allocate_or_fail(*kept, count);
+    memcpy(*kept, bytes, count);
+    *kept_bytes = count;
+}
+
+void inprocess_remember(bool is_recorded) {
+    uint32_t bytes = 0;
+    const void *answer = is_recorded ? loads_answer(&bytes) : "";
+    keep(&all.report, &all.report_bytes, report_bytes(), report_bytes()->total_bytes);
+    keep(&all.loads, &all.loads_bytes, answer, bytes);
+}
+
+const char *inprocess_difference(bool is_recorded) {
+    all.shared->engines.in_process++;
+    all.shared->engines.compared++;
+    uint32_t bytes = 0;
+    const void *answer = is_recorded ? loads_answer(&bytes) : "";
+    if (all.report_bytes != report_bytes()->total_bytes || memcmp(all.report, report_bytes(), all.report_bytes) != 0)
+        return "have other heap reports";
+    return all.loads_bytes != bytes || memcmp(all.loads, answer, bytes) != 0 ? "load other units" : NULL;
+}
+
+void *inprocess_engines(uint32_t *bytes) {
+    char *list = allocate_or_fail(NULL, sizeof(struct fl_engines) + MOST_REASONS * (sizeof(uint64_t) + REASON_BYTES)), *end = list;
+    end = (char *)memcpy(end, &all.shared->engines, sizeof(struct fl_engines)) + sizeof(struct fl_engines);
+    for (size_t i = 0; i < MOST_REASONS && all.reasons[i].count > 0; i++) {
+        end = (char *)memcpy(end, &all.reasons[i].count, sizeof(uint64_t)) + sizeof(uint64_t);
+        end = stpcpy(end, all.reasons[i].text) + 1;
+    }
+    *bytes = (uint32_t)(end - list);
+    return list;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * inprocess.h - between the parts of the in-process engine (inprocess.c).
+ */
+#ifndef FAULTLINE_INPROCESS_H
+#define FAULTLINE_INPROCESS_H
+
+#include "vfs.h"
+#include "heap_report.h"
+
+/* ---- inprocess.c */
+/* While a life runs in-process. */
+bool inprocess_is_running(void);
+/* Does nothing but while a life runs in-process: that run ends here, and is done in the isolated engine instead. The reason goes on
+ * after "the target ". */
+void inprocess_leave(const char *reason);
+
+/* Runs body here, as child_run does in a process of its own. The image keeps what it stored, until undo_apply. */
+enum fl_outcome inprocess_live(void (*body)(void *context), void *context);
+
+/* For the server. */
+void inprocess_map(int (*descriptor)(uint32_t file)); /* once; descriptor: of a file of the image */
+/* Whether runs may still be in-process. */
+bool inprocess_is_trusted(void);
+bool inprocess_is_first(void); /* one run was begun so far */
+/* Why the worker gave the turn back. */
+enum inprocess_turn {
+    TURN_COMMAND, /* a command that is not the worker's */
+    TURN_END, /* of the input */
+    TURN_ISOLATE, /* that run is to be done in the isolated engine */
+    TURN_COMPARE, /* it was done; and is to be done there, too */
+};
+/* The worker has the turn, with this command; *command: the one that it gave back, not obeyed or not answered. work: of the worker,
+ * in which it obeys commands; it calls inprocess_give_back. */
+enum inprocess_turn inprocess_give_turn(struct fl_command *command, void (*work)(struct fl_command *command));
+/* The worker's files and image are no longer those of the server. */
+void inprocess_end_worker(void);
+/* In the worker; returns with the next command when it has the turn again. */
+void inprocess_give_back(enum inprocess_turn why, struct fl_command *command);
+/* In the worker: runs the probe, takes back what it stored. False: the run was given back and is answered. */
+bool inprocess_run(const struct place *place, struct fl_command *command);
+/* Of a run to be compared: remembers its report and list of loads; then in what those of the isolated run differ, null: in nothing. */
+void inprocess_remember(bool is_recorded);
+const char *inprocess_difference(bool is_recorded);
+/* Whether the image is what it should be; it is, afterwards. Not null: runs that are over may have seen another one, for a reason that
+ * goes on after `the target `. Null also if it was found after the first run: no more of them are trusted. */
+const char *inprocess_damage(void);
+void inprocess_note_isolated(void); /* a run, for the last reason */
+void *inprocess_engines(uint32_t *bytes); /* what FL_SERVE_ENGINES answers, to be freed */
+
+/* ---- reference.c: in the server, but for reference_write */
+void reference_begin(uint32_t count, int (*descriptor)(uint32_t file));
+bool reference_is_there(void);
+void reference_write(uint32_t number, uint64_t offset, const void *bytes, size_t count);
+bool reference_differs(void); /* what does is put back */
+void reference_end(void);
+
+/* ---- undo.c */
+void undo_map(void); /* once, in the server */
+/* In the worker, for each file of the image. */
+void undo_add_file(uint32_t number, int fd, uint64_t bytes);
+/* All bytes of the file in the worker's memory; null: it has none. */
+uint8_t *undo_memory(uint32_t number, uint64_t *bytes);
+/* False: there is no file with that number or a larger one. */
+bool undo_file(uint32_t number, int *fd, uint64_t *bytes);
+/* Before bytes of the file are stored to. */
+void undo_note(uint32_t number, uint64_t offset, uint64_t bytes);
+/* Before the file grows. */
+void undo_note_growth(uint32_t number);
+bool undo_has_grown(void);
+uint64_t undo_image_bytes(uint32_t number); /* of the file, before it grew */
+void undo_apply(void);
+/* In the server, after the worker died. descriptor: of a file of the image. */
+void undo_apply_for_the_dead(int (*descriptor)(uint32_t file));
+
+/* ---- arena.c */
+/* Around the loading of a target. */
+void arena_begin_load(void);
+void arena_end_load(void);
+void arena_take_snapshot(void); /* in the worker, before its first life */
+void arena_begin_life(void);
+void arena_end_life(void); /* all is as it was when the snapshot was taken */
+void arena_pause(bool is_paused); /* in a life: what the runner allocates for itself now is to stay */
+
+/* ---- kept.c */
+void *kept_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+int kept_munmap(void *address, size_t bytes);
+/* For a file of the heap or another one, that opening does not change. */
+int kept_open(const struct vfs_path *path, int flags);
+int kept_close(int fd);
+/* Makes the file larger, or gives it media; false: it is another change. *error: errno. */
+bool kept_grow(int fd, uint64_t bytes, bool has_media, uint64_t media_from, int *error);
+/* Lowest and highest address of mapped files; false: there are none. */
+bool kept_range(uintptr_t *lowest, uintptr_t *highest);
+/* No file is mapped there as far as the target knows, but one is. */
+bool kept_is_unmapped(uintptr_t address);
+void kept_end_life(void);
+/* Sum of the sizes of the heap's files. */
+uint64_t kept_heap_bytes(void);
+
+#endif

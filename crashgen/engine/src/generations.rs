@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Crashes after the crash: in a recovery, and in the follow-up after it (DESIGN section 6).
+//!
+//! A recovery is itself a trace: what it stores, flushes and fences in PM, told by the runner (`generation.h`), with open and the
+//! operations of the follow-up as its operations. So a later generation is explored as the first one is, by the same code. It begins
+//! where power failed: of each line that the crash left undecided, it may find any of the choices that its own loads did not rule
+//! out, and the stores of the recovery come on top ([`crashgen::model::Model::after_crash`]).
+//!
+//! Which recoveries there are at a crash position is a search of its own ([`crashgen::complete`]): its program is recovery with
+//! follow-up, and the outcome of a leaf is what was told. What the later recoveries load is remembered in one trie for all leaves of a
+//! window, since the trie knows values only.
+//!
+//! Of later generations the first part of the probe is judged (open, slots, walk, check), as FL014.
+
+use crate::cases::Case;
+use crate::certificate::Tally;
+use crate::complete::{Budget, Complete, Stop};
+use crate::config::{Config, StrategyName};
+use crate::content::Unasked;
+use crate::error::{EngineError, bad_input};
+use crate::explore::Explorer;
+use crate::finding::StateRef;
+use crate::probes::Probes;
+use crate::set_content::Contents;
+use crashgen::complete::{Held, Position, Recoveries, Run, Search, UnitKey, Window};
+use crashgen::image::CrashImage;
+use crashgen::model::{Choice, LineId, LineKey, Model, View};
+use crashgen::replay::{CONTENT_SITE, Probe, Told};
+use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
+use crashgen::{LINE_BYTES, complete::ChoiceSet};
+use oracle::{HeapReport, Status, judge};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+/// The crash before a later generation: where power failed, and what it may have left.
+pub struct Before<'a> {
+    /// What the position showed.
+    pub view: &'a View,
+    /// Events before the crash.
+    pub position: u32,
+    /// The case as it was.
+    pub model: &'a Model,
+    /// The operation around the crash.
+    pub current: Option<crate::cases::CurrentOperation>,
+    /// Remaining choices of the lines, in the order of the view, each the newest last: what [`Choice::base`] counts.
+    pub left: Vec<Vec<Choice>>,
+    /// The crash before that one.
+    pub before: Option<&'a Before<'a>>,
+}
+
+/// A state of the generation after a crash.
+pub struct Later<'a> {
+    /// Persistency model at its position.
+    pub model: &'a Model,
+    /// What that shows.
+    pub view: &'a View,
+    /// One choice a line.
+    pub state: Vec<Choice>,
+}
+
+impl<'a> Later<'a> {
+    /// The same state.
+    pub fn of(state: &StateRef<'a>) -> Self {
+        Self { model: &state.case.model, view: state.view, state: state.state.to_vec() }
+    }
+}
+
+impl Before<'_> {
+    /// What this crash left, where that state came of it: one choice a line of its view. Where the later generation has overwritten a
+    /// line, all choices come to the same, and it is the newest.
+    pub fn chosen(&self, later: &Later) -> Vec<Choice> {
+        let lines = self.view.lines.iter().zip(&self.left);
+        lines
+            .map(|(line, left)| {
+                let is_open = later.model.line(line.id).base_count() > 1;
+                let place = later.view.lines.iter().position(|other| other.id == line.id).filter(|_| is_open);
+                place.map_or(left[left.len() - 1], |at| left[later.state[at].base as usize])
+            })
+            .collect()
+    }
+}
+
+/// Told runs of the current window.
+#[derive(Default)]
+struct ToldRuns {
+    runs: Vec<(Rc<HeapReport>, Rc<Told>)>,
+    numbers: FxHashMap<(Vec<u8>, Vec<u8>), u32>,
+    hot: Rc<[UnitKey]>,
+}
+
+/// Where the events of told runs come from, by their offset in the adapter's file: numbers that hold in the whole exploration.
+#[derive(Default)]
+pub struct Sites(FxHashMap<u64, u32>);
+
+/// The exploration of later generations of one case.
+pub struct Generations {
+    search: Search,
+    told: ToldRuns,
+    /// Recoveries of crashes in what was told; for all leaves of the window.
+    later: Option<Box<LaterRecoveries>>,
+    windows: u64,
+}
+
+struct LaterRecoveries {
+    /// What is hot in the window, or stored to by some told run, or taken away by one.
+    hot: BTreeSet<UnitKey>,
+    /// One trie for each state of the file system: its answers are no nodes.
+    tries: FxHashMap<u128, Complete>,
+}
+
+impl LaterRecoveries {
+    /// The trie for these answers of the file system; made when there is none.
+    fn trie(
+        &mut self,
+        names: u128,
+        config: &Config,
+        probes: &mut Probes,
+        budget: Budget,
+    ) -> Result<&mut Complete, Stop> {
+        match self.tries.entry(names) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let mut complete = Complete::new(config);
+                let window = Window { hot: self.hot.iter().copied().collect(), last_position: u32::MAX };
+                complete.enter(window, probes, Probe::First, budget)?;
+                Ok(place.insert(complete))
+            }
+        }
+    }
+}
+
+/// A told run as it is explored.
+struct ToldTrace<'a> {
+    trace: &'a Trace,
+    /// Operations pending at the crash before it that it shows to have happened.
+    happened: &'a [u32],
+    /// Those of which it does not show it.
+    unclear: &'a [u32],
+}
+
+/// Runs told recoveries for the search.
+struct Teller<'e, 'a> {
+    explorer: &'e mut Explorer<'a>,
+    told: &'e mut ToldRuns,
+}
+
+impl Recoveries for Teller<'_, '_> {
+    type Stop = Stop;
+
+    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Stop> {
+        *self.told = ToldRuns { hot: hot.into(), ..ToldRuns::default() };
+        Ok(())
+    }
+
+    fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
+        self.explorer.budget().check(self.explorer.probes.recoveries)?;
+        let generation = self.explorer.generation();
+        let probes = &mut *self.explorer.probes;
+        let (bytes, loads, events) = probes.tell(image, generation, &self.told.hot).map_err(Stop::Error)?;
+        let next = self.told.runs.len() as u32;
+        let key = (bytes, events);
+        let outcome = match self.told.numbers.get(&key) {
+            Some(known) => *known,
+            None => {
+                let report = HeapReport::parse(&key.0)
+                    .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")));
+                let first_new = self.explorer.trace.files.len() as u32;
+                let told = probes.parse_told(&key.1, first_new, image.prefix()).map_err(Stop::Error)?;
+                self.told.runs.push((Rc::new(report.map_err(Stop::Error)?), Rc::new(told)));
+                self.told.numbers.insert(key, next);
+                next
+            }
+        };
+        if loads.is_unfit {
+            return Err(Stop::Unfit(loads.doubt.unwrap_or_default()));
+        }
+        Ok(Run { outcome, loads: loads.by_target, contents: Vec::new(), doubt: loads.doubt })
+    }
+}
+
+impl Generations {
+    /// Of a case that begins.
+    pub fn new(config: &Config) -> Self {
+        Self { search: Search::new(config.bounds()), told: ToldRuns::default(), later: None, windows: 0 }
+    }
+
+    /// Whether the event changes what a recovery of a later generation loads.
+    fn is_touched(&self, event: &Event) -> bool {
+        let mut tries = self.later.iter().flat_map(|later| later.tries.values());
+        tries.any(|complete| complete.search().is_touched(event))
+    }
+}
+
+impl Explorer<'_> {
+    /// The generation that a crash in the explored trace ends, from 0.
+    fn crashes_before(&self) -> u32 {
+        let mut before = self.before;
+        let mut count = 0;
+        while let Some(crash) = before {
+            (before, count) = (crash.before, count + 1);
+        }
+        count
+    }
+
+    /// Number of the generation that begins with a crash in the explored trace.
+    fn generation(&self) -> u32 {
+        self.crashes_before() + 1
+    }
+
+    /// Explores crashes in the recoveries from this crash position, and in what follows them.
+    pub fn later(
+        &mut self,
+        generations: &mut Generations,
+        case: &mut Case,
+        complete: &Complete,
+        position: u32,
+        view: &View,
+        is_expectation_new: bool,
+    ) -> ControlFlow<()> {
+        let is_wanted = self.strategy == StrategyName::Complete && self.crashes_before() < self.config.nested;
+        if !is_wanted {
+            return ControlFlow::Continue(());
+        }
+        match self.explore_later(generations, case, complete, position, view, is_expectation_new) {
+            Ok(flow) => flow,
+            Err(stop) => self.stop(position, stop),
+        }
+    }
+
+    fn explore_later(
+        &mut self,
+        generations: &mut Generations,
+        case: &mut Case,
+        complete: &Complete,
+        position: u32,
+        view: &View,
+        is_expectation_new: bool,
+    ) -> Result<ControlFlow<()>, Stop> {
+        let trace = self.trace;
+        let event = &trace.events[position as usize - 1];
+        let is_due = {
+            let at = Position { model: &case.model, view };
+            let mut teller = Teller { explorer: self, told: &mut generations.told };
+            generations.search.step(position, &at, &trace.events, &mut teller)?
+        };
+        if generations.windows != generations.search.windows() {
+            generations.windows = generations.search.windows();
+            generations.later = None;
+        }
+        if !is_due && !is_expectation_new && !generations.is_touched(event) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut walk = generations.search.walk();
+        loop {
+            let at = Position { model: &case.model, view };
+            let mut teller = Teller { explorer: self, told: &mut generations.told };
+            let Some(held) = generations.search.next(&mut walk, &at, &mut case.image, &mut teller)? else { break };
+            if self.explore_told(generations, case, complete, position, view, &held)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        for doubt in std::mem::take(&mut generations.search.doubts) {
+            self.tally.add_unknown(&doubt);
+        }
+        if let Some(why) = generations.search.gap {
+            self.tally.add_incomplete(position, why);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// What the later recoveries of this leaf's states find. Recoveries that are broken already, or refuse, are the first generation's
+    /// matter.
+    fn explore_told(
+        &mut self,
+        generations: &mut Generations,
+        case: &mut Case,
+        complete: &Complete,
+        position: u32,
+        view: &View,
+        held: &Held,
+    ) -> Result<ControlFlow<()>, Stop> {
+        let outcome = generations.search.leaf(held.leaf).outcome;
+        let (report, told) = generations.told.runs[outcome as usize].clone();
+        if report.life(0).and_then(|life| life.open) != Some(Status::Ok) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if let Some(gap) = told.gap {
+            self.tally.add_incomplete(position, gap);
+            return Ok(ControlFlow::Continue(()));
+        }
+        let judgement = judge(&self.config.contract, &self.config.shape(), &case.history, &report, &Unasked, None);
+        if !judgement.violations.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let left = left(&mut generations.search, case, view, held);
+        let touched = touched(&case.model, &told.events);
+        case.model.know(touched.iter().copied());
+        let later = generations.later.get_or_insert_with(|| {
+            let window = generations.search.window().expect("it has stepped");
+            Box::new(LaterRecoveries { hot: window.hot.iter().copied().collect(), tries: FxHashMap::default() })
+        });
+        let known = later.hot.len();
+        later
+            .hot
+            .extend(touched.iter().flat_map(|line| UnitKey::of_range(line.file, line.number * LINE_BYTES, LINE_BYTES)));
+        if later.hot.len() > known {
+            later.tries.clear();
+        }
+
+        let trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, &told);
+        let by_line: FxHashMap<LineId, &Vec<Choice>> = view.lines.iter().map(|line| line.id).zip(&left).collect();
+        let model = case.model.after_crash(content_sites(self.trace, &trace), |id, line| match by_line.get(&id) {
+            Some(choices) => choices.to_vec(),
+            None => vec![line.newest()],
+        });
+        let mut next = case.next_generation(model);
+        let before = Before { view, position, model: &case.model, current: case.current, left, before: self.before };
+        let told_trace = ToldTrace { trace: &trace, happened: &judgement.happened, unclear: &judgement.unclear };
+        let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
+        let lines: Vec<LineId> = touched.iter().filter_map(|key| case.model.find(*key)).collect();
+        case.image = next.image;
+        let lines = lines.into_iter().chain(view.lines.iter().map(|line| line.id));
+        case.image.return_to(&mut case.model, lines, true);
+        flow
+    }
+
+    fn explore_generation(
+        &mut self,
+        later: &mut LaterRecoveries,
+        mut contents: Contents,
+        case: &mut Case,
+        before: &Before,
+        told: &ToldTrace,
+    ) -> Result<ControlFlow<()>, Stop> {
+        let fill = self.config.contract.fill;
+        let mut tally = Tally::default();
+        let mut explorer = Explorer {
+            config: self.config,
+            trace: told.trace,
+            output: &mut *self.output,
+            probes: &mut *self.probes,
+            probe: Probe::First,
+            twins: None,
+            tally: &mut tally,
+            findings: &mut *self.findings,
+            before: Some(before),
+            judged: FxHashSet::default(),
+            started: self.started,
+            deadline: self.deadline,
+            is_covered: false,
+            error: None,
+            unfit: None,
+            stopped: None,
+            certified: self.certified,
+            strategy: self.strategy,
+        };
+        let mut generations = Generations::new(explorer.config);
+        let mut flow = ControlFlow::Continue(());
+        let mut names = None;
+        for (number, event) in told.trace.events.iter().enumerate() {
+            let (view, mut is_expectation_new) = case.step(number as u32, event).map_err(Stop::Error)?;
+            if is_open_return(event) {
+                case.recovered(told.happened, told.unclear, fill);
+                is_expectation_new = true;
+            }
+            if names != Some(case.image.names_hash()) {
+                if let Some(complete) = names.and_then(|names| later.tries.get_mut(&names)) {
+                    contents = complete.end_pass();
+                }
+                names = Some(case.image.names_hash());
+                let budget = explorer.budget();
+                let complete = later.trie(case.image.names_hash(), explorer.config, explorer.probes, budget)?;
+                complete.begin_pass(std::mem::take(&mut contents));
+                is_expectation_new = true;
+            }
+            let complete = later.trie(case.image.names_hash(), explorer.config, explorer.probes, explorer.budget())?;
+            let position = number as u32 + 1;
+            explorer.tally.positions += 1;
+            flow = explorer.complete_position(complete, case, position, &view, is_expectation_new);
+            if flow.is_continue() {
+                flow = explorer.later(&mut generations, case, complete, position, &view, is_expectation_new);
+            }
+            if flow.is_break() {
+                break;
+            }
+        }
+        let (error, unfit, stopped) = (explorer.error.take(), explorer.unfit.take(), explorer.stopped.take());
+        self.tally.add_later(tally);
+        match (error, unfit, stopped) {
+            (Some(error), ..) => Err(Stop::Error(error)),
+            (_, Some(why), _) => Err(Stop::Unfit(why)),
+            (_, _, Some(stopped)) => Err(Stop::Budget(stopped.why)),
+            _ => Ok(flow),
+        }
+    }
+}
+
+/// The told run as a trace: its sites come after those of the trace before it.
+fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &Told) -> Trace {
+    let (first, module) = (before.sites.len() as u32, before.modules.len() as u32);
+    let sites = &mut sites.0;
+    let mut number = |offset: u64| {
+        let next = sites.len() as u32;
+        first + 1 + *sites.entry(offset).or_insert(next)
+    };
+    let numbers: Vec<u32> = told.sites.iter().map(|offset| offset.map_or(0, &mut number)).collect();
+    let mut known: Vec<(u32, u64)> = sites.iter().map(|(offset, number)| (*number, *offset)).collect();
+    known.sort_unstable();
+    let content = Site { module: None, offset: 0 };
+    let adapter = known.into_iter().map(|(_, offset)| Site { module: Some(module), offset });
+    let number = |site: SiteId| if site == CONTENT_SITE { first } else { numbers[site.0 as usize] };
+    let events = told.events.iter().map(|event| Event { site: SiteId(number(event.site)), ..event.clone() });
+    let module = Module { path: config.hooked_adapter().to_owned(), build_id: String::new() };
+    Trace {
+        events: events.collect(),
+        sites: before.sites.iter().cloned().chain([content]).chain(adapter).collect(),
+        modules: before.modules.iter().cloned().chain([module]).collect(),
+        files: before.files.iter().chain(&told.made).cloned().collect(),
+        unsupported: Vec::new(),
+        hash: before.hash.clone(),
+        tracer: before.tracer.clone(),
+        processes: 1,
+    }
+}
+
+/// By site: whether what it stores is application content.
+fn content_sites(before: &Trace, told: &Trace) -> Vec<bool> {
+    (0..told.sites.len()).map(|site| site == before.sites.len()).collect()
+}
+
+/// One later generation, for the replay of a token.
+pub struct Generation {
+    /// As it begins.
+    pub case: Case,
+    /// What recovery and follow-up did.
+    pub trace: Trace,
+    happened: Vec<u32>,
+    unclear: Vec<u32>,
+}
+
+impl Generation {
+    /// Of the generation that begins with a crash in this state; it is number `number`, from 1. `probes` has the hooked adapter.
+    ///
+    /// # Errors
+    /// When recovery refuses the image, or what it does cannot be followed.
+    pub fn after(
+        config: &Config,
+        (probes, sites): (&mut Probes, &mut Sites),
+        before: &Trace,
+        (case, view, state): (&mut Case, &View, &[Choice]),
+        number: u32,
+    ) -> Result<Self, EngineError> {
+        case.image.go_to(&case.model, view, state);
+        let (bytes, _, answer) = probes.tell(&mut case.image, number, &Rc::from([]))?;
+        let told = probes.parse_told(&answer, before.files.len() as u32, case.image.prefix())?;
+        let report = HeapReport::parse(&bytes)
+            .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;
+        let is_open = report.life(0).and_then(|life| life.open) == Some(Status::Ok);
+        if let Some(gap) = told.gap.or((!is_open).then_some("recovery refuses the image")) {
+            return Err(bad_input(format!("the token's second crash is not there: {gap}; was the allocator changed?")));
+        }
+        let judgement = judge(&config.contract, &config.shape(), &case.history, &report, &Unasked, None);
+        case.model.know(touched(&case.model, &told.events).into_iter());
+        let trace = told_trace(config, sites, before, &told);
+        let by_line: FxHashMap<LineId, Choice> =
+            view.lines.iter().map(|line| line.id).zip(state.iter().copied()).collect();
+        let model = case.model.after_crash(content_sites(before, &trace), |id, line| {
+            vec![by_line.get(&id).copied().unwrap_or(line.newest())]
+        });
+        let case = case.next_generation(model);
+        Ok(Self { case, trace, happened: judgement.happened, unclear: judgement.unclear })
+    }
+
+    /// Steps over the recovery's event with this number; returns what the crash position after it shows.
+    ///
+    /// # Errors
+    /// When the events contradict each other.
+    pub fn step(&mut self, config: &Config, number: u32) -> Result<View, EngineError> {
+        let event = &self.trace.events[number as usize];
+        let view = self.case.step(number, event)?.0;
+        if is_open_return(event) {
+            self.case.recovered(&self.happened, &self.unclear, config.contract.fill);
+        }
+        Ok(view)
+    }
+}
+
+fn is_open_return(event: &Event) -> bool {
+    matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. })
+}
+
+/// Remaining choices of the lines of the view, in a leaf, each the newest last.
+fn left(search: &mut Search, case: &Case, view: &View, held: &Held) -> Vec<Vec<Choice>> {
+    let choices = |line: LineId| {
+        let table = search.tables.of(&case.model, line);
+        let set: &ChoiceSet = held.sets.get(&line).unwrap_or(&table.all);
+        set.iter().rev().map(|member| table.choice(*member)).collect()
+    };
+    view.lines.iter().map(|line| line.id).map(choices).collect()
+}
+
+/// Lines that the events store to, flush, or take away.
+fn touched(model: &Model, events: &[Event]) -> BTreeSet<LineKey> {
+    let mut touched: BTreeSet<LineKey> = events.iter().filter_map(line_of).flatten().collect();
+    for event in events {
+        let EventKind::FileEnd { effect, .. } = &event.kind else { continue };
+        let is_kept = matches!(effect, FileEffect::Create { .. } | FileEffect::Extend { .. } | FileEffect::Sync { .. });
+        let names: &[&std::sync::Arc<str>] = match effect {
+            FileEffect::Unlink { path } => &[path],
+            FileEffect::Rename { from, to } => &[from, to],
+            _ => &[],
+        };
+        let is_meant = |path: &std::sync::Arc<str>| names.contains(&path);
+        let files = model.files().iter();
+        let by_name = files.filter(|(_, state)| state.path.as_ref().is_some_and(is_meant)).map(|(file, _)| *file);
+        for file in by_name.chain(effect.file().filter(|_| !is_kept)) {
+            touched.extend(model.line_numbers(file).map(|number| LineKey { file, number }));
+        }
+    }
+    touched
+}
+
+fn line_of(event: &Event) -> Option<impl Iterator<Item = LineKey> + use<>> {
+    let (file, offset, bytes) = match &event.kind {
+        EventKind::Store { file, offset, bytes, .. } => (*file, *offset, bytes.len() as u64),
+        EventKind::Flush { file, offset, .. } => (*file, *offset, 1),
+        _ => return None,
+    };
+    let numbers = offset / LINE_BYTES..(offset + bytes).div_ceil(LINE_BYTES);
+    Some(numbers.map(move |number| LineKey { file, number }))
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a told run says of a recovery and its follow-up, read from the runner (`generation.h`).
+
+use super::Told;
+use crate::trace::{
+    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, OperationKind, SiteId, StoreKind, ThreadId,
+};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub const VERSION: u32 = 1;
+/// `FL_PROBE_GENERATION`.
+pub const PROBE: u64 = 3;
+
+const HEADER_BYTES: usize = 16;
+const EVENT_BYTES: usize = 24;
+const OVERFLOW: u32 = 1;
+const FILES: u32 = 2;
+/// Recoveries run with one thread.
+const THREAD: ThreadId = ThreadId { process: 1, thread: 1 };
+const UNKNOWN_SITE: u32 = 0;
+const CONTENT_SITE: u32 = 1;
+
+/// One event as it was sent.
+struct Raw<'a> {
+    kind: u8,
+    detail: u8,
+    file: u32,
+    offset: u64,
+    site: u32,
+    payload: &'a [u8],
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Option<Raw<'a>> {
+    let (head, tail) = rest.split_at_checked(EVENT_BYTES)?;
+    let bytes = word(head, 16) as usize;
+    let payload = tail.get(..bytes)?;
+    *rest = tail.get(bytes.next_multiple_of(8)..)?;
+    let offset = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
+    Some(Raw { kind: head[0], detail: head[1], file: word(head, 4), offset, site: word(head, 20), payload })
+}
+
+/// The files of the heap as the run goes on.
+pub struct Files {
+    /// By the number that events have.
+    pub by_number: FxHashMap<u32, FileId>,
+    /// By path in the heap folder.
+    pub by_path: BTreeMap<Arc<str>, FileId>,
+    /// Identity of the first file that the run makes.
+    pub next: u32,
+    /// What paths in the trace have before the path in the heap folder.
+    pub prefix: String,
+}
+
+/// None: another version's, or damaged.
+pub fn parse(answer: &[u8], files: &mut Files) -> Option<Told> {
+    let (header, mut rest) = answer.split_at_checked(HEADER_BYTES)?;
+    let (flags, count) = (word(header, 4), word(header, 8));
+    if word(header, 0) != VERSION {
+        return None;
+    }
+    let mut told = Told { sites: vec![None, None], gap: gap(flags), ..Told::default() };
+    let mut numbers = FxHashMap::default();
+    for _ in 0..count {
+        let raw = take(&mut rest)?;
+        let is_operation = matches!(raw.kind, 4 | 5);
+        let site = match raw.site {
+            _ if is_operation => SiteId(0),
+            UNKNOWN_SITE | CONTENT_SITE => SiteId(raw.site),
+            offset => *numbers.entry(offset).or_insert_with(|| {
+                told.sites.push(Some(offset.into()));
+                SiteId(told.sites.len() as u32 - 1)
+            }),
+        };
+        if raw.kind == 6 && raw.detail == 1 {
+            told.made.push(files.made(&raw)?);
+        }
+        told.events.push(Event { thread: THREAD, site, kind: kind(&raw, files)? });
+    }
+    rest.is_empty().then_some(told)
+}
+
+impl Files {
+    /// Gives a file that the run makes its identity; returns its path in the trace.
+    fn made(&mut self, raw: &Raw) -> Option<Arc<str>> {
+        let path = paths(raw)?.1;
+        self.by_number.insert(raw.file, FileId(self.next));
+        self.by_path.insert(path.into(), FileId(self.next));
+        self.next += 1;
+        Some(self.whole(path))
+    }
+
+    fn whole(&self, path: &str) -> Arc<str> {
+        format!("{}{path}", self.prefix).into()
+    }
+
+    fn moved(&mut self, from: &str, to: &str) {
+        let below = |path: &str| path.strip_prefix(from).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let known: Vec<(Arc<str>, FileId)> = self.by_path.iter().map(|(path, file)| (path.clone(), *file)).collect();
+        for (path, file) in known.into_iter().filter(|(path, _)| below(path)) {
+            self.by_path.remove(&path);
+            self.by_path.insert(format!("{to}{}", &path[from.len()..]).into(), file);
+        }
+    }
+}
+
+/// Bytes and the path of a file event, and the new path of a rename.
+fn paths<'a>(raw: &Raw<'a>) -> Option<(u64, &'a str, &'a str)> {
+    let (bytes, rest) = raw.payload.split_first_chunk::<8>()?;
+    let mut paths = rest.split(|byte| *byte == 0).map(std::str::from_utf8);
+    let mut next = || paths.next()?.ok();
+    Some((u64::from_le_bytes(*bytes), next()?, next()?))
+}
+
+fn file_effect(raw: &Raw, files: &mut Files) -> Option<FileEffect> {
+    let (bytes, path, new_path) = paths(raw)?;
+    let file = files.by_path.get(path).copied();
+    let (offset, whole) = (raw.offset, files.whole(path));
+    Some(match raw.detail {
+        1 => FileEffect::Create { file: file?, path: whole },
+        2 => FileEffect::Truncate { file: file?, bytes },
+        3 => FileEffect::Extend { file: file?, bytes },
+        4 => FileEffect::Punch { file: file?, offset, bytes },
+        5 => {
+            files.by_path.remove(path);
+            FileEffect::Unlink { path: whole }
+        }
+        6 => {
+            files.moved(path, new_path);
+            FileEffect::Rename { from: whole, to: files.whole(new_path) }
+        }
+        7 => FileEffect::MakeFolder { path: whole },
+        8 => FileEffect::RemoveFolder { path: whole },
+        9 => FileEffect::Sync { file: file?, offset, bytes },
+        _ => return None,
+    })
+}
+
+fn gap(flags: u32) -> Option<&'static str> {
+    match flags {
+        0 => None,
+        _ if flags & OVERFLOW != 0 => Some("recovery makes more events than the list holds"),
+        _ if flags & FILES != 0 => Some("recovery or its follow-up changes files in a way that is not followed"),
+        _ => Some("recovery does what this version does not know"),
+    }
+}
+
+fn kind(raw: &Raw, files: &mut Files) -> Option<EventKind> {
+    if raw.kind == 6 {
+        return Some(EventKind::FileEnd { effect: file_effect(raw, files)?, is_done: true });
+    }
+    let file = || files.by_number.get(&raw.file).copied();
+    let operation = || match raw.detail {
+        3 => Some(OperationKind::Open),
+        5 => Some(OperationKind::Allocate),
+        6 => Some(OperationKind::Free),
+        _ => None,
+    };
+    Some(match raw.kind {
+        1 => {
+            let kind = match raw.detail {
+                2 => StoreKind::Rmw,
+                3 => StoreKind::NonTemporal,
+                _ => StoreKind::Plain,
+            };
+            EventKind::Store { kind, file: file()?, offset: raw.offset, bytes: raw.payload.into() }
+        }
+        2 => {
+            let kind = match raw.detail {
+                1 => FlushKind::Clflush,
+                2 => FlushKind::Clflushopt,
+                _ => FlushKind::Clwb,
+            };
+            EventKind::Flush { kind, file: file()?, offset: raw.offset }
+        }
+        3 => EventKind::Fence {
+            kind: match raw.detail {
+                1 => FenceKind::Sfence,
+                2 => FenceKind::Mfence,
+                _ => FenceKind::Locked,
+            },
+        },
+        4 => EventKind::OperationBegin {
+            kind: operation()?,
+            index: raw.site,
+            slot: raw.file,
+            bytes: raw.offset,
+            object: if operation()? == OperationKind::Allocate { word(raw.payload.get(..4)?, 0) } else { 0 },
+        },
+        5 => EventKind::OperationReturn { kind: operation()?, index: raw.site, status: raw.file },
+        _ => return None,
+    })
+}

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The in-process engine (allocators/runner/inprocess.c) against the isolated one: equal heap reports and loads, or an isolated run
+that is counted with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loads.access_targets import GEOMETRY, HEAP_BYTES, Started
+from loads.server import DIFFERS, ENGINES, FULL, IN_PROCESS, LOADS, RUN, WRITE, Run, Server
+from loads.test_accesses import LISTED
+
+DONE, SIGNAL, EXITED, BROKEN = 0, 1, 3, 5
+COMPARE_ONE_IN = 1000
+MASK = (1 << 64) - 1
+
+
+def is_compared(seed: int, run: int) -> bool:
+    """As is_chosen in inprocess.c."""
+    mixed = ((seed << 32) ^ run) * 0x9E3779B97F4A7C15 & MASK
+    mixed = (mixed ^ mixed >> 32) * 0xBF58476D1CE4E5B9 & MASK
+    return run == 0 or (mixed >> 32) % COMPARE_ONE_IN == 0
+
+
+def run_seeded(server: Server, flags: int, seed: int) -> Run:
+    server.send(RUN, seed, flags, 1)
+    run = Run(server.answer())
+    if flags & LOADS:
+        answer = server.answer()
+        run.flags = int.from_bytes(answer[4:8], "little")
+        run.text = answer[32 + 16 * int.from_bytes(answer[8:12], "little") :].decode()
+    return run
+
+
+STAYS = [name for name in LISTED if name not in ("crash", "private_copy", "stream", "private_mapping")]
+
+
+@pytest.mark.parametrize(
+    "access", [*STAYS, "update_all", "keep_global", "keep_thread_local", "keep_allocated", "keep_much"]
+)
+def test_in_process_runs_are_like_isolated_ones(start: Started, access: str) -> None:
+    server = start(access)
+    isolated = server.run(LOADS)
+    for _ in range(3):
+        run = server.run(LOADS | IN_PROCESS)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+        assert server.run(IN_PROCESS).report == isolated.report
+    again = server.run(LOADS)
+    assert (again.report, again.loads) == (isolated.report, isolated.loads), "the image is what it was"
+    in_process, compared, isolated_instead, reasons = server.engines()
+    assert (in_process, compared > 0, isolated_instead) == (6, True, 0), reasons
+
+
+@pytest.mark.parametrize(
+    "access", ["keep_global", "keep_garbage", "keep_mapping", "keep_key", "keep_descriptor", "grow"]
+)
+def test_nothing_is_left_to_the_next_run(start: Started, access: str) -> None:
+    server = start(access)
+    first = server.run(LOADS | IN_PROCESS)
+    for _ in range(5):
+        run = server.run(LOADS | IN_PROCESS)
+        assert (run.report, run.loads, run.flags) == (first.report, first.loads, 0), run.text
+    assert server.engines()[0] == 6
+
+
+@pytest.mark.parametrize("access", ["lives", "store4_then_load", "update_all", "grow"])
+def test_full_probes_are_alike(start: Started, access: str) -> None:
+    server = start(access)
+    isolated = server.run(LOADS, FULL)
+    for _ in range(3):
+        run = server.run(LOADS | IN_PROCESS, FULL)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+    in_process, _, instead, reasons = server.engines()
+    assert (in_process, instead) == (3, 0), reasons
+
+
+@pytest.mark.parametrize(
+    ("access", "reason"),
+    [
+        ("start_thread", "starts a thread or a process"),
+        ("private_copy", "changes files"),
+        ("leave_file", "changes files"),
+        ("leave_environment", "changes its environment"),
+        ("private_mapping", "maps a file privately"),
+        ("use_unmapped", "touches memory that it has unmapped"),
+        ("free_twice", "frees what is not allocated, or wrote past the end of an allocation"),
+        ("store_assembly", "stores to PM where no hook sees it"),
+        ("load_for_ever", "makes more than 50 million accesses to PM"),
+        ("loop_for_ever", "reached a time limit"),
+    ],
+)
+def test_what_cannot_be_taken_back_is_done_in_the_isolated_engine(start: Started, access: str, reason: str) -> None:
+    server = start(access, "--wall-limit-ms", "600000")
+    isolated = server.run(LOADS)
+    for _ in range(2):
+        run = server.run(LOADS | IN_PROCESS)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, isolated.flags)
+    assert server.engines() == (0, 0, 2, {reason: 2})
+
+
+@pytest.mark.parametrize(
+    ("access", "outcome"),
+    [("crash", SIGNAL), ("abort_now", SIGNAL), ("divide", SIGNAL), ("overflow_stack", SIGNAL), ("exit_now", EXITED)],
+)
+def test_a_run_that_ends_the_process_is_compared(start: Started, access: str, outcome: int) -> None:
+    server = start(access)
+    isolated = server.run(LOADS)
+    assert isolated.outcome == outcome
+    for _ in range(3):
+        run = server.run(LOADS | IN_PROCESS)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+    assert server.engines() == (3, 3, 0, {})
+
+
+@pytest.fixture
+def later(runner: Path, adapter: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """One run is over, in which all was well; from now on each stores without a hook."""
+    monkeypatch.setenv("FL_ACCESS", "store_assembly_later")
+    server = Server(runner, adapter(True), folder, *GEOMETRY)
+    server.create(bytes(HEAP_BYTES))
+    assert run_seeded(server, IN_PROCESS, 1).outcome == DONE
+    server.send(WRITE, payload=b"\1")
+    return server
+
+
+def test_a_late_store_without_a_hook_ends_the_server(later: Server) -> None:
+    """Nobody knows what the runs before saw."""
+    compared = next(run for run in range(1, 100_000) if is_compared(1, run))
+    outcomes = [run_seeded(later, IN_PROCESS, 1).outcome for _ in range(compared)]
+    assert outcomes == [DONE] * (compared - 1) + [BROKEN]
+    code, errors = later.close()
+    assert code == 3
+    assert "the target stores to PM where no hook sees it; the image can no longer be used" in errors
+
+
+def test_the_last_store_without_a_hook_is_found_when_the_image_goes(later: Server) -> None:
+    assert run_seeded(later, IN_PROCESS, 1).outcome == DONE
+    later.send(ENGINES)
+    code, errors = later.close()
+    assert code == 3
+    assert "in-process runs saw another image" in errors
+
+
+def test_file_changes_between_runs_reach_the_worker(start: Started) -> None:
+    server = start("load8")
+    assert server.run(LOADS | IN_PROCESS).flags == 0
+    server.create(b"x" * 4096, "other", file=9)
+    server.watch((0, 512, 1), (9, 0, 1))
+    for _ in range(2):
+        assert server.run(LOADS | IN_PROCESS).units() == [512]
+    assert server.engines()[0] == 3
+
+
+def test_a_difference_between_the_engines_is_told(start: Started) -> None:
+    """A state that no reset reaches: the library's own, which a comparison finds."""
+    server = start("leave_library")
+    seed = 1
+    compared = next(run for run in range(1, 100_000) if is_compared(seed, run))
+    flags = [run_seeded(server, LOADS | IN_PROCESS, seed).flags for _ in range(compared + 1)]
+    assert flags == [0] * compared + [DIFFERS]

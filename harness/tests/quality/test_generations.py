@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Crashes after the crash: in recoveries, and in what follows them. Mutants whose recovery breaks what one crash does not show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import Faultline
+from faultline.config import read_allocator
+
+ROOT = Path(__file__).resolve().parents[3]
+MUTANTS = [
+    (allocator.name, mutant.id, mutant.workload or "churn")
+    for allocator in (read_allocator(path) for path in sorted((ROOT / "allocators").glob("*/allocator.toml")))
+    for mutant in allocator.mutant
+    if mutant.nested
+]
+
+
+def run(faultline: Faultline, *arguments: str) -> dict[str, Any]:
+    return dict(json.loads(faultline("run", *arguments, "--strategy", "complete", "--json").stdout)["cells"][0])
+
+
+@pytest.mark.parametrize(("allocator", "mutant", "workload"), MUTANTS)
+def test_a_second_crash_shows_what_one_does_not(
+    faultline: Faultline, allocator: str, mutant: str, workload: str
+) -> None:
+    cell = (allocator, "--workload", workload, "--ops", "12", "--mutant", mutant)
+    shown = run(faultline, *cell, "--stop-at-rule", "FL014")
+    assert {finding["rule"] for finding in shown["findings"]} == {"FL014"}
+    token = shown["findings"][0]["token"]
+    replayed = faultline("replay", token, "--json")
+    assert replayed.returncode == 1, replayed.stderr
+    assert json.loads(replayed.stdout)["findings"][0]["message"] == shown["findings"][0]["message"]
+
+
+def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> None:
+    cell = run(faultline, "nvm_malloc", "--workload", "churn", "--ops", "4", "--nested", "1")
+    certificate = cell["certificate"]
+    assert (cell["verdict"], certificate["complete"]) == ("pass", True), certificate["why"]
+    assert "FL014" in certificate["rules_judged"]
+    once = run(faultline, "nvm_malloc", "--workload", "churn", "--ops", "4")["certificate"]
+    assert "FL014" not in once["rules_judged"]
+    assert certificate["crash_positions"] == once["crash_positions"], "later generations are counted apart"
+    assert certificate["later_positions"] > 0
