@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Largest report the server may send, bytes: its arena's size with room.
@@ -180,6 +181,8 @@ pub struct ReplayServer {
     folders: BTreeSet<Arc<str>>,
     numbers: BTreeMap<FileId, u32>,
     free_numbers: Vec<u32>,
+    /// The hot units it was told of, for the files it has.
+    watched: Option<Rc<[UnitKey]>>,
     is_in_process: bool,
     seed: u32,
 }
@@ -206,6 +209,7 @@ impl ReplayServer {
             folders: BTreeSet::new(),
             numbers: BTreeMap::new(),
             free_numbers: Vec::new(),
+            watched: None,
             is_in_process: options.is_in_process,
             seed: options.seed as u32,
         })
@@ -242,6 +246,7 @@ impl ReplayServer {
     }
 
     fn follow_files(&mut self, image: &CrashImage) -> Result<(), ReplayError> {
+        self.watched = None; // it named files by the server's numbers
         for folder in image.folders().difference(&self.folders.clone()) {
             self.send(serve::MKDIR, 0, 0, 0, folder.as_bytes())?;
         }
@@ -302,12 +307,15 @@ impl ReplayServer {
         self.answer()
     }
 
-    /// From now on these units are hot: recorded runs list them. In order; those of files that the server does not have are left
-    /// out. The server's files are meant as they are now.
+    /// These units are hot until the next call or until files come, go or change their size: recorded runs list them. In order;
+    /// those of files that the server does not have are left out. The set of the last call costs nothing.
     ///
     /// # Errors
     /// When the server ended.
-    pub fn watch(&mut self, hot: &[UnitKey]) -> Result<(), ReplayError> {
+    pub fn watch(&mut self, hot: &Rc<[UnitKey]>) -> Result<(), ReplayError> {
+        if self.watched.as_ref().is_some_and(|watched| Rc::ptr_eq(watched, hot)) {
+            return Ok(());
+        }
         let mut payload = Vec::new();
         let is_next = |one: &UnitKey, next: &UnitKey| one.file == next.file && one.number + 1 == next.number;
         for range in hot.chunk_by(is_next) {
@@ -316,7 +324,9 @@ impl ReplayServer {
             payload.extend(range[0].number.to_le_bytes());
             payload.extend((range.len() as u64).to_le_bytes());
         }
-        self.send(serve::WATCH, 0, 0, 0, &payload)
+        self.send(serve::WATCH, 0, 0, 0, &payload)?;
+        self.watched = Some(hot.clone());
+        Ok(())
     }
 
     /// As [`Self::run`], with what the run loaded of the hot units; in-process if the server may. A guarded run is slow and finds

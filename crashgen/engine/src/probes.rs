@@ -35,8 +35,6 @@ struct Stages {
 pub struct Probes {
     server: ReplayServer,
     is_full: bool,
-    /// What the server was told to watch.
-    watched: Option<Rc<[UnitKey]>>,
     first: FxHashMap<ImageHash, u32>,
     /// Distinct first reports, by their bytes.
     reports: Vec<Rc<HeapReport>>,
@@ -59,7 +57,6 @@ impl Probes {
         Ok(Self {
             server: ReplayServer::start(options)?,
             is_full,
-            watched: None,
             first: FxHashMap::default(),
             reports: Vec::new(),
             numbers: FxHashMap::default(),
@@ -192,11 +189,7 @@ impl Probes {
 
     fn watch(&mut self, image: &mut CrashImage, hot: &Rc<[UnitKey]>) -> Result<(), EngineError> {
         self.server.follow(image)?;
-        if !self.watched.as_ref().is_some_and(|watched| Rc::ptr_eq(watched, hot)) {
-            self.server.watch(hot)?;
-            self.watched = Some(hot.clone());
-        }
-        Ok(())
+        Ok(self.server.watch(hot)?)
     }
 
     fn run_first(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<u32, EngineError> {
