@@ -35,6 +35,12 @@ impl LineChoices {
         Self { version: line.version(), contents, all, is_cut }
     }
 
+    /// What it takes, about.
+    fn bytes(&self) -> usize {
+        let member = size_of::<(Choice, LineContent)>() + size_of::<u32>();
+        size_of::<(LineId, Rc<Self>)>() + size_of::<Self>() + self.contents.len() * member
+    }
+
     /// The choice behind a member of a set.
     pub fn choice(&self, member: u32) -> Choice {
         self.contents[member as usize].0
@@ -78,13 +84,24 @@ impl LineChoices {
 /// Members of [`LineChoices`], in order, the newest first; never empty.
 pub type ChoiceSet = Rc<[u32]>;
 
-/// The choices of the lines that were asked for, made again when a line has changed.
+/// The choices of the lines that were asked for in a window, made again when a line has changed.
 #[derive(Default)]
 pub struct Tables {
     lines: FxHashMap<LineId, Rc<LineChoices>>,
+    bytes: usize,
 }
 
 impl Tables {
+    /// What they take, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
     /// What the line can hold at the model's position.
     pub fn of(&mut self, model: &Model, id: LineId) -> Rc<LineChoices> {
         let known = self.lines.get(&id).filter(|known| {
@@ -95,7 +112,10 @@ impl Tables {
             return known.clone();
         }
         let made = Rc::new(LineChoices::of(model, id));
-        self.lines.insert(id, made.clone());
+        self.bytes += made.bytes();
+        if let Some(old) = self.lines.insert(id, made.clone()) {
+            self.bytes -= old.bytes();
+        }
         made
     }
 }

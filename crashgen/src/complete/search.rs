@@ -26,7 +26,7 @@ const REPEAT_ONE_IN: u64 = 16;
 pub struct Bounds {
     /// Leaves that are kept in a window.
     pub leaves: usize,
-    /// Bytes that are kept in a window, heap reports included.
+    /// Bytes that are kept in a window: the trie, the choices of lines, heap reports.
     pub bytes: usize,
     /// Chooses the leaves that are run twice.
     pub seed: u64,
@@ -143,7 +143,13 @@ impl Search {
         self.windows += 1;
         self.memory = Memory::new();
         self.loaded.clear();
+        self.tables.clear();
         Ok(())
+    }
+
+    /// What is kept in the window, bytes, about; the outcomes apart.
+    pub fn kept_bytes(&self) -> usize {
+        self.memory.bytes() + self.tables.bytes()
     }
 
     /// Whether the event stores to what the trie loads.
@@ -188,7 +194,7 @@ impl Search {
                 Node::Unknown if self.memory.leaf_count() >= self.bounds.leaves => {
                     walk.gap = Some("more leaves in a window than the limit");
                 }
-                Node::Unknown if self.memory.bytes() + recoveries.kept_bytes() >= self.bounds.bytes => {
+                Node::Unknown if self.kept_bytes() + recoveries.kept_bytes() >= self.bounds.bytes => {
                     walk.gap = Some("more to remember in a window than the limit of memory");
                 }
                 Node::Unknown => {

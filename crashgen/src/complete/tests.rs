@@ -365,6 +365,64 @@ fn too_much_to_remember_is_said() {
     assert_eq!(gaps, BTreeSet::from(["more to remember in a window than the limit of memory"]));
 }
 
+/// Loads the last unit of each of the four lines.
+struct FourLoads;
+
+impl Recoveries for FourLoads {
+    type Stop = ();
+
+    fn watch(&mut self, _: &[UnitKey]) -> Result<(), ()> {
+        Ok(())
+    }
+
+    fn run(&mut self, _: &mut CrashImage) -> Result<Run, ()> {
+        let loads = (0..LINES).map(|line| UnitKey { file: FileId(0), number: line * 8 + 7 }).collect();
+        Ok(Run { loads, ..Run::default() })
+    }
+}
+
+/// Operations that leave 2^8 contents of one of the lines undecided until they end, the unit that is loaded last of all.
+fn of_many_choices(operations: u64) -> Vec<Event> {
+    let mut events = created(0);
+    for number in 0..operations {
+        let line = number % LINES * LINE_BYTES;
+        let units = (0..8).map(|unit| store(StoreKind::NonTemporal, 0, line + unit * 8, &[number as u8 + 1; 8]));
+        events.extend(units.chain([event(EventKind::Fence { kind: FenceKind::Sfence })]));
+        events.push(event(EventKind::OperationReturn { kind: OperationKind::Free, index: 0, status: 0 }));
+    }
+    events
+}
+
+/// Why not all of some position was seen, and the most that was kept.
+fn kept(operations: u64, bytes: usize) -> (Option<&'static str>, usize) {
+    let mut stepper = Stepper::new(of_many_choices(operations));
+    let mut search = Search::new(Bounds { bytes, ..BOUNDS });
+    let (mut gap, mut most) = (None, 0);
+    while let Some(view) = stepper.step() {
+        let at = Position { model: &stepper.model, view: &view };
+        search.step(stepper.position, &at, &stepper.events, &mut FourLoads).expect("always runs");
+        let mut walk = search.walk();
+        while search.next(&mut walk, &at, &mut stepper.image, &mut FourLoads).expect("always runs").is_some() {}
+        gap = gap.or(search.gap);
+        most = most.max(search.kept_bytes());
+    }
+    (gap, most)
+}
+
+#[test]
+fn the_choices_of_lines_are_remembered_too() {
+    let (gap, most) = kept(1, usize::MAX);
+    assert_eq!(gap, None);
+    assert!(most > (1 << 8) * LINE_BYTES as usize, "{most}");
+    assert_eq!(kept(1, most / 2).0, Some("more to remember in a window than the limit of memory"));
+}
+
+#[test]
+fn the_choices_of_lines_are_forgotten_with_their_window() {
+    let (one, ten) = (kept(1, usize::MAX).1, kept(10, usize::MAX).1);
+    assert!(ten < 2 * one, "{ten} bytes in ten windows, {one} in one");
+}
+
 /// A target that does something else in each run, or one whose loads are not all seen.
 struct Untrue {
     inner: Simulated,
