@@ -40,6 +40,9 @@ class Watcher(Protocol):
 
     def cell_begins(self, position: int, spec: CellSpec, step: str) -> None: ...
 
+    def nothing_to_resume(self, spec: CellSpec) -> None:
+        """It was asked to go on, and begins at its start."""
+
     def cell_progress(self, position: int, progress: Progress) -> None: ...
 
     def cell_ends(self, position: int, result: CellResult) -> None: ...
@@ -47,6 +50,9 @@ class Watcher(Protocol):
 
 class SilentWatcher:
     def cell_begins(self, position: int, spec: CellSpec, step: str) -> None:
+        pass
+
+    def nothing_to_resume(self, spec: CellSpec) -> None:
         pass
 
     def cell_progress(self, position: int, progress: Progress) -> None:
@@ -142,8 +148,9 @@ def run_cells(
     unfinished = results.unfinished(kind, key)
     where = environment.describe(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
     campaign = results.begin(kind, key, specs, where)
+    is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
-    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed)
+    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked)
     state: Any = "stopped"
     try:
         done = _run_in_pool(runner, specs, jobs)
@@ -195,6 +202,7 @@ class _CellRunner:
         unfinished: int | None,
         watcher: Watcher,
         is_resumed: bool,
+        is_asked: bool,
     ) -> None:
         self.workshop = workshop
         self.results = results
@@ -202,6 +210,7 @@ class _CellRunner:
         self.unfinished = unfinished
         self.watcher = watcher
         self.is_resumed = is_resumed
+        self.is_asked = is_asked
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:
@@ -305,6 +314,8 @@ class _CellRunner:
         """What an exploration of this cell that was stopped covered; its findings are ours."""
         earlier = self.results.stopped_cell(result.key) if self.is_resumed else None
         if earlier is None:
+            if self.is_asked:
+                self.watcher.nothing_to_resume(result.spec)
             return None
         result.findings, result.certificate = earlier.findings, earlier.certificate
         for finding in result.findings:

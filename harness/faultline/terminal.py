@@ -238,6 +238,11 @@ class CampaignProgress:
                 self._tasks[position] = self._bars.add_task("", total=None)
             self._bars.update(self._tasks[position], description=f"{spec.name}: {step}")
 
+    def nothing_to_resume(self, spec: CellSpec) -> None:
+        text = f"{spec.name}: nothing to go on with, the same exploration was not stopped last; it begins at its start"
+        with self._guard:
+            self._console.print(Text(text), soft_wrap=True)
+
     def cell_progress(self, position: int, progress: EngineProgress) -> None:
         with self._guard:
             if position in self._tasks:

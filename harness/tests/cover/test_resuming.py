@@ -90,9 +90,12 @@ def test_run_goes_on_where_a_budget_stopped_it(faultline: Faultline, tmp_path: P
     path.write_text("workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 64\nfree 0\n")
     command = ["run", "nvm_malloc", "-w", path, "--mutant", "MISSING_FLUSH_LINK", "--out", tmp_path / "out", "--json"]
 
-    def cell(*options: str) -> dict[str, Any]:
+    def cell(*options: str, is_from_start: bool = True) -> dict[str, Any]:
         run = faultline(*command, *options)
         assert run.returncode in (0, 1, 3), run.stderr
+        name = "nvm_malloc short.workload MISSING_FLUSH_LINK"
+        line = f"{name}: nothing to go on with, the same exploration was not stopped last; it begins at its start\n"
+        assert run.stderr.count(line) == (is_from_start and "--resume" in options)
         found: dict[str, Any] = json.loads(run.stdout)["cells"][0]
         return found
 
@@ -100,7 +103,7 @@ def test_run_goes_on_where_a_budget_stopped_it(faultline: Faultline, tmp_path: P
     assert whole["certificate"]["complete"]
     part = cell("--recoveries", "60")
     assert part["certificate"]["stopped"] is not None
-    rest = cell("--resume")
+    rest = cell("--resume", is_from_start=False)
     assert rest["certificate"]["complete"], rest["certificate"]["why"]
     assert rest["certificate"]["crash_positions"] == whole["certificate"]["crash_positions"]
     assert {finding["id"] for finding in rest["findings"]} == {finding["id"] for finding in whole["findings"]}
