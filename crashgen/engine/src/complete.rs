@@ -21,6 +21,7 @@ use crate::explore::{Explorer, judge_image};
 use crate::finding::StateRef;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
+use crate::yardstick::Seen;
 use crashgen::complete::{Held, LeafId, Position, Recoveries, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
@@ -95,7 +96,7 @@ pub struct Walked {
     /// It saw all of the position.
     pub is_whole: bool,
     /// The distinct heap reports, whatever they say.
-    pub reports: Vec<Rc<HeapReport>>,
+    pub reports: Vec<Seen>,
 }
 
 /// Heap reports of the current window.
@@ -224,9 +225,10 @@ impl Complete {
         let mut walk = self.search.walk();
         let mut outcomes = BTreeSet::new();
         while let Some(held) = self.search.next(&mut walk, &at, &mut case.image, &mut runner)? {
-            outcomes.insert(self.search.leaf(held.leaf).outcome);
+            outcomes.insert((self.search.leaf(held.leaf).outcome, has_own_contents(&mut self.search, &at, &held)));
         }
-        let reports = outcomes.into_iter().map(|outcome| self.outcomes.reports[outcome as usize].clone()).collect();
+        let report = |outcome: u32| self.outcomes.reports[outcome as usize].clone();
+        let reports = outcomes.into_iter().map(|(outcome, is_own)| Seen::of_leaf(report(outcome), is_own)).collect();
         Ok(Walked { is_due, is_whole: self.search.gap.is_none(), reports })
     }
 
@@ -268,19 +270,6 @@ impl Complete {
         std::mem::take(&mut self.search.doubts)
     }
 
-    /// Whether the contents that the report shows are those of every state of the leaf.
-    fn has_own_contents(&mut self, at: &Position, held: &Held) -> bool {
-        let Self { search, .. } = self;
-        let contents = search.leaf(held.leaf).contents.clone();
-        contents.iter().all(|(key, value)| {
-            let (line, unit) = key.place();
-            let Some(line) = at.model.find(line) else { return *value == 0 };
-            let choices = search.tables.of(at.model, line);
-            let set = held.sets.get(&line).unwrap_or(&choices.all);
-            set.iter().all(|member| choices.unit(*member, unit) == *value)
-        })
-    }
-
     /// States of the leaf that may show what was found: the newest and the oldest one, and those with contents that differ.
     fn witnesses(&mut self, at: &Position, held: &Held, differing: &BTreeSet<(LineId, Choice)>) -> Vec<Vec<Choice>> {
         let newest = self.search.newest_state(at, &held.sets);
@@ -304,6 +293,18 @@ impl Complete {
         states.dedup();
         states
     }
+}
+
+/// Whether the contents that the report shows are those of every state of the leaf.
+fn has_own_contents(search: &mut Search, at: &Position, held: &Held) -> bool {
+    let contents = search.leaf(held.leaf).contents.clone();
+    contents.iter().all(|(key, value)| {
+        let (line, unit) = key.place();
+        let Some(line) = at.model.find(line) else { return *value == 0 };
+        let choices = search.tables.of(at.model, line);
+        let set = held.sets.get(&line).unwrap_or(&choices.all);
+        set.iter().all(|member| choices.unit(*member, unit) == *value)
+    })
 }
 
 impl Explorer<'_> {
@@ -437,7 +438,7 @@ impl Explorer<'_> {
     ) -> (Rc<HeapReport>, Judgement, BTreeSet<(LineId, Choice)>) {
         let at = Position { model: &case.model, view };
         let mut report = complete.outcomes.reports[complete.search.leaf(held.leaf).outcome as usize].clone();
-        if !complete.has_own_contents(&at, held) {
+        if !has_own_contents(&mut complete.search, &at, held) {
             report = Rc::new(without_contents(&report));
         }
         let (tables, contents) = (&mut complete.search.tables, &mut complete.contents);

@@ -26,6 +26,7 @@ mod yardstick;
 
 use clap::{Parser, Subcommand};
 use config::Config;
+use crashgen::replay::Probe;
 use crashgen::symbols::Symbols;
 use crashgen::token::Witness;
 use crashgen::trace::{Trace, seal};
@@ -105,6 +106,9 @@ enum Command {
         /// Crash positions with more states are not compared.
         #[arg(long, default_value_t = 4096)]
         states: u64,
+        /// Run the whole probe script, not its first part alone.
+        #[arg(long)]
+        full: bool,
     },
     /// Compare litmus tests with the persistency model.
     Litmus {
@@ -177,9 +181,10 @@ fn run(command: Command) -> Result<u8, EngineError> {
             states::print_all(&Trace::read(&trace)?);
             Ok(0)
         }
-        Command::Yardstick { config, states } => {
+        Command::Yardstick { config, states, full } => {
             let config = Config::read(&config)?;
-            let is_same = yardstick::measure(&config, &Trace::read(&config.trace)?, states.into())?;
+            let probe = if full { Probe::Full } else { Probe::First };
+            let is_same = yardstick::measure(&config, &Trace::read(&config.trace)?, states.into(), probe)?;
             Ok(u8::from(!is_same))
         }
         Command::Litmus { files, print, model } => litmus_files::run(&files, print, &model),

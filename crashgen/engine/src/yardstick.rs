@@ -4,6 +4,9 @@
 //!
 //! Where the search hit a limit, its heap reports are only some of those of all states.
 //!
+//! With the whole probe script, each distinct image is run through all of its lives. Contents in a heap report are those of the state that was
+//! run: they are compared where every state of the leaf has them, and left out of the leaf elsewhere, as when it is judged.
+//!
 //! A case is a workload. All cases create their heap the same way, so that creation is compared in the first one alone.
 
 use crate::cases::Case;
@@ -11,14 +14,14 @@ use crate::complete::{Complete, Stop, Walked};
 use crate::config::{Config, StrategyName};
 use crate::error::{EngineError, bad_input};
 use crate::output::print;
-use crate::probes::Probes;
+use crate::probes::{Probes, without_contents};
 use crashgen::image::ImageHash;
 use crashgen::model::View;
 use crashgen::replay::Probe;
 use crashgen::strategy::{Exhaustive, Scope, Strategy};
 use crashgen::trace::{EventKind, OperationKind, Trace};
 use oracle::HeapReport;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -61,20 +64,25 @@ impl Compared {
 ///
 /// # Errors
 /// When the trace contradicts itself or a replay server fails.
-pub fn measure(config: &Config, trace: &Trace, state_limit: u128) -> Result<bool, EngineError> {
-    let mut plain = Probes::start(&config.server("plain")?, false)?;
-    let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
+pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) -> Result<bool, EngineError> {
+    let mut plain = Plain {
+        probes: Probes::start(&config.server("plain")?, probe == Probe::Full)?,
+        probe,
+        known: FxHashMap::default(),
+        reports: Vec::new(),
+    };
+    let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, probe == Probe::Full)?;
     let (mut case, mut lazy) = (Case::new(config, trace, ""), Case::new(config, trace, ""));
     let mut complete = Complete::new(config);
     let mut found = Compared::default();
     let mut is_created = false;
     // What the last walk that was due found: what positions without one are answered by.
-    let mut walked: Vec<Rc<HeapReport>> = Vec::new();
+    let mut walked: Vec<Seen> = Vec::new();
     for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
         if let EventKind::Case { folder, .. } = &event.kind {
             (case, lazy) = (Case::new(config, trace, folder), Case::new(config, trace, folder));
             complete.start_case();
-            plain.start_case()?;
+            plain.probes.start_case()?;
             hooked.start_case()?;
             found.end_workload();
             found.workloads += 1;
@@ -95,8 +103,8 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128) -> Result<bool
                 Stop::Budget(limit) => EngineError::Infrastructure(limit),
             })?;
         found.doubts.extend(complete.take_doubts());
-        let is_in = |some: &[Rc<HeapReport>], all: &[Rc<HeapReport>]| some.iter().all(|report| all.contains(report));
-        let mut is_same = is_due || !is_whole || is_in(&leaves, &walked);
+        let is_answered = |leaf: &Seen| walked.iter().any(|walked| walked.bare == leaf.bare);
+        let mut is_same = is_due || !is_whole || leaves.iter().all(is_answered);
         if is_due {
             walked.clone_from(&leaves);
         }
@@ -104,9 +112,11 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128) -> Result<bool
             found.compared += 1;
             found.states += count;
             found.largest = found.largest.max(count);
-            let all = exhaustive(&mut plain, &mut case, &view, &mut found.images)?;
+            let all = plain.all_states(&mut case, &view, &mut found.images)?;
             found.incomplete += u64::from(!is_whole);
-            is_same &= is_in(&leaves, &all) && (is_in(&all, &leaves) || !is_whole);
+            let is_true = leaves.iter().all(|leaf| all.iter().any(|state| leaf.holds(state)));
+            let is_all = all.iter().all(|state| leaves.iter().any(|leaf| leaf.holds(state)));
+            is_same &= is_true && (is_all || !is_whole);
         }
         if !is_same {
             found.differing.push(position);
@@ -116,31 +126,91 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128) -> Result<bool
     print(&json!({
         "workloads": found.workloads, "large": found.large, "positions": found.positions, "compared": found.compared, "incomplete": found.incomplete,
         "states": found.states.to_string(), "largest": found.largest.to_string(), "images": found.distinct_images,
-        "exhaustive_recoveries": plain.recoveries, "complete_recoveries": hooked.recoveries,
+        "exhaustive_recoveries": plain.recoveries(), "complete_recoveries": hooked.recoveries,
         "differing": found.differing.len(), "named": found.differing.iter().take(NAMED_LIMIT).collect::<Vec<_>>(),
         "doubts": found.doubts,
     }));
     Ok(found.differing.is_empty() && found.doubts.is_empty())
 }
 
-/// The distinct heap reports of all states of a position; their images are added to `images`.
-fn exhaustive(
-    probes: &mut Probes,
-    case: &mut Case,
-    view: &View,
-    images: &mut FxHashSet<ImageHash>,
-) -> Result<Vec<Rc<HeapReport>>, EngineError> {
-    let mut reports: Vec<Rc<HeapReport>> = Vec::new();
-    let mut error = None;
-    let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
-        case.image.go_to(&case.model, view, state);
-        images.insert(case.image.hash());
-        match probes.probe(&mut case.image, Probe::First) {
-            Ok(probed) if reports.iter().any(|known| Rc::ptr_eq(known, &probed.report)) => {}
-            Ok(probed) => reports.push(probed.report),
-            Err(failed) => error = Some(failed),
+/// A heap report of states, of a leaf or of one image.
+#[derive(Clone)]
+pub struct Seen {
+    /// As it came.
+    own: Rc<HeapReport>,
+    /// Without contents.
+    bare: Rc<HeapReport>,
+    /// The contents are those of all the states.
+    has_own_contents: bool,
+}
+
+impl Seen {
+    /// What a leaf shows.
+    pub fn of_leaf(own: Rc<HeapReport>, has_own_contents: bool) -> Self {
+        Self { bare: Rc::new(without_contents(&own)), own, has_own_contents }
+    }
+
+    fn of_image(own: HeapReport) -> Self {
+        Self::of_leaf(Rc::new(own), true)
+    }
+
+    /// The image is one of the leaf's states, as far as heap reports tell.
+    fn holds(&self, image: &Self) -> bool {
+        if self.has_own_contents { self.own == image.own } else { self.bare == image.bare }
+    }
+}
+
+/// One run an image, with the adapter that people use.
+struct Plain {
+    probes: Probes,
+    probe: Probe,
+    /// What an image showed: number in `reports`.
+    known: FxHashMap<ImageHash, usize>,
+    reports: Vec<Rc<Seen>>,
+}
+
+impl Plain {
+    fn recoveries(&self) -> u64 {
+        self.known.len() as u64
+    }
+
+    /// The distinct heap reports of all states of a position; their images are added to `images`.
+    fn all_states(
+        &mut self,
+        case: &mut Case,
+        view: &View,
+        images: &mut FxHashSet<ImageHash>,
+    ) -> Result<Vec<Rc<Seen>>, EngineError> {
+        let mut numbers = BTreeSet::new();
+        let mut error = None;
+        let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
+            case.image.go_to(&case.model, view, state);
+            images.insert(case.image.hash());
+            match self.number_of(case) {
+                Ok(number) => {
+                    numbers.insert(number);
+                }
+                Err(failed) => error = Some(failed),
+            }
+            if error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        error.map_or_else(|| Ok(numbers.into_iter().map(|number| self.reports[number].clone()).collect()), Err)
+    }
+
+    fn number_of(&mut self, case: &mut Case) -> Result<usize, EngineError> {
+        let hash = case.image.hash();
+        if let Some(number) = self.known.get(&hash) {
+            return Ok(*number);
         }
-        if error.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    error.map_or(Ok(reports), Err)
+        let report = match self.probe {
+            Probe::First => self.probes.probe(&mut case.image, Probe::First)?.report,
+            Probe::Full => self.probes.probe_fully(&mut case.image)?.report,
+        };
+        let number = self.reports.iter().position(|known| *known.own == *report).unwrap_or(self.reports.len());
+        if number == self.reports.len() {
+            self.reports.push(Rc::new(Seen::of_image(HeapReport::clone(&report))));
+        }
+        self.known.insert(hash, number);
+        Ok(number)
+    }
 }

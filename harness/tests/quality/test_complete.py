@@ -3,7 +3,9 @@
 them, run with the adapter that people use, are those of the leaves that the search found with the hooked one.
 
 The workloads are small, so that most of their crash positions have few enough states: some operations of the generators, with
-small objects. Many of them are the cases of one file. A share of them runs in `make test`, all of them in `make nightly`."""
+small objects. Many of them are the cases of one file. A share of them runs in `make test`, all of them in `make nightly`.
+
+All are compared by the first part of the probe script, a share of them by the whole of it, which takes several times as long."""
 
 from __future__ import annotations
 
@@ -24,6 +26,10 @@ from faultline.workloads import Operation, Workload
 
 STATES = {"nvm_malloc": 2048, "makalu": 512, "pallocator": 512}
 """Crash positions with more states are left out: a state costs a recovery. Those are mostly the ones inside a fill."""
+FULL_STATES = 48
+"""The same for the whole probe script, of five lives."""
+FULL_ONE_IN = 4
+"""Of the workloads of each share, one in so many, and at least one, is compared by the whole probe script as well."""
 LEAVES = 1000
 """A search that keeps more explodes (some mutants leave undecided what recovery looks at): its certificate says so, and of what it
 found all must be there, but not more. Unmutated allocators stay far below."""
@@ -62,6 +68,11 @@ class Share:
     kind: str
     seed: int
     cases: int
+    is_full: bool = False
+    """By the whole probe script."""
+
+    def by_full_probe(self) -> Share:
+        return replace(self, cases=-(-self.cases // FULL_ONE_IN), is_full=True)
 
 
 def shares(allocator: str, mutants: list[str | None], cases: int) -> list[Share]:
@@ -118,7 +129,8 @@ def compare(root: Path, scripts: Path, share: Share) -> dict[str, int]:
         given = json.loads(config.read_text())
         given["limits"]["cpu_limit_ms"] = HANG_MS
         config.write_text(json.dumps(given))
-        command = [engine.path, "yardstick", config, "--states", str(STATES[share.allocator])]
+        states = FULL_STATES if share.is_full else STATES[share.allocator]
+        command = [engine.path, "yardstick", config, "--states", str(states), *(["--full"] if share.is_full else [])]
         run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert run.returncode in (0, 1), (share, run.stderr)
     found: dict[str, int] = json.loads(run.stdout)
@@ -128,27 +140,33 @@ def compare(root: Path, scripts: Path, share: Share) -> dict[str, int]:
     return found
 
 
+COUNTS = (
+    "workloads",
+    "large",
+    "positions",
+    "compared",
+    "incomplete",
+    "images",
+    "exhaustive_recoveries",
+    "complete_recoveries",
+    "states",
+)
+
+
 def compare_all(root: Path, scripts: Path, all_shares: list[Share]) -> Counter[str]:
-    """Prints what was compared; fails at the first difference."""
+    """Prints what was compared; fails at the first difference. What the whole probe script saw is counted apart, as full_NAME."""
     total: Counter[str] = Counter()
     for share in all_shares:
-        found = compare(root, scripts, share)
-        counts = (
-            "workloads",
-            "large",
-            "positions",
-            "compared",
-            "incomplete",
-            "images",
-            "exhaustive_recoveries",
-            "complete_recoveries",
-        )
-        total.update({name: int(found[name]) for name in (*counts, "states")})
-        print(f"{share}: {found}", flush=True)
+        for compared, prefix in ((share, ""), (share.by_full_probe(), "full_")):
+            found = compare(root, scripts, compared)
+            total.update({prefix + name: int(found[name]) for name in COUNTS})
+            print(f"{compared}: {found}", flush=True)
     print(f"{all_shares[0].allocator}: {dict(total)}, {total['large'] / total['workloads']:.0%} large, 0 differing")
     assert total["large"] >= LARGE_SHARE * total["workloads"]
     assert total["complete_recoveries"] < total["exhaustive_recoveries"] / 2
-    assert total["incomplete"] <= INCOMPLETE_SHARE * total["compared"]
+    for prefix in ("", "full_"):
+        assert total[prefix + "incomplete"] <= INCOMPLETE_SHARE * total[prefix + "compared"]
+        assert total[prefix + "compared"] > 0
     return total
 
 
