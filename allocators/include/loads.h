@@ -49,7 +49,7 @@
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 2u
+#define FL_LOADS_VERSION 3u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */
@@ -70,13 +70,16 @@ struct fl_watch {
     uint64_t first, count;
 };
 
+/* NOT_HOOKED, SHARED and UNSEEN say something of the target, the others of this run alone. */
 enum fl_loads_flag {
     FL_LOADS_OVERFLOW = 1,   /* there was no room for all of the list */
     FL_LOADS_NOT_HOOKED = 2, /* the adapter was compiled without hooks */
     FL_LOADS_SHARED = 4,     /* the target started a thread or a process */
     FL_LOADS_UNSEEN = 8,     /* an access that no hook announced, or a read that cannot be followed; text: what and where */
     FL_LOADS_DIFFERS = 16,   /* in-process and isolated run have other answers; text: in what */
-    FL_LOADS_UNKNOWN = 31,   /* any of these: the list is not complete */
+    FL_LOADS_MAPPINGS = 32,  /* more mappings of the heap at a time than are followed */
+    FL_LOADS_DAMAGED = 64,   /* the target overwrote the list */
+    FL_LOADS_UNKNOWN = 127,  /* any of these: the list is not complete */
 };
 
 /* 32 bytes. */

@@ -13,7 +13,8 @@
  *
  * The bits and the list lie in memory that the server shares with its lives. Before each run they are set from the set of hot
  * units, so nothing that a life did to them matters later: all of them, or for in-process runs, which are short, only those words
- * that the last run changed. A copy made afresh shows the crash's bytes again: all is undecided but what is listed.
+ * that the last run changed. The set of hot units itself can be written only while it is set. A copy made afresh shows the crash's
+ * bytes again: all is undecided but what is listed.
  *
  * In-process, stores are noted here too before they are made, so that they can be taken back (undo.c).
  */
@@ -28,7 +29,10 @@
 #define MOST_LOADS (1u << 20)     /* 16 MiB of list; a recovery that reads more hot units is no recovery to explore by loads */
 #define MOST_UNITS (1ull << 29)   /* of the hot files: 4 GiB; 64 MiB of bits for each set */
 #define TEXT_BYTES 256u
-#define GUARDED_SLOWDOWN 200u     /* an access costs 21 us instead of 7 ns, and a run without is nowhere near its limits */
+/* Of the limits. An access costs 21 us instead of 7 ns, but a run takes a millisecond or a few, of a limit of a second: one that a
+ * guard slows down by as much as it can takes some seconds of 200. One that reaches a limit all the same says nothing, neither that
+ * it hangs nor that all is announced: the engine never judges a guarded run, and takes this one for unknown. */
+#define GUARDED_SLOWDOWN 200u
 #define MOST_SPANS 64u
 #define MOST_HOT_FILES 65536u
 #define MOST_CHANGED 65536u  /* words of bits; after more of them all are set again */
@@ -126,7 +130,12 @@ static void set_bits(uint64_t *bits, uint64_t first, uint64_t end) {
         bits[first / 64] |= 1ull << first % 64;
 }
 
-bool loads_watch(const struct fl_watch *watches, size_t count) {
+static void protect_hot(int protection) {
+    if (syscall(SYS_mprotect, loads.hot, sizeof *loads.hot, protection) != 0)
+        fail(EXIT_INFRASTRUCTURE, "the set of hot units cannot be protected");
+}
+
+static bool set_hot(const struct fl_watch *watches, size_t count) {
     struct hot_set *hot = loads.hot;
     memset(hot->bits, 0, used_bytes());
     loads.are_words_known = false;
@@ -146,6 +155,13 @@ bool loads_watch(const struct fl_watch *watches, size_t count) {
         set_bits(hot->bits, first, first + watches[i].count);
     }
     return true;
+}
+
+bool loads_watch(const struct fl_watch *watches, size_t count) {
+    protect_hot(PROT_READ | PROT_WRITE);
+    bool is_set = set_hot(watches, count);
+    protect_hot(PROT_READ);
+    return is_set;
 }
 
 /* Those words of the bits that may have changed, or all. */
@@ -215,7 +231,9 @@ const void *loads_answer(uint32_t *bytes) {
     for (uint32_t i = 0; i < header->count && !loads.is_every; i++) {
         uint64_t bit;
         if (!find_bit(&loads.shared->loads[i], &bit)) {
-            loads_unknown(FL_LOADS_UNSEEN, "the target overwrote the list of loads");
+            loads_unknown(FL_LOADS_DAMAGED, NULL);
+            header->count = i;
+            loads.are_words_known = false; /* who knows what else it overwrote */
             break;
         }
     }
@@ -263,7 +281,7 @@ void loads_follow(void) {
             continue;
         if (loads.span_count == MOST_SPANS) {
             inprocess_leave("has more than 64 mappings of its heap");
-            loads_unknown(FL_LOADS_UNSEEN, "the target has more than 64 mappings of its heap");
+            loads_unknown(FL_LOADS_MAPPINGS, NULL);
             break;
         }
         loads.spans[loads.span_count++] =

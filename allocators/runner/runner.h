@@ -416,7 +416,7 @@ void loads_updated(const void *address, uint64_t bytes); /* by the target, read 
 /* The runner or the kernel is about to access this; for guarded runs. */
 void loads_open(const void *address, uint64_t bytes);
 void loads_filled(const void *address, uint64_t bytes);  /* the same, and the kernel stores */
-void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for FL_LOADS_UNSEEN */
+void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for UNSEEN and DIFFERS */
 void loads_follow(void);                             /* mappings of the heap changed */
 void loads_guarded(bool is_announced);               /* guard.c saw an access */
 

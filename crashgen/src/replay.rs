@@ -6,7 +6,7 @@
 //! probe then runs in children of the server, whose stores never reach the base.
 
 use crate::LINE_BYTES;
-use crate::complete::UnitKey;
+use crate::complete::{Doubt, UnitKey};
 use crate::image::{CrashImage, ImageFile};
 use crate::model::{LineContent, LineKey};
 use crate::trace::{Event, FileId, SiteId};
@@ -38,7 +38,7 @@ mod serve {
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 2;
+    pub const VERSION: u32 = 3;
     pub const HEADER_BYTES: usize = 32;
     pub const LOAD_BYTES: usize = 16;
     pub const RUN_LOADS: u64 = 1;
@@ -52,6 +52,8 @@ mod loads {
     /// Those that say something of the target, whatever the image.
     pub const UNFIT: u32 = NOT_HOOKED | SHARED | UNSEEN;
     pub const DIFFERS: u32 = 16;
+    pub const MAPPINGS: u32 = 32;
+    pub const DAMAGED: u32 = 64;
     pub const BY_TARGET: u8 = 1;
 }
 
@@ -74,7 +76,7 @@ pub struct Loads {
     /// Hot units that the runner's scan of contents read and nothing before it.
     pub by_contents: Vec<UnitKey>,
     /// Why the list is not complete, if it is not.
-    pub doubt: Option<String>,
+    pub doubt: Option<Doubt>,
     /// The doubt is not of this run alone: loads of this target cannot be followed, or it was built without hooks.
     pub is_unfit: bool,
 }
@@ -469,14 +471,17 @@ impl ReplayServer {
     }
 }
 
-/// In words, why a run's loads are not all known.
-fn doubt(flags: u32, text: &str) -> Option<String> {
+/// Why a run's loads are not all known.
+fn doubt(flags: u32, text: &str) -> Option<Doubt> {
+    let unknown = |reason: &str| Doubt::Unknown(reason.to_owned());
     let reasons = [
-        (loads::NOT_HOOKED, "the adapter was built without hooks".to_owned()),
-        (loads::DIFFERS, format!("the in-process engine cannot be trusted here: {text}")),
-        (loads::UNSEEN, format!("recovery loads PM past the hooks: {text}")),
-        (loads::SHARED, "recovery started a thread or a process, whose loads have no order".to_owned()),
-        (loads::OVERFLOW, "recovery loads more units than the list of loads holds".to_owned()),
+        (loads::NOT_HOOKED, unknown("the adapter was built without hooks")),
+        (loads::DIFFERS, unknown(&format!("the in-process engine cannot be trusted here: {text}"))),
+        (loads::UNSEEN, unknown(&format!("recovery loads PM past the hooks: {text}"))),
+        (loads::SHARED, unknown("recovery started a thread or a process, whose loads have no order")),
+        (loads::DAMAGED, unknown("recovery overwrote the list of what it loads, in memory that is not its own")),
+        (loads::OVERFLOW, Doubt::Bound("a recovery that loads more units than the list of loads holds, 1,048,576")),
+        (loads::MAPPINGS, Doubt::Bound("a recovery that has more than 64 mappings of its heap at a time")),
     ];
     reasons.into_iter().find(|(flag, _)| flags & flag != 0).map(|(_, reason)| reason)
 }

@@ -22,7 +22,7 @@ use crate::finding::StateRef;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
 use crate::yardstick::Seen;
-use crashgen::complete::{Held, LeafId, Position, Recoveries, Run, Search, UnitKey, Window};
+use crashgen::complete::{Doubt, Held, LeafId, Position, Recoveries, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
 use crashgen::replay::Probe;
@@ -39,6 +39,9 @@ pub const NAME: &str = "complete";
 /// Of the leaves that are run twice, one in so many is run guarded, the first few more often: a guarded run costs as much as a
 /// hundred others, and of a target with loads past the hooks the sooner it is known the better.
 const GUARD_ONE_IN: u64 = 64;
+/// It is run only where the same loads did not hang without the guard.
+const GUARDED_HUNG: &str =
+    "a guarded run reached its time limit, 200 times that of others: whether the hooks see every load is not known";
 /// A heap report is kept as it came, and parsed.
 const REPORT_COPIES: usize = 3;
 /// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
@@ -126,7 +129,7 @@ impl Runner<'_> {
         let recorded = self.probes.record(image, self.probe, &self.outcomes.hot, is_guarded);
         let (bytes, loads) = recorded.map_err(Stop::Error)?;
         if loads.is_unfit {
-            return Err(Stop::Unfit(loads.doubt.unwrap_or_default()));
+            return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
         }
         let outcomes = &mut *self.outcomes;
         let next = outcomes.reports.len() as u32;
@@ -141,9 +144,11 @@ impl Runner<'_> {
                 next
             }
         };
+        let unknown = |reason: &str| Some(Doubt::Unknown(reason.to_owned()));
         let doubt = loads.doubt.or_else(|| match outcomes.reports[outcome as usize].outcome {
-            Outcome::Overloaded => Some("the machine was overloaded: the wall limit came first".to_owned()),
-            Outcome::Broken => Some("the runner failed".to_owned()),
+            Outcome::Overloaded => unknown("the machine was overloaded: the wall limit came first"),
+            Outcome::Broken => unknown("the runner failed"),
+            Outcome::Hung if is_guarded => unknown(GUARDED_HUNG),
             _ => None,
         });
         Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })

@@ -22,7 +22,7 @@ use crate::explore::Explorer;
 use crate::finding::StateRef;
 use crate::probes::Probes;
 use crate::set_content::Contents;
-use crashgen::complete::{Held, Position, Recoveries, Run, Search, UnitKey, Window};
+use crashgen::complete::{Doubt, Held, Position, Recoveries, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, LineKey, Model, View};
 use crashgen::replay::{CONTENT_SITE, Probe, Told};
@@ -175,7 +175,7 @@ impl Recoveries for Teller<'_, '_> {
             }
         };
         if loads.is_unfit {
-            return Err(Stop::Unfit(loads.doubt.unwrap_or_default()));
+            return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
         }
         Ok(Run { outcome, loads: loads.by_target, contents: Vec::new(), doubt: loads.doubt })
     }

@@ -27,8 +27,8 @@ pub(super) enum Node {
     Load(UnitKey, Vec<(u64, NodeId)>),
     /// The run's end.
     Leaf(LeafId),
-    /// The run's end, of which nothing is known.
-    Doubt,
+    /// The run's end, of which nothing is known: why.
+    Doubt(&'static str),
 }
 
 /// The trie.
@@ -77,8 +77,8 @@ impl Memory {
         self.leaves.push(leaf);
     }
 
-    pub fn add_doubt(&mut self, at: NodeId) {
-        self.nodes[at.0 as usize] = Node::Doubt;
+    pub fn add_doubt(&mut self, at: NodeId, why: &'static str) {
+        self.nodes[at.0 as usize] = Node::Doubt(why);
     }
 
     /// Where a load that saw this value leads; an unknown node if no run saw it yet.

@@ -82,7 +82,26 @@ pub struct Run {
     /// Hot units that only the report's contents depend on.
     pub contents: Vec<UnitKey>,
     /// Why `loads` may not be all of them; such a run is never taken for another state's.
-    pub doubt: Option<String>,
+    pub doubt: Option<Doubt>,
+}
+
+/// Why a run says nothing of other states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Something is not as it should be: the verdict cannot be pass.
+    Unknown(String),
+    /// A limit of what can be followed: the crash position is not complete.
+    Bound(&'static str),
+}
+
+impl Doubt {
+    /// In words.
+    pub fn text(self) -> String {
+        match self {
+            Self::Unknown(text) => text,
+            Self::Bound(text) => text.to_owned(),
+        }
+    }
 }
 
 /// Whoever runs recoveries.

@@ -6,7 +6,7 @@
 //! It can be left at any time: what was run is in memory, and another walk of the position passes it without a recovery.
 
 use super::memory::{Memory, Node, NodeId};
-use super::{ChoiceSet, Leaf, LeafId, Recoveries, Run, Tables, UnitKey, Window};
+use super::{ChoiceSet, Doubt, Leaf, LeafId, Recoveries, Run, Tables, UnitKey, Window};
 use crate::UNIT_BYTES;
 use crate::image::CrashImage;
 use crate::model::{Choice, LineId, Model, View};
@@ -201,7 +201,7 @@ impl Search {
                     self.explore(node, walk, at, image, recoveries)?;
                     walk.next = Some(node);
                 }
-                Node::Doubt => walk.gap = Some("runs that say nothing"),
+                Node::Doubt(why) => walk.gap = Some(why),
                 Node::Leaf(leaf) => {
                     let leaf = *leaf;
                     let is_new = leaf.0 >= walk.first_new_leaf;
@@ -253,10 +253,17 @@ impl Search {
         image.go_to(at.model, at.view, &state);
         let run = recoveries.run(image)?;
         let loads = distinct(&run.loads);
-        if let Some(doubt) = run.doubt.clone().or_else(|| difference(at.model, &walk.path, &loads)) {
-            self.doubts.insert(doubt);
-            self.memory.add_doubt(node);
-            return Ok(());
+        match run.doubt.or_else(|| difference(at.model, &walk.path, &loads).map(Doubt::Unknown)) {
+            Some(Doubt::Unknown(why)) => {
+                self.doubts.insert(why);
+                self.memory.add_doubt(node, "runs that say nothing");
+                return Ok(());
+            }
+            Some(Doubt::Bound(why)) => {
+                self.memory.add_doubt(node, why);
+                return Ok(());
+            }
+            None => {}
         }
         let mut end = node;
         for unit in &loads[walk.path.len()..] {
@@ -300,6 +307,7 @@ impl Search {
         self.repeated += 1;
         let loads = distinct(&loads);
         let doubt = doubt
+            .map(Doubt::text)
             .or_else(|| difference(at.model, &walk.path, &loads))
             .or_else(|| difference(at.model, &loads, &walk.path));
         let is_same = recoveries.is_same(self.memory.leaf(leaf).outcome, outcome);

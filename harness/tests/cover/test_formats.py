@@ -15,7 +15,7 @@ JOINTS = {
     "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 4, "e368694be707f92b"),
     "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 3, "dd06b416ae3f90ac"),
     "allocators/include/generation.h": ("FL_GENERATION_VERSION", 1, "b762c20c74ef34d2"),
-    "allocators/include/loads.h": ("FL_LOADS_VERSION", 2, "a9200880c3296e6f"),
+    "allocators/include/loads.h": ("FL_LOADS_VERSION", 3, "1a25f4447285fd93"),
 }
 
 

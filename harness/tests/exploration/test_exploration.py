@@ -328,6 +328,37 @@ def test_a_thread_in_recovery_makes_complete_fall_back(engine: Engine) -> None:
     check_fallback(found, "recovery started a thread or a process, whose loads have no order")
 
 
+def check_incomplete(found: Explored, verdict: str, why: str) -> None:
+    """Some crash positions are not complete, the others are."""
+    certificate = found.certificate
+    assert (found.verdict, certificate["strategy"], certificate["complete"]) == (verdict, "complete", False)
+    assert certificate["fallback"] is None
+    [incomplete] = certificate["incomplete"]
+    assert (incomplete["why"], 0 < incomplete["positions"] < certificate["crash_positions"]) == (why, True)
+    assert certificate["positions_by_strategy"]["complete"] == certificate["crash_positions"] - incomplete["positions"]
+
+
+def test_a_recovery_that_maps_its_heap_too_often_is_a_bound_of_its_crash_positions(engine: Engine) -> None:
+    found = engine.explore(with_flag(toy_runner.MANY_MAPPINGS), **COMPLETE)
+    check_incomplete(found, "pass", "a recovery that has more than 64 mappings of its heap at a time")
+    assert found.certificate["unknown_reasons"] == []
+
+
+def test_a_recovery_that_overwrites_the_list_is_unknown_at_its_crash_positions(engine: Engine) -> None:
+    found = engine.explore(with_flag(toy_runner.DAMAGED_LIST), **COMPLETE)
+    check_incomplete(found, "unknown", "runs that say nothing")
+    [reason] = found.certificate["unknown_reasons"]
+    assert reason == "recovery overwrote the list of what it loads, in memory that is not its own"
+
+
+def test_a_guarded_run_that_takes_too_long_is_unknown(engine: Engine) -> None:
+    """And not a recovery that hangs, nor one that is not deterministic."""
+    found = engine.explore(with_flag(toy_runner.SLOW_GUARDED), **COMPLETE)
+    assert (found.verdict, found.findings, found.certificate["complete"]) == ("unknown", [], False)
+    [reason] = found.certificate["unknown_reasons"]
+    assert reason.startswith("a guarded run reached its time limit, 200 times that of others")
+
+
 def test_findings_from_before_a_fallback_stay(engine: Engine) -> None:
     toy = created()
     toy.allocate(0, *persisted(store(8, toy_runner.BROKEN_LATER)), *persisted(store(8, 0)), *allocation(0, 2))

@@ -12,19 +12,21 @@ LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
 BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE, PAST_HOOKS, THREADED, RESTLESS = 1, 2, 3, 4, 5, 6
+MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED = 7, 8, 9
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
 free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
-starts a thread; it looks at its first object every other time, for nothing."""
+starts a thread; it looks at its first object every other time, for nothing; it maps its heap more often than the runner follows; it
+overwrites the list of its loads; a guarded run of it takes too long."""
 
 CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH, ENGINES = 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12
 OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
-DONE, OVERLOADED = 0, 4
+DONE, HUNG, OVERLOADED = 0, 2, 4
 REPORT_VERSION = 4
-LOADS_VERSION = 2
+LOADS_VERSION = 3
 BY_TARGET = 1
 RUN_GUARDED = 2
-SHARED, UNSEEN = 4, 8
+SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
 FULL = 2
 ALLOCATED = 1
 FREE_LINE = 7
@@ -66,12 +68,14 @@ def drain(number: int, listings: int) -> bytes:
     return section(DRAIN, number, OK, listings, listings * LINE_BYTES, block * listings)
 
 
-def probe(heap: bytes | None, kind: int) -> bytes:
+def probe(heap: bytes | None, kind: int, is_guarded: bool) -> bytes:
     if heap is None or word(heap, 0) != MAGIC:
         return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)])
     flag = word(heap, 8)
     if flag == OVERLOADED_NOW:
         return report(OVERLOADED, 0, OPEN, [])
+    if flag == SLOW_GUARDED and is_guarded:
+        return report(HUNG, 0, OPEN, [])
     sections = life_of(heap, 0)
     if kind != FULL:
         return report(DONE, 0, CHECK, sections)
@@ -86,7 +90,8 @@ def probe(heap: bytes | None, kind: int) -> bytes:
 
 def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, is_guarded: bool) -> bytes:
     unseen = UNSEEN if flag == PAST_HOOKS and is_guarded else 0
-    flags, text = (unseen, b"a read at 0x8") if unseen else (SHARED if flag == THREADED else 0, b"")
+    of_flag = {THREADED: SHARED, MANY_MAPPINGS: MAPPINGS, DAMAGED_LIST: DAMAGED}
+    flags, text = (unseen, b"a read at 0x8") if unseen else (of_flag.get(flag, 0), b"")
     units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
     loads = b"".join(struct.pack("<BBHIQ", BY_TARGET, 0, 0, file, unit) for unit in units)
     return struct.pack("<IIIIQQ", LOADS_VERSION, flags, len(units), len(text), 0, 0) + loads + text
@@ -117,10 +122,12 @@ def serve(commands: BinaryIO, answers: BinaryIO) -> None:
             runs[0] += kind == RUN
             heaps = [number for number in files if names[number] == b"heap"]
             others = {STAGES: b"", ENGINES: struct.pack("<QQQ", runs[0], 0, 0)}
-            reply = [probe(bytes(files[heaps[0]]) if heaps else None, size) if kind == RUN else others[kind]]
+            is_guarded = kind == RUN and bool(offset & RUN_GUARDED)
+            heap = bytes(files[heaps[0]]) if heaps else None
+            reply = [probe(heap, size, is_guarded) if kind == RUN else others[kind]]
             if kind == RUN and offset != 0:
                 flag = files[heaps[0]][8] if heaps and len(files[heaps[0]]) > 8 else 0
-                reply.append(recorded_loads(heaps[0] if heaps else 0, hot, flag, bool(offset & RUN_GUARDED)))
+                reply.append(recorded_loads(heaps[0] if heaps else 0, hot, flag, is_guarded))
             answers.write(b"".join(struct.pack("<I", len(part)) + part for part in reply))
             answers.flush()
 

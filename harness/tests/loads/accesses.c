@@ -301,6 +301,32 @@ static void store_assembly_later(void) {
     if (heap[0] != 0)
         store_assembly();
 }
+/* The next two only while the heap's first byte says so. */
+static void map_often(void) {
+    for (int i = 0; i < 65 && heap[0] != 0; i++)
+        mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    load8();
+}
+static void overwrite_list(void) {
+    char line[512];
+    unsigned long start, end;
+    load8();
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (heap[0] != 0 && fgets(line, sizeof line, maps) != NULL) /* the list has room for 2^20 loads of 16 bytes */
+        if (sscanf(line, "%lx-%lx rw-s", &start, &end) == 2 && strstr(line, "rw-s") && (end - start) >> 20 == 16)
+            memset((uint8_t *)start + 32, 0xff, 16);
+    fclose(maps);
+}
+static void overwrite_hot(void) {
+    char line[512];
+    unsigned long start, end;
+    load8();
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (heap[0] != 0 && fgets(line, sizeof line, maps) != NULL) /* of 2^29 units a bit each, and the files */
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && strstr(line, "r--s") && (end - start) >> 20 == 65)
+            memset((uint8_t *)start, 0, 16);
+    fclose(maps);
+}
 static void update_all(void) {
     for (unsigned i = 0; i < 8; i++)
         __atomic_fetch_add((uint64_t *)at + 8 * i, 1, __ATOMIC_SEQ_CST);
@@ -397,6 +423,9 @@ static const struct {
     ACCESS(overflow_stack),
     ACCESS(store_assembly),
     ACCESS(store_assembly_later),
+    ACCESS(map_often),
+    ACCESS(overwrite_list),
+    ACCESS(overwrite_hot),
     ACCESS(update_all),
 };
 

@@ -12,7 +12,7 @@ from pathlib import Path
 CREATE, WRITE, RUN, WATCH, ENGINES = 1, 6, 9, 11, 12
 FIRST, FULL, GENERATION = 1, 2, 3
 LOADS, GUARDED, IN_PROCESS = 1, 3, 4
-OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS = 1, 2, 4, 8, 16
+OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
 TARGET, CONTENTS = 1, 2
 UNIT_BYTES = 8
 OS_PAGE_BYTES = 4096
@@ -99,7 +99,7 @@ class Server:
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 2
+            assert version == 3
             entries = struct.iter_unpack("<BBxxIQ", answer[32 : 32 + 16 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 16 * count :].decode()

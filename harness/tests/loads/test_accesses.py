@@ -13,12 +13,16 @@ import pytest
 from loads.access_targets import GEOMETRY, HEAP_BYTES, UNITS, Started
 from loads.server import (
     CONTENTS,
+    DAMAGED,
     FULL,
     GUARDED,
+    IN_PROCESS,
     LOADS,
+    MAPPINGS,
     NOT_HOOKED,
     SHARED,
     UNSEEN,
+    WRITE,
     Load,
     Run,
     Server,
@@ -136,6 +140,26 @@ def test_a_target_without_hooks_is_told(start: Started) -> None:
 
 def test_a_thread_is_told(start: Started) -> None:
     assert start("start_thread").run(LOADS).flags == SHARED
+
+
+@pytest.mark.parametrize("where", [0, IN_PROCESS], ids=["isolated", "in-process"])
+@pytest.mark.parametrize(
+    ("access", "flag", "outcome"),
+    [("map_often", MAPPINGS, DONE), ("overwrite_list", DAMAGED, DONE), ("overwrite_hot", 0, SIGNAL)],
+)
+def test_what_cannot_be_followed_in_one_run_is_told_of_that_run(
+    start: Started, access: str, flag: int, outcome: int, where: int
+) -> None:
+    """The runs before it and after it are as they should be."""
+    server = start(access)
+    usual = server.run(LOADS)
+    assert (usual.flags, usual.outcome, sorted(usual.units())) == (0, DONE, [0, BASE])
+    for _ in range(2):
+        server.send(WRITE, payload=b"\1")
+        run = server.run(LOADS | where)
+        assert (run.flags, run.outcome) == (flag, outcome)
+        server.send(WRITE, payload=b"\0")
+        assert server.run(LOADS | where) == usual
 
 
 def test_only_hot_units_are_listed(start: Started) -> None:
