@@ -62,7 +62,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leaf_limit: int | None = None
     """Strategy complete: leaves it may keep at a time; None: the engine's own limit."""
     memory_limit_mib: int | None = None
-    """Strategy complete: what it may keep of loads and heap reports; None: the engine's own limit."""
+    """Strategy complete: what it may keep of loads, choices of lines and heap reports; None: the engine's own limit."""
     nested: int = 0
     """Strategy complete: crashes after the first that are explored, in recoveries and in what follows them."""
     path: str = ""

@@ -122,7 +122,7 @@ pub struct Limits {
     pub recoveries: Option<u64>,
     /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
     pub leaves: Option<u32>,
-    /// And about this much of loads and heap reports, none: [`MEMORY_LIMIT_MIB`].
+    /// And about this much of loads, choices of lines and heap reports, none: [`MEMORY_LIMIT_MIB`].
     pub memory_mib: Option<u32>,
     /// CPU time of one life; more is a hang.
     pub cpu_limit_ms: u64,

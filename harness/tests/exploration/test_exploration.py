@@ -280,6 +280,27 @@ def test_lines_that_are_never_flushed_do_not_blow_up(engine: Engine) -> None:
     assert certificate["positions_by_strategy"]["complete"] == certificate["crash_positions"] - incomplete["positions"]
 
 
+def test_lines_that_are_never_flushed_cost_what_the_limit_allows(engine: Engine) -> None:
+    """Leaves are a product of those that recovery reads; with a limit, recoveries grow as the crash positions do, no faster."""
+
+    def explored(lines: int, **limits: int) -> tuple[int, int]:
+        certificate = engine.explore(never_flushed(lines), **COMPLETE, limits={**LIMITS, **limits}).certificate
+        return int(certificate["recoveries"]), int(certificate["crash_positions"])
+
+    (few, positions), (many, more_positions) = explored(6, leaves=4), explored(24, leaves=4)
+    (all_of_few, _), (all_of_many, _) = explored(6), explored(24)
+    assert many / few < 1.5 * more_positions / positions
+    assert all_of_many / all_of_few > 1.5 * more_positions / positions, "without it they grow faster"
+
+
+def test_trace_rules_are_told_before_anything_is_explored(engine: Engine) -> None:
+    events = engine.events("explore", engine.config(never_flushed(2), **COMPLETE, limits={**LIMITS, "time_s": 0.0}))
+    assert [event["event"] for event in events][:1] == ["trace_rules"]
+    [rules, *_] = events
+    assert "FL101" in json.dumps(rules)
+    assert events[-2]["recoveries"] == 0
+
+
 def test_findings_of_an_assumed_state_replay(engine: Engine) -> None:
     toy = random_toy(2)
     [finding, *_] = engine.explore(toy, **COMPLETE, model="px86-returned").findings

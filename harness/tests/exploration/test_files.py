@@ -200,8 +200,8 @@ class Bench:
         target = tracing.build_target(self.root, self.cache, self.allocator, mutant, "clwb")
         return target, tracing.trace(self.cache, self.engine, target, workload), workload
 
-    def config(self, mutant: str | None, **changes: Any) -> tuple[Path, tracing.Trace]:
-        target, traced, workload = self.traced(mutant)
+    def config(self, mutant: str | None, text: str = WORKLOAD, **changes: Any) -> tuple[Path, tracing.Trace]:
+        target, traced, workload = self.traced(mutant, text)
         spec = CellSpec("files", "files", 0, 1, strategy="exhaustive", model="px86", flush="clwb", mutant=mutant)
         written = campaign.engine_config(spec, target, traced, workload, self.folder)
         if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
@@ -438,6 +438,44 @@ def test_complete_sees_what_exhaustive_sees_of_several_files(bench: Bench) -> No
         assert found["compared"] == found["positions"], seed
 
 
+# ---- recoveries that cannot be explored by what they load ------------------------------------------------------------------
+
+
+def explored(bench: Bench, mutant: str | None) -> tuple[str, dict[str, Any]]:
+    """Verdict and certificate of complete."""
+    hooked = str(build_adapter(bench.root, bench.cache, bench.allocator, mutant, "clwb", is_hooked=True).path)
+    short = "workload 1\nslots 4\ncase\nallocate 0 8\nfree 0\n"
+    path, _ = bench.config(mutant, short, strategy="complete", hooked_adapter=hooked, probe="first")
+    events = bench.run("explore", path)
+    [*_, certificate] = [event for event in events if event["event"] == "certificate"]
+    [done] = [event for event in events if event["event"] == "done"]
+    return done["verdict"], certificate
+
+
+def test_a_recovery_that_loads_what_it_loads_is_complete(bench: Bench) -> None:
+    verdict, certificate = explored(bench, None)
+    assert (verdict, certificate["complete"], certificate["why"]) == ("pass", True, "")
+
+
+def test_a_recovery_that_reads_the_clock_is_unknown(bench: Bench) -> None:
+    """With the first load that differs."""
+    verdict, certificate = explored(bench, "READS_CLOCK")
+    assert (verdict, certificate["strategy"], certificate["complete"]) == ("unknown", "complete", False)
+    reasons = "; ".join(certificate["unknown_reasons"])
+    assert (
+        "recovery is not deterministic: after 0 loads that saw the same bytes it loaded case-0/slots at 0x" in reasons
+    )
+
+
+def test_a_recovery_with_loads_past_the_hooks_falls_back(bench: Bench) -> None:
+    verdict, certificate = explored(bench, "LOADS_PAST_HOOKS")
+    assert (verdict, certificate["strategy"], certificate["complete"]) == ("pass", "mixed", False)
+    fallback = "strategy complete is not possible: recovery loads PM past the hooks: adapter.so+0x"
+    assert certificate["fallback"].startswith(fallback), certificate["fallback"]
+    assert certificate["fallback"].endswith("an access without a hook to offset 64 of a heap file")
+    assert certificate["positions_by_strategy"]["prefix"] == certificate["crash_positions"]
+
+
 # ---- slots of two words, contents that come later, accounting --------------------------------------------------------------
 
 
@@ -446,8 +484,9 @@ def test_a_heap_of_several_files_passes(bench: Bench) -> None:
     assert bench.rules(None) == set()
 
 
+NO_BUGS = ("MANGLE", "READS_CLOCK", "LOADS_PAST_HOOKS")
 BUGS = {
-    bug.id: bug.rule for bug in config.read_allocator(HERE / "files" / "allocator.toml").mutant if bug.id != "MANGLE"
+    bug.id: bug.rule for bug in config.read_allocator(HERE / "files" / "allocator.toml").mutant if bug.id not in NO_BUGS
 }
 
 

@@ -21,10 +21,12 @@
 #include "persist.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAGIC UINT64_C(0x73656c6966)
@@ -34,6 +36,18 @@
 #define IS_MANGLING 1
 #else
 #define IS_MANGLING 0
+#endif
+
+#if defined(MUTANT_READS_CLOCK)
+#define IS_CLOCK_READ 1
+#else
+#define IS_CLOCK_READ 0
+#endif
+
+#if defined(MUTANT_LOADS_PAST_HOOKS)
+#define IS_PAST_HOOKS 1
+#else
+#define IS_PAST_HOOKS 0
 #endif
 
 struct head {
@@ -280,9 +294,27 @@ static int mangle(const struct fl_heap *heap) {
     return FL_OK;
 }
 
+/* What exploration by loads must notice, and what changes nothing else: loads that depend on more than loads, or have no hook. */
+static void misbehave(struct fl_heap *heap) {
+    struct timespec now = {0};
+    uint64_t word = 0;
+    int fd = open(path_of(heap, "slots"), O_RDWR);
+    if (fd >= 0 && IS_CLOCK_READ && clock_gettime(CLOCK_MONOTONIC, &now) == 0 && now.tv_nsec / 64 % 2 == 0)
+        (void)!pread(fd, &word, sizeof word, (off_t)(sizeof(struct head) + offsetof(struct slot, offset)));
+    void *slots = fd >= 0 && IS_PAST_HOOKS ? map_file(fd, heap->slots_bytes) : NULL;
+    if (slots != NULL) {
+        __asm__ volatile("mov (%1), %0" : "=r"(word) : "r"((char *)slots + sizeof(struct head)) : "memory");
+        munmap(slots, heap->slots_bytes);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
 static int open_heap(const struct fl_heap_options *options, struct fl_heap **opened) {
     struct fl_heap *heap = *opened = new_heap(options);
     int status = FL_OK;
+    if (IS_CLOCK_READ || IS_PAST_HOOKS)
+        misbehave(heap);
     inventory_begin();
     inventory_add(heap->folder, "before:");
     if (IS_MANGLING) {
