@@ -317,6 +317,22 @@ void inprocess_remember(bool is_recorded) {
     keep(&all.loads, &all.loads_bytes, answer, bytes);
 }
 
+static const struct fl_load *load_at(const void *answer, uint32_t at) {
+    const struct fl_loads_header *header = answer;
+    return at < header->count ? (const struct fl_load *)(header + 1) + at : NULL;
+}
+
+uint32_t inprocess_different_load(const struct fl_load **here, const struct fl_load **isolated) {
+    uint32_t bytes, at = 0;
+    const void *answer = loads_answer(&bytes);
+    for (;; at++) {
+        *here = load_at(all.loads, at);
+        *isolated = load_at(answer, at);
+        if (*here == NULL || *isolated == NULL || memcmp(*here, *isolated, sizeof **here) != 0)
+            return at;
+    }
+}
+
 const char *inprocess_difference(bool is_recorded) {
     all.shared->engines.in_process++;
     all.shared->engines.compared++;

@@ -7,6 +7,7 @@
 
 #include "vfs.h"
 #include "heap_report.h"
+#include "loads.h"
 
 /* ---- inprocess.c */
 /* While a life runs in-process. */
@@ -42,6 +43,8 @@ bool inprocess_run(const struct place *place, struct fl_command *command);
 /* Of a run to be compared: remembers its report and list of loads; then in what those of the isolated run differ, null: in nothing. */
 void inprocess_remember(bool is_recorded);
 const char *inprocess_difference(bool is_recorded);
+/* Then: where the lists of loads part, and what either has there, null at its end. */
+uint32_t inprocess_different_load(const struct fl_load **here, const struct fl_load **isolated);
 /* Whether the image is what it should be; it is, afterwards. Not null: runs that are over may have seen another one, for a reason that
  * goes on after `the target `. Null also if it was found after the first run: no more of them are trusted. */
 const char *inprocess_damage(void);

@@ -437,15 +437,38 @@ static void work(struct fl_command *command) {
 
 static void obey(struct fl_command *command);
 
+static void tell_load(char text[NAME_MAX], const struct fl_load *load) {
+    const char *name = load == NULL ? NULL : load->file < server.file_count ? server.files[load->file].name : "?";
+    if (load == NULL)
+        snprintf(text, NAME_MAX, "nothing more");
+    else
+        snprintf(text, NAME_MAX, "%.64s at 0x%llx", name, (unsigned long long)load->unit * FL_UNIT_BYTES);
+}
+
+/* Of lists that differ, behind what is in the text. */
+static void add_different_load(char *text, size_t capacity) {
+    char ours[NAME_MAX], theirs[NAME_MAX];
+    const struct fl_load *here, *isolated;
+    uint32_t at = inprocess_different_load(&here, &isolated);
+    if (here == NULL && isolated == NULL)
+        return;
+    tell_load(ours, here);
+    tell_load(theirs, isolated);
+    size_t length = strlen(text);
+    snprintf(text + length, capacity - length, ": after %u loads %s, and %s", at, ours, theirs);
+}
+
 /* The run was done in-process, too. */
 static void compare(const struct fl_command *command) {
     bool is_recorded = (command->offset & FL_RUN_LOADS) != 0;
-    char text[128];
+    char text[2 * NAME_MAX];
     inprocess_remember(is_recorded);
     run(command);
     const char *what = inprocess_difference(is_recorded);
     if (what != NULL && !planted("blind-comparison")) {
         snprintf(text, sizeof text, "the in-process and the isolated run of one image %s", what);
+        if (is_recorded)
+            add_different_load(text, sizeof text);
         if (is_recorded)
             loads_unknown(FL_LOADS_DIFFERS, text);
         else
