@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define FL_ADAPTER_ABI 3u
+#define FL_ADAPTER_ABI 4u
 #define FL_GRAPH_FIELDS 2u
 
 enum fl_status {
@@ -104,6 +104,7 @@ typedef struct fl_heap fl_heap; /* the adapter's own */
 /* Writes bytes [from, from + bytes) of the object that starts at object, and persists them. */
 typedef void (*fl_fill)(void *context, void *object, uint64_t from, uint64_t bytes);
 typedef void (*fl_visit)(void *context, const struct fl_block *block);
+typedef void (*fl_visit_slot)(void *context, uint32_t slot, const struct fl_location *location);
 
 struct fl_adapter {
     uint32_t abi_version; /* FL_ADAPTER_ABI */
@@ -141,6 +142,10 @@ struct fl_adapter {
     /* FL_CAN_COLLECT: the object that the collector takes this word for a pointer to; is_set 0: it takes it for none.
      * The runner's own mark believes this: an answer that finds objects where there are none hides leaks. */
     int (*word_target)(fl_heap *heap, uint64_t word, struct fl_location *target);
+
+    /* Optional, may be null: visits those of the slots [first, first + count) that are set, in order. It answers what read_slot would
+     * of each, and is asked instead: every recovery reads all slots, and calls in between cost more than the reading. */
+    int (*read_slots)(fl_heap *heap, uint32_t first, uint32_t count, fl_visit_slot visit, void *context);
 };
 
 /* The one exported symbol. */

@@ -191,6 +191,28 @@ static int read_slot(fl_heap *heap, uint32_t slot, struct fl_location *location)
     return status;
 }
 
+/* Those of the root layout are one array. */
+static int read_slots(fl_heap *heap, uint32_t first, uint32_t count, fl_visit_slot visit, void *context) {
+    uint32_t own = (uint32_t)heap->roots->layout_slots, end = first + count;
+    for (; first < end && first < own; first++) {
+        struct fl_location location;
+        int status = read_slot(heap, first, &location);
+        if (status != FL_OK)
+            return status;
+        if (location.is_set)
+            visit(context, first, &location);
+    }
+    if (first < end && end > heap->roots->slot_count)
+        return adapter_fail(FL_ERROR, "no such slot");
+    const uint64_t *words = heap->roots->slots;
+    for (; first < end; first++) {
+        uint64_t offset = words[first];
+        if (offset != 0)
+            visit(context, first, &(struct fl_location){.file = 0, .is_set = true, .offset = offset});
+    }
+    return FL_OK;
+}
+
 /* ---- looking at the heap ---- */
 
 static const char *file_name(fl_heap *heap, uint32_t file) {
@@ -279,6 +301,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .free = free_slot,
         .reallocate = reallocate,
         .read_slot = read_slot,
+        .read_slots = read_slots,
         .file_name = file_name,
         .message = message,
         .walk = walk_heap,

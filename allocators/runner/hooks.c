@@ -23,27 +23,28 @@
 /* Of a hook, all of whose helpers are expanded in it: the code that is hooked. */
 #define CALLER __builtin_return_address(0)
 
-static inline void touch(const volatile void *address, uint64_t bytes) {
-    if ((uintptr_t)address - loads_near < loads_near_bytes)
+static inline __attribute__((always_inline)) void touch(const volatile void *address, uint64_t bytes) {
+    if (loads_are_near(address) && !loads_is_settled(address, bytes))
         loads_read((const void *)address, bytes);
 }
 
-static inline void touch_update(const volatile void *address, uint64_t bytes) {
-    if ((uintptr_t)address - loads_near < loads_near_bytes)
+static inline __attribute__((always_inline)) void touch_update(const volatile void *address, uint64_t bytes) {
+    if (loads_are_near(address) && !loads_is_stored_already(address, bytes))
         loads_updated((const void *)address, bytes);
 }
 
 static inline __attribute__((always_inline)) void touch_store(const volatile void *address, uint64_t bytes) {
-    if ((uintptr_t)address - loads_near >= loads_near_bytes)
+    if (!loads_are_near(address))
         return;
-    loads_stored((const void *)address, bytes);
+    if (!loads_is_stored_already(address, bytes))
+        loads_stored((const void *)address, bytes);
     if (events_are_told())
         events_will_store((const void *)address, bytes, false, CALLER);
 }
 
 /* Of any length: it may begin far below the heap. */
 static bool is_near(const void *address, uint64_t bytes) {
-    return (uintptr_t)address < loads_near + loads_near_bytes && (uintptr_t)address + bytes > loads_near;
+    return (uintptr_t)address < fl_hook_near.start + fl_hook_near.bytes && (uintptr_t)address + bytes > fl_hook_near.start;
 }
 
 static void touch_range(const void *address, uint64_t bytes) {
@@ -131,7 +132,7 @@ HOOK void __tsan_func_exit(void) {}
         return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                         \
     }                                                                                                                              \
     HOOK void __tsan_atomic##bits##_store(volatile type *address, type value, int order) {                                         \
-        if ((uintptr_t)address - loads_near < loads_near_bytes)                                                                    \
+        if (loads_are_near(address) && !loads_is_stored_already(address, sizeof value))                                            \
             loads_written((const void *)address, sizeof value);                                                                    \
         __atomic_store_n(address, value, __ATOMIC_RELEASE); /* sequentially consistent it would be an exchange, which loads */     \
         __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                                   \

@@ -64,6 +64,8 @@ void undo_map(void); /* once, in the server */
 void undo_add_file(uint32_t number, int fd, uint64_t bytes);
 /* All bytes of the file in the worker's memory; null: it has none. */
 uint8_t *undo_memory(uint32_t number, uint64_t *bytes);
+/* One byte a line of the file: whether it is noted; null: nothing of the file is. */
+const uint8_t *undo_notes(uint32_t number);
 /* False: there is no file with that number or a larger one. */
 bool undo_file(uint32_t number, int *fd, uint64_t *bytes);
 /* Before bytes of the file are stored to. */

@@ -12,9 +12,9 @@
  * file operation decides anything, and a unit is decided by stores only where they are certain.
  *
  * The bits and the list lie in memory that the server shares with its lives. Before each run they are set from the set of hot
- * units, so nothing that a life did to them matters later: all of them, or for in-process runs, which are short, only those words
- * that the last run changed. The set of hot units itself can be written only while it is set. A copy made afresh shows the crash's
- * bytes again: all is undecided but what is listed.
+ * units, so nothing that a life did to them matters later: all words with hot units, or for in-process runs, which are short, only
+ * those that the last run changed. (After a run that listed what is not hot, all words.) The set of hot units itself can be written
+ * only while it is set. A copy made afresh shows the crash's bytes again: all is undecided but what is listed.
  *
  * In-process, stores are noted here too before they are made, so that they can be taken back (undo.c).
  */
@@ -35,8 +35,8 @@
 #define GUARDED_SLOWDOWN 200u
 #define MOST_SPANS 64u
 #define MOST_HOT_FILES 65536u
+#define MOST_PARTS 4096u
 #define MOST_CHANGED 65536u  /* words of bits; after more of them all are set again */
-#define MOST_ACCESSES 50000000u /* to PM in an in-process run; more is a hang: half a second or more of nothing else */
 
 struct shared {
     struct fl_loads_header header;
@@ -47,13 +47,17 @@ struct shared {
 struct hot_file {
     uint32_t number;
     uint64_t first_bit, units; /* bit first_bit + u is unit u */
+    uint64_t room;             /* units that have a bit; those from `units` on are never hot */
 };
 
 /* What may be hot; server and worker both set it. */
 struct hot_set {
     uint64_t unit_count;
-    size_t file_count;
+    size_t file_count, part_count;
     struct hot_file files[MOST_HOT_FILES];
+    struct {
+        uint64_t first, end;
+    } parts[MOST_PARTS]; /* words; there are no bits in others */
     uint64_t bits[MOST_UNITS / 64];
 };
 
@@ -64,24 +68,28 @@ struct span {
     const struct hot_file *file; /* null: none of its units is hot */
     uint32_t number;
     bool is_shared;              /* stores reach the file */
+    struct loads_window window;
 };
 
 static struct {
     struct shared *shared;
     struct hot_set *hot;
     uint64_t *undecided, *unscanned;
+    const uint64_t *none; /* of as many bits: where nothing is hot */
     uint64_t changed[MOST_CHANGED]; /* words of undecided and unscanned that are not those of hot */
     size_t changed_count;
     bool are_words_known; /* all others are */
-    uint32_t life, accesses;
+    bool are_bits_spoilt; /* the last run set bits of what is not hot */
+    uint32_t life;
     bool is_hooked, is_recording, is_guarded, is_every;
     struct span spans[MOST_SPANS];
     size_t span_count;
     const struct span *last_span; /* that was looked at; null: none */
 } loads;
 
-uintptr_t loads_near;
-uint64_t loads_near_bytes;
+struct fl_hook_near fl_hook_near;
+struct loads_window loads_window;
+uint32_t loads_accesses;
 
 /* ---- the server's part -------------------------------------------------------------------------------------------------- */
 
@@ -97,9 +105,44 @@ void loads_map(void) {
     loads.hot = map_memory(sizeof *loads.hot, MAP_SHARED);
     loads.undecided = map_memory(MOST_UNITS / 8, MAP_SHARED);
     loads.unscanned = map_memory(MOST_UNITS / 8, MAP_SHARED);
+    loads.none = map_memory(MOST_UNITS / 8, MAP_PRIVATE);
 }
 
-static size_t used_bytes(void) { return (loads.hot->unit_count + 63) / 64 * 8; }
+static void copy_parts(uint64_t *to) {
+    for (size_t i = 0; i < loads.hot->part_count; i++) {
+        uint64_t first = loads.hot->parts[i].first, end = loads.hot->parts[i].end;
+        memcpy(to + first, loads.hot->bits + first, (end - first) * sizeof *to);
+    }
+}
+
+static void clear_parts(uint64_t *bits) {
+    for (size_t i = 0; i < loads.hot->part_count; i++)
+        memset(bits + loads.hot->parts[i].first, 0, (loads.hot->parts[i].end - loads.hot->parts[i].first) * sizeof *bits);
+}
+
+static void clear_spoilt_bits(void) {
+    if (!loads.are_bits_spoilt)
+        return;
+    memset(loads.undecided, 0, loads.hot->unit_count / 8);
+    memset(loads.unscanned, 0, loads.hot->unit_count / 8);
+    loads.are_bits_spoilt = loads.are_words_known = false;
+}
+
+/* Bits [first, end) are set. */
+static void add_part(struct hot_set *hot, uint64_t first, uint64_t end) {
+    first /= 64;
+    end = (end + 63) / 64;
+    bool is_next =
+        hot->part_count > 0 && hot->parts[hot->part_count - 1].first <= first && first <= hot->parts[hot->part_count - 1].end;
+    if (!is_next && hot->part_count < MOST_PARTS) {
+        hot->parts[hot->part_count].first = first;
+        hot->parts[hot->part_count++].end = end;
+        return;
+    }
+    uint64_t *last_first = &hot->parts[hot->part_count - 1].first, *last_end = &hot->parts[hot->part_count - 1].end;
+    *last_first = first < *last_first ? first : *last_first;
+    *last_end = end > *last_end ? end : *last_end;
+}
 
 static struct hot_file *hot_file(uint32_t number) {
     for (size_t i = 0; i < loads.hot->file_count; i++)
@@ -135,40 +178,57 @@ static void protect_hot(int protection) {
         fail(EXIT_INFRASTRUCTURE, "the set of hot units cannot be protected");
 }
 
-static bool set_hot(const struct fl_watch *watches, size_t count) {
-    struct hot_set *hot = loads.hot;
-    memset(hot->bits, 0, used_bytes());
-    loads.are_words_known = false;
-    hot->file_count = 0;
+static uint64_t whole_words(uint64_t units) { return (units + 63) / 64 * 64; }
+
+/* False: there is not room for all. has_files: also for what of the files is not hot, so that windows can be wide. */
+static bool give_room(struct hot_set *hot, bool has_files, uint64_t (*bytes_of)(uint32_t file)) {
     hot->unit_count = 0;
-    for (size_t i = 0; i < count; i++)
-        if (watches[i].first > MOST_UNITS || watches[i].count > MOST_UNITS || !add_hot_file(&watches[i]))
-            return false;
     for (size_t i = 0; i < hot->file_count; i++) {
-        hot->files[i].first_bit = hot->unit_count;
-        hot->unit_count += (hot->files[i].units + 63) / 64 * 64;
+        struct hot_file *file = &hot->files[i];
+        uint64_t all = has_files ? bytes_of(file->number) / FL_UNIT_BYTES : 0;
+        file->first_bit = hot->unit_count;
+        file->room = whole_words(file->units > all ? file->units : all);
+        hot->unit_count += file->room;
         if (hot->unit_count > MOST_UNITS)
             return false;
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint64_t first = hot_file(watches[i].file)->first_bit + watches[i].first;
-        set_bits(hot->bits, first, first + watches[i].count);
     }
     return true;
 }
 
-bool loads_watch(const struct fl_watch *watches, size_t count) {
+static bool set_hot(const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file)) {
+    struct hot_set *hot = loads.hot;
+    clear_spoilt_bits();
+    clear_parts(hot->bits);
+    clear_parts(loads.undecided);
+    clear_parts(loads.unscanned);
+    loads.are_words_known = false;
+    hot->file_count = hot->part_count = 0;
+    for (size_t i = 0; i < count; i++)
+        if (watches[i].first > MOST_UNITS || watches[i].count > MOST_UNITS || !add_hot_file(&watches[i]))
+            return false;
+    if (!give_room(hot, true, bytes_of) && !give_room(hot, false, bytes_of))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t first = hot_file(watches[i].file)->first_bit + watches[i].first;
+        set_bits(hot->bits, first, first + watches[i].count);
+        add_part(hot, first, first + watches[i].count);
+    }
+    return true;
+}
+
+bool loads_watch(const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file)) {
     protect_hot(PROT_READ | PROT_WRITE);
-    bool is_set = set_hot(watches, count);
+    bool is_set = set_hot(watches, count, bytes_of);
     protect_hot(PROT_READ);
     return is_set;
 }
 
 /* Those words of the bits that may have changed, or all. */
 static void set_words(void) {
+    clear_spoilt_bits();
     if (!loads.are_words_known || !inprocess_is_running() || loads.changed_count >= MOST_CHANGED) {
-        memcpy(loads.undecided, loads.hot->bits, used_bytes());
-        memcpy(loads.unscanned, loads.hot->bits, used_bytes());
+        copy_parts(loads.undecided);
+        copy_parts(loads.unscanned);
     } else
         for (size_t i = 0; i < loads.changed_count; i++) {
             uint64_t word = loads.changed[i];
@@ -181,7 +241,7 @@ static void set_words(void) {
 void loads_forget_words(void) { loads.are_words_known = false; }
 
 void loads_begin(uint64_t flags) {
-    loads.accesses = 0;
+    loads_accesses = 0;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
     loads.is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
     if (!loads.is_recording)
@@ -215,7 +275,7 @@ static bool find_bit(const struct fl_load *load, uint64_t *bit) {
 void loads_copy_is_fresh(void) {
     if (!loads.is_recording || planted("stale-decisions"))
         return;
-    memcpy(loads.undecided, loads.hot->bits, used_bytes());
+    copy_parts(loads.undecided);
     loads.are_words_known = false;
     for (uint32_t i = 0; i < listed(); i++) {
         const struct fl_load *load = &loads.shared->loads[i];
@@ -233,7 +293,7 @@ const void *loads_answer(uint32_t *bytes) {
         if (!find_bit(&loads.shared->loads[i], &bit)) {
             loads_unknown(FL_LOADS_DAMAGED, NULL);
             header->count = i;
-            loads.are_words_known = false; /* who knows what else it overwrote */
+            loads.are_bits_spoilt = true; /* who knows what else it overwrote */
             break;
         }
     }
@@ -259,12 +319,31 @@ void loads_unknown(uint32_t flag, const char *text) {
     header->flags |= flag;
 }
 
+static void look_at(const struct span *span) {
+    loads.last_span = span;
+    loads_window = span == NULL ? (struct loads_window){0} : span->window;
+}
+
+/* As far as the span shows the image and bits: in-process only, where no thread runs that could see half a window. */
+static void open_window(struct span *span) {
+    const uint8_t *notes = inprocess_is_running() ? undo_notes(span->number) : NULL;
+    if (notes == NULL || loads.is_guarded || loads.is_every)
+        return;
+    uint64_t offset = span->first_unit * FL_UNIT_BYTES, image = undo_image_bytes(span->number);
+    uint64_t room = span->file == NULL ? MOST_UNITS : span->file->room, bytes = span->end - span->start;
+    uint64_t shown = image > offset ? image - offset : 0, covered = room > span->first_unit ? room - span->first_unit : 0;
+    bytes = bytes < shown ? bytes : shown;
+    bytes = bytes < covered * FL_UNIT_BYTES ? bytes : covered * FL_UNIT_BYTES;
+    const uint64_t *undecided = span->file == NULL ? loads.none : loads.undecided + (span->file->first_bit + span->first_unit) / 64;
+    span->window = (struct loads_window){span->start, bytes, undecided, notes + offset / 64};
+}
+
 void loads_follow(void) {
     struct vfs_view view;
     uintptr_t lowest = UINTPTR_MAX, highest = 0;
     loads.span_count = 0;
-    loads.last_span = NULL;
-    loads_near_bytes = 0;
+    look_at(NULL);
+    fl_hook_near.bytes = 0;
     events_follow();
     bool is_undone = inprocess_is_running();
     if (is_undone && !kept_range(&lowest, &highest))
@@ -284,12 +363,13 @@ void loads_follow(void) {
             loads_unknown(FL_LOADS_MAPPINGS, NULL);
             break;
         }
-        loads.spans[loads.span_count++] =
-            (struct span){view.start, view.end, view.offset / FL_UNIT_BYTES, file, view.file, view.is_shared};
+        struct span *span = &loads.spans[loads.span_count++];
+        *span = (struct span){view.start, view.end, view.offset / FL_UNIT_BYTES, file, view.file, view.is_shared, {0}};
+        open_window(span);
     }
     if (highest > 0) {
-        loads_near = lowest - FL_WIDEST_ACCESS;
-        loads_near_bytes = highest - loads_near;
+        fl_hook_near.start = lowest - FL_WIDEST_ACCESS;
+        fl_hook_near.bytes = highest - fl_hook_near.start;
     }
 }
 
@@ -341,7 +421,7 @@ static void list_access(uint8_t kind, const struct span *span, uintptr_t from, u
 }
 
 static void announce(uint8_t kind, const void *address, uint64_t bytes) {
-    if (loads.accesses++ >= MOST_ACCESSES)
+    if (loads_accesses++ >= LOADS_MOST_ACCESSES)
         inprocess_leave("makes more than 50 million accesses to PM");
     if (loads.is_guarded)
         guard_announce(address, bytes);
@@ -363,7 +443,7 @@ static void read_as(enum fl_load_kind kind, uintptr_t address, uint64_t bytes) {
         if (from >= to)
             continue;
         is_mapped = true;
-        loads.last_span = span;
+        look_at(span);
         list_units(kind, span->file, span->first_unit + (from - span->start) / FL_UNIT_BYTES,
                    span->first_unit + (to - 1 - span->start) / FL_UNIT_BYTES + 1);
     }
@@ -409,7 +489,7 @@ static bool is_listed(enum fl_load_kind kind, uintptr_t address, uint64_t bytes)
     const struct span *span = loads.last_span;
     if (span == NULL || address < span->start || address + bytes > span->end || loads.is_guarded || loads.is_every)
         return false;
-    if (loads.accesses++ >= MOST_ACCESSES)
+    if (loads_accesses++ >= LOADS_MOST_ACCESSES)
         return false;
     if (span->file == NULL)
         return true;

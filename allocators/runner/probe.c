@@ -63,21 +63,37 @@ static int open_heap(struct life *life) {
     return status;
 }
 
-static void report_slots(struct life *life) {
-    report_stage(FL_SECTION_SLOTS);
-    report_section(FL_SECTION_SLOTS);
-    uint32_t count = 0;
+struct slots {
+    struct life *life;
+    uint32_t count;
+};
+
+static void report_slot(void *context, uint32_t slot, const struct fl_location *location) {
+    struct slots *slots = context;
+    struct fl_slot_entry *entry = report_append(sizeof *entry);
+    *entry = (struct fl_slot_entry){slot, file_number(slots->life, location->file), location->offset};
+    slots->count++;
+}
+
+static int read_slots(struct life *life, fl_visit_slot visit, void *context) {
+    if (life->adapter->read_slots != NULL)
+        return life->adapter->read_slots(life->heap, 0, slot_count(life), visit, context);
     int status = FL_OK;
     for (uint32_t slot = 0; slot < slot_count(life) && status == FL_OK; slot++) {
         struct fl_location location = {0};
         status = life->adapter->read_slot(life->heap, slot, &location);
-        if (status != FL_OK || !location.is_set)
-            continue;
-        struct fl_slot_entry *entry = report_append(sizeof *entry);
-        *entry = (struct fl_slot_entry){slot, file_number(life, location.file), location.offset};
-        count++;
+        if (status == FL_OK && location.is_set)
+            visit(context, slot, &location);
     }
-    end_with_message(life, FL_SECTION_SLOTS, status, count, slot_count(life));
+    return status;
+}
+
+static void report_slots(struct life *life) {
+    report_stage(FL_SECTION_SLOTS);
+    report_section(FL_SECTION_SLOTS);
+    struct slots slots = {life, 0};
+    int status = read_slots(life, report_slot, &slots);
+    end_with_message(life, FL_SECTION_SLOTS, status, slots.count, slot_count(life));
 }
 
 /* Those of life 1 are not told, only looked at: they are those of life 0. */

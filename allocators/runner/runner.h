@@ -384,8 +384,8 @@ bool run_lives(const struct place *place, uint32_t first, uint32_t last);
 /* ---- loads.c: for the server */
 struct fl_watch;
 void loads_map(void); /* once */
-/* The set of hot units; false: they span too much. */
-bool loads_watch(const struct fl_watch *watches, size_t count);
+/* The set of hot units; bytes_of: size of a file; false: they span too much. */
+bool loads_watch(const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file));
 void loads_begin(uint64_t flags); /* of FL_SERVE_RUN */
 /* One more of these, for tests of the hooks: with FL_RUN_LOADS, lists every access to hot files that they announce, in order.
  * kind 1: load, 2: store; `unit` is its offset in bytes, `zero` its length. */
@@ -401,13 +401,40 @@ const void *loads_answer(uint32_t *bytes);
 
 /* ---- loads.c: in a life. Accesses are told before they are made. */
 #define FL_WIDEST_ACCESS 64u /* bytes of one instruction */
-/* No access of at most FL_WIDEST_ACCESS bytes that begins outside [loads_near, loads_near + loads_near_bytes) touches PM. */
-extern uintptr_t loads_near;
-extern uint64_t loads_near_bytes;
+/* No access of at most FL_WIDEST_ACCESS bytes that begins outside [start, start + bytes) touches PM. Targets with hooks ask it before
+ * they call one (allocators/hooked/as). */
+extern struct fl_hook_near {
+    uintptr_t start;
+    uint64_t bytes;
+} fl_hook_near __attribute__((visibility("default")));
+static inline bool loads_are_near(const volatile void *address) {
+    return (uintptr_t)address - fl_hook_near.start < fl_hook_near.bytes;
+}
+/* The mapping of PM that was last looked at, of in-process runs: what hooks ask before they call. Most accesses are settled. */
+struct loads_window {
+    uintptr_t start;
+    uint64_t bytes; /* 0: ask loads.c */
+    const uint64_t *undecided; /* one bit a unit from start on */
+    const uint8_t *is_noted; /* one byte a line from start on: the undo log has it */
+};
+extern struct loads_window loads_window;
+extern uint32_t loads_accesses; /* to PM in this run */
+/* More in an in-process run is a hang: a tenth of a second or more of nothing else. */
+#define LOADS_MOST_ACCESSES 50000000u
+/* Within one unit, and nothing of it is the crash's; bytes: constant. */
+static inline bool loads_is_settled(const volatile void *address, uint64_t bytes) {
+    uint64_t at = (uintptr_t)address - loads_window.start;
+    return at < loads_window.bytes && at % 8 + bytes <= 8 && (loads_window.undecided[at / 512] >> at / 8 % 64 & 1) == 0 &&
+           loads_accesses++ < LOADS_MOST_ACCESSES;
+}
+/* The same, and a store to it can be taken back. */
+static inline bool loads_is_stored_already(const volatile void *address, uint64_t bytes) {
+    return loads_is_settled(address, bytes) && loads_window.is_noted[((uintptr_t)address - loads_window.start) / 64] != 0;
+}
 void loads_is_hooked(void); /* a target with hooks was loaded */
 bool loads_is_recording(void);
-void loads_read(const void *address, uint64_t bytes);    /* by the target */
-void loads_stored(const void *address, uint64_t bytes);  /* all of it or some, maybe after a read */
+void loads_read(const void *address, uint64_t bytes); /* by the target */
+void loads_stored(const void *address, uint64_t bytes); /* all of it or some, maybe after a read */
 void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */
 void loads_looked_at(const void *address, uint64_t bytes); /* by the runner, and the report depends on it */
 void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */
@@ -415,20 +442,20 @@ void loads_read_file(int fd, uint64_t offset, uint64_t bytes);
 void loads_updated(const void *address, uint64_t bytes); /* by the target, read and maybe stored to at once */
 /* The runner or the kernel is about to access this; for guarded runs. */
 void loads_open(const void *address, uint64_t bytes);
-void loads_filled(const void *address, uint64_t bytes);  /* the same, and the kernel stores */
+void loads_filled(const void *address, uint64_t bytes); /* the same, and the kernel stores */
 void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for UNSEEN and DIFFERS */
-void loads_follow(void);                             /* mappings of the heap changed */
-void loads_guarded(bool is_announced);               /* guard.c saw an access */
+void loads_follow(void); /* mappings of the heap changed */
+void loads_guarded(bool is_announced); /* guard.c saw an access */
 
 /* ---- events.c: for the server */
 void events_map(const void *adapter); /* once; adapter: any address in its file as it is mapped */
-void events_begin(bool is_asked);     /* before a run */
+void events_begin(bool is_asked); /* before a run */
 const void *events_answer(uint32_t *bytes);
 
 /* ---- events.c: in a life */
 void events_start(uint32_t generation); /* from here on the life is told */
 bool events_are_told(void);
-void events_follow(void);        /* mappings of the heap changed */
+void events_follow(void); /* mappings of the heap changed */
 void events_files_changed(void); /* in a way that cannot be told */
 /* A file operation returned and had an effect. Paths: in the heap folder. */
 void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path);

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #define MAX_FILES 65536u
+#define MOST_ANSWERS 3 /* to a run */
 #define MOST_WATCH_BYTES (256u << 20)
 #define WATCHED (IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
 
@@ -48,6 +49,7 @@ static struct {
     int watch;
     int input, output;
     struct ahead *ahead; /* shared with the worker */
+    bool is_worker;
 } server;
 
 /* Input that was read and not yet taken. */
@@ -72,9 +74,10 @@ static void wait_for_input(void) {
             FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
 }
 
-/* Some input; false at its end. */
+/* Some input; false at its end. A worker just reads: signals that ask to end are the server's business. */
 static bool refill(void) {
-    wait_for_input();
+    if (!server.is_worker)
+        wait_for_input();
     ssize_t got = read(server.input, server.ahead->bytes, sizeof server.ahead->bytes);
     if (got < 0)
         FAIL(EXIT_INFRASTRUCTURE, "standard input: %s", strerror(errno));
@@ -278,10 +281,14 @@ static bool take_events(char name[NAME_MAX + 1]) {
     return found;
 }
 
-static void send(const void *answer, uint32_t bytes) {
-    struct iovec parts[] = {{&bytes, sizeof bytes}, {(void *)answer, bytes}};
-    struct iovec *rest = parts;
-    for (int left = 2; left > 0;) {
+/* Each with its length in front; in one system call, as a rule, since an in-process run costs about as much. */
+static void send_all(const void *const answers[], const uint32_t bytes[], int count) {
+    struct iovec parts[2 * MOST_ANSWERS], *rest = parts;
+    for (int i = 0; i < count; i++) {
+        parts[2 * i] = (struct iovec){(void *)&bytes[i], sizeof bytes[i]};
+        parts[2 * i + 1] = (struct iovec){(void *)answers[i], bytes[i]};
+    }
+    for (int left = 2 * count; left > 0;) {
         ssize_t put = writev(server.output, rest, left);
         if (put < 0)
             FAIL(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));
@@ -294,18 +301,22 @@ static void send(const void *answer, uint32_t bytes) {
     }
 }
 
+static void send(const void *answer, uint32_t bytes) { send_all(&answer, &bytes, 1); }
+
 /* The report, and what a recorded run read. */
 static void send_report(const struct fl_command *command) {
-    send(report_bytes(), report_bytes()->total_bytes);
-    if ((command->offset & FL_RUN_LOADS) == 0)
-        return;
-    uint32_t bytes;
-    const void *answer = loads_answer(&bytes);
-    send(answer, bytes);
-    if (command->size == FL_PROBE_GENERATION) {
-        answer = events_answer(&bytes);
-        send(answer, bytes);
+    const void *answers[MOST_ANSWERS] = {report_bytes()};
+    uint32_t bytes[MOST_ANSWERS] = {report_bytes()->total_bytes};
+    int count = 1;
+    if ((command->offset & FL_RUN_LOADS) != 0) {
+        answers[count] = loads_answer(&bytes[count]);
+        count++;
+        if (command->size == FL_PROBE_GENERATION) {
+            answers[count] = events_answer(&bytes[count]);
+            count++;
+        }
     }
+    send_all(answers, bytes, count);
 }
 
 static void send_stages(void) {
@@ -322,6 +333,8 @@ static uint32_t number_of(const char *path) {
     return NO_FILE;
 }
 
+static uint64_t bytes_of(uint32_t file) { return file < server.file_count ? server.files[file].bytes : 0; }
+
 static void watch_units(const struct fl_command *command) {
     size_t count = command->payload_bytes / sizeof(struct fl_watch);
     if (command->payload_bytes % sizeof(struct fl_watch) != 0 || command->payload_bytes > MOST_WATCH_BYTES)
@@ -329,7 +342,7 @@ static void watch_units(const struct fl_command *command) {
              (unsigned long long)command->payload_bytes, sizeof(struct fl_watch), MOST_WATCH_BYTES);
     struct fl_watch *watches = allocate_or_fail(NULL, command->payload_bytes + 1);
     take_payload(watches, command->payload_bytes);
-    if (!loads_watch(watches, count))
+    if (!loads_watch(watches, count, bytes_of))
         FAIL(EXIT_BAD_INPUT, "command %u: the files with hot units span more than 4 GiB", command->kind);
     free(watches);
 }
@@ -410,6 +423,7 @@ static void write_memory(const struct fl_command *command) {
 
 /* In the worker, until it is ended. */
 static void work(struct fl_command *command) {
+    server.is_worker = true;
     vfs_on_failure((void (*)(const char *))report_broken);
     for (uint32_t i = 0; i < server.file_count; i++)
         if (server.files[i].name != NULL)

@@ -74,6 +74,8 @@ uint8_t *undo_memory(uint32_t number, uint64_t *bytes) {
     return *bytes == 0 ? NULL : undo.files[number].memory;
 }
 
+const uint8_t *undo_notes(uint32_t number) { return number < undo.file_count ? undo.files[number].is_noted : NULL; }
+
 bool undo_file(uint32_t number, int *fd, uint64_t *bytes) {
     if (number >= undo.file_count)
         return false;

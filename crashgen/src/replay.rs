@@ -13,7 +13,7 @@ use crate::trace::{Event, FileId, SiteId};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
@@ -178,7 +178,7 @@ pub enum ReplayError {
 pub struct ReplayServer {
     process: Child,
     input: Option<BufWriter<ChildStdin>>,
-    output: ChildStdout,
+    output: BufReader<ChildStdout>,
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
     numbers: BTreeMap<FileId, u32>,
@@ -202,7 +202,7 @@ impl ReplayServer {
         let mut process =
             command.spawn().map_err(|source| ReplayError::Start { runner: options.runner.clone(), source })?;
         let input = BufWriter::with_capacity(1 << 16, process.stdin.take().expect("piped"));
-        let output = process.stdout.take().expect("piped");
+        let output = BufReader::with_capacity(1 << 16, process.stdout.take().expect("piped"));
         Ok(Self {
             process,
             input: Some(input),

@@ -131,8 +131,10 @@ HOOKED_CALLS = (
     *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
 )
 """Functions of the C library that access memory for their caller: allocators/runner/hooks.c has its own of each."""
+HOOKED_ASSEMBLER = "allocators/hooked/as"
 HOOKS = (
     "-DFL_HOOKED",
+    "-Ballocators/hooked/",
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
     "-fno-builtin",
@@ -141,7 +143,8 @@ HOOKS = (
 )
 """Every load and store of the sources calls a function of the runner first. A compiler that knows memcpy, or makes one of a loop,
 expands it without. One that puts a load into the expression that it is for (temporary expression replacement) loads what a
-`switch` is over twice: for its bounds and for its table."""
+`switch` is over twice: for its bounds and for its table. The assembler (found where the compiler runs in the repository) leaves out
+the calls for memory that is no PM."""
 
 
 def hooked_link(language: str) -> tuple[str, ...]:
@@ -174,7 +177,9 @@ def adapter_recipe(
         *(hooked_link(allocator.language) if is_hooked else ()),
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
-    return Recipe(what, "adapter.so", compiler, arguments, sources_below(folder, root / "allocators" / "include"))
+    inputs = sources_below(folder, root / "allocators" / "include")
+    inputs = (*inputs, root / HOOKED_ASSEMBLER) if is_hooked else inputs
+    return Recipe(what, "adapter.so", compiler, arguments, inputs)
 
 
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:

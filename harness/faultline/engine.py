@@ -163,6 +163,22 @@ class Stage(msgspec.Struct):
     """How often recoveries of crash images came there; equal images are recovered once."""
 
 
+class Engines(msgspec.Struct):
+    """Which engine did the recoveries of `complete` (the isolated one did the others). compared: of those in-process, in both, with
+    equal answers; isolated: instead, by what the target does that an in-process run cannot take back."""
+
+    in_process: int = 0
+    compared: int = 0
+    isolated: dict[str, int] = {}
+
+    def text(self) -> str:
+        """Empty if none was asked to be in-process."""
+        if not self.in_process and not self.isolated:
+            return ""
+        reasons = "".join(f"; {count:,} isolated: the target {reason}" for reason, count in self.isolated.items())
+        return f"{self.in_process:,} in-process, {self.compared:,} of them in the isolated engine too, with equal answers{reasons}"
+
+
 class Stopped(msgspec.Struct):
     """position: crash positions from this one on (events before the crash) are not explored."""
 
@@ -209,6 +225,7 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     later_judgements: int = 0
     full_probes: int = 0
     stages: list[Stage] = []
+    engines: Engines = msgspec.field(default_factory=Engines)
     time_s: float = 0.0
     covers: str = ""
     bounds_hit: list[str] = []

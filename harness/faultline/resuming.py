@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from faultline.engine import Certificate, Finding, Incomplete, Stage, Verdict, states_text, sum_log10
+from faultline.engine import Certificate, Engines, Finding, Incomplete, Stage, Verdict, states_text, sum_log10
 
 
 def joined(earlier: Certificate, later: Certificate) -> Certificate:
@@ -40,6 +40,7 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
         judgements=earlier.judgements + later.judgements,
         full_probes=earlier.full_probes + later.full_probes,
         stages=_joined_stages(earlier.stages + later.stages),
+        engines=_joined_engines(earlier.engines, later.engines),
         peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
         time_s=earlier.time_s + later.time_s,
         covers=later.covers,
@@ -71,3 +72,8 @@ def _joined_stages(stages: list[Stage]) -> list[Stage]:
     for stage in stages:
         entered[stage.name] += stage.entered
     return [Stage(name, count) for name, count in entered.items()]
+
+
+def _joined_engines(earlier: Engines, later: Engines) -> Engines:
+    isolated = Counter(earlier.isolated) + Counter(later.isolated)
+    return Engines(earlier.in_process + later.in_process, earlier.compared + later.compared, dict(isolated))

@@ -75,6 +75,8 @@ def print_results(results: list[CellResult]) -> None:
         if result.certificate is not None and result.certificate.fallback is not None:
             ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
             _print_line(console, f"{result.spec.name}: ", "yellow", ran)
+        if len(results) == 1 and result.certificate is not None and (ran_in := result.certificate.engines.text()):
+            _print_line(console, "recoveries: ", "", ran_in)
         is_expected = outcome(result) == "killed" and len(results) > 1
         for finding in [] if is_expected else result.findings:
             print_finding(console, result.spec, finding)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from faultline.engine import Certificate, Finding, TraceEvent, TraceRules
+from faultline.engine import Certificate, Engines, Finding, TraceEvent, TraceRules
 from faultline.environment import Environment
 from faultline.results import CellResult, CellSpec
 
@@ -83,6 +83,7 @@ CERTIFICATE: dict[str, Any] = {
     "positions_by_strategy": {"prefix": 9000, "floor": 9000, "exhaustive": 8904, "sample": 96},
     "judgements": 5000,
     "full_probes": 40,
+    "engines": {"in_process": 4001, "compared": 9, "isolated": {"starts a thread or a process": 82}},
     "time_s": 1.5,
     "covers": "this workload, interleaving, memory order and instruction dispatch",
     "bounds_hit": ["samples: 16 a position"],
@@ -157,7 +158,7 @@ ENVIRONMENT = Environment(
 
 def certificate(**changes: Any) -> Certificate:
     keys = {key: value for key, value in CERTIFICATE.items() if key != "event"}
-    return Certificate(**{**keys, **changes})
+    return Certificate(**{**keys, "engines": Engines(**keys["engines"]), **changes})
 
 
 def trace_rules() -> TraceRules:

@@ -11,7 +11,7 @@ import pytest
 
 import samples
 from command_line import Faultline
-from faultline.engine import Certificate, Incomplete, Stage, Stopped
+from faultline.engine import Certificate, Engines, Incomplete, Stage, Stopped
 from faultline.resuming import joined, joined_verdict
 
 GAP = "a line with more than 65,536 choices"
@@ -46,6 +46,7 @@ def test_two_parts_are_one_certificate() -> None:
     assert (whole.recoveries, whole.judgements) == (2 * 4083, 2 * 5000)
     assert whole.states == "1.1e+03"
     assert whole.stages == [Stage("log replay", 8)]
+    assert whole.engines == Engines(2 * 4001, 2 * 9, {"starts a thread or a process": 2 * 82})
     assert whole.rules_judged == ["FL001", "FL003", "FL004"]
 
 

@@ -322,8 +322,8 @@ static void overwrite_hot(void) {
     unsigned long start, end;
     load8();
     FILE *maps = fopen("/proc/self/maps", "r");
-    while (heap[0] != 0 && fgets(line, sizeof line, maps) != NULL) /* of 2^29 units a bit each, and the files */
-        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && strstr(line, "r--s") && (end - start) >> 20 == 65)
+    while (heap[0] != 0 && fgets(line, sizeof line, maps) != NULL) /* of 2^29 units a bit each, and files and parts */
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && strstr(line, "r--s") && (end - start) >> 20 == 66)
             memset((uint8_t *)start, 0, 16);
     fclose(maps);
 }

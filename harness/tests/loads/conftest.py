@@ -34,7 +34,8 @@ def adapter(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
         if not path.exists():
             command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-D_GNU_SOURCE"]
             command += ["-I", str(root / "allocators/include"), *(HOOKS if is_hooked else ()), str(HERE / "accesses.c")]
-            subprocess.run([*command, "-o", str(path), *(hooked_link("c11") if is_hooked else ())], check=True)
+            link = hooked_link("c11") if is_hooked else ()
+            subprocess.run([*command, "-o", str(path), *link], check=True, cwd=root)  # where HOOKS finds its assembler
         return path
 
     return build

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hooks of real allocators on crash images of a campaign: against the Valgrind tool, which sees every load of a binary; against
-images that agree in nothing but what is listed; and guarded."""
+images that agree in nothing but what is listed; guarded; and in-process against processes of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from faultline.build import build_adapter, build_runner, build_tracer
 from faultline.cache import Cache, project_root
 from faultline.config import allocator_names, find_allocator
 from loads.crash_images import Image, campaign_images
-from loads.server import CONTENTS, FIRST, FULL, GUARDED, LOADS, RUN, TARGET, UNIT_BYTES, Run, Server
+from loads.server import CONTENTS, FIRST, FULL, GUARDED, IN_PROCESS, LOADS, RUN, TARGET, UNIT_BYTES, Run, Server
 
 pytestmark = pytest.mark.slow
 
@@ -218,3 +218,47 @@ def test_no_access_goes_past_the_hooks(target: Target, server: Server) -> None:
         assert (guarded.report, guarded.loads) == (recorded.report, recorded.loads)
         before = image
     assert seen > 100 * GUARDED_RUNS
+
+
+# ---- in-process ----------------------------------------------------------------------------------------------------------
+
+
+def watch_some(server: Server, image: Image, seed: int) -> None:
+    """Half of the OS pages of each file, and some units past its end: hooks meet cold and hot ones side by side."""
+    draw = random.Random(seed)
+    ranges = []
+    for file, content in image.contents.items():
+        units = len(content) // UNIT_BYTES
+        ranges += [(file, first, 512) for first in range(0, units, 512) if draw.random() < 0.5]
+        ranges.append((file, units, 3))
+    server.watch(*ranges)
+
+
+def test_in_process_runs_are_like_isolated_ones(target: Target, tmp_path: Path) -> None:
+    """Byte by byte and load by load, on every image, two runs of it in-process: the first is not to be seen in the second."""
+    folders = [tmp_path / "isolated", tmp_path / "in_process"]
+    for folder in folders:
+        folder.mkdir()
+    isolated, in_process = (Server(target.runner, target.adapter, folder, *target.options) for folder in folders)
+    before, opened, runs = Image(), 0, 0
+    for number, image in enumerate(target.images):
+        probe = FULL if number % (IMAGES // FULL_RUNS) == 0 else FIRST
+        for server in (isolated, in_process):
+            image.follow(server, before)
+            if number % 2:
+                watch_all(server, image)
+            else:
+                watch_some(server, image, number)
+        expected = isolated.run(LOADS, probe)
+        opened += expected.status_of_open == 0
+        for _ in range(2):
+            found = in_process.run(LOADS | IN_PROCESS, probe)
+            assert (found.report, found.loads, found.flags) == (expected.report, expected.loads, 0), found.text
+            runs += 1
+        before = image
+    done, _, instead, reasons = in_process.engines()
+    assert done + instead == runs
+    assert done >= runs // 5, reasons
+    assert set(reasons) <= {"changes files"}  # what pallocator's recovery does to files cannot be taken back
+    assert opened > IMAGES // 10
+    assert [server.close() for server in (isolated, in_process)] == [(0, ""), (0, "")]
