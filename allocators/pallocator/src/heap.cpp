@@ -81,15 +81,20 @@ static unsigned cores_wanted(const Options &options) {
     return std::min(cores, MOST_CORES);
 }
 
-/* What an interrupted creation left is thrown away: only the anchor can be there (§4.7). */
+/* What an interrupted creation left is thrown away: only the anchor can be there (§4.7). Segments without an anchor that can be read
+ * are what is left of a heap: they stay. */
 Status Heap::create(const Options &options, Heap **heap) {
     if (options.folder == nullptr || options.cores > MOST_CORES)
         return fail(Status::INVALID, "a heap needs a folder and at most %u cores", MOST_CORES);
     {
         Segments existing;
         Status status = existing.map_all(options);
-        if (status != Status::NOT_A_HEAP)
-            return status != Status::OK ? status : fail(Status::EXISTS, "%s: there is a heap already", options.folder);
+        if (status == Status::NOT_A_HEAP)
+            status = existing.look_for_strangers(options.folder);
+        else if (status == Status::OK)
+            status = fail(Status::EXISTS, "%s: there is a heap already", options.folder);
+        if (status != Status::OK)
+            return status;
     }
     files_unlink((std::string(options.folder) + "/anchor").c_str());
     auto state = std::make_unique<State>();

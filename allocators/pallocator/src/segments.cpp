@@ -237,9 +237,10 @@ Status Segments::create_anchor(const Options &options, unsigned cores) {
     return Status::OK;
 }
 
-static Status check_anchor(const Anchor &anchor, uint64_t bytes, const char *path) {
-    if (bytes < sizeof(Anchor) || anchor.magic == 0)
+static Status check_anchor(const Anchor *found, uint64_t bytes, const char *path) {
+    if (bytes < sizeof(Anchor) || found->magic == 0)
         return fail(Status::NOT_A_HEAP, "%s: its creation was not completed", path);
+    const Anchor &anchor = *found;
     if (anchor.magic != ANCHOR_MAGIC)
         return fail(Status::CORRUPT, "%s: is no anchor of a heap of this allocator", path);
     if (anchor.version != VERSION && anchor.version != 0)
@@ -275,7 +276,7 @@ Status Segments::map_anchor(const Options &options) {
     close(fd);
     if (bytes > 0 && base == nullptr)
         return fail(Status::ERROR, "%s: cannot be mapped: %s", name.c_str(), strerror(error));
-    Status status = check_anchor(*reinterpret_cast<Anchor *>(base), bytes, name.c_str());
+    Status status = check_anchor(reinterpret_cast<Anchor *>(base), bytes, name.c_str());
     if (status != Status::OK) {
         if (base != nullptr)
             munmap(base, bytes);
@@ -314,16 +315,18 @@ Status Segments::map_segment(uint64_t number) {
 }
 
 bool Segments::is_pending(uint64_t file) const {
+    if (anchor_ == nullptr)
+        return false;
     const SegmentItem &item = anchor_->segment_item;
     uint64_t state = item.state & 0xff;
     return (state == SEGMENT_CREATE || state == SEGMENT_DESTROY) && item.id == file;
 }
 
-/* Files that look like segments and that nobody knows. */
-Status Segments::look_for_strangers() const {
-    std::unique_ptr<DIR, int (*)(DIR *)> listing(opendir(folder.c_str()), closedir);
+/* Files that look like segments and that nobody knows: all of them where there is no anchor. */
+Status Segments::look_for_strangers(const char *folder) const {
+    std::unique_ptr<DIR, int (*)(DIR *)> listing(opendir(folder), closedir);
     if (listing == nullptr)
-        return fail(Status::ERROR, "%s: %s", folder.c_str(), errno_text());
+        return fail(Status::ERROR, "%s: %s", folder, errno_text());
     while (dirent *found = readdir(listing.get())) {
         unsigned long long file;
         char name[32];
@@ -333,7 +336,7 @@ Status Segments::look_for_strangers() const {
         file_name(is_number ? file : 0, name);
         bool is_ours = is_number && strcmp(name, found->d_name) == 0 && (bytes_of(file) != 0 || is_pending(file));
         if (!is_ours)
-            return fail(Status::CORRUPT, "%s/%s: no segment of this heap; move it away", folder.c_str(), found->d_name);
+            return fail(Status::CORRUPT, "%s/%s: no segment of this heap; move it away", folder, found->d_name);
     }
     return Status::OK;
 }
@@ -363,7 +366,7 @@ Status Segments::map_all(const Options &options) {
     }
     if (status == Status::OK)
         status = check_items();
-    return status == Status::OK ? look_for_strangers() : status;
+    return status == Status::OK ? look_for_strangers(options.folder) : status;
 }
 
 /* ---- the segment item ---- */

@@ -30,6 +30,7 @@ class Segments {
     /* The anchor and everything that it lists. Changes nothing. */
     Status create_anchor(const Options &options, unsigned cores);
     Status map_all(const Options &options);
+    Status look_for_strangers(const char *folder) const; /* CORRUPT: a segment file that is none of this heap's */
     /* What a power failure left in the segment item. Needs the files mapped. */
     void recover();
     bool is_pending(uint64_t file) const; /* map_all: half made or half destroyed */
@@ -92,7 +93,6 @@ class Segments {
     void finish_returning();
     Status map_anchor(const Options &options);
     Status map_segment(uint64_t number);
-    Status look_for_strangers() const;
     Status check_items() const;
     char *map(int fd, uint64_t bytes);
     void add(uint64_t file, char *base, uint64_t bytes, uint64_t entry);

@@ -395,6 +395,16 @@ static void other_anchors_are_refused_and_left_alone() {
     expect_refused(foreign.folder, Status::CORRUPT, "no anchor");
     Heap *heap = nullptr;
     EXPECT(Heap::create(options(foreign.folder), &heap) == Status::CORRUPT);
+    for (long bytes : {0L, 100L, static_cast<long>(anchor_bytes(2, PAL_SEGMENT_ENTRIES) - OS_PAGE_BYTES), -1L}) {
+        Broken cut = heap_with_segments(); /* -1: there is none */
+        const std::string anchor = cut.folder + "/anchor";
+        EXPECT((bytes < 0 ? unlink(anchor.c_str()) : truncate(anchor.c_str(), bytes)) == 0);
+        const auto before = digests(cut.folder);
+        bool is_known = bytes > 100;
+        expect_refused(cut.folder, is_known ? Status::CORRUPT : Status::NOT_A_HEAP, bytes < 0 ? "No such file" : "anchor");
+        EXPECT(Heap::create(options(cut.folder), &heap) == Status::CORRUPT && digests(cut.folder) == before);
+        EXPECT(is_known || strstr(message(), "no segment of this heap") != nullptr);
+    }
     const std::string empty = make_folder();
     EXPECT(Heap::open(options(empty), &heap) == Status::NOT_A_HEAP);
     EXPECT(names(empty).empty());
