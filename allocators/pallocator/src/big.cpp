@@ -12,6 +12,8 @@
  */
 #include "big.h"
 
+#include <optional>
+
 #include "stage.h"
 
 namespace pallocator {
@@ -347,7 +349,7 @@ void Big::run() {
 
 void Big::recover() {
     switch (item().state) {
-    case BIG_NONE: FL_STAGE("big: nothing pending"); break;
+    case BIG_NONE: FL_STAGE("big: nothing pending"); return;
     case BIG_WANT_SEGMENT: FL_STAGE("big: a segment was wanted"); break;
     case BIG_NEW_SEGMENT: FL_STAGE("big: a new segment was to be entered"); break;
     case BIG_ALLOCATE:
@@ -378,15 +380,19 @@ uint64_t Big::hole_bytes(uint64_t file) const {
 
 Status Big::recover_trees() {
     Status status = Status::OK;
+    std::optional<uint64_t> file; /* of the entry before: a segment is looked up once, not once for each of its blocks */
     free_bytes_ = 0;
     Status free_status = free_tree.recover([&](const TreeEntry &entry) { free_bytes_ += entry.words[0]; });
     Status info_status = info_tree.recover([&](const TreeEntry &entry) {
-        if (segments.bytes_of(entry.words[0]) != SEGMENT_BYTES)
-            status = fail(Status::CORRUPT, "the tree of blocks of core %u knows segment %llu, which is none",
-                          static_cast<unsigned>(owner) - segments.cores(), static_cast<unsigned long long>(entry.words[0]));
-        segments.set_owner(entry.words[0], owner);
+        if (entry.words[0] != file) {
+            file = entry.words[0];
+            if (segments.bytes_of(*file) != SEGMENT_BYTES)
+                status = fail(Status::CORRUPT, "the tree of blocks of core %u knows segment %llu, which is none",
+                              static_cast<unsigned>(owner) - segments.cores(), static_cast<unsigned long long>(*file));
+            segments.set_owner(*file, owner);
+        }
         if ((entry.words[2] & BLOCK_HOLE) != 0)
-            segments.note_hole(entry.words[0], bytes_of(entry.words[2]));
+            segments.note_hole(*file, bytes_of(entry.words[2]));
     });
     return free_status != Status::OK ? free_status : info_status != Status::OK ? info_status : status;
 }
