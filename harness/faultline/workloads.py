@@ -436,23 +436,27 @@ def resur(ops: int, seed: int, limit_bytes: int) -> Workload:
 
 
 DEFRAG_SMALLEST_SHARE = 128
-DEFRAG_LARGEST_SHARE = 16
+DEFRAG_DOUBLINGS = 3
+MIN_DEFRAG_SHARE = 1 << DEFRAG_DOUBLINGS
+"""The largest objects are at most as large as the heap."""
+MAX_DEFRAG_SHARE = 4096
 
 
-def defrag(limit_bytes: int) -> Workload:
-    """The stress of PAllocator's section 5, Table 2, scaled: objects of a 128th of the heap until there is no room for one; then
-    again and again every other object is freed, and objects of twice the size ask for the room, up to a 16th of the heap."""
-    size = max(1, limit_bytes // DEFRAG_SMALLEST_SHARE)
-    live = [(slot, size) for slot in range(DEFRAG_SMALLEST_SHARE + 1)]
+def defrag(limit_bytes: int, share: int = DEFRAG_SMALLEST_SHARE) -> Workload:
+    """The stress of PAllocator's section 5, Table 2, scaled: objects of limit_bytes / share bytes until there is no room for one;
+    then, three times, every other object is freed, and objects of twice the size ask for the room."""
+    size = max(1, limit_bytes // share)
+    live = [(slot, size) for slot in range(share + 1)]
     operations = [Operation("case"), *(Operation("allocate", slot, size) for slot, size in live)]
-    while size < limit_bytes // DEFRAG_LARGEST_SHARE:
+    for _ in range(DEFRAG_DOUBLINGS):
         size *= 2
         freed, live = live[::2], live[1::2]
         operations += [Operation("free", slot) for slot, _ in freed]
         made = freed[: sum(freed_size for _, freed_size in freed) // size]
         operations += [Operation("allocate", slot, size) for slot, _ in made]
         live += [(slot, size) for slot, _ in made]
-    return Workload("defrag", DEFRAG_SMALLEST_SHARE + 1, tuple(operations))
+    name = "defrag" if share == DEFRAG_SMALLEST_SHARE else f"defrag:{share}"
+    return Workload(name, share + 1, tuple(operations))
 
 
 BIG_SLOTS = 16
@@ -739,6 +743,7 @@ GENERATORS = {
     "resur": "--ops operations of --seed: lists that grow in front, objects freed at once, some lists dropped (Makalu's resur)",
     "big": "--ops operations of --seed on large objects, from a 128th to an eighth of the heap",
     "defrag": "full, half of it freed object by object, full again with objects of twice the size, and so on",
+    "defrag:N": "the same with objects of an Nth of the heap at first, not a 128th: fewer of them",
     "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
     "ace:N:K": "the same over K of the sizes: ace:3:2 is what CI has time for",
     "FILE": "a workload file of your own",
@@ -775,6 +780,8 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
         return generators[name]()
     if name.startswith("ace:"):
         return _find_ace(name, heap)
+    if name.startswith("defrag:"):
+        return _find_defrag(name, heap)
     if name.startswith("file:"):
         return _stored_file(name.removeprefix("file:"), cache)
     return _user_file(Path(name), cache)
@@ -792,6 +799,14 @@ def _find_ace(name: str, heap: Heap) -> Workload:
         )
     _limit(ace_case_count(depth, count) * (2 + depth), name)
     return replace(ace(depth, spread(all_sizes, count)), name=name)
+
+
+def _find_defrag(name: str, heap: Heap) -> Workload:
+    word = name.removeprefix("defrag:")
+    share = int(word) if word.isascii() and word.isdigit() and len(word) <= len(str(MAX_DEFRAG_SHARE)) else 0
+    if not MIN_DEFRAG_SHARE <= share <= MAX_DEFRAG_SHARE:
+        raise BadInputError(f"workload {name!r}: expected defrag:{MIN_DEFRAG_SHARE} to defrag:{MAX_DEFRAG_SHARE}")
+    return replace(defrag(heap.limit_bytes, share), name=name)
 
 
 def _limit(operations: int, name: str) -> None:

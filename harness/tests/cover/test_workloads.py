@@ -238,7 +238,7 @@ def test_every_generator_is_found_by_its_name(cache: Cache) -> None:
     for name in workloads.GENERATORS:
         if name == "FILE":
             continue
-        name = name.replace("N", "2").replace("K", "2")
+        name = name.replace("N", "2" if name.startswith("ace") else "8").replace("K", "2")
         workload = workloads.find(name, 40, 3, HEAP, cache)
         assert workload.name == name
         assert workloads.parse(workload.text(), name).key == workload.key
@@ -494,6 +494,12 @@ def test_any_text_parses_or_is_bad_input(text: str) -> None:
         "ace:2:0",
         "ace:2:5",
         "ace:2:2:2",
+        "defrag:",
+        "defrag:7",
+        "defrag:4097",
+        "defrag:-8",
+        "defrag:8:8",
+        pytest.param("defrag:" + "9" * 5000, id="long-defrag"),
         "nosuch",
         "file:nosuch",
         "file:../../etc",
@@ -536,12 +542,14 @@ def sizes_of(workload: workloads.Workload, kind: str) -> list[int]:
     return [operation.size_bytes for operation in workload.operations if operation.kind == kind]
 
 
-def test_defrag_asks_for_twice_the_size_in_what_half_of_the_objects_left() -> None:
-    workload = workloads.defrag(1 << 20)
+@pytest.mark.parametrize("share", [128, 32])
+def test_defrag_asks_for_twice_the_size_in_what_half_of_the_objects_left(share: int) -> None:
+    smallest = (1 << 20) // share
+    workload = workloads.defrag(1 << 20, share)
     allocated = sizes_of(workload, "allocate")
-    assert sorted(set(allocated)) == [8192, 16384, 32768, 65536]
+    assert sorted(set(allocated)) == [smallest, 2 * smallest, 4 * smallest, 8 * smallest]
     assert allocated == sorted(allocated)
-    assert allocated.count(8192) * 8192 > 1 << 20
+    assert allocated.count(smallest) * smallest > 1 << 20
     live: dict[int, int] = {}
     for operation in workload.operations[1:]:
         if operation.kind == "free":
@@ -549,7 +557,7 @@ def test_defrag_asks_for_twice_the_size_in_what_half_of_the_objects_left() -> No
         else:
             assert operation.slot not in live
             live[operation.slot] = operation.size_bytes
-        assert sum(live.values()) <= (1 << 20) + 8192
+        assert sum(live.values()) <= (1 << 20) + smallest
 
 
 def test_big_has_large_objects_of_all_sizes_and_keeps_half_of_the_heap_free() -> None:
