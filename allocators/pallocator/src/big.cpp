@@ -347,6 +347,30 @@ void Big::run() {
     }
 }
 
+/* Which step of punch_block is the first that was not done. */
+void Big::name_punching() const {
+    const PPtrBase block = item().block;
+    uint64_t bytes = bytes_of(item().info), left = item().left_hole, right = item().right_hole, all = left + bytes + right;
+    const TreeEntry *entry = info_tree.find(info_key(block));
+    const TreeEntry *joined = left == 0 ? entry : info_tree.find(info_key({block.file, block.offset - left}));
+    if (entry != nullptr && (entry->words[2] & BLOCK_HOLE) == 0)
+        FL_STAGE("defragment: a block was to become a hole");
+    else if (free_tree.find(free_key(bytes, block)) != nullptr)
+        FL_STAGE("defragment: a hole was being punched, and was to leave the free blocks");
+    else if (right != 0 && info_tree.find(info_key({block.file, block.offset + bytes})) != nullptr)
+        FL_STAGE("defragment: a hole was to be joined with the one after it");
+    else if (left != 0 && entry != nullptr)
+        FL_STAGE("defragment: a hole was to be joined with the one before it");
+    else if (all == WHOLE_BYTES && joined != nullptr)
+        FL_STAGE("defragment: a hole that is all of a segment was to be forgotten");
+    else if (all == WHOLE_BYTES)
+        FL_STAGE("defragment: a segment of holes was to be destroyed");
+    else if (joined != nullptr && bytes_of(joined->words[2]) != all)
+        FL_STAGE("defragment: joined holes were to get their size");
+    else
+        FL_STAGE("defragment: a hole was made, but for the end of the item");
+}
+
 void Big::recover() {
     switch (item().state) {
     case BIG_NONE: FL_STAGE("big: nothing pending"); return;
@@ -360,8 +384,13 @@ void Big::recover() {
         note_filled_hole();
         break;
     case BIG_FREE: FL_STAGE("big: a block was being freed"); break;
-    case BIG_DEFRAGMENT: FL_STAGE("defragment: a block was being punched"); break;
-    case BIG_RETURN_SEGMENT: FL_STAGE("big: an empty segment was leaving"); break;
+    case BIG_DEFRAGMENT: name_punching(); break;
+    case BIG_RETURN_SEGMENT:
+        if (item().is_hole != 0)
+            FL_STAGE("defragment: a segment of holes was being destroyed");
+        else
+            FL_STAGE("big: an empty segment was leaving");
+        break;
     }
     const uint64_t file = item().block.file;
     run();
@@ -394,6 +423,10 @@ Status Big::recover_trees() {
         if ((entry.words[2] & BLOCK_HOLE) != 0)
             segments.note_hole(*file, bytes_of(entry.words[2]));
     });
+    if (free_tree.levels() >= 3)
+        FL_STAGE("big: the tree of free blocks had three levels");
+    if (info_tree.levels() >= 3)
+        FL_STAGE("big: the tree of all blocks had three levels");
     return free_status != Status::OK ? free_status : info_status != Status::OK ? info_status : status;
 }
 

@@ -53,6 +53,7 @@ class Big {
     uint64_t hole_bytes(uint64_t file) const;
     void free_block();
     void punch_block();
+    void name_punching() const;
     void run();
 
     void set_argument(const PPtrBase &value);

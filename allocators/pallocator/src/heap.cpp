@@ -39,6 +39,7 @@ struct Heap::State {
 
     void make_allocators();
     Status recover();
+    void name_shape() const;
     unsigned own_core() const;
 
     Status allocate_small(unsigned first, unsigned size_class, const PPtrBase &argument);
@@ -48,6 +49,7 @@ struct Heap::State {
     Status reclaim(uint64_t bytes);
     Status make_room(uint64_t bytes);
     void walk_file(uint64_t file, const std::function<void(const Part &)> &visit) const;
+    Counters count_segments() const; /* nothing else is in it */
 };
 
 Status CoreLeaves::allocate_leaf(PPtrBase &pointer) {
@@ -125,9 +127,19 @@ Status Heap::State::recover() {
     for (Big &big : bigs)
         if (Status status = big.recover_trees(); status != Status::OK)
             return status;
+    name_shape();
     for (Big &big : bigs)
         big.recover();
     return Status::OK;
+}
+
+/* Enough of them for lists with a middle. */
+void Heap::State::name_shape() const {
+    const Counters counters = count_segments();
+    if (counters.small_segments >= 3 && counters.big_segments >= 3 && counters.huge_segments >= 3)
+        FL_STAGE("heap: three small, three big and three huge segments");
+    if (counters.free_segments >= 3)
+        FL_STAGE("heap: three free segments");
 }
 
 Status Heap::open(const Options &options, Heap **heap) {
@@ -336,9 +348,8 @@ Status Heap::check() const {
     return Status::OK;
 }
 
-Counters Heap::counters() const {
-    const Segments &segments = state->segments;
-    Counters counters{segments.punched_bytes, segments.punched, segments.created, segments.destroyed, 0, 0, 0, 0, 0};
+Counters Heap::State::count_segments() const {
+    Counters counters{};
     for (uint64_t file : segments.files()) {
         Owner owner = segments.owner(file);
         uint64_t &kind = owner == OWNER_NONE                               ? counters.free_segments
@@ -347,6 +358,16 @@ Counters Heap::counters() const {
                                                                            : counters.big_segments;
         kind += file != ANCHOR_FILE;
     }
+    return counters;
+}
+
+Counters Heap::counters() const {
+    const Segments &segments = state->segments;
+    Counters counters = state->count_segments();
+    counters.defragmented_bytes = segments.punched_bytes;
+    counters.punched_holes = segments.punched;
+    counters.created_segments = segments.created;
+    counters.destroyed_segments = segments.destroyed;
     for (const Big &big : state->bigs)
         counters.tree_levels = std::max<uint64_t>(counters.tree_levels, big.levels());
     return counters;

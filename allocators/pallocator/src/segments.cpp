@@ -513,16 +513,36 @@ void Segments::finish_returning() {
     set(item.pointer, {});
 }
 
+/* How far a destruction or the taking of a segment had come, and whether it was a free one's that defragmentation gives up. */
+void Segments::name_step() const {
+    const SegmentItem &item = anchor_->segment_item;
+    bool is_leaving = item.pointer == persistent(&anchor_->leaving);
+    if ((item.state & 0xff) == SEGMENT_TAKE) {
+        if (is_leaving)
+            FL_STAGE("defragment: a free segment was leaving the free list");
+        else
+            FL_STAGE("segment: taking from the free list finished");
+        return;
+    }
+    if (is_leaving)
+        FL_STAGE("defragment: a free segment was being destroyed");
+    if (entry(item.state >> 8).id == item.id)
+        FL_STAGE("segment: destruction finished, listed");
+    else
+        FL_STAGE("segment: destruction finished, not listed");
+}
+
 void Segments::recover() {
-    switch (anchor_->segment_item.state & 0xff) {
+    const uint64_t state = anchor_->segment_item.state & 0xff;
+    switch (state) {
     case SEGMENT_CREATE: take_back_creation(); break;
     case SEGMENT_DESTROY: {
-        FL_STAGE("segment: destruction finished");
+        name_step();
         finish_destroying();
         break;
     }
     case SEGMENT_TAKE: {
-        FL_STAGE("segment: taking from the free list finished");
+        name_step();
         finish_taking();
         break;
     }
@@ -533,10 +553,11 @@ void Segments::recover() {
     }
     default: FL_STAGE("segment: nothing pending");
     }
-    if ((anchor_->segment_item.state & 0xff) != SEGMENT_NONE)
+    if (state != SEGMENT_NONE)
         end();
     if (!anchor_->leaving.is_null()) {
-        FL_STAGE("segment: a free one was leaving");
+        if (state == SEGMENT_NONE)
+            FL_STAGE("defragment: a free segment was to be destroyed");
         destroy(anchor_->leaving);
     }
 }

@@ -88,6 +88,7 @@ class Segments {
     Status create(PPtrBase &pointer, uint64_t bytes, uint64_t offset);
     Status make_file(uint64_t id, uint64_t bytes, char **base);
     void take_back_creation();
+    void name_step() const;
     void finish_destroying();
     void finish_taking();
     void finish_returning();

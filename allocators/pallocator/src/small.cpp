@@ -414,7 +414,8 @@ void Small::run() {
     }
 }
 
-static void name_stage(SmallState state) {
+/* is_untaken: the page of the item is still one of its segment's free ones. */
+static void name_stage(SmallState state, bool is_untaken) {
     switch (state) {
     case SMALL_NONE:
     case SMALL_STATES: FL_STAGE("small: nothing pending"); break;
@@ -430,7 +431,12 @@ static void name_stage(SmallState state) {
     case SMALL_LEAVE_FULL: FL_STAGE("small: a segment was leaving the full ones"); break;
     case SMALL_JOIN_ACTIVE: FL_STAGE("small: a segment was joining the active ones"); break;
     case SMALL_RETURN_SEGMENT: FL_STAGE("small: an empty segment was being given back"); break;
-    case SMALL_PUNCH_PAGE: FL_STAGE("defragment: a page was being punched"); break;
+    case SMALL_PUNCH_PAGE:
+        if (is_untaken)
+            FL_STAGE("defragment: a page was to leave the free ones of its segment");
+        else
+            FL_STAGE("defragment: a page that left the free ones was being punched");
+        break;
     case SMALL_PUNCH_LEAVE: FL_STAGE("defragment: a segment without free pages was leaving the active ones"); break;
     case SMALL_PUNCH_JOIN: FL_STAGE("defragment: a segment without free pages was joining the full ones"); break;
     case SMALL_FILL_PAGE: FL_STAGE("small: a hole was becoming a free page"); break;
@@ -438,7 +444,7 @@ static void name_stage(SmallState state) {
 }
 
 void Small::recover() {
-    name_stage(state());
+    name_stage(state(), state() == SMALL_PUNCH_PAGE && segment_of(item().page).pages == item().other.offset);
     run();
 }
 

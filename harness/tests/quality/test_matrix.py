@@ -20,6 +20,14 @@ pytestmark = pytest.mark.slow
 
 LIMIT_S = 3600
 """It takes minutes; a machine that does other things may take long."""
+SHAPES = {
+    "heap: three small, three big and three huge segments",
+    "heap: three free segments",
+    "big: the tree of free blocks had three levels",
+    "big: the tree of all blocks had three levels",
+}
+"""Of pallocator's heaps: what its workloads must reach."""
+DEFRAGMENTATION_STEPS = 16
 RECOVERIES_AN_OPERATION = {"nvm_malloc": 10}
 """Of `complete` over churn, at most; 30 of other allocators."""
 
@@ -73,6 +81,9 @@ def test_the_crash_states_enter_every_stage_of_recovery(cells: list[CellResult])
     assert len(coverage["nvm_malloc"].stages) >= 30
     assert len(coverage["makalu"].stages) >= 15
     assert {name: of.never for name, of in coverage.items() if of.never} == {}
+    stages = set(coverage["pallocator"].stages)
+    assert stages >= SHAPES
+    assert len([stage for stage in stages if stage.startswith("defragment: ")]) >= DEFRAGMENTATION_STEPS
 
 
 def test_the_command_says_so(matrix: subprocess.CompletedProcess[str]) -> None:
