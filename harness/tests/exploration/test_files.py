@@ -251,7 +251,7 @@ def place(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which files/ is an allocator."""
     place = tmp_path_factory.mktemp("project")
     (place / "allocators").mkdir()
-    for name in ("include", "runner"):
+    for name in ("include", "runner", "hooked"):
         (place / "allocators" / name).symlink_to(root / "allocators" / name)
     (place / "allocators" / "files").symlink_to(HERE / "files")
     (place / "pintools").symlink_to(root / "pintools")
