@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench [PARTS="..."]`: what tracing costs, how many recoveries a second the isolated engine runs, how fast allocators are
-and recover (bench_allocators.py), what complete exploration costs (bench_complete.py), how long the matrix takes. Tables and one
-line a figure on stdout, with its goal where there is one; --out FILE writes the same as JSON."""
+and recover (bench_allocators.py), what complete exploration costs (bench_complete.py) and gains by
+workers (bench_explore.py), how long the matrix takes. Tables and one line a figure on stdout, with its goal where there is one;
+--out FILE writes the same as JSON."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from typing import Any
 
 import bench_allocators
 import bench_complete
+import bench_explore
 import bench_pallocator
 import msgspec
 
@@ -40,7 +42,21 @@ IN_PROCESS_HEAP_BYTES = 8 << 20
 REPLAY_LIVE_OBJECTS = 200
 
 
-PARTS = ("tracing", "replay", "allocators", "recovery", "sizes", "restart", "fragmentation", "complete", "matrix")
+PARTS = (
+    *(
+        "tracing",
+        "replay",
+        "allocators",
+        "recovery",
+        "sizes",
+        "restart",
+        "fragmentation",
+        "complete",
+        "explore",
+        "long",
+    ),
+    "matrix",
+)
 
 
 def main() -> int:
@@ -98,6 +114,7 @@ def measure(parts: Sequence[str], is_tiny: bool) -> dict[str, Any]:
             figures["fragmentation"] = bench_pallocator.measure_fragmentation(root, cache, scratch, section_5)
         if "complete" in parts:
             figures["complete"] = bench_complete.measure(root, is_tiny)
+        figures |= bench_explore.measure(parts, root, cache, engine, is_tiny)
         if "matrix" in parts:
             note("the matrix, from an empty cache")
             figures["matrix"] = bench_matrix(root)
@@ -127,6 +144,7 @@ def in_words(figures: dict[str, Any], is_tiny: bool) -> str:
         lines += bench_pallocator.fragmentation_in_words(figures["fragmentation"], section_5)
     if "complete" in figures:
         lines += bench_complete.in_words(figures["complete"])
+    lines += bench_explore.in_words(figures)
     if matrix := figures.get("matrix"):
         lines.append(f"matrix from an empty cache: {matrix['wall_s']:.0f} s on {matrix['processors']} processors")
         lines.append(matrix["summary"])

@@ -477,7 +477,9 @@ static void compare(const struct fl_command *command) {
     bool is_recorded = (command->offset & FL_RUN_LOADS) != 0;
     char text[2 * NAME_MAX];
     inprocess_remember(is_recorded);
+    stages_pause(true); /* it was counted in-process */
     run(command);
+    stages_pause(false);
     const char *what = inprocess_difference(is_recorded);
     if (what != NULL && !planted("blind-comparison")) {
         snprintf(text, sizeof text, "the in-process and the isolated run of one image %s", what);

@@ -30,10 +30,12 @@ void stages_map(void) {
         all.stages[i]->entered = &all.counters[i];
 }
 
-void stages_stop(void) {
+void stages_pause(bool is_paused) {
     for (size_t i = 0; i < all.count; i++)
-        all.stages[i]->entered = NULL;
+        all.stages[i]->entered = is_paused ? NULL : &all.counters[i];
 }
+
+void stages_stop(void) { stages_pause(true); }
 
 /* The same stage may be listed several times: a function of a header is in every file that includes it. */
 static uint64_t sum_of(const char *name) {

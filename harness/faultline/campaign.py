@@ -70,6 +70,8 @@ class Workshop:
     cache: Cache
     engine: Engine
     heap_folder: Path | None = None
+    explore_jobs: int = 1
+    """Workers over the crash positions of one trace; what they find does not depend on how many there are."""
 
 
 class _StoppedError(Exception):
@@ -292,7 +294,8 @@ class _CellRunner:
             spec = result.spec
             if earlier is not None and earlier.fallback:
                 spec = msgspec.structs.replace(spec, strategy="mixed")
-            config = write_config(folder, spec, target, traced, workload, first_position)
+            jobs = self.workshop.explore_jobs
+            config = write_config(folder, spec, target, traced, workload, first_position, jobs)
             result.verdict = self.workshop.engine.events(["explore", str(config)], handle)
         if earlier is not None:
             result.verdict = joined_verdict(result.findings, earlier, result.verdict)
@@ -338,7 +341,13 @@ def cell_key(workshop: Workshop, spec: CellSpec, target: Target, traced: Trace) 
 
 
 def engine_config(
-    spec: CellSpec, target: Target, traced: Trace, workload: Workload, scratch: Path, first_position: int | None = None
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    scratch: Path,
+    first_position: int | None = None,
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """The JSON that `faultline-engine explore` and `replay` read. first_position: where an exploration that was stopped goes on."""
     heap = target.allocator.heap
@@ -363,6 +372,7 @@ def engine_config(
         "model": spec.model,
         "strategy": spec.strategy,
         "nested": spec.nested,
+        "jobs": jobs,
         "seed": spec.seed,
         "limits": {
             "exhaustive_states": spec.exhaustive_states,
@@ -396,11 +406,12 @@ def write_config(
     traced: Trace,
     workload: Workload,
     first_position: int | None = None,
+    jobs: int = 1,
 ) -> Path:
     """The engine's configuration in folder, its scratch folder beside it."""
     scratch = folder / "scratch"
     scratch.mkdir()
     path = folder / "config.json"
-    config = engine_config(spec, target, traced, workload, scratch, first_position)
+    config = engine_config(spec, target, traced, workload, scratch, first_position, jobs)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
     return path

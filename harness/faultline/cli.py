@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -419,6 +420,14 @@ def _copy(source: Path, path: Path) -> None:
     help="Strategy complete: crashes after the first, in recoveries and in what follows them.",
 )
 @click.option("--stop-at-rule", metavar="RULE", help="Stop at the first finding of this rule.")
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Strategy complete: workers; the result is that of one, and --memory is divided among them.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
 @workshop_options
 @json_option
@@ -427,11 +436,13 @@ def run_command(
     time_s: float | None,
     stop_at_rule: str | None,
     is_resumed: bool,
+    jobs: int,
     out: Path | None,
     as_json: bool,
     **cell: Any,
 ) -> int:
     """Run one cell: trace a workload and explore its crash states."""
+    workshop = replace(workshop, explore_jobs=jobs)
     spec = _cell_spec(**cell, stop_at_rule=stop_at_rule, time_limit_s=time_s)
     allocator = config.find_allocator(workshop.root, spec.allocator)
     if spec.mutant is not None:

@@ -143,6 +143,33 @@ impl Tally {
         }
     }
 
+    /// Takes over what was counted at the crash positions that follow.
+    pub fn add_part(&mut self, part: Self) {
+        self.positions += part.positions;
+        self.add_states(part.states_log10);
+        self.judgements += part.judgements;
+        self.unknowns += part.unknowns;
+        self.stores += part.stores;
+        self.later_positions += part.later_positions;
+        self.later_judgements += part.later_judgements;
+        self.bounds_hit.extend(part.bounds_hit);
+        self.judged.extend(part.judged);
+        self.coverage = part.coverage.or(self.coverage);
+        part.unknown_reasons.iter().for_each(|reason| self.add_unknown(reason));
+        let add = |sum: &mut BTreeMap<&'static str, u64>, counts: BTreeMap<&'static str, u64>| {
+            counts.into_iter().for_each(|(name, count)| *sum.entry(name).or_default() += count);
+        };
+        add(&mut self.by_strategy, part.by_strategy);
+        add(&mut self.later_gaps, part.later_gaps);
+        for (reason, count) in part.not_judged {
+            *self.not_judged.entry(reason).or_default() += count;
+        }
+        for (why, more) in part.incomplete {
+            let sum = self.incomplete.entry(why).or_insert(Incomplete { positions: 0, ..more.clone() });
+            (sum.positions, sum.last) = (sum.positions + more.positions, more.last);
+        }
+    }
+
     /// A reason why the verdict cannot be pass.
     pub fn add_unknown(&mut self, reason: &str) {
         if self.unknown_reasons.len() < REASON_LIMIT {
@@ -270,6 +297,7 @@ impl Tally {
 }
 
 /// Counts of the replay engine.
+#[derive(Clone, Default)]
 #[allow(missing_docs)]
 pub struct Numbers {
     pub recoveries: u64,
@@ -280,6 +308,22 @@ pub struct Numbers {
     pub peak_memory_bytes: u64,
     pub engines: Engines,
     pub time_s: f64,
+}
+
+impl Numbers {
+    /// Adds those of another server, or of the same one's later runs.
+    pub fn add(&mut self, other: Self) {
+        self.recoveries += other.recoveries;
+        self.memoised += other.memoised;
+        self.distinct_images += other.distinct_images;
+        self.full_probes += other.full_probes;
+        other.stages.into_iter().for_each(|(name, entered)| *self.stages.entry(name).or_default() += entered);
+        self.engines.in_process += other.engines.in_process;
+        self.engines.compared += other.engines.compared;
+        for (reason, runs) in other.engines.isolated {
+            *self.engines.isolated.entry(reason).or_default() += runs;
+        }
+    }
 }
 
 /// How an exploration went.

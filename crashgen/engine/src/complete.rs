@@ -42,6 +42,8 @@ const GUARD_ONE_IN: u64 = 64;
 /// It is run only where the same loads did not hang without the guard.
 const GUARDED_HUNG: &str =
     "a guarded run reached its time limit, 200 times that of others: whether the hooks see every load is not known";
+/// Leaves run twice, some of them guarded, in the first part of a trace.
+const LOOKED_AT: u64 = 16;
 /// A heap report is kept as it came, and parsed.
 const REPORT_COPIES: usize = 3;
 /// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
@@ -200,6 +202,13 @@ impl Complete {
             epoch: 0,
             windows: 0,
         }
+    }
+
+    /// Of a part after the first one: not each of the first leaves is run a second time again.
+    pub fn of_later_part(config: &Config) -> Self {
+        let mut new = Self::new(config);
+        (new.search.repeated, new.outcomes.repeated) = (LOOKED_AT, LOOKED_AT);
+        new
     }
 
     /// Another case begins.

@@ -42,6 +42,9 @@ pub struct Config {
     /// Crashes after the first, one after the other: in recoveries and in what follows them.
     #[serde(default)]
     pub nested: u32,
+    /// Workers over the crash positions of `complete`.
+    #[serde(default = "one")]
+    pub jobs: u32,
     /// Seeds the samples.
     pub seed: u64,
     /// Bounds.
@@ -165,6 +168,10 @@ pub struct Identity {
     pub flush: String,
 }
 
+fn one() -> u32 {
+    1
+}
+
 impl Config {
     /// Reads and checks a configuration.
     ///
@@ -236,10 +243,15 @@ impl Config {
         self.hooked_adapter.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// What bounds the searches of `complete`.
+    /// Whether all of the probe script is run.
+    pub fn is_full(&self) -> bool {
+        self.probe == ProbeName::Full
+    }
+
+    /// What bounds the search of `complete` in each of its workers.
     pub fn bounds(&self) -> Bounds {
         let leaves = self.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
-        let bytes = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;
+        let bytes = ((self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20) / self.jobs.max(1) as usize;
         Bounds { leaves, bytes, seed: self.seed }
     }
 

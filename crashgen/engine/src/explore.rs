@@ -9,19 +9,20 @@
 //! with the adapter that people use. What was found until then stays: each finding had a run of its own.
 
 use crate::cases::Case;
-use crate::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
+use crate::certificate::{Numbers, Stopped, Tally};
 use crate::complete::Complete;
-use crate::config::{Config, ProbeName, StrategyName};
+use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
 use crate::generations::{Before, Generations};
 use crate::output::{Output, Verdict};
+use crate::parts::{Explored, Message, Part, Place, Task, Whole, parts_of};
 use crate::probes::Probes;
 use crate::{trace_rules, twins};
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, ModelKind, View};
-use crashgen::replay::Probe;
+use crashgen::replay::{Engines, Probe};
 use crashgen::strategy::{Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
 use crashgen::symbols::Symbols;
 use crashgen::trace::{EventKind, Trace};
@@ -29,11 +30,11 @@ use oracle::contract::Durable;
 use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
 use planted::Fault;
 use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-
-/// Time between two certificates of what is explored so far, so that an exploration that is killed can go on.
-const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// `--strategy exhaustive` enumerates a position of at most this many states (an hour of recoveries); beyond it says so.
 const EXHAUSTIVE_LIMIT: u128 = 1 << 24;
@@ -64,8 +65,8 @@ pub struct Explorer<'a> {
     pub(crate) unfit: Option<String>,
     /// A budget was used up.
     pub(crate) stopped: Option<Stopped>,
-    /// When the last certificate was printed.
-    pub(crate) certified: Instant,
+    /// Nobody waits for the rest.
+    pub(crate) is_over: &'a AtomicBool,
 }
 
 /// Explores a whole trace and prints findings, certificate and verdict.
@@ -73,7 +74,7 @@ pub struct Explorer<'a> {
 /// # Errors
 /// When the trace contradicts itself or the replay server fails.
 pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Verdict, EngineError> {
-    let is_full = config.probe == ProbeName::Full;
+    let is_full = config.is_full();
     let started = Instant::now();
     let is_durable_on_return = config.contract.durable == Durable::OnReturn;
     let rules = trace_rules::judge(trace, &mut Symbols::new(config.programs()), is_durable_on_return);
@@ -91,43 +92,104 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
             "the states in which a line is lost after its operation returned were not looked at (px86-returned)",
         );
     }
-    let is_blind = config.strategy == StrategyName::Complete && !config.has_hooks();
-    let mut probes = Probes::start(&config.exploring_server(config.strategy)?, is_full)?;
-    let mut findings = Findings::new(config);
     let fresh = tally.clone();
+    let deadline = config.limits.time_s.and_then(|seconds| deadline(started, seconds));
+    let task = Task { config, trace, twins: twins.as_ref(), started, deadline };
+    let first = trace.first_event() as u32 + 1;
+    let parts = parts_of(config, trace, config.strategy, config.first_position.unwrap_or(first).max(first));
+    let mut whole = Whole::new(tally, config.strategy);
+    let is_blind = config.strategy == StrategyName::Complete && !config.has_hooks();
+    let unfit = match is_blind {
+        true => Some("the adapter was built without hooks".to_owned()),
+        false => whole.explore(&task, &parts, output)?,
+    };
+    if let Some(why) = unfit {
+        let findings = std::mem::take(&mut whole.findings);
+        whole = Whole::new(fresh, StrategyName::Mixed);
+        whole.findings = findings;
+        whole.tally.fallback = Some(format!("strategy complete is not possible: {why}"));
+        let so_far = Stopped { position: 1, why: "interrupted".to_owned() };
+        output.certificate(&whole.certificate(&task, Some(so_far))); // what goes on from here must not go on with `complete`
+        let parts = parts_of(config, trace, StrategyName::Mixed, first);
+        whole.explore(&task, &parts, output)?;
+    }
+    Ok(finish(&task, &mut whole, output))
+}
+
+/// Explores a part, from nothing remembered.
+///
+/// # Errors
+/// When the trace contradicts itself or the replay server fails.
+pub fn explore_part(
+    task: &Task,
+    strategy: StrategyName,
+    part: &Part,
+    place: &mut Place,
+    probes: &mut Probes,
+    is_over: &AtomicBool,
+    sender: &Sender<Message>,
+) -> Result<Explored, EngineError> {
+    let (mut tally, mut findings) = (Tally::default(), Findings::new(task.config));
+    let stages_before = probes.recovery_stages()?;
+    let engines_before = probes.engines()?;
     let mut explorer = Explorer {
-        config,
-        trace,
-        strategy: config.strategy,
-        output,
+        config: task.config,
+        trace: task.trace,
+        strategy,
+        output: &mut Output::of_part(sender, part),
         probe: probes.whole(),
-        probes: &mut probes,
-        twins: twins.as_ref(),
+        probes,
+        twins: task.twins,
         tally: &mut tally,
         findings: &mut findings,
         before: None,
         judged: FxHashSet::default(),
-        started,
-        deadline: config.limits.time_s.and_then(|seconds| deadline(started, seconds)),
+        started: task.started,
+        deadline: task.deadline,
         is_covered: false,
         error: None,
-        unfit: is_blind.then(|| "the adapter was built without hooks".to_owned()),
+        unfit: None,
         stopped: None,
-        certified: started,
+        is_over,
     };
-    if explorer.unfit.is_none() {
-        explorer.run()?;
-    }
-    if let Some(why) = explorer.unfit.take() {
-        explorer.strategy = StrategyName::Mixed;
-        *explorer.probes = Probes::start(&config.exploring_server(StrategyName::Mixed)?, is_full)?;
-        *explorer.tally = fresh;
-        explorer.tally.fallback = Some(format!("strategy complete is not possible: {why}"));
-        let so_far = explorer.certificate(Some(Stopped { position: 1, why: "interrupted".to_owned() }))?;
-        explorer.output.certificate(&so_far); // what goes on from here must not go on with `complete`
-        explorer.run()?;
-    }
-    explorer.finish()
+    let is_last = explorer.run(part, place)?.is_break();
+    let (stopped, unfit) = (explorer.stopped.take(), explorer.unfit.take());
+    let numbers = Numbers {
+        recoveries: probes.recoveries,
+        memoised: probes.memoised,
+        distinct_images: probes.distinct_images(),
+        full_probes: probes.full_probes,
+        stages: since(stages_before, probes.recovery_stages()?),
+        engines: engines_since(&engines_before, probes.engines()?),
+        ..Numbers::default()
+    };
+    Ok(Explored { tally, findings: findings.into_all(), numbers, stopped, unfit, is_last })
+}
+
+/// What was counted since then.
+fn since(before: BTreeMap<String, u64>, mut now: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    now.iter_mut().for_each(|(name, count)| *count -= before.get(name).copied().unwrap_or(0));
+    now
+}
+
+fn engines_since(before: &Engines, now: Engines) -> Engines {
+    let mut isolated = since(before.isolated.clone(), now.isolated);
+    isolated.retain(|_, runs| *runs > 0);
+    Engines { in_process: now.in_process - before.in_process, compared: now.compared - before.compared, isolated }
+}
+
+fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Verdict {
+    let is_unknown = whole.tally.has_unknown() && !planted::is(Fault::UnknownPasses);
+    let is_nothing = !whole.tally.has_judged_a_heap() || whole.tally.stores == 0;
+    let verdict = match (whole.findings.len(), is_unknown || is_nothing) {
+        (0, false) => Verdict::Pass,
+        (0, true) => Verdict::Unknown,
+        _ => Verdict::Fail,
+    };
+    let stopped = whole.stopped.take();
+    output.certificate(&whole.certificate(task, stopped));
+    output.done(verdict, &whole.findings, &task.trace.hash);
+    verdict
 }
 
 /// None when it is too far away to ever come.
@@ -136,44 +198,43 @@ fn deadline(started: Instant, seconds: f64) -> Option<Instant> {
 }
 
 impl Explorer<'_> {
-    fn run(&mut self) -> Result<(), EngineError> {
+    /// Break: what follows is not to be explored.
+    fn run(&mut self, part: &Part, place: &mut Place) -> Result<ControlFlow<()>, EngineError> {
         let trace = self.trace;
-        let mut case = Case::new(self.config, trace, "");
-        let mut complete = Complete::new(self.config);
+        let is_first = part.number == 0;
+        let mut complete = if is_first { Complete::new(self.config) } else { Complete::of_later_part(self.config) };
         let mut generations = Generations::new(self.config);
-        self.judged.clear();
-        for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
+        let mut flow = ControlFlow::Continue(());
+        let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
+        place.next = (place.next..part.first as usize).rev().find(is_case).unwrap_or(place.next);
+        while place.next < part.last as usize && flow.is_continue() {
+            let number = place.next;
+            let event = &trace.events[number];
             if let EventKind::Case { folder, .. } = &event.kind {
-                self.end_case(&case);
-                case = Case::new(self.config, trace, folder);
+                self.end_case(&place.case);
+                place.case = Case::new(self.config, trace, folder);
                 complete.start_case();
                 generations = Generations::new(self.config);
                 self.judged.clear();
                 self.probes.start_case()?;
             }
-            let (view, is_expectation_new) = case.step(number as u32, event)?;
-            self.tally.stores += u64::from(matches!(event.kind, EventKind::Store { .. }));
-            let is_from_start = self.tally.fallback.is_some();
-            let first = self.config.first_position.filter(|_| !is_from_start).unwrap_or(0);
+            let (view, is_expectation_new) = place.case.step(number as u32, event)?;
+            place.next += 1;
             let position = number as u32 + 1;
-            if position < first {
+            let is_counted = is_first || position >= part.first;
+            self.tally.stores += u64::from(is_counted && matches!(event.kind, EventKind::Store { .. }));
+            if position < part.first {
                 continue;
             }
-            let is_expectation_new = is_expectation_new || position == first;
-            if self.position(&mut case, &mut complete, position, &view, is_expectation_new).is_break()
-                || self.later(&mut generations, &mut case, &complete, position, &view, is_expectation_new).is_break()
-            {
-                break;
-            }
-            if self.certified.elapsed() >= CERTIFICATE_INTERVAL && number + 1 < trace.events.len() {
-                let so_far = Stopped { position: position + 1, why: "interrupted".to_owned() };
-                let certificate = self.certificate(Some(so_far))?;
-                self.output.certificate(&certificate);
-                self.certified = Instant::now();
-            }
+            let is_expectation_new = is_expectation_new || position == part.first;
+            let case = &mut place.case;
+            let is_left = self.is_over.load(Ordering::Relaxed)
+                || self.position(case, &mut complete, position, &view, is_expectation_new).is_break()
+                || self.later(&mut generations, case, &complete, position, &view, is_expectation_new).is_break();
+            flow = if is_left { ControlFlow::Break(()) } else { flow };
         }
-        self.end_case(&case);
-        self.error.take().map_or(Ok(()), Err)
+        self.end_case(&place.case);
+        self.error.take().map_or(Ok(flow), Err)
     }
 
     fn end_case(&mut self, case: &Case) {
@@ -396,41 +457,6 @@ impl Explorer<'_> {
     /// Of the state that the image shows.
     pub(crate) fn judge(&mut self, case: &mut Case) -> Result<Judgement, EngineError> {
         judge_image(self.config, self.twins, (self.probes, self.probe), case)
-    }
-
-    /// `stopped`: where, if it did not come to its end.
-    fn certificate(&mut self, stopped: Option<Stopped>) -> Result<Certificate, EngineError> {
-        let numbers = Numbers {
-            recoveries: self.probes.recoveries,
-            memoised: self.probes.memoised,
-            distinct_images: self.probes.distinct_images(),
-            full_probes: self.probes.full_probes,
-            stages: self.probes.recovery_stages()?,
-            peak_memory_bytes: peak_memory_bytes(),
-            engines: self.probes.engines()?,
-            time_s: self.started.elapsed().as_secs_f64(),
-        };
-        let covers = format!(
-            "workload {}, one interleaving, memory order as traced by {}, built with {}",
-            self.config.identity.workload, self.trace.tracer, self.config.identity.flush
-        );
-        let run = Run { strategy: self.strategy.name(), stopped, last_position: self.trace.events.len() };
-        Ok(self.tally.certificate(run, numbers, covers))
-    }
-
-    fn finish(mut self) -> Result<Verdict, EngineError> {
-        let is_unknown = self.tally.has_unknown() && !planted::is(Fault::UnknownPasses);
-        let is_nothing = !self.tally.has_judged_a_heap() || self.tally.stores == 0;
-        let verdict = match (self.findings.count(), is_unknown || is_nothing) {
-            (0, false) => Verdict::Pass,
-            (0, true) => Verdict::Unknown,
-            _ => Verdict::Fail,
-        };
-        let stopped = self.stopped.take();
-        let certificate = self.certificate(stopped)?;
-        self.output.certificate(&certificate);
-        self.output.done(verdict, self.findings.all(), &self.trace.hash);
-        Ok(verdict)
     }
 }
 

@@ -107,6 +107,11 @@ impl Findings {
         &self.list
     }
 
+    /// As [`Findings::all`].
+    pub fn into_all(self) -> Vec<Finding> {
+        self.list
+    }
+
     /// Counts the violation if its like was seen before; else returns its key.
     pub fn recognise(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> Option<String> {
         let sites = self.sites(trace, state);

@@ -354,7 +354,7 @@ impl Explorer<'_> {
             error: None,
             unfit: None,
             stopped: None,
-            certified: self.certified,
+            is_over: self.is_over,
             strategy: self.strategy,
         };
         let mut generations = Generations::new(explorer.config);

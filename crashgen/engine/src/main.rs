@@ -14,6 +14,7 @@ mod finding;
 mod generations;
 mod litmus_files;
 mod output;
+mod parts;
 mod probes;
 mod replay_token;
 mod set_content;

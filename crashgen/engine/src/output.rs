@@ -3,11 +3,13 @@
 
 use crate::certificate::Certificate;
 use crate::finding::Finding;
+use crate::parts::{Message, Part};
 use crate::trace_rules::TraceRules;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Time between two progress lines.
@@ -46,12 +48,21 @@ impl Verdict {
 /// Writes events.
 pub struct Output {
     last_progress: Option<Instant>,
+    /// A worker's, and its part: they go there instead.
+    to: Option<(Sender<Message>, usize)>,
+    /// That the worker told of: positions and recoveries.
+    told: (u32, u64),
 }
 
 impl Output {
     /// To stdout.
     pub fn new() -> Self {
-        Self { last_progress: None }
+        Self { last_progress: None, to: None, told: (0, 0) }
+    }
+
+    /// Of a worker that explores a part.
+    pub fn of_part(sender: &Sender<Message>, part: &Part) -> Self {
+        Self { to: Some((sender.clone(), part.number)), told: (part.first - 1, 0), ..Self::new() }
     }
 
     /// How far it is; at most five times a second.
@@ -60,6 +71,11 @@ impl Output {
             return;
         }
         self.last_progress = Some(Instant::now());
+        if let Some((sender, _)) = &self.to {
+            let before = std::mem::replace(&mut self.told, (position, recoveries));
+            let _ = sender.send(Message::Progress(position - before.0, recoveries - before.1));
+            return;
+        }
         print(
             &json!({"event": "progress", "position": position, "positions": positions, "recoveries": recoveries, "findings": findings}),
         );
@@ -72,6 +88,10 @@ impl Output {
 
     /// A new finding.
     pub fn finding(&mut self, finding: &Finding) {
+        if let Some((sender, part)) = &self.to {
+            let _ = sender.send(Message::Finding(*part, Box::new(finding.clone())));
+            return;
+        }
         print(&event("finding", finding));
     }
 

@@ -75,6 +75,15 @@ impl Probes {
         Ok(self.server.clear()?)
     }
 
+    /// As if it had been started now, but for the server's image: what it remembers and has counted is gone.
+    pub fn forget(&mut self) {
+        self.first.clear();
+        self.reports.clear();
+        self.numbers.clear();
+        self.stages.clear();
+        (self.recoveries, self.full_probes, self.memoised) = (0, 0, 0);
+    }
+
     /// Distinct images seen.
     pub fn distinct_images(&self) -> u64 {
         self.first.len() as u64

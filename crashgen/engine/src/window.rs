@@ -278,7 +278,7 @@ pub fn value(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::cases::Case;
     use crate::config::Config;
@@ -288,7 +288,7 @@ mod tests {
 
     const FILE: FileId = FileId(0);
     const SFENCE: EventKind = EventKind::Fence { kind: FenceKind::Sfence };
-    const CONFIG: &str = r#"{
+    pub const CONFIG: &str = r#"{
         "version": 2, "trace": "t", "runner": "r", "adapter": "a", "workload_file": "w", "scratch": "s",
         "heap": {"heap_bytes": 4096, "limit_bytes": 4096, "slots": 1, "slot_layout": "root", "address_hint": 0,
             "alignment": 64, "smallest_bytes": 64},
@@ -311,7 +311,7 @@ mod tests {
         EventKind::Case { number, folder: "case".into() }
     }
 
-    fn trace(kinds: Vec<EventKind>) -> Trace {
+    pub fn trace(kinds: Vec<EventKind>) -> Trace {
         let thread = ThreadId { process: 1, thread: 1 };
         let path: Arc<str> = "heap".into();
         let mut events = vec![case(0), done(FileEffect::Create { file: FILE, path: path.clone() })];

@@ -25,11 +25,11 @@ HEAP_ADDRESS = 0x200000000000
 @pytest.fixture(scope="module")
 def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("bench") / "out" / "figures.json"
-    parts = ["allocators", "recovery", "sizes", "restart", "fragmentation"]
+    parts = ["allocators", "recovery", "sizes", "restart", "fragmentation", "explore", "long"]
     command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), *parts]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    for word in ("x glibc", "T_REC", "Figure 14", "growth: makalu as size^", "Table 2", "fails at"):
+    for word in ("x glibc", "T_REC", "Figure 14", "growth: makalu as size^", "Table 2", "fails at", "two workers"):
         assert word in run.stdout, word
     return json.loads(path.read_text())
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline run --jobs N`: what an exploration says does not depend on how many workers there were, or on who of them did what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultline import campaign, tracing, workloads
+from faultline.cache import Cache, scratch_folder
+from faultline.config import find_allocator
+from faultline.engine import Engine
+from faultline.results import CellSpec
+
+OPERATIONS = 100
+"""Two parts of 4,096 crash positions (crashgen/engine/src/parts.rs)."""
+LIMIT_S = 600
+
+
+class Explored:
+    """The first part of the probe only: it is quick. limits: more of the configuration."""
+
+    def __init__(self, root: Path, scripts: Path, mutant: str | None = None, **more: Any) -> None:
+        cache, self.engine = Cache(root / ".faultline"), Engine(scripts / "faultline-engine")
+        allocator = find_allocator(root, "nvm_malloc")
+        self.spec = CellSpec(allocator.name, "churn", OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
+        self.workload = workloads.find("churn", OPERATIONS, 1, allocator.heap, cache)
+        self.target = tracing.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
+        self.traced = tracing.trace(cache, self.engine, self.target, self.workload)
+        self.cache, self.more = cache, more
+
+    def events(self, jobs: int) -> list[dict[str, Any]]:
+        """What the engine says, but for progress, certificates of parts, times, memory and how many runs were compared."""
+        with scratch_folder(self.cache, None) as folder:
+            path = campaign.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
+            given = json.loads(path.read_text())
+            path.write_text(json.dumps({**given, **self.more, "probe": "first"}))
+            command = [str(self.engine.path), "explore", str(path)]
+            run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert run.returncode in (0, 1), run.stderr
+        events = [json.loads(line) for line in run.stdout.splitlines()]
+        last = [event for event in events if event["event"] == "certificate"][-1]
+        del last["time_s"], last["peak_memory_bytes"], last["engines"]["compared"]
+        return [
+            *(event for event in events if event["event"] not in ("progress", "certificate")),
+            last,
+        ]
+
+
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_a_clean_run_is_that_of_one_worker(root: Path, scripts: Path, jobs: int) -> None:
+    explored = Explored(root, scripts)
+    alone = explored.events(1)
+    certificate = alone[-1]
+    assert certificate["complete"], certificate["why"]
+    assert certificate["crash_positions"] > 2 * 4096
+    assert explored.events(jobs) == alone
+
+
+def test_findings_are_those_of_one_worker(root: Path, scripts: Path) -> None:
+    """In the same order, seen as often, with the same witnesses."""
+    explored = Explored(root, scripts, "MISSING_FENCE_RING")
+    alone = explored.events(1)
+    assert sum(event["event"] == "finding" for event in alone) >= 1
+    assert explored.events(2) == alone
+
+
+def test_behind_the_expected_rule_nothing_counts(root: Path, scripts: Path) -> None:
+    explored = Explored(root, scripts, "MISSING_FENCE_RING", stop_at_rule="FL003")
+    alone = explored.events(1)
+    assert not alone[-1]["complete"]
+    assert explored.events(2) == alone
