@@ -42,8 +42,10 @@ const GUARD_ONE_IN: u64 = 64;
 /// It is run only where the same loads did not hang without the guard.
 const GUARDED_HUNG: &str =
     "a guarded run reached its time limit, 200 times that of others: whether the hooks see every load is not known";
-/// Leaves run twice, some of them guarded, in the first part of a trace.
-const LOOKED_AT: u64 = 16;
+/// No leaf after these is run twice, or guarded, because it is one of the first.
+const LOOKED_AT: u64 = 1 << 20;
+/// Has no factor in common with [`GUARD_ONE_IN`].
+const PART_STRIDE: u64 = 37;
 /// A heap report is kept as it came, and parsed.
 const REPORT_COPIES: usize = 3;
 /// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
@@ -204,10 +206,12 @@ impl Complete {
         }
     }
 
-    /// Of a part after the first one: not each of the first leaves is run a second time again.
-    pub fn of_later_part(config: &Config) -> Self {
+    /// Of a part after the first one: as if leaves had been run twice before, another number for each part, so that the shares
+    /// that are looked at closely are those of one long search.
+    pub fn of_later_part(config: &Config, number: usize) -> Self {
+        let before = LOOKED_AT + number as u64 * PART_STRIDE % GUARD_ONE_IN;
         let mut new = Self::new(config);
-        (new.search.repeated, new.outcomes.repeated) = (LOOKED_AT, LOOKED_AT);
+        (new.search.repeated, new.outcomes.repeated) = (before, before);
         new
     }
 

@@ -202,7 +202,10 @@ impl Explorer<'_> {
     fn run(&mut self, part: &Part, place: &mut Place) -> Result<ControlFlow<()>, EngineError> {
         let trace = self.trace;
         let is_first = part.number == 0;
-        let mut complete = if is_first { Complete::new(self.config) } else { Complete::of_later_part(self.config) };
+        let mut complete = match part.number {
+            0 => Complete::new(self.config),
+            number => Complete::of_later_part(self.config, number),
+        };
         let mut generations = Generations::new(self.config);
         let mut flow = ControlFlow::Continue(());
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
