@@ -25,7 +25,7 @@ import bench_explore
 import bench_pallocator
 import msgspec
 
-from faultline import build, campaign, config, environment, tracing, workloads
+from faultline import build, config, environment, exploring, tracing, workloads
 from faultline.cache import Cache, project_root, scratch_folder
 from faultline.engine import Engine
 from faultline.errors import InfrastructureError
@@ -258,7 +258,7 @@ def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path, heap_b
     traced = tracing.trace(cache, engine, target, workload)
     spec = CellSpec(allocator.name, workload.name, 0, 1, "mixed", "px86", "clwb")
     with tempfile.TemporaryDirectory(dir=scratch) as place:
-        path = campaign.write_config(Path(place), spec, target, traced, workload)
+        path = exploring.write_config(Path(place), spec, target, traced, workload)
         return engine.ask_json(dict[str, Any], "bench-replay", str(path))
 
 

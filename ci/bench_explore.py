@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from faultline import campaign, config, tracing, workloads
+from faultline import config, exploring, tracing, workloads
 from faultline.cache import Cache, scratch_folder
 from faultline.engine import Engine
 from faultline.errors import InfrastructureError
@@ -69,7 +69,7 @@ class Exploration:
 
     def run(self, jobs: int) -> dict[str, Any]:
         with scratch_folder(self.cache, None) as folder:
-            path = campaign.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
+            path = exploring.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
             path.write_text(json.dumps({**json.loads(path.read_text()), "probe": "first"}))
             started = time.perf_counter()
             command = [str(self.engine.path), "explore", str(path)]

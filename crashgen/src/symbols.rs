@@ -16,6 +16,24 @@ pub struct Symbol {
     pub line: u32,
 }
 
+impl Symbol {
+    /// FUNCTION (FILE:LINE), as far as it is known.
+    pub fn text(&self) -> String {
+        match (self.function.as_str(), self.line) {
+            ("", 0) => {
+                if self.file.is_empty() {
+                    "an unknown place".to_owned()
+                } else {
+                    self.file.clone()
+                }
+            }
+            ("", line) => format!("{}:{line}", self.file),
+            (function, 0) => function.to_owned(),
+            (function, line) => format!("{function} ({}:{line})", self.file),
+        }
+    }
+}
+
 /// Reads debug information on first use, a module at a time; a module that is gone or changed gives its name only.
 #[derive(Default)]
 pub struct Symbols {
@@ -72,7 +90,7 @@ fn symbolise(loader: &addr2line::Loader, address: u64, unknown: Symbol) -> Symbo
             frame.function.and_then(|name| name.demangle().ok().map(|name| name.into_owned())).unwrap_or_default();
         let (file, line) = frame.location.map_or(("", 0), |place| (place.file.unwrap_or(""), place.line.unwrap_or(0)));
         let is_helper = Path::new(file).file_name().is_some_and(|name| name == "persist.h");
-        best = Symbol { function, file: file.to_owned(), line };
+        best = Symbol { function, file: file.trim_start_matches("./").to_owned(), line };
         if !is_helper {
             break;
         }

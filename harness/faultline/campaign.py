@@ -10,29 +10,28 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from faultline import environment, workloads
-from faultline.cache import Cache, hash_of_file, key_of, scratch_folder
+from faultline.cache import hash_of_file, key_of, scratch_folder
 from faultline.config import Matrix, MatrixCell, MatrixMutants, find_allocator
-from faultline.engine import Certificate, Done, Engine, Event, Finding, Progress, TraceRules
+from faultline.engine import Certificate, Done, Event, Finding, Progress, TraceRules
 from faultline.errors import FaultlineError, InterruptedCampaignError
+from faultline.explaining import explain
+from faultline.exploring import Workshop, write_config
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
 from faultline.resuming import joined, joined_verdict
 from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
 
-CONFIG_VERSION = 2
-CPU_LIMIT_MS = 1000
-"""One life of a probe takes well under a millisecond; a second of its own CPU time is a hang."""
-WALL_LIMIT_MS = 10000
-"""Backstop for targets that sleep; on an overloaded machine it gives unknown, not a finding."""
+EXPLAINED = 3
+"""Findings of a cell that are explained: each takes up to a minute, and the first ones have most to say."""
 
 
 class Watcher(Protocol):
@@ -60,18 +59,6 @@ class SilentWatcher:
 
     def cell_ends(self, position: int, result: CellResult) -> None:
         pass
-
-
-@dataclass(frozen=True)
-class Workshop:
-    """What every step of a campaign needs."""
-
-    root: Path
-    cache: Cache
-    engine: Engine
-    heap_folder: Path | None = None
-    explore_jobs: int = 1
-    """Workers over the crash positions of one trace; what they find does not depend on how many there are."""
 
 
 class _StoppedError(Exception):
@@ -152,10 +139,10 @@ def run_cells(
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
-    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked)
+    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind)
     state: Any = "stopped"
     try:
-        done = _run_in_pool(runner, specs, jobs)
+        done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
         state = "done"
     except KeyboardInterrupt:
         raise InterruptedCampaignError(
@@ -167,21 +154,26 @@ def run_cells(
     return done
 
 
-def _run_in_pool(runner: _CellRunner, specs: list[CellSpec], jobs: int) -> list[CellResult]:
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def run_in_pool(
+    run: Callable[[Item], Result], stop: Callable[[], None], items: Sequence[Item], jobs: int
+) -> list[Result]:
+    """run of each item, `jobs` at a time, in their order. Ctrl-C calls stop, which makes those that are running end."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures: list[Future[CellResult]] = [
-            pool.submit(runner.run, position, spec) for position, spec in enumerate(specs)
-        ]
+        futures: list[Future[Result]] = [pool.submit(run, item) for item in items]
         try:
             _wait_for_all(futures)
-        except KeyboardInterrupt:
-            runner.stop()
+        except BaseException:
+            stop()
             pool.shutdown(cancel_futures=True)
             raise
     return [future.result() for future in futures]
 
 
-def _wait_for_all(futures: list[Future[CellResult]]) -> None:
+def _wait_for_all(futures: list[Future[Result]]) -> None:
     """In short steps: a wait without limit would not let Ctrl-C through."""
     pending = set(futures)
     while pending:
@@ -205,6 +197,7 @@ class _CellRunner:
         watcher: Watcher,
         is_resumed: bool,
         is_asked: bool,
+        kind: str,
     ) -> None:
         self.workshop = workshop
         self.results = results
@@ -212,12 +205,17 @@ class _CellRunner:
         self.unfinished = unfinished
         self.watcher = watcher
         self.is_resumed = is_resumed
+        self.kind = kind
         self.is_asked = is_asked
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:
         self._is_stopped.set()
         interrupt_all()
+
+    def explains(self, spec: CellSpec) -> bool:
+        """Of the many mutants of a matrix nobody asks what they lack."""
+        return spec.model == "px86" and (self.kind == "run" or spec.mutant is None)
 
     def run(self, position: int, spec: CellSpec) -> CellResult:
         result = CellResult(spec)
@@ -255,6 +253,8 @@ class _CellRunner:
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
             self._explore(position, result, target, traced, workload)
+            if self.explains(spec):
+                self._explain(position, result, target, traced, workload)
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():
@@ -266,6 +266,7 @@ class _CellRunner:
             return False
         result.verdict, result.findings, result.certificate = earlier.verdict, earlier.findings, earlier.certificate
         result.trace_rules, result.explore_s, result.is_reused = earlier.trace_rules, earlier.explore_s, True
+        result.explanations = earlier.explanations
         return True
 
     def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
@@ -301,6 +302,18 @@ class _CellRunner:
             result.verdict = joined_verdict(result.findings, earlier, result.verdict)
         self._check_stop()
         result.explore_s = _since(started)
+
+    def _explain(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
+        """The expected rule first: it is what a mutant is there to show."""
+
+        def say(text: str) -> None:
+            self._check_stop()
+            self.watcher.cell_begins(position, result.spec, f"try {text}")
+
+        expected = result.spec.expected_rule
+        findings = sorted(result.findings, key=lambda finding: finding.rule != expected)
+        for finding in findings[:EXPLAINED]:
+            result.explanations.append(explain(self.workshop, result.spec, target, traced, workload, finding, say))
 
     def _keep_so_far(self, position: int, result: CellResult) -> None:
         """If we are killed, an exploration can go on from its last certificate."""
@@ -338,80 +351,3 @@ def cell_key(workshop: Workshop, spec: CellSpec, target: Target, traced: Trace) 
     contract = msgspec.json.encode(target.allocator.contract)
     hooked = target.hooked.key if target.hooked else ""
     return key_of(msgspec.json.encode(spec), traced.hash, hooked, heap, contract, hash_of_file(workshop.engine.path))
-
-
-def engine_config(
-    spec: CellSpec,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
-    scratch: Path,
-    first_position: int | None = None,
-    jobs: int = 1,
-) -> dict[str, Any]:
-    """The JSON that `faultline-engine explore` and `replay` read. first_position: where an exploration that was stopped goes on."""
-    heap = target.allocator.heap
-    return {
-        "version": CONFIG_VERSION,
-        "trace": str(traced.path),
-        "runner": str(target.runner.path),
-        "adapter": str(target.adapter.path),
-        "hooked_adapter": str(target.hooked.path) if target.hooked else None,
-        "workload_file": str(traced.workload_file),
-        "scratch": str(scratch),
-        "heap": {
-            "heap_bytes": heap.heap_bytes,
-            "limit_bytes": heap.limit_bytes,
-            "slots": workload.slots,
-            "slot_layout": workload.layout,
-            "address_hint": heap.address,
-            "alignment": heap.alignment,
-            "smallest_bytes": heap.smallest_bytes,
-        },
-        "contract": msgspec.to_builtins(target.allocator.contract),
-        "model": spec.model,
-        "strategy": spec.strategy,
-        "nested": spec.nested,
-        "jobs": jobs,
-        "seed": spec.seed,
-        "limits": {
-            "exhaustive_states": spec.exhaustive_states,
-            "samples": spec.samples,
-            "time_s": spec.time_limit_s,
-            "recoveries": spec.recovery_limit,
-            "leaves": spec.leaf_limit,
-            "memory_mib": spec.memory_limit_mib,
-            "cpu_limit_ms": CPU_LIMIT_MS,
-            "wall_limit_ms": WALL_LIMIT_MS,
-        },
-        "first_position": first_position,
-        "stop_at_rule": spec.stop_at_rule,
-        "probe": "full",
-        "identity": {
-            "allocator": spec.allocator,
-            "mutant": spec.mutant,
-            "build": target.adapter.key,
-            "workload": spec.workload,
-            "ops": spec.ops,
-            "seed": spec.seed,
-            "flush": spec.flush,
-        },
-    }
-
-
-def write_config(
-    folder: Path,
-    spec: CellSpec,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
-    first_position: int | None = None,
-    jobs: int = 1,
-) -> Path:
-    """The engine's configuration in folder, its scratch folder beside it."""
-    scratch = folder / "scratch"
-    scratch.mkdir()
-    path = folder / "config.json"
-    config = engine_config(spec, target, traced, workload, scratch, first_position, jobs)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
-    return path

@@ -19,10 +19,22 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from faultline import __version__, build, campaign, config, doctor, report, terminal, trace_rules, tracing, workloads
+from faultline import (
+    __version__,
+    build,
+    campaign,
+    config,
+    doctor,
+    exploring,
+    mutating,
+    report,
+    terminal,
+    trace_rules,
+    tracing,
+    workloads,
+)
 from faultline import replay as replaying
 from faultline.cache import SCRATCH_FOLDER, Cache, project_root
-from faultline.campaign import Workshop
 from faultline.engine import Engine, TraceRules
 from faultline.errors import (
     EXIT_FINDINGS,
@@ -32,6 +44,7 @@ from faultline.errors import (
     FaultlineError,
     InfrastructureError,
 )
+from faultline.exploring import Workshop
 from faultline.results import CellResult, CellSpec, Results, summarise
 
 DEFAULT_OPS = 40
@@ -39,6 +52,8 @@ DEFAULT_SEED = 1
 DEFAULT_MATRIX = Path("ci/matrix.toml")
 DEFAULT_OUT = Path("out")
 DATABASE_NAME = "results.sqlite"
+GO_ON = "none"
+"""As --stop-at-rule: explore everything whatever is found."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -301,7 +316,7 @@ def trace_command(
     traced = tracing.trace(workshop.cache, workshop.engine, target, made, heap_folder=workshop.heap_folder, fresh=fresh)
     if engine_config is not None:
         scratch = workshop.heap_folder or SCRATCH_FOLDER
-        _write(engine_config, msgspec.json.encode(campaign.engine_config(spec, target, traced, made, scratch)))
+        _write(engine_config, msgspec.json.encode(exploring.engine_config(spec, target, traced, made, scratch)))
     path = traced.path
     if out is not None:
         _copy(path, out)
@@ -419,7 +434,11 @@ def _copy(source: Path, path: Path) -> None:
     show_default=True,
     help="Strategy complete: crashes after the first, in recoveries and in what follows them.",
 )
-@click.option("--stop-at-rule", metavar="RULE", help="Stop at the first finding of this rule.")
+@click.option(
+    "--stop-at-rule",
+    metavar="RULE",
+    help=f"Stop at the first finding of this rule; {GO_ON}: at none.  [default: a mutant's own, else {GO_ON}]",
+)
 @click.option(
     "--jobs",
     "-j",
@@ -443,11 +462,14 @@ def run_command(
 ) -> int:
     """Run one cell: trace a workload and explore its crash states."""
     workshop = replace(workshop, explore_jobs=jobs)
-    spec = _cell_spec(**cell, stop_at_rule=stop_at_rule, time_limit_s=time_s)
+    is_asked = stop_at_rule not in (None, GO_ON)
+    spec = _cell_spec(**cell, stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s)
     allocator = config.find_allocator(workshop.root, spec.allocator)
     if spec.mutant is not None:
         mutant = allocator.mutant_named(spec.mutant)
-        spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=max(spec.nested, mutant.nested))
+        nested = max(spec.nested, mutant.nested)
+        stop = None if stop_at_rule == GO_ON else stop_at_rule or mutant.rule
+        spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)
     results = _run_campaign(workshop, "run", [spec], 1, out, as_json, is_resumed)
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
@@ -550,6 +572,61 @@ def report_command(out: Path, as_json: bool) -> int:
     return EXIT_OK
 
 
+@cli.command("mutate")
+@click.argument("allocator")
+@click.option(
+    "--workload",
+    "-w",
+    "names",
+    multiple=True,
+    metavar="W",
+    help="One of those that `run` takes; may be given several times.  [default: those of ci/matrix.toml]",
+)
+@variant_options
+@click.option("--only", metavar="TEXT", help="Only places whose name has TEXT in it.")
+@click.option(
+    "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop a trial after S seconds."
+)
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Trials at a time.  [default: one a processor]")
+@workshop_options
+@json_option
+def mutate_command(
+    workshop: Workshop,
+    allocator: str,
+    names: tuple[str, ...],
+    only: str | None,
+    time_s: float | None,
+    jobs: int | None,
+    as_json: bool,
+    **variant: Any,
+) -> int:
+    """Take every flush and every fence out of the trace in turn, and explore what is left.
+
+    killed: without it a rule is broken. redundant: proved, by complete explorations, that recovery shows nothing new without it.
+    blind spot: recovery shows something new and no rule minds. unknown: a limit was hit. Exit code 1 when there is a blind spot.
+    """
+    if names:
+        specs = [_cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
+    else:
+        matrix = config.read_toml(workshop.root / DEFAULT_MATRIX, config.Matrix)
+        found = config.find_allocator(workshop.root, allocator)
+        cells = campaign.cells_of_matrix(workshop.root, matrix)
+        specs = mutating.specs_of_matrix(cells, found.name)
+        if not specs:
+            raise BadInputError(f"{DEFAULT_MATRIX} has no clean cell of {allocator}", "name a workload with -w")
+    specs = [_with_found_workload(workshop, spec) for spec in specs]
+    with terminal.StepProgress(is_quiet=as_json) as progress:
+        mutation = mutating.mutate(workshop, specs, only, time_s, jobs or len(os.sched_getaffinity(0)), progress)
+    if as_json:
+        print_json({**msgspec.to_builtins(mutation), "fates": {place.name: place.fate for place in mutation.places}})
+    else:
+        terminal.print_mutation(mutation)
+        click.echo(mutation.line())
+    if mutation.count("blind spot"):
+        return EXIT_FINDINGS
+    return EXIT_UNKNOWN if mutation.count("unknown") else EXIT_OK
+
+
 # ---- single states -------------------------------------------------------------------------------------------------------
 
 
@@ -559,13 +636,31 @@ def report_command(out: Path, as_json: bool) -> int:
 @json_option
 def replay_command(workshop: Workshop, token: str, as_json: bool) -> int:
     """Recover and judge the crash state that a token names."""
-    replayed = replaying.replay(workshop, token)
+    return _replay(workshop, token, as_json, is_explained=False)
+
+
+@cli.command("explain")
+@click.argument("token")
+@workshop_options
+@json_option
+def explain_command(workshop: Workshop, token: str, as_json: bool) -> int:
+    """Say what a failing crash state lacks, and which flush or fence forbids it.
+
+    The state is replayed; then repairs are tried one after the other, for at most a minute: the trace is explored again, all of it,
+    as if the source had that flush or fence, until the finding is gone.
+    """
+    return _replay(workshop, token, as_json, is_explained=True)
+
+
+def _replay(workshop: Workshop, token: str, as_json: bool, is_explained: bool) -> int:
+    replayed = replaying.replay(workshop, token, is_explained)
     if as_json:
         print_json(replayed)
     else:
         spec = replayed.spec
         for finding in replayed.findings:
-            terminal.print_finding(terminal.out(), spec, finding)
+            explained = [one for one in replayed.explanations if one.finding == finding.id]
+            terminal.print_finding(terminal.out(), spec, finding, *explained)
             terminal.print_events(terminal.out(), finding)
         click.echo(f"verdict: {replayed.verdict}")
     return {"pass": EXIT_OK, "fail": EXIT_FINDINGS, "unknown": EXIT_UNKNOWN}[replayed.verdict]

@@ -92,6 +92,13 @@ class TraceEvent(msgspec.Struct):
         return f"{self.process}.{self.thread}"
 
 
+class Repair(msgspec.Struct):
+    """A flush or fence that may forbid a crash state. edits: what the engine explores the trace with (`edits`)."""
+
+    text: str
+    edits: list[Any]
+
+
 class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     id: str
     rule: str
@@ -107,6 +114,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     lines: list[dict[str, Any]] = []
     events: list[TraceEvent] = []
     """Around the crash position, in memory order; bounded by the engine."""
+    repairs: list[Repair] = []
+    """What may forbid the state, in the order in which to try it."""
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""
@@ -237,6 +246,13 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
         return f"stopped at crash position {self.stopped.position} of " if self.stopped else ""
 
 
+class Outcomes(msgspec.Struct, tag_field="event", tag="outcomes"):
+    """Distinct pairs of expected heap and heap report; new: those that the exploration it is compared with lacks."""
+
+    count: int
+    new: int = 0
+
+
 class Done(msgspec.Struct, tag_field="event", tag="done"):
     verdict: Verdict
     findings: int = 0
@@ -264,7 +280,7 @@ def states_text(log10: float | None) -> str:
     return f"{mantissa:.1f}e+{exponent:02d}"
 
 
-Event = Progress | TraceRules | Finding | Certificate | Done
+Event = Progress | TraceRules | Finding | Certificate | Outcomes | Done
 _decoder = msgspec.json.Decoder(Event)
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from faultline.config import DEFAULT_STRATEGY
 from faultline.coverage import RecoveryCoverage, recovery_coverage
 from faultline.engine import Certificate, Finding, OperationCost, TraceEvent
 from faultline.environment import Environment
+from faultline.explanation import Explanation
 from faultline.outcomes import Mark, count, mark, outcome
 from faultline.results import CellResult, CellSpec, Summary, summarise
 from faultline.trace_rules import AllocatorWarning, costs_of, warnings_of
@@ -74,6 +75,10 @@ class FindingView:
     rows: list[EventRow]
     has_threads: bool
     is_expected: bool
+
+    @property
+    def explanation(self) -> Explanation | None:
+        return self.result.explanation_of(self.finding)
 
     @property
     def sites(self) -> list[tuple[str, str]]:

@@ -11,10 +11,12 @@ import msgspec
 
 from faultline import workloads
 from faultline.cache import scratch_folder
-from faultline.campaign import Workshop, write_config
 from faultline.config import Flush, Model, find_allocator
 from faultline.engine import Event, Finding, Verdict
 from faultline.errors import BadInputError
+from faultline.explaining import explain
+from faultline.explanation import Explanation
+from faultline.exploring import Workshop, write_config
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
@@ -48,13 +50,15 @@ class Replay:
     spec: CellSpec
     verdict: Verdict
     findings: list[Finding]
+    explanations: list[Explanation]
 
 
-def replay(workshop: Workshop, text: str) -> Replay:
+def replay(workshop: Workshop, text: str, is_explained: bool = False) -> Replay:
+    """is_explained: repairs of what breaks the token's rule are tried (explaining.py)."""
     token = workshop.engine.ask_json(Token, "token", text)
     allocator = find_allocator(workshop.root, token.allocator)
     workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
-    needs_hooks = bool(token.later)
+    needs_hooks = bool(token.later) or is_explained
     target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush, needs_hooks)
     traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
     if not is_same_hash(traced.hash, token.trace_hash):
@@ -63,7 +67,7 @@ def replay(workshop: Workshop, text: str) -> Replay:
             f"{traced.hash} (build then {token.build or 'unknown'}, now {target.adapter.key})",
             "replay it on the sources, compiler and Valgrind it was found with",
         )
-    return _replay_state(workshop, text, token, target, traced, workload)
+    return _replay_state(workshop, text, token, target, traced, workload, is_explained)
 
 
 def is_same_hash(full: str, named: str) -> bool:
@@ -72,7 +76,13 @@ def is_same_hash(full: str, named: str) -> bool:
 
 
 def _replay_state(
-    workshop: Workshop, text: str, token: Token, target: Target, traced: Trace, workload: Workload
+    workshop: Workshop,
+    text: str,
+    token: Token,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    is_explained: bool,
 ) -> Replay:
     spec = CellSpec(
         token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
@@ -86,4 +96,6 @@ def _replay_state(
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
         config = write_config(folder, spec, target, traced, workload)
         verdict = workshop.engine.events(["replay", str(config), "--token", text], handle)
-    return Replay(token, spec, verdict, findings)
+    explained = [finding for finding in findings if is_explained and finding.rule == token.rule]
+    explanations = [explain(workshop, spec, target, traced, workload, finding) for finding in explained]
+    return Replay(token, spec, verdict, findings, explanations)

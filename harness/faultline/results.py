@@ -21,6 +21,7 @@ from faultline.config import DEFAULT_STRATEGY, EXHAUSTIVE_STATES, SAMPLES, Flush
 from faultline.engine import Certificate, Finding, TraceRules, Verdict, states_text, sum_log10
 from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
+from faultline.explanation import Explanation
 
 SCHEMA_VERSION = 3
 SCHEMA = """
@@ -74,6 +75,12 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return PurePath(self.path).name if self.path else self.workload
 
     @property
+    def workload_text(self) -> str:
+        """churn 300, flush instruction where it is not the usual one."""
+        size = f" {self.ops}" if self.ops else ""
+        return f"{self.workload_name}{size}" + (f" {self.flush}" if self.flush != "clwb" else "")
+
+    @property
     def name(self) -> str:
         """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
         size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
@@ -113,6 +120,8 @@ class CellResult(msgspec.Struct):
     trace_hash: str = ""
     build: str = ""
     findings: list[Finding] = []
+    explanations: list[Explanation] = []
+    """Of the first findings."""
     certificate: Certificate | None = None
     trace_rules: TraceRules | None = None
     error: str | None = None
@@ -127,6 +136,9 @@ class CellResult(msgspec.Struct):
     def is_killed(self) -> bool:
         """A mutant is killed by its expected rule, not by any other."""
         return any(finding.rule == self.spec.expected_rule for finding in self.findings)
+
+    def explanation_of(self, finding: Finding) -> Explanation | None:
+        return next((one for one in self.explanations if one.finding == finding.id), None)
 
     @property
     def is_complete(self) -> bool:

@@ -23,6 +23,8 @@ from faultline.coverage import recovery_coverage
 from faultline.engine import Finding, TraceRules
 from faultline.engine import Progress as EngineProgress
 from faultline.errors import FaultlineError
+from faultline.explanation import Explanation
+from faultline.mutating import Fate, Mutation
 from faultline.outcomes import mark, outcome, scientific
 from faultline.page import event_rows
 from faultline.results import CellResult, CellSpec
@@ -79,7 +81,7 @@ def print_results(results: list[CellResult]) -> None:
             _print_line(console, "recoveries: ", "", ran_in)
         is_expected = outcome(result) == "killed" and len(results) > 1
         for finding in [] if is_expected else result.findings:
-            print_finding(console, result.spec, finding)
+            print_finding(console, result.spec, finding, result.explanation_of(finding))
         if result.spec.mutant and outcome(result) == "survived":
             _print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             _print_line(console, "  again: ", "cyan", result.spec.command_line())
@@ -123,7 +125,7 @@ def print_trace_rules(rules: TraceRules) -> None:
     console.print(costs)
 
 
-def print_finding(console: Console, spec: CellSpec, finding: Finding) -> None:
+def print_finding(console: Console, spec: CellSpec, finding: Finding, explanation: Explanation | None = None) -> None:
     _print_line(
         console, f"{finding.rule} ", "bold", f"{spec.name}: {finding.title} ({finding.id}, seen {finding.seen})"
     )
@@ -132,6 +134,8 @@ def print_finding(console: Console, spec: CellSpec, finding: Finding) -> None:
     _print_line(console, "  at: ", "cyan", finding.operation_text() + (f"; {sites}" if sites else ""))
     if finding.model_note:
         _print_line(console, "  model: ", "cyan", finding.model_note)
+    for word, text in explanation.lines() if explanation else []:
+        _print_line(console, f"  {word}: ", "bold cyan", text)
     _print_line(console, "  replay: ", "cyan", f"faultline replay {finding.token}")
 
 
@@ -183,13 +187,10 @@ def verdict_table(results: list[CellResult]) -> Table:
 
 def _row(result: CellResult) -> list[Text]:
     spec, certificate = result.spec, result.certificate
-    workload = f"{spec.workload_name} {spec.ops}" if spec.ops else spec.workload_name
-    if spec.flush != "clwb":
-        workload += f" {spec.flush}"
     rules = sorted({finding.rule for finding in result.findings})
     cells = [
         Text(spec.allocator),
-        Text(workload),
+        Text(spec.workload_text),
         Text(spec.mutant or "-"),
         Text(outcome(result), style=COLOURS[mark(result)]),
         Text(" ".join(rules) or "-"),
@@ -201,7 +202,84 @@ def _row(result: CellResult) -> list[Text]:
     return [*cells, Text("reused" if result.is_reused else f"{seconds:.1f} s")]
 
 
+def print_mutation(mutation: Mutation) -> None:
+    """A line a place, those that need a look last."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, justify in (
+        ("fate", "left"),
+        ("rule", "left"),
+        ("count", "right"),
+        ("recoveries", "right"),
+        ("workload", "left"),
+        ("place", "left"),
+    ):
+        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    order: list[Fate] = ["killed", "redundant", "unknown", "blind spot"]
+    for place in sorted(mutation.places, key=lambda place: order.index(place.fate)):
+        last = place.trials[-1]
+        style = {"killed": "green", "redundant": "", "unknown": "yellow", "blind spot": "bold red"}[place.fate]
+        table.add_row(
+            Text(place.fate, style),
+            Text(" ".join(sorted(set(last.rules))) or "-"),
+            Text(f"{sum(trial.count for trial in place.trials):,}"),
+            Text(f"{place.recoveries:,}"),
+            Text(last.workload if place.fate == "killed" else f"all {len(place.trials)}"),
+            Text(place.name),
+        )
+    console = out()
+    console.print(table)
+    for place in mutation.places:
+        for trial in place.trials:
+            if place.fate == "unknown" and not trial.is_complete:
+                _print_line(console, f"{place.name}: ", "yellow", f"unknown on {trial.workload}: {trial.why}")
+            if place.fate == "blind spot" and trial.new_outcomes:
+                many = "s" * (trial.new_outcomes > 1)
+                said = f"{trial.workload}: recovery shows {trial.new_outcomes:,} new outcome{many}, and no rule minds"
+                _print_line(console, f"{place.name}: ", "bold red", said)
+
+
 # ---- progress ------------------------------------------------------------------------------------------------------------
+
+
+class StepProgress:
+    """Progress of a command in steps on stderr: a bar with time left on a terminal, else one line a finished item."""
+
+    def __init__(self, is_quiet: bool = False) -> None:
+        console = err()
+        self._console = console
+        self._is_silent = is_quiet or console.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=is_quiet or not console.is_terminal,
+        )
+        self._guard = threading.Lock()
+        self._task: TaskID | None = None
+        self._done = self._total = 0
+
+    def __enter__(self) -> StepProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def begins(self, step: str, total: int) -> None:
+        self._task = self._bars.add_task(step, total=total)
+        self._done, self._total = 0, total
+
+    def ends(self, text: str) -> None:
+        with self._guard:
+            self._done += 1
+            if self._task is not None:
+                self._bars.advance(self._task)
+            if not self._is_silent:
+                self._console.print(Text(f"[{self._done}/{self._total}] {text}"), soft_wrap=True)
 
 
 class CampaignProgress:

@@ -50,6 +50,7 @@ EVENTS: list[dict[str, Any]] = [
     {"position": 123, "kind": "operation return", "value": "ok", "operation": {"index": 4, "name": "allocate"}},
     {"position": 124, "kind": "operation begin", "value": "slot 5", "operation": {"index": 5, "name": "free"}},
 ]
+REPAIR = "clwb after the store at nvm_activate (allocators/x/src/activate.c:12)"
 FINDING: dict[str, Any] = {
     "event": "finding",
     "id": "FL004-1a2b3c4d",
@@ -65,6 +66,7 @@ FINDING: dict[str, Any] = {
     "model_note": None,
     "lines": [{"file": "heap", "offset": 64, "choice": "0 of 3 stores"}],
     "events": EVENTS,
+    "repairs": [{"text": REPAIR, "edits": [{"edit": "flush-after", "sites": [7]}]}],
 }
 CERTIFICATE: dict[str, Any] = {
     "event": "certificate",

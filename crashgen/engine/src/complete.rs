@@ -424,6 +424,9 @@ impl Explorer<'_> {
         }
         self.budget().check(0)?;
         let (report, judgement, differing) = self.judge_all_states(complete, case, view, held);
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.add(case.history.state_id(), &report);
+        }
         self.tally.add(&judgement);
         let at = Position { model: &case.model, view };
         let states = complete.witnesses(&at, held, &differing);
@@ -438,8 +441,8 @@ impl Explorer<'_> {
                     "{}: no state was found that shows what holds for a set of them: {}",
                     violation.rule, violation.message
                 ));
-            } else if self.config.stop_at_rule.is_some_and(|name| name.0 == violation.rule) {
-                self.tally.bounds_hit.insert(format!("stopped at the expected rule {}", violation.rule));
+            } else if let Some(why) = self.config.stop_at(violation.rule) {
+                self.tally.bounds_hit.insert(why);
                 return Ok(ControlFlow::Break(()));
             }
         }

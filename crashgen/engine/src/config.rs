@@ -5,6 +5,7 @@ use crate::error::{EngineError, bad_input};
 use crashgen::complete::Bounds;
 use crashgen::model::ModelKind;
 use crashgen::replay::ServerOptions;
+use crashgen::trace::Edit;
 use oracle::{Contract, HeapShape, RuleId};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -51,8 +52,14 @@ pub struct Config {
     pub limits: Limits,
     /// Go on at this crash position (events before the crash), where an earlier exploration stopped.
     pub first_position: Option<u32>,
-    /// Stop at the first finding of this rule.
-    pub stop_at_rule: Option<RuleName>,
+    /// Stop at the first finding of this rule, or of any.
+    pub stop_at_rule: Option<StopRule>,
+    /// The trace is explored as if its source had these flushes and fences less or more.
+    #[serde(default)]
+    pub edits: Vec<Edit>,
+    /// What recoveries showed is written here, or compared with what is written here ([`crate::outcomes`]).
+    #[serde(default)]
+    pub outcomes: Option<OutcomesFile>,
     /// How much of the probe script is run.
     pub probe: ProbeName,
     /// What tokens name.
@@ -143,15 +150,32 @@ pub enum ProbeName {
     Full,
 }
 
-/// A rule id as text.
+/// Which findings end an exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuleName(pub RuleId);
+pub enum StopRule {
+    /// The first, whatever it is: `any`.
+    Any,
+    /// Those of one rule: its id.
+    One(RuleId),
+}
 
-impl<'de> Deserialize<'de> for RuleName {
+impl<'de> Deserialize<'de> for StopRule {
     fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        text.parse().map(RuleName).map_err(serde::de::Error::custom)
+        match String::deserialize(source)?.as_str() {
+            "any" => Ok(Self::Any),
+            rule => rule.parse().map(Self::One).map_err(serde::de::Error::custom),
+        }
     }
+}
+
+/// Where outcomes go.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum OutcomesFile {
+    /// All are written to this file.
+    Write(PathBuf),
+    /// Those that this file does not have are counted.
+    Compare(PathBuf),
 }
 
 /// What tokens name.
@@ -220,6 +244,15 @@ impl Config {
             heap_bytes: self.heap.heap_bytes,
             limit_bytes: self.heap.limit_bytes,
             slots: self.heap.slots,
+        }
+    }
+
+    /// Why an exploration ends with a finding of this rule; none: it goes on.
+    pub fn stop_at(&self, rule: RuleId) -> Option<String> {
+        match self.stop_at_rule? {
+            StopRule::Any => Some("stopped at the first finding".to_owned()),
+            StopRule::One(expected) if expected == rule => Some(format!("stopped at the expected rule {rule}")),
+            StopRule::One(_) => None,
         }
     }
 

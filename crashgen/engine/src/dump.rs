@@ -120,7 +120,7 @@ fn printable(text: &str) -> String {
 }
 
 fn place(symbol: &Symbol) -> String {
-    let file = printable(symbol.file.trim_start_matches("./"));
+    let file = printable(&symbol.file);
     let function = printable(if symbol.function.is_empty() { "?" } else { &symbol.function });
     match (symbol.function.is_empty() && file.is_empty(), symbol.line) {
         (true, _) => String::new(),

@@ -16,6 +16,7 @@ use crate::content::ImageContent;
 use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
 use crate::generations::{Before, Generations};
+use crate::outcomes::OutcomeSet;
 use crate::output::{Output, Verdict};
 use crate::parts::{Explored, Message, Part, Place, Task, Whole, parts_of};
 use crate::probes::Probes;
@@ -51,6 +52,8 @@ pub struct Explorer<'a> {
     pub(crate) twins: Option<&'a TwinSet>,
     pub(crate) tally: &'a mut Tally,
     pub(crate) findings: &'a mut Findings,
+    /// What recoveries showed, if somebody asks.
+    pub(crate) outcomes: Option<&'a mut OutcomeSet>,
     /// The crash that the trace begins with: it is what a recovery did. None: it is the workload's.
     pub(crate) before: Option<&'a Before<'a>>,
     /// (image, expected heap) that were judged in this case.
@@ -113,6 +116,9 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
         let parts = parts_of(config, trace, StrategyName::Mixed, first);
         whole.explore(&task, &parts, output)?;
     }
+    if let Some(file) = &config.outcomes {
+        output.outcomes(&whole.outcomes.settle(file)?);
+    }
     Ok(finish(&task, &mut whole, output))
 }
 
@@ -130,6 +136,7 @@ pub fn explore_part(
     sender: &Sender<Message>,
 ) -> Result<Explored, EngineError> {
     let (mut tally, mut findings) = (Tally::default(), Findings::new(task.config));
+    let mut outcomes = task.config.outcomes.as_ref().map(|_| OutcomeSet::default());
     let stages_before = probes.recovery_stages()?;
     let engines_before = probes.engines()?;
     let mut explorer = Explorer {
@@ -142,6 +149,7 @@ pub fn explore_part(
         twins: task.twins,
         tally: &mut tally,
         findings: &mut findings,
+        outcomes: outcomes.as_mut(),
         before: None,
         judged: FxHashSet::default(),
         started: task.started,
@@ -163,7 +171,8 @@ pub fn explore_part(
         engines: engines_since(&engines_before, probes.engines()?),
         ..Numbers::default()
     };
-    Ok(Explored { tally, findings: findings.into_all(), numbers, stopped, unfit, is_last })
+    let outcomes = outcomes.unwrap_or_default();
+    Ok(Explored { tally, findings: findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
 }
 
 /// What was counted since then.
@@ -393,8 +402,8 @@ impl Explorer<'_> {
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
                 self.add_finding(case, position, view, state, violation, strategy, key)?;
             }
-            if self.config.stop_at_rule.is_some_and(|name| name.0 == violation.rule) {
-                self.tally.bounds_hit.insert(format!("stopped at the expected rule {}", violation.rule));
+            if let Some(why) = self.config.stop_at(violation.rule) {
+                self.tally.bounds_hit.insert(why);
                 return Ok(ControlFlow::Break(()));
             }
         }

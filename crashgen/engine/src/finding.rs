@@ -4,6 +4,7 @@
 use crate::cases::{Case, CurrentOperation};
 use crate::config::Config;
 use crate::generations::{Before, Later, Sites};
+use crate::repair::{Repair, candidates};
 use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
@@ -38,6 +39,8 @@ pub struct Finding {
     pub line_count: usize,
     /// Around the crash position.
     pub events: Vec<EventText>,
+    /// What may forbid the state, to be tried; none in later generations, and where the state lacks no store.
+    pub repairs: Vec<Repair>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -64,6 +67,8 @@ pub enum Origin<'a> {
     Explored(Option<&'a Before<'a>>),
     /// A token, which names it.
     Token(String),
+    /// A token of a later generation.
+    LaterToken(String),
 }
 
 /// One crash state of a case.
@@ -145,6 +150,8 @@ impl Findings {
             self.by_key.insert(original, known);
             return None;
         }
+        let is_first = matches!(origin, Origin::Explored(None) | Origin::Token(_));
+        let repairs = if is_first { candidates(trace, &mut self.symbols, state) } else { Vec::new() };
         let finding = Finding {
             id: format!("{}-{:08x}", violation.rule, short_hash(&key)),
             rule: violation.rule.to_string(),
@@ -152,7 +159,7 @@ impl Findings {
             message: violation.message.clone(),
             token: match origin {
                 Origin::Explored(before) => witness(config, trace, before, state, violation.rule, &sites).encode(),
-                Origin::Token(token) => token,
+                Origin::Token(token) | Origin::LaterToken(token) => token,
             },
             position: state.position,
             operation: operation.map(|current| OperationText {
@@ -169,6 +176,7 @@ impl Findings {
             lines: line_texts(trace, state),
             line_count: changed_lines(state).count(),
             events: events_around(trace, &mut self.symbols, state),
+            repairs,
         };
         self.by_key.insert(key, self.list.len());
         self.by_key.insert(original, self.list.len());

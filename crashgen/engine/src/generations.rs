@@ -346,6 +346,7 @@ impl Explorer<'_> {
             twins: None,
             tally: &mut tally,
             findings: &mut *self.findings,
+            outcomes: None,
             before: Some(before),
             judged: FxHashSet::default(),
             started: self.started,

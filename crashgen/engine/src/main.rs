@@ -13,9 +13,12 @@ mod explore;
 mod finding;
 mod generations;
 mod litmus_files;
+mod outcomes;
 mod output;
 mod parts;
+mod places;
 mod probes;
+mod repair;
 mod replay_token;
 mod set_content;
 mod states;
@@ -87,6 +90,11 @@ enum Command {
         #[arg(long)]
         durable_on_close: bool,
     },
+    /// The places in the source of the allocator that flush or fence in a trace, as JSON.
+    Places {
+        /// Configuration file (JSON).
+        config: PathBuf,
+    },
     /// A trace as text, one line an event: crash position after it, process.thread, operation, kind, what, and where in the source.
     Dump {
         /// The trace.
@@ -147,7 +155,7 @@ fn run(command: Command) -> Result<u8, EngineError> {
     match command {
         Command::Explore { config } => {
             let config = Config::read(&config)?;
-            let trace = Trace::read(&config.trace)?;
+            let trace = Trace::read(&config.trace)?.edited(&config.edits);
             Ok(explore::explore(&config, &trace, &mut Output::new())?.exit_code())
         }
         Command::Replay { config, token } => {
@@ -172,6 +180,11 @@ fn run(command: Command) -> Result<u8, EngineError> {
             let trace = Trace::read(&trace)?;
             let found = trace_rules::judge(&trace, &mut Symbols::under(&trace, &module_root), !durable_on_close);
             Output::new().trace_rules(&found);
+            Ok(0)
+        }
+        Command::Places { config } => {
+            let config = Config::read(&config)?;
+            places::print(&config, &Trace::read(&config.trace)?);
             Ok(0)
         }
         Command::Dump { trace, module_root } => {

@@ -3,6 +3,7 @@
 
 use crate::certificate::Certificate;
 use crate::finding::Finding;
+use crate::outcomes::Settled;
 use crate::parts::{Message, Part};
 use crate::trace_rules::TraceRules;
 use serde::Serialize;
@@ -98,6 +99,11 @@ impl Output {
     /// The certificate.
     pub fn certificate(&mut self, certificate: &Certificate) {
         print(&event("certificate", certificate));
+    }
+
+    /// How many outcomes there were, before the last line.
+    pub fn outcomes(&mut self, settled: &Settled) {
+        print(&event("outcomes", settled));
     }
 
     /// The last line.

@@ -19,6 +19,7 @@ use crate::config::{Config, StrategyName};
 use crate::error::EngineError;
 use crate::explore::explore_part;
 use crate::finding::Finding;
+use crate::outcomes::OutcomeSet;
 use crate::output::Output;
 use crate::probes::Probes;
 use crashgen::trace::{EventKind, Trace};
@@ -66,6 +67,8 @@ pub struct Explored {
     pub tally: Tally,
     /// What is wrong, in order.
     pub findings: Vec<Finding>,
+    /// What recoveries showed, if somebody asks.
+    pub outcomes: OutcomeSet,
     /// What it took.
     pub numbers: Numbers,
     /// Where a budget ended it.
@@ -100,6 +103,8 @@ pub struct Whole {
     pub tally: Tally,
     /// Each once.
     pub findings: Vec<Finding>,
+    /// Of all that count.
+    pub outcomes: OutcomeSet,
     numbers: Numbers,
     /// Why it ended early.
     pub stopped: Option<Stopped>,
@@ -132,7 +137,14 @@ pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u
 impl Whole {
     /// Nothing yet.
     pub fn new(tally: Tally, strategy: StrategyName) -> Self {
-        Self { tally, findings: Vec::new(), numbers: Numbers::default(), stopped: None, strategy }
+        Self {
+            tally,
+            findings: Vec::new(),
+            outcomes: OutcomeSet::default(),
+            numbers: Numbers::default(),
+            stopped: None,
+            strategy,
+        }
     }
 
     /// The certificate of what was added so far.
@@ -154,6 +166,7 @@ impl Whole {
     fn add(&mut self, part: Explored) {
         self.tally.add_part(part.tally);
         self.numbers.add(part.numbers);
+        self.outcomes.join(part.outcomes);
         for finding in part.findings {
             match self.findings.iter_mut().find(|known| known.id == finding.id) {
                 Some(known) => known.seen += finding.seen,

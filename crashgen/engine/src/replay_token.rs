@@ -99,7 +99,8 @@ fn say(
 ) -> Verdict {
     for violation in &judgement.violations {
         let token = Witness { rule: violation.rule.to_string(), ..witness.clone() }.encode();
-        if let Some(finding) = findings.add(config, trace, Origin::Token(token), state, violation, String::new()) {
+        let origin = if witness.later.is_empty() { Origin::Token(token) } else { Origin::LaterToken(token) };
+        if let Some(finding) = findings.add(config, trace, origin, state, violation, String::new()) {
             output.finding(finding);
         }
     }

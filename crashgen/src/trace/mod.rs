@@ -5,6 +5,7 @@
 //! what is local to a process: files become [`FileId`]s by identity (R10), sites and modules get trace-wide numbers.
 //! An [`Event`] is what the persistency model steps over.
 
+mod edit;
 mod format;
 mod namespace;
 mod reader;
@@ -13,6 +14,7 @@ mod seal;
 mod tests;
 pub mod write;
 
+pub use edit::{Edit, is_flush_or_fence};
 pub use reader::TraceError;
 pub use seal::seal;
 
@@ -24,7 +26,8 @@ use std::sync::Arc;
 pub struct FileId(pub u32);
 
 /// Number of an instruction address in [`Trace::sites`]; site 0 is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
 pub struct SiteId(pub u32);
 
 /// Where an instruction lies.

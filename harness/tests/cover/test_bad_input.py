@@ -286,6 +286,8 @@ def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path, sen
         "400",
         "--mutant",
         "MISSING_FLUSH_LINK",
+        "--stop-at-rule",
+        "none",
     ]
     heaps = tmp_path / "heaps"
     heaps.mkdir()

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 import samples
-from faultline import campaign
+from faultline import campaign, exploring
 from faultline.build import Built
 from faultline.cache import Cache
-from faultline.campaign import SilentWatcher, Workshop, run_cells
+from faultline.campaign import SilentWatcher, run_cells
 from faultline.config import find_allocator
 from faultline.engine import Engine
 from faultline.errors import BadInputError, InfrastructureError, InterruptedCampaignError
+from faultline.exploring import Workshop
 from faultline.results import CellResult, CellSpec, Results
 from faultline.tracing import Target, Trace
 
@@ -84,7 +85,7 @@ def test_the_engine_is_told_what_the_cell_says(
     run(workshop(root, cache, fake_engine(PASSES)), results, [spec])
     config = json.loads((tmp_path / "script.json.config").read_text())
     heap = find_allocator(root, "nvm_malloc").heap
-    assert config["version"] == campaign.CONFIG_VERSION
+    assert config["version"] == exploring.CONFIG_VERSION
     assert config["heap"]["address_hint"] == heap.address
     assert config["heap"]["slots"] == 64
     assert config["contract"]["publish"] == "atomic"

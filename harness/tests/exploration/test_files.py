@@ -22,7 +22,7 @@ import msgspec
 import pytest
 
 from exploration.traced import read_events
-from faultline import campaign, config, tracing, workloads
+from faultline import config, exploring, tracing, workloads
 from faultline.build import build_adapter
 from faultline.cache import Cache, scratch_folder
 from faultline.engine import Engine
@@ -203,7 +203,7 @@ class Bench:
     def config(self, mutant: str | None, text: str = WORKLOAD, **changes: Any) -> tuple[Path, tracing.Trace]:
         target, traced, workload = self.traced(mutant, text)
         spec = CellSpec("files", "files", 0, 1, strategy="exhaustive", model="px86", flush="clwb", mutant=mutant)
-        written = campaign.engine_config(spec, target, traced, workload, self.folder)
+        written = exploring.engine_config(spec, target, traced, workload, self.folder)
         if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
             written["runner"] = given
         return self.write(written, **changes), traced

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from faultline import campaign, tracing, workloads
+from faultline import exploring, tracing, workloads
 from faultline.cache import Cache, project_root, scratch_folder
 from faultline.config import Heap, find_allocator
 from faultline.engine import Engine
@@ -136,7 +136,7 @@ def compare(root: Path, scripts: Path, share: Share) -> dict[str, int]:
         workload = of_one_session(workload)
         traced = tracing.trace(cache, engine, target, workload)
     with scratch_folder(cache, None) as folder:
-        config = campaign.write_config(folder, spec, target, traced, workload)
+        config = exploring.write_config(folder, spec, target, traced, workload)
         given = json.loads(config.read_text())
         given["limits"]["cpu_limit_ms"] = HANG_MS
         config.write_text(json.dumps(given))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from faultline import campaign, tracing, workloads
+from faultline import exploring, tracing, workloads
 from faultline.cache import Cache, scratch_folder
 from faultline.config import find_allocator
 from faultline.engine import Engine
@@ -36,7 +36,7 @@ class Explored:
     def events(self, jobs: int) -> list[dict[str, Any]]:
         """What the engine says, but for progress, certificates of parts, times, memory and how many runs were compared."""
         with scratch_folder(self.cache, None) as folder:
-            path = campaign.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
+            path = exploring.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
             given = json.loads(path.read_text())
             path.write_text(json.dumps({**given, **self.more, "probe": "first"}))
             command = [str(self.engine.path), "explore", str(path)]

@@ -108,7 +108,8 @@ def test_one_bug_is_one_finding_a_rule(faultline: Faultline, tmp_path: Path) -> 
     """Whatever else was lost with it: each finding names the function whose store was never flushed."""
     path = tmp_path / "short.workload"
     path.write_text("workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 64\nfree 0\n")
-    run = faultline("run", "nvm_malloc", "-w", path, "--mutant", "MISSING_FLUSH_LINK", "--samples", "1", "--json")
+    mutant = ("--mutant", "MISSING_FLUSH_LINK", "--stop-at-rule", "none")
+    run = faultline("run", "nvm_malloc", "-w", path, *mutant, "--samples", "1", "--json")
     findings = json.loads(run.stdout)["cells"][0]["findings"]
     assert {finding["sites"][0]["function"] for finding in findings} == {"set_links"}
     assert len(findings) == len({finding["rule"] for finding in findings}) > 1

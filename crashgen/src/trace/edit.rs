@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Edits of a trace: what it would be if the source had a flush or a fence less, or one more.
+//!
+//! An edit changes which stores are guaranteed, never which stores are made: the same workload, interleaving and values, as a
+//! build with that one line changed would give them.
+
+use super::reader::hex;
+use super::{Event, EventKind, FenceKind, FlushKind, SiteId, Trace};
+use crate::LINE_BYTES;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+
+/// One change. Sites are those of one place in the source: several instructions may come of one line.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "edit", content = "sites")]
+pub enum Edit {
+    /// The flushes and fences of these sites are left out. A locked RMW stays: it is there for a lock's sake.
+    Without(BTreeSet<SiteId>),
+    /// After each store of these sites, its thread flushes the lines that it touched (clwb).
+    FlushAfter(BTreeSet<SiteId>),
+    /// After each event of these sites, and what other edits put there, its thread fences (sfence).
+    FenceAfter(BTreeSet<SiteId>),
+    /// Before each event of these sites, its thread fences (sfence).
+    FenceBefore(BTreeSet<SiteId>),
+}
+
+impl Trace {
+    /// The trace with all edits made at once. Its hash names the edits too, so that no token of one is taken for the other's.
+    pub fn edited(&self, edits: &[Edit]) -> Self {
+        let mut events = Vec::with_capacity(self.events.len());
+        for event in &self.events {
+            edit(event, edits, &mut events);
+        }
+        Self { events, hash: edited_hash(&self.hash, edits), ..self.clone() }
+    }
+}
+
+fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
+    let is_one_of = |sites: &BTreeSet<SiteId>| sites.contains(&event.site);
+    let is_asked = |pick: fn(&Edit) -> Option<&BTreeSet<SiteId>>| edits.iter().filter_map(pick).any(is_one_of);
+    let with = |kind| Event { thread: event.thread, site: SiteId(0), kind };
+    let fence = || with(EventKind::Fence { kind: FenceKind::Sfence });
+    if is_asked(|edit| if let Edit::FenceBefore(sites) = edit { Some(sites) } else { None }) {
+        events.push(fence());
+    }
+    let is_ordering = is_flush_or_fence(&event.kind);
+    if !is_ordering || !is_asked(|edit| if let Edit::Without(sites) = edit { Some(sites) } else { None }) {
+        events.push(event.clone());
+    }
+    if is_asked(|edit| if let Edit::FlushAfter(sites) = edit { Some(sites) } else { None })
+        && let EventKind::Store { file, offset, bytes, .. } = &event.kind
+    {
+        let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
+        let flush = |line| EventKind::Flush { kind: FlushKind::Clwb, file: *file, offset: line * LINE_BYTES };
+        events.extend(lines.map(|line| with(flush(line))));
+    }
+    if is_asked(|edit| if let Edit::FenceAfter(sites) = edit { Some(sites) } else { None }) {
+        events.push(fence());
+    }
+}
+
+/// Whether it orders and does nothing else.
+pub fn is_flush_or_fence(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::Flush { .. } | EventKind::Fence { kind: FenceKind::Sfence | FenceKind::Mfence })
+}
+
+fn edited_hash(hash: &str, edits: &[Edit]) -> String {
+    if edits.is_empty() {
+        return hash.to_owned();
+    }
+    hex(&Sha256::new().chain_update(hash).chain_update(format!("{edits:?}")).finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Model, ModelKind};
+    use crate::trace::{FileEffect, FileId, StoreKind, ThreadId};
+
+    const FILE: FileId = FileId(0);
+
+    fn trace(kinds: Vec<EventKind>) -> Trace {
+        let created = FileEffect::Create { file: FILE, path: "heap".into() };
+        let mut all = vec![
+            EventKind::FileBegin { effect: created.clone() },
+            EventKind::FileEnd { effect: created, is_done: true },
+        ];
+        all.extend(kinds);
+        let events = all.into_iter().enumerate().map(|(number, kind)| Event {
+            thread: ThreadId { process: 1, thread: 1 },
+            site: SiteId(number as u32),
+            kind,
+        });
+        Trace { events: events.collect(), files: vec!["heap".into()], hash: "a".into(), ..Trace::default() }
+    }
+
+    fn store(offset: u64) -> EventKind {
+        EventKind::Store { kind: StoreKind::Plain, file: FILE, offset, bytes: vec![1; 8].into() }
+    }
+
+    fn clwb(offset: u64) -> EventKind {
+        EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset }
+    }
+
+    fn fence() -> EventKind {
+        EventKind::Fence { kind: FenceKind::Sfence }
+    }
+
+    fn kinds(trace: &Trace) -> Vec<EventKind> {
+        trace.events.iter().skip(2).map(|event| event.kind.clone()).collect()
+    }
+
+    fn sites(sites: &[u32]) -> BTreeSet<SiteId> {
+        sites.iter().copied().map(SiteId).collect()
+    }
+
+    #[test]
+    fn a_flush_or_a_fence_goes_and_a_store_stays() {
+        let whole = trace(vec![store(0), clwb(0), fence(), store(64)]);
+        let edited = whole.edited(&[Edit::Without(sites(&[2, 3, 5]))]);
+        assert_eq!(kinds(&edited), [store(0), fence(), store(64)]);
+        let locked = trace(vec![EventKind::Fence { kind: FenceKind::Locked }]);
+        assert_eq!(locked.edited(&[Edit::Without(sites(&[2]))]).events, locked.events);
+    }
+
+    #[test]
+    fn what_is_put_in_stands_where_it_is_said() {
+        let whole = trace(vec![store(60), store(128)]);
+        let persist = [Edit::FlushAfter(sites(&[2])), Edit::FenceAfter(sites(&[2]))];
+        assert_eq!(kinds(&whole.edited(&persist)), [store(60), clwb(0), clwb(64), fence(), store(128)]);
+        assert_eq!(kinds(&whole.edited(&[Edit::FenceBefore(sites(&[3]))])), [store(60), fence(), store(128)]);
+    }
+
+    #[test]
+    fn a_flush_and_fence_guarantee_the_store() {
+        let whole = trace(vec![store(0), store(64)]);
+        let states = |trace: &Trace| {
+            let mut model = Model::new(ModelKind::Px86, Vec::new());
+            trace.events.iter().enumerate().for_each(|(number, event)| model.step(number as u32, event));
+            model.view().state_count()
+        };
+        let persist = [Edit::FlushAfter(sites(&[2])), Edit::FenceBefore(sites(&[3]))];
+        assert_eq!((states(&whole), states(&whole.edited(&persist))), (Some(4), Some(2)));
+    }
+
+    #[test]
+    fn an_edited_trace_has_another_hash() {
+        let whole = trace(vec![store(0)]);
+        let [one, other] =
+            [Edit::FlushAfter(sites(&[2])), Edit::FenceAfter(sites(&[2]))].map(|edit| whole.edited(&[edit]).hash);
+        assert_eq!(whole.edited(&[]).hash, whole.hash);
+        assert!(one != other && one != whole.hash && other != whole.hash);
+    }
+}

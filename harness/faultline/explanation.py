@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of a finding in three lines: when, which stores, and which flush or fence was tried and helps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+BUDGET_S = 60.0
+"""Of all repairs of a finding: they are tried one after the other."""
+
+Outcome = Literal["helps", "helps, others remain", "does not help", "unknown"]
+
+
+class Trial(msgspec.Struct):
+    """A repair, tried. others: rules that are still broken, at other places; recoveries: of the exploration with it."""
+
+    text: str
+    outcome: Outcome
+    others: list[str] = []
+    recoveries: int = 0
+    is_complete: bool = False
+    why: str = ""
+    """What keeps the exploration from being complete."""
+
+
+class Explanation(msgspec.Struct):
+    """Of one finding: all repairs that were tried, the one to make last. is_cut: the budget ended before all were tried."""
+
+    finding: str
+    operation: str
+    lost: str
+    there: str
+    trials: list[Trial]
+    is_cut: bool = False
+
+    @property
+    def repair(self) -> Trial | None:
+        last = self.trials[-1] if self.trials else None
+        return last if last and last.outcome.startswith("helps") else None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Three lines, each a word and what it is: the operation, the stores, the repair."""
+        if self.lost:
+            stores = f"lost: the store at {self.lost}" + (
+                f"; persisted: the store at {self.there}" if self.there else ""
+            )
+        else:
+            stores = f"every store is persisted; the last one is at {self.there}" if self.there else "no store is lost"
+        return [("when", self.operation), ("stores", stores), ("repair", self.repair_text())]
+
+    def repair_text(self) -> str:
+        """What was tried, and what came of it."""
+        repair = self.repair
+        if repair is not None:
+            whole = "complete" if repair.is_complete else f"not complete ({repair.why})"
+            tried = f"tried: this finding is gone, {repair.recoveries:,} recoveries, {whole}"
+            if repair.others:
+                return f"{repair.text}; {tried}, but still broken elsewhere: {', '.join(repair.others)}"
+            return f"{repair.text}; {tried}, and no other appears"
+        if not self.lost:
+            return "no flush and no fence: the state has every store, so what is stored, or when, is wrong"
+        if not self.trials and not self.is_cut:
+            return "not looked for: the trace is that of the first life of the heap, power failed in a later one"
+        if self.is_cut:
+            return f"not found in {BUDGET_S:.0f} s, {len(self.trials)} tried"
+        if any(trial.outcome == "unknown" for trial in self.trials):
+            return f"not found: of {len(self.trials)} tried, some could not be explored whole ({self.trials[-1].why})"
+        return f"none of {len(self.trials)} flushes and fences helps: what is stored, or in which order, is wrong"

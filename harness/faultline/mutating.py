@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
+`complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is redundant,
+which only a complete certificate proves. What is neither is a blind spot: of the contract, the oracle or the workloads.
+
+Nothing is built again: a flush changes which stores are guaranteed, not which stores are made."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from faultline import workloads
+from faultline.cache import scratch_folder
+from faultline.campaign import run_in_pool
+from faultline.config import find_allocator
+from faultline.engine import Certificate, Done, Event, Finding, Outcomes, Site, Verdict
+from faultline.errors import BadInputError, InterruptedCampaignError
+from faultline.exploring import Workshop, write_config
+from faultline.processes import interrupt_all
+from faultline.results import CellSpec
+from faultline.tracing import Target, Trace, build_target, trace
+from faultline.workloads import Workload
+
+Fate = Literal["killed", "redundant", "blind spot", "unknown"]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A line of source that flushes or fences. sites: its instructions, by the trace's numbers; count: executions."""
+
+    kind: Literal["flush", "fence"]
+    site: Site
+    sites: tuple[int, ...]
+    count: int
+
+    @property
+    def name(self) -> str:
+        """As --only takes it: fence at nvm_ring_end (allocators/nvm_malloc/src/ring.c:56)."""
+        return f"{self.kind} at {self.site.text()}"
+
+
+class _Places(msgspec.Struct):
+    """What `faultline-engine places` prints. events: of the whole trace."""
+
+    events: int
+    places: list[Place]
+
+
+class Trial(msgspec.Struct):
+    """One workload explored without the place. new_outcomes: pairs of expected heap and heap report that recoveries show only
+    then; why: what keeps the exploration from being complete."""
+
+    workload: str
+    count: int
+    verdict: Verdict
+    rules: list[str] = []
+    message: str = ""
+    is_complete: bool = False
+    why: str = ""
+    new_outcomes: int = 0
+    recoveries: int = 0
+    time_s: float = 0.0
+
+
+class PlaceResult(msgspec.Struct):
+    """All trials of a place; the last one is that which killed it, if one did."""
+
+    name: str
+    kind: str
+    site: Site
+    trials: list[Trial]
+
+    @property
+    def fate(self) -> Fate:
+        if any(trial.verdict == "fail" for trial in self.trials):
+            return "killed"
+        if not all(trial.verdict == "pass" and trial.is_complete for trial in self.trials):
+            return "unknown"
+        return "blind spot" if any(trial.new_outcomes for trial in self.trials) else "redundant"
+
+    @property
+    def recoveries(self) -> int:
+        return sum(trial.recoveries for trial in self.trials)
+
+
+class Mutation(msgspec.Struct):
+    """Of an allocator: the fate of each place that its workloads come to."""
+
+    allocator: str
+    workloads: list[str]
+    places: list[PlaceResult]
+
+    def count(self, fate: Fate) -> int:
+        return sum(place.fate == fate for place in self.places)
+
+    @property
+    def kill_rate(self) -> float:
+        """Of the places that are not proved redundant, the share that is killed; 1 if there are none."""
+        needed = len(self.places) - self.count("redundant")
+        return self.count("killed") / needed if needed else 1.0
+
+    def line(self) -> str:
+        """The last line that `mutate` prints."""
+        fates: dict[str, Fate] = {
+            "killed": "killed",
+            "redundant": "redundant",
+            "blind": "blind spot",
+            "unknown": "unknown",
+        }
+        counts = " ".join(f"{name}={self.count(fate)}" for name, fate in fates.items())
+        return f"summary: places={len(self.places)} {counts} kill_rate={self.kill_rate:.1%}"
+
+
+class Watcher(Protocol):
+    """Hears how it goes on; called from worker threads."""
+
+    def begins(self, step: str, total: int) -> None: ...
+
+    def ends(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A workload of the allocator as it is: its trace, and its outcomes, in a file, that others are compared with."""
+
+    spec: CellSpec
+    workload: Workload
+    target: Target
+    trace: Trace
+    places: dict[str, Place]
+    outcomes: Path
+
+
+def specs_of_matrix(cells: Sequence[CellSpec], allocator: str) -> list[CellSpec]:
+    """The clean cells of the allocator that are explored by `complete`: what a matrix tries the allocator with."""
+    chosen = [spec for spec in cells if spec.allocator == allocator and spec.mutant is None]
+    return [msgspec.structs.replace(spec, nested=0) for spec in chosen if spec.strategy == "complete"]
+
+
+def mutate(
+    workshop: Workshop, specs: Sequence[CellSpec], only: str | None, time_s: float | None, jobs: int, watcher: Watcher
+) -> Mutation:
+    """Tries every place of the workloads of specs, all of one allocator. only: part of a place's name; time_s: of one trial.
+
+    Raises BadInputError when the allocator breaks a rule as it is, or no place has such a name.
+    """
+    specs = [msgspec.structs.replace(spec, time_limit_s=time_s) for spec in specs]
+    with tempfile.TemporaryDirectory(prefix="faultline-mutate-") as folder:
+        runner = _Runner(workshop, Path(folder), watcher)
+        try:
+            watcher.begins("as it is", len(specs))
+            traced: list[_Traced] = run_in_pool(runner.explore_whole, runner.stop, list(enumerate(specs)), jobs)
+            traced.sort(key=lambda one: runner.seconds[one.spec.name])
+            names = list(dict.fromkeys(name for one in traced for name in one.places))
+            chosen = [name for name in names if only is None or only in name]
+            if not chosen:
+                raise BadInputError(
+                    f"no flush or fence is called {only!r}" if names else "the workloads come to no flush or fence",
+                    f"names are like: {names[0]}" if names else "choose another workload with -w",
+                )
+            watcher.begins("without", len(chosen))
+            places = run_in_pool(lambda name: runner.without(name, traced), runner.stop, chosen, jobs)
+        except KeyboardInterrupt:
+            raise InterruptedCampaignError("interrupted", "the same command starts again") from None
+    return Mutation(specs[0].allocator, [spec.name for spec in specs], places)
+
+
+class _Runner:
+    def __init__(self, workshop: Workshop, folder: Path, watcher: Watcher) -> None:
+        self.workshop = workshop
+        self.folder = folder
+        self.watcher = watcher
+        self.seconds: dict[str, float] = {}
+        self._is_stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        interrupt_all()
+
+    def explore_whole(self, numbered: tuple[int, CellSpec]) -> _Traced:
+        number, spec = numbered
+        workshop = self.workshop
+        allocator = find_allocator(workshop.root, spec.allocator)
+        workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+        target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
+        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+        outcomes = self.folder / f"{number}.outcomes"
+        whole = _Traced(spec, workload, target, traced, {}, outcomes)
+        with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+            config = write_config(folder, spec, target, traced, workload)
+            found = workshop.engine.ask_json(_Places, "places", str(config))
+        trial = self._explore(whole, [], {"write": str(outcomes)}, 0)
+        if trial.verdict != "pass" or not trial.is_complete:
+            said = f"{trial.rules[0]}: {trial.message}" if trial.rules else trial.why or "its verdict is unknown"
+            raise BadInputError(
+                f"{spec.name} does not pass as it is, so that what a flush is for cannot be told: {said}",
+                f"look at it first: {spec.command_line()}",
+            )
+        self.seconds[spec.name] = trial.time_s
+        self.watcher.ends(f"{spec.name}: {len(found.places)} places")
+        return _Traced(spec, workload, target, traced, {place.name: place for place in found.places}, outcomes)
+
+    def without(self, name: str, traced: Sequence[_Traced]) -> PlaceResult:
+        """Quick workloads first, until one kills it."""
+        having = [one for one in traced if name in one.places]
+        place = having[0].places[name]
+        result = PlaceResult(name, place.kind, place.site, [])
+        for one in having:
+            place = one.places[name]
+            edits = [{"edit": "without", "sites": place.sites}]
+            result.trials.append(self._explore(one, edits, {"compare": str(one.outcomes)}, place.count))
+            if result.fate == "killed":
+                break
+        self.watcher.ends(f"{name}: {result.fate}")
+        return result
+
+    def _explore(self, traced: _Traced, edits: list[dict[str, Any]], outcomes: dict[str, str], count: int) -> Trial:
+        if self._is_stopped.is_set():
+            raise KeyboardInterrupt
+        started = time.monotonic()
+        trial = Trial(traced.spec.workload_text, count, "unknown")
+
+        def handle(event: Event) -> None:
+            match event:
+                case Finding():
+                    trial.rules.append(event.rule)
+                    trial.message = trial.message or event.message
+                case Certificate():
+                    trial.is_complete, trial.why = event.complete, event.why
+                    trial.recoveries = event.recoveries
+                case Outcomes():
+                    trial.new_outcomes = event.new
+                case Done():
+                    trial.verdict = event.verdict
+
+        with scratch_folder(self.workshop.cache, self.workshop.heap_folder) as folder:
+            more = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
+            config = write_config(folder, traced.spec, traced.target, traced.trace, traced.workload, more=more)
+            self.workshop.engine.events(["explore", str(config)], handle)
+        trial.time_s = round(time.monotonic() - started, 3)
+        return trial

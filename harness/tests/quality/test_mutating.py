@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline mutate`: a flush that matters is killed, one that does nothing is proved redundant, and what is neither is said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from command_line import Faultline, assert_one_clear_line
+from faultline.engine import Site
+from faultline.mutating import Mutation, PlaceResult, Trial
+
+MUTATE = ("mutate", "nvm_malloc", "-w", "smoke")
+
+
+def fates(faultline: Faultline, only: str) -> dict[str, Any]:
+    run = faultline(*MUTATE, "--only", only, "--json")
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def test_the_flush_and_the_fence_before_a_ring_entry_counts_are_killed(faultline: Faultline) -> None:
+    found = fates(faultline, "nvm_ring_begin")
+    assert sorted(found["fates"].values()) == ["killed", "killed"], found
+    assert {place["kind"] for place in found["places"]} == {"flush", "fence"}
+    for place in found["places"]:
+        assert place["trials"][-1]["rules"][0].startswith("FL0")
+
+
+def test_what_takes_back_nothing_is_redundant(faultline: Faultline) -> None:
+    """No process of smoke dies, so recovery replays an empty ring, and flushes it."""
+    found = fates(faultline, "replay_ring")
+    assert set(found["fates"].values()) == {"redundant"}
+    assert all(trial["is_complete"] for place in found["places"] for trial in place["trials"])
+
+
+def test_the_table_ends_with_the_kill_rate(faultline: Faultline) -> None:
+    run = faultline(*MUTATE, "--only", "fence at nvm_ring_begin")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "summary: places=1 killed=1 redundant=0 blind=0 unknown=0 kill_rate=100.0%"
+    assert "fence at nvm_ring_begin (allocators/nvm_malloc/src/ring.c:" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--only", "nosuch"], "no flush or fence is called 'nosuch'"),
+        (["--mutant", "MISSING_FLUSH_LINK"], "does not pass as it is, so that what a flush is for cannot be told: FL"),
+        (["--time", "0.001"], "does not pass as it is, so that what a flush is for cannot be told: stopped"),
+    ],
+)
+def test_bad_input_is_one_clear_line(faultline: Faultline, more: list[str], words: str) -> None:
+    run = faultline(*MUTATE, *more)
+    assert_one_clear_line(run, 2, words)
+
+
+def result(*trials: Trial) -> PlaceResult:
+    return PlaceResult("flush at f (f.c:1)", "flush", Site("f", "f.c", 1), list(trials))
+
+
+def trial(verdict: Any, **more: Any) -> Trial:
+    return Trial("smoke", 1, verdict, **more)
+
+
+def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
+    good = trial("pass", is_complete=True)
+    assert result(good, good).fate == "redundant"
+    assert result(good, trial("fail", rules=["FL004"])).fate == "killed"
+    assert result(good, trial("pass", is_complete=True, new_outcomes=1)).fate == "blind spot"
+    # What was not seen whole is not proved, whatever else is new.
+    assert result(good, trial("pass", is_complete=False)).fate == "unknown"
+    assert result(trial("unknown", is_complete=True), trial("pass", is_complete=True, new_outcomes=1)).fate == "unknown"
+
+
+def test_the_kill_rate_leaves_out_what_is_redundant() -> None:
+    killed, redundant = result(trial("fail")), result(trial("pass", is_complete=True))
+    blind = result(trial("pass", is_complete=True, new_outcomes=2))
+    assert Mutation("a", [], [killed, redundant, redundant, killed, blind]).kill_rate == pytest.approx(2 / 3)
+    assert Mutation("a", [], [redundant]).kill_rate == 1
