@@ -130,12 +130,13 @@ def print_finding(console: Console, spec: CellSpec, finding: Finding, explanatio
         console, f"{finding.rule} ", "bold", f"{spec.name}: {finding.title} ({finding.id}, seen {finding.seen})"
     )
     _print_line(console, "  ", "", finding.message)
-    sites = ", ".join(site.text() for site in finding.sites)
-    _print_line(console, "  at: ", "cyan", finding.operation_text() + (f"; {sites}" if sites else ""))
-    if finding.model_note:
-        _print_line(console, "  model: ", "cyan", finding.model_note)
+    if explanation is None:
+        sites = ", ".join(site.text() for site in finding.sites)
+        _print_line(console, "  at: ", "cyan", finding.operation_text() + (f"; {sites}" if sites else ""))
     for word, text in explanation.lines() if explanation else []:
         _print_line(console, f"  {word}: ", "bold cyan", text)
+    if finding.model_note:
+        _print_line(console, "  model: ", "cyan", finding.model_note)
     _print_line(console, "  replay: ", "cyan", f"faultline replay {finding.token}")
 
 

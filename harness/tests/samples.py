@@ -9,11 +9,12 @@ import msgspec
 
 from faultline.engine import Certificate, Engines, Finding, TraceEvent, TraceRules
 from faultline.environment import Environment
+from faultline.explanation import Explanation, Trial
 from faultline.results import CellResult, CellSpec
 
 
 def site(function: str, line: int) -> dict[str, Any]:
-    return {"function": function, "file": "./allocators/x/src/activate.c", "line": line}
+    return {"function": function, "file": "allocators/x/src/activate.c", "line": line}
 
 
 EVENTS: list[dict[str, Any]] = [
@@ -60,7 +61,7 @@ FINDING: dict[str, Any] = {
     "token": "fl1abcdef",
     "position": 123,
     "operation": {"index": 4, "kind": "allocate", "slot": 3, "bytes": 128, "pending": False},
-    "sites": [{"function": "nvm_activate", "file": "./allocators/x/src/activate.c", "line": 12}],
+    "sites": [{"function": "nvm_activate", "file": "allocators/x/src/activate.c", "line": 12}],
     "seen": 17,
     "strategy": "floor",
     "model_note": None,
@@ -146,6 +147,13 @@ def finding(**changes: Any) -> Finding:
     return msgspec.structs.replace(msgspec.convert(FINDING, Finding), **changes)
 
 
+def explanation() -> Explanation:
+    """Of that finding."""
+    trial = Trial(REPAIR, "helps", recoveries=360, is_complete=True)
+    when = "power fails at position 123, operation 4: allocate, slot 3, 128 bytes (returned)"
+    return Explanation(FINDING["id"], when, "nvm_activate (allocators/x/src/activate.c:12)", "", [trial])
+
+
 def event(**keys: Any) -> TraceEvent:
     return TraceEvent(**keys)
 
@@ -178,6 +186,7 @@ def campaign() -> list[CellResult]:
             "k2",
             "fail",
             findings=[finding()],
+            explanations=[explanation()],
             certificate=certificate(strategy="mixed", fallback=FALLBACK),
             **times,
         ),

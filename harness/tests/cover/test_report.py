@@ -83,7 +83,7 @@ def test_a_campaign_of_everything_is_shown() -> None:
         "1.2 × 10⁹",
         "SURVIVOR",
         "nvm_activate",
-        "./allocators/x/src/activate.c:12",
+        "allocators/x/src/activate.c:12",
         "power fails at position 123",
         "38 events left out",
         "persisted, not guaranteed",

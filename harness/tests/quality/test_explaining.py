@@ -105,6 +105,6 @@ def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> N
     told = explain(monkeypatch, ["helps"], finding())
     assert told.lines() == [
         ("when", "power fails at position 123, operation 4: allocate, slot 3, 128 bytes (returned)"),
-        ("stores", "lost: the store at nvm_activate (./allocators/x/src/activate.c:12)"),
+        ("stores", "lost: the store at nvm_activate (allocators/x/src/activate.c:12)"),
         ("repair", "repair 0; tried: this finding is gone, 1,234 recoveries, complete, and no other appears"),
     ]
