@@ -152,6 +152,21 @@ def test_findings_before_an_engine_error_are_kept(
     assert (result.verdict, len(result.findings), result.error) == ("fail", 1, "no memory")
 
 
+def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
+) -> None:
+    engine = fake_engine({"explore": {"print": [samples.FINDING, samples.CERTIFICATE, samples.done("fail")]}})
+    mutant = samples.spec(mutant="MISSING_FLUSH_LINK", expected_rule="FL004", stop_at_rule="FL004")
+    clean, of_matrix = run(workshop(root, cache, engine), results, [samples.spec(), mutant])
+    assert [trial.outcome for trial in clean.explanations[0].trials] == ["does not help"]
+    assert of_matrix.explanations == []
+    [alone] = run(workshop(root, cache, engine), results, [mutant], kind="run")
+    assert [one.finding for one in alone.explanations] == [samples.FINDING["id"]]
+    config = json.loads((tmp_path / "script.json.config").read_text())
+    assert config["edits"] == samples.FINDING["repairs"][0]["edits"]
+    assert config["stop_at_rule"] == "FL004"
+
+
 @contextlib.contextmanager
 def ctrl_c_while_it_explores(tmp_path: Path) -> Iterator[None]:
     def press_ctrl_c() -> None:
@@ -178,7 +193,8 @@ def test_a_stopped_exploration_goes_on_where_it_was(
 ) -> None:
     """A matrix by itself, a run when it is asked to."""
     so_far = {**samples.CERTIFICATE, "gaps": [], "stopped": {"position": 40, "why": "interrupted"}}
-    engine = fake_engine({"explore": {"print": [samples.FINDING, so_far], "on_interrupt": []}})
+    finding = {**samples.FINDING, "repairs": []}
+    engine = fake_engine({"explore": {"print": [finding, so_far], "on_interrupt": []}})
     with ctrl_c_while_it_explores(tmp_path):
         run(workshop(root, cache, engine), results, [samples.spec()], kind=kind)
     seen = {**samples.done("pass"), "seen": {samples.FINDING["id"]: 3}}
