@@ -17,7 +17,7 @@ mod graph;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::contract::{Durable, Fill};
+use crate::contract::{Durable, Fill, Leaks};
 use crate::pattern::Segment;
 use crate::report::Status;
 use planted::Fault;
@@ -367,6 +367,18 @@ impl History {
     /// leak. Equal histories have equal numbers.
     pub fn state_id(&self) -> u64 {
         self.state_id
+    }
+
+    /// As [`Self::state_id`], of what is expected of the heap from now on: the same where earlier generations differ only in what
+    /// no rule asks for any more. What the contract permits to leak is asked for.
+    pub fn expected_id(&self, leaks: Leaks) -> u64 {
+        let mut mix = Mix(self.durable as u64);
+        mix.add(self.generations.len() as u64);
+        if leaks == Leaks::Pending {
+            mix.add(self.pending_operations());
+        }
+        self.current().hash(self.durable, &mut mix);
+        mix.0
     }
 
     /// The generations, oldest first; at least one.

@@ -22,7 +22,7 @@ use crate::finding::StateRef;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
 use crate::yardstick::Seen;
-use crashgen::complete::{Doubt, Held, LeafId, Position, Recoveries, Run, Search, UnitKey, Window};
+use crashgen::complete::{Doubt, Held, LeafId, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
 use crashgen::replay::Probe;
@@ -46,6 +46,13 @@ const GUARDED_HUNG: &str =
 const LOOKED_AT: u64 = 1 << 20;
 /// Has no factor in common with [`GUARD_ONE_IN`].
 const PART_STRIDE: u64 = 37;
+
+/// Of a part of the trace, from 0: after the first one as if leaves had been run twice before, another number for each part, so that
+/// the shares that are looked at closely are those of one long search.
+pub fn repeats_before(part: usize) -> u64 {
+    if part == 0 { 0 } else { LOOKED_AT + part as u64 * PART_STRIDE % GUARD_ONE_IN }
+}
+
 /// A heap report is kept as it came, and parsed.
 const REPORT_COPIES: usize = 3;
 /// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
@@ -115,8 +122,8 @@ struct Outcomes {
     bytes: usize,
     /// The window's hot units.
     hot: Rc<[UnitKey]>,
-    /// Leaves run twice, in all windows of all cases.
-    repeated: u64,
+    /// Leaves run twice, in all searches.
+    repeats: Rc<Repeats>,
 }
 
 /// Runs recoveries for the search.
@@ -163,8 +170,8 @@ impl Recoveries for Runner<'_> {
     type Stop = Stop;
 
     fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Stop> {
-        let repeated = self.outcomes.repeated;
-        *self.outcomes = Outcomes { hot: hot.into(), repeated, ..Outcomes::default() };
+        let repeats = self.outcomes.repeats.clone();
+        *self.outcomes = Outcomes { hot: hot.into(), repeats, ..Outcomes::default() };
         Ok(())
     }
 
@@ -173,8 +180,7 @@ impl Recoveries for Runner<'_> {
     }
 
     fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
-        self.outcomes.repeated += 1;
-        let repeated = self.outcomes.repeated;
+        let repeated = self.outcomes.repeats.leaves() + 1;
         let is_guarded = repeated % GUARD_ONE_IN == 0 || repeated.is_power_of_two();
         self.record(image, is_guarded)
     }
@@ -195,10 +201,10 @@ impl Recoveries for Runner<'_> {
 
 impl Complete {
     /// Of the first case.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, repeats: &Rc<Repeats>) -> Self {
         Self {
-            search: Search::new(config.bounds()),
-            outcomes: Outcomes::default(),
+            search: Search::new(config.bounds(), repeats.clone()),
+            outcomes: Outcomes { repeats: repeats.clone(), ..Outcomes::default() },
             contents: Contents::default(),
             judged: FxHashSet::default(),
             epoch: 0,
@@ -206,19 +212,10 @@ impl Complete {
         }
     }
 
-    /// Of a part after the first one: as if leaves had been run twice before, another number for each part, so that the shares
-    /// that are looked at closely are those of one long search.
-    pub fn of_later_part(config: &Config, number: usize) -> Self {
-        let before = LOOKED_AT + number as u64 * PART_STRIDE % GUARD_ONE_IN;
-        let mut new = Self::new(config);
-        (new.search.repeated, new.outcomes.repeated) = (before, before);
-        new
-    }
-
     /// Another case begins.
     pub fn start_case(&mut self) {
         self.search.start_case();
-        self.outcomes = Outcomes { repeated: self.outcomes.repeated, ..Outcomes::default() };
+        self.outcomes = Outcomes { repeats: self.outcomes.repeats.clone(), ..Outcomes::default() };
         self.contents = Contents::default();
         self.judged.clear();
         (self.epoch, self.windows) = (0, 0);

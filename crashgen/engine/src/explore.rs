@@ -10,7 +10,7 @@
 
 use crate::cases::Case;
 use crate::certificate::{Numbers, Stopped, Tally};
-use crate::complete::Complete;
+use crate::complete::{Complete, repeats_before};
 use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::EngineError;
@@ -21,6 +21,7 @@ use crate::output::{Output, Verdict};
 use crate::parts::{Explored, Message, Part, Place, Task, Whole, parts_of};
 use crate::probes::Probes;
 use crate::{trace_rules, twins};
+use crashgen::complete::Repeats;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, ModelKind, View};
 use crashgen::replay::{Engines, Probe};
@@ -33,6 +34,7 @@ use planted::Fault;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -70,6 +72,24 @@ pub struct Explorer<'a> {
     pub(crate) stopped: Option<Stopped>,
     /// Nobody waits for the rest.
     pub(crate) is_over: &'a AtomicBool,
+    pub(crate) repeats: ProgramRepeats,
+}
+
+/// Which leaves were run a second time, by what was run: for all generations.
+#[derive(Clone)]
+pub(crate) struct ProgramRepeats {
+    /// The probe.
+    pub probe: Rc<Repeats>,
+    /// Recovery with follow-up.
+    pub told: Rc<Repeats>,
+}
+
+impl ProgramRepeats {
+    /// Of a part of the trace.
+    fn of_part(number: usize) -> Self {
+        let begun = || Rc::new(Repeats::after(repeats_before(number)));
+        Self { probe: begun(), told: begun() }
+    }
 }
 
 /// Explores a whole trace and prints findings, certificate and verdict.
@@ -159,6 +179,7 @@ pub fn explore_part(
         unfit: None,
         stopped: None,
         is_over,
+        repeats: ProgramRepeats::of_part(part.number),
     };
     let is_last = explorer.run(part, place)?.is_break();
     let (stopped, unfit) = (explorer.stopped.take(), explorer.unfit.take());
@@ -211,11 +232,8 @@ impl Explorer<'_> {
     fn run(&mut self, part: &Part, place: &mut Place) -> Result<ControlFlow<()>, EngineError> {
         let trace = self.trace;
         let is_first = part.number == 0;
-        let mut complete = match part.number {
-            0 => Complete::new(self.config),
-            number => Complete::of_later_part(self.config, number),
-        };
-        let mut generations = Generations::new(self.config);
+        let mut complete = Complete::new(self.config, &self.repeats.probe);
+        let mut generations = Generations::new(self.config, &self.repeats.told);
         let mut flow = ControlFlow::Continue(());
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
         place.next = (place.next..part.first as usize).rev().find(is_case).unwrap_or(place.next);
@@ -226,7 +244,7 @@ impl Explorer<'_> {
                 self.end_case(&place.case);
                 place.case = Case::new(self.config, trace, folder);
                 complete.start_case();
-                generations = Generations::new(self.config);
+                generations = Generations::new(self.config, &self.repeats.told);
                 self.judged.clear();
                 self.probes.start_case()?;
             }

@@ -7,8 +7,18 @@
 //! out, and the stores of the recovery come on top ([`crashgen::model::Model::after_crash`]).
 //!
 //! Which recoveries there are at a crash position is a search of its own ([`crashgen::complete`]): its program is recovery with
-//! follow-up, and the outcome of a leaf is what was told. What the later recoveries load is remembered in one trie for all leaves of a
-//! window, since the trie knows values only.
+//! follow-up, and the outcome of a leaf is what was told. What the later recoveries load is remembered in one trie for all leaves, of
+//! many windows, since the trie knows values only.
+//!
+//! # What is explored once
+//!
+//! Crashes in a told run come to the same wherever recovery did the same, event by event, on lines with the same remaining choices, and the
+//! same is expected of the heap. So each such run is explored once a case ([`Generations::explored`]). Once recovery
+//! has returned, what was pending at the crash has happened or never will: from there on less need be the same.
+//!
+//! The trie of later recoveries ends with a file operation of the trace, because other bytes change then, or when a unit turns out
+//! to vary that was not hot in it. To make that rare its hot units are those of the next operations too ([`AHEAD_UNITS`]), and of all told
+//! runs so far.
 //!
 //! Of later generations the first part of the probe is judged (open, slots, walk, check), as FL014.
 
@@ -22,18 +32,24 @@ use crate::explore::Explorer;
 use crate::finding::StateRef;
 use crate::probes::Probes;
 use crate::set_content::Contents;
-use crashgen::complete::{Doubt, Held, Position, Recoveries, Run, Search, UnitKey, Window};
+use crashgen::complete::{Doubt, Held, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, LineKey, Model, View};
 use crashgen::replay::{CONTENT_SITE, Probe, Told};
 use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
 use crashgen::{LINE_BYTES, complete::ChoiceSet};
-use oracle::{HeapReport, Status, judge};
+use oracle::contract::Contract;
+use oracle::{HeapReport, History, Judgement, Status, judge};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Units stored to ahead of the current window that are hot for later recoveries: some operations on objects of a few KiB. More make
+/// paths longer and save less and less.
+const AHEAD_UNITS: usize = 4096;
 
 /// The crash before a later generation: where power failed, and what it may have left.
 pub struct Before<'a> {
@@ -86,9 +102,17 @@ impl Before<'_> {
 /// Told runs of the current window.
 #[derive(Default)]
 struct ToldRuns {
-    runs: Vec<(Rc<HeapReport>, Rc<Told>)>,
+    runs: Vec<ToldRun>,
     numbers: FxHashMap<(Vec<u8>, Vec<u8>), u32>,
     hot: Rc<[UnitKey]>,
+}
+
+#[derive(Clone)]
+struct ToldRun {
+    report: Rc<HeapReport>,
+    told: Rc<Told>,
+    /// Of all that was told: the same in every window.
+    hash: u128,
 }
 
 /// Where the events of told runs come from, by their offset in the adapter's file: numbers that hold in the whole exploration.
@@ -99,13 +123,18 @@ pub struct Sites(FxHashMap<u64, u32>);
 pub struct Generations {
     search: Search,
     told: ToldRuns,
-    /// Recoveries of crashes in what was told; for all leaves of the window.
+    /// Recoveries of crashes in what was told; for all leaves.
     later: Option<Box<LaterRecoveries>>,
     windows: u64,
+    /// Units that some told run stored to or took away.
+    touched: BTreeSet<UnitKey>,
+    /// Hashes of what decides what later recoveries find, of the told runs that were explored; and of what decides it once recovery has
+    /// returned.
+    explored: FxHashSet<u128>,
 }
 
 struct LaterRecoveries {
-    /// What is hot in the window, or stored to by some told run, or taken away by one.
+    /// Whatever may vary between the images: stored to in the trace meanwhile, or touched by some told run.
     hot: BTreeSet<UnitKey>,
     /// One trie for each state of the file system: its answers are no nodes.
     tries: FxHashMap<u128, Complete>,
@@ -117,13 +146,14 @@ impl LaterRecoveries {
         &mut self,
         names: u128,
         config: &Config,
+        repeats: &Rc<Repeats>,
         probes: &mut Probes,
         budget: Budget,
     ) -> Result<&mut Complete, Stop> {
         match self.tries.entry(names) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
-                let mut complete = Complete::new(config);
+                let mut complete = Complete::new(config, repeats);
                 let window = Window { hot: self.hot.iter().copied().collect(), last_position: u32::MAX };
                 complete.enter(window, probes, Probe::First, budget)?;
                 Ok(place.insert(complete))
@@ -135,6 +165,8 @@ impl LaterRecoveries {
 /// A told run as it is explored.
 struct ToldTrace<'a> {
     trace: &'a Trace,
+    /// Positions after recovery returned were explored.
+    is_rest_explored: bool,
     /// Operations pending at the crash before it that it shows to have happened.
     happened: &'a [u32],
     /// Those of which it does not show it.
@@ -169,7 +201,9 @@ impl Recoveries for Teller<'_, '_> {
                     .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")));
                 let first_new = self.explorer.trace.files.len() as u32;
                 let told = probes.parse_told(&key.1, first_new, image.prefix()).map_err(Stop::Error)?;
-                self.told.runs.push((Rc::new(report.map_err(Stop::Error)?), Rc::new(told)));
+                let hash = xxh3_128(&[(key.0.len() as u64).to_le_bytes().as_slice(), &key.0, &key.1].concat());
+                let report = Rc::new(report.map_err(Stop::Error)?);
+                self.told.runs.push(ToldRun { report, told: Rc::new(told), hash });
                 self.told.numbers.insert(key, next);
                 next
             }
@@ -183,8 +217,40 @@ impl Recoveries for Teller<'_, '_> {
 
 impl Generations {
     /// Of a case that begins.
-    pub fn new(config: &Config) -> Self {
-        Self { search: Search::new(config.bounds()), told: ToldRuns::default(), later: None, windows: 0 }
+    pub fn new(config: &Config, repeats: &Rc<Repeats>) -> Self {
+        Self {
+            search: Search::new(config.bounds(), repeats.clone()),
+            told: ToldRuns::default(),
+            later: None,
+            windows: 0,
+            touched: BTreeSet::new(),
+            explored: FxHashSet::default(),
+        }
+    }
+
+    /// A window has begun, perhaps with units that later recoveries were not watched for.
+    fn enter_window(&mut self) {
+        if self.windows != self.search.windows() {
+            self.windows = self.search.windows();
+            let hot = &self.search.window().expect("it has stepped").hot;
+            self.later.take_if(|later| !hot.iter().all(|unit| later.hot.contains(unit)));
+        }
+    }
+
+    /// What may vary between the images that later recoveries see, from this crash position on.
+    fn hot_from(&self, position: u32, trace: &Trace) -> BTreeSet<UnitKey> {
+        let mut hot: BTreeSet<UnitKey> = self.touched.iter().copied().collect();
+        hot.extend(&self.search.window().expect("it has stepped").hot);
+        let most = hot.len() + AHEAD_UNITS;
+        for event in &trace.events[position as usize..] {
+            if is_file_change(event) || hot.len() >= most {
+                break;
+            }
+            if let EventKind::Store { file, offset, bytes, .. } = &event.kind {
+                hot.extend(UnitKey::of_range(*file, *offset, bytes.len() as u64));
+            }
+        }
+        hot
     }
 
     /// Whether the event changes what a recovery of a later generation loads.
@@ -246,10 +312,10 @@ impl Explorer<'_> {
             let mut teller = Teller { explorer: self, told: &mut generations.told };
             generations.search.step(position, &at, &trace.events, &mut teller)?
         };
-        if generations.windows != generations.search.windows() {
-            generations.windows = generations.search.windows();
+        if is_file_change(event) {
             generations.later = None;
         }
+        generations.enter_window();
         if !is_due && !is_expectation_new && !generations.is_touched(event) {
             return Ok(ControlFlow::Continue(()));
         }
@@ -258,7 +324,7 @@ impl Explorer<'_> {
             let at = Position { model: &case.model, view };
             let mut teller = Teller { explorer: self, told: &mut generations.told };
             let Some(held) = generations.search.next(&mut walk, &at, &mut case.image, &mut teller)? else { break };
-            if self.explore_told(generations, case, complete, position, view, &held)?.is_break() {
+            if self.explore_leaf(generations, case, complete, position, view, &held)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -273,7 +339,7 @@ impl Explorer<'_> {
 
     /// What the later recoveries of this leaf's states find. Recoveries that are broken already, or refuse, are the first generation's
     /// matter.
-    fn explore_told(
+    fn explore_leaf(
         &mut self,
         generations: &mut Generations,
         case: &mut Case,
@@ -283,7 +349,7 @@ impl Explorer<'_> {
         held: &Held,
     ) -> Result<ControlFlow<()>, Stop> {
         let outcome = generations.search.leaf(held.leaf).outcome;
-        let (report, told) = generations.told.runs[outcome as usize].clone();
+        let ToldRun { report, told, hash } = generations.told.runs[outcome as usize].clone();
         if report.life(0).and_then(|life| life.open) != Some(Status::Ok) {
             return Ok(ControlFlow::Continue(()));
         }
@@ -296,16 +362,27 @@ impl Explorer<'_> {
             return Ok(ControlFlow::Continue(()));
         }
         let left = left(&mut generations.search, case, view, held);
+        let begins = hash_of_begin(case, view, &left, hash);
+        let (whole, rest) = expected_ids(&self.config.contract, &case.history, &judgement);
+        let mut is_known = |expected: u64| {
+            let words = [begins as u64, (begins >> 64) as u64, expected, u64::from(case.history.is_graph())];
+            !generations.explored.insert(xxh3_128(&words.map(u64::to_le_bytes).concat()))
+        };
+        if is_known(whole) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let is_rest_explored = is_known(rest);
         let touched = touched(&case.model, &told.events);
         case.model.know(touched.iter().copied());
-        let later = generations.later.get_or_insert_with(|| {
-            let window = generations.search.window().expect("it has stepped");
-            Box::new(LaterRecoveries { hot: window.hot.iter().copied().collect(), tries: FxHashMap::default() })
-        });
+        let units = |line: &LineKey| UnitKey::of_range(line.file, line.number * LINE_BYTES, LINE_BYTES);
+        generations.touched.extend(touched.iter().flat_map(units));
+        if generations.later.is_none() {
+            let hot = generations.hot_from(position, self.trace);
+            generations.later = Some(Box::new(LaterRecoveries { hot, tries: FxHashMap::default() }));
+        }
+        let later = generations.later.as_mut().expect("made where there was none");
         let known = later.hot.len();
-        later
-            .hot
-            .extend(touched.iter().flat_map(|line| UnitKey::of_range(line.file, line.number * LINE_BYTES, LINE_BYTES)));
+        later.hot.extend(touched.iter().flat_map(units));
         if later.hot.len() > known {
             later.tries.clear();
         }
@@ -318,7 +395,8 @@ impl Explorer<'_> {
         });
         let mut next = case.next_generation(model);
         let before = Before { view, position, model: &case.model, current: case.current, left, before: self.before };
-        let told_trace = ToldTrace { trace: &trace, happened: &judgement.happened, unclear: &judgement.unclear };
+        let (happened, unclear) = (&judgement.happened, &judgement.unclear);
+        let told_trace = ToldTrace { trace: &trace, is_rest_explored, happened, unclear };
         let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
         let lines: Vec<LineId> = touched.iter().filter_map(|key| case.model.find(*key)).collect();
         case.image = next.image;
@@ -356,9 +434,10 @@ impl Explorer<'_> {
             unfit: None,
             stopped: None,
             is_over: self.is_over,
+            repeats: self.repeats.clone(),
             strategy: self.strategy,
         };
-        let mut generations = Generations::new(explorer.config);
+        let mut generations = Generations::new(explorer.config, &explorer.repeats.told);
         let mut flow = ControlFlow::Continue(());
         let mut names = None;
         for (number, event) in told.trace.events.iter().enumerate() {
@@ -366,6 +445,9 @@ impl Explorer<'_> {
             if is_open_return(event) {
                 case.recovered(told.happened, told.unclear, fill);
                 is_expectation_new = true;
+                if told.is_rest_explored {
+                    break;
+                }
             }
             if names != Some(case.image.names_hash()) {
                 if let Some(complete) = names.and_then(|names| later.tries.get_mut(&names)) {
@@ -373,11 +455,13 @@ impl Explorer<'_> {
                 }
                 names = Some(case.image.names_hash());
                 let budget = explorer.budget();
-                let complete = later.trie(case.image.names_hash(), explorer.config, explorer.probes, budget)?;
+                let (config, repeats) = (explorer.config, &explorer.repeats.probe);
+                let complete = later.trie(case.image.names_hash(), config, repeats, explorer.probes, budget)?;
                 complete.begin_pass(std::mem::take(&mut contents));
                 is_expectation_new = true;
             }
-            let complete = later.trie(case.image.names_hash(), explorer.config, explorer.probes, explorer.budget())?;
+            let (config, repeats, budget) = (explorer.config, &explorer.repeats.probe, explorer.budget());
+            let complete = later.trie(case.image.names_hash(), config, repeats, explorer.probes, budget)?;
             let position = number as u32 + 1;
             explorer.tally.positions += 1;
             flow = explorer.complete_position(complete, case, position, &view, is_expectation_new);
@@ -487,6 +571,37 @@ impl Generation {
         }
         Ok(view)
     }
+}
+
+/// Bytes of files change otherwise than by stores, or the answers of the file system do.
+fn is_file_change(event: &Event) -> bool {
+    matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !matches!(effect, FileEffect::Sync { .. }))
+}
+
+/// Of the image that a told run found, each line with its remaining choices, and of all that was told.
+fn hash_of_begin(case: &mut Case, view: &View, left: &[Vec<Choice>], told: u128) -> u128 {
+    let newest: Vec<Choice> = left.iter().map(|choices| choices[choices.len() - 1]).collect();
+    case.image.go_to(&case.model, view, &newest);
+    let mut bytes = Vec::new();
+    bytes.extend(told.to_le_bytes());
+    bytes.extend(case.image.hash().0.to_le_bytes());
+    for (line, choices) in view.lines.iter().zip(left).filter(|(_, choices)| choices.len() > 1) {
+        let line = case.model.line(line.id);
+        bytes.extend(line.key.file.0.to_le_bytes());
+        bytes.extend(line.key.number.to_le_bytes());
+        bytes.extend((choices.len() as u64).to_le_bytes());
+        choices.iter().for_each(|choice| bytes.extend(line.content(*choice).0));
+    }
+    xxh3_128(&bytes)
+}
+
+/// What is expected of the heap after a crash here, and after the recovery from it that showed this.
+fn expected_ids(contract: &Contract, history: &History, shown: &Judgement) -> (u64, u64) {
+    let mut history = history.clone();
+    history.power_fails();
+    let whole = history.expected_id(contract.leaks);
+    history.recovered(&shown.happened, &shown.unclear, contract.fill);
+    (whole, !history.expected_id(contract.leaks))
 }
 
 fn is_open_return(event: &Event) -> bool {

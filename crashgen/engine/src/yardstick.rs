@@ -73,7 +73,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
     };
     let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, probe == Probe::Full)?;
     let (mut case, mut lazy) = (Case::new(config, trace, ""), Case::new(config, trace, ""));
-    let mut complete = Complete::new(config);
+    let mut complete = Complete::new(config, &Rc::default());
     let mut found = Compared::default();
     let mut is_created = false;
     // What the last walk that was due found: what positions without one are answered by.

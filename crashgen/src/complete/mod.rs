@@ -41,7 +41,7 @@ pub mod window;
 
 pub use choices::{ChoiceSet, LineChoices, Tables};
 pub use memory::{Leaf, LeafId};
-pub use search::{Bounds, Held, Position, Search, Walk};
+pub use search::{Bounds, Held, Position, Repeats, Search, Walk};
 pub use window::Window;
 
 use crate::image::CrashImage;

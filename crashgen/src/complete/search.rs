@@ -13,7 +13,9 @@ use crate::model::{Choice, LineId, Model, View};
 use crate::trace::{Event, EventKind};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What a unit holds that nobody has stored to yet.
@@ -32,11 +34,35 @@ pub struct Bounds {
     pub seed: u64,
 }
 
+/// Shared by all searches of an exploration that run the same program: which leaves are run a second time.
+#[derive(Debug, Default)]
+pub struct Repeats {
+    /// Leaves that were.
+    leaves: Cell<u64>,
+    /// Windows begun, of all searches.
+    windows: Cell<u64>,
+}
+
+impl Repeats {
+    /// So many leaves were run elsewhere.
+    pub fn after(leaves: u64) -> Self {
+        Self { leaves: Cell::new(leaves), windows: Cell::new(0) }
+    }
+
+    /// Leaves that were run with a second state.
+    pub fn leaves(&self) -> u64 {
+        self.leaves.get()
+    }
+}
+
 /// The search through one case, window after window.
 pub struct Search {
     bounds: Bounds,
+    repeats: Rc<Repeats>,
     window: Option<Window>,
     windows: u64,
+    /// Of the window, among those of all searches.
+    window_number: u64,
     memory: Memory,
     /// Units that are loads of the trie.
     loaded: FxHashSet<UnitKey>,
@@ -46,8 +72,6 @@ pub struct Search {
     pub doubts: BTreeSet<String>,
     /// Why the last walk did not see all of its position; none if it did.
     pub gap: Option<&'static str>,
-    /// Leaves that were run with a second state, in all cases.
-    pub repeated: u64,
 }
 
 /// A leaf that holds at a crash position, with the choices of each line that its loads narrowed.
@@ -95,23 +119,24 @@ pub struct Position<'a> {
 
 impl Search {
     /// Of a case that begins.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: Bounds, repeats: Rc<Repeats>) -> Self {
         Self {
             bounds,
+            repeats,
             window: None,
             windows: 0,
+            window_number: 0,
             memory: Memory::new(),
             loaded: FxHashSet::default(),
             tables: Tables::default(),
             doubts: BTreeSet::new(),
             gap: None,
-            repeated: 0,
         }
     }
 
     /// Another case begins.
     pub fn start_case(&mut self) {
-        *self = Self { repeated: self.repeated, ..Self::new(self.bounds) };
+        *self = Self::new(self.bounds, self.repeats.clone());
     }
 
     /// Steps to a crash position (events before the crash). True if recovery may see there what it could not see at the
@@ -141,6 +166,8 @@ impl Search {
         recoveries.watch(&window.hot)?;
         self.window = Some(window);
         self.windows += 1;
+        self.window_number = self.repeats.windows.get() + 1;
+        self.repeats.windows.set(self.window_number);
         self.memory = Memory::new();
         self.loaded.clear();
         self.tables.clear();
@@ -286,9 +313,9 @@ impl Search {
     }
 
     fn is_chosen(&self, leaf: LeafId) -> bool {
-        let words = [self.bounds.seed, self.windows, leaf.0.into()];
+        let words = [self.bounds.seed, self.window_number, leaf.0.into()];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.repeated < REPEAT_ONE_IN || xxh3_64(&bytes) % REPEAT_ONE_IN == 0
+        self.repeats.leaves() < REPEAT_ONE_IN || xxh3_64(&bytes) % REPEAT_ONE_IN == 0
     }
 
     /// Runs the state of a leaf that is farthest from the one it was found with. If that one loads other units or has another
@@ -304,7 +331,7 @@ impl Search {
         let state = self.oldest_state(at, &walk.sets);
         image.go_to(at.model, at.view, &state);
         let Run { outcome, loads, doubt, .. } = recoveries.run_again(image)?;
-        self.repeated += 1;
+        self.repeats.leaves.set(self.repeats.leaves() + 1);
         let loads = distinct(&loads);
         let doubt = doubt
             .map(Doubt::text)

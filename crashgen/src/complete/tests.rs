@@ -210,7 +210,7 @@ fn compare(seed: u64) -> Compared {
     let mut stepper = Stepper::new(random_trace(seed));
     let mut eager = Simulated::new(seed);
     let mut lazy = Simulated::new(seed);
-    let mut searches = [Search::new(BOUNDS), Search::new(BOUNDS)];
+    let mut searches = [Search::new(BOUNDS, Rc::default()), Search::new(BOUNDS, Rc::default())];
     let mut known = BTreeSet::new();
     let mut states = 0;
     while let Some(view) = stepper.step() {
@@ -320,11 +320,11 @@ fn contents_are_those_of_the_choices() {
 fn too_many_choices_are_said() {
     let rewrites: Vec<Event> = (0..3).map(|value| store(StoreKind::NonTemporal, 0, 0, &[value; 64])).collect();
     let (mut stepper, view) = opened(&rewrites);
-    let mut search = Search::new(BOUNDS);
+    let mut search = Search::new(BOUNDS, Rc::default());
     let mut target = Simulated::new(1);
     for program in 1.. {
         target = Simulated::new(program);
-        search = Search::new(BOUNDS);
+        search = Search::new(BOUNDS, Rc::default());
         let at = Position { model: &stepper.model, view: &view };
         search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
         if target.recover(&stepper.image).loads.first().is_some_and(|first| first.number < 8) {
@@ -341,7 +341,7 @@ fn bounded(bounds: Bounds) -> (usize, BTreeSet<&'static str>) {
         (0..20).map(|value| store(StoreKind::Plain, 0, value % 4 * 8, &[value as u8; 8])).collect();
     let explored = |program| {
         let (mut stepper, view) = opened(&stores);
-        let (mut search, mut target) = (Search::new(bounds), Simulated::new(program));
+        let (mut search, mut target) = (Search::new(bounds, Rc::default()), Simulated::new(program));
         let at = Position { model: &stepper.model, view: &view };
         search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
         let found = stepper.complete(&view, &mut search, &mut target);
@@ -453,7 +453,7 @@ fn doubts(is_blind: bool) -> (usize, String) {
     let mut doubts = Vec::new();
     for seed in 0..100 {
         let mut stepper = Stepper::new(random_trace(seed));
-        let mut search = Search::new(BOUNDS);
+        let mut search = Search::new(BOUNDS, Rc::default());
         let mut target = Untrue { inner: Simulated::new(seed | 1), is_blind };
         while let Some(view) = stepper.step() {
             let at = Position { model: &stepper.model, view: &view };
