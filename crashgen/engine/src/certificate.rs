@@ -37,6 +37,8 @@ pub struct Tally {
     incomplete: BTreeMap<&'static str, Incomplete>,
     /// Places in the source that store and never flush (FL101).
     never_flushed: usize,
+    /// Rules that judgements of later generations could not judge there, and why.
+    later_not_judged: BTreeSet<(RuleId, String)>,
     /// The same of crash positions of later generations: how many.
     later_gaps: BTreeMap<&'static str, u64>,
     /// Stores into PM stepped over.
@@ -134,6 +136,9 @@ impl Tally {
         if later.judged.contains(RuleId::LaterGeneration) {
             self.judged.insert(RuleId::LaterGeneration);
         }
+        let is_capacity = |rule: &RuleId, why: &str| *rule == RuleId::NotUsable && why.starts_with("capacity");
+        let not_judged = later.not_judged.into_keys().filter(|(rule, why)| is_capacity(rule, why));
+        self.later_not_judged.extend(not_judged.chain(later.later_not_judged));
         self.unknowns += later.unknowns;
         later.unknown_reasons.iter().for_each(|reason| self.add_unknown(&format!("after a second crash: {reason}")));
         self.bounds_hit.extend(later.bounds_hit);
@@ -161,6 +166,7 @@ impl Tally {
         };
         add(&mut self.by_strategy, part.by_strategy);
         add(&mut self.later_gaps, part.later_gaps);
+        self.later_not_judged.extend(part.later_not_judged);
         for (reason, count) in part.not_judged {
             *self.not_judged.entry(reason).or_default() += count;
         }
@@ -208,7 +214,12 @@ impl Tally {
         };
         let is_explored = |rule: RuleId| rule == RuleId::LaterGeneration && self.judged.contains(rule);
         let reasons = self.not_judged.iter().filter(|((rule, _), _)| !is_explored(*rule));
-        reasons.map(|((rule, why), count)| NotJudged { rule: rule.to_string(), why: text(why, *count) }).collect()
+        let reasons = reasons.map(|((rule, why), count)| NotJudged { rule: rule.to_string(), why: text(why, *count) });
+        let later = self.later_not_judged.iter().map(|(rule, why)| NotJudged {
+            rule: RuleId::LaterGeneration.to_string(),
+            why: format!("{rule} after a second crash: {why}"),
+        });
+        reasons.chain(later).collect()
     }
 
     /// Bounds and limits that were hit, in words.

@@ -20,7 +20,8 @@
 //! to vary that was not hot in it. To make that rare its hot units are those of the next operations too ([`AHEAD_UNITS`]), and of all told
 //! runs so far.
 //!
-//! Of later generations the first part of the probe is judged (open, slots, walk, check), as FL014.
+//! Of later generations all of the probe is judged, as FL014: that a second recovery finds the same heap (FL013), that it can be used
+//! (FL012), but for its capacity, since there are no twins of them.
 
 use crate::cases::Case;
 use crate::certificate::Tally;
@@ -35,7 +36,7 @@ use crate::set_content::Contents;
 use crashgen::complete::{Doubt, Held, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, LineKey, Model, View};
-use crashgen::replay::{CONTENT_SITE, Probe, Told};
+use crashgen::replay::{CONTENT_SITE, Told};
 use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
 use crashgen::{LINE_BYTES, complete::ChoiceSet};
 use oracle::contract::Contract;
@@ -155,7 +156,8 @@ impl LaterRecoveries {
             Entry::Vacant(place) => {
                 let mut complete = Complete::new(config, repeats);
                 let window = Window { hot: self.hot.iter().copied().collect(), last_position: u32::MAX };
-                complete.enter(window, probes, Probe::First, budget)?;
+                let probe = probes.whole();
+                complete.enter(window, probes, probe, budget)?;
                 Ok(place.insert(complete))
             }
         }
@@ -420,7 +422,7 @@ impl Explorer<'_> {
             trace: told.trace,
             output: &mut *self.output,
             probes: &mut *self.probes,
-            probe: Probe::First,
+            probe: self.probe,
             twins: None,
             tally: &mut tally,
             findings: &mut *self.findings,

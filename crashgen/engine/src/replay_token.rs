@@ -77,8 +77,8 @@ fn replay_later(
     }
     case.image.go_to(&case.model, &view, &state);
     case.image.start_again();
-    let mut probes = Probes::start(&config.server("images")?, false)?;
-    let probed = probes.probe(&mut case.image, Probe::First)?;
+    let mut probes = Probes::start(&config.server("images")?, true)?;
+    let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
     let state = StateRef { case: &case, view: &view, state: &state, position, strategy: "replay" };

@@ -9,7 +9,7 @@ use super::memory::{Memory, Node, NodeId};
 use super::{ChoiceSet, Doubt, Leaf, LeafId, Recoveries, Run, Tables, UnitKey, Window};
 use crate::UNIT_BYTES;
 use crate::image::CrashImage;
-use crate::model::{Choice, LineId, Model, View};
+use crate::model::{Choice, LineId, LineKey, Model, View};
 use crate::trace::{Event, EventKind};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -66,6 +66,8 @@ pub struct Search {
     memory: Memory,
     /// Units that are loads of the trie.
     loaded: FxHashSet<UnitKey>,
+    /// Numbers that lines had when they were last asked for: the same in nearly all models that a search sees.
+    numbers: FxHashMap<LineKey, LineId>,
     /// The lines' choices at the current position.
     pub tables: Tables,
     /// What made a run worthless: the target does not load what it did before, or not all loads are seen.
@@ -128,6 +130,7 @@ impl Search {
             window_number: 0,
             memory: Memory::new(),
             loaded: FxHashSet::default(),
+            numbers: FxHashMap::default(),
             tables: Tables::default(),
             doubts: BTreeSet::new(),
             gap: None,
@@ -242,14 +245,29 @@ impl Search {
         }
     }
 
+    /// [`Model::find`], with a memory.
+    fn find(&mut self, model: &Model, key: LineKey) -> Option<LineId> {
+        let known = self.numbers.get(&key).copied().filter(|id| model.has(*id, key));
+        known.or_else(|| {
+            let found = model.find(key)?;
+            self.numbers.insert(key, found);
+            Some(found)
+        })
+    }
+
     /// Groups the line's set by what the load sees, and goes on below the first group.
     fn descend(&mut self, node: NodeId, key: UnitKey, walk: &mut Walk, at: &Position) {
         walk.path.push(key);
         let (line, unit) = key.place();
-        let Some(line) = at.model.find(line) else {
+        let Some(line) = self.find(at.model, line) else {
             walk.next = Some(self.memory.child(node, NEVER_STORED));
             return;
         };
+        let decided = at.model.line(line).decided_unit(unit).filter(|_| !planted::is(Fault::LeafAcrossFloor));
+        if let Some(value) = decided {
+            walk.next = Some(self.memory.child(node, value));
+            return;
+        }
         let choices = self.tables.of(at.model, line);
         if choices.is_cut {
             walk.gap = Some("a line with more than 65,536 choices");

@@ -10,6 +10,7 @@ use rand_pcg::rand_core::Rng;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const TRACES: u64 = 2000;
@@ -396,7 +397,7 @@ fn of_many_choices(operations: u64) -> Vec<Event> {
 /// Why not all of some position was seen, and the most that was kept.
 fn kept(operations: u64, bytes: usize) -> (Option<&'static str>, usize) {
     let mut stepper = Stepper::new(of_many_choices(operations));
-    let mut search = Search::new(Bounds { bytes, ..BOUNDS });
+    let mut search = Search::new(Bounds { bytes, ..BOUNDS }, Rc::default());
     let (mut gap, mut most) = (None, 0);
     while let Some(view) = stepper.step() {
         let at = Position { model: &stepper.model, view: &view };

@@ -297,6 +297,14 @@ impl Line {
         Base { content, metadata }
     }
 
+    /// Value of one of the line's eight units, if nothing of the line is undecided.
+    pub fn decided_unit(&self, unit: u8) -> Option<u64> {
+        let [Base { content, .. }] = &self.bases[..] else { return None };
+        let start = usize::from(unit) * UNIT_BYTES as usize;
+        let value = || u64::from_le_bytes(content[start..start + 8].try_into().expect("eight bytes"));
+        self.entries.is_empty().then(value)
+    }
+
     /// Every remaining choice with the bytes it leaves, from the floor up; none if there are more than `limit`.
     pub fn contents(&self, limit: usize) -> Option<Vec<(Choice, LineContent)>> {
         let count = usize::try_from(self.choice_count()).ok().filter(|count| *count <= limit)?;

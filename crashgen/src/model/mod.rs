@@ -489,6 +489,11 @@ impl Model {
         &self.lines[id.0 as usize]
     }
 
+    /// Whether this is the number of the line with this key.
+    pub fn has(&self, id: LineId, key: LineKey) -> bool {
+        self.lines.get(id.0 as usize).is_some_and(|line| line.key == key)
+    }
+
     /// The line with this key, if it was ever stored to or flushed.
     pub fn find(&self, key: LineKey) -> Option<LineId> {
         self.by_file.get(&key.file)?.get(&key.number).copied()

@@ -17,10 +17,25 @@ from typing import Any
 import pytest
 
 from exploration import toy_runner
-from exploration.toy import HEAP_BYTES, LINE_BYTES, SLOTS, Toy, allocation, flush, persisted, place, random_toy, store
+from exploration.toy import (
+    HEAP_BYTES,
+    LINE_BYTES,
+    SLOTS,
+    Toy,
+    allocation,
+    flush,
+    journalled,
+    later,
+    persisted,
+    place,
+    random_journal,
+    random_toy,
+    store,
+)
 from reference.trace_writer import Store, StoreKind
 
 SEEDS = 24
+NESTED_SEEDS = 12
 LIMIT_S = 60
 CONTRACT = {
     "publish": "atomic",
@@ -465,3 +480,71 @@ def test_two_bugs_of_one_rule_are_two_findings(engine: Engine) -> None:
     found = engine.explore(toy)
     assert [finding["rule"] for finding in found.findings] == ["FL004", "FL004"]
     assert found.seen == toy.findings.seen
+
+
+# ---- crashes after the crash ---------------------------------------------------------------------------------------------
+
+
+def test_a_second_crash_is_explored_as_brute_force_does(engine: Engine) -> None:
+    """FL014 is found if some state of some position of some recovery is broken, and else not: at a position where one is after
+    the first crash that shows it."""
+    broken = 0
+    for seed in range(NESTED_SEEDS):
+        toy = random_journal(seed)
+        found, expected = engine.explore(toy, **COMPLETE, nested=1), later(toy)
+        certificate = found.certificate
+        assert (certificate["complete"], certificate["why"]) == (True, ""), seed
+        assert certificate["crash_positions"] == len(toy.events), seed
+        assert ("FL014" in found.first()) == bool(expected.broken), seed
+        first = min((position for position, _ in expected.broken), default=None)
+        at_first = {number for position, number in expected.broken if position == first}
+        assert first is None or found.first()["FL014"] in at_first, seed
+        broken += first is not None
+    assert 0 < broken < NESTED_SEEDS
+
+
+def test_what_a_second_crash_shows_replays(engine: Engine) -> None:
+    replayed = 0
+    for seed in range(NESTED_SEEDS):
+        toy = random_journal(seed)
+        for finding in engine.explore(toy, **COMPLETE, nested=1).findings:
+            assert (finding["rule"], finding["message"]) in engine.replay(toy, finding["token"]), seed
+            replayed += 1
+    assert replayed > 0
+
+
+def with_journal(wrong: int) -> Toy:
+    toy = Toy()
+    toy.create(*persisted(store(8, toy_runner.CAREFUL + wrong)))
+    toy.allocate(0, *journalled(0, 2))
+    return toy
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [(toy_runner.FORGETS_LATER, "FL013: after the second recovery"), (toy_runner.NOT_USABLE, "FL012: an allocation")],
+    ids=["FL013", "FL012"],
+)
+def test_all_of_the_probe_is_judged_after_a_second_crash(engine: Engine, wrong: int, words: str) -> None:
+    toy = with_journal(wrong)
+    assert engine.explore(toy, **COMPLETE).verdict == "pass"
+    found = engine.explore(toy, **COMPLETE, nested=1)
+    assert {finding["rule"] for finding in found.findings} == {"FL014"}
+    [finding] = [finding for finding in found.findings if words in finding["message"]][:1]
+    assert (finding["rule"], finding["message"]) in engine.replay(toy, finding["token"])
+
+
+def test_a_recovery_that_cannot_be_followed_is_not_complete(engine: Engine) -> None:
+    """What the kernel writes, and what a msync guarantees, is not told: later generations of such a recovery are not explored."""
+    found = engine.explore(with_journal(toy_runner.NOT_TOLD), **COMPLETE, nested=1)
+    certificate = found.certificate
+    assert (found.verdict, certificate["complete"], certificate["later_positions"]) == ("pass", False, 0)
+    assert "recovery or its follow-up changes files in a way that is not followed" in certificate["why"]
+    assert engine.explore(with_journal(toy_runner.NOT_TOLD), **COMPLETE).certificate["complete"]
+
+
+def test_capacity_after_a_second_crash_is_said_to_be_unjudged(engine: Engine) -> None:
+    certificate = engine.explore(with_journal(0), **COMPLETE, nested=1).certificate
+    assert (certificate["complete"], certificate["later_positions"] > 0) == (True, True)
+    why = [missing["why"] for missing in certificate["rules_not_judged"] if missing["rule"] == "FL014"]
+    assert why == ["FL012 after a second crash: capacity: there are no twins"]

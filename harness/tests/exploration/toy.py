@@ -4,6 +4,7 @@
     line 0         magic, flag (toy_runner.py has its values)
     line 1 + slot  where the slot's object is; 0: null
     line 3 + slot  the object: one word of the pattern
+    line 5, 6      what toy_runner.py says of JOURNAL and MARK
 
 Stores, flushes and fences are left out here and there, so that there are bugs. What the crash states are says the reference of
 the persistency model (reference/px86.py); what each must show, and which rules it breaks, is written down here once more.
@@ -17,7 +18,8 @@ import struct
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from exploration.toy_runner import BROKEN_LATER, LINE_BYTES, MAGIC, SLOTS, word
+from exploration import toy_runner
+from exploration.toy_runner import BROKEN_LATER, JOURNAL, LINE_BYTES, MAGIC, SLOTS, pattern_word, place, word
 from reference.px86 import Px86
 from reference.trace_writer import (
     CHUNK_MAGIC,
@@ -45,7 +47,6 @@ HEAP_BYTES = 8 * LINE_BYTES
 MOST_STATES = 200
 BEGIN, RETURN = 13, 14
 CASE, CREATE, ALLOCATE, FREE = 1, 2, 5, 6
-PATTERN_MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,6 @@ class Marker:
     slot: int = 0
     bytes: int = 0
     object: int = 0
-
-
-def pattern_word(object_id: int) -> int:
-    mix = object_id << 40 & PATTERN_MASK
-    mix = (mix ^ mix >> 31) * 0x9E3779B97F4A7C15 & PATTERN_MASK
-    mix = (mix ^ mix >> 29) * 0xBF58476D1CE4E5B9 & PATTERN_MASK
-    return 0xF1ED << 48 | object_id << 24 | mix >> 40
-
-
-def place(slot: int) -> int:
-    return (3 + slot) * LINE_BYTES
 
 
 @dataclass(frozen=True)
@@ -188,7 +178,7 @@ class Toy:
         self.add(Marker(RETURN, operation, self.index))
         self.index += 1
 
-    def create(self) -> None:
+    def create(self, *more: Event) -> None:
         self.add(Marker(BEGIN, CASE))
         steps: list[Event] = []
         for begin in (
@@ -196,7 +186,7 @@ class Toy:
             FileBegin(1, Operation.TRUNCATE, 1, offset=HEAP_BYTES),
         ):
             steps += [begin, FileEnd(begin)]
-        self.operation(CREATE, *steps, *persisted(store(0, MAGIC)))
+        self.operation(CREATE, *steps, *more, *persisted(store(0, MAGIC)))
 
     def allocate(self, slot: int, *steps: Event) -> None:
         self.operation(ALLOCATE, *steps, slot=slot, new=self.index + 1)
@@ -274,3 +264,110 @@ def careless(dice: random.Random, stores: list[tuple[int, int]]) -> list[Event]:
         steps += [flush(offset)] * (dice.random() < 0.8)
         steps += [fence()] * (dice.random() < 0.8)
     return steps
+
+
+# ---- crashes after the crash ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Later:
+    """What exploring the crashes after the crash must say of a trace."""
+
+    told: int = 0
+    """Recoveries that power fails in."""
+    images: int = 0
+    broken: set[tuple[int, int]] = field(default_factory=set)
+    """(crash position, crash position in the recovery from there) at which some state is broken."""
+
+
+def journalled(slot: int, object_id: int) -> list[Event]:
+    """An allocation that recovery brings to its end."""
+    content, link = allocation(slot, object_id)[:3], allocation(slot, object_id)[3:]
+    return [*content, *persisted(store(JOURNAL, slot + 1)), *link, *persisted(store(JOURNAL, 0))]
+
+
+def random_journal(seed: int) -> Toy:
+    """One to three operations, now and then without a fence, and a recovery that makes some mistakes, or none."""
+    dice = random.Random(seed)
+    wrong = sum(bit for bit in (1, 2, 4, 8) if dice.random() < 0.2)
+    toy = Toy()
+    toy.create(*persisted(store(8, toy_runner.CAREFUL + wrong)))
+    for _ in range(dice.randint(1, 3)):
+        slot = dice.randrange(SLOTS)
+        if toy.expected.slots[slot]:
+            toy.free(slot, *persisted(store((1 + slot) * LINE_BYTES, 0)))
+        else:
+            # What one crash breaks already is no matter of a second one: the content is there before the journal says so.
+            steps = journalled(slot, toy.index + 1)
+            careless = [step for step in steps[3:] if not isinstance(step, Fence) or dice.random() < 0.8]
+            toy.allocate(slot, *steps[:3], *careless)
+    return toy
+
+
+def recovered(heap: bytes) -> bytes:
+    after = bytearray(heap)
+    toy_runner.recover(after)
+    return bytes(after)
+
+
+def later(toy: Toy) -> Later:
+    """By brute force: each state of each position of each recovery of each state of each position."""
+    found, model, expected = Later(), Px86(), Expected()
+    known: set[tuple[str, int]] = set()
+    for position, event in enumerate(toy.events, 1):
+        if isinstance(event, Marker):
+            expected = expected.after(event)
+        else:
+            model.step(event)
+        for image in model.images() or []:
+            heap = heap_of(image)
+            if expected.phase != "created" or heap is None or (image, expected.markers) in known:
+                continue
+            known.add((image, expected.markers))
+            if not broken_rules(recovered(heap), expected):
+                crash_again(heap, expected, position, found)
+    return found
+
+
+def persisted_heap(heap: bytes) -> Px86:
+    model = Px86()
+    for begin in (
+        FileBegin(1, Operation.CREATE, 1, path="heap"),
+        FileBegin(1, Operation.TRUNCATE, 1, offset=HEAP_BYTES),
+    ):
+        model.step(begin)
+        model.step(FileEnd(begin))
+    for at in range(0, HEAP_BYTES, 8):
+        if any(heap[at : at + 8]):
+            model.step(store(at, word(heap, at)))
+            model.step(flush(at))
+    model.step(fence())
+    return model
+
+
+def crash_again(heap: bytes, expected: Expected, position: int, found: Later) -> None:
+    found.told += 1
+    model, after = persisted_heap(heap), recovered(heap)
+    ids = []
+    for slot in range(SLOTS):
+        shown = word(after, (1 + slot) * LINE_BYTES) and word(after, place(slot))
+        ids.append(next(one for one in expected.candidates(slot) if shown == (one and pattern_word(one))))
+    _, told = toy_runner.told_life(bytearray(heap), 1)
+    for number, (kind, detail, slot, at, payload) in enumerate(told, 1):
+        if kind == toy_runner.STORE_EVENT:
+            model.step(Store(1, 1, at, payload, StoreKind.PLAIN))
+        elif kind == toy_runner.FLUSH_EVENT:
+            model.step(flush(at))
+        elif kind == toy_runner.FENCE_EVENT:
+            model.step(fence())
+        elif detail != toy_runner.OPENS:
+            new = struct.unpack("<QI", payload)[1] if kind == toy_runner.BEGIN_EVENT else 0
+            is_begin = kind == toy_runner.BEGIN_EVENT
+            expected = replace(expected, pending=(slot, new)) if is_begin else expected.after(Marker(RETURN, detail))
+        elif kind == toy_runner.RETURN_EVENT:
+            expected = replace(expected, slots=tuple(ids), pending=None)
+        for image in model.images() or []:
+            left = heap_of(image)
+            found.images += 1
+            if left is None or broken_rules(recovered(left), expected):
+                found.broken.add((position, number))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A runner whose allocator is a table (toy.py has the layout): speaks the fork server's protocol of heap_report.h, and recovers
-by looking. It has no walk, no check and no twins. What it looks at it says (loads.h)."""
+by looking, and by taking up what a journal says. It has no walk, no check and no twins. What it looks at it says (loads.h), and
+what it does (generation.h)."""
 
 from __future__ import annotations
 
@@ -17,6 +18,22 @@ MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED = 7, 8, 9
 free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
 starts a thread; it looks at its first object every other time, for nothing; it maps its heap more often than the runner follows; it
 overwrites the list of its loads; a guarded run of it takes too long."""
+CAREFUL = 64
+"""With this flag or a greater one recovery takes up the journal, and what it does wrong is the sum of these."""
+CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD = (
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+)
+"""The journal is cleared before it is taken up; ...; a recovery that finds the mark of one that was cut short leaves slot 0 to be
+lost by the next one, or a heap in which nothing can be allocated; it changes files in a way that is not told."""
+JOURNAL, MARK = 5 * LINE_BYTES, 6 * LINE_BYTES
+"""Journal: the slot that is to get its object, + 1, or 0. Mark: 1 while recovery is at work, 2 afterwards, 3 after one that was cut
+short."""
 
 CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH, ENGINES = 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12
 OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
@@ -27,9 +44,27 @@ LOADS_VERSION = 3
 BY_TARGET = 1
 RUN_GUARDED = 2
 SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
-FULL = 2
+FULL, GENERATION = 2, 3
+GENERATION_VERSION = 1
+FILES_CHANGED = 2
+STORE_EVENT, FLUSH_EVENT, FENCE_EVENT, BEGIN_EVENT, RETURN_EVENT = 1, 2, 3, 4, 5
+PLAIN, CLWB, SFENCE = 1, 3, 1
+OPENS, ALLOCATES, FREES = 3, 5, 6
+FIRST_INDEX, INDEXES_OF_A_GENERATION = 0xF00000, 0x1000
+PATTERN_MASK = (1 << 64) - 1
 ALLOCATED = 1
 FREE_LINE = 7
+
+
+def pattern_word(object_id: int) -> int:
+    mix = object_id << 40 & PATTERN_MASK
+    mix = (mix ^ mix >> 31) * 0x9E3779B97F4A7C15 & PATTERN_MASK
+    mix = (mix ^ mix >> 29) * 0xBF58476D1CE4E5B9 & PATTERN_MASK
+    return 0xF1ED << 48 | object_id << 24 | mix >> 40
+
+
+def place(slot: int) -> int:
+    return (3 + slot) * LINE_BYTES
 
 
 def section(kind: int, life: int, status: int = OK, count: int = 0, value: int = 0, payload: bytes = b"") -> bytes:
@@ -43,16 +78,102 @@ def report(outcome: int, life: int, stage: int, sections: list[bytes]) -> bytes:
 
 loaded: list[int] = []
 """Units of the heap file that the probe has looked at, in order."""
+stored: set[int] = set()
+"""Units that the probe has stored to: what the crash left there does not matter any more."""
 runs = [0]
 """How many there were."""
+Told = tuple[int, int, int, int, bytes]
+"""Kind; detail; slot of a begin, status of a return; offset, or index of an operation; payload."""
 
 
-def word(heap: bytes, offset: int) -> int:
-    loaded.append(offset // 8)
+def word(heap: bytes | bytearray, offset: int) -> int:
+    if offset // 8 not in stored:
+        loaded.append(offset // 8)
     return int.from_bytes(heap[offset : offset + 8], "little")
 
 
-def life_of(heap: bytes, number: int) -> list[bytes]:
+# ---- recovery that does something ----------------------------------------------------------------------------------------
+
+
+def put(heap: bytearray, offset: int, value: int, is_flushed: bool = True, is_fenced: bool = True) -> list[Told]:
+    heap[offset : offset + 8] = value.to_bytes(8, "little")
+    stored.add(offset // 8)
+    events: list[Told] = [(STORE_EVENT, PLAIN, 0, offset, value.to_bytes(8, "little"))]
+    events += [(FLUSH_EVENT, CLWB, 0, offset, b"")] * is_flushed
+    return events + [(FENCE_EVENT, SFENCE, 0, 0, b"")] * is_fenced
+
+
+def recover(heap: bytearray) -> list[Told]:
+    """Takes up what the journal says; what it did to the heap."""
+    if word(heap, 0) != MAGIC or word(heap, 8) < CAREFUL:
+        return []
+    wrong, slot = word(heap, 8) - CAREFUL, word(heap, JOURNAL) - 1
+    events: list[Told] = []
+    mark = word(heap, MARK) if wrong & (FORGETS_LATER | NOT_USABLE) else 0
+    if mark == 3 and wrong & FORGETS_LATER:
+        events += put(heap, LINE_BYTES, 0)
+    if wrong & (FORGETS_LATER | NOT_USABLE):
+        events += put(heap, MARK, 3 if mark in (1, 3) else 1)
+    if slot >= 0:
+        if wrong & CLEARS_FIRST:
+            events += put(heap, JOURNAL, 0)
+        link = (1 + slot) * LINE_BYTES
+        events += put(heap, link, place(slot), not wrong & LINK_NOT_FLUSHED, not wrong & LINK_NOT_FENCED)
+        if not wrong & CLEARS_FIRST:
+            events += put(heap, JOURNAL, 0, is_flushed=not wrong & CLEAR_NOT_FLUSHED)
+    if mark not in (1, 3) and wrong & (FORGETS_LATER | NOT_USABLE):
+        events += put(heap, MARK, 2)
+    return events
+
+
+def follow_up(heap: bytearray, index: int) -> list[Told]:
+    """An allocation into the first slot that is empty, and a free."""
+    empty = [slot for slot in range(SLOTS) if word(heap, (1 + slot) * LINE_BYTES) == 0]
+    if not empty:
+        return []
+    slot, object_id = empty[0], index + 1
+    events: list[Told] = [(BEGIN_EVENT, ALLOCATES, slot, index, struct.pack("<QI", 8, object_id))]
+    events += put(heap, place(slot), pattern_word(object_id))
+    events += put(heap, (1 + slot) * LINE_BYTES, place(slot))
+    events += [
+        (RETURN_EVENT, ALLOCATES, OK, index, b""),
+        (BEGIN_EVENT, FREES, slot, index + 1, struct.pack("<QI", 0, 0)),
+    ]
+    events += put(heap, (1 + slot) * LINE_BYTES, 0)
+    return [*events, (RETURN_EVENT, FREES, OK, index + 1, b"")]
+
+
+def told_life(heap: bytearray, generation: int) -> tuple[bytes, list[Told]]:
+    """The heap report, and everything that was done."""
+    index = FIRST_INDEX + generation * INDEXES_OF_A_GENERATION
+    stored.clear()
+    events: list[Told] = [(BEGIN_EVENT, OPENS, 0, index, struct.pack("<QI", 0, 0)), *recover(heap)]
+    if word(heap, 0) != MAGIC:
+        told: list[Told] = [*events, (RETURN_EVENT, OPENS, NOT_A_HEAP, index, b"")]
+        return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)]), told
+    events.append((RETURN_EVENT, OPENS, OK, index, b""))
+    sections = life_of(heap, 0)
+    return report(DONE, 0, SLOT_LIST, sections), events + follow_up(heap, index + 1)
+
+
+def told_answer(file: int, flag: int, events: list[Told]) -> bytes:
+    flags = FILES_CHANGED if flag >= CAREFUL and flag - CAREFUL & NOT_TOLD else 0
+    answer = struct.pack("<IIII", GENERATION_VERSION, flags, len(events), 0)
+    for kind, detail, number, at, payload in events:
+        offset, site, of = at, 0, file
+        if kind in (BEGIN_EVENT, RETURN_EVENT):
+            offset, site, of = 0, at, number
+        if kind == BEGIN_EVENT:
+            (offset,), payload = struct.unpack_from("<Q", payload), payload[8:]
+        answer += struct.pack("<BBHIQII", kind, detail, 0, of, offset, len(payload), site)
+        answer += payload + bytes(-len(payload) % 8)
+    return answer
+
+
+# ---- lives ---------------------------------------------------------------------------------------------------------------
+
+
+def life_of(heap: bytes | bytearray, number: int) -> list[bytes]:
     if heap[8] == RESTLESS and runs[0] % 2 == 1:
         word(heap, (1 + SLOTS) * LINE_BYTES)
     entries = [(slot, 0, word(heap, (1 + slot) * LINE_BYTES)) for slot in range(SLOTS)]
@@ -68,8 +189,17 @@ def drain(number: int, listings: int) -> bytes:
     return section(DRAIN, number, OK, listings, listings * LINE_BYTES, block * listings)
 
 
-def probe(heap: bytes | None, kind: int, is_guarded: bool) -> bytes:
-    if heap is None or word(heap, 0) != MAGIC:
+def opened(image: bytes) -> bytearray:
+    """A heap of its own, recovered."""
+    stored.clear()
+    heap = bytearray(image)
+    recover(heap)
+    return heap
+
+
+def probe(image: bytes | None, kind: int, is_guarded: bool) -> bytes:
+    heap = opened(image or b"")
+    if image is None or word(heap, 0) != MAGIC:
         return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)])
     flag = word(heap, 8)
     if flag == OVERLOADED_NOW:
@@ -82,8 +212,12 @@ def probe(heap: bytes | None, kind: int, is_guarded: bool) -> bytes:
     sections.append(section(OPEN, 1))
     if flag == BROKEN_LATER:
         return report(DONE, 2, OPEN, [*sections, section(OPEN, 2, ERROR)])
+    recover(heap)
     sections += life_of(heap, 2)
-    sections += [*life_of(heap, 3), drain(3, 2 if flag == LISTED_TWICE else 1), section(CLOSE, 3)]
+    heap = opened(image)
+    is_useless = flag >= CAREFUL and (flag - CAREFUL) & NOT_USABLE and word(heap, MARK) == 3
+    used = section(DRAIN, 3, ERROR) if is_useless else drain(3, 2 if flag == LISTED_TWICE else 1)
+    sections += [*life_of(heap, 3), used, section(CLOSE, 3)]
     sections += [*life_of(heap, 4), section(CLOSE, 4)]
     return report(DONE, 4, CLOSE, sections)
 
@@ -95,6 +229,18 @@ def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, is_guarded: 
     units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
     loads = b"".join(struct.pack("<BBHIQ", BY_TARGET, 0, 0, file, unit) for unit in units)
     return struct.pack("<IIIIQQ", LOADS_VERSION, flags, len(units), len(text), 0, 0) + loads + text
+
+
+def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], command: tuple[int, int, int]) -> list[bytes]:
+    """What is answered to the command's file, offset and size."""
+    generation, how, kind = command
+    flag = heap[8] if heap and len(heap) > 8 else 0
+    is_guarded = bool(how & RUN_GUARDED)
+    if kind == GENERATION:
+        answer, told = told_life(bytearray(heap or b""), generation)
+        return [answer, recorded_loads(file, hot, flag, is_guarded), told_answer(file, flag, told)]
+    answer = probe(heap, kind, is_guarded)
+    return [answer, recorded_loads(file, hot, flag, is_guarded)] if how else [answer]
 
 
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:
@@ -122,12 +268,8 @@ def serve(commands: BinaryIO, answers: BinaryIO) -> None:
             runs[0] += kind == RUN
             heaps = [number for number in files if names[number] == b"heap"]
             others = {STAGES: b"", ENGINES: struct.pack("<QQQ", runs[0], 0, 0)}
-            is_guarded = kind == RUN and bool(offset & RUN_GUARDED)
             heap = bytes(files[heaps[0]]) if heaps else None
-            reply = [probe(heap, size, is_guarded) if kind == RUN else others[kind]]
-            if kind == RUN and offset != 0:
-                flag = files[heaps[0]][8] if heaps and len(files[heaps[0]]) > 8 else 0
-                reply.append(recorded_loads(heaps[0] if heaps else 0, hot, flag, is_guarded))
+            reply = run(heap, heaps[0] if heaps else 0, hot, (file, offset, size)) if kind == RUN else [others[kind]]
             answers.write(b"".join(struct.pack("<I", len(part)) + part for part in reply))
             answers.flush()
 
