@@ -66,7 +66,9 @@ static void undo(const struct mak_log_entry *entry) {
     case MAK_LOG_INT: mak_store4(address, (int32_t)entry->val); break;
     default: fl_store8(address, entry->val); break;
     }
+#if !defined(MUTANT_REPLAY_NOT_FLUSHED)
     mak_flush(address, 1); /* it lies in one line */
+#endif
 }
 
 /* Each entry is persisted before the next one is begun, so those of the unfinished section are the first ones. */
@@ -308,6 +310,10 @@ int MAK_collect(void) {
     if (mak.phase == MAK_PHASE_COLLECTED)
         clear_all_marks();
     mak.phase = MAK_PHASE_OFFLINE;
+#if defined(MUTANT_CLEAN_BEFORE_COLLECTED)
+    fl_store8(&mak.media->state, MAK_STATE_CLEAN);
+    mak_persist(&mak.media->state, 8);
+#endif
     int status = mak_mark();
     if (status != MAK_OK)
         return status;

@@ -53,9 +53,16 @@ void Small::set_state(SmallState state, unsigned size_class, uint16_t index) {
     fl_fence();
 }
 
+#if defined(MUTANT_RECOVERY_END_NOT_FENCED) || defined(MUTANT_RECOVERY_ARGUMENT_NOT_FLUSHED)
+static bool is_recovering;
+#endif
+
 /* After the steps of a state. */
 void Small::end() {
-#ifndef MUTANT_SMALL_CLEARED_TOO_EARLY
+#if defined(MUTANT_RECOVERY_END_NOT_FENCED)
+    if (!is_recovering)
+        fl_fence();
+#elif !defined(MUTANT_SMALL_CLEARED_TOO_EARLY)
     fl_fence();
 #endif
     next(SMALL_NONE);
@@ -151,7 +158,9 @@ void Small::allocate_block() {
         list_leave(segments, core.pages[item_class()], item().page);
     uint64_t offset = item().page.offset + blocks_offset(blocks.count) + uint64_t{block} * CLASS_BYTES[item_class()];
     if (PPtrBase *argument = segments.at<PPtrBase>(item().argument))
-#ifndef MUTANT_ARGUMENT_NOT_FLUSHED
+#if defined(MUTANT_RECOVERY_ARGUMENT_NOT_FLUSHED)
+        is_recovering ? store(*argument, {item().page.file, offset}) : store_flushed(*argument, {item().page.file, offset});
+#elif !defined(MUTANT_ARGUMENT_NOT_FLUSHED)
         store_flushed(*argument, {item().page.file, offset});
 #else
         store(*argument, {item().page.file, offset});
@@ -445,7 +454,17 @@ static void name_stage(SmallState state, bool is_untaken) {
 
 void Small::recover() {
     name_stage(state(), state() == SMALL_PUNCH_PAGE && segment_of(item().page).pages == item().other.offset);
+#if defined(MUTANT_RECOVERY_CLEARS_ITEM_FIRST)
+    const uint64_t before = item().state;
+    next(SMALL_NONE);
+    store(item().state, before);
+#elif defined(MUTANT_RECOVERY_END_NOT_FENCED) || defined(MUTANT_RECOVERY_ARGUMENT_NOT_FLUSHED)
+    is_recovering = true;
+#endif
     run();
+#if defined(MUTANT_RECOVERY_END_NOT_FENCED) || defined(MUTANT_RECOVERY_ARGUMENT_NOT_FLUSHED)
+    is_recovering = false;
+#endif
 }
 
 Status Small::take_ownership() {

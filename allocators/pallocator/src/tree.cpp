@@ -430,7 +430,11 @@ void Tree::recover_log() {
             memory.free_leaf(log.other);
         } else {
             FL_STAGE("tree: a split was finished");
+#ifndef MUTANT_RECOVERY_SPLIT_NOT_FLUSHED
             finish_split();
+#else
+            store(leaf_at(log.leaf)->next, log.other);
+#endif
         }
         break;
     case TREE_UNLINK:
