@@ -8,6 +8,7 @@ key (everything its result is a function of) is the same as in the stopped campa
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -304,7 +305,7 @@ class _CellRunner:
         result.explore_s = _since(started)
 
     def _explain(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
-        """The expected rule first: it is what a mutant is there to show."""
+        """The expected rule first: it is what a mutant is there to show. Ctrl-C ends it and leaves the cell done."""
 
         def say(text: str) -> None:
             self._check_stop()
@@ -312,8 +313,11 @@ class _CellRunner:
 
         expected = result.spec.expected_rule
         findings = sorted(result.findings, key=lambda finding: finding.rule != expected)
-        for finding in findings[:EXPLAINED]:
-            result.explanations.append(explain(self.workshop, result.spec, target, traced, workload, finding, say))
+        with contextlib.suppress(_StoppedError):
+            for finding in findings[:EXPLAINED]:
+                explained = explain(self.workshop, result.spec, target, traced, workload, finding, say)
+                self._check_stop()  # else what was tried last ended for that reason
+                result.explanations.append(explained)
 
     def _keep_so_far(self, position: int, result: CellResult) -> None:
         """If we are killed, an exploration can go on from its last certificate."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.table import Table
 from rich.text import Text
 
@@ -602,9 +603,14 @@ def mutate_command(
 ) -> int:
     """Take every flush and every fence out of the trace in turn, and explore what is left.
 
-    killed: without it a rule is broken. redundant: proved, by complete explorations, that recovery shows nothing new without it.
-    blind spot: recovery shows something new and no rule minds. unknown: a limit was hit. Exit code 1 when there is a blind spot.
+    A place is a line of source that the workloads come to; a helper function that many call is one. killed: without it a rule is
+    broken. redundant: complete explorations of these workloads prove that after one crash recovery shows no other heap without it
+    (contents apart). blind spot: recovery shows something new and no rule minds. unknown: a limit was hit, or recovery runs it, so
+    that a second crash may need it. Exit code 1 when there is a blind spot, 3 when something is unknown.
     """
+    given = [name for name in ("mutant", "ops", "seed", "flush") if _is_given(name)]
+    if given and not names:
+        raise BadInputError(f"--{given[0]} is about a workload, and none is named", "name one with -w")
     if names:
         specs = [_cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
     else:
@@ -625,6 +631,11 @@ def mutate_command(
     if mutation.count("blind spot"):
         return EXIT_FINDINGS
     return EXIT_UNKNOWN if mutation.count("unknown") else EXIT_OK
+
+
+def _is_given(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not None and source is not ParameterSource.DEFAULT
 
 
 # ---- single states -------------------------------------------------------------------------------------------------------

@@ -116,6 +116,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Around the crash position, in memory order; bounded by the engine."""
     repairs: list[Repair] = []
     """What may forbid the state, in the order in which to try it."""
+    is_later: bool = False
+    """Power failed more than once."""
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""

@@ -12,6 +12,7 @@ import msgspec
 
 from faultline.cache import scratch_folder
 from faultline.engine import Certificate, Done, Event, Finding, Repair, Verdict
+from faultline.errors import FaultlineError
 from faultline.explanation import BUDGET_S, Explanation, Trial
 from faultline.exploring import Workshop, write_config
 from faultline.results import CellSpec
@@ -38,6 +39,7 @@ def explain(
         names[0] if is_lost and names else "",
         (names[1] if len(names) > 1 else "") if is_lost else (names[0] if names else ""),
         [],
+        is_later=finding.is_later,
     )
     deadline = time.monotonic() + BUDGET_S
     partly: Trial | None = None
@@ -50,6 +52,7 @@ def explain(
             say(repair.text)
         trial = _try(workshop, spec, target, traced, workload, finding, repair, left)
         found.trials.append(trial)
+        found.is_cut = trial.outcome == "unknown" and time.monotonic() >= deadline
         if trial.outcome == "helps":
             return found
         if trial.outcome == "helps, others remain" and partly is None:
@@ -72,28 +75,39 @@ def _try(
 ) -> Trial:
     trial = Trial(repair.text, "unknown")
     verdict: Verdict = "unknown"
+    is_stopped = False
     seen: list[Finding] = []
 
     def handle(event: Event) -> None:
-        nonlocal verdict
+        nonlocal verdict, is_stopped
         match event:
             case Finding():
                 seen.append(event)
             case Certificate():
                 trial.recoveries, trial.is_complete, trial.why = event.recoveries, event.complete, event.why
+                is_stopped = event.stopped is not None
             case Done():
                 verdict = event.verdict
 
-    # The whole trace, unless the finding comes back: it is the same rule at the same place, whatever is found before it.
-    strategy = "complete" if target.hooked else spec.strategy
-    spec = msgspec.structs.replace(spec, stop_at_rule=finding.rule, time_limit_s=limit_s, strategy=strategy, nested=0)
-    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, spec, target, traced, workload, more={"edits": repair.edits})
-        workshop.engine.events(["explore", str(config)], handle)
-    if any(other.rule == finding.rule for other in seen):
+    # The whole trace, unless the finding comes back.
+    changes = {"stop_at_rule": finding.id, "time_limit_s": limit_s, "recovery_limit": None, "nested": 0}
+    spec = msgspec.structs.replace(spec, strategy="complete" if target.hooked else spec.strategy, **changes)
+    try:
+        with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+            jobs = workshop.explore_jobs
+            more = {"edits": repair.edits}
+            config = write_config(folder, spec, target, traced, workload, jobs=jobs, more=more)
+            workshop.engine.events(["explore", str(config)], handle)
+    except FaultlineError as error:
+        trial.why = error.message
+        return trial
+    others = sorted({other.rule for other in seen if other.id != finding.id})
+    if any(other.id == finding.id for other in seen):
         trial.outcome = "does not help"
+    elif is_stopped:
+        trial.outcome = "unknown"
     elif verdict == "pass":
         trial.outcome = "helps"
     elif verdict == "fail":
-        trial.outcome, trial.others = "helps, others remain", sorted({other.rule for other in seen})
+        trial.outcome, trial.others = "helps, others remain", others
     return trial

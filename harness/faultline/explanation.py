@@ -34,6 +34,7 @@ class Explanation(msgspec.Struct):
     there: str
     trials: list[Trial]
     is_cut: bool = False
+    is_later: bool = False
 
     @property
     def repair(self) -> Trial | None:
@@ -52,19 +53,22 @@ class Explanation(msgspec.Struct):
 
     def repair_text(self) -> str:
         """What was tried, and what came of it."""
-        repair = self.repair
+        repair, tried = self.repair, len(self.trials)
         if repair is not None:
-            whole = "complete" if repair.is_complete else f"not complete ({repair.why})"
-            tried = f"tried: this finding is gone, {repair.recoveries:,} recoveries, {whole}"
+            said = f"{repair.text}; tried: this finding is gone, {repair.recoveries:,} recoveries, "
+            said += "complete" if repair.is_complete else f"not complete ({repair.why})"
             if repair.others:
-                return f"{repair.text}; {tried}, but still broken elsewhere: {', '.join(repair.others)}"
-            return f"{repair.text}; {tried}, and no other appears"
+                return f"{said}, but {', '.join(repair.others)} elsewhere"
+            return f"{said}, and no other appears after one crash" if repair.is_complete else said
+        if self.is_later:
+            return "not looked for: power failed more than once, and repairs are tried in the workload's own trace"
         if not self.lost:
             return "no flush and no fence: the state has every store, so what is stored, or when, is wrong"
-        if not self.trials and not self.is_cut:
-            return "not looked for: the trace is that of the first life of the heap, power failed in a later one"
         if self.is_cut:
-            return f"not found in {BUDGET_S:.0f} s, {len(self.trials)} tried"
-        if any(trial.outcome == "unknown" for trial in self.trials):
-            return f"not found: of {len(self.trials)} tried, some could not be explored whole ({self.trials[-1].why})"
-        return f"none of {len(self.trials)} flushes and fences helps: what is stored, or in which order, is wrong"
+            return f"not found in {BUDGET_S:.0f} s, {tried} tried"
+        if not self.trials:
+            return "nothing to try: the lost store is the kernel's, or at an unknown place"
+        unknown = next((trial for trial in self.trials if trial.outcome == "unknown"), None)
+        if unknown is not None:
+            return f"not found: of {tried} tried, some could not be explored whole ({unknown.why})"
+        return f"none of the {tried} flushes and fences that were tried helps: what is stored, or in which order, may be wrong"

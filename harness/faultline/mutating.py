@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
-`complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is redundant,
-which only a complete certificate proves. What is neither is a blind spot: of the contract, the oracle or the workloads.
+`complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
+redundant on these workloads, after one crash, alone: complete explorations prove that recovery shows no heap that it does not show
+with it (contents apart). What recovery itself runs cannot be proved so. What is neither is a blind spot: of the contract, the oracle
+or the workloads.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made."""
 
@@ -33,12 +35,14 @@ Fate = Literal["killed", "redundant", "blind spot", "unknown"]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A line of source that flushes or fences. sites: its instructions, by the trace's numbers; count: executions."""
+    """A line of source that flushes or fences; a helper function that many call is one. sites: its instructions, by the trace's
+    numbers; count: executions; in_recovery: of them, inside an `open`."""
 
     kind: Literal["flush", "fence"]
     site: Site
     sites: tuple[int, ...]
     count: int
+    in_recovery: int = 0
 
     @property
     def name(self) -> str:
@@ -67,6 +71,7 @@ class Trial(msgspec.Struct):
     new_outcomes: int = 0
     recoveries: int = 0
     time_s: float = 0.0
+    in_recovery: int = 0
 
 
 class PlaceResult(msgspec.Struct):
@@ -83,7 +88,17 @@ class PlaceResult(msgspec.Struct):
             return "killed"
         if not all(trial.verdict == "pass" and trial.is_complete for trial in self.trials):
             return "unknown"
-        return "blind spot" if any(trial.new_outcomes for trial in self.trials) else "redundant"
+        if any(trial.new_outcomes for trial in self.trials):
+            return "blind spot"
+        # What recovery flushes is there for a process that was killed, or for power that fails again: neither is tried.
+        return "unknown" if any(trial.in_recovery for trial in self.trials) else "redundant"
+
+    def why_unknown(self) -> str:
+        """What keeps it from being proved."""
+        cut = next((trial for trial in self.trials if not trial.is_complete), None)
+        if cut is not None:
+            return f"{cut.workload}: {cut.why}"
+        return "recovery runs it: a second crash, or a process that was killed, may need it, and neither is tried"
 
     @property
     def recoveries(self) -> int:
@@ -196,11 +211,11 @@ class _Runner:
         with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
             config = write_config(folder, spec, target, traced, workload)
             found = workshop.engine.ask_json(_Places, "places", str(config))
-        trial = self._explore(whole, [], {"write": str(outcomes)}, 0)
+        trial = self._explore(whole, [], {"write": str(outcomes)}, 0, 0)
         if trial.verdict != "pass" or not trial.is_complete:
             said = f"{trial.rules[0]}: {trial.message}" if trial.rules else trial.why or "its verdict is unknown"
             raise BadInputError(
-                f"{spec.name} does not pass as it is, so that what a flush is for cannot be told: {said}",
+                f"{spec.name} does not pass completely as it is, so that what a flush is for cannot be told: {said}",
                 f"look at it first: {spec.command_line()}",
             )
         self.seconds[spec.name] = trial.time_s
@@ -215,17 +230,20 @@ class _Runner:
         for one in having:
             place = one.places[name]
             edits = [{"edit": "without", "sites": place.sites}]
-            result.trials.append(self._explore(one, edits, {"compare": str(one.outcomes)}, place.count))
+            compare = {"compare": str(one.outcomes)}
+            result.trials.append(self._explore(one, edits, compare, place.count, place.in_recovery))
             if result.fate == "killed":
                 break
         self.watcher.ends(f"{name}: {result.fate}")
         return result
 
-    def _explore(self, traced: _Traced, edits: list[dict[str, Any]], outcomes: dict[str, str], count: int) -> Trial:
+    def _explore(
+        self, traced: _Traced, edits: list[dict[str, Any]], outcomes: dict[str, str], count: int, in_recovery: int
+    ) -> Trial:
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
         started = time.monotonic()
-        trial = Trial(traced.spec.workload_text, count, "unknown")
+        trial = Trial(traced.spec.workload_text, count, "unknown", in_recovery=in_recovery)
 
         def handle(event: Event) -> None:
             match event:

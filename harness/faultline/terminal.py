@@ -230,9 +230,9 @@ def print_mutation(mutation: Mutation) -> None:
     console = out()
     console.print(table)
     for place in mutation.places:
+        if place.fate == "unknown":
+            _print_line(console, f"{place.name}: ", "yellow", f"unknown: {place.why_unknown()}")
         for trial in place.trials:
-            if place.fate == "unknown" and not trial.is_complete:
-                _print_line(console, f"{place.name}: ", "yellow", f"unknown on {trial.workload}: {trial.why}")
             if place.fate == "blind spot" and trial.new_outcomes:
                 many = "s" * (trial.new_outcomes > 1)
                 said = f"{trial.workload}: recovery shows {trial.new_outcomes:,} new outcome{many}, and no rule minds"

@@ -438,7 +438,7 @@ impl Explorer<'_> {
                     "{}: no state was found that shows what holds for a set of them: {}",
                     violation.rule, violation.message
                 ));
-            } else if let Some(why) = self.config.stop_at(violation.rule) {
+            } else if let Some(why) = self.config.stop_at(violation.rule, self.findings) {
                 self.tally.bounds_hit.insert(why);
                 return Ok(ControlFlow::Break(()));
             }

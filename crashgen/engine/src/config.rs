@@ -2,6 +2,7 @@
 //! What one exploration is given: a JSON file that the harness writes.
 
 use crate::error::{EngineError, bad_input};
+use crate::finding::Findings;
 use crashgen::complete::Bounds;
 use crashgen::model::ModelKind;
 use crashgen::replay::ServerOptions;
@@ -151,18 +152,21 @@ pub enum ProbeName {
 }
 
 /// Which findings end an exploration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopRule {
     /// The first, whatever it is: `any`.
     Any,
-    /// Those of one rule: its id.
+    /// Those of one rule: FL004.
     One(RuleId),
+    /// One that is known: FL004-0e35cfeb.
+    Finding(String),
 }
 
 impl<'de> Deserialize<'de> for StopRule {
     fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         match String::deserialize(source)?.as_str() {
             "any" => Ok(Self::Any),
+            finding if finding.contains('-') => Ok(Self::Finding(finding.to_owned())),
             rule => rule.parse().map(Self::One).map_err(serde::de::Error::custom),
         }
     }
@@ -247,12 +251,13 @@ impl Config {
         }
     }
 
-    /// Why an exploration ends with a finding of this rule; none: it goes on.
-    pub fn stop_at(&self, rule: RuleId) -> Option<String> {
-        match self.stop_at_rule? {
+    /// Why an exploration ends with a violation of this rule, that is one of these findings now; none: it goes on.
+    pub fn stop_at(&self, rule: RuleId, findings: &Findings) -> Option<String> {
+        match self.stop_at_rule.as_ref()? {
             StopRule::Any => Some("stopped at the first finding".to_owned()),
-            StopRule::One(expected) if expected == rule => Some(format!("stopped at the expected rule {rule}")),
-            StopRule::One(_) => None,
+            StopRule::One(expected) if *expected == rule => Some(format!("stopped at the expected rule {rule}")),
+            StopRule::Finding(id) if findings.has(id) => Some(format!("stopped at the finding {id}")),
+            StopRule::One(_) | StopRule::Finding(_) => None,
         }
     }
 

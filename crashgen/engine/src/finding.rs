@@ -41,6 +41,8 @@ pub struct Finding {
     pub events: Vec<EventText>,
     /// What may forbid the state, to be tried; none in later generations, and where the state lacks no store.
     pub repairs: Vec<Repair>,
+    /// Power failed more than once.
+    pub is_later: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -105,6 +107,11 @@ impl Findings {
     /// Number of distinct findings.
     pub fn count(&self) -> usize {
         self.list.len()
+    }
+
+    /// Whether there is one of this id.
+    pub fn has(&self, id: &str) -> bool {
+        self.list.iter().any(|finding| finding.id == id)
     }
 
     /// All, in order of first sight.
@@ -177,6 +184,7 @@ impl Findings {
             line_count: changed_lines(state).count(),
             events: events_around(trace, &mut self.symbols, state),
             repairs,
+            is_later: !is_first,
         };
         self.by_key.insert(key, self.list.len());
         self.by_key.insert(original, self.list.len());

@@ -9,7 +9,7 @@ use crate::finding::StateRef;
 use crashgen::LINE_BYTES;
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{Edit, EventKind, SiteId, StoreKind, Trace, is_flush_or_fence};
+use crashgen::trace::{Edit, EventKind, SiteId, StoreKind, Trace};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -32,7 +32,11 @@ struct Lost {
 
 /// In the order in which they should be tried; none where the state lacks no store.
 pub fn candidates(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
-    let (lost, newest) = stores(state);
+    let (mut lost, newest) = stores(state);
+    // Of the kernel's writes (R9) and of stores at unknown places nothing is known that would help.
+    lost.retain(|one| {
+        one.site != SiteId(0) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
+    });
     let Some(oldest) = lost.first() else { return Vec::new() };
     let mut maker = Maker { trace, symbols, position: state.position, newest, repairs: Vec::new() };
     let place = maker.symbols.find(trace, oldest.site);
@@ -77,7 +81,7 @@ impl Maker<'_> {
         let at_stores = format!("the store at {}", self.words(&stores));
         let flushes: Option<BTreeSet<SiteId>> = lost.iter().map(|one| self.flush_of(one)).collect();
         let is_fenced = lost.iter().all(|one| self.is_fence_after(one));
-        let before = self.newest.map(|site| self.all_of([site].into_iter()));
+        let before = self.newest.filter(|site| *site != SiteId(0)).map(|site| self.all_of([site].into_iter()));
         if lost.iter().all(|one| self.is_non_temporal(one)) {
             self.add(format!("sfence after {at_stores}"), vec![Edit::FenceAfter(stores.clone())]);
         }
@@ -142,10 +146,11 @@ impl Maker<'_> {
         self.later(lost).find(|event| is_its(&event.kind)).map(|event| event.site)
     }
 
-    /// Whether the store's thread fences between the store and the crash.
+    /// Whether the store's thread fences between the store and the crash, be it by a locked RMW (R6).
     fn is_fence_after(&self, lost: &Lost) -> bool {
         let thread = self.trace.events[lost.event as usize].thread;
-        let is_fence = |kind: &EventKind| is_flush_or_fence(kind) && matches!(kind, EventKind::Fence { .. });
+        let is_fence =
+            |kind: &EventKind| matches!(kind, EventKind::Fence { .. } | EventKind::Store { kind: StoreKind::Rmw, .. });
         self.later(lost).any(|event| event.thread == thread && is_fence(&event.kind))
     }
 

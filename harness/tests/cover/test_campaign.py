@@ -164,7 +164,7 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
     assert [one.finding for one in alone.explanations] == [samples.FINDING["id"]]
     config = json.loads((tmp_path / "script.json.config").read_text())
     assert config["edits"] == samples.FINDING["repairs"][0]["edits"]
-    assert config["stop_at_rule"] == "FL004"
+    assert config["stop_at_rule"] == samples.FINDING["id"]
 
 
 @contextlib.contextmanager

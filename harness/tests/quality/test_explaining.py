@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a finding lacks: the flush or fence that a mutant left out is named, and was tried; where logic is wrong, that is said."""
+"""What a finding lacks: the flush or fence that a mutant left out is named, and was tried; where none helps, that is said."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -12,8 +15,11 @@ import pytest
 import samples
 from command_line import Faultline
 from faultline import explaining
-from faultline.engine import Finding
+from faultline.cache import Cache
+from faultline.engine import Event, Finding
+from faultline.errors import InfrastructureError
 from faultline.explanation import Explanation, Outcome, Trial
+from faultline.results import CellSpec
 
 MUTANTS = [
     # The flush is gone, the fence is still there.
@@ -60,7 +66,8 @@ def explain(monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], found: Fin
     def one(*arguments: Any) -> Trial:
         outcome = next(left)
         others = ["FL010"] if outcome == "helps, others remain" else []
-        return Trial(arguments[-2].text, outcome, is_complete=True, others=others, recoveries=1234)
+        why = "60 s limit" if outcome == "unknown" else ""
+        return Trial(arguments[-2].text, outcome, others, 1234, is_complete=not why, why=why)
 
     monkeypatch.setattr(explaining, "_try", one)
     nothing = cast(Any, None)
@@ -77,20 +84,22 @@ def test_one_that_leaves_others_is_the_second_choice(monkeypatch: pytest.MonkeyP
     told = explain(monkeypatch, ["helps, others remain", "does not help", "does not help"], finding())
     assert told.repair is not None
     assert told.repair.text == "repair 0"
-    assert told.repair_text().endswith("but still broken elsewhere: FL010")
+    assert told.repair_text().endswith("complete, but FL010 elsewhere")
 
 
 def test_that_nothing_helps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told = explain(monkeypatch, ["does not help"] * 3, finding())
     assert told.repair is None
-    assert told.repair_text() == "none of 3 flushes and fences helps: what is stored, or in which order, is wrong"
+    assert told.repair_text().startswith("none of the 3 flushes and fences that were tried helps: what is stored")
     unknown = explain(monkeypatch, ["does not help", "unknown", "does not help"], finding())
-    assert unknown.repair_text().startswith("not found: of 3 tried, some could not be explored whole")
+    assert unknown.repair_text() == "not found: of 3 tried, some could not be explored whole (60 s limit)"
 
 
 def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    later = explain(monkeypatch, [], finding(0))
-    assert later.repair_text().startswith("not looked for")
+    later = explain(monkeypatch, [], finding(0, is_later=True, lines=[]))
+    assert later.repair_text().startswith("not looked for: power failed more than once")
+    kernel = explain(monkeypatch, [], finding(0))
+    assert kernel.repair_text().startswith("nothing to try: the lost store is the kernel's")
     whole = explain(monkeypatch, [], finding(0, lines=[]))
     assert (
         whole.repair_text() == "no flush and no fence: the state has every store, so what is stored, or when, is wrong"
@@ -101,10 +110,74 @@ def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cut.repair_text() == "not found in 60 s, 0 tried"
 
 
+CELL = samples.spec(strategy="complete", recovery_limit=5, nested=1)
+WHOLE = {**samples.CERTIFICATE, "complete": True, "recoveries": 77}
+OTHER = {**samples.FINDING, "id": "FL004-00000000"}
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome", "others"),
+    [
+        ([samples.FINDING, WHOLE, samples.done("fail")], "does not help", []),
+        ([WHOLE, samples.done("pass")], "helps", []),
+        ([OTHER, WHOLE, samples.done("fail")], "helps, others remain", ["FL004"]),
+        ([WHOLE, samples.done("unknown")], "unknown", []),
+        # Before it came to the finding's position: nothing is known.
+        (
+            [{**WHOLE, "complete": False, "stopped": {"position": 9, "why": "60 s limit"}}, samples.done("pass")],
+            "unknown",
+            [],
+        ),
+    ],
+)
+def test_a_trial_says_what_the_exploration_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[dict[str, Any]], outcome: Outcome, others: list[str]
+) -> None:
+    asked: list[CellSpec] = []
+
+    def write_config(folder: Path, spec: CellSpec, *_: Any, **more: Any) -> Path:
+        asked.append(spec)
+        assert more["more"] == {"edits": [{"edit": "flush-after", "sites": [7]}]}
+        return folder / "config.json"
+
+    class Shop:
+        cache, heap_folder, explore_jobs = Cache(tmp_path), tmp_path, 1
+        engine = property(lambda self: self)
+
+        def events(self, _: Any, handle: Callable[[Any], None]) -> None:
+            for event in events:
+                handle(msgspec.convert(event, Event))
+
+    monkeypatch.setattr(explaining, "write_config", write_config)
+    nothing = cast(Any, None)
+    target = cast(Any, SimpleNamespace(hooked=True))
+    found = finding(1)
+    found.repairs[0].edits = [{"edit": "flush-after", "sites": [7]}]
+    trial = explaining._try(cast(Any, Shop()), CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    assert (trial.outcome, trial.others) == (outcome, others)
+    (spec,) = asked
+    assert (spec.stop_at_rule, spec.recovery_limit, spec.nested, spec.time_limit_s) == (found.id, None, 0, 60)
+
+
+def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def write_config(*_: Any, **__: Any) -> Path:
+        raise InfrastructureError("no memory")
+
+    monkeypatch.setattr(explaining, "write_config", write_config)
+    shop = cast(Any, SimpleNamespace(cache=Cache(tmp_path), heap_folder=tmp_path, explore_jobs=1))
+    target = cast(Any, SimpleNamespace(hooked=True))
+    nothing, found = cast(Any, None), finding(1)
+    trial = explaining._try(shop, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    assert (trial.outcome, trial.why) == ("unknown", "no memory")
+
+
 def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
     told = explain(monkeypatch, ["helps"], finding())
     assert told.lines() == [
         ("when", "power fails at position 123, operation 4: allocate, slot 3, 128 bytes (returned)"),
         ("stores", "lost: the store at nvm_activate (allocators/x/src/activate.c:12)"),
-        ("repair", "repair 0; tried: this finding is gone, 1,234 recoveries, complete, and no other appears"),
+        (
+            "repair",
+            "repair 0; tried: this finding is gone, 1,234 recoveries, complete, and no other appears after one crash",
+        ),
     ]

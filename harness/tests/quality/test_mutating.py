@@ -30,9 +30,17 @@ def test_the_flush_and_the_fence_before_a_ring_entry_counts_are_killed(faultline
         assert place["trials"][-1]["rules"][0].startswith("FL0")
 
 
-def test_what_takes_back_nothing_is_redundant(faultline: Faultline) -> None:
-    """No process of smoke dies, so recovery replays an empty ring, and flushes it."""
-    found = fates(faultline, "replay_ring")
+def test_what_recovery_runs_is_not_proved(faultline: Faultline) -> None:
+    """No process of smoke dies, so recovery replays an empty ring: the flush is there for crashes that are not tried."""
+    run = faultline(*MUTATE, "--only", "flush at replay_ring")
+    assert run.returncode == 3, run.stderr
+    assert "unknown: recovery runs it" in run.stdout
+    assert run.stdout.splitlines()[-1] == "summary: places=1 killed=0 redundant=0 blind=0 unknown=1 kill_rate=0.0%"
+
+
+def test_what_nothing_can_tell_is_redundant(faultline: Faultline) -> None:
+    """The slots of smoke are used once, so an entry that stays in the ring is replayed and finds its object idle."""
+    found = fates(faultline, "nvm_ring_end")
     assert set(found["fates"].values()) == {"redundant"}
     assert all(trial["is_complete"] for place in found["places"] for trial in place["trials"])
 
@@ -44,12 +52,20 @@ def test_the_table_ends_with_the_kill_rate(faultline: Faultline) -> None:
     assert "fence at nvm_ring_begin (allocators/nvm_malloc/src/ring.c:" in run.stdout
 
 
+def test_options_of_a_workload_need_one(faultline: Faultline) -> None:
+    run = faultline("mutate", "nvm_malloc", "--mutant", "MISSING_FLUSH_LINK")
+    assert_one_clear_line(run, 2, "--mutant is about a workload, and none is named")
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
         (["--only", "nosuch"], "no flush or fence is called 'nosuch'"),
-        (["--mutant", "MISSING_FLUSH_LINK"], "does not pass as it is, so that what a flush is for cannot be told: FL"),
-        (["--time", "0.001"], "does not pass as it is, so that what a flush is for cannot be told: stopped"),
+        (
+            ["--mutant", "MISSING_FLUSH_LINK"],
+            "does not pass completely as it is, so that what a flush is for cannot be told: FL",
+        ),
+        (["--time", "0.001"], "does not pass completely as it is, so that what a flush is for cannot be told: stopped"),
     ],
 )
 def test_bad_input_is_one_clear_line(faultline: Faultline, more: list[str], words: str) -> None:
@@ -72,6 +88,7 @@ def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
     assert result(good, trial("pass", is_complete=True, new_outcomes=1)).fate == "blind spot"
     # What was not seen whole is not proved, whatever else is new.
     assert result(good, trial("pass", is_complete=False)).fate == "unknown"
+    assert result(trial("pass", is_complete=True, in_recovery=1)).fate == "unknown"
     assert result(trial("unknown", is_complete=True), trial("pass", is_complete=True, new_outcomes=1)).fate == "unknown"
 
 
