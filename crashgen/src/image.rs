@@ -22,6 +22,8 @@ pub struct ImageHash(pub u128);
 struct LineState {
     key: LineKey,
     content: LineContent,
+    /// A bit for each byte that the allocator wrote last.
+    metadata: u64,
     hash: u128,
     metadata_hash: u128,
     /// What `content` was made of: a version of the model's line and a choice.
@@ -43,7 +45,7 @@ pub struct CrashImage {
     /// The case's folder, with a slash at its end: paths are shown without it.
     prefix: String,
     lines: Vec<LineState>,
-    ids: FxHashMap<LineKey, LineId>,
+    places: FxHashMap<LineKey, usize>,
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
     /// Seeds line hashes with the file's first path and its place among the files, so that equal heaps of two cases are equal.
@@ -51,7 +53,7 @@ pub struct CrashImage {
     sum: u128,
     metadata_sum: u128,
     names_hash: u128,
-    dirty: Vec<LineId>,
+    dirty: Vec<usize>,
 }
 
 impl CrashImage {
@@ -60,7 +62,7 @@ impl CrashImage {
         Self {
             prefix: if folder.is_empty() { String::new() } else { format!("{folder}/") },
             lines: Vec::new(),
-            ids: FxHashMap::default(),
+            places: FxHashMap::default(),
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             seeds: BTreeMap::new(),
@@ -104,17 +106,19 @@ impl CrashImage {
         }
         self.names_hash = if planted::is(Fault::HashWithoutFiles) { 0 } else { xxh3_128(&names) };
         if self.seeds.len() > known {
-            self.hash_again(model);
+            (0..self.lines.len()).for_each(|at| self.hash_again(at));
         }
     }
 
-    /// A file has come into sight: its lines were hashed without its seed.
-    fn hash_again(&mut self, model: &Model) {
-        for number in 0..self.lines.len() {
-            let choice = self.lines[number].made_of.1;
-            self.lines[number].made_of.0 = u64::MAX;
-            self.set(model, LineId(number as u32), choice);
-        }
+    /// Of a line whose content changed, or whose file has come into sight: it was hashed without its seed.
+    fn hash_again(&mut self, at: usize) {
+        let LineState { key, content, metadata, hash: old, metadata_hash: old_metadata, .. } = self.lines[at];
+        let seed = self.seeds.get(&key.file).copied().unwrap_or(0);
+        let hash = hash_line(seed, key.number, &content);
+        let metadata_hash = hash_metadata(seed, key.number, &content, metadata);
+        self.sum = self.sum.wrapping_sub(old).wrapping_add(hash);
+        self.metadata_sum = self.metadata_sum.wrapping_sub(old_metadata).wrapping_add(metadata_hash);
+        (self.lines[at].hash, self.lines[at].metadata_hash) = (hash, metadata_hash);
     }
 
     /// Goes to this state of the position that `follow` was last called for.
@@ -132,32 +136,36 @@ impl CrashImage {
 
     fn set(&mut self, model: &Model, id: LineId, choice: Choice) {
         let line = model.line(id);
-        while self.lines.len() <= id.0 as usize {
-            self.add(model.line(LineId(self.lines.len() as u32)).key);
-        }
+        let at = self.place(line.key, id);
         let made_of = (line.version(), choice);
-        if self.lines[id.0 as usize].made_of == made_of {
+        if self.lines[at].made_of == made_of {
             return;
         }
         let (content, metadata) = line.content(choice);
-        let seed = self.seeds.get(&line.key.file).copied().unwrap_or(0);
-        let state = &mut self.lines[id.0 as usize];
+        let state = &mut self.lines[at];
         state.made_of = made_of;
         if state.content != content && !state.is_dirty {
             state.is_dirty = true;
-            self.dirty.push(id);
+            self.dirty.push(at);
         }
-        let hash = hash_line(seed, line.key.number, &content);
-        let metadata_hash = hash_metadata(seed, line.key.number, &content, metadata);
-        self.sum = self.sum.wrapping_sub(state.hash).wrapping_add(hash);
-        self.metadata_sum = self.metadata_sum.wrapping_sub(state.metadata_hash).wrapping_add(metadata_hash);
-        (state.content, state.hash, state.metadata_hash) = (content, hash, metadata_hash);
+        (state.content, state.metadata) = (content, metadata);
+        self.hash_again(at);
     }
 
-    fn add(&mut self, key: LineKey) {
-        self.ids.insert(key, LineId(self.lines.len() as u32));
-        let made_of = (u64::MAX, Choice::default());
-        self.lines.push(LineState { key, content: [0; 64], hash: 0, metadata_hash: 0, made_of, is_dirty: false });
+    /// Where the line is kept. Models of several generations number lines each in their own way; mostly it is as here.
+    fn place(&mut self, key: LineKey, id: LineId) -> usize {
+        let usual = id.0 as usize;
+        if self.lines.get(usual).is_some_and(|line| line.key == key) {
+            return usual;
+        }
+        let next = self.lines.len();
+        let at = *self.places.entry(key).or_insert(next);
+        if at == next {
+            let made_of = (u64::MAX, Choice::default());
+            let (content, metadata) = ([0; 64], 0);
+            self.lines.push(LineState { key, content, metadata, hash: 0, metadata_hash: 0, made_of, is_dirty: false });
+        }
+        at
     }
 
     /// Hash of the whole image: files, sizes and bytes.
@@ -202,8 +210,8 @@ impl CrashImage {
             let start = (at % LINE_BYTES) as usize;
             let length = ((LINE_BYTES as usize) - start).min((end - at) as usize);
             let target = &mut bytes[(at - offset) as usize..][..length];
-            match self.ids.get(&LineKey { file: *file, number }) {
-                Some(id) => target.copy_from_slice(&self.lines[id.0 as usize].content[start..start + length]),
+            match self.places.get(&LineKey { file: *file, number }) {
+                Some(place) => target.copy_from_slice(&self.lines[*place].content[start..start + length]),
                 None => target.fill(0),
             }
             at += length as u64;
@@ -213,15 +221,15 @@ impl CrashImage {
 
     /// All lines count as changed: another server is told of the image next.
     pub fn start_again(&mut self) {
-        self.dirty = (0..self.lines.len() as u32).map(LineId).collect();
+        self.dirty = (0..self.lines.len()).collect();
         self.lines.iter_mut().for_each(|line| line.is_dirty = true);
     }
 
     /// Lines whose content changed since the last call, in order of file and number, with their new content.
     pub fn take_dirty(&mut self) -> Vec<(LineKey, LineContent)> {
         let mut changed = Vec::with_capacity(self.dirty.len());
-        for id in self.dirty.drain(..) {
-            let line = &mut self.lines[id.0 as usize];
+        for place in self.dirty.drain(..) {
+            let line = &mut self.lines[place];
             line.is_dirty = false;
             changed.push((line.key, line.content));
         }

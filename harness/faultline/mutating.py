@@ -2,8 +2,8 @@
 """`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
 redundant on these workloads, after one crash, alone: complete explorations prove that recovery shows no heap that it does not show
-with it (contents apart). What recovery itself runs cannot be proved so. What is neither is a blind spot: of the contract, the oracle
-or the workloads.
+with it (contents apart). What recovery itself runs cannot be proved so. What is neither is a blind spot: of the contract, the
+oracle or the workloads.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made."""
 

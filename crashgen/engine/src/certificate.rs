@@ -76,7 +76,20 @@ impl Combinations {
     }
 }
 
+/// What a position counts for.
+pub type Counted = (u64, Option<f64>, BTreeMap<&'static str, u64>);
+
 impl Tally {
+    /// Of the positions until now.
+    pub fn counted(&self) -> Counted {
+        (self.positions, self.states_log10, self.by_strategy.clone())
+    }
+
+    /// As it was before a position at which a budget ended.
+    pub fn set_counted(&mut self, counted: Counted) {
+        (self.positions, self.states_log10, self.by_strategy) = counted;
+    }
+
     /// Of a trace with so many places that store and never flush.
     pub fn of_trace(never_flushed: usize) -> Self {
         Self { never_flushed, ..Self::default() }

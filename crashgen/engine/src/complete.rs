@@ -126,6 +126,16 @@ struct Outcomes {
     repeats: Rc<Repeats>,
 }
 
+/// Why a run that ended so says nothing of the target.
+pub fn doubt_of(outcome: Outcome) -> Option<Doubt> {
+    let unknown = |reason: &str| Some(Doubt::Unknown(reason.to_owned()));
+    match outcome {
+        Outcome::Overloaded => unknown("the machine was overloaded: the wall limit came first"),
+        Outcome::Broken => unknown("the runner failed"),
+        _ => None,
+    }
+}
+
 /// Runs recoveries for the search.
 struct Runner<'a> {
     probes: &'a mut Probes,
@@ -155,12 +165,9 @@ impl Runner<'_> {
                 next
             }
         };
-        let unknown = |reason: &str| Some(Doubt::Unknown(reason.to_owned()));
         let doubt = loads.doubt.or_else(|| match outcomes.reports[outcome as usize].outcome {
-            Outcome::Overloaded => unknown("the machine was overloaded: the wall limit came first"),
-            Outcome::Broken => unknown("the runner failed"),
-            Outcome::Hung if is_guarded => unknown(GUARDED_HUNG),
-            _ => None,
+            Outcome::Hung if is_guarded => Some(Doubt::Unknown(GUARDED_HUNG.to_owned())),
+            outcome => doubt_of(outcome),
         });
         Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })
     }

@@ -258,9 +258,13 @@ impl Explorer<'_> {
             }
             let is_expectation_new = is_expectation_new || position == part.first;
             let case = &mut place.case;
+            let before = self.tally.counted();
             let is_left = self.is_over.load(Ordering::Relaxed)
                 || self.position(case, &mut complete, position, &view, is_expectation_new).is_break()
                 || self.later(&mut generations, case, &complete, position, &view, is_expectation_new).is_break();
+            if is_left && self.stopped.is_some() {
+                self.tally.set_counted(before); // what goes on from here counts the position
+            }
             flow = if is_left { ControlFlow::Break(()) } else { flow };
         }
         self.end_case(&place.case);
@@ -289,19 +293,14 @@ impl Explorer<'_> {
         if is_skipped || (planted::is(Fault::JudgeAtFences) && !is_fence) {
             return ControlFlow::Continue(());
         }
-        let before = (self.tally.positions, self.tally.states_log10);
         self.tally.positions += 1;
         self.tally.add_states(if case.position_in_case == 1 { Some(0.0) } else { view.born_log10() });
         self.output.progress(position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
         let is_expectation_new = is_expectation_new && !planted::is(Fault::JudgeBornOnly);
-        let flow = match self.strategy {
+        match self.strategy {
             StrategyName::Complete => self.complete_position(complete, case, position, view, is_expectation_new),
             _ => self.chosen_states(case, position, view, is_expectation_new),
-        };
-        if self.stopped.is_some() {
-            (self.tally.positions, self.tally.states_log10) = before;
         }
-        flow
     }
 
     fn chosen_states(

@@ -25,7 +25,7 @@
 
 use crate::cases::Case;
 use crate::certificate::Tally;
-use crate::complete::{Budget, Complete, Stop};
+use crate::complete::{Budget, Complete, Stop, doubt_of};
 use crate::config::{Config, StrategyName};
 use crate::content::Unasked;
 use crate::error::{EngineError, bad_input};
@@ -40,7 +40,7 @@ use crashgen::replay::{CONTENT_SITE, Told};
 use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
 use crashgen::{LINE_BYTES, complete::ChoiceSet};
 use oracle::contract::Contract;
-use oracle::{HeapReport, History, Judgement, Status, judge};
+use oracle::{HeapReport, History, Judgement, Outcome, Status, judge};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -126,6 +126,8 @@ pub struct Generations {
     told: ToldRuns,
     /// Recoveries of crashes in what was told; for all leaves.
     later: Option<Box<LaterRecoveries>>,
+    /// What recoveries that are forgotten by now loaded: a store to it makes a walk due, as one to what the others loaded does.
+    loaded: FxHashSet<UnitKey>,
     windows: u64,
     /// Units that some told run stored to or took away.
     touched: BTreeSet<UnitKey>,
@@ -142,6 +144,10 @@ struct LaterRecoveries {
 }
 
 impl LaterRecoveries {
+    fn loaded(&self) -> impl Iterator<Item = UnitKey> {
+        self.tries.values().flat_map(|complete| complete.search().loaded().copied())
+    }
+
     /// The trie for these answers of the file system; made when there is none.
     fn trie(
         &mut self,
@@ -213,7 +219,8 @@ impl Recoveries for Teller<'_, '_> {
         if loads.is_unfit {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
         }
-        Ok(Run { outcome, loads: loads.by_target, contents: Vec::new(), doubt: loads.doubt })
+        let doubt = loads.doubt.or_else(|| doubt_of(self.told.runs[outcome as usize].report.outcome));
+        Ok(Run { outcome, loads: loads.by_target, contents: Vec::new(), doubt })
     }
 }
 
@@ -224,6 +231,7 @@ impl Generations {
             search: Search::new(config.bounds(), repeats.clone()),
             told: ToldRuns::default(),
             later: None,
+            loaded: FxHashSet::default(),
             windows: 0,
             touched: BTreeSet::new(),
             explored: FxHashSet::default(),
@@ -235,7 +243,16 @@ impl Generations {
         if self.windows != self.search.windows() {
             self.windows = self.search.windows();
             let hot = &self.search.window().expect("it has stepped").hot;
-            self.later.take_if(|later| !hot.iter().all(|unit| later.hot.contains(unit)));
+            if self.later.as_ref().is_some_and(|later| !hot.iter().all(|unit| later.hot.contains(unit))) {
+                self.forget_later();
+            }
+        }
+    }
+
+    /// Later recoveries begin with nothing remembered but what was loaded.
+    fn forget_later(&mut self) {
+        if let Some(later) = self.later.take() {
+            self.loaded.extend(later.loaded());
         }
     }
 
@@ -257,8 +274,10 @@ impl Generations {
 
     /// Whether the event changes what a recovery of a later generation loads.
     fn is_touched(&self, event: &Event) -> bool {
+        let EventKind::Store { file, offset, bytes, .. } = &event.kind else { return false };
+        let mut units = UnitKey::of_range(*file, *offset, bytes.len() as u64);
         let mut tries = self.later.iter().flat_map(|later| later.tries.values());
-        tries.any(|complete| complete.search().is_touched(event))
+        tries.any(|complete| complete.search().is_touched(event)) || units.any(|unit| self.loaded.contains(&unit))
     }
 }
 
@@ -315,7 +334,7 @@ impl Explorer<'_> {
             generations.search.step(position, &at, &trace.events, &mut teller)?
         };
         if is_file_change(event) {
-            generations.later = None;
+            generations.forget_later();
         }
         generations.enter_window();
         if !is_due && !is_expectation_new && !generations.is_touched(event) {
@@ -355,7 +374,8 @@ impl Explorer<'_> {
         if report.life(0).and_then(|life| life.open) != Some(Status::Ok) {
             return Ok(ControlFlow::Continue(()));
         }
-        if let Some(gap) = told.gap {
+        let is_cut = report.outcome != Outcome::Done;
+        if let Some(gap) = told.gap.or(is_cut.then_some("what follows a recovery did not come to its end")) {
             self.tally.add_incomplete(position, gap);
             return Ok(ControlFlow::Continue(()));
         }
@@ -386,6 +406,7 @@ impl Explorer<'_> {
         let known = later.hot.len();
         later.hot.extend(touched.iter().flat_map(units));
         if later.hot.len() > known {
+            generations.loaded.extend(later.loaded());
             later.tries.clear();
         }
 

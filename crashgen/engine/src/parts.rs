@@ -8,7 +8,8 @@
 //! compared are not.
 //!
 //! A part of `complete` ends where a window of its search ends, so that no recovery is run twice for it. Other strategies remember
-//! images over the whole trace, and a budget of recoveries is one of the whole: those are one part.
+//! images over the whole trace, and a budget of recoveries is one of the whole: those are one part. So is an exploration of later
+//! generations: what their recoveries taught is kept over windows.
 //!
 //! Workers share what nobody changes: configuration, trace, twins. Each has a replay server and a model of its own; it takes the
 //! next part and steps through the events before it, or begins with the case that the part lies in.
@@ -114,7 +115,7 @@ pub struct Whole {
 /// The parts of the trace for a strategy.
 pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u32) -> Vec<Part> {
     let end = trace.events.len() as u32;
-    let is_one = strategy != StrategyName::Complete || config.limits.recoveries.is_some();
+    let is_one = strategy != StrategyName::Complete || config.limits.recoveries.is_some() || config.nested > 0;
     let mut parts = Vec::new();
     let mut begin = first;
     let is_end_of_window = |position: u32| {

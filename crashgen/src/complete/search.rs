@@ -189,6 +189,11 @@ impl Search {
         units.any(|unit| self.loaded.contains(&unit))
     }
 
+    /// The units that the runs of this window loaded.
+    pub fn loaded(&self) -> impl Iterator<Item = &UnitKey> {
+        self.loaded.iter()
+    }
+
     /// Begins the walk of the position that was last stepped to.
     pub fn walk(&self) -> Walk {
         Walk {

@@ -156,8 +156,10 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
     root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
 ) -> None:
     engine = fake_engine({"explore": {"print": [samples.FINDING, samples.CERTIFICATE, samples.done("fail")]}})
-    mutant = samples.spec(mutant="MISSING_FLUSH_LINK", expected_rule="FL004", stop_at_rule="FL004")
-    clean, of_matrix = run(workshop(root, cache, engine), results, [samples.spec(), mutant])
+    whole = samples.spec(strategy="complete")
+    mutant = samples.spec(strategy="complete", mutant="MISSING_FLUSH_LINK", expected_rule="FL004", stop_at_rule="FL004")
+    clean, of_matrix, mixed = run(workshop(root, cache, engine), results, [whole, mutant, samples.spec()])
+    assert mixed.explanations == []
     assert [trial.outcome for trial in clean.explanations[0].trials] == ["does not help"]
     assert of_matrix.explanations == []
     [alone] = run(workshop(root, cache, engine), results, [mutant], kind="run")

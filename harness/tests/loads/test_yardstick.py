@@ -258,7 +258,7 @@ def test_in_process_runs_are_like_isolated_ones(target: Target, tmp_path: Path) 
         before = image
     done, _, instead, reasons = in_process.engines()
     assert done + instead == runs
-    assert done >= runs // 5, reasons
+    assert done >= runs // 6, reasons  # most recoveries of pallocator remove a file
     assert set(reasons) <= {"changes files"}  # what pallocator's recovery does to files cannot be taken back
     assert opened > IMAGES // 10
     assert [server.close() for server in (isolated, in_process)] == [(0, ""), (0, "")]
