@@ -445,7 +445,7 @@ impl Explorer<'_> {
                     "{}: no state was found that shows what holds for a set of them: {}",
                     violation.rule, violation.message
                 ));
-            } else if let Some(why) = self.config.stop_at(violation.rule, self.findings) {
+            } else if let Some(why) = self.config.stop_at(violation.rule, |id| self.findings.has(id)) {
                 self.tally.bounds_hit.insert(why);
                 return Ok(ControlFlow::Break(()));
             }

@@ -2,7 +2,6 @@
 //! What one exploration is given: a JSON file that the harness writes.
 
 use crate::error::{EngineError, bad_input};
-use crate::finding::Findings;
 use crashgen::complete::Bounds;
 use crashgen::model::ModelKind;
 use crashgen::replay::ServerOptions;
@@ -251,12 +250,12 @@ impl Config {
         }
     }
 
-    /// Why an exploration ends with a violation of this rule, that is one of these findings now; none: it goes on.
-    pub fn stop_at(&self, rule: RuleId, findings: &Findings) -> Option<String> {
+    /// Why an exploration ends with a violation of this rule; none: it goes on. `is_known`: there is a finding of this id by now.
+    pub fn stop_at(&self, rule: RuleId, is_known: impl Fn(&str) -> bool) -> Option<String> {
         match self.stop_at_rule.as_ref()? {
             StopRule::Any => Some("stopped at the first finding".to_owned()),
             StopRule::One(expected) if *expected == rule => Some(format!("stopped at the expected rule {rule}")),
-            StopRule::Finding(id) if findings.has(id) => Some(format!("stopped at the finding {id}")),
+            StopRule::Finding(id) if is_known(id) => Some(format!("stopped at the finding {id}")),
             StopRule::One(_) | StopRule::Finding(_) => None,
         }
     }

@@ -419,7 +419,7 @@ impl Explorer<'_> {
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
                 self.add_finding(case, position, view, state, violation, strategy, key)?;
             }
-            if let Some(why) = self.config.stop_at(violation.rule, self.findings) {
+            if let Some(why) = self.config.stop_at(violation.rule, |id| self.findings.has(id)) {
                 self.tally.bounds_hit.insert(why);
                 return Ok(ControlFlow::Break(()));
             }
