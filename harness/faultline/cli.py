@@ -664,7 +664,10 @@ def explain_command(workshop: Workshop, token: str, as_json: bool) -> int:
 
 
 def _replay(workshop: Workshop, token: str, as_json: bool, is_explained: bool) -> int:
-    replayed = replaying.replay(workshop, token, is_explained)
+    def say(text: str) -> None:
+        terminal.note(f"trying: {text}")
+
+    replayed = replaying.replay(workshop, token, is_explained, None if as_json else say)
     if as_json:
         print_json(replayed)
     else:

@@ -4,6 +4,7 @@ the one crash state is recovered and judged again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +54,10 @@ class Replay:
     explanations: list[Explanation]
 
 
-def replay(workshop: Workshop, text: str, is_explained: bool = False) -> Replay:
-    """is_explained: repairs of what breaks the token's rule are tried (explaining.py)."""
+def replay(
+    workshop: Workshop, text: str, is_explained: bool = False, say: Callable[[str], None] | None = None
+) -> Replay:
+    """is_explained: repairs of what breaks the token's rule are tried (explaining.py); say hears of each."""
     token = workshop.engine.ask_json(Token, "token", text)
     allocator = find_allocator(workshop.root, token.allocator)
     workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
@@ -67,7 +70,13 @@ def replay(workshop: Workshop, text: str, is_explained: bool = False) -> Replay:
             f"{traced.hash} (build then {token.build or 'unknown'}, now {target.adapter.key})",
             "replay it on the sources, compiler and Valgrind it was found with",
         )
-    return _replay_state(workshop, text, token, target, traced, workload, is_explained)
+    replayed = _replay_state(workshop, text, token, target, traced, workload)
+    if is_explained:
+        for finding in replayed.findings:
+            if finding.rule == token.rule:
+                explained = explain(workshop, replayed.spec, target, traced, workload, finding, say)
+                replayed.explanations.append(explained)
+    return replayed
 
 
 def is_same_hash(full: str, named: str) -> bool:
@@ -82,7 +91,6 @@ def _replay_state(
     target: Target,
     traced: Trace,
     workload: Workload,
-    is_explained: bool,
 ) -> Replay:
     spec = CellSpec(
         token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
@@ -96,6 +104,4 @@ def _replay_state(
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
         config = write_config(folder, spec, target, traced, workload)
         verdict = workshop.engine.events(["replay", str(config), "--token", text], handle)
-    explained = [finding for finding in findings if is_explained and finding.rule == token.rule]
-    explanations = [explain(workshop, spec, target, traced, workload, finding) for finding in explained]
-    return Replay(token, spec, verdict, findings, explanations)
+    return Replay(token, spec, verdict, findings, [])
