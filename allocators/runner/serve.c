@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #define MAX_FILES 65536u
+#define LOAD_TEXT_BYTES 72u /* a name, shortened, and an offset */
 #define MOST_ANSWERS 3 /* to a run */
 #define MOST_WATCH_BYTES (256u << 20)
 #define WATCHED (IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
@@ -451,17 +452,17 @@ static void work(struct fl_command *command) {
 
 static void obey(struct fl_command *command);
 
-static void tell_load(char text[NAME_MAX], const struct fl_load *load) {
+static void tell_load(char text[LOAD_TEXT_BYTES], const struct fl_load *load) {
     const char *name = load == NULL ? NULL : load->file < server.file_count ? server.files[load->file].name : "?";
     if (load == NULL)
-        snprintf(text, NAME_MAX, "nothing more");
+        snprintf(text, LOAD_TEXT_BYTES, "nothing more");
     else
-        snprintf(text, NAME_MAX, "%.64s at 0x%llx", name, (unsigned long long)load->unit * FL_UNIT_BYTES);
+        snprintf(text, LOAD_TEXT_BYTES, "%.40s at 0x%llx", name, (unsigned long long)load->unit * FL_UNIT_BYTES);
 }
 
 /* Of lists that differ, behind what is in the text. */
 static void add_different_load(char *text, size_t capacity) {
-    char ours[NAME_MAX], theirs[NAME_MAX];
+    char ours[LOAD_TEXT_BYTES], theirs[LOAD_TEXT_BYTES];
     const struct fl_load *here, *isolated;
     uint32_t at = inprocess_different_load(&here, &isolated);
     if (here == NULL && isolated == NULL)
