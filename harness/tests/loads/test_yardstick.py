@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 IMAGES = 120
 FULL_RUNS = 12
 GUARDED_RUNS = 12
-CAMPAIGN = ("-w", "churn", "--ops", "60", "--strategy", "sample", "--samples", "1", "--time", "10")
+CAMPAIGN = ("-w", "churn", "--ops", "60", "--strategy", "sample", "--samples", "1", "--recoveries", "3000")
 LIMIT_MS = "600000"
 EVERY_ACCESS = LOADS | 8
 IS_LOAD = 1
@@ -258,7 +258,8 @@ def test_in_process_runs_are_like_isolated_ones(target: Target, tmp_path: Path) 
         before = image
     done, _, instead, reasons = in_process.engines()
     assert done + instead == runs
-    assert done >= runs // 6, reasons  # most recoveries of pallocator remove a file
-    assert set(reasons) <= {"changes files"}  # what pallocator's recovery does to files cannot be taken back
+    least = 10 if target.name == "pallocator" else runs // 6
+    assert done >= least, reasons
+    assert set(reasons) <= {"changes files"}  # what most of pallocator's recoveries do to files cannot be taken back
     assert opened > IMAGES // 10
     assert [server.close() for server in (isolated, in_process)] == [(0, ""), (0, "")]
