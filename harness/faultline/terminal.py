@@ -242,6 +242,19 @@ def print_mutation(mutation: Mutation) -> None:
 # ---- progress ------------------------------------------------------------------------------------------------------------
 
 
+def _bars(console: Console, is_quiet: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=is_quiet or not console.is_terminal,
+    )
+
+
 class StepProgress:
     """Progress of a command in steps on stderr: a bar with time left on a terminal, else one line a finished item."""
 
@@ -249,16 +262,7 @@ class StepProgress:
         console = err()
         self._console = console
         self._is_silent = is_quiet or console.is_terminal
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=is_quiet or not console.is_terminal,
-        )
+        self._bars = _bars(console, is_quiet)
         self._guard = threading.Lock()
         self._task: TaskID | None = None
         self._done = self._total = 0
@@ -294,16 +298,7 @@ class CampaignProgress:
         self._guard = threading.Lock()
         self._finished = 0
         self._tasks: dict[int, TaskID] = {}
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=is_quiet or not console.is_terminal,
-        )
+        self._bars = _bars(console, is_quiet)
         self._all = self._bars.add_task("cells", total=len(specs), visible=len(specs) > 1)
 
     def __enter__(self) -> CampaignProgress:
