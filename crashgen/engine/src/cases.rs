@@ -45,26 +45,20 @@ impl Case {
         let is_content =
             (0..trace.sites.len()).map(|site| trace.is_runner_site(SiteId(site as u32), config.runner())).collect();
         let history = History::new(config.contract.durable);
-        Self {
-            model: Model::new(config.model, is_content),
-            image: CrashImage::new(folder),
-            history_before: history.state_id(),
-            history,
-            position_in_case: 0,
-            current: None,
-            pending: Vec::new(),
-            last_store: SiteId(0),
-            threads: Vec::new(),
-        }
+        Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history)
     }
 
     /// Power fails here: the case of what recovery does then, by its model. It takes the image along.
     pub fn next_generation(&mut self, model: Model) -> Self {
         let mut history = self.history.clone();
         history.power_fails();
+        Self::begin(model, std::mem::replace(&mut self.image, CrashImage::new("")), history)
+    }
+
+    fn begin(model: Model, image: CrashImage, history: History) -> Self {
         Self {
             model,
-            image: std::mem::replace(&mut self.image, CrashImage::new("")),
+            image,
             history_before: history.state_id(),
             history,
             position_in_case: 0,

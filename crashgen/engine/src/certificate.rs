@@ -76,18 +76,12 @@ impl Combinations {
     }
 }
 
-/// What a position counts for.
-pub type Counted = (u64, Option<f64>, BTreeMap<&'static str, u64>);
-
 impl Tally {
-    /// Of the positions until now.
-    pub fn counted(&self) -> Counted {
-        (self.positions, self.states_log10, self.by_strategy.clone())
-    }
-
-    /// As it was before a position at which a budget ended.
-    pub fn set_counted(&mut self, counted: Counted) {
-        (self.positions, self.states_log10, self.by_strategy) = counted;
+    /// Adds a crash position that was passed, with the states born there and the strategies that ran.
+    pub fn add_position(&mut self, born_log10: Option<f64>, ran: &[&'static str]) {
+        self.positions += 1;
+        self.add_states(born_log10);
+        ran.iter().for_each(|name| *self.by_strategy.entry(name).or_default() += 1);
     }
 
     /// Of a trace with so many places that store and never flush.
@@ -109,7 +103,7 @@ impl Tally {
     }
 
     /// Adds the states born at a position.
-    pub fn add_states(&mut self, born_log10: Option<f64>) {
+    fn add_states(&mut self, born_log10: Option<f64>) {
         let Some(born) = born_log10 else { return };
         self.states_log10 = Some(match self.states_log10 {
             None => born,

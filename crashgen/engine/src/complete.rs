@@ -17,7 +17,7 @@ use crate::certificate::Stopped;
 use crate::config::Config;
 use crate::content::ImageContent;
 use crate::error::EngineError;
-use crate::explore::{Explorer, judge_image};
+use crate::explore::{Explorer, Here, judge_image};
 use crate::finding::StateRef;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
@@ -331,29 +331,22 @@ fn has_own_contents(search: &mut Search, at: &Position, held: &Held) -> bool {
 
 impl Explorer<'_> {
     /// All states of a crash position.
-    pub fn complete_position(
-        &mut self,
-        complete: &mut Complete,
-        case: &mut Case,
-        position: u32,
-        view: &View,
-        is_expectation_new: bool,
-    ) -> ControlFlow<()> {
-        let explored = self.explore_position(complete, case, position, view, is_expectation_new);
+    pub fn complete_position(&mut self, complete: &mut Complete, case: &mut Case, here: &Here) -> ControlFlow<()> {
+        let explored = self.explore_position(complete, case, here);
         complete.take_doubts().iter().for_each(|doubt| self.tally.add_unknown(doubt));
         match explored {
             Ok(flow) => match complete.search.gap {
                 None => {
-                    *self.tally.by_strategy.entry(NAME).or_default() += 1;
+                    self.ran.push(NAME);
                     flow
                 }
                 Some(why) => {
-                    self.tally.add_incomplete(position, why);
+                    self.tally.add_incomplete(here.position, why);
                     flow?;
-                    self.some_states(case, position, view)
+                    self.some_states(case, here)
                 }
             },
-            Err(stop) => self.stop(position, stop),
+            Err(stop) => self.stop(here.position, stop),
         }
     }
 
@@ -371,36 +364,34 @@ impl Explorer<'_> {
         &mut self,
         complete: &mut Complete,
         case: &mut Case,
-        position: u32,
-        view: &View,
-        is_expectation_new: bool,
+        here: &Here,
     ) -> Result<ControlFlow<()>, Stop> {
         let events: &[Event] = &self.trace.events;
-        complete.contents.note(&events[position as usize - 1]);
+        complete.contents.note(&events[here.position as usize - 1]);
         let budget = self.budget();
         let is_walk_due = {
-            let at = Position { model: &case.model, view };
+            let at = Position { model: &case.model, view: here.view };
             let mut runner = self.runner(&mut complete.outcomes, budget);
-            complete.search.step(position, &at, events, &mut runner)?
+            complete.search.step(here.position, &at, events, &mut runner)?
         };
         if complete.windows != complete.search.windows() {
             complete.windows = complete.search.windows();
             complete.judged.clear();
             complete.contents.start_window();
         }
-        if !is_walk_due && !is_expectation_new && complete.epoch == complete.contents.epoch {
+        if !is_walk_due && !here.is_expectation_new && complete.epoch == complete.contents.epoch {
             return Ok(ControlFlow::Continue(()));
         }
         complete.epoch = complete.contents.epoch;
         let mut walk = complete.search.walk();
         loop {
-            let at = Position { model: &case.model, view };
+            let at = Position { model: &case.model, view: here.view };
             let mut runner = self.runner(&mut complete.outcomes, budget);
             let Some(held) = complete.search.next(&mut walk, &at, &mut case.image, &mut runner)? else {
                 return Ok(ControlFlow::Continue(()));
             };
             self.probes.memoised += u64::from(!held.is_new);
-            if self.judge_leaf(complete, case, position, view, &held)?.is_break() {
+            if self.judge_leaf(complete, case, here, &held)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -419,27 +410,26 @@ impl Explorer<'_> {
         &mut self,
         complete: &mut Complete,
         case: &mut Case,
-        position: u32,
-        view: &View,
+        here: &Here,
         held: &Held,
     ) -> Result<ControlFlow<()>, Stop> {
         if !complete.judged.insert((held.leaf, case.history.state_id(), complete.contents.epoch)) {
             return Ok(ControlFlow::Continue(()));
         }
         self.budget().check(0)?;
-        let (report, judgement, differing) = self.judge_all_states(complete, case, view, held);
+        let (report, judgement, differing) = self.judge_all_states(complete, case, here.view, held);
         if let Some(outcomes) = &mut self.outcomes {
             outcomes.add(case.history.state_id(), &report);
         }
         self.tally.add(&judgement);
-        let at = Position { model: &case.model, view };
+        let at = Position { model: &case.model, view: here.view };
         let states = complete.witnesses(&at, held, &differing);
         let claims = match differing.is_empty() {
             true => judgement.violations.into_iter().map(|violation| (violation, states.clone())).collect(),
-            false => self.claims(case, view, &report, &states, judgement.violations),
+            false => self.claims(case, here.view, &report, &states, judgement.violations),
         };
         for (violation, states) in claims {
-            let is_shown = self.show(case, position, view, &states, &violation).map_err(Stop::Error)?;
+            let is_shown = self.show(case, here, &states, &violation).map_err(Stop::Error)?;
             if !is_shown {
                 self.tally.add_unknown(&format!(
                     "{}: no state was found that shows what holds for a set of them: {}",
@@ -514,15 +504,14 @@ impl Explorer<'_> {
     fn show(
         &mut self,
         case: &mut Case,
-        position: u32,
-        view: &View,
+        here: &Here,
         states: &[Vec<Choice>],
         violation: &Violation,
     ) -> Result<bool, EngineError> {
         for state in states {
-            let seen = StateRef { case, view, state, position, strategy: NAME };
+            let seen = StateRef { case, view: here.view, state, position: here.position, strategy: NAME };
             let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
-            case.image.go_to(&case.model, view, state);
+            case.image.go_to(&case.model, here.view, state);
             let judgement = self.judge(case)?;
             let same = judgement.violations.into_iter().find(|other| other.rule == violation.rule);
             if let Some(same) = same {
@@ -533,7 +522,7 @@ impl Explorer<'_> {
                     ));
                     continue;
                 }
-                self.add_finding(case, position, view, state, &same, NAME, key)?;
+                self.add_finding(case, here, state, &same, NAME, key)?;
                 return Ok(true);
             }
         }

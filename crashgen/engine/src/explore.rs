@@ -10,7 +10,7 @@
 
 use crate::cases::Case;
 use crate::certificate::{Numbers, Stopped, Tally};
-use crate::complete::{Complete, repeats_before};
+use crate::complete::{Complete, Stop, repeats_before};
 use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::EngineError;
@@ -42,6 +42,16 @@ use std::time::{Duration, Instant};
 /// `--strategy exhaustive` enumerates a position of at most this many states (an hour of recoveries); beyond it says so.
 const EXHAUSTIVE_LIMIT: u128 = 1 << 24;
 
+/// A crash position, as its case has stepped to it.
+pub(crate) struct Here<'v> {
+    /// Events before the crash.
+    pub position: u32,
+    /// What it shows.
+    pub view: &'v View,
+    /// States that were judged before are to be judged again.
+    pub is_expectation_new: bool,
+}
+
 /// What goes on while states are run.
 pub struct Explorer<'a> {
     pub(crate) config: &'a Config,
@@ -62,6 +72,8 @@ pub struct Explorer<'a> {
     pub(crate) judged: FxHashSet<(ImageHash, u64)>,
     pub(crate) started: Instant,
     pub(crate) deadline: Option<Instant>,
+    /// Strategies that ran at the position.
+    pub(crate) ran: Vec<&'static str>,
     /// Every state reachable at the last position was judged against what is expected now.
     pub(crate) is_covered: bool,
     /// Why the exploration ends early with an error.
@@ -174,6 +186,7 @@ pub fn explore_part(
         judged: FxHashSet::default(),
         started: task.started,
         deadline: task.deadline,
+        ran: Vec::new(),
         is_covered: false,
         error: None,
         unfit: None,
@@ -238,6 +251,10 @@ impl Explorer<'_> {
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
         place.next = (place.next..part.first as usize).rev().find(is_case).unwrap_or(place.next);
         while place.next < part.last as usize && flow.is_continue() {
+            if self.is_over.load(Ordering::Relaxed) {
+                flow = ControlFlow::Break(());
+                break;
+            }
             let number = place.next;
             let event = &trace.events[number];
             if let EventKind::Case { folder, .. } = &event.kind {
@@ -253,19 +270,21 @@ impl Explorer<'_> {
             let position = number as u32 + 1;
             let is_counted = is_first || position >= part.first;
             self.tally.stores += u64::from(is_counted && matches!(event.kind, EventKind::Store { .. }));
-            if position < part.first {
+            if position < part.first || self.is_skipped(position) {
                 continue;
             }
             let is_expectation_new = is_expectation_new || position == part.first;
+            let here = Here { position, view: &view, is_expectation_new };
             let case = &mut place.case;
-            let before = self.tally.counted();
-            let is_left = self.is_over.load(Ordering::Relaxed)
-                || self.position(case, &mut complete, position, &view, is_expectation_new).is_break()
-                || self.later(&mut generations, case, &complete, position, &view, is_expectation_new).is_break();
-            if is_left && self.stopped.is_some() {
-                self.tally.set_counted(before); // what goes on from here counts the position
+            flow = self.position(case, &mut complete, &here);
+            if flow.is_continue() {
+                flow = self.later(&mut generations, case, &complete, &here);
             }
-            flow = if is_left { ControlFlow::Break(()) } else { flow };
+            if self.stopped.is_none() {
+                // What goes on where a budget ended counts the position.
+                let born_log10 = if case.position_in_case == 1 { Some(0.0) } else { view.born_log10() };
+                self.tally.add_position(born_log10, &self.ran);
+            }
         }
         self.end_case(&place.case);
         self.error.take().map_or(Ok(flow), Err)
@@ -280,47 +299,37 @@ impl Explorer<'_> {
         self.tally.bounds_hit.extend(case.model.bounds_hit().iter().map(|bound| (*bound).to_owned()));
     }
 
-    fn position(
-        &mut self,
-        case: &mut Case,
-        complete: &mut Complete,
-        position: u32,
-        view: &View,
-        is_expectation_new: bool,
-    ) -> ControlFlow<()> {
-        let is_skipped = planted::is(Fault::SkipLastPosition) && position as usize == self.trace.events.len();
+    /// By a fault that is planted.
+    fn is_skipped(&self, position: u32) -> bool {
+        let is_last = position as usize == self.trace.events.len();
         let is_fence = matches!(self.trace.events[position as usize - 1].kind, EventKind::Fence { .. });
-        if is_skipped || (planted::is(Fault::JudgeAtFences) && !is_fence) {
-            return ControlFlow::Continue(());
-        }
-        self.tally.positions += 1;
-        self.tally.add_states(if case.position_in_case == 1 { Some(0.0) } else { view.born_log10() });
-        self.output.progress(position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
-        let is_expectation_new = is_expectation_new && !planted::is(Fault::JudgeBornOnly);
+        (planted::is(Fault::SkipLastPosition) && is_last) || (planted::is(Fault::JudgeAtFences) && !is_fence)
+    }
+
+    fn position(&mut self, case: &mut Case, complete: &mut Complete, here: &Here) -> ControlFlow<()> {
+        self.ran.clear();
+        self.output.progress(here.position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
+        let is_expectation_new = here.is_expectation_new && !planted::is(Fault::JudgeBornOnly);
+        let here = &Here { is_expectation_new, ..*here };
         match self.strategy {
-            StrategyName::Complete => self.complete_position(complete, case, position, view, is_expectation_new),
-            _ => self.chosen_states(case, position, view, is_expectation_new),
+            StrategyName::Complete => self.complete_position(complete, case, here),
+            _ => self.chosen_states(case, here),
         }
     }
 
-    fn chosen_states(
-        &mut self,
-        case: &mut Case,
-        position: u32,
-        view: &View,
-        is_expectation_new: bool,
-    ) -> ControlFlow<()> {
-        let scope = if is_expectation_new || view.are_all_new || !self.is_covered { Scope::All } else { Scope::Born };
-        let is_unchanged = scope == Scope::Born && !view.has_new_store;
-        let strategies = self.strategies(view);
+    fn chosen_states(&mut self, case: &mut Case, here: &Here) -> ControlFlow<()> {
+        let scope =
+            if here.is_expectation_new || here.view.are_all_new || !self.is_covered { Scope::All } else { Scope::Born };
+        let is_unchanged = scope == Scope::Born && !here.view.has_new_store;
+        let strategies = self.strategies(here.view);
         for strategy in &strategies {
-            *self.tally.by_strategy.entry(strategy.name()).or_default() += 1;
+            self.ran.push(strategy.name());
             if !is_unchanged || !strategy.is_cumulative() {
-                self.states(&**strategy, case, position, view, scope)?;
+                self.states(&**strategy, case, here, scope)?;
             }
         }
         if let Some(pairwise) = self.pairwise() {
-            self.tally.add_coverage(pairwise.strength, pairwise.coverage(view, scope));
+            self.tally.add_coverage(pairwise.strength, pairwise.coverage(here.view, scope));
         }
         self.is_covered = strategies.iter().any(|strategy| strategy.is_cumulative());
         ControlFlow::Continue(())
@@ -328,10 +337,10 @@ impl Explorer<'_> {
 
     /// Where `complete` could not see every state: what is guaranteed, everything, and some at random, as `mixed` does there. What it
     /// saw lies close to everything persisted.
-    pub(crate) fn some_states(&mut self, case: &mut Case, position: u32, view: &View) -> ControlFlow<()> {
+    pub(crate) fn some_states(&mut self, case: &mut Case, here: &Here) -> ControlFlow<()> {
         let sample = Sample { count: self.config.limits.samples, seed: self.config.seed };
         let strategies: [&dyn Strategy; 3] = [&Prefix, &Floor, &sample];
-        strategies.into_iter().try_for_each(|strategy| self.states(strategy, case, position, view, Scope::All))
+        strategies.into_iter().try_for_each(|strategy| self.states(strategy, case, here, Scope::All))
     }
 
     fn pairwise(&self) -> Option<Pairwise> {
@@ -370,32 +379,12 @@ impl Explorer<'_> {
         }
     }
 
-    fn states(
-        &mut self,
-        strategy: &dyn Strategy,
-        case: &mut Case,
-        position: u32,
-        view: &View,
-        scope: Scope,
-    ) -> ControlFlow<()> {
+    fn states(&mut self, strategy: &dyn Strategy, case: &mut Case, here: &Here, scope: Scope) -> ControlFlow<()> {
         let seed_position = case.position_in_case;
-        strategy.states(seed_position, view, scope, &mut |state| {
-            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let limit = self.config.limits.time_s.unwrap_or_default();
-                self.stopped = Some(Stopped { position, why: format!("{limit} s limit") });
-                return ControlFlow::Break(());
-            }
-            if let Some(limit) = self.config.limits.recoveries.filter(|limit| self.probes.recoveries >= *limit) {
-                self.stopped = Some(Stopped { position, why: format!("limit of {limit} recoveries") });
-                return ControlFlow::Break(());
-            }
-            match self.state(strategy.name(), case, position, view, state) {
-                Ok(flow) => flow,
-                Err(error) => {
-                    self.error = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
+        strategy.states(seed_position, here.view, scope, &mut |state| {
+            let budget = self.budget().check(self.probes.recoveries);
+            let run = |()| self.state(strategy.name(), case, here, state).map_err(Stop::Error);
+            budget.and_then(run).unwrap_or_else(|stop| self.stop(here.position, stop))
         })
     }
 
@@ -403,11 +392,10 @@ impl Explorer<'_> {
         &mut self,
         strategy: &'static str,
         case: &mut Case,
-        position: u32,
-        view: &View,
+        here: &Here,
         state: &[Choice],
     ) -> Result<ControlFlow<()>, EngineError> {
-        case.image.go_to(&case.model, view, state);
+        case.image.go_to(&case.model, here.view, state);
         let expected = if planted::is(Fault::JudgeImageOnce) { 0 } else { case.history.state_id() };
         if !self.judged.insert((case.image.hash(), expected)) {
             return Ok(ControlFlow::Continue(()));
@@ -415,9 +403,9 @@ impl Explorer<'_> {
         let judgement = self.judge(case)?;
         self.tally.add(&judgement);
         for violation in &judgement.violations {
-            let seen = StateRef { case, view, state, position, strategy };
+            let seen = StateRef { case, view: here.view, state, position: here.position, strategy };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
-                self.add_finding(case, position, view, state, violation, strategy, key)?;
+                self.add_finding(case, here, state, violation, strategy, key)?;
             }
             if let Some(why) = self.config.stop_at(violation.rule, |id| self.findings.has(id)) {
                 self.tally.bounds_hit.insert(why);
@@ -428,19 +416,17 @@ impl Explorer<'_> {
     }
 
     /// Of a state that was judged; `key` is [`Findings::recognise`]'s.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn add_finding(
         &mut self,
         case: &mut Case,
-        position: u32,
-        view: &View,
+        here: &Here,
         state: &[Choice],
         violation: &Violation,
         strategy: &'static str,
         key: String,
     ) -> Result<(), EngineError> {
-        let (state, violation) = self.reduce(case, view, state, violation)?;
-        let reduced = StateRef { case, view, state: &state, position, strategy };
+        let (state, violation) = self.reduce(case, here.view, state, violation)?;
+        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy };
         if let Some(finding) =
             self.findings.add(self.config, self.trace, Origin::Explored(self.before), &reduced, &violation, key)
         {

@@ -29,7 +29,7 @@ use crate::complete::{Budget, Complete, Stop, doubt_of};
 use crate::config::{Config, StrategyName};
 use crate::content::Unasked;
 use crate::error::{EngineError, bad_input};
-use crate::explore::Explorer;
+use crate::explore::{Explorer, Here};
 use crate::finding::StateRef;
 use crate::probes::Probes;
 use crate::set_content::Contents;
@@ -303,17 +303,15 @@ impl Explorer<'_> {
         generations: &mut Generations,
         case: &mut Case,
         complete: &Complete,
-        position: u32,
-        view: &View,
-        is_expectation_new: bool,
+        here: &Here,
     ) -> ControlFlow<()> {
         let is_wanted = self.strategy == StrategyName::Complete && self.crashes_before() < self.config.nested;
         if !is_wanted {
             return ControlFlow::Continue(());
         }
-        match self.explore_later(generations, case, complete, position, view, is_expectation_new) {
+        match self.explore_later(generations, case, complete, here) {
             Ok(flow) => flow,
-            Err(stop) => self.stop(position, stop),
+            Err(stop) => self.stop(here.position, stop),
         }
     }
 
@@ -322,30 +320,28 @@ impl Explorer<'_> {
         generations: &mut Generations,
         case: &mut Case,
         complete: &Complete,
-        position: u32,
-        view: &View,
-        is_expectation_new: bool,
+        here: &Here,
     ) -> Result<ControlFlow<()>, Stop> {
         let trace = self.trace;
-        let event = &trace.events[position as usize - 1];
+        let event = &trace.events[here.position as usize - 1];
         let is_due = {
-            let at = Position { model: &case.model, view };
+            let at = Position { model: &case.model, view: here.view };
             let mut teller = Teller { explorer: self, told: &mut generations.told };
-            generations.search.step(position, &at, &trace.events, &mut teller)?
+            generations.search.step(here.position, &at, &trace.events, &mut teller)?
         };
         if is_file_change(event) {
             generations.forget_later();
         }
         generations.enter_window();
-        if !is_due && !is_expectation_new && !generations.is_touched(event) {
+        if !is_due && !here.is_expectation_new && !generations.is_touched(event) {
             return Ok(ControlFlow::Continue(()));
         }
         let mut walk = generations.search.walk();
         loop {
-            let at = Position { model: &case.model, view };
+            let at = Position { model: &case.model, view: here.view };
             let mut teller = Teller { explorer: self, told: &mut generations.told };
             let Some(held) = generations.search.next(&mut walk, &at, &mut case.image, &mut teller)? else { break };
-            if self.explore_leaf(generations, case, complete, position, view, &held)?.is_break() {
+            if self.explore_leaf(generations, case, complete, here, &held)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -353,7 +349,7 @@ impl Explorer<'_> {
             self.tally.add_unknown(&doubt);
         }
         if let Some(why) = generations.search.gap {
-            self.tally.add_incomplete(position, why);
+            self.tally.add_incomplete(here.position, why);
         }
         Ok(ControlFlow::Continue(()))
     }
@@ -365,8 +361,7 @@ impl Explorer<'_> {
         generations: &mut Generations,
         case: &mut Case,
         complete: &Complete,
-        position: u32,
-        view: &View,
+        here: &Here,
         held: &Held,
     ) -> Result<ControlFlow<()>, Stop> {
         let outcome = generations.search.leaf(held.leaf).outcome;
@@ -376,15 +371,15 @@ impl Explorer<'_> {
         }
         let is_cut = report.outcome != Outcome::Done;
         if let Some(gap) = told.gap.or(is_cut.then_some("what follows a recovery did not come to its end")) {
-            self.tally.add_incomplete(position, gap);
+            self.tally.add_incomplete(here.position, gap);
             return Ok(ControlFlow::Continue(()));
         }
         let judgement = judge(&self.config.contract, &self.config.shape(), &case.history, &report, &Unasked, None);
         if !judgement.violations.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
-        let left = left(&mut generations.search, case, view, held);
-        let begins = hash_of_begin(case, view, &left, hash);
+        let left = left(&mut generations.search, case, here.view, held);
+        let begins = hash_of_begin(case, here.view, &left, hash);
         let (whole, rest) = expected_ids(&self.config.contract, &case.history, &judgement);
         let mut is_known = |expected: u64| {
             let words = [begins as u64, (begins >> 64) as u64, expected, u64::from(case.history.is_graph())];
@@ -399,7 +394,7 @@ impl Explorer<'_> {
         let units = |line: &LineKey| UnitKey::of_range(line.file, line.number * LINE_BYTES, LINE_BYTES);
         generations.touched.extend(touched.iter().flat_map(units));
         if generations.later.is_none() {
-            let hot = generations.hot_from(position, self.trace);
+            let hot = generations.hot_from(here.position, self.trace);
             generations.later = Some(Box::new(LaterRecoveries { hot, tries: FxHashMap::default() }));
         }
         let later = generations.later.as_mut().expect("made where there was none");
@@ -411,19 +406,26 @@ impl Explorer<'_> {
         }
 
         let trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, &told);
-        let by_line: FxHashMap<LineId, &Vec<Choice>> = view.lines.iter().map(|line| line.id).zip(&left).collect();
+        let by_line: FxHashMap<LineId, &Vec<Choice>> = here.view.lines.iter().map(|line| line.id).zip(&left).collect();
         let model = case.model.after_crash(content_sites(self.trace, &trace), |id, line| match by_line.get(&id) {
             Some(choices) => choices.to_vec(),
             None => vec![line.newest()],
         });
         let mut next = case.next_generation(model);
-        let before = Before { view, position, model: &case.model, current: case.current, left, before: self.before };
+        let before = Before {
+            view: here.view,
+            position: here.position,
+            model: &case.model,
+            current: case.current,
+            left,
+            before: self.before,
+        };
         let (happened, unclear) = (&judgement.happened, &judgement.unclear);
         let told_trace = ToldTrace { trace: &trace, is_rest_explored, happened, unclear };
         let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
         let lines: Vec<LineId> = touched.iter().filter_map(|key| case.model.find(*key)).collect();
         case.image = next.image;
-        let lines = lines.into_iter().chain(view.lines.iter().map(|line| line.id));
+        let lines = lines.into_iter().chain(here.view.lines.iter().map(|line| line.id));
         case.image.return_to(&mut case.model, lines, true);
         flow
     }
@@ -452,6 +454,7 @@ impl Explorer<'_> {
             judged: FxHashSet::default(),
             started: self.started,
             deadline: self.deadline,
+            ran: Vec::new(),
             is_covered: false,
             error: None,
             unfit: None,
@@ -487,9 +490,10 @@ impl Explorer<'_> {
             let complete = later.trie(case.image.names_hash(), config, repeats, explorer.probes, budget)?;
             let position = number as u32 + 1;
             explorer.tally.positions += 1;
-            flow = explorer.complete_position(complete, case, position, &view, is_expectation_new);
+            let here = Here { position, view: &view, is_expectation_new };
+            flow = explorer.complete_position(complete, case, &here);
             if flow.is_continue() {
-                flow = explorer.later(&mut generations, case, complete, position, &view, is_expectation_new);
+                flow = explorer.later(&mut generations, case, complete, &here);
             }
             if flow.is_break() {
                 break;
