@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
 
 /// A site in words a person knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Symbol {
     /// Function, demangled; empty if unknown.
     pub function: String,

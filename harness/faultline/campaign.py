@@ -19,12 +19,12 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from faultline import environment, workloads
-from faultline.cache import hash_of_file, key_of, scratch_folder
+from faultline.cache import hash_of_file, key_of
 from faultline.config import Matrix, MatrixCell, MatrixMutants, find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Progress, TraceRules
 from faultline.errors import FaultlineError, InterruptedCampaignError
 from faultline.explaining import explain
-from faultline.exploring import Workshop, write_config
+from faultline.exploring import Workshop, explore
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
 from faultline.resuming import joined, joined_verdict
@@ -293,13 +293,10 @@ class _CellRunner:
                     self._note_seen(position, result, event, seen_earlier)
 
         first_position = earlier.stopped.position if earlier and earlier.stopped else None
-        with scratch_folder(self.workshop.cache, self.workshop.heap_folder) as folder:
-            spec = result.spec
-            if earlier is not None and earlier.fallback:
-                spec = msgspec.structs.replace(spec, strategy="mixed")
-            jobs = self.workshop.explore_jobs
-            config = write_config(folder, spec, target, traced, workload, first_position, jobs)
-            result.verdict = self.workshop.engine.events(["explore", str(config)], handle)
+        spec, jobs = result.spec, self.workshop.explore_jobs
+        if earlier is not None and earlier.fallback:
+            spec = msgspec.structs.replace(spec, strategy="mixed")
+        result.verdict = explore(self.workshop, spec, target, traced, workload, handle, first_position, jobs)
         if earlier is not None:
             result.verdict = joined_verdict(result.findings, earlier, result.verdict)
         self._check_stop()

@@ -10,11 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from faultline.cache import scratch_folder
 from faultline.engine import Certificate, Done, Event, Finding, Repair, Verdict
 from faultline.errors import FaultlineError
 from faultline.explanation import BUDGET_S, Explanation, Trial
-from faultline.exploring import Workshop, write_config
+from faultline.exploring import Workshop, explore
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace
 from faultline.workloads import Workload
@@ -93,11 +92,8 @@ def _try(
     changes = {"stop_at_rule": finding.id, "time_limit_s": limit_s, "recovery_limit": None, "nested": 0}
     spec = msgspec.structs.replace(spec, strategy="complete" if target.hooked else spec.strategy, **changes)
     try:
-        with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-            jobs = workshop.explore_jobs
-            more = {"edits": repair.edits}
-            config = write_config(folder, spec, target, traced, workload, jobs=jobs, more=more)
-            workshop.engine.events(["explore", str(config)], handle)
+        jobs, more = workshop.explore_jobs, {"edits": repair.edits}
+        explore(workshop, spec, target, traced, workload, handle, jobs=jobs, more=more)
     except FaultlineError as error:
         trial.why = error.message
         return trial

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from faultline.cache import Cache
-from faultline.engine import Engine
+from faultline.cache import Cache, scratch_folder
+from faultline.engine import Engine, Event, Verdict
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace
 from faultline.workloads import Workload
@@ -32,6 +33,26 @@ class Workshop:
     heap_folder: Path | None = None
     explore_jobs: int = 1
     """Workers over the crash positions of one trace; what they find does not depend on how many there are."""
+
+
+def explore(
+    workshop: Workshop,
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    handle: Callable[[Event], None],
+    first_position: int | None = None,
+    jobs: int = 1,
+    more: dict[str, Any] | None = None,
+) -> Verdict:
+    """Runs the engine over the trace; handle gets its events.
+
+    Raises: what Engine.events raises.
+    """
+    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+        config = write_config(folder, spec, target, traced, workload, first_position, jobs, more)
+        return workshop.engine.events(["explore", str(config)], handle)
 
 
 def engine_config(

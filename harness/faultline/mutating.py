@@ -25,7 +25,7 @@ from faultline.campaign import run_in_pool
 from faultline.config import find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Outcomes, Site, Verdict
 from faultline.errors import BadInputError, InterruptedCampaignError
-from faultline.exploring import Workshop, write_config
+from faultline.exploring import Workshop, explore, write_config
 from faultline.processes import interrupt_all
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace, build_target, trace
@@ -258,9 +258,7 @@ class _Runner:
                 case Done():
                     trial.verdict = event.verdict
 
-        with scratch_folder(self.workshop.cache, self.workshop.heap_folder) as folder:
-            more = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
-            config = write_config(folder, traced.spec, traced.target, traced.trace, traced.workload, more=more)
-            self.workshop.engine.events(["explore", str(config)], handle)
+        more = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
+        explore(self.workshop, traced.spec, traced.target, traced.trace, traced.workload, handle, more=more)
         trial.time_s = round(time.monotonic() - started, 3)
         return trial

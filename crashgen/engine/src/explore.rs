@@ -18,7 +18,7 @@ use crate::finding::{Findings, Origin, StateRef};
 use crate::generations::{Before, Generations};
 use crate::outcomes::OutcomeSet;
 use crate::output::{Output, Verdict};
-use crate::parts::{Explored, Message, Part, Place, Task, Whole, parts_of};
+use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
 use crate::{trace_rules, twins};
 use crashgen::complete::Repeats;
@@ -162,7 +162,7 @@ pub fn explore_part(
     task: &Task,
     strategy: StrategyName,
     part: &Part,
-    place: &mut Place,
+    cursor: &mut Cursor,
     probes: &mut Probes,
     is_over: &AtomicBool,
     sender: &Sender<Message>,
@@ -194,7 +194,7 @@ pub fn explore_part(
         is_over,
         repeats: ProgramRepeats::of_part(part.number),
     };
-    let is_last = explorer.run(part, place)?.is_break();
+    let is_last = explorer.run(part, cursor)?.is_break();
     let (stopped, unfit) = (explorer.stopped.take(), explorer.unfit.take());
     let numbers = Numbers {
         recoveries: probes.recoveries,
@@ -242,31 +242,31 @@ fn deadline(started: Instant, seconds: f64) -> Option<Instant> {
 
 impl Explorer<'_> {
     /// Break: what follows is not to be explored.
-    fn run(&mut self, part: &Part, place: &mut Place) -> Result<ControlFlow<()>, EngineError> {
+    fn run(&mut self, part: &Part, cursor: &mut Cursor) -> Result<ControlFlow<()>, EngineError> {
         let trace = self.trace;
         let is_first = part.number == 0;
         let mut complete = Complete::new(self.config, &self.repeats.probe);
         let mut generations = Generations::new(self.config, &self.repeats.told);
         let mut flow = ControlFlow::Continue(());
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
-        place.next = (place.next..part.first as usize).rev().find(is_case).unwrap_or(place.next);
-        while place.next < part.last as usize && flow.is_continue() {
+        cursor.next = (cursor.next..part.first as usize).rev().find(is_case).unwrap_or(cursor.next);
+        while cursor.next < part.last as usize && flow.is_continue() {
             if self.is_over.load(Ordering::Relaxed) {
                 flow = ControlFlow::Break(());
                 break;
             }
-            let number = place.next;
+            let number = cursor.next;
             let event = &trace.events[number];
             if let EventKind::Case { folder, .. } = &event.kind {
-                self.end_case(&place.case);
-                place.case = Case::new(self.config, trace, folder);
+                self.end_case(&cursor.case);
+                cursor.case = Case::new(self.config, trace, folder);
                 complete.start_case();
                 generations = Generations::new(self.config, &self.repeats.told);
                 self.judged.clear();
                 self.probes.start_case()?;
             }
-            let (view, is_expectation_new) = place.case.step(number as u32, event)?;
-            place.next += 1;
+            let (view, is_expectation_new) = cursor.case.step(number as u32, event)?;
+            cursor.next += 1;
             let position = number as u32 + 1;
             let is_counted = is_first || position >= part.first;
             self.tally.stores += u64::from(is_counted && matches!(event.kind, EventKind::Store { .. }));
@@ -275,7 +275,7 @@ impl Explorer<'_> {
             }
             let is_expectation_new = is_expectation_new || position == part.first;
             let here = Here { position, view: &view, is_expectation_new };
-            let case = &mut place.case;
+            let case = &mut cursor.case;
             flow = self.position(case, &mut complete, &here);
             if flow.is_continue() {
                 flow = self.later(&mut generations, case, &complete, &here);
@@ -286,7 +286,7 @@ impl Explorer<'_> {
                 self.tally.add_position(born_log10, &self.ran);
             }
         }
-        self.end_case(&place.case);
+        self.end_case(&cursor.case);
         self.error.take().map_or(Ok(flow), Err)
     }
 

@@ -91,7 +91,7 @@ pub enum Message {
 }
 
 /// Where a worker is.
-pub struct Place {
+pub struct Cursor {
     /// The heap after the events before `next`.
     pub case: Case,
     /// Number of the event to step over.
@@ -260,11 +260,11 @@ fn work(
     is_over: &AtomicBool,
     sender: &Sender<Message>,
 ) {
-    let mut place = Place { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
+    let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
     let mut probes: Option<Probes> = None;
     while let Some(part) = parts.get(dealt.fetch_add(1, Ordering::Relaxed)) {
         let explored = start(task, strategy, &mut probes)
-            .and_then(|probes| explore_part(task, strategy, part, &mut place, probes, is_over, sender));
+            .and_then(|probes| explore_part(task, strategy, part, &mut cursor, probes, is_over, sender));
         let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
         if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
             return;

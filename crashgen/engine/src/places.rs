@@ -27,7 +27,7 @@ struct Place {
 pub fn print(config: &Config, trace: &Trace) {
     let mut symbols = Symbols::new(config.programs());
     let mut places: Vec<Place> = Vec::new();
-    let mut known: BTreeMap<(&'static str, String, String, u32), usize> = BTreeMap::new();
+    let mut known: BTreeMap<(&'static str, Symbol), usize> = BTreeMap::new();
     let mut opening: BTreeSet<ThreadId> = BTreeSet::new();
     for event in trace.events.iter().skip(trace.first_event()) {
         match event.kind {
@@ -40,7 +40,7 @@ pub fn print(config: &Config, trace: &Trace) {
         }
         let kind = if matches!(event.kind, EventKind::Fence { .. }) { "fence" } else { "flush" };
         let site = symbols.find(trace, event.site);
-        let at = *known.entry((kind, site.file.clone(), site.function.clone(), site.line)).or_insert(places.len());
+        let at = *known.entry((kind, site.clone())).or_insert(places.len());
         if at == places.len() {
             places.push(Place { kind, site, sites: BTreeSet::new(), count: 0, in_recovery: 0 });
         }

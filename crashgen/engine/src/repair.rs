@@ -118,7 +118,7 @@ impl Maker<'_> {
     /// All instructions of the places in the source that these sites lie in.
     fn all_of(&mut self, sites: impl Iterator<Item = SiteId>) -> BTreeSet<SiteId> {
         let chosen: BTreeSet<SiteId> = sites.collect();
-        let places: Vec<Symbol> = chosen.iter().map(|site| self.symbols.find(self.trace, *site)).collect();
+        let places: BTreeSet<Symbol> = chosen.iter().map(|site| self.symbols.find(self.trace, *site)).collect();
         let all = (0..self.trace.sites.len()).map(|site| SiteId(site as u32));
         let is_same = |symbol: &Symbol| symbol.line > 0 && places.contains(symbol);
         let same: Vec<SiteId> = all.filter(|site| is_same(&self.symbols.find(self.trace, *site))).collect();

@@ -57,12 +57,11 @@ impl TraceRules {
 pub fn judge(trace: &Trace, symbols: &mut Symbols, is_durable_on_return: bool) -> TraceRules {
     let outcome = rules::judge(trace, is_durable_on_return);
     let mut warnings: Vec<Warning> = Vec::new();
-    let mut known: BTreeMap<(rules::TraceRule, String, String, u32), usize> = BTreeMap::new();
+    let mut known: BTreeMap<(rules::TraceRule, Symbol), usize> = BTreeMap::new();
     for warning in &outcome.warnings {
         // Several instructions of one line of source are one place.
         let site = symbols.find(trace, warning.site);
-        let at =
-            *known.entry((warning.rule, site.file.clone(), site.function.clone(), site.line)).or_insert(warnings.len());
+        let at = *known.entry((warning.rule, site.clone())).or_insert(warnings.len());
         if at < warnings.len() {
             warnings[at].count += warning.count;
             continue;

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +13,6 @@ import pytest
 import samples
 from command_line import Faultline
 from faultline import explaining
-from faultline.cache import Cache
 from faultline.engine import Event, Finding
 from faultline.errors import InfrastructureError
 from faultline.explanation import Explanation, Outcome, Trial
@@ -52,6 +49,9 @@ def test_the_missing_instruction_is_named_and_tried(
     assert told.returncode == 1, told.stderr
     (again,) = json.loads(told.stdout)["explanations"]
     assert again == explanation
+
+
+SHOP = cast(Any, SimpleNamespace(explore_jobs=1))
 
 
 def finding(repairs: int = 3, **more: Any) -> Finding:
@@ -131,43 +131,35 @@ OTHER = {**samples.FINDING, "id": "FL004-00000000"}
     ],
 )
 def test_a_trial_says_what_the_exploration_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: list[dict[str, Any]], outcome: Outcome, others: list[str]
+    monkeypatch: pytest.MonkeyPatch, events: list[dict[str, Any]], outcome: Outcome, others: list[str]
 ) -> None:
     asked: list[CellSpec] = []
 
-    def write_config(folder: Path, spec: CellSpec, *_: Any, **more: Any) -> Path:
+    def explore(_: Any, spec: CellSpec, *given: Any, **more: Any) -> None:
         asked.append(spec)
         assert more["more"] == {"edits": [{"edit": "flush-after", "sites": [7]}]}
-        return folder / "config.json"
+        for event in events:
+            given[-1](msgspec.convert(event, Event))
 
-    class Shop:
-        cache, heap_folder, explore_jobs = Cache(tmp_path), tmp_path, 1
-        engine = property(lambda self: self)
-
-        def events(self, _: Any, handle: Callable[[Any], None]) -> None:
-            for event in events:
-                handle(msgspec.convert(event, Event))
-
-    monkeypatch.setattr(explaining, "write_config", write_config)
+    monkeypatch.setattr(explaining, "explore", explore)
     nothing = cast(Any, None)
     target = cast(Any, SimpleNamespace(hooked=True))
     found = finding(1)
     found.repairs[0].edits = [{"edit": "flush-after", "sites": [7]}]
-    trial = explaining._try(cast(Any, Shop()), CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    trial = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
     assert (trial.outcome, trial.others) == (outcome, others)
     (spec,) = asked
     assert (spec.stop_at_rule, spec.recovery_limit, spec.nested, spec.time_limit_s) == (found.id, None, 0, 60)
 
 
-def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def write_config(*_: Any, **__: Any) -> Path:
+def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def explore(*_: Any, **__: Any) -> None:
         raise InfrastructureError("no memory")
 
-    monkeypatch.setattr(explaining, "write_config", write_config)
-    shop = cast(Any, SimpleNamespace(cache=Cache(tmp_path), heap_folder=tmp_path, explore_jobs=1))
+    monkeypatch.setattr(explaining, "explore", explore)
     target = cast(Any, SimpleNamespace(hooked=True))
     nothing, found = cast(Any, None), finding(1)
-    trial = explaining._try(shop, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    trial = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
     assert (trial.outcome, trial.why) == ("unknown", "no memory")
 
 
