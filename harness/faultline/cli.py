@@ -418,7 +418,7 @@ def _copy(source: Path, path: Path) -> None:
     "memory_limit_mib",
     type=click.IntRange(1),
     metavar="MIB",
-    help="Strategy complete: remember at most MIB MiB.",
+    help="Strategy complete: each worker remembers at most MIB MiB.",
 )
 @click.option(
     "--leaves",
@@ -446,7 +446,7 @@ def _copy(source: Path, path: Path) -> None:
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Strategy complete: workers; the result is that of one, and --memory is divided among them.",
+    help="Strategy complete: workers; the result is that of one.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
 @workshop_options

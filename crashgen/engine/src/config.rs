@@ -15,7 +15,7 @@ pub const VERSION: u32 = 2;
 
 /// Leaves that `complete` keeps: some hundreds are usual, so this many are a search that explodes.
 pub const LEAF_LIMIT: u32 = 20_000;
-/// What `complete` keeps of loads and heap reports, MiB: one of several on a machine with little memory.
+/// What a worker of `complete` keeps of loads and heap reports, MiB: one of several on a machine with little memory.
 pub const MEMORY_LIMIT_MIB: u32 = 1024;
 
 /// One exploration.
@@ -132,7 +132,8 @@ pub struct Limits {
     pub recoveries: Option<u64>,
     /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
     pub leaves: Option<u32>,
-    /// And about this much of loads, choices of lines and heap reports, none: [`MEMORY_LIMIT_MIB`].
+    /// And about this much of loads, choices of lines and heap reports, each worker, so that what is found does not depend on how
+    /// many there are; none: [`MEMORY_LIMIT_MIB`].
     pub memory_mib: Option<u32>,
     /// CPU time of one life; more is a hang.
     pub cpu_limit_ms: u64,
@@ -288,7 +289,7 @@ impl Config {
     /// What bounds the search of `complete` in each of its workers.
     pub fn bounds(&self) -> Bounds {
         let leaves = self.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
-        let bytes = ((self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20) / self.jobs.max(1) as usize;
+        let bytes = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;
         Bounds { leaves, bytes, seed: self.seed }
     }
 

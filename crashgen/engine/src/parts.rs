@@ -321,6 +321,16 @@ mod tests {
     }
 
     #[test]
+    fn each_worker_may_remember_as_much_as_one_alone() {
+        let of_jobs = |jobs: u32| {
+            let mut config = Config::parse("test", CONFIG).expect("a configuration");
+            config.jobs = jobs;
+            config.bounds().bytes
+        };
+        assert_eq!(of_jobs(1), of_jobs(4));
+    }
+
+    #[test]
     fn what_remembers_images_is_one_part() {
         let config = Config::parse("test", CONFIG).expect("a configuration");
         let trace = operations(200, 100);

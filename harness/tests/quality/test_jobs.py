@@ -22,23 +22,31 @@ LIMIT_S = 600
 
 
 class Explored:
-    """The first part of the probe only: it is quick. limits: more of the configuration."""
+    """The first part of the probe only: it is quick. limits, more: of the configuration."""
 
-    def __init__(self, root: Path, scripts: Path, mutant: str | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        scripts: Path,
+        mutant: str | None = None,
+        limits: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
         cache, self.engine = Cache(root / ".faultline"), Engine(scripts / "faultline-engine")
         allocator = find_allocator(root, "nvm_malloc")
         self.spec = CellSpec(allocator.name, "churn", OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
         self.workload = workloads.find("churn", OPERATIONS, 1, allocator.heap, cache)
         self.target = tracing.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
         self.traced = tracing.trace(cache, self.engine, self.target, self.workload)
-        self.cache, self.more = cache, more
+        self.cache, self.more, self.limits = cache, more, limits or {}
 
     def events(self, jobs: int) -> list[dict[str, Any]]:
         """What the engine says, but for progress, certificates of parts, times, memory and how many runs were compared."""
         with scratch_folder(self.cache, None) as folder:
             path = exploring.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
             given = json.loads(path.read_text())
-            path.write_text(json.dumps({**given, **self.more, "probe": "first"}))
+            limits = {**given["limits"], **self.limits}
+            path.write_text(json.dumps({**given, **self.more, "limits": limits, "probe": "first"}))
             command = [str(self.engine.path), "explore", str(path)]
             run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert run.returncode in (0, 1), run.stderr
@@ -66,6 +74,13 @@ def test_findings_are_those_of_one_worker(root: Path, scripts: Path) -> None:
     explored = Explored(root, scripts, "MISSING_FENCE_RING")
     alone = explored.events(1)
     assert sum(event["event"] == "finding" for event in alone) >= 1
+    assert explored.events(2) == alone
+
+
+def test_what_a_bound_leaves_out_is_the_same(root: Path, scripts: Path) -> None:
+    explored = Explored(root, scripts, limits={"leaves": 2, "samples": 1})
+    alone = explored.events(1)
+    assert not alone[-1]["complete"]
     assert explored.events(2) == alone
 
 
