@@ -12,6 +12,7 @@
 //! | [`strategy`] | which states of a position are run |
 //! | [`complete`] | all states of a position, by what recovery loads |
 //! | [`replay`] | the isolated engine: recovery of a crash image in the runner's fork server |
+//! | [`symbols`], [`ordinals`] | function, file and line of a site, and a name of it that lasts |
 //! | [`token`] | the printable identity of one crash state |
 //! | [`litmus`] | small tests of the model itself |
 //!
@@ -21,6 +22,7 @@ pub mod complete;
 pub mod image;
 pub mod litmus;
 pub mod model;
+pub mod ordinals;
 pub mod replay;
 pub mod rules;
 pub mod strategy;

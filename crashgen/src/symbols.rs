@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Function, file and line of a site.
 
+use crate::ordinals::Ordinals;
 use crate::trace::{SiteId, Trace};
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct Symbols {
     built: Vec<PathBuf>,
     loaders: FxHashMap<u32, Option<addr2line::Loader>>,
     known: FxHashMap<SiteId, Symbol>,
+    ordinals: FxHashMap<u32, Ordinals>,
+    names: FxHashMap<SiteId, String>,
 }
 
 impl Symbols {
@@ -64,39 +67,87 @@ impl Symbols {
         symbol
     }
 
+    /// A name of the site's line of source that lasts when lines around it move and other workloads run:
+    /// FILE FUNCTION#ORDINAL ([`Ordinals`]); FUNCTION+OFFSET in code without debug information.
+    pub fn lasting_name(&mut self, trace: &Trace, site: SiteId) -> String {
+        if let Some(name) = self.names.get(&site) {
+            return name.clone();
+        }
+        let name = self.make_name(trace, site);
+        self.names.insert(site, name.clone());
+        name
+    }
+
+    fn make_name(&mut self, trace: &Trace, site: SiteId) -> String {
+        let Some((module, offset)) = place_in_module(trace, site) else { return String::new() };
+        let path = self.path(trace, module);
+        let frame = self.loader(trace, module).and_then(|loader| frame_of(loader, offset)).unwrap_or_default();
+        let ordinals = self.ordinals.entry(module).or_insert_with(|| Ordinals::of(&path));
+        if let Some(ordinal) = ordinals.find(&frame.raw, &frame.symbol.file, frame.symbol.line) {
+            return format!("{} {}#{ordinal}", file_name(Path::new(&frame.symbol.file)), frame.symbol.function);
+        }
+        let symbol = self.loader(trace, module).and_then(|loader| loader.find_symbol_info(offset));
+        match symbol {
+            Some(symbol) => format!("{}+{:x}", symbol.name(), offset - symbol.address()),
+            None => format!("{}+{offset:x}", file_name(&path)),
+        }
+    }
+
     fn look_up(&mut self, trace: &Trace, site: SiteId) -> Symbol {
-        let Some((module, offset)) =
-            trace.sites.get(site.0 as usize).and_then(|site| Some((site.module?, site.offset)))
-        else {
-            return Symbol::default();
-        };
+        let Some((module, offset)) = place_in_module(trace, site) else { return Symbol::default() };
+        let unknown = Symbol { file: file_name(&trace.modules[module as usize].path), ..Symbol::default() };
+        let Some(loader) = self.loader(trace, module) else { return unknown };
+        let mut symbol = frame_of(loader, offset).map_or(unknown, |frame| frame.symbol);
+        if symbol.function.is_empty() {
+            symbol.function = loader.find_symbol(offset).unwrap_or_default().to_owned();
+        }
+        symbol
+    }
+
+    fn loader(&mut self, trace: &Trace, module: u32) -> Option<&addr2line::Loader> {
+        let path = self.path(trace, module);
+        self.loaders.entry(module).or_insert_with(|| addr2line::Loader::new(path).ok()).as_ref()
+    }
+
+    fn path(&self, trace: &Trace, module: u32) -> PathBuf {
         let path = &trace.modules[module as usize].path;
-        let loader = self.loaders.entry(module).or_insert_with(|| {
-            let built = self.built.iter().find(|built| built.ends_with(path));
-            addr2line::Loader::new(built.unwrap_or(path)).ok()
-        });
-        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let unknown = Symbol { function: String::new(), file, line: 0 };
-        loader.as_ref().map_or(unknown.clone(), |loader| symbolise(loader, offset, unknown))
+        self.built.iter().find(|built| built.ends_with(path)).unwrap_or(path).clone()
     }
 }
 
+fn place_in_module(trace: &Trace, site: SiteId) -> Option<(u32, u64)> {
+    trace.sites.get(site.0 as usize).and_then(|site| Some((site.module?, site.offset)))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[derive(Default)]
+struct Frame {
+    symbol: Symbol,
+    /// The function as the object file calls it.
+    raw: String,
+}
+
 /// The innermost frame that is not one of persist.h's helpers: a person wants to know who flushed.
-fn symbolise(loader: &addr2line::Loader, address: u64, unknown: Symbol) -> Symbol {
-    let mut best = unknown;
-    let Ok(mut frames) = loader.find_frames(address) else { return best };
+fn frame_of(loader: &addr2line::Loader, address: u64) -> Option<Frame> {
+    let mut best = None;
+    let mut frames = loader.find_frames(address).ok()?;
     while let Ok(Some(frame)) = frames.next() {
-        let function =
-            frame.function.and_then(|name| name.demangle().ok().map(|name| name.into_owned())).unwrap_or_default();
-        let (file, line) = frame.location.map_or(("", 0), |place| (place.file.unwrap_or(""), place.line.unwrap_or(0)));
+        let name = |demangled: bool| {
+            let name = frame.function.as_ref()?;
+            Some(if demangled { name.demangle() } else { name.raw_name() }.ok()?.into_owned())
+        };
+        let (file, line) =
+            frame.location.as_ref().map_or(("", 0), |place| (place.file.unwrap_or(""), place.line.unwrap_or(0)));
         let is_helper = Path::new(file).file_name().is_some_and(|name| name == "persist.h");
-        best = Symbol { function, file: file.trim_start_matches("./").to_owned(), line };
+        let file = file.trim_start_matches("./").to_owned();
+        let symbol = Symbol { function: name(true).unwrap_or_default(), file, line };
+        best = Some(Frame { symbol, raw: name(false).unwrap_or_default() });
         if !is_helper {
             break;
         }
-    }
-    if best.function.is_empty() {
-        best.function = loader.find_symbol(address).unwrap_or_default().to_owned();
     }
     best
 }

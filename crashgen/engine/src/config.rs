@@ -158,7 +158,7 @@ pub enum StopRule {
     Any,
     /// Those of one rule: FL004.
     One(RuleId),
-    /// One that is known: FL004-0e35cfeb.
+    /// One that is known: FL004-2eceaf6b.
     Finding(String),
 }
 

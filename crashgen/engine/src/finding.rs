@@ -126,8 +126,7 @@ impl Findings {
 
     /// Counts the violation if its like was seen before; else returns its key.
     pub fn recognise(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> Option<String> {
-        let sites = self.sites(trace, state);
-        let key = key(state, rule, &sites);
+        let key = self.key(trace, state, rule);
         match self.by_key.get(&key) {
             Some(known) => {
                 self.list[*known].seen += 1;
@@ -148,10 +147,10 @@ impl Findings {
         violation: &Violation,
         original: String,
     ) -> Option<&Finding> {
-        let sites = self.sites(trace, state);
+        let sites: Vec<Symbol> = sites(state).into_iter().map(|site| self.symbols.find(trace, site)).collect();
         let operation = state.case.current;
         let kind = operation.map_or("none", |current| current.operation.kind.name());
-        let key = key(state, violation.rule, &sites);
+        let key = self.key(trace, state, violation.rule);
         if let Some(known) = self.by_key.get(&key).copied() {
             self.list[known].seen += 1;
             self.by_key.insert(original, known);
@@ -192,41 +191,42 @@ impl Findings {
         self.list.last()
     }
 
-    /// The stores that matter: the earliest that is lost and the newest that is there; with nothing lost, the last store.
-    fn sites(&mut self, trace: &Trace, state: &StateRef) -> Vec<Symbol> {
-        let mut lost: Option<(u32, SiteId)> = None;
-        let mut newest: Option<(u32, SiteId)> = None;
-        for (line, choice) in state.view.lines.iter().zip(state.state) {
-            for (event, site, is_there) in state.case.model.line(line.id).open_stores(*choice) {
-                if !is_there && lost.is_none_or(|(earliest, _)| event < earliest) {
-                    lost = Some((event, site));
-                }
-                if is_there && newest.is_none_or(|(latest, _)| event > latest) {
-                    newest = Some((event, site));
-                }
+    /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
+    /// function. Which store was the newest that is there tells only how long the first one stayed undecided; where nothing is
+    /// lost, the function of the last store is what is known.
+    fn key(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
+        if planted::is(Fault::FindingByRule) {
+            return rule.to_string();
+        }
+        let site = sites(state).first().copied().unwrap_or(SiteId(0));
+        match changed_lines(state).next() {
+            Some(_) => format!("{rule} lost {}", self.symbols.lasting_name(trace, site)),
+            None => {
+                let kind = state.case.current.map_or("none", |current| current.operation.kind.name());
+                format!("{rule} {kind} {}", self.symbols.lasting_name(trace, site))
             }
         }
-        if lost.is_none() {
-            newest = Some((0, state.case.last_store));
-        }
-        [lost, newest].into_iter().flatten().map(|(_, site)| self.symbols.find(trace, site)).collect()
     }
 }
 
-/// What makes two violations one finding: the rule and the function whose store is lost. Which store was the newest that is
-/// there tells only how long the first one stayed undecided; it is the store that matters where nothing is lost.
-fn key(state: &StateRef, rule: RuleId, sites: &[Symbol]) -> String {
-    if planted::is(Fault::FindingByRule) {
-        return rule.to_string();
-    }
-    let function = sites.first().map_or("", |site| site.function.as_str());
-    match changed_lines(state).next() {
-        Some(_) => format!("{rule} lost {function}"),
-        None => {
-            let kind = state.case.current.map_or("none", |current| current.operation.kind.name());
-            format!("{rule} {kind} {function}")
+/// The stores that matter: the earliest that is lost and the newest that is there; with nothing lost, the last store.
+fn sites(state: &StateRef) -> Vec<SiteId> {
+    let mut lost: Option<(u32, SiteId)> = None;
+    let mut newest: Option<(u32, SiteId)> = None;
+    for (line, choice) in state.view.lines.iter().zip(state.state) {
+        for (event, site, is_there) in state.case.model.line(line.id).open_stores(*choice) {
+            if !is_there && lost.is_none_or(|(earliest, _)| event < earliest) {
+                lost = Some((event, site));
+            }
+            if is_there && newest.is_none_or(|(latest, _)| event > latest) {
+                newest = Some((event, site));
+            }
         }
     }
+    if lost.is_none() {
+        newest = Some((0, state.case.last_store));
+    }
+    [lost, newest].into_iter().flatten().map(|(_, site)| site).collect()
 }
 
 fn short_hash(text: &str) -> u32 {

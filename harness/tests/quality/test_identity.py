@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The id of a finding: the same bug keeps it when lines move, under other seeds and workloads; two bugs do not share one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from command_line import Faultline
+from faultline import campaign
+from faultline.cache import Cache
+from faultline.engine import Engine
+from faultline.exploring import Workshop
+from faultline.results import CellSpec, Results
+
+MUTANT = "MISSING_FLUSH_LINK"
+SPEC = CellSpec("nvm_malloc", "churn", 12, 1, "complete", "px86", "clwb", mutant=MUTANT, stop_at_rule="FL004")
+
+
+def ids_of(workshop: Workshop, folder: Path, spec: CellSpec) -> tuple[set[str], set[int | None]]:
+    """Ids of the findings, and the lines of the first stores that they are about."""
+    results = Results(folder / "results.sqlite")
+    (result,) = campaign.run_cells(workshop, results, "matrix", [spec], 1, campaign.SilentWatcher())
+    results.close()
+    assert result.error is None, result.error
+    return {finding.id for finding in result.findings}, {finding.sites[0].line for finding in result.findings}
+
+
+def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) -> None:
+    """Under another seed, another workload, and in sources whose lines have moved."""
+    here = Workshop(root, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
+    first, lines = ids_of(here, tmp_path, SPEC)
+    assert first
+    assert first & ids_of(here, tmp_path, msgspec.structs.replace(SPEC, seed=2))[0]
+    assert first & ids_of(here, tmp_path, msgspec.structs.replace(SPEC, workload="smoke", ops=0))[0]
+
+    for part in ("allocators", "pintools"):
+        shutil.copytree(root / part, tmp_path / "moved" / part)
+    source = tmp_path / "moved" / "allocators" / "nvm_malloc" / "src" / "protocol.c"
+    text = (
+        "/* a line\n   more */\nint a_new_function(void);\nint a_new_function(void) {\n    return 1;\n}\n"
+        + source.read_text()
+    )
+    head = "    if (relative == 0)"
+    source.write_text(text.replace("static void set_links(", "\n\nstatic void set_links(").replace(head, f"\n{head}"))
+    there = Workshop(tmp_path / "moved", Cache(tmp_path / "cache"), here.engine)
+    moved, moved_lines = ids_of(there, tmp_path, SPEC)
+    assert moved == first
+    assert not moved_lines & lines
+
+
+@pytest.mark.parametrize(
+    ("allocator", "one", "other"),
+    [
+        ("nvm_malloc", "MISSING_FENCE_RING", "MISSING_FLUSH_IDLE"),
+        ("makalu", "LOG_VERSION_FIRST", "VERSION_NOT_FLUSHED"),
+    ],
+)
+def test_two_bugs_do_not_share_an_id(faultline: Faultline, allocator: str, one: str, other: str) -> None:
+    def ids(mutant: str) -> set[str]:
+        run = faultline("run", allocator, "-w", "churn", "--mutant", mutant, "--json")
+        assert run.returncode == 1, run.stderr
+        (cell,) = json.loads(run.stdout)["cells"]
+        return {finding["id"] for finding in cell["findings"]}
+
+    assert not ids(one) & ids(other)
