@@ -339,34 +339,7 @@ INTERPOSED int utimensat(int folder, const char *name, const struct timespec tim
     return (int)syscall(SYS_utimensat, path.folder, path.path, times, flags);
 }
 
-/* ---- listing -------------------------------------------------------------------------------------------------------------- */
-
-/* In a copy, which is made in order of names, the order of a listing does not tell how the image came about. */
-static void locate_listed(const char *name, struct vfs_path *path) {
-    if (loads_is_recording())
-        vfs_locate_for_change(AT_FDCWD, name, path);
-    else
-        vfs_locate(AT_FDCWD, name, path);
-}
-
-INTERPOSED DIR *fdopendir(int fd) {
-    if (loads_is_recording())
-        vfs_before_change(fd);
-    return REAL(fdopendir)(fd);
-}
-
-INTERPOSED DIR *opendir(const char *name) {
-    struct vfs_path path;
-    locate_listed(name, &path);
-    return REAL(opendir)(path.path);
-}
-
-INTERPOSED int scandir(const char *name, struct dirent ***list, int (*filter)(const struct dirent *),
-                       int (*compare)(const struct dirent **, const struct dirent **)) {
-    struct vfs_path path;
-    locate_listed(name, &path);
-    return REAL(scandir)(path.path, list, filter, compare);
-}
+/* ---- the rest ------------------------------------------------------------------------------------------------------------------- */
 
 /* The target is to see its own path, also of what only the copy has. */
 INTERPOSED char *realpath(const char *name, char *resolved) {

@@ -71,6 +71,7 @@ static _Noreturn void give_up(const char *what, int error) {
 }
 
 const char *vfs_folder(void) { return vfs.base; }
+const struct tree *vfs_tree(void) { return vfs.tree; }
 
 void vfs_set(enum vfs_mode mode, const char *base, const char *copy, struct tree *tree) {
     vfs.mode = mode;

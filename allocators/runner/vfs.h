@@ -38,6 +38,8 @@ void vfs_before_change(int fd);
 /* The path in the heap folder of what the descriptor leads to, and of what was located; false: it is not in there. */
 bool vfs_heap_path(int fd, char out[PATH_MAX]);
 bool vfs_located_heap_path(const struct vfs_path *located, char out[PATH_MAX]);
+/* What the heap folder holds, while the image is shown. */
+const struct tree *vfs_tree(void);
 /* Makes the private copy if fd's content was changed through mappings: for calls that read behind fd. */
 void vfs_before_read(int fd);
 /* The access that the target asked for when it opened the protected file; -1: unknown. */

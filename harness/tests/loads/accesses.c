@@ -6,6 +6,7 @@
 #include "adapter.h"
 #include "generation.h"
 #include "persist.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -125,6 +126,56 @@ static void private_copy(void) { /* a change of names moves the mappings to a co
     strcpy(path + length, ".new");
     close(open(path, O_CREAT | O_RDWR, 0600));
     sink = *(uint64_t *)(at + 8) + (uint64_t)stat(path, &info);
+}
+
+/* Of each name, in order, the unit of its first letter; of folders what is in them, too. */
+static void load_names(const char *folder, DIR *listing) {
+    for (struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        sink = *(uint64_t *)(at + 8 * (entry->d_name[0] - 'a'));
+        char path[4096 + 256];
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        DIR *below = entry->d_type == DT_DIR ? opendir(path) : NULL;
+        if (below != NULL) {
+            load_names(path, below);
+            closedir(below);
+        }
+    }
+}
+static DIR *open_folder(char folder[4096]) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    folder[readlink(link, folder, 4095)] = '\0';
+    *strrchr(folder, '/') = '\0';
+    return opendir(folder);
+}
+static void list_folder(void) {
+    char folder[4096];
+    DIR *listing = open_folder(folder);
+    load_names(folder, listing);
+    closedir(listing);
+}
+static void list_after_change(void) {
+    char folder[4096], path[4096 + 8];
+    DIR *listing = open_folder(folder);
+    long start = telldir(listing);
+    snprintf(path, sizeof path, "%s/new", folder);
+    close(open(path, O_CREAT | O_RDWR, 0600));
+    load_names(folder, listing); /* as it was begun */
+    seekdir(listing, start);
+    load_names(folder, listing);
+    sink = *(uint64_t *)(at + 8 * 25);
+    rewinddir(listing);
+    load_names(folder, listing);
+    closedir(listing);
+}
+static void descriptor_of_listing(void) {
+    char folder[4096];
+    struct stat info;
+    DIR *listing = open_folder(folder);
+    sink = *(uint64_t *)(at + 8 * (uint64_t)fstatat(dirfd(listing), "heap", &info, 0));
+    closedir(listing);
 }
 
 /* ---- stores ---- */
@@ -380,6 +431,9 @@ static const struct {
     ACCESS(second_mapping),
     ACCESS(mapped_again),
     ACCESS(private_copy),
+    ACCESS(list_folder),
+    ACCESS(list_after_change),
+    ACCESS(descriptor_of_listing),
     ACCESS(store1),
     ACCESS(store8),
     ACCESS(store_bit_field),

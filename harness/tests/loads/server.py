@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CREATE, WRITE, RUN, WATCH, ENGINES = 1, 6, 9, 11, 12
+CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES = 1, 6, 7, 9, 11, 12
 FIRST, FULL, GENERATION = 1, 2, 3
 LOADS, GUARDED, IN_PROCESS = 1, 3, 4
 OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64

@@ -69,6 +69,8 @@ LISTED: dict[str, list[int]] = {
     "second_mapping": [1],
     "mapped_again": [1],
     "private_copy": [0, 1],
+    "list_folder": [7],
+    "descriptor_of_listing": [0],
     "store1": [0],
     "store8": [0],
     "store_bit_field": [0],

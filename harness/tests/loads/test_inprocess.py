@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from loads.access_targets import GEOMETRY, HEAP_BYTES, Started
-from loads.server import DIFFERS, ENGINES, FULL, IN_PROCESS, LOADS, RUN, WRITE, Run, Server
-from loads.test_accesses import LISTED
+from loads.server import DIFFERS, ENGINES, FULL, IN_PROCESS, LOADS, MKDIR, RUN, WRITE, Run, Server
+from loads.test_accesses import LISTED, relative
 
 DONE, SIGNAL, EXITED, BROKEN = 0, 1, 3, 5
 COMPARE_ONE_IN = 1000
@@ -36,7 +36,11 @@ def run_seeded(server: Server, flags: int, seed: int) -> Run:
     return run
 
 
-STAYS = [name for name in LISTED if name not in ("crash", "private_copy", "stream", "private_mapping")]
+STAYS = [
+    name
+    for name in LISTED
+    if name not in ("crash", "private_copy", "stream", "private_mapping", "descriptor_of_listing")
+]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +88,8 @@ def test_full_probes_are_alike(start: Started, access: str) -> None:
         ("start_thread", "starts a thread or a process"),
         ("private_copy", "changes files"),
         ("leave_file", "changes files"),
+        ("list_after_change", "changes files"),
+        ("descriptor_of_listing", "asks for the descriptor of a listing"),
         ("leave_environment", "changes its environment"),
         ("private_mapping", "maps a file privately"),
         ("use_unmapped", "touches memory that it has unmapped"),
@@ -114,6 +120,32 @@ def test_a_run_that_ends_the_process_is_compared(start: Started, access: str, ou
         run = server.run(LOADS | IN_PROCESS)
         assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
     assert server.engines() == (3, 3, 0, {})
+
+
+def with_files(server: Server) -> Server:
+    """Made in another order than that of their names."""
+    for number, name in enumerate(("d", "b", "c"), 1):
+        server.create(b"", name, number)
+    server.send(MKDIR, payload=b"sub")
+    server.create(b"", "sub/x", 4)
+    return server
+
+
+NAMES = [ord(name) - ord("a") for name in ("b", "c", "d", "heap"[0], "sub"[0], "x")]
+
+
+def test_folders_are_listed_in_order_of_names(start: Started) -> None:
+    server = with_files(start("list_folder"))
+    isolated, in_process = server.run(LOADS), server.run(LOADS | IN_PROCESS)
+    assert (relative(isolated), relative(in_process)) == (NAMES, NAMES)
+    assert in_process.report == isolated.report
+    assert server.engines() == (1, 1, 0, {})
+
+
+def test_a_listing_that_is_rewound_shows_what_changed(start: Started) -> None:
+    server = with_files(start("list_after_change"))
+    seen = relative(server.run(LOADS))
+    assert seen == [*NAMES, 25, ord("n") - ord("a")]
 
 
 @pytest.fixture

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Interposed: calls that list folders. As long as the target sees the image, its folders are listed here, in order of names: a
+ * file system's order tells how the image came about, which is not part of a crash image. A target that lists its folder can
+ * stay in-process, and needs no copy. Once recovery changed files, the C library lists the copy, which was made in order of names; a
+ * listing that was begun before goes on with what it began with.
+ */
+#undef _FORTIFY_SOURCE
+#include "inprocess.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In place of a descriptor, which is where the C library's own has it. */
+#define OURS 0x8000000080000000ull
+
+struct listing {
+    uint64_t ours;
+    DIR *rest;               /* not null: rewound after files had changed; the C library's */
+    const struct tree *tree;
+    size_t next;             /* 0: `.`, 1: `..`, then entries of the tree */
+    int fd;                  /* -1: nobody asked for it */
+    struct dirent entry;     /* the last one */
+    size_t length;           /* of the path; 0: the heap folder itself */
+    char path[];             /* in the heap folder */
+};
+
+static struct listing *listing_of(DIR *directory) {
+    struct listing *listing = (struct listing *)directory;
+    return listing->ours == OURS ? listing : NULL;
+}
+
+/* ---- what is in a folder -------------------------------------------------------------------------------------------------- */
+
+static const struct tree_entry *find_folder(const struct tree *tree, const char *path) {
+    for (size_t i = 0; i < tree->count; i++)
+        if (S_ISDIR(tree->entries[i].mode) && strcmp(tree->entries[i].path, path) == 0)
+            return &tree->entries[i];
+    return NULL;
+}
+
+/* Its name in the folder; null: it lies elsewhere. */
+static const char *name_in(const struct listing *listing, const struct tree_entry *entry) {
+    const char *name = entry->path + listing->length;
+    if (listing->length > 0 && (strncmp(entry->path, listing->path, listing->length) != 0 || *name++ != '/'))
+        return NULL;
+    return strchr(name, '/') == NULL ? name : NULL;
+}
+
+static struct dirent *answer(struct listing *listing, uint64_t inode, unsigned char type, const char *name) {
+    listing->entry =
+        (struct dirent){.d_ino = inode, .d_off = (off_t)listing->next, .d_reclen = sizeof listing->entry, .d_type = type};
+    strncpy(listing->entry.d_name, name, sizeof listing->entry.d_name - 1);
+    return &listing->entry;
+}
+
+static struct dirent *next_of(struct listing *listing) {
+    const struct tree *tree = listing->tree;
+    while (listing->next < tree->count + 2) {
+        size_t at = listing->next++;
+        if (at < 2)
+            return answer(listing, tree->folder_inode, DT_DIR, at == 0 ? "." : "..");
+        const struct tree_entry *entry = &tree->entries[at - 2];
+        const char *name = name_in(listing, entry);
+        if (name != NULL)
+            return answer(listing, entry->inode, S_ISDIR(entry->mode) ? DT_DIR : DT_REG, name);
+    }
+    return NULL;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------------------------------------- */
+
+/* Null: the C library is to try it. */
+static struct listing *open_listing(const struct vfs_path *located) {
+    if (!located->is_heap || !vfs_shows_image())
+        return NULL;
+    const struct tree *tree = vfs_tree();
+    const char *path = located->buffer + strlen(vfs_folder());
+    path += *path == '/';
+    if (*path != '\0' && find_folder(tree, path) == NULL)
+        return NULL;
+    size_t length = strlen(path);
+    struct listing *listing = malloc(sizeof *listing + length + 1);
+    if (listing == NULL)
+        return NULL;
+    *listing = (struct listing){.ours = OURS, .tree = tree, .fd = -1, .length = length};
+    memcpy(listing->path, path, length + 1);
+    return listing;
+}
+
+INTERPOSED DIR *opendir(const char *name) {
+    struct vfs_path path;
+    vfs_locate(AT_FDCWD, name, &path);
+    struct listing *listing = open_listing(&path);
+    return listing != NULL ? (DIR *)listing : REAL(opendir)(path.path);
+}
+
+/* These two show the order of the file system: in a copy it tells nothing. */
+INTERPOSED DIR *fdopendir(int fd) {
+    if (loads_is_recording())
+        vfs_before_change(fd);
+    return REAL(fdopendir)(fd);
+}
+
+INTERPOSED int scandir(const char *name, struct dirent ***list, int (*filter)(const struct dirent *),
+                       int (*compare)(const struct dirent **, const struct dirent **)) {
+    struct vfs_path path;
+    if (loads_is_recording())
+        vfs_locate_for_change(AT_FDCWD, name, &path);
+    else
+        vfs_locate(AT_FDCWD, name, &path);
+    return REAL(scandir)(path.path, list, filter, compare);
+}
+
+INTERPOSED int closedir(DIR *directory) {
+    struct listing *listing = listing_of(directory);
+    if (listing == NULL)
+        return REAL(closedir)(directory);
+    if (listing->rest != NULL)
+        REAL(closedir)(listing->rest);
+    if (listing->fd >= 0)
+        syscall(SYS_close, listing->fd);
+    free(listing);
+    return 0;
+}
+
+/* ---- reading -------------------------------------------------------------------------------------------------------------- */
+
+INTERPOSED struct dirent *readdir(DIR *directory) {
+    struct listing *listing = listing_of(directory);
+    if (listing == NULL || listing->rest != NULL)
+        return REAL(readdir)(listing == NULL ? directory : listing->rest);
+    return next_of(listing);
+}
+
+INTERPOSED struct dirent64 *readdir64(DIR *directory) { return (struct dirent64 *)readdir(directory); }
+
+static int read_into(DIR *directory, void *entry, void **result) {
+    int saved = errno;
+    errno = 0;
+    *result = readdir(directory);
+    int error = errno;
+    errno = saved;
+    if (*result != NULL)
+        *result = memcpy(entry, *result, sizeof(struct dirent));
+    return *result == NULL ? error : 0;
+}
+
+INTERPOSED int readdir_r(DIR *directory, struct dirent *entry, struct dirent **result) {
+    return read_into(directory, entry, (void **)result);
+}
+
+INTERPOSED int readdir64_r(DIR *directory, struct dirent64 *entry, struct dirent64 **result) {
+    return read_into(directory, entry, (void **)result);
+}
+
+/* In the heap folder as the target sees it now. */
+static void locate(const struct listing *listing, struct vfs_path *located) {
+    char path[2 * PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", vfs_folder(), listing->path);
+    vfs_locate(AT_FDCWD, path, located);
+}
+
+INTERPOSED void rewinddir(DIR *directory) {
+    struct listing *listing = listing_of(directory);
+    struct vfs_path path;
+    if (listing == NULL || listing->rest != NULL) {
+        REAL(rewinddir)(listing == NULL ? directory : listing->rest);
+        return;
+    }
+    listing->next = 0;
+    if (vfs_shows_image())
+        return;
+    locate(listing, &path);
+    listing->rest = REAL(opendir)(path.path);
+    if (listing->rest == NULL)
+        listing->next = listing->tree->count + 2; /* the folder is gone */
+}
+
+INTERPOSED long telldir(DIR *directory) {
+    struct listing *listing = listing_of(directory);
+    if (listing == NULL || listing->rest != NULL)
+        return REAL(telldir)(listing == NULL ? directory : listing->rest);
+    return (long)listing->next;
+}
+
+INTERPOSED void seekdir(DIR *directory, long place) {
+    struct listing *listing = listing_of(directory);
+    if (listing == NULL || listing->rest != NULL)
+        REAL(seekdir)(listing == NULL ? directory : listing->rest, place);
+    else
+        listing->next = (size_t)place;
+}
+
+INTERPOSED int dirfd(DIR *directory) {
+    struct listing *listing = listing_of(directory);
+    if (listing == NULL || listing->rest != NULL)
+        return REAL(dirfd)(listing == NULL ? directory : listing->rest);
+    inprocess_leave("asks for the descriptor of a listing");
+    struct vfs_path path;
+    locate(listing, &path);
+    if (listing->fd < 0)
+        listing->fd = (int)syscall(SYS_openat, AT_FDCWD, path.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    return listing->fd;
+}
