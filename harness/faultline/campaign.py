@@ -25,6 +25,7 @@ from faultline.engine import Certificate, Done, Event, Finding, Progress, TraceR
 from faultline.errors import FaultlineError, InterruptedCampaignError
 from faultline.explaining import explain
 from faultline.exploring import Workshop, explore
+from faultline.known import Known
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
 from faultline.resuming import joined, joined_verdict
@@ -130,17 +131,20 @@ def run_cells(
     jobs: int,
     watcher: Watcher,
     is_resumed: bool = False,
+    known: Known | None = None,
 ) -> list[CellResult]:
-    """All cells, `jobs` at a time, results in the order of specs. is_resumed: explorations that were stopped go on where they
-    were, as those of an unfinished matrix do. Raises InterruptedCampaignError after Ctrl-C, when everything that was found so far
-    has been written."""
+    """All cells, `jobs` at a time, results in the order of specs.
+
+    is_resumed: explorations that were stopped go on where they were, as those of an unfinished matrix do. known: findings that do
+    not fail. Raises InterruptedCampaignError after Ctrl-C, when everything that was found so far has been written.
+    """
     key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
     unfinished = results.unfinished(kind, key)
     where = environment.describe(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
-    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind)
+    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known)
     state: Any = "stopped"
     try:
         done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
@@ -199,8 +203,10 @@ class _CellRunner:
         is_resumed: bool,
         is_asked: bool,
         kind: str,
+        known: Known | None,
     ) -> None:
         self.workshop = workshop
+        self.known = known or Known()
         self.results = results
         self.campaign = campaign
         self.unfinished = unfinished
@@ -232,6 +238,7 @@ class _CellRunner:
                 result.error, result.hint, result.error_code = error.message, error.hint, error.exit_code
         if result.state == "stopped" or result.error is not None:
             result.verdict = "fail" if result.findings else "unknown"
+        self.known.mark(result)
         self.results.cell(self.campaign, position, result)
         self.watcher.cell_ends(position, result)
         return result
@@ -255,6 +262,7 @@ class _CellRunner:
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
             self._explore(position, result, target, traced, workload)
+            self.known.mark(result)
             if self.explains(spec):
                 self._explain(position, result, target, traced, workload)
 
@@ -310,7 +318,7 @@ class _CellRunner:
             self.watcher.cell_begins(position, result.spec, f"try {text}")
 
         expected = result.spec.expected_rule
-        findings = sorted(result.findings, key=lambda finding: finding.rule != expected)
+        findings = sorted(result.new_findings, key=lambda finding: finding.rule != expected)
         with contextlib.suppress(_StoppedError):
             for finding in findings[:EXPLAINED]:
                 explained = explain(self.workshop, result.spec, target, traced, workload, finding, say)

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from faultline.errors import (
     InfrastructureError,
 )
 from faultline.exploring import Workshop
+from faultline.known import Known, check_writable, read_known, write_baseline
 from faultline.results import CellResult, CellSpec, Results, summarise
 
 DEFAULT_OPS = 40
@@ -158,6 +159,42 @@ def variant_options(command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def known_options(command: Command) -> Command:
+    """--baseline, --suppressions and --write-baseline, handed on as one KnownFiles."""
+
+    @click.option(
+        "--baseline",
+        type=click.Path(path_type=Path),
+        help="Findings that FILE has do not fail: results.json of an earlier campaign, or what --write-baseline wrote.",
+    )
+    @click.option(
+        "--suppressions",
+        type=click.Path(path_type=Path),
+        help="Findings that FILE (TOML) names do not fail, each for a reason and until a date.",
+    )
+    @click.option(
+        "--write-baseline", type=click.Path(path_type=Path), help="Write the findings of this campaign to FILE."
+    )
+    @functools.wraps(command)
+    def with_files(baseline: Path | None, suppressions: Path | None, write_baseline: Path | None, **rest: Any) -> Any:
+        return command(files=KnownFiles(baseline, suppressions, write_baseline), **rest)
+
+    return with_files
+
+
+@dataclass(frozen=True)
+class KnownFiles:
+    baseline: Path | None
+    suppressions: Path | None
+    written: Path | None
+
+    def read(self, specs: list[CellSpec]) -> Known:
+        """Before anything runs."""
+        if self.written is not None:
+            check_writable(self.written)
+        return read_known(self.baseline, self.suppressions, specs)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of tables.")
@@ -449,6 +486,7 @@ def _copy(source: Path, path: Path) -> None:
     help="Strategy complete: workers; the result is that of one.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
+@known_options
 @workshop_options
 @json_option
 def run_command(
@@ -458,6 +496,7 @@ def run_command(
     is_resumed: bool,
     jobs: int,
     out: Path | None,
+    files: KnownFiles,
     as_json: bool,
     **cell: Any,
 ) -> int:
@@ -471,11 +510,11 @@ def run_command(
         nested = max(spec.nested, mutant.nested)
         stop = None if stop_at_rule == GO_ON else stop_at_rule or mutant.rule
         spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)
-    results = _run_campaign(workshop, "run", [spec], 1, out, as_json, is_resumed)
+    results = _run_campaign(workshop, "run", [spec], 1, out, as_json, files, is_resumed)
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
         raise kind(results[0].error, results[0].hint)
-    return EXIT_FINDINGS if results[0].findings else EXIT_UNKNOWN if results[0].verdict == "unknown" else EXIT_OK
+    return EXIT_FINDINGS if results[0].new_findings else EXIT_UNKNOWN if results[0].is_unknown else EXIT_OK
 
 
 @cli.command("matrix")
@@ -484,16 +523,19 @@ def run_command(
 @click.option(
     "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Reports and database."
 )
+@known_options
 @workshop_options
 @json_option
-def matrix_command(workshop: Workshop, path: Path | None, jobs: int | None, out: Path, as_json: bool) -> int:
+def matrix_command(
+    workshop: Workshop, path: Path | None, jobs: int | None, out: Path, files: KnownFiles, as_json: bool
+) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
     path = path if path is not None else workshop.root / DEFAULT_MATRIX
     matrix = config.read_toml(path, config.Matrix)
     specs = campaign.cells_of_matrix(workshop.root, matrix)
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
-    results = _run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json)
+    results = _run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json, files)
     return exit_code_of_matrix(results)
 
 
@@ -513,14 +555,16 @@ def _run_campaign(
     jobs: int,
     out: Path | None,
     as_json: bool,
+    files: KnownFiles,
     is_resumed: bool = False,
 ) -> list[CellResult]:
     """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
     specs = [_with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
+    known = files.read(specs)
     database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
     try:
         with terminal.CampaignProgress(specs, is_quiet=as_json) as progress:
-            campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed)
+            campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed, known)
     finally:
         state, results = database.read()
         environment = database.environment()
@@ -531,6 +575,10 @@ def _run_campaign(
             click.echo(report.results_json(results, state, environment), nl=False)
         else:
             _print_campaign(results, out)
+        for line in known.lines(results):
+            terminal.note(line)
+    if files.written is not None:
+        terminal.note(write_baseline(files.written, results))
     return results
 
 

@@ -118,6 +118,10 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """What may forbid the state, in the order in which to try it."""
     is_later: bool = False
     """Power failed more than once."""
+    known: str | None = None
+    """Why it does not fail the campaign (known.py); the engine does not say that."""
+    is_suppressed: bool = False
+    """Known because a person said so, with a date."""
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""

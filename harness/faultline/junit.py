@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""junit.xml: one test case a cell. A clean cell fails by its findings, a mutant by surviving; no verdict is an error."""
+"""junit.xml: one test case a cell. A clean cell fails by its new findings, a mutant by surviving; no verdict is an error."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ def _problem(result: CellResult) -> tuple[str, str, str] | None:
     """Kind of element, message, text; None when the cell is as it should be."""
     found = "\n".join(
         f"{finding.rule} {finding.title}: {finding.message}\nreplay: faultline replay {finding.token}"
-        for finding in result.findings
+        for finding in result.new_findings
     )
     if result.spec.mutant is not None and result.is_killed:
         return None
-    if result.spec.mutant is None and result.findings:
-        rules = ", ".join(sorted({f"{finding.rule} {finding.title}" for finding in result.findings}))
-        return "failure", _printable(f"{count(len(result.findings), 'finding')}: {rules}"), found
-    if result.verdict == "unknown":
+    new = result.new_findings
+    if result.spec.mutant is None and new:
+        rules = ", ".join(sorted({f"{finding.rule} {finding.title}" for finding in new}))
+        return "failure", _printable(f"{count(len(new), 'finding')}: {rules}"), found
+    if result.is_unknown:
         why = result.error or (result.certificate.why if result.certificate else "no verdict")
         return "error", f"unknown: {_printable(why)}", found
     if result.spec.mutant is not None:

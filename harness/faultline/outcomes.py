@@ -18,13 +18,15 @@ def outcome(result: CellResult) -> str:
         if result.is_killed:
             return "killed"
         return "unknown" if result.verdict == "unknown" else "survived"
+    if result.findings and not result.new_findings:
+        return "unknown" if result.is_unknown else "known"
     return result.verdict
 
 
 def mark(result: CellResult) -> Mark:
     """Class of the outcome: good, bad or open."""
     word = outcome(result)
-    return "good" if word in ("pass", "killed") else "open" if word in ("unknown", "stopped") else "bad"
+    return "good" if word in ("pass", "killed") else "open" if word in ("unknown", "stopped", "known") else "bad"
 
 
 def scientific(states: str) -> str:

@@ -158,8 +158,9 @@ def page(results: list[CellResult], state: str, environment: Environment) -> Pag
 
 def _banner(results: list[CellResult], state: str, summary: Summary, coverage: list[RecoveryCoverage]) -> Banner:
     survivors = sum(outcome(result) == "survived" for result in results)
-    with_findings = sum(bool(result.findings) for result in results if result.spec.mutant is None)
-    open_cells = sum(mark(result) == "open" for result in results)
+    with_findings = sum(bool(result.new_findings) for result in results if result.spec.mutant is None)
+    open_cells = sum(mark(result) == "open" and outcome(result) != "known" for result in results)
+    known = sum(len(result.findings) - len(result.new_findings) for result in results if result.spec.mutant is None)
     facts = [
         _mutants_fact(summary, survivors),
         _complete_fact(summary),
@@ -184,13 +185,15 @@ def _banner(results: list[CellResult], state: str, summary: Summary, coverage: l
         return Banner("unknown", "open", text, facts)
     if not results:
         return Banner("unknown", "open", "Nothing was explored.", facts)
-    return Banner("pass", "good", _green(summary), facts)
+    return Banner("pass", "good", _green(summary, known), facts)
 
 
-def _green(summary: Summary) -> str:
+def _green(summary: Summary, known: int) -> str:
     if not summary.cells:
         return f"{count(summary.mutants_run, 'mutant')} killed; no clean cell was run."
     killed = f", and {count(summary.mutants_run, 'mutant')} killed" if summary.mutants_run else ""
+    if known:
+        return f"No new finding in {count(summary.cells, 'clean cell')}{killed}; {known} known not counted."
     return f"No finding in {count(summary.cells, 'clean cell')}{killed}."
 
 

@@ -14,9 +14,8 @@ from faultline.environment import Environment
 from faultline.errors import InfrastructureError
 from faultline.outcomes import count, mark, outcome, scientific
 from faultline.page import GLYPHS, OPEN_FINDINGS, covered_share, page, rules_not_judged, setting_of
-from faultline.results import CellResult, summarise
+from faultline.results import RESULTS_VERSION, CellResult, summarise
 
-RESULTS_VERSION = 1
 FILES = ("report.html", "junit.xml", "results.sarif", "results.json")
 
 

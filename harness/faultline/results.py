@@ -24,6 +24,8 @@ from faultline.errors import BadInputError, InfrastructureError
 from faultline.explanation import Explanation
 
 SCHEMA_VERSION = 3
+RESULTS_VERSION = 2
+"""Of results.json."""
 SCHEMA = """
 create table if not exists campaign (
     id integer primary key, key text not null, kind text not null, state text not null, started_utc text not null,
@@ -137,6 +139,23 @@ class CellResult(msgspec.Struct):
         """A mutant is killed by its expected rule, not by any other."""
         return any(finding.rule == self.spec.expected_rule for finding in self.findings)
 
+    @property
+    def new_findings(self) -> list[Finding]:
+        """Those that are not known (known.py)."""
+        return [finding for finding in self.findings if finding.known is None]
+
+    @property
+    def is_explored(self) -> bool:
+        return self.state == "done" and self.error is None and self.certificate is not None
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there is no verdict. Known findings are none: what else was not judged then counts."""
+        is_known = bool(self.findings) and not self.new_findings
+        if not is_known or self.spec.mutant is not None:
+            return self.verdict == "unknown"
+        return not self.is_explored or (self.certificate is not None and self.certificate.unknowns > 0)
+
     def explanation_of(self, finding: Finding) -> Explanation | None:
         return next((one for one in self.explanations if one.finding == finding.id), None)
 
@@ -146,7 +165,8 @@ class CellResult(msgspec.Struct):
 
 
 class Summary(msgspec.Struct):
-    """The last line of run and matrix. cells, findings, complete: of clean cells; a mutant's findings are expected."""
+    """The last line of run and matrix. cells, findings, complete: of clean cells; a mutant's findings are expected, and known ones
+    do not count."""
 
     cells: int
     findings: int
@@ -171,13 +191,13 @@ def summarise(results: list[CellResult]) -> Summary:
     certificates = [result.certificate for result in results if result.certificate is not None]
     return Summary(
         cells=len(clean),
-        findings=sum(len(result.findings) for result in clean),
+        findings=sum(len(result.new_findings) for result in clean),
         mutants_killed=sum(result.is_killed for result in mutants),
         mutants_run=len(mutants),
         states=states_text(sum_log10([one.states_log10 for one in certificates if one.states_log10 is not None])),
         recoveries=sum(certificate.recoveries for certificate in certificates),
         complete=sum(result.is_complete for result in clean),
-        unknown=sum(result.verdict == "unknown" for result in results),
+        unknown=sum(result.is_unknown for result in results),
     )
 
 

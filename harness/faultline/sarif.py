@@ -55,12 +55,20 @@ def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
         "ruleId": finding.rule,
         "level": "error",
         "message": {"text": text},
-        "partialFingerprints": {"faultline/v1": finding.id},
+        "partialFingerprints": {"faultline/v2": finding.id},
+        **_known(finding),
         "occurrenceCount": max(1, finding.seen),
         "locations": locations[:1],
         "relatedLocations": locations[1:],
         **({"codeFlows": [{"threadFlows": flow}]} if flow else {}),
     }
+
+
+def _known(finding: Finding) -> dict[str, Any]:
+    """SARIF 3.27.23, 3.27.24."""
+    if finding.is_suppressed:
+        return {"suppressions": [{"kind": "external", "justification": finding.known}]}
+    return {"baselineState": "unchanged"} if finding.known else {}
 
 
 def _warning(entry: AllocatorWarning) -> dict[str, Any]:

@@ -129,6 +129,8 @@ def print_finding(console: Console, spec: CellSpec, finding: Finding, explanatio
     _print_line(
         console, f"{finding.rule} ", "bold", f"{spec.name}: {finding.title} ({finding.id}, seen {finding.seen})"
     )
+    if finding.known:
+        _print_line(console, "  known: ", "yellow", finding.known)
     _print_line(console, "  ", "", finding.message)
     if explanation is None:
         sites = ", ".join(site.text() for site in finding.sites)

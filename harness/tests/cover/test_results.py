@@ -65,7 +65,7 @@ def test_sarif_names_rule_site_and_fingerprint() -> None:
     assert result["ruleId"] == run["tool"]["driver"]["rules"][0]["id"] == "FL004"
     assert location["artifactLocation"]["uri"] == "allocators/x/src/activate.c"
     assert location["region"]["startLine"] == 12
-    assert result["partialFingerprints"]["faultline/v1"] == "FL004-1a2b3c4d"
+    assert result["partialFingerprints"]["faultline/v2"] == "FL004-1a2b3c4d"
     assert "faultline replay fl1abcdef" in result["message"]["text"]
 
 
@@ -104,7 +104,7 @@ def test_junit_has_one_suite_an_allocator_however_cells_are_ordered() -> None:
 
 def test_results_json_has_every_cell() -> None:
     document = json.loads(report.results_json(samples.campaign(), "done"))
-    assert document["version"] == 1
+    assert document["version"] == 2
     assert [cell["verdict"] for cell in document["cells"]] == ["pass", "fail", "unknown", "fail", "pass"]
     assert [cell.get("is_killed") for cell in document["cells"]] == [None, None, None, True, False]
 
