@@ -29,11 +29,12 @@ from faultline.known import Known
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
 from faultline.resuming import joined, joined_verdict
+from faultline.shrinking import shrink
 from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
 
 EXPLAINED = 3
-"""Findings of a cell that are explained: each takes up to a minute, and the first ones have most to say."""
+"""Findings of a cell that are explained and shrunk: each takes up to a minute, and the first ones have most to say."""
 
 
 class Watcher(Protocol):
@@ -265,6 +266,7 @@ class _CellRunner:
             self.known.mark(result)
             if self.explains(spec):
                 self._explain(position, result, target, traced, workload)
+                self._shrink(position, result, target, workload)
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():
@@ -277,6 +279,7 @@ class _CellRunner:
         result.verdict, result.findings, result.certificate = earlier.verdict, earlier.findings, earlier.certificate
         result.trace_rules, result.explore_s, result.is_reused = earlier.trace_rules, earlier.explore_s, True
         result.explanations = earlier.explanations
+        result.shrunk, result.not_shrunk = earlier.shrunk, earlier.not_shrunk
         return True
 
     def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
@@ -311,19 +314,40 @@ class _CellRunner:
         result.explore_s = _since(started)
 
     def _explain(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
-        """The expected rule first: it is what a mutant is there to show. Ctrl-C ends it and leaves the cell done."""
+        """Ctrl-C ends it and leaves the cell done."""
 
         def say(text: str) -> None:
             self._check_stop()
             self.watcher.cell_begins(position, result.spec, f"try {text}")
 
-        expected = result.spec.expected_rule
-        findings = sorted(result.new_findings, key=lambda finding: finding.rule != expected)
         with contextlib.suppress(_StoppedError):
-            for finding in findings[:EXPLAINED]:
+            for finding in self._first_findings(result):
                 explained = explain(self.workshop, result.spec, target, traced, workload, finding, say)
                 self._check_stop()  # else what was tried last ended for that reason
                 result.explanations.append(explained)
+
+    def _shrink(self, position: int, result: CellResult, target: Target, workload: Workload) -> None:
+        """Ctrl-C ends it and leaves the cell done."""
+
+        def say(text: str) -> None:
+            self._check_stop()
+            self.watcher.cell_begins(position, result.spec, f"shrink: {text}")
+
+        with contextlib.suppress(_StoppedError):
+            for finding in self._first_findings(result):
+                nested = result.spec.nested if finding.is_later else 0
+                spec = msgspec.structs.replace(result.spec, nested=nested)
+                try:
+                    result.shrunk.append(shrink(self.workshop, spec, target, workload, finding, say=say))
+                except FaultlineError as error:
+                    self._check_stop()  # else it ended for that reason
+                    result.not_shrunk[finding.id] = error.message
+
+    @staticmethod
+    def _first_findings(result: CellResult) -> list[Finding]:
+        """The expected rule first: it is what a mutant is there to show."""
+        expected = result.spec.expected_rule
+        return sorted(result.new_findings, key=lambda finding: finding.rule != expected)[:EXPLAINED]
 
     def _keep_so_far(self, position: int, result: CellResult) -> None:
         """If we are killed, an exploration can go on from its last certificate."""

@@ -48,6 +48,8 @@ from faultline.errors import (
 from faultline.exploring import Workshop
 from faultline.known import Known, check_writable, read_known, write_baseline
 from faultline.results import CellResult, CellSpec, Results, summarise
+from faultline.shrinking import Budget
+from faultline.shrunk import BUDGET_S, EXPLORATIONS
 
 DEFAULT_OPS = 40
 DEFAULT_SEED = 1
@@ -721,11 +723,51 @@ def _replay(workshop: Workshop, token: str, as_json: bool, is_explained: bool) -
     else:
         spec = replayed.spec
         for finding in replayed.findings:
-            explained = [one for one in replayed.explanations if one.finding == finding.id]
-            terminal.print_finding(terminal.out(), spec, finding, *explained)
+            explained = next((one for one in replayed.explanations if one.finding == finding.id), None)
+            terminal.print_finding(terminal.out(), spec, finding, explained)
             terminal.print_events(terminal.out(), finding)
         click.echo(f"verdict: {replayed.verdict}")
     return {"pass": EXIT_OK, "fail": EXIT_FINDINGS, "unknown": EXIT_UNKNOWN}[replayed.verdict]
+
+
+@cli.command("shrink")
+@click.argument("token")
+@click.option(
+    "--time",
+    "time_s",
+    type=click.FloatRange(0, min_open=True),
+    default=BUDGET_S,
+    show_default=True,
+    metavar="S",
+    help="Stop after about S seconds.",
+)
+@click.option(
+    "--explorations",
+    type=click.IntRange(1),
+    default=EXPLORATIONS,
+    show_default=True,
+    metavar="N",
+    help="Trace and explore at most N times.",
+)
+@workshop_options
+@json_option
+def shrink_command(workshop: Workshop, token: str, time_s: float, explorations: int, as_json: bool) -> int:
+    """Find the smallest workload and crash state that show the same finding.
+
+    Same finding: same rule, same place in the source. Fewest operations, then smallest sizes and fewest slots; fewest lines lost,
+    then fewest that hold more than what is guaranteed, then the earliest crash position. The result replays by its own token.
+    """
+
+    def say(text: str) -> None:
+        terminal.note(f"trying: {text}")
+
+    spec, shrunk = replaying.shrink_token(workshop, token, Budget(time_s, explorations), None if as_json else say)
+    if as_json:
+        print_json(shrunk)
+    else:
+        terminal.print_finding(terminal.out(), spec, shrunk.witness, shrunk=shrunk)
+        terminal.print_events(terminal.out(), shrunk.witness)
+    return EXIT_FINDINGS
 
 
 @cli.command(

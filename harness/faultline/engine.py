@@ -259,6 +259,25 @@ class Outcomes(msgspec.Struct, tag_field="event", tag="outcomes"):
     new: int = 0
 
 
+class StateSize(msgspec.Struct):
+    """How small a crash state is. lines: that are not as everything persisted leaves them; floor_lines: that are not as what is
+    guaranteed leaves them; position: events before the crash."""
+
+    lines: int
+    floor_lines: int
+    position: int
+
+
+class ShrunkState(msgspec.Struct, tag_field="event", tag="shrunk"):
+    """The smallest crash state of a trace that shows a finding; it comes after the finding as that state shows it. bounds_hit: why
+    a smaller one may have been missed."""
+
+    before: StateSize
+    after: StateSize
+    recoveries: int = 0
+    bounds_hit: list[str] = []
+
+
 class Done(msgspec.Struct, tag_field="event", tag="done"):
     verdict: Verdict
     findings: int = 0
@@ -286,7 +305,7 @@ def states_text(log10: float | None) -> str:
     return f"{mantissa:.1f}e+{exponent:02d}"
 
 
-Event = Progress | TraceRules | Finding | Certificate | Outcomes | Done
+Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Done
 _decoder = msgspec.json.Decoder(Event)
 T = TypeVar("T")
 

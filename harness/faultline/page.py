@@ -21,6 +21,7 @@ from faultline.environment import Environment
 from faultline.explanation import Explanation
 from faultline.outcomes import Mark, count, mark, outcome
 from faultline.results import CellResult, CellSpec, Summary, summarise
+from faultline.shrunk import Shrunk
 from faultline.trace_rules import AllocatorWarning, costs_of, warnings_of
 
 GLYPHS: dict[Mark, str] = {"good": "✓", "bad": "✗", "open": "?"}
@@ -79,6 +80,14 @@ class FindingView:
     @property
     def explanation(self) -> Explanation | None:
         return self.result.explanation_of(self.finding)
+
+    @property
+    def shrunk(self) -> Shrunk | None:
+        return self.result.shrunk_of(self.finding)
+
+    @property
+    def not_shrunk(self) -> str | None:
+        return self.result.not_shrunk.get(self.finding.id)
 
     @property
     def sites(self) -> list[tuple[str, str]]:

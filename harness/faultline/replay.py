@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaying a token: the engine says what the token names, the target is built and traced as then, and when the trace is the same
-the one crash state is recovered and judged again."""
+the one crash state is recovered and judged again; explaining and shrinking begin there."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from faultline.explaining import explain
 from faultline.explanation import Explanation
 from faultline.exploring import Workshop, write_config
 from faultline.results import CellSpec
+from faultline.shrinking import Budget, shrink
+from faultline.shrunk import Shrunk
 from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
 
@@ -58,10 +60,50 @@ def replay(
     workshop: Workshop, text: str, is_explained: bool = False, say: Callable[[str], None] | None = None
 ) -> Replay:
     """is_explained: repairs of what breaks the token's rule are tried (explaining.py); say hears of each."""
+    opened = _open(workshop, text, is_explained)
+    replayed = _replay_state(workshop, text, opened)
+    if is_explained:
+        target, traced, workload = opened.target, opened.traced, opened.workload
+        for finding in replayed.findings:
+            if finding.rule == opened.token.rule:
+                explained = explain(workshop, replayed.spec, target, traced, workload, finding, say)
+                replayed.explanations.append(explained)
+    return replayed
+
+
+def shrink_token(
+    workshop: Workshop, text: str, budget: Budget, say: Callable[[str], None] | None = None
+) -> tuple[CellSpec, Shrunk]:
+    """The smallest witness of what breaks the token's rule, and the cell that the token is of; say hears of each step."""
+    opened = _open(workshop, text, needs_hooks=True)
+    token = opened.token
+    replayed = _replay_state(workshop, text, opened)
+    finding = next((found for found in replayed.findings if found.rule == token.rule), None)
+    if finding is None:
+        raise BadInputError(
+            f"the token's crash state does not break {token.rule} any more: verdict {replayed.verdict}",
+            "nothing is there to shrink; `faultline run` looks for findings",
+        )
+    spec = msgspec.structs.replace(opened.spec, strategy="complete", nested=len(token.later))
+    return spec, shrink(workshop, spec, opened.target, opened.workload, finding, budget, say)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a token names, built and traced again."""
+
+    token: Token
+    spec: CellSpec
+    target: Target
+    traced: Trace
+    workload: Workload
+
+
+def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     token = workshop.engine.ask_json(Token, "token", text)
     allocator = find_allocator(workshop.root, token.allocator)
     workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
-    needs_hooks = bool(token.later) or is_explained
+    needs_hooks |= bool(token.later)
     target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush, needs_hooks)
     traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
     if not is_same_hash(traced.hash, token.trace_hash):
@@ -70,13 +112,10 @@ def replay(
             f"{traced.hash} (build then {token.build or 'unknown'}, now {target.adapter.key})",
             "replay it on the sources, compiler and Valgrind it was found with",
         )
-    replayed = _replay_state(workshop, text, token, target, traced, workload)
-    if is_explained:
-        for finding in replayed.findings:
-            if finding.rule == token.rule:
-                explained = explain(workshop, replayed.spec, target, traced, workload, finding, say)
-                replayed.explanations.append(explained)
-    return replayed
+    spec = CellSpec(
+        token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
+    )
+    return _Opened(token, spec, target, traced, workload)
 
 
 def is_same_hash(full: str, named: str) -> bool:
@@ -84,17 +123,7 @@ def is_same_hash(full: str, named: str) -> bool:
     return len(named) >= 8 and full.startswith(named)
 
 
-def _replay_state(
-    workshop: Workshop,
-    text: str,
-    token: Token,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
-) -> Replay:
-    spec = CellSpec(
-        token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
-    )
+def _replay_state(workshop: Workshop, text: str, opened: _Opened) -> Replay:
     findings: list[Finding] = []
 
     def handle(event: Event) -> None:
@@ -102,6 +131,6 @@ def _replay_state(
             findings.append(event)
 
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, spec, target, traced, workload)
+        config = write_config(folder, opened.spec, opened.target, opened.traced, opened.workload)
         verdict = workshop.engine.events(["replay", str(config), "--token", text], handle)
-    return Replay(token, spec, verdict, findings, [])
+    return Replay(opened.token, opened.spec, verdict, findings, [])

@@ -22,6 +22,7 @@ from faultline.engine import Certificate, Finding, TraceRules, Verdict, states_t
 from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
 from faultline.explanation import Explanation
+from faultline.shrunk import Shrunk
 
 SCHEMA_VERSION = 3
 RESULTS_VERSION = 2
@@ -124,6 +125,10 @@ class CellResult(msgspec.Struct):
     findings: list[Finding] = []
     explanations: list[Explanation] = []
     """Of the first findings."""
+    shrunk: list[Shrunk] = []
+    """Of the same ones, the smallest witnesses."""
+    not_shrunk: dict[str, str] = {}
+    """By finding: why there is none."""
     certificate: Certificate | None = None
     trace_rules: TraceRules | None = None
     error: str | None = None
@@ -158,6 +163,9 @@ class CellResult(msgspec.Struct):
 
     def explanation_of(self, finding: Finding) -> Explanation | None:
         return next((one for one in self.explanations if one.finding == finding.id), None)
+
+    def shrunk_of(self, finding: Finding) -> Shrunk | None:
+        return next((one for one in self.shrunk if one.finding == finding.id), None)
 
     @property
     def is_complete(self) -> bool:

@@ -28,6 +28,7 @@ from faultline.mutating import Fate, Mutation
 from faultline.outcomes import mark, outcome, scientific
 from faultline.page import event_rows
 from faultline.results import CellResult, CellSpec
+from faultline.shrunk import Shrunk
 from faultline.trace_rules import COST_NAMES, warning_lines
 
 COLOURS = {"good": "green", "bad": "bold red", "open": "yellow"}
@@ -81,7 +82,7 @@ def print_results(results: list[CellResult]) -> None:
             _print_line(console, "recoveries: ", "", ran_in)
         is_expected = outcome(result) == "killed" and len(results) > 1
         for finding in [] if is_expected else result.findings:
-            print_finding(console, result.spec, finding, result.explanation_of(finding))
+            print_finding(console, result.spec, finding, result.explanation_of(finding), result.shrunk_of(finding))
         if result.spec.mutant and outcome(result) == "survived":
             _print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             _print_line(console, "  again: ", "cyan", result.spec.command_line())
@@ -125,7 +126,14 @@ def print_trace_rules(rules: TraceRules) -> None:
     console.print(costs)
 
 
-def print_finding(console: Console, spec: CellSpec, finding: Finding, explanation: Explanation | None = None) -> None:
+def print_finding(
+    console: Console,
+    spec: CellSpec,
+    finding: Finding,
+    explanation: Explanation | None = None,
+    shrunk: Shrunk | None = None,
+    not_shrunk: str | None = None,
+) -> None:
     _print_line(
         console, f"{finding.rule} ", "bold", f"{spec.name}: {finding.title} ({finding.id}, seen {finding.seen})"
     )
@@ -139,6 +147,12 @@ def print_finding(console: Console, spec: CellSpec, finding: Finding, explanatio
         _print_line(console, f"  {word}: ", "bold cyan", text)
     if finding.model_note:
         _print_line(console, "  model: ", "cyan", finding.model_note)
+    if shrunk is not None:
+        is_other = shrunk.witness.token != finding.token
+        again = f": faultline replay {shrunk.witness.token}" if is_other else ""
+        _print_line(console, "  shrunk: ", "bold cyan", shrunk.text() + again)
+    if not_shrunk is not None:
+        _print_line(console, "  not shrunk: ", "yellow", not_shrunk)
     _print_line(console, "  replay: ", "cyan", f"faultline replay {finding.token}")
 
 

@@ -11,9 +11,10 @@ is promised to stay the same from one Python version to the next.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -688,6 +689,17 @@ class _Slots:
 
     def _expect_live(self, slot: int, kind: str) -> None:
         _expect(slot in self.live, f"slot {slot} is empty, {kind} needs a live one: allocate it first")
+
+
+def well_formed(operations: Sequence[Operation], layout: str) -> tuple[Operation, ...]:
+    """The operations of a case but for those that do not find the slots, fields and threads as they need them."""
+    state = _Slots(is_graph=layout == "graph")
+    kept = []
+    for operation in operations:
+        with contextlib.suppress(ValueError):
+            state.check(operation)
+            kept.append(operation)
+    return tuple(kept)
 
 
 def follow_links(links: Links, operation: Operation) -> None:

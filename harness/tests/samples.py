@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from faultline.engine import Certificate, Engines, Finding, TraceEvent, TraceRules
+from faultline.engine import Certificate, Engines, Finding, StateSize, TraceEvent, TraceRules
 from faultline.environment import Environment
 from faultline.explanation import Explanation, Trial
 from faultline.results import CellResult, CellSpec
+from faultline.shrunk import Shrunk
 
 
 def site(function: str, line: int) -> dict[str, Any]:
@@ -154,6 +155,13 @@ def explanation() -> Explanation:
     return Explanation(FINDING["id"], when, "nvm_activate (allocators/x/src/activate.c:12)", "", [trial])
 
 
+def shrunk() -> Shrunk:
+    """Of that finding."""
+    witness = finding(token="fl1small", position=40)
+    lines, size = ["allocate 0 1"], StateSize(1, 2, 40)
+    return Shrunk(FINDING["id"], witness, lines, 1, 4, size, StateSize(3, 9, 44), 7, True, [])
+
+
 def event(**keys: Any) -> TraceEvent:
     return TraceEvent(**keys)
 
@@ -187,6 +195,7 @@ def campaign() -> list[CellResult]:
             "fail",
             findings=[finding()],
             explanations=[explanation()],
+            shrunk=[shrunk()],
             certificate=certificate(strategy="mixed", fallback=FALLBACK),
             **times,
         ),

@@ -136,6 +136,11 @@ impl Findings {
         }
     }
 
+    /// Of the finding that the state is, if it breaks the rule.
+    pub fn id_of(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
+        id(rule, &self.key(trace, state, rule))
+    }
+
     /// Adds a violation, `original` being the key of the state that was reduced to this one; returns the finding when it is a
     /// new one.
     pub fn add(
@@ -159,7 +164,7 @@ impl Findings {
         let is_first = matches!(origin, Origin::Explored(None) | Origin::Token(_));
         let repairs = if is_first { candidates(trace, &mut self.symbols, state) } else { Vec::new() };
         let finding = Finding {
-            id: format!("{}-{:08x}", violation.rule, short_hash(&key)),
+            id: id(violation.rule, &key),
             rule: violation.rule.to_string(),
             title: violation.rule.title(),
             message: violation.message.clone(),
@@ -227,6 +232,10 @@ fn sites(state: &StateRef) -> Vec<SiteId> {
         newest = Some((0, state.case.last_store));
     }
     [lost, newest].into_iter().flatten().map(|(_, site)| site).collect()
+}
+
+fn id(rule: RuleId, key: &str) -> String {
+    format!("{rule}-{:08x}", short_hash(key))
 }
 
 fn short_hash(text: &str) -> u32 {
@@ -327,7 +336,8 @@ pub fn model_name(config: &Config) -> &'static str {
     }
 }
 
-fn shortest_form(state: &StateRef) -> (bool, Vec<LineChoice>) {
+/// The choices as a token names them: whether from everything persisted, and the lines that differ.
+pub fn shortest_form(state: &StateRef) -> (bool, Vec<LineChoice>) {
     shortest(&state.case.model, state.view, state.state)
 }
 

@@ -21,6 +21,7 @@ mod probes;
 mod repair;
 mod replay_token;
 mod set_content;
+mod shrink;
 mod states;
 mod trace_info;
 mod trace_rules;
@@ -58,6 +59,14 @@ enum Command {
         /// Configuration file (JSON).
         config: PathBuf,
         /// The state's token.
+        #[arg(long)]
+        token: String,
+    },
+    /// Print the smallest crash state of the trace that shows the finding of a token.
+    Shrink {
+        /// Configuration file (JSON).
+        config: PathBuf,
+        /// The token.
         #[arg(long)]
         token: String,
     },
@@ -163,6 +172,12 @@ fn run(command: Command) -> Result<u8, EngineError> {
             let witness = decode(&token)?;
             let trace = Trace::read(&config.trace)?;
             Ok(replay_token::replay(&config, &trace, &witness, &mut Output::new())?.exit_code())
+        }
+        Command::Shrink { config, token } => {
+            let config = Config::read(&config)?;
+            let witness = decode(&token)?;
+            let trace = Trace::read(&config.trace)?;
+            Ok(shrink::shrink(&config, &trace, &witness, &mut Output::new())?.exit_code())
         }
         Command::BenchReplay { config } => {
             let config = Config::read(&config)?;

@@ -5,6 +5,7 @@ use crate::certificate::Certificate;
 use crate::finding::Finding;
 use crate::outcomes::Settled;
 use crate::parts::{Message, Part};
+use crate::shrink::Shrunk;
 use crate::trace_rules::TraceRules;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -99,6 +100,11 @@ impl Output {
     /// The certificate.
     pub fn certificate(&mut self, certificate: &Certificate) {
         print(&event("certificate", certificate));
+    }
+
+    /// How small the crash state is.
+    pub fn shrunk(&mut self, shrunk: &Shrunk) {
+        print(&event("shrunk", shrunk));
     }
 
     /// How many outcomes there were, before the last line.

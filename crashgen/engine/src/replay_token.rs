@@ -7,13 +7,13 @@ use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{Findings, Origin, StateRef, model_name};
-use crate::generations::Generation;
+use crate::generations::{Generation, Sites};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::twins;
 use crashgen::model::{Choice, LineKey, View};
 use crashgen::replay::Probe;
-use crashgen::token::{LineChoice, Witness};
+use crashgen::token::{LaterCrash, LineChoice, Witness};
 use crashgen::trace::{EventKind, FileId, Trace};
 use oracle::{Judgement, judge};
 use planted::Fault;
@@ -23,20 +23,14 @@ use planted::Fault;
 /// # Errors
 /// When the token does not belong to this trace, or the replay server fails.
 pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Output) -> Result<Verdict, EngineError> {
-    if witness.trace_hash != trace.hash {
-        return Err(bad_input(format!(
-            "the token was made from trace {}, this one is {}; trace the same build and workload",
-            witness.trace_hash, trace.hash
-        )));
-    }
-    check_identity(config, witness)?;
-    let (mut case, view) = go_to(config, trace, witness.position)?;
-    let state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
+    check_belongs(config, trace, witness)?;
     let mut tally = Tally::default();
     let mut findings = Findings::new(config);
-    if !witness.later.is_empty() {
-        return replay_later(config, trace, witness, (case, view, state), findings, output);
+    if let Some(crash) = witness.later.last() {
+        return replay_later(config, trace, witness, crash, findings, output);
     }
+    let (mut case, view) = go_to(config, trace, witness.position)?;
+    let state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
     case.image.go_to(&case.model, &view, &state);
     let twins = twins::make(config, trace, &mut tally)?;
     let mut probes = Probes::start(&config.server("images")?, true)?;
@@ -52,37 +46,63 @@ fn replay_later(
     config: &Config,
     trace: &Trace,
     witness: &Witness,
-    (mut case, mut view, mut state): (Case, View, Vec<Choice>),
+    crash: &LaterCrash,
     mut findings: Findings,
     output: &mut Output,
 ) -> Result<Verdict, EngineError> {
     let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
-    let mut before = trace.clone();
-    let mut position = 0;
-    for (number, crash) in (1..).zip(&witness.later) {
-        let sites = &mut findings.told_sites;
-        let mut next = Generation::after(config, (&mut hooked, sites), &before, (&mut case, &view, &state), number)?;
-        position = crash.position;
-        if position == 0 || position as usize > next.trace.events.len() {
-            return Err(bad_input(format!(
-                "the token's crash {number} is at event {position} of a recovery that has {}; was the allocator changed?",
-                next.trace.events.len()
-            )));
-        }
-        for number in 0..position {
-            view = next.step(config, number)?;
-        }
-        state = state_of(&next.case, &view, crash.from_newest, &crash.lines)?;
-        (case, before) = (next.case, next.trace);
-    }
+    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.told_sites))?;
+    let view = step_to(config, &mut last, crash, witness.later.len())?;
+    let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
+    let Generation { mut case, trace: before, .. } = last;
     case.image.go_to(&case.model, &view, &state);
     case.image.start_again();
     let mut probes = Probes::start(&config.server("images")?, true)?;
     let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
-    let state = StateRef { case: &case, view: &view, state: &state, position, strategy: "replay" };
+    let state = StateRef { case: &case, view: &view, state: &state, position: crash.position, strategy: "replay" };
     Ok(say(config, &before, &state, witness, Tally::default(), &judgement, &mut findings, output))
+}
+
+/// The generation in which the token's last crash is, as it begins. `hooked` has the adapter with hooks.
+///
+/// # Errors
+/// When a crash before it is not there, or what recovery does cannot be followed.
+pub fn last_generation(
+    config: &Config,
+    trace: &Trace,
+    witness: &Witness,
+    (hooked, sites): (&mut Probes, &mut Sites),
+) -> Result<Generation, EngineError> {
+    let (mut case, mut view) = go_to(config, trace, witness.position)?;
+    let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
+    let mut before = trace.clone();
+    for (number, crash) in (1..).zip(&witness.later) {
+        let here = (&mut case, &view, state.as_slice());
+        let mut next = Generation::after(config, (hooked, sites), &before, here, number)?;
+        if number as usize == witness.later.len() {
+            return Ok(next);
+        }
+        view = step_to(config, &mut next, crash, number as usize)?;
+        state = state_of(&next.case, &view, crash.from_newest, &crash.lines)?;
+        (case, before) = (next.case, next.trace);
+    }
+    Err(bad_input("the token has no second crash"))
+}
+
+/// Steps from the generation's begin to a crash in it, which is the token's crash `number` after the first.
+fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, number: usize) -> Result<View, EngineError> {
+    let (position, events) = (crash.position, next.trace.events.len());
+    let mut view = None;
+    for event in 0..position.min(events as u32) {
+        view = Some(next.step(config, event)?);
+    }
+    view.filter(|_| position as usize <= events).ok_or_else(|| {
+        bad_input(format!(
+            "the token's crash {number} is at event {position} of a recovery that has {events}; was the allocator changed?"
+        ))
+    })
 }
 
 /// Prints what the oracle says of the token's state.
@@ -115,7 +135,15 @@ fn say(
     verdict
 }
 
-fn check_identity(config: &Config, witness: &Witness) -> Result<(), EngineError> {
+/// # Errors
+/// When the token was made from another trace, or of another allocator, mutant or model.
+pub fn check_belongs(config: &Config, trace: &Trace, witness: &Witness) -> Result<(), EngineError> {
+    if witness.trace_hash != trace.hash {
+        return Err(bad_input(format!(
+            "the token was made from trace {}, this one is {}; trace the same build and workload",
+            witness.trace_hash, trace.hash
+        )));
+    }
     let identity = &config.identity;
     for (what, token, here) in [
         ("allocator", &witness.allocator, &identity.allocator),
@@ -149,7 +177,11 @@ pub fn go_to(config: &Config, trace: &Trace, position: u32) -> Result<(Case, Vie
     Ok((case, view.expect("at least one event")))
 }
 
-fn state_of(case: &Case, view: &View, from_newest: bool, lines: &[LineChoice]) -> Result<Vec<Choice>, EngineError> {
+/// The choices that a token names.
+///
+/// # Errors
+/// When a line does not have them.
+pub fn state_of(case: &Case, view: &View, from_newest: bool, lines: &[LineChoice]) -> Result<Vec<Choice>, EngineError> {
     let from_newest = from_newest != planted::is(Fault::TokenFromOtherEnd);
     let mut state = if from_newest { view.prefix_state() } else { view.floor_state() };
     for line in lines {

@@ -104,9 +104,10 @@ def test_a_report_without_results(faultline: Faultline, tmp_path: Path) -> None:
     assert_one_clear_line(faultline("report", "--out", tmp_path), 2, "no results there")
 
 
-def test_a_token_that_is_none(faultline: Faultline) -> None:
-    assert_one_clear_line(faultline("replay", "fl1.nonsense"), 2)
-    assert_one_clear_line(faultline("replay", "nonsense"), 2)
+@pytest.mark.parametrize("command", ["replay", "explain", "shrink"])
+def test_a_token_that_is_none(faultline: Faultline, command: str) -> None:
+    assert_one_clear_line(faultline(command, "fl1.nonsense"), 2)
+    assert_one_clear_line(faultline(command, "nonsense"), 2)
 
 
 def test_a_litmus_file_that_is_missing(faultline: Faultline, tmp_path: Path) -> None:

@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shrinks the witness of a finding: the workload first (fewest operations, then smallest sizes, then fewest slots; one thread if
+one suffices), then the crash state of what is left of it, which is the engine's part (shrink.rs).
+
+A candidate is shown by tracing it and exploring it until the same finding comes: same rule, same place in the source. Starting
+the tracer costs more than a short workload, so candidates are the cases of one workload, in the order of preference: the first case
+that shows the finding is the best of them, and nothing after it is explored. Candidates with threads are traced one by one: the
+schedule of a case depends on the cases before it.
+
+The way down, each step beginning with what the last one left:
+
+1. one thread instead of several;
+2. from below: every workload of up to two operations of the kinds and some sizes of the witness;
+3. from above: the operation at the crash with what it works on, with one other operation, then all operations up to the crash, less
+   and less of them (delta debugging), until none can go;
+4. every workload of fewer operations, while there are not too many;
+5. each size as small as it can be, of those at which allocators change their ways;
+6. as few slots as it needs.
+
+What was found is then traced and explored alone: only that makes it a witness. Everything is in a fixed order, and the same finding
+shrinks to the same witness unless a bound is hit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from faultline import candidates
+from faultline.cache import Cache, scratch_folder
+from faultline.candidates import Operations, Shape
+from faultline.engine import Certificate, Event, Finding, ShrunkState
+from faultline.errors import FaultlineError, InfrastructureError
+from faultline.exploring import Workshop, explore, write_config
+from faultline.results import CellSpec
+from faultline.shrunk import BUDGET_S, EXPLORATIONS, STATE_RECOVERIES, Shrunk
+from faultline.tracing import Target, trace
+from faultline.workloads import MAX_BYTES, Workload, spread
+
+BATCH_OPERATIONS = 160
+"""Operations of the cases that are traced together: more would be traced for nothing when the first one shows the finding."""
+GROWN_PAIRS = 60
+"""Operations before the one at the crash that are each tried with it."""
+ENUMERATED_CASES = 160
+"""Workloads from below that are explored at most: some seconds."""
+ENUMERATED_SIZES = 3
+STATE_SHARE = 0.2
+"""Of the time, kept for the crash state."""
+
+
+@dataclass
+class Budget:
+    """Bounds of one finding. explorations counts down."""
+
+    time_s: float = BUDGET_S
+    explorations: int = EXPLORATIONS
+    started: float = field(default_factory=time.monotonic)
+
+    def left_s(self) -> float:
+        return self.time_s - (time.monotonic() - self.started)
+
+
+def shrink(
+    workshop: Workshop,
+    spec: CellSpec,
+    target: Target,
+    workload: Workload,
+    finding: Finding,
+    budget: Budget | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Shrunk:
+    """The finding's smallest witness. spec: of the cell that shows it, with as many crashes after the first as the finding needs;
+    say hears of each step."""
+    budget = budget or Budget()
+    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+        search = _Search(workshop, spec, target, workload, finding, budget, Cache(folder), say or (lambda _: None))
+        return search.run()
+
+
+class _BudgetError(Exception):
+    """A bound was hit."""
+
+
+class _Search:
+    """The search of one finding. current: the smallest operations that show it so far."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        spec: CellSpec,
+        target: Target,
+        workload: Workload,
+        finding: Finding,
+        budget: Budget,
+        cache: Cache,
+        say: Callable[[str], None],
+    ) -> None:
+        self.workshop, self.spec, self.target, self.workload = workshop, spec, target, workload
+        self.finding, self.budget, self.cache, self.say = finding, budget, cache, say
+        index = int(finding.operation["index"]) if finding.operation else 0
+        _, self.whole = candidates.case_at(workload, index)
+        is_threaded = any(operation.thread for operation in self.whole)
+        can_rename = workload.layout != "graph" and not is_threaded
+        self.shape = Shape(workload.slots, workload.layout, can_rename)
+        self.current: Operations | None = None
+        self.reserve_s = budget.time_s * STATE_SHARE
+        self.explorations = 0
+        self.explored_below = -1
+        """Every workload of up to so many operations was explored, but for those after the witness."""
+        self.bounds: list[str] = []
+        self.failed: set[Operations] = set()
+
+    def run(self) -> Shrunk:
+        try:
+            self._shrink_workload()
+        except _BudgetError as bound:
+            self._note(f"not all smaller workloads were tried: {bound}")
+        alone = self._alone()
+        if alone is None:
+            self._note("no smaller workload shows it when it is traced alone")
+            return self._with_smallest_state(self.workload, self.spec, self.finding, self.whole)
+        workload, finding = alone
+        return self._with_smallest_state(workload, self._spec_of(workload), finding, self.current or ())
+
+    # ---- the workload ----
+
+    def _shrink_workload(self) -> None:
+        self._use_one_thread()
+        self._find_from_below(2, "workloads of up to two operations")
+        if self.current is None:
+            self._find_from_above()
+        if self.current is not None:
+            self._drop_operations()
+            self._find_fewer()
+            self._use_small_sizes()
+
+    def _use_one_thread(self) -> None:
+        if any(operation.thread for operation in self.whole):
+            single = candidates.single_threaded(self.whole)
+            if self._take([single], "one thread"):
+                self.whole = self.current or ()
+                self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=True)
+
+    def _find_from_below(self, depth: int, step: str) -> None:
+        """Every workload of up to so many operations, fewest and smallest first."""
+        cases = self._enumerated(depth)
+        if cases is not None:
+            is_found = self._take(cases, step)
+            self.explored_below = candidates.count(self.current or ()) - 1 if is_found else depth
+
+    def _enumerated(self, depth: int) -> list[Operations] | None:
+        """None: too many."""
+        kinds = frozenset(operation.kind for operation in self.whole)
+        most = sorted({1, *(operation.size_bytes for operation in self.whole if operation.size_bytes)})
+        few = spread(most, min(len(most), ENUMERATED_SIZES))
+        cases: list[Operations] = []
+        for length in range(depth + 1):
+            for case in candidates.enumerated(self.shape, kinds, most if length == 1 else few, length):
+                cases.append(case)
+                if len(cases) > ENUMERATED_CASES:
+                    return None
+        return sorted(cases, key=candidates.size)
+
+    def _find_from_above(self) -> None:
+        grown = candidates.growing(self.shape, self.whole, GROWN_PAIRS)
+        if self._take(grown, "the operation at the crash and one other"):
+            return
+        packed = self.shape.kept(self.whole, lambda _: True)
+        if packed is not None and self._take([packed], "all operations up to the crash"):
+            return
+        self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=False)
+        self._take([self.whole], "all operations up to the crash")
+
+    def _drop_operations(self) -> None:
+        """Delta debugging: halves of what is left, then smaller and smaller pieces, until no single operation can go."""
+        length = max(1, len(self.current or ()) // 2)
+        while self.current and not self._is_fewest(self.current):
+            pieces = candidates.without_chunks(self.shape, self.current, length)
+            if self._take(pieces, f"without {length} of {len(self.current)} operations"):
+                length = max(1, min(length, len(self.current) // 2))
+            elif length == 1:
+                return
+            else:
+                length //= 2
+
+    def _is_fewest(self, operations: Operations) -> bool:
+        return candidates.count(operations) <= self.explored_below + 1
+
+    def _find_fewer(self) -> None:
+        """Operations of the same kinds that the finding's own workload does not have, or not in that order."""
+        if self.current and not self._is_fewest(self.current):
+            depth = candidates.count(self.current) - 1
+            self._find_from_below(depth, f"workloads of up to {depth} operations")
+
+    def _use_small_sizes(self) -> None:
+        alphabet = _size_alphabet(self.target.allocator.heap.boundary_sizes)
+        self._take([self._all_of_size(1)], "all sizes 1")
+        for at in range(len(self.current or ())):
+            now = self.current or ()
+            if now[at].size_bytes > 1:
+                self._take(candidates.smaller_sizes(now, at, alphabet), f"sizes of operation {at + 1}")
+
+    def _all_of_size(self, size_bytes: int) -> Operations:
+        now = self.current or ()
+        return tuple(replace(one, size_bytes=size_bytes) if one.size_bytes else one for one in now)
+
+    def _take(self, cases: Iterable[Operations], step: str) -> bool:
+        """Whether one of these shows the finding; the first that does is the new witness. Known failures are left out."""
+        left = [case for case in dict.fromkeys(cases) if case not in self.failed and case != self.current]
+        if self.current is not None:
+            left = [case for case in left if candidates.size(case) < candidates.size(self.current)]
+        for batch in _batches(left):
+            self.say(f"{step}: {len(batch)} workload{'s' * (len(batch) > 1)}")
+            found = self._first_that_shows(batch)
+            if found is not None:
+                self.current = found
+                return True
+            self.failed.update(batch)
+        return False
+
+    def _first_that_shows(self, cases: list[Operations]) -> Operations | None:
+        """The first of the cases that shows the finding, up to the operation at its crash."""
+        workload = self.shape.workload(cases, self.spec.seed or 1)
+        try:
+            found = self._explore(workload, self.cache, self.reserve_s)
+        except FaultlineError:  # one of them cannot be traced: it breaks its heap without a crash
+            if len(cases) == 1:
+                return None
+            middle = len(cases) // 2
+            return self._first_that_shows(cases[:middle]) or self._first_that_shows(cases[middle:])
+        if found is None:
+            return None
+        number, operations = candidates.case_at(workload, int(found.operation["index"]) if found.operation else 0)
+        is_threaded = any(operation.thread for operation in cases[number])
+        return cases[number] if is_threaded else operations
+
+    def _explore(self, workload: Workload, cache: Cache, reserve_s: float) -> Finding | None:
+        """The finding, if the workload shows it."""
+        left_s = self.budget.left_s() - reserve_s
+        if left_s <= 0:
+            raise _BudgetError(f"{self.budget.time_s:g} s limit")
+        if self.explorations >= self.budget.explorations:
+            raise _BudgetError(f"limit of {self.budget.explorations} explorations")
+        self.explorations += 1
+        shop = self.workshop
+        traced = trace(cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
+        found: list[Finding] = []
+        gap = ""
+
+        def handle(event: Event) -> None:
+            nonlocal gap
+            match event:
+                case Finding() if event.id == self.finding.id:
+                    found.append(event)
+                case Certificate():
+                    gap = "" if event.complete else event.why
+
+        spec = msgspec.structs.replace(
+            self._spec_of(workload), stop_at_rule=self.finding.id, time_limit_s=left_s, recovery_limit=None
+        )
+        try:
+            explore(shop, spec, self.target, traced, workload, handle)
+        finally:
+            if cache is self.cache:
+                traced.path.unlink(missing_ok=True)
+        if not found and self.budget.left_s() <= reserve_s:
+            raise _BudgetError(f"{self.budget.time_s:g} s limit")
+        if not found and gap:
+            self._note(f"a smaller workload was not explored whole: {gap}")
+        return found[0] if found else None
+
+    def _note(self, bound: str) -> None:
+        if bound not in self.bounds:
+            self.bounds.append(bound)
+
+    def _spec_of(self, workload: Workload) -> CellSpec:
+        strategy = "complete" if self.target.hooked else self.spec.strategy
+        return msgspec.structs.replace(self.spec, workload=f"file:{workload.key}", ops=0, path="", strategy=strategy)
+
+    # ---- the witness ----
+
+    def _alone(self) -> tuple[Workload, Finding] | None:
+        """The smallest workload as a file of its own in the cache, and the finding as it shows it: with the slots that it needs,
+        else with as many as there were."""
+        if self.current is None:
+            return None
+        for slots in sorted({candidates.fewest_slots(self.current), self.shape.slots}):
+            shape = Shape(slots, self.shape.layout, is_renamed=False)
+            workload = shape.workload([self.current], self.spec.seed or 1)
+            self.say("the smallest workload alone")
+            try:
+                found = self._explore(workload, self.workshop.cache, 0.0)
+            except _BudgetError as bound:
+                self._note(f"the smallest workload was not traced alone: {bound}")
+                return None
+            if found is not None:
+                return workload, found
+        return None
+
+    def _with_smallest_state(
+        self, workload: Workload, spec: CellSpec, found: Finding, operations: Operations
+    ) -> Shrunk:
+        self.say("the smallest crash state")
+        witness, state = found, None
+
+        def handle(event: Event) -> None:
+            nonlocal witness, state
+            match event:
+                case Finding():
+                    witness = event
+                case ShrunkState():
+                    state = event
+
+        shop = self.workshop
+        traced = trace(shop.cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
+        left_s = max(1.0, self.budget.left_s())
+        spec = msgspec.structs.replace(spec, time_limit_s=left_s, recovery_limit=STATE_RECOVERIES)
+        with scratch_folder(shop.cache, shop.heap_folder) as folder:
+            config = write_config(folder, spec, self.target, traced, workload)
+            shop.engine.events(["shrink", str(config), "--token", found.token], handle)
+        if state is None:
+            raise InfrastructureError("the engine shrank a crash state and did not say how small it is")
+        return Shrunk(
+            finding=self.finding.id,
+            witness=witness,
+            workload=[operation.line() for operation in operations],
+            operations=candidates.count(operations),
+            operations_before=candidates.count(self.whole),
+            state=state.after,
+            state_before=state.before,
+            explorations=self.explorations,
+            is_fewest=self._is_fewest(operations) and not self.bounds,
+            bounds=[*self.bounds, *state.bounds_hit],
+        )
+
+
+def _batches(cases: list[Operations]) -> Iterator[list[Operations]]:
+    """Consecutive cases to be traced together."""
+    batch: list[Operations] = []
+    operations = 0
+    for case in cases:
+        is_threaded = any(operation.thread for operation in case)
+        if batch and (is_threaded or operations + len(case) > BATCH_OPERATIONS):
+            yield batch
+            batch, operations = [], 0
+        batch.append(case)
+        operations += len(case)
+    if batch:
+        yield batch
+
+
+def _size_alphabet(boundaries: list[int]) -> list[int]:
+    """One byte, powers of two, both sides of each size-class boundary."""
+    powers = [1 << power for power in range(MAX_BYTES.bit_length())]
+    return sorted({*powers, *boundaries, *(boundary + 1 for boundary in boundaries)})
