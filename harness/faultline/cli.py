@@ -22,6 +22,7 @@ from rich.text import Text
 
 from faultline import (
     __version__,
+    bisecting,
     build,
     campaign,
     config,
@@ -53,6 +54,7 @@ from faultline.shrunk import BUDGET_S, EXPLORATIONS
 
 DEFAULT_OPS = 40
 DEFAULT_SEED = 1
+DEFAULT_BISECT_WORKLOAD = "churn"
 DEFAULT_MATRIX = Path("ci/matrix.toml")
 DEFAULT_OUT = Path("out")
 DATABASE_NAME = "results.sqlite"
@@ -768,6 +770,101 @@ def shrink_command(workshop: Workshop, token: str, time_s: float, explorations: 
         terminal.print_finding(terminal.out(), spec, shrunk.witness, shrunk=shrunk)
         terminal.print_events(terminal.out(), shrunk.witness)
     return EXIT_FINDINGS
+
+
+@cli.command("bisect")
+@click.argument("allocator")
+@click.option("--good", required=True, metavar="REV", help="A revision that does not have the bug.")
+@click.option("--bad", required=True, metavar="REV", help="A later one that has it.")
+@click.option(
+    "--witness",
+    metavar="TOKEN",
+    help="Of the finding.  [default: the first one that the bad end has and the good one not]",
+)
+@click.option(
+    "--workload",
+    "-w",
+    metavar="W",
+    help=f"Without --witness: what to explore, one of {WORKLOAD_NAMES}.  [default: {DEFAULT_BISECT_WORKLOAD}]",
+)
+@variant_options
+@click.option(
+    "--jobs", "-j", type=click.IntRange(1, 64), default=1, show_default=True, help="Workers of an exploration."
+)
+@workshop_options
+@json_option
+def bisect_command(
+    workshop: Workshop,
+    allocator: str,
+    good: str,
+    bad: str,
+    witness: str | None,
+    workload: str | None,
+    jobs: int,
+    as_json: bool,
+    **variant: Any,
+) -> int:
+    """Find the first commit that has a bug, with git bisect.
+
+    The history is that of the repository in which the allocator's folder lies. It is gone through in a worktree of its own, which
+    is removed afterwards. At each commit the allocator is built, the witness's workload traced, and all crash states explored: a
+    commit that shows the finding (its rule, and its lost store or another one of that function) is bad, one that was explored and
+    does not is good, and any other, as one that does not build, is skipped. Exit code 3 when only skipped commits are left.
+    """
+    workshop = replace(workshop, explore_jobs=jobs)
+    found = config.find_allocator(workshop.root, allocator)
+    repository = bisecting.Repository(workshop.root, found.name)
+    ends = repository.commit(good), repository.commit(bad)
+    repository.check_range(*ends)
+    repository.check_clean()
+    if witness is None:
+        spec = _cell_spec(
+            found.name, workload or DEFAULT_BISECT_WORKLOAD, **variant, strategy=config.DEFAULT_STRATEGY, model="px86"
+        )
+        spec, sought = _with_found_workload(workshop, spec), None
+        if spec.mutant is not None:
+            found.mutant_named(spec.mutant)
+    else:
+        given = [name for name in ("workload", "ops", "seed", "mutant", "flush") if _is_given(name)]
+        if given:
+            raise BadInputError(f"--witness names the whole cell, and --{given[0]} is given, too", "leave one out")
+        spec, sought = _of_witness(workshop, witness, found.name)
+
+    def say(text: str) -> None:
+        if not as_json:
+            terminal.note(text)
+
+    bisection = bisecting.bisect(workshop, repository, spec, ends, sought, say)
+    if as_json:
+        print_json(bisection)
+    else:
+        terminal.print_bisection(bisection)
+    return EXIT_OK if bisection.first_bad else EXIT_UNKNOWN
+
+
+def _of_witness(workshop: Workshop, text: str, allocator: str) -> tuple[CellSpec, bisecting.Sought]:
+    token = workshop.engine.ask_json(replaying.Token, "token", text)
+    if token.allocator != allocator:
+        raise BadInputError(f"the token is of {token.allocator}, and not of {allocator}", "name the token's allocator")
+    spec = CellSpec(
+        *(token.allocator, token.workload, token.ops, token.seed, config.DEFAULT_STRATEGY, token.model, token.flush),
+        mutant=token.mutant,
+        nested=len(token.later),
+    )
+    return spec, bisecting.Sought(token.rule or "", token.site)
+
+
+@cli.command("bisect-step", hidden=True)
+@click.argument("task", type=click.Path(path_type=Path))
+def bisect_step_command(task: Path) -> int:
+    """One commit of `faultline bisect`, for git bisect run."""
+    try:
+        return bisecting.step(msgspec.json.decode(task.read_bytes(), type=bisecting.Task))
+    except KeyboardInterrupt:
+        return bisecting.EXIT_STOP
+    except Exception as error:  # git takes every code below 128 for an answer about the commit
+        click.echo(f"error: {error}", err=True)
+        return bisecting.EXIT_STOP
 
 
 @cli.command(

@@ -39,6 +39,8 @@ class Token(msgspec.Struct, frozen=True):
     seed: int = 0
     flush: Flush = "clwb"
     model: Model = "px86"
+    site: str = ""
+    """Function of the store that matters most."""
     later: list[dict[str, Any]] = []
     """Crashes after the first: what recoveries do is told by the adapter that was built with hooks."""
 

@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from faultline.bisecting import SHOWN_LINES, Bisection, command_text, place_of
 from faultline.coverage import recovery_coverage
 from faultline.engine import Finding, TraceRules
 from faultline.engine import Progress as EngineProgress
@@ -253,6 +254,39 @@ def print_mutation(mutation: Mutation) -> None:
                 many = "s" * (trial.new_outcomes > 1)
                 said = f"{trial.workload}: recovery shows {trial.new_outcomes:,} new outcome{many}, and no rule minds"
                 _print_line(console, f"{place.name}: ", "bold red", said)
+
+
+def print_bisection(bisection: Bisection) -> None:
+    """The commit, then its lines that concern the stores of the finding."""
+    console = out()
+    finding = bisection.finding
+    if not bisection.first_bad:
+        _print_line(
+            console, "first bad commit: ", "bold", "one of those that could not be tested, or the one after them:"
+        )
+        for commit in bisection.candidates:
+            why = next((one.why for one in bisection.steps if one.commit == commit), "bad")
+            _print_line(console, f"  {commit[:12]} ", "", why)
+        return
+    _print_line(console, "first bad commit: ", "bold red", f"{bisection.first_bad[:12]} {bisection.title}")
+    _print_line(console, "  shows: ", "cyan", f"{place_of(finding)} ({finding.id}): {finding.message}")
+    _print_changes(console, bisection)
+    outcomes = [one.outcome for one in bisection.steps]
+    counted = ", ".join(f"{outcomes.count(word)} {word}" for word in ("good", "bad", "skip") if word in outcomes)
+    _print_line(console, "  tested: ", "cyan", f"{counted}; {command_text(bisection)} shows all of it")
+
+
+def _print_changes(console: Console, bisection: Bisection) -> None:
+    left = SHOWN_LINES
+    for change in bisection.changes:
+        shown = change.lines[: max(0, left)]
+        if not shown:
+            _print_line(console, "  ", "dim", "and more")
+            return
+        left -= len(shown)
+        _print_line(console, f"  {change.file}:{change.line} ", "bold", change.function)
+        for line in shown:
+            _print_line(console, "    ", "", line)
 
 
 # ---- progress ------------------------------------------------------------------------------------------------------------

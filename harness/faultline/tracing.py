@@ -53,10 +53,18 @@ class Trace:
 
 
 def build_target(
-    root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush, needs_hooks: bool = False
+    root: Path,
+    cache: Cache,
+    allocator: Allocator,
+    mutant: str | None,
+    flush: Flush,
+    needs_hooks: bool = False,
+    *,
+    sources: Path | None = None,
 ) -> Target:
-    adapter = build_adapter(root, cache, allocator, mutant, flush)
-    hooked = build_adapter(root, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
+    """sources: where the allocator lies, laid out as root is, if it is not the one in root."""
+    adapter = build_adapter(sources or root, cache, allocator, mutant, flush)
+    hooked = build_adapter(sources or root, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
     runner = build_runner(root, cache)
     check_adapter(runner, adapter, allocator.name)
     return Target(allocator, mutant, flush, adapter, runner, build_tracer(root, cache), hooked)

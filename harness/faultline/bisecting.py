@@ -1,0 +1,492 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bisection: the first commit that has a bug.
+
+`git bisect run` goes through the history in a worktree of its own, so that the user's checkout stays as it is. At each commit the
+allocator is built from that commit's sources (its folder, and allocators/include where that is in the same repository); runner,
+tracer and engine are those of today. The workload of the witness is traced and all its crash states are explored again: a crash
+state is a choice for the lines of one trace and means nothing in another, the rule that is broken and the store that is lost do.
+
+A commit is bad when it shows the finding: the rule, and the same lost store or another one of the same function. It is good when it
+was explored and does not break the rule at any other place than the good end does. Everything else is skipped, with the reason:
+sources that do not build, a limit that was hit, the rule broken in a function that neither end knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from faultline import workloads
+from faultline.cache import Cache
+from faultline.config import find_allocator, read_allocator
+from faultline.engine import Certificate, Engine, Event, Finding
+from faultline.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
+from faultline.exploring import Workshop, explore
+from faultline.processes import STOP_GRACE_S, child
+from faultline.results import CellSpec
+from faultline.tracing import build_target, trace
+from faultline.workloads import Workload
+
+EXIT_SKIP = 125
+"""What git bisect run takes for: this commit cannot be tested."""
+EXIT_STOP = 128
+"""And for: stop."""
+NEAR_LINES = 10
+"""A changed line this near to a store concerns it: a flush stands below what it flushes."""
+SHOWN_LINES = 60
+"""Of a diff; git shows the rest."""
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """What makes a commit bad."""
+
+    rule: str
+    function: str
+    id: str = ""
+
+    def is_it(self, finding: Finding) -> bool:
+        return finding.rule == self.rule and (finding.id == self.id or lost_in(finding) == self.function)
+
+
+def lost_in(finding: Finding) -> str:
+    """The function of the store that matters most."""
+    return finding.sites[0].function if finding.sites else ""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One commit that was looked at. why: in words, what it shows."""
+
+    commit: str
+    outcome: str
+    why: str
+    finding: Finding | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What `faultline bisect-step` is told, in a file."""
+
+    root: str
+    cache: str
+    engine: str
+    heap_folder: str | None
+    jobs: int
+    checkout: str
+    folder: str
+    """Of the allocator, in the checkout."""
+    spec: CellSpec
+    sought: Sought
+    elsewhere: list[str]
+    """Functions where the good end breaks the rule, too."""
+    steps: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Lines that a commit takes and gives, of one place. function: as git names it."""
+
+    file: str
+    line: int
+    function: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """first_bad: empty when only commits are left that could not be tested, which `candidates` then are."""
+
+    finding: Finding
+    first_bad: str
+    title: str
+    steps: list[Step]
+    candidates: list[str]
+    changes: list[Change]
+
+
+# ---- the repository ------------------------------------------------------------------------------------------------------
+
+
+class Repository:
+    """The git repository that holds an allocator's folder: this clone, or one of its own that lies or is linked there."""
+
+    def __init__(self, root: Path, allocator: str) -> None:
+        folder = (root / "allocators" / allocator).resolve()
+        self.top = folder
+        top = self.ask("rev-parse", "--show-toplevel")
+        if top is None:
+            raise BadInputError(f"{folder}: is in no git repository", "bisect needs the history of its sources")
+        self.top = Path(top)
+        self.folder = folder.relative_to(self.top.resolve()).as_posix()
+        self.include = "allocators/include" if (self.top / "allocators/include/adapter.h").is_file() else None
+
+    @property
+    def sources(self) -> list[str]:
+        return [self.folder, self.include] if self.include else [self.folder]
+
+    def ask(self, *arguments: str, inside: Path | None = None) -> str | None:
+        """What git says; None when it refuses."""
+        run = subprocess.run(
+            ["git", "-c", "core.hooksPath=/dev/null", *arguments],
+            cwd=inside or self.top,
+            env=git_environment(),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return run.stdout.rstrip("\n") if run.returncode == 0 else None
+
+    def commit(self, revision: str) -> str:
+        found = self.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        if not found:
+            raise BadInputError(f"{revision!r} is no commit of {self.top}", "git log shows them")
+        return found
+
+    def check_range(self, good: str, bad: str) -> None:
+        if good == bad:
+            raise BadInputError(f"--good and --bad are both {good[:12]}", "the bad end comes after the good one")
+        if self.ask("merge-base", "--is-ancestor", good, bad) is None:
+            raise BadInputError(
+                f"the good end {good[:12]} is no ancestor of the bad end {bad[:12]}", "are they the other way round?"
+            )
+
+    def check_clean(self) -> None:
+        """Of other commits are built only what they hold: a change that is nowhere committed would be forgotten."""
+        changed = self.ask("status", "--porcelain", "--", *self.sources) or ""
+        if changed:
+            files = [line[3:] for line in changed.splitlines()]
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            raise BadInputError(
+                f"{self.top}: {files[0]}{more} has changes that are not committed", "commit or stash them first"
+            )
+
+    @contextmanager
+    def worktree(self, commit: str) -> Iterator[Path]:
+        """A checkout in a folder of its own, gone with everything that git knows of it when the block ends."""
+        parent = Path(tempfile.mkdtemp(prefix="faultline-bisect-"))
+        path = parent / "checkout"
+        try:
+            if self.ask("worktree", "add", "--detach", "--force", str(path), commit) is None:
+                raise InfrastructureError(f"{self.top}: git made no worktree of {commit[:12]} in {parent}")
+            yield path
+        finally:
+            self.ask("worktree", "remove", "--force", "--force", str(path))
+            shutil.rmtree(parent, ignore_errors=True)
+            self.ask("worktree", "prune")
+
+
+def git_environment() -> dict[str, str]:
+    """Whoever runs us inside of git (a hook) has named another repository in it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+
+
+# ---- one commit ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the exploration of a commit came to."""
+
+    findings: list[Finding]
+    certificate: Certificate | None
+
+    def why_open(self) -> str:
+        """Why what was not found may still be there; empty if all was explored that can be."""
+        if self.certificate is None:
+            return "no certificate"
+        if self.certificate.unknowns:
+            return f"{self.certificate.unknowns} crash states without a verdict"
+        return self.certificate.why if self.certificate.stopped else ""
+
+
+def look(
+    workshop: Workshop, checkout: Path, folder: str, spec: CellSpec, workload: Workload, stop_at: str | None
+) -> Seen:
+    """Builds, traces and explores what is checked out. stop_at: id of the finding that ends it."""
+    findings: list[Finding] = []
+    certificates: list[Certificate] = []
+
+    def handle(event: Event) -> None:
+        if isinstance(event, Finding):
+            findings.append(event)
+        elif isinstance(event, Certificate):
+            certificates.append(event)
+
+    with _sources(workshop.root, checkout, folder, spec.allocator) as sources:
+        allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml")
+        needs_hooks = spec.strategy == "complete"
+        target = build_target(
+            workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks, sources=sources
+        )
+        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+        spec = msgspec.structs.replace(spec, stop_at_rule=stop_at)
+        explore(workshop, spec, target, traced, workload, handle, jobs=workshop.explore_jobs)
+    return Seen(findings, certificates[-1] if certificates else None)
+
+
+@contextmanager
+def _sources(root: Path, checkout: Path, folder: str, allocator: str) -> Iterator[Path]:
+    """The layout that builds expect, with the allocator of the checkout in it."""
+    own = checkout / "allocators" / "include"
+    with tempfile.TemporaryDirectory(prefix="faultline-sources-") as name:
+        allocators = Path(name).resolve() / "allocators"
+        allocators.mkdir()
+        (allocators / "include").symlink_to(own if (own / "adapter.h").is_file() else root / "allocators" / "include")
+        (allocators / "hooked").symlink_to(root / "allocators" / "hooked")
+        (allocators / allocator).symlink_to((checkout / folder).resolve())
+        yield allocators.parent
+
+
+def step(task: Task) -> int:
+    """What git bisect run starts at each commit; its exit code says good (0), bad (1) or skip (125)."""
+    repository = Repository(Path(task.root), task.spec.allocator)
+    checkout = Path(task.checkout)
+    commit = repository.ask("rev-parse", "HEAD", inside=checkout) or ""
+    heap_folder = Path(task.heap_folder) if task.heap_folder else None
+    cache, engine = Cache(Path(task.cache)), Engine(Path(task.engine))
+    workshop = Workshop(Path(task.root), cache, engine, heap_folder, task.jobs)
+    workload = _stored_workload(workshop, task.spec)
+    try:
+        seen = look(workshop, checkout, task.folder, task.spec, workload, task.sought.id)
+        done = judge(commit, seen, task.sought, task.elsewhere)
+    except FaultlineError as error:
+        done = Step(commit, "skip", error.message)
+    with Path(task.steps).open("ab") as steps:
+        steps.write(msgspec.json.encode(done) + b"\n")
+    return {"good": EXIT_OK, "bad": EXIT_FINDINGS, "skip": EXIT_SKIP}[done.outcome]
+
+
+def judge(commit: str, seen: Seen, sought: Sought, elsewhere: list[str]) -> Step:
+    found = next((finding for finding in seen.findings if sought.is_it(finding)), None)
+    if found is not None:
+        return Step(commit, "bad", place_of(found), found)
+    others = [one for one in seen.findings if one.rule == sought.rule and lost_in(one) not in elsewhere]
+    if others:
+        return Step(commit, "skip", f"{place_of(others[0])}, and not at {sought.function}: the same bug or another?")
+    why = seen.why_open()
+    return Step(commit, "skip", why) if why else Step(commit, "good", f"no {sought.rule} at {sought.function}")
+
+
+def place_of(finding: Finding) -> str:
+    return f"{finding.rule} at {finding.sites[0].text() if finding.sites else 'an unknown place'}"
+
+
+# ---- the whole history ---------------------------------------------------------------------------------------------------
+
+Say = Callable[[str], None]
+
+
+def bisect(
+    workshop: Workshop, repository: Repository, spec: CellSpec, ends: tuple[str, str], sought: Sought | None, say: Say
+) -> Bisection:
+    """The first commit that shows the finding. ends: the good and the bad one, checked before. sought: of a witness; without one,
+    the first finding of the bad end that the good end does not have.
+
+    Raises BadInputError when the ends are not what they are said to be, InfrastructureError when an end cannot be explored.
+    """
+    good, bad = ends
+    spec = _with_stored_workload(workshop, spec)
+    workload = _stored_workload(workshop, spec)
+    with repository.worktree(bad) as checkout:
+
+        def look_at(end: str, what: str) -> Seen:
+            say(f"{end[:12]}: the {what} end is explored")
+            if repository.ask("checkout", "--detach", "--force", end, inside=checkout) is None:
+                raise InfrastructureError(f"git could not check out {end[:12]}")
+            return look(workshop, checkout, repository.folder, spec, workload, None)
+
+        at_bad = look_at(bad, "bad")
+        found = _shown(at_bad.findings, sought, bad)
+        at_good = look_at(good, "good")
+        finding, sought = _new_at_bad(found, at_good, sought, (good, bad))
+        elsewhere = sorted({lost_in(one) for one in at_good.findings if one.rule == sought.rule})
+        ended = Step(bad, "bad", place_of(finding), finding)
+        steps = checkout.parent / "steps"
+        task = Task(
+            root=str(workshop.root),
+            cache=str(workshop.cache.folder),
+            engine=str(workshop.engine.path),
+            heap_folder=str(workshop.heap_folder) if workshop.heap_folder else None,
+            jobs=workshop.explore_jobs,
+            checkout=str(checkout),
+            folder=repository.folder,
+            spec=spec,
+            sought=sought,
+            elsewhere=elsewhere,
+            steps=str(steps),
+        )
+        say(f"{sought.rule} at {sought.function} is sought between {good[:12]} and {bad[:12]}")
+        taken = _run(repository, checkout, task, ends, say)
+        first, candidates = _conclusion(repository, checkout)
+    return _bisection(repository, finding, [ended, *taken], first, candidates)
+
+
+def _with_stored_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
+    """The same operations at every commit, whatever its heap geometry."""
+    if spec.workload.startswith("file:"):
+        return spec
+    heap = find_allocator(workshop.root, spec.allocator).heap
+    workload = workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    workloads.store(workload, workshop.cache)
+    return msgspec.structs.replace(spec, workload=f"file:{workload.key}", path=spec.path or spec.workload)
+
+
+def _stored_workload(workshop: Workshop, spec: CellSpec) -> Workload:
+    heap = find_allocator(workshop.root, spec.allocator).heap
+    return workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+
+
+def _shown(findings: list[Finding], sought: Sought | None, bad: str) -> list[Finding]:
+    shown = [finding for finding in findings if sought is None or sought.is_it(finding)]
+    if not shown:
+        what = f"{sought.rule} at {sought.function}" if sought else "any rule broken"
+        others = ", ".join(sorted({place_of(finding) for finding in findings}))
+        raise BadInputError(
+            f"the bad end {bad[:12]} passes: its crash states do not show {what}"
+            + (f", but {others}" if others else ""),
+            "name a revision that fails, or the workload that shows it (--workload)",
+        )
+    return shown
+
+
+def _new_at_bad(
+    found: list[Finding], at_good: Seen, sought: Sought | None, ends: tuple[str, str]
+) -> tuple[Finding, Sought]:
+    good, bad = ends
+    for finding in found:
+        asked = Sought(finding.rule, lost_in(finding), finding.id)
+        if not any(asked.is_it(known) for known in at_good.findings):
+            if why := at_good.why_open():
+                raise InfrastructureError(f"the good end {good[:12]} cannot be told good: {why}")
+            return finding, asked
+    what = f"shows {sought.rule} at {sought.function}, too" if sought else f"has all findings of the bad end {bad[:12]}"
+    raise BadInputError(f"the good end {good[:12]} fails: it {what}", "name an older revision that passes")
+
+
+def _run(repository: Repository, checkout: Path, task: Task, ends: tuple[str, str], say: Say) -> list[Step]:
+    """git bisect run, with what it says kept for the case that it fails."""
+    good, bad = ends
+    started = repository.ask("bisect", "start", bad, good, inside=checkout)
+    if started is None:
+        raise InfrastructureError(f"{checkout}: git bisect did not start between {good[:12]} and {bad[:12]}")
+    told = checkout.parent / "task"
+    told.write_bytes(msgspec.json.encode(task))
+    command = [sys.executable, "-P", "-m", "faultline", "bisect-step", str(told)]
+    log = checkout.parent / "log"
+    with log.open("wb") as output:
+        run = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(checkout), "bisect", "run", *command]
+        with child(run, output, output, git_environment()) as process:
+            code = _wait(process, Path(task.steps), say)
+    steps = _read_steps(Path(task.steps))
+    if code != 0 and not _only_skipped(log):
+        lines = log.read_text(errors="replace").strip().splitlines() or [f"exit code {code}"]
+        raise InfrastructureError(f"git bisect run failed after {len(steps)} commits: {lines[-1]}")
+    return steps
+
+
+def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
+    """Says each step as it comes. Ctrl-C is handed to git and to the step that runs, which end what they started."""
+    told = 0
+    try:
+        while True:
+            try:
+                code: int | None = process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                code = None
+            for one in _read_steps(steps)[told:]:
+                told += 1
+                say(f"{one.commit[:12]}: {one.outcome}: {one.why}")
+            if code is not None:
+                return code
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_GRACE_S)
+        raise
+
+
+def _read_steps(path: Path) -> list[Step]:
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [msgspec.json.decode(line, type=Step) for line in lines]
+
+
+def _only_skipped(log: Path) -> bool:
+    return "only 'skip'ped commits left" in log.read_text(errors="replace")
+
+
+def _conclusion(repository: Repository, checkout: Path) -> tuple[str, list[str]]:
+    """The first bad commit, or those that may be."""
+    said = repository.ask("bisect", "log", inside=checkout) or ""
+    first = re.search(r"^# first bad commit: \[([0-9a-f]+)\]", said, re.MULTILINE)
+    possible = re.findall(r"^# possible first bad commit: \[([0-9a-f]+)\]", said, re.MULTILINE)
+    return (first[1] if first else ""), ([] if first else possible)
+
+
+def _bisection(
+    repository: Repository, finding: Finding, steps: list[Step], first: str, candidates: list[str]
+) -> Bisection:
+    title, changes = "", []
+    if first:
+        shown = next((one.finding for one in steps if one.commit == first and one.finding is not None), finding)
+        title = repository.ask("show", "-s", "--date=short", "--format=%ad %an: %s", first) or ""
+        diff = repository.ask(
+            *("diff", "-U0", "--no-color", "--no-ext-diff", f"{first}^", first, "--", *repository.sources)
+        )
+        changes = concerned(parse_diff(diff or ""), shown, repository)
+        finding = shown
+    return Bisection(finding, first, title, steps, candidates, changes)
+
+
+# ---- the lines of a commit -----------------------------------------------------------------------------------------------
+
+
+def parse_diff(text: str) -> list[Change]:
+    """Of a diff without context."""
+    changes: list[Change] = []
+    file = ""
+    for line in text.splitlines():
+        hunk = re.match(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)", line)
+        if line.startswith("diff --git "):
+            file = line.rpartition(" b/")[2]
+        elif hunk:
+            changes.append(Change(file, int(hunk[1]), hunk[2].strip(), []))
+        elif line[:1] in "+-" and line[:4] not in ("+++ ", "--- ") and changes:
+            changes[-1].lines.append(line)
+    return changes
+
+
+def concerned(changes: list[Change], finding: Finding, repository: Repository) -> list[Change]:
+    """Those near the stores of the finding or in their functions; else those of their files; else all."""
+    prefix = f"allocators/{Path(repository.folder).name}/"
+    sites = [(_in_repository(site.file or "", prefix, repository.folder), site) for site in finding.sites]
+
+    def is_near(change: Change) -> bool:
+        return any(
+            change.file == file
+            and (abs(change.line - (site.line or 0)) <= NEAR_LINES or f"{site.function}(" in change.function)
+            for file, site in sites
+        )
+
+    near = [change for change in changes if is_near(change)]
+    return near or [change for change in changes if change.file in {file for file, _ in sites}] or changes
+
+
+def _in_repository(file: str, prefix: str, folder: str) -> str:
+    return f"{folder}/{file.removeprefix(prefix)}" if file.startswith(prefix) else file
+
+
+def command_text(bisection: Bisection) -> str:
+    return shlex.join(["git", "show", bisection.first_bad])

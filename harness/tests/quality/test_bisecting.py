@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bisection of a history that is made here: thirty commits, a flush that one of them takes away, two that do not build. The clone
+is a copy, with a harness of its own, so that its history can be anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import samples
+from command_line import assert_one_clear_line
+from faultline.bisecting import Change, Repository, Seen, Sought, concerned, judge, parse_diff
+from faultline.engine import Site, Stopped
+
+COMMITS, PLANTED = 30, 19
+BROKEN = {15, 22}
+"""They do not build; the first is where git looks first."""
+SOURCE = "allocators/nvm_malloc/src/protocol.c"
+FLUSH = "#elif !defined(MUTANT_MISSING_FLUSH_LINK)\n        fl_flush(word, sizeof *word);\n#endif"
+WORKLOAD = ("-w", "churn", "--ops", "6")
+
+Run = subprocess.CompletedProcess[str]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=A Person", "-c", "user.email=person@example.org", "-c", "commit.gpgsign=false")
+    run = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Commits are tagged c1 to c30."""
+    folder = tmp_path_factory.mktemp("clone")
+    for part in ("allocators", "pintools", "harness/faultline"):
+        shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+    (folder / ".gitignore").write_text("__pycache__\n")
+    git(folder, "init", "-q")
+    original = (folder / SOURCE).read_text()
+    assert FLUSH in original
+    for number in range(1, COMMITS + 1):
+        text = original.replace("/* Step 3", "/* moved */\n" * number + "/* Step 3")
+        if number >= PLANTED:
+            text = text.replace(FLUSH, "#endif")
+        if number in BROKEN:
+            text += "\n#error this commit does not build\n"
+        (folder / SOURCE).write_text(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"commit {number}")
+        git(folder, "tag", f"c{number}")
+    return folder
+
+
+Bisect = Callable[..., Run]
+
+
+def command(clone: Path, root: Path, scripts: Path) -> tuple[list[str], dict[str, str]]:
+    options = ["--cache", str(root / ".faultline"), "--engine", str(scripts / "faultline-engine")]
+    words = [sys.executable, "-P", "-m", "faultline", "bisect", "nvm_malloc", *options]
+    return words, {**os.environ, "PYTHONPATH": str(clone / "harness")}
+
+
+@pytest.fixture
+def bisect(clone: Path, root: Path, scripts: Path) -> Iterator[Bisect]:
+    """Afterwards nothing is left of it, and the checkout is as it was."""
+    words, environment = command(clone, root, scripts)
+
+    def run(*arguments: str) -> Run:
+        return subprocess.run(
+            [*words, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+
+    yield run
+    assert_nothing_is_left(clone)
+
+
+def assert_nothing_is_left(clone: Path) -> None:
+    assert git(clone, "worktree", "list").count("\n") == 0
+    assert git(clone, "for-each-ref", "refs/bisect") == ""
+    assert git(clone, "describe", "--tags") == f"c{COMMITS}"
+    assert not list(Path(tempfile.gettempdir()).glob("faultline-bisect-*/checkout"))
+
+
+def test_the_commit_that_takes_a_flush_away_is_found(bisect: Bisect) -> None:
+    run = bisect("--good", "c1", "--bad", "HEAD", *WORKLOAD, "--json")
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    assert found["title"].endswith(f"A Person: commit {PLANTED}")
+    lines = [line for change in found["changes"] for line in change["lines"]]
+    assert "-        fl_flush(word, sizeof *word);" in lines
+    assert found["finding"]["sites"][0]["function"] == "set_links"
+    skipped = [step for step in found["steps"] if step["outcome"] == "skip"]
+    assert [step for step in skipped if "does not build" in step["why"]]
+
+
+def test_what_a_person_sees(bisect: Bisect) -> None:
+    run = bisect("--good", f"c{PLANTED - 1}", "--bad", f"c{PLANTED}", *WORKLOAD)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("first bad commit: ")
+    assert f"A Person: commit {PLANTED}" in run.stdout
+    assert "    -        fl_flush(word, sizeof *word);" in run.stdout
+    assert "at set_links (allocators/nvm_malloc/src/protocol.c:" in run.stdout
+
+
+def test_bad_ends_are_said(bisect: Bisect) -> None:
+    """Before the history is gone through."""
+    assert_one_clear_line(bisect("--good", "c1", "--bad", "nothing"), 2, "'nothing' is no commit")
+    assert_one_clear_line(bisect("--good", "--all", "--bad", "c2"), 2, "'--all' is no commit")
+    assert_one_clear_line(bisect("--good", "c2", "--bad", "c2"), 2, "are both")
+    assert_one_clear_line(bisect("--good", "c3", "--bad", "c2"), 2, "is no ancestor of the bad end")
+    assert_one_clear_line(bisect("--good", "c1", "--bad", "c2", "--witness", "fl1.AAAA"), 2, "not a token")
+    passes = bisect("--good", "c1", "--bad", f"c{PLANTED - 1}", *WORKLOAD)
+    assert (passes.returncode, "the bad end" in passes.stderr) == (2, True)
+    assert "passes: its crash states do not show any rule broken" in passes.stderr
+    fails = bisect("--good", f"c{PLANTED}", "--bad", f"c{PLANTED + 1}", *WORKLOAD)
+    assert (fails.returncode, "the good end" in fails.stderr) == (2, True)
+    assert "fails: it has all findings of the bad end" in fails.stderr
+
+
+def test_uncommitted_sources_are_said(bisect: Bisect, clone: Path) -> None:
+    source = clone / SOURCE
+    text = source.read_text()
+    try:
+        source.write_text(text + "/* more */\n")
+        assert_one_clear_line(bisect("--good", "c1", "--bad", "c2"), 2, "protocol.c has changes that are not committed")
+    finally:
+        source.write_text(text)
+
+
+def test_ctrl_c_leaves_nothing(clone: Path, root: Path, scripts: Path) -> None:
+    words, environment = command(clone, root, scripts)
+    words += ["--good", "c1", "--bad", "HEAD", *WORKLOAD]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "is sought between" in line:
+                break
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 3
+    assert_nothing_is_left(clone)
+
+
+# ---- what a commit shows -------------------------------------------------------------------------------------------------
+
+SOUGHT = Sought("FL004", "nvm_activate", "FL004-1a2b3c4d")
+
+
+def seen(*findings: Any, **certificate: Any) -> Seen:
+    return Seen(list(findings), samples.certificate(complete=True, **certificate))
+
+
+def test_the_same_function_is_the_same_bug() -> None:
+    """An ordinal changes where a statement is put above the store."""
+    assert judge("c", seen(samples.finding(id="FL004-00000000")), SOUGHT, []).outcome == "bad"
+
+
+def test_another_place_is_good_only_where_the_good_end_has_it_too() -> None:
+    other = samples.finding(id="FL004-00000000", sites=[Site("renamed", "x.c", 3)])
+    assert judge("c", seen(other), SOUGHT, []).outcome == "skip"
+    assert judge("c", seen(other), SOUGHT, ["renamed"]).outcome == "good"
+    assert judge("c", seen(samples.finding(rule="FL010", id="FL010-00000000")), SOUGHT, []).outcome == "good"
+
+
+def test_what_was_not_explored_is_not_good() -> None:
+    assert judge("c", seen(unknowns=1), SOUGHT, []).outcome == "skip"
+    assert judge("c", seen(stopped=Stopped(3, "60 s limit"), why="60 s limit"), SOUGHT, []).why == "60 s limit"
+    assert judge("c", Seen([], None), SOUGHT, []).outcome == "skip"
+
+
+DIFF = """diff --git a/src/activate.c b/src/activate.c
+index 1..2 100644
+--- a/src/activate.c
++++ b/src/activate.c
+@@ -3,0 +4,2 @@
++-- a
++b
+@@ -200 +300 @@ void nvm_activate(int x) {
+-old
++new
+diff --git a/other.c b/other.c
+--- a/other.c
++++ b/other.c
+@@ -1 +1 @@
+-c
++d
+"""
+
+
+def test_lines_near_the_stores_are_shown(root: Path) -> None:
+    changes = parse_diff(DIFF)
+    assert changes[0] == Change("src/activate.c", 4, "", ["+-- a", "+b"])
+    assert [(change.file, change.line) for change in changes] == [
+        ("src/activate.c", 4),
+        ("src/activate.c", 300),
+        ("other.c", 1),
+    ]
+    repository = Repository.__new__(Repository)
+    repository.folder = "own/x"
+    site = Site("nvm_activate", "allocators/x/src/activate.c", 12)
+    moved = [Change(f"own/x/{change.file}", change.line, change.function, change.lines) for change in changes]
+    assert concerned(moved, samples.finding(sites=[site]), repository) == moved[:2]
+    assert concerned(moved[2:], samples.finding(sites=[site]), repository) == moved[2:], "else all"
