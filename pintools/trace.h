@@ -26,7 +26,7 @@
 #define FL_TRACE_MAGIC "FLTRACE"  /* with its NUL: 8 bytes */
 #define FL_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 #define FL_FOOTER_MAGIC 0x444e4546u /* "FEND" */
-#define FL_TRACE_VERSION 2u
+#define FL_TRACE_VERSION 3u
 #define FL_RECORD_BYTES 32u
 #define FL_PAYLOAD_CELLS(bytes) (((uint64_t)(bytes) + FL_RECORD_BYTES - 1) / FL_RECORD_BYTES)
 #define FL_NO_SITE 0u
@@ -77,7 +77,9 @@ enum fl_kind {
     FL_PROCESS_END, /* last record of a process. value: exit code, or 256 + signal */
     FL_MODULE,      /* size: bytes of payload; value: module id; payload: path NUL build-id-hex NUL; the path is relative for
                        what was built for the trace, so that another clone gives the same bytes */
-    FL_SITE,        /* site: its id; value: module id (0: none); offset: address in the module as its symbols count it */
+    FL_SITE,        /* site: its id; value: module id (0: none); offset: address in the module as its symbols count it;
+                       size: id of the FL_SITE that called it, FL_NO_SITE where the path ends: an instruction that is called
+                       from two places is two sites. A caller's address lies in its call */
     FL_FILE,        /* file: its id; size: bytes of payload; payload: path relative to the PM folder, no NUL */
 
     /* Persistency events. */

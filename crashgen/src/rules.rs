@@ -346,7 +346,7 @@ mod tests {
             kind,
         });
         let events: Vec<Event> = events.collect();
-        let sites = vec![Site { module: None, offset: 0 }; events.len()];
+        let sites = vec![Site { module: None, offset: 0, caller: None }; events.len()];
         Trace { events, sites, files: vec!["heap".into()], ..Trace::default() }
     }
 

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Function, file and line of a site.
+//!
+//! A helper that flushes for others is one place in the source, and says nothing of what the flush is for: what a person wants to know
+//! is who asked for it. So a site is shown as the innermost frame, over inlined functions and calls, that lies outside the files of
+//! helpers: `persist.h`, and those that `allocator.toml` names.
 
 use crate::ordinals::Ordinals;
 use crate::trace::{SiteId, Trace};
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
+
+/// What the allocators of this repository flush and fence with.
+const PERSIST: &str = "persist.h";
 
 /// A site in words a person knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -15,11 +22,18 @@ pub struct Symbol {
     pub file: String,
     /// Line, 0 if unknown.
     pub line: u32,
+    /// The allocator's helper that it called there, in words; empty if it is the place itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub helper: String,
 }
 
 impl Symbol {
-    /// FUNCTION (FILE:LINE), as far as it is known.
+    /// FUNCTION (FILE:LINE), as far as it is known; HELPER called by FUNCTION (FILE:LINE).
     pub fn text(&self) -> String {
+        if self.helper.is_empty() { self.place() } else { format!("{} called by {}", self.helper, self.place()) }
+    }
+
+    fn place(&self) -> String {
         match (self.function.as_str(), self.line) {
             ("", 0) => {
                 if self.file.is_empty() {
@@ -40,6 +54,8 @@ impl Symbol {
 pub struct Symbols {
     /// Programs and libraries that modules with relative paths are looked for among.
     built: Vec<PathBuf>,
+    /// Files whose functions act for their callers, relative.
+    helpers: Vec<PathBuf>,
     loaders: FxHashMap<u32, Option<addr2line::Loader>>,
     known: FxHashMap<SiteId, Symbol>,
     ordinals: FxHashMap<u32, Ordinals>,
@@ -47,14 +63,15 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// `built`: where the programs and libraries that were built for the trace are now.
-    pub fn new(built: Vec<PathBuf>) -> Self {
-        Self { built, ..Self::default() }
+    /// `built`: where the programs and libraries that were built for the trace are now; `helpers`: files of helpers besides persist.h,
+    /// as the compiler records them or the last parts of that.
+    pub fn new(built: Vec<PathBuf>, helpers: Vec<PathBuf>) -> Self {
+        Self { built, helpers, ..Self::default() }
     }
 
     /// Everything that the trace names by relative paths lies under `root`.
     pub fn under(trace: &Trace, root: &Path) -> Self {
-        Self::new(trace.modules.iter().map(|module| root.join(&module.path)).collect())
+        Self::new(trace.modules.iter().map(|module| root.join(&module.path)).collect(), Vec::new())
     }
 
     /// The symbol of a site.
@@ -62,9 +79,23 @@ impl Symbols {
         if let Some(symbol) = self.known.get(&site) {
             return symbol.clone();
         }
-        let symbol = self.look_up(trace, site);
+        let frames = self.frames(trace, site);
+        let symbol = self.place_of(&frames).map_or_else(Symbol::default, |(_, frame)| frame.symbol);
         self.known.insert(site, symbol.clone());
         symbol
+    }
+
+    /// Whether the site's place is a helper all the same: who called it is not known.
+    pub fn is_bare_helper(&mut self, trace: &Trace, site: SiteId) -> bool {
+        let symbol = self.find(trace, site);
+        is_in(&symbol, Path::new(PERSIST)) || self.is_helper(&symbol)
+    }
+
+    /// Who called the function that the symbol is in, and so on, as far as the trace says.
+    pub fn callers(&mut self, trace: &Trace, site: SiteId) -> Vec<Symbol> {
+        let frames = self.frames(trace, site);
+        let at = self.place_of(&frames).map_or(0, |(at, _)| at + 1);
+        frames.into_iter().skip(at).map(|frame| frame.symbol).collect()
     }
 
     /// A name of the site's line of source that lasts when lines around it move and other workloads run:
@@ -81,10 +112,11 @@ impl Symbols {
     fn make_name(&mut self, trace: &Trace, site: SiteId) -> String {
         let Some((module, offset)) = place_in_module(trace, site) else { return String::new() };
         let path = self.path(trace, module);
-        let frame = self.loader(trace, module).and_then(|loader| frame_of(loader, offset)).unwrap_or_default();
+        let frames = self.frames(trace, site);
+        let Some((_, Frame { symbol, raw })) = self.place_of(&frames) else { return String::new() };
         let ordinals = self.ordinals.entry(module).or_insert_with(|| Ordinals::of(&path));
-        if let Some(ordinal) = ordinals.find(&frame.raw, &frame.symbol.file, frame.symbol.line) {
-            return format!("{} {}#{ordinal}", file_name(Path::new(&frame.symbol.file)), frame.symbol.function);
+        if let Some(ordinal) = ordinals.find(&raw, &symbol.file, symbol.line) {
+            return format!("{} {}#{ordinal}", file_name(Path::new(&symbol.file)), symbol.function);
         }
         let symbol = self.loader(trace, module).and_then(|loader| loader.find_symbol_info(offset));
         match symbol {
@@ -93,15 +125,48 @@ impl Symbols {
         }
     }
 
-    fn look_up(&mut self, trace: &Trace, site: SiteId) -> Symbol {
-        let Some((module, offset)) = place_in_module(trace, site) else { return Symbol::default() };
-        let unknown = Symbol { file: file_name(&trace.modules[module as usize].path), ..Symbol::default() };
-        let Some(loader) = self.loader(trace, module) else { return unknown };
-        let mut symbol = frame_of(loader, offset).map_or(unknown, |frame| frame.symbol);
-        if symbol.function.is_empty() {
-            symbol.function = loader.find_symbol(offset).unwrap_or_default().to_owned();
+    /// The first frame that is no helper; the outermost where all are.
+    fn place_of(&self, frames: &[Frame]) -> Option<(usize, Frame)> {
+        let is_helper = |frame: &Frame| is_in(&frame.symbol, Path::new(PERSIST)) || self.is_helper(&frame.symbol);
+        let at = frames.iter().position(|frame| !is_helper(frame)).or(frames.len().checked_sub(1))?;
+        let helper = frames[..at].iter().rev().find(|frame| self.is_helper(&frame.symbol));
+        let mut place = frames[at].clone();
+        place.symbol.helper = helper.map(|frame| frame.symbol.place()).unwrap_or_default();
+        Some((at, place))
+    }
+
+    fn is_helper(&self, symbol: &Symbol) -> bool {
+        self.helpers.iter().any(|helper| is_in(symbol, helper))
+    }
+
+    /// All frames, innermost first: of the instruction, then of its callers, each with the functions that are inlined there.
+    fn frames(&mut self, trace: &Trace, site: SiteId) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let mut next = Some(site);
+        while let Some(site) = next {
+            if let Some((module, offset)) = place_in_module(trace, site) {
+                self.look_up(trace, module, offset, &mut frames);
+            }
+            next = trace.sites.get(site.0 as usize).and_then(|site| site.caller);
         }
-        symbol
+        frames
+    }
+
+    fn look_up(&mut self, trace: &Trace, module: u32, offset: u64, frames: &mut Vec<Frame>) {
+        let before = frames.len();
+        let loader = self.loader(trace, module);
+        if let Some(loader) = loader {
+            inlined_frames(loader, offset, frames);
+        }
+        // Of a module without debug information the name of the function may still be known.
+        let function = loader.and_then(|loader| loader.find_symbol(offset)).unwrap_or_default().to_owned();
+        if frames.len() == before {
+            let file = file_name(&trace.modules[module as usize].path);
+            frames.push(Frame { symbol: Symbol { file, ..Symbol::default() }, raw: String::new() });
+        }
+        if let Some(last) = frames.last_mut().filter(|last| last.symbol.function.is_empty()) {
+            last.symbol.function = function;
+        }
     }
 
     fn loader(&mut self, trace: &Trace, module: u32) -> Option<&addr2line::Loader> {
@@ -123,17 +188,16 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-#[derive(Default)]
+#[derive(Clone)]
 struct Frame {
     symbol: Symbol,
     /// The function as the object file calls it.
     raw: String,
 }
 
-/// The innermost frame that is not one of persist.h's helpers: a person wants to know who flushed.
-fn frame_of(loader: &addr2line::Loader, address: u64) -> Option<Frame> {
-    let mut best = None;
-    let mut frames = loader.find_frames(address).ok()?;
+/// The frames of one address, innermost first.
+fn inlined_frames(loader: &addr2line::Loader, address: u64, found: &mut Vec<Frame>) {
+    let Ok(mut frames) = loader.find_frames(address) else { return };
     while let Ok(Some(frame)) = frames.next() {
         let name = |demangled: bool| {
             let name = frame.function.as_ref()?;
@@ -141,13 +205,62 @@ fn frame_of(loader: &addr2line::Loader, address: u64) -> Option<Frame> {
         };
         let (file, line) =
             frame.location.as_ref().map_or(("", 0), |place| (place.file.unwrap_or(""), place.line.unwrap_or(0)));
-        let is_helper = Path::new(file).file_name().is_some_and(|name| name == "persist.h");
         let file = file.trim_start_matches("./").to_owned();
-        let symbol = Symbol { function: name(true).unwrap_or_default(), file, line };
-        best = Some(Frame { symbol, raw: name(false).unwrap_or_default() });
-        if !is_helper {
-            break;
-        }
+        let symbol = Symbol { function: name(true).unwrap_or_default(), file, line, helper: String::new() };
+        found.push(Frame { symbol, raw: name(false).unwrap_or_default() });
     }
-    best
+}
+
+fn is_in(symbol: &Symbol, file: &Path) -> bool {
+    Path::new(&symbol.file).ends_with(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Module, Site};
+
+    fn frame(function: &str, file: &str, line: u32) -> Symbol {
+        Symbol { function: function.into(), file: file.into(), line, helper: String::new() }
+    }
+
+    fn symbols() -> Symbols {
+        Symbols::new(Vec::new(), vec!["src/store.h".into()])
+    }
+
+    #[test]
+    fn a_place_is_the_first_frame_that_is_no_helper() {
+        let flush = frame("fl_flush", "allocators/include/persist.h", 78);
+        let helper = frame("store_flushed", "allocators/x/src/store.h", 16);
+        let outer = frame("store_entry", "allocators/x/src/store.h", 49);
+        let (caller, main) =
+            (frame("publish", "allocators/x/src/heap.c", 7), frame("run", "allocators/x/src/heap.c", 90));
+        let place = |frames: &[&Symbol]| {
+            let frame = |symbol: &&Symbol| Frame { symbol: (*symbol).clone(), raw: String::new() };
+            let frames: Vec<Frame> = frames.iter().map(frame).collect();
+            symbols().place_of(&frames).map(|(at, frame)| (at, frame.symbol.text()))
+        };
+        assert_eq!(place(&[&flush, &caller, &main]), Some((1, "publish (allocators/x/src/heap.c:7)".into())));
+        let said = "store_entry (allocators/x/src/store.h:49) called by publish (allocators/x/src/heap.c:7)";
+        assert_eq!(place(&[&flush, &helper, &outer, &caller, &main]), Some((3, said.into())));
+        // Of a trace without callers the helper is all there is.
+        assert_eq!(place(&[&flush, &helper]), Some((1, "store_flushed (allocators/x/src/store.h:16)".into())));
+        assert_eq!(place(&[]), None);
+    }
+
+    #[test]
+    fn a_site_without_debug_information_has_its_callers_all_the_same() {
+        let site = |offset, caller| Site { module: Some(0), offset, caller };
+        let unknown = Site { module: None, offset: 0, caller: None };
+        let module = Module { path: "/nowhere/heap.so".into(), build_id: String::new() };
+        let trace = Trace {
+            sites: vec![unknown, site(8, None), site(16, Some(SiteId(1)))],
+            modules: vec![module],
+            ..Trace::default()
+        };
+        assert_eq!(symbols().find(&trace, SiteId(2)), frame("", "heap.so", 0));
+        assert_eq!(symbols().callers(&trace, SiteId(2)), [frame("", "heap.so", 0)]);
+        assert_eq!(symbols().find(&trace, SiteId(0)), Symbol::default());
+        assert!(symbols().callers(&trace, SiteId(0)).is_empty());
+    }
 }

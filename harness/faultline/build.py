@@ -114,8 +114,8 @@ def _relative(root: Path, paths: Iterable[Path]) -> list[str]:
 
 # ---- allocators ----------------------------------------------------------------------------------------------------------
 
-OPTIMISATION = ("-g", "-O2")
-"""As their users build them, with line tables for sites."""
+OPTIMISATION = ("-g", "-O2", "-fno-optimize-sibling-calls")
+"""As their users build them, with line tables for sites, and with the frame of every caller (no tail calls)."""
 COMMON_INCLUDE = "-Iallocators/include"
 
 

@@ -56,6 +56,8 @@ class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     include: list[str] = []
     flags: list[str] = []
     libraries: list[str] = []
+    helpers: list[str] = []
+    """Files whose functions flush, fence or store for their callers: what is said of a place in them names the caller too."""
 
 
 class Heap(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

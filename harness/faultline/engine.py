@@ -35,10 +35,13 @@ class Site(msgspec.Struct):
     file: str | None = None
     line: int | None = None
     is_adapter: bool = False
+    helper: str = ""
+    """The allocator's helper that it called there, in words; empty if it is the place itself."""
 
     def text(self) -> str:
         where = self.place_text()
-        return f"{self.function} ({where})" if where else self.function
+        place = f"{self.function} ({where})" if where else self.function
+        return f"{self.helper} called by {place}" if self.helper else place
 
     def short_text(self) -> str:
         """Without the file's folders."""

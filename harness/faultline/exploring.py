@@ -72,6 +72,7 @@ def engine_config(
         "runner": str(target.runner.path),
         "adapter": str(target.adapter.path),
         "hooked_adapter": str(target.hooked.path) if target.hooked else None,
+        "helpers": list(target.allocator.build.helpers),
         "workload_file": str(traced.workload_file),
         "scratch": str(scratch),
         "heap": {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
-redundant on these workloads, after one crash, alone: complete explorations prove that recovery shows no heap that it does not show
-with it (contents apart). What recovery itself runs cannot be proved so. What is neither is a blind spot: of the contract, the
-oracle or the workloads.
+redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
+apart), after one crash, and where recovery itself runs the place after a second one too, on the quickest workload that has it. What is
+neither is a blind spot: of the contract, the oracle or the workloads.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made."""
 
@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -35,7 +35,7 @@ Fate = Literal["killed", "redundant", "blind spot", "unknown"]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A line of source that flushes or fences; a helper function that many call is one. sites: its instructions, by the trace's
+    """A line of source that flushes or fences, in a helper's callers each on its own. sites: its instructions, by the trace's
     numbers; count: executions; in_recovery: of them, inside an `open`."""
 
     kind: Literal["flush", "fence"]
@@ -58,7 +58,7 @@ class _Places(msgspec.Struct):
 
 
 class Trial(msgspec.Struct):
-    """One workload explored without the place. new_outcomes: pairs of expected heap and heap report that recoveries show only
+    """One workload explored without the place. nested: crashes after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only
     then; why: what keeps the exploration from being complete."""
 
     workload: str
@@ -72,6 +72,7 @@ class Trial(msgspec.Struct):
     recoveries: int = 0
     time_s: float = 0.0
     in_recovery: int = 0
+    nested: int = 0
 
 
 class PlaceResult(msgspec.Struct):
@@ -90,15 +91,12 @@ class PlaceResult(msgspec.Struct):
             return "unknown"
         if any(trial.new_outcomes for trial in self.trials):
             return "blind spot"
-        # What recovery flushes is there for a process that was killed, or for power that fails again: neither is tried.
-        return "unknown" if any(trial.in_recovery for trial in self.trials) else "redundant"
+        return "redundant"
 
     def why_unknown(self) -> str:
         """What keeps it from being proved."""
-        cut = next((trial for trial in self.trials if not trial.is_complete), None)
-        if cut is not None:
-            return f"{cut.workload}: {cut.why}"
-        return "recovery runs it: a second crash, or a process that was killed, may need it, and neither is tried"
+        cut = next((trial for trial in self.trials if not trial.is_complete or trial.verdict != "pass"), None)
+        return f"{cut.workload}{', second crash' * bool(cut.nested)}: {cut.why or 'its verdict is unknown'}" if cut else ""
 
     @property
     def recoveries(self) -> int:
@@ -143,7 +141,8 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class _Traced:
-    """A workload of the allocator as it is: its trace, and its outcomes, in a file, that others are compared with."""
+    """A workload of the allocator as it is: its trace, and its outcomes, in files by crashes after the first, that others are
+    compared with."""
 
     spec: CellSpec
     workload: Workload
@@ -151,6 +150,10 @@ class _Traced:
     trace: Trace
     places: dict[str, Place]
     outcomes: Path
+    is_nested: threading.Lock
+
+    def outcomes_after(self, nested: int) -> Path:
+        return self.outcomes.with_suffix(f".{nested}")
 
 
 def specs_of_matrix(cells: Sequence[CellSpec], allocator: str) -> list[CellSpec]:
@@ -207,11 +210,11 @@ class _Runner:
         target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
         outcomes = self.folder / f"{number}.outcomes"
-        whole = _Traced(spec, workload, target, traced, {}, outcomes)
+        whole = _Traced(spec, workload, target, traced, {}, outcomes, threading.Lock())
         with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
             config = write_config(folder, spec, target, traced, workload)
             found = workshop.engine.ask_json(_Places, "places", str(config))
-        trial = self._explore(whole, [], {"write": str(outcomes)}, 0, 0)
+        trial = self._explore(whole, None, 0)
         if trial.verdict != "pass" or not trial.is_complete:
             said = f"{trial.rules[0]}: {trial.message}" if trial.rules else trial.why or "its verdict is unknown"
             raise BadInputError(
@@ -220,30 +223,39 @@ class _Runner:
             )
         self.seconds[spec.name] = trial.time_s
         self.watcher.ends(f"{spec.name}: {len(found.places)} places")
-        return _Traced(spec, workload, target, traced, {place.name: place for place in found.places}, outcomes)
+        return replace(whole, places={place.name: place for place in found.places})
 
     def without(self, name: str, traced: Sequence[_Traced]) -> PlaceResult:
         """Quick workloads first, until one kills it."""
         having = [one for one in traced if name in one.places]
         place = having[0].places[name]
         result = PlaceResult(name, place.kind, place.site, [])
-        for one in having:
-            place = one.places[name]
-            edits = [{"edit": "without", "sites": place.sites}]
-            compare = {"compare": str(one.outcomes)}
-            result.trials.append(self._explore(one, edits, compare, place.count, place.in_recovery))
+        recovering = [one for one in having if one.places[name].in_recovery]
+        for one, nested in [*((one, 0) for one in having), *((one, 1) for one in recovering[:1])]:
+            result.trials.append(self._without(one, one.places[name], nested))
             if result.fate == "killed":
                 break
         self.watcher.ends(f"{name}: {result.fate}")
         return result
 
-    def _explore(
-        self, traced: _Traced, edits: list[dict[str, Any]], outcomes: dict[str, str], count: int, in_recovery: int
-    ) -> Trial:
+    def _without(self, traced: _Traced, place: Place, nested: int) -> Trial:
+        with traced.is_nested:
+            is_told = nested == 0 or traced.outcomes_after(nested).exists()
+            whole = None if is_told else self._explore(traced, None, nested)
+        if whole is not None and not (whole.verdict == "pass" and whole.is_complete):
+            whole.why = f"as it is, {whole.message or whole.why or 'its verdict is unknown'}"
+            whole.verdict, whole.count, whole.in_recovery = "unknown", place.count, place.in_recovery
+            traced.outcomes_after(nested).unlink(missing_ok=True)
+            return whole
+        return self._explore(traced, place, nested)
+
+    def _explore(self, traced: _Traced, place: Place | None, nested: int) -> Trial:
+        """As if the source lacked the place; none: as it is, for the outcomes."""
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
         started = time.monotonic()
-        trial = Trial(traced.spec.workload_text, count, "unknown", in_recovery=in_recovery)
+        count, in_recovery = (place.count, place.in_recovery) if place else (0, 0)
+        trial = Trial(traced.spec.workload_text, count, "unknown", in_recovery=in_recovery, nested=nested)
 
         def handle(event: Event) -> None:
             match event:
@@ -258,7 +270,10 @@ class _Runner:
                 case Done():
                     trial.verdict = event.verdict
 
-        more = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
-        explore(self.workshop, traced.spec, traced.target, traced.trace, traced.workload, handle, more=more)
+        edits = [{"edit": "without", "sites": place.sites}] if place else []
+        outcomes = {"compare" if place else "write": str(traced.outcomes_after(nested))}
+        more: dict[str, Any] = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
+        spec = msgspec.structs.replace(traced.spec, nested=nested)
+        explore(self.workshop, spec, traced.target, traced.trace, traced.workload, handle, more=more)
         trial.time_s = round(time.monotonic() - started, 3)
         return trial

@@ -13,7 +13,8 @@ NAME.expected starts with optional directives:
 
     # needs: avx          skipped on a CPU without it
     # status: 7           exit status of the program, or `signal 6` (default 0)
-    # events: sites       only the functions that the events' sites lie in, one a line, repetitions in a row left out
+    # events: sites       only the functions that the events' sites lie in, each with those that called it, innermost first; one a
+    #                     line, repetitions in a row left out
     # events: image       which instructions a library takes is its own business: only the files are compared
     # events: by thread   those of each thread in their order; how threads interleave is the schedule's business
     # events: covered     stores between two other events as the bytes they cover: which instructions is a library's business
@@ -56,7 +57,7 @@ HEAP = 0x200000000000  # of program.h
 CHUNK_MAGIC = 0x4B4E4843
 FOOTER_MAGIC = 0x444E4546
 FOOTER_BYTES = 64
-VERSION = 2
+VERSION = 3
 
 (PROCESS, PROCESS_END, MODULE, SITE, FILE, STORE, FLUSH, FENCE, FILE_BEGIN, FILE_END, MAP, UNMAP, OPERATION_BEGIN,
  OPERATION_RETURN, UNSUPPORTED) = range(1, 16)  # fmt: skip
@@ -164,7 +165,7 @@ class Definitions:
 
     files: dict[int, str] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
-    sites: dict[int, tuple[int, int]] = field(default_factory=dict)
+    sites: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # module, offset, caller
 
     def learn(self, record: Record) -> None:
         if record.kind == FILE:
@@ -177,7 +178,9 @@ class Definitions:
         elif record.kind == SITE:
             if record.value and record.value not in self.modules:
                 raise TraceError(f"site {record.site} is defined before its module {record.value}")
-            self.sites[record.site] = (record.value, record.offset)
+            if record.size and record.size not in self.sites:
+                raise TraceError(f"site {record.site} is defined before its caller {record.size}")
+            self.sites[record.site] = (record.value, record.offset, record.size)
 
     def file(self, record: Record) -> str:
         if record.file not in self.files:
@@ -187,7 +190,7 @@ class Definitions:
     def module_of(self, record: Record) -> str:
         if record.site and record.site not in self.sites:
             raise TraceError(f"site {record.site} is used before it is defined")
-        module, _ = self.sites.get(record.site, (0, 0))
+        module, _, _ = self.sites.get(record.site, (0, 0, 0))
         return self.modules.get(module, "")
 
 
@@ -201,8 +204,12 @@ def function_at(module: str, offset: int) -> str:
 
 
 def site_text(record: Record, names: Definitions) -> str:
-    module, offset = names.sites.get(record.site, (0, 0))
-    return function_at(names.modules[module], offset) if module else "?"
+    functions = []
+    site = record.site
+    while site:
+        module, offset, site = names.sites[site]
+        functions.append(function_at(names.modules[module], offset) if module else "?")
+    return "<".join(functions)
 
 
 def bytes_text(content: bytes) -> str:

@@ -10,13 +10,13 @@
  *   fl_mappings    which addresses are persistent memory
  *   fl_files       system calls: file operations, mapping, unmapping, kernel writes
  *   fl_paths       names below the PM folder, identities of files
- *   fl_sites       instruction addresses to module and offset
+ *   fl_sites       instruction addresses to module and offset, with the calls that led there
  *   fl_schedule    which thread runs: the turn, handed on at points that the seed fixes
  *   fl_waits       system calls that wait: what they mean for the turn
  *   fl_trace       the buffer of cells and the file it goes to
  *
  * A `point` is an instruction that may make an event; it is made when the instruction is translated. A `site` is its
- * identity in the trace; it is made when the point first makes an event, so that a trace names only the code that matters.
+ * identity in the trace, with its callers; it is made when the point first makes an event, so that a trace names only the code that matters.
  */
 #ifndef FL_H
 #define FL_H
@@ -28,7 +28,9 @@
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
+#include "pub_tool_machine.h"
 #include "pub_tool_mallocfree.h"
+#include "pub_tool_threadstate.h"
 #include "pub_tool_tooliface.h"
 
 #include "../trace.h"
@@ -78,31 +80,48 @@ IRSB *fl_instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestLayout *
 
 /* ---- fl_sites ---- */
 
-/* How to find the frame that a point is attributed to: a store in memcpy tells nothing, its caller does. */
-enum fl_attribution {
-    FL_ATTRIBUTION_UNKNOWN,
-    FL_ATTRIBUTION_OWN,            /* the instruction itself */
-    FL_ATTRIBUTION_RETURN_ADDRESS, /* in the C library, return address on top of the stack */
-    FL_ATTRIBUTION_UNWIND,         /* in the C library, deeper */
+#define FL_PATH_SITES 6u /* a site with its callers, and theirs */
+#define FL_PATH_CALLS 12u /* with those inside the C library */
+
+/* A return address, and where it lay. */
+struct fl_call {
+    PtrdiffT distance; /* from the stack pointer */
+    Addr address;      /* of the call: the return address less one */
+};
+
+/* A way that led to a point. */
+struct fl_path {
+    struct fl_path *next;
+    UInt site;
+    UInt count; /* 0: it cannot be told whether it is taken again */
+    struct fl_call calls[FL_PATH_CALLS]; /* innermost first */
 };
 
 struct fl_point {
     Addr address;
-    UInt site; /* FL_NO_SITE until the first event; the one of last_caller for FL_ATTRIBUTION_RETURN_ADDRESS */
+    struct fl_path *path; /* the last one first; null until the first event */
+    UInt own_site;        /* without callers; FL_NO_SITE until somebody asks */
     UInt bytes;
     UChar detail; /* enum of the record's kind */
-    UChar attribution;
     Bool is_joined; /* the stores of one instruction are joined to one record */
-    Addr last_caller;
 };
 
 UInt fl_site_slowly(struct fl_point *point);
-UInt fl_own_site(struct fl_point *point); /* of fences: unwinding at each lock of the C library costs too much */
+UInt fl_own_site(struct fl_point *point); /* of locks, that few ask for: the instruction itself, in the C library too */
+UInt fl_fence_site(struct fl_point *point); /* in the C library the instruction itself */
 void fl_sites_define_again(void);
 
+/* From the inside outwards: where one is found, the next one's place is known. */
+static inline Bool fl_is_on_path(const struct fl_path *path, Addr stack) {
+    for (UInt i = 0; i < path->count; i++)
+        if (*(Addr *)(stack + path->calls[i].distance) != path->calls[i].address + 1)
+            return False;
+    return path->count > 0;
+}
+
 static inline UInt fl_site(struct fl_point *point) {
-    if (LIKELY(point->attribution == FL_ATTRIBUTION_OWN))
-        return point->site;
+    if (LIKELY(point->path != NULL) && LIKELY(fl_is_on_path(point->path, VG_(get_SP)(VG_(get_running_tid)()))))
+        return point->path->site;
     return fl_site_slowly(point);
 }
 

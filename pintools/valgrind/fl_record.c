@@ -189,7 +189,7 @@ void fl_on_flush(Addr address, struct fl_point *point) {
 void fl_on_fence(struct fl_point *point) {
     fl_close_joined();
     fl_tick();
-    UInt site = fl_own_site(point);
+    UInt site = fl_fence_site(point);
     fl_emit((struct fl_record){.kind = FL_FENCE, .detail = point->detail, .thread = fl_thread, .site = site});
 }
 

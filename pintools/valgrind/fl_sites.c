@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later
  *
- * fl_sites.c - instruction addresses to module and offset.
+ * fl_sites.c - instruction addresses to module and offset, with the calls that led there.
  *
  * The offset is the address as the module's symbols count it (load bias subtracted), so addr2line takes it as it is. A
- * store inside the C library is attributed to the first caller outside of it. That costs an unwinding the first time; then
- * a leaf such as memcpy, whose return address lies on top of the stack, needs a look at that word only.
+ * store inside the C library is attributed to the first caller outside of it. A site names the site that called it, and so
+ * on, as far as the calls lie in the same module: a helper that flushes is one instruction, who asked it to is what matters.
+ *
+ * Unwinding at each event costs too much. An instruction's distance from the stack pointer to its return address is nearly
+ * always the same, and so is that to the return address of its caller, if the first one is. So what was unwound once is
+ * remembered with the places where its return addresses lay, and holds again where they are found there again.
  */
 #include "fl.h"
 #include "pub_tool_guest.h"
@@ -17,6 +21,7 @@
 #include <elf.h>
 
 #define MOST_FRAMES 24
+#define MOST_PATHS 64 /* remembered of a point; the one that was longest not needed goes */
 #define BUILD_ID_HEX_BYTES 130 /* 64 bytes in hexadecimal, rounded up */
 #define MOST_NOTE_BYTES 4096
 
@@ -29,10 +34,11 @@ struct module {
 
 struct site {
     struct site *next; /* as VgHashNode wants it */
-    UWord key;         /* module and offset */
+    UWord key;         /* hash of the rest */
     UInt module;
-    UInt id;
+    UInt caller; /* id of another site, or FL_NO_SITE */
     Addr offset;
+    UInt id;
 };
 
 static XArray *modules; /* of struct module; id = index + 1 */
@@ -105,7 +111,8 @@ static void emit_module(UInt id, const struct module *module) {
 }
 
 static void emit_site(const struct site *site) {
-    fl_emit((struct fl_record){.kind = FL_SITE, .site = site->id, .value = site->module, .offset = site->offset});
+    fl_emit(
+        (struct fl_record){.kind = FL_SITE, .site = site->id, .size = site->caller, .value = site->module, .offset = site->offset});
 }
 
 static Bool starts_with(const HChar *text, const HChar *start) {
@@ -146,66 +153,110 @@ static void init_tables(void) {
     sites = VG_(newXA)(VG_(malloc), "fl.sites.sites", VG_(free), sizeof(struct site *));
 }
 
-static UInt site_of(UInt module, Addr address) {
+static Word compare_sites(const void *one, const void *other) {
+    const struct site *a = one, *b = other;
+    return !(a->module == b->module && a->caller == b->caller && a->offset == b->offset);
+}
+
+static UInt site_of(UInt module, Addr address, UInt caller) {
     Addr offset = module == 0 ? address : address - ((const struct module *)VG_(indexXA)(modules, module - 1))->bias;
-    UWord key = ((UWord)module << 48) ^ offset;
-    const struct site *known = VG_(HT_lookup)(site_table, key);
+    UWord key = ((((UWord)module << 48) ^ offset) + caller) * 0x9e3779b97f4a7c15ull;
+    struct site wanted = {.key = key, .module = module, .caller = caller, .offset = offset};
+    const struct site *known = VG_(HT_gen_lookup)(site_table, &wanted, compare_sites);
     if (known != NULL)
         return known->id;
     struct site *site = VG_(malloc)("fl.sites.site", sizeof *site);
-    *site = (struct site){.key = key, .module = module, .offset = offset, .id = VG_(sizeXA)(sites) + 1};
+    *site = wanted;
+    site->id = VG_(sizeXA)(sites) + 1;
     VG_(HT_add_node)(site_table, site);
     VG_(addToXA)(sites, &site);
     emit_site(site);
     return site->id;
 }
 
-/* The first frame outside the C library; the point itself if there is none. */
-static Addr unwind(struct fl_point *point) {
-    Addr frames[MOST_FRAMES];
-    ThreadId thread = VG_(get_running_tid)();
-    UInt count = VG_(get_StackTrace)(thread, frames, MOST_FRAMES, NULL, NULL, point->address - VG_(get_IP)(thread));
-    for (UInt i = 1; i < count; i++) {
-        if (!is_library(module_of(frames[i]))) {
-            if (i == 1 && frames[1] == *(Addr *)VG_(get_SP)(thread) - 1)
-                point->attribution = FL_ATTRIBUTION_RETURN_ADDRESS;
-            return frames[i];
+/* Frames 1 to last of the stack, as the next look finds them. */
+static void remember(struct fl_path *path, const Addr *frames, const Addr *pointers, UInt last, Addr stack) {
+    path->count = 0;
+    for (UInt i = 1; i <= last; i++) {
+        Addr place = pointers[i] - sizeof(Addr);
+        if (*(Addr *)place - 1 != frames[i]) { /* not called: a signal's frame, say */
+            path->count = 0;
+            return;
         }
+        path->calls[path->count++] = (struct fl_call){.distance = place - stack, .address = frames[i]};
     }
-    return point->address;
 }
 
-static UInt site_of_caller(struct fl_point *point) {
-    if (point->attribution == FL_ATTRIBUTION_RETURN_ADDRESS) {
-        Addr caller = *(Addr *)VG_(get_SP)(VG_(get_running_tid)()) - 1;
-        if (caller == point->last_caller)
-            return point->site;
-        point->attribution = FL_ATTRIBUTION_UNWIND; /* unwind() sets it back if the caller is outside again */
+/* The site and its callers, innermost first: what lies in the C library is left out at the start, and ends the path later, as
+ * every other module does. The frame that ends it is remembered too, or another caller would be taken for it. */
+static void unwind(struct fl_point *point, struct fl_path *path) {
+    Addr frames[MOST_FRAMES], pointers[MOST_FRAMES];
+    UInt modules_of[MOST_FRAMES];
+    ThreadId thread = VG_(get_running_tid)();
+    Addr delta = point->address - VG_(get_IP)(thread);
+    UInt count = VG_(get_StackTrace)(thread, frames, MOST_FRAMES, pointers, NULL, delta);
+    frames[0] = point->address;
+    count = count == 0 ? 1 : count;
+    modules_of[0] = module_of(frames[0]);
+    UInt first = 0;
+    while (first < count - 1 && is_library(modules_of[first])) {
+        first++;
+        modules_of[first] = module_of(frames[first]);
     }
-    Addr caller = unwind(point);
-    point->last_caller = caller;
-    point->site = site_of(module_of(caller), caller);
-    return point->site;
+    if (is_library(modules_of[first]))
+        first = 0; /* nobody called it */
+    UInt end = first + 1;
+    while (end < count && end - first < FL_PATH_SITES && (modules_of[end] = module_of(frames[end])) == modules_of[first])
+        end++;
+    UInt last = end < count ? end : count - 1;
+    remember(path, frames, pointers, last < FL_PATH_CALLS ? last : FL_PATH_CALLS, VG_(get_SP)(thread));
+    path->site = FL_NO_SITE;
+    for (UInt i = end; i-- > first;)
+        path->site = site_of(modules_of[i], frames[i], path->site);
+}
+
+static void init_path(struct fl_point *point, struct fl_path **place) {
+    struct fl_path *path = *place;
+    if (path == NULL)
+        path = VG_(malloc)("fl.sites.path", sizeof *path);
+    *place = NULL;
+    unwind(point, path);
+    path->next = point->path;
+    point->path = path;
 }
 
 UInt fl_site_slowly(struct fl_point *point) {
     init_tables();
-    if (point->attribution == FL_ATTRIBUTION_UNKNOWN) {
-        UInt module = module_of(point->address);
-        point->attribution = is_library(module) ? FL_ATTRIBUTION_UNWIND : FL_ATTRIBUTION_OWN;
-        if (point->attribution == FL_ATTRIBUTION_OWN)
-            point->site = site_of(module, point->address);
+    Addr stack = VG_(get_SP)(VG_(get_running_tid)());
+    struct fl_path **place = &point->path;
+    for (UInt i = 1; *place != NULL; place = &(*place)->next, i++) {
+        struct fl_path *path = *place;
+        if (fl_is_on_path(path, stack)) {
+            *place = path->next; /* to the front */
+            path->next = point->path;
+            point->path = path;
+            return path->site;
+        }
+        if (i == MOST_PATHS)
+            break; /* this one makes room */
     }
-    return point->attribution == FL_ATTRIBUTION_OWN ? point->site : site_of_caller(point);
+    init_path(point, place);
+    return point->path->site;
 }
 
 UInt fl_own_site(struct fl_point *point) {
-    if (point->site == FL_NO_SITE) {
+    if (point->own_site == FL_NO_SITE) {
         init_tables();
-        point->attribution = FL_ATTRIBUTION_OWN;
-        point->site = site_of(module_of(point->address), point->address);
+        point->own_site = site_of(module_of(point->address), point->address, FL_NO_SITE);
     }
-    return point->site;
+    return point->own_site;
+}
+
+UInt fl_fence_site(struct fl_point *point) {
+    if (point->own_site != FL_NO_SITE)
+        return point->own_site;
+    init_tables();
+    return is_library(module_of(point->address)) ? fl_own_site(point) : fl_site(point);
 }
 
 void fl_sites_define_again(void) {

@@ -32,6 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "flush.h"
 #include "layout.h"
 #include "makalu.h"
 #include "persist.h"
@@ -198,11 +199,6 @@ void mak_visible_later(const void *address);
 void mak_store_later(uint64_t *address, uint64_t value);
 void mak_visible_now(void);
 void mak_visible_forget(void);
-
-/* flush.c */
-void mak_flush(const void *address, size_t bytes);
-void mak_fence(void);
-void mak_persist(const void *address, size_t bytes);
 
 /* header.c: §5.1 header spaces and HFL, §5.2 header map */
 struct mak_header *mak_header_at(uint32_t number);

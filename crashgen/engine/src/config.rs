@@ -5,6 +5,7 @@ use crate::error::{EngineError, bad_input};
 use crashgen::complete::Bounds;
 use crashgen::model::ModelKind;
 use crashgen::replay::ServerOptions;
+use crashgen::symbols::Symbols;
 use crashgen::trace::Edit;
 use oracle::{Contract, HeapShape, RuleId};
 use serde::Deserialize;
@@ -29,6 +30,9 @@ pub struct Config {
     adapter: PathBuf,
     /// The same adapter, built with hooks (`loads.h`): what `complete` runs. None: `complete` is not possible.
     hooked_adapter: Option<PathBuf>,
+    /// Files of the allocator whose functions flush, fence or store for their callers ([`crashgen::symbols`]).
+    #[serde(default)]
+    pub helpers: Vec<PathBuf>,
     /// The workload the trace was taken of: the twins run it again.
     pub workload_file: PathBuf,
     /// Existing folder for images, on a memory file system if there is one.
@@ -267,8 +271,13 @@ impl Config {
     }
 
     /// What was built for the trace.
-    pub fn programs(&self) -> Vec<PathBuf> {
+    fn programs(&self) -> Vec<PathBuf> {
         vec![self.adapter.clone(), self.runner.clone()]
+    }
+
+    /// What sites are called.
+    pub fn symbols(&self) -> Symbols {
+        Symbols::new(self.programs(), self.helpers.clone())
     }
 
     /// Whether there is an adapter whose loads are seen.

@@ -180,7 +180,7 @@ mod tests {
         ];
         Trace {
             events,
-            sites: vec![Site { module: None, offset: 0 }],
+            sites: vec![Site { module: None, offset: 0, caller: None }],
             files: vec![path],
             hash: "ab12".into(),
             tracer: "valgrind".into(),
@@ -228,7 +228,12 @@ mod tests {
 
     #[test]
     fn a_site_is_a_function_and_a_line() {
-        let symbol = |function: &str, file: &str, line| Symbol { function: function.into(), file: file.into(), line };
+        let symbol = |function: &str, file: &str, line| Symbol {
+            function: function.into(),
+            file: file.into(),
+            line,
+            ..Symbol::default()
+        };
         assert_eq!(place(&symbol("set_links", "src/region.c", 80)), "at set_links (src/region.c:80)");
         assert_eq!(place(&symbol("", "libc.so.6", 0)), "at ? (libc.so.6)");
         assert_eq!(place(&Symbol::default()), "");

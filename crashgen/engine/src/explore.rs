@@ -26,7 +26,6 @@ use crashgen::image::ImageHash;
 use crashgen::model::{Choice, ModelKind, View};
 use crashgen::replay::{Engines, Probe};
 use crashgen::strategy::{Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
-use crashgen::symbols::Symbols;
 use crashgen::trace::{EventKind, Trace};
 use oracle::contract::Durable;
 use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
@@ -112,7 +111,7 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
     let is_full = config.is_full();
     let started = Instant::now();
     let is_durable_on_return = config.contract.durable == Durable::OnReturn;
-    let rules = trace_rules::judge(trace, &mut Symbols::new(config.programs()), is_durable_on_return);
+    let rules = trace_rules::judge(trace, &mut config.symbols(), is_durable_on_return);
     output.trace_rules(&rules);
     let mut tally = Tally::of_trace(rules.never_flushed());
     let twins = if is_full { twins::make(config, trace, &mut tally)? } else { None };

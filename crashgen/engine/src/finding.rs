@@ -9,11 +9,12 @@ use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::{LaterCrash, LineChoice, Witness};
-use crashgen::trace::{SiteId, Trace};
+use crashgen::trace::{Edit, SiteId, Trace, is_flush_or_fence};
 use oracle::{RuleId, Violation};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// Lines of a witness that are spelled out.
 const LINE_LIMIT: usize = 16;
@@ -31,6 +32,8 @@ pub struct Finding {
     pub operation: Option<OperationText>,
     /// The earliest store that is lost, then the newest one that is there.
     pub sites: Vec<Symbol>,
+    /// Of each of the sites: who called it, and so on.
+    pub callers: Vec<Vec<Symbol>>,
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
@@ -101,7 +104,7 @@ pub struct Findings {
 impl Findings {
     /// None yet.
     pub fn new(config: &Config) -> Self {
-        Self { symbols: Symbols::new(config.programs()), ..Self::default() }
+        Self { symbols: config.symbols(), ..Self::default() }
     }
 
     /// Number of distinct findings.
@@ -152,7 +155,9 @@ impl Findings {
         violation: &Violation,
         original: String,
     ) -> Option<&Finding> {
-        let sites: Vec<Symbol> = sites(state).into_iter().map(|site| self.symbols.find(trace, site)).collect();
+        let numbers = sites(state);
+        let sites: Vec<Symbol> = numbers.iter().map(|site| self.symbols.find(trace, *site)).collect();
+        let callers = numbers.iter().map(|site| self.symbols.callers(trace, *site)).collect();
         let operation = state.case.current;
         let kind = operation.map_or("none", |current| current.operation.kind.name());
         let key = self.key(trace, state, violation.rule);
@@ -181,6 +186,7 @@ impl Findings {
                 pending: current.is_pending,
             }),
             sites,
+            callers,
             seen: 1,
             strategy: state.strategy,
             model_note: is_conservative(state).then_some("model: conservative"),
@@ -194,6 +200,31 @@ impl Findings {
         self.by_key.insert(original, self.list.len());
         self.list.push(finding);
         self.list.last()
+    }
+
+    /// Leaves out of a told run what the edits leave out of the trace: sites are others there, places in the source are the same. Says
+    /// what it cannot know.
+    pub fn leave_out(&mut self, config: &Config, told: &mut Trace) -> Option<&'static str> {
+        let left_out = |edit: &Edit| match edit {
+            Edit::Without(sites) => sites.clone(),
+            _ => BTreeSet::new(),
+        };
+        let sites: BTreeSet<SiteId> = config.edits.iter().flat_map(left_out).collect();
+        if sites.is_empty() {
+            return None;
+        }
+        let places: BTreeSet<Symbol> = sites.iter().map(|site| self.symbols.find(told, *site)).collect();
+        let mut gap = None;
+        let mut events = std::mem::take(&mut told.events);
+        events.retain(|event| {
+            let is_ordering = is_flush_or_fence(&event.kind);
+            if is_ordering && self.symbols.is_bare_helper(told, event.site) {
+                gap = Some("recovery flushes or fences in a helper, and who called it is not known");
+            }
+            !is_ordering || !places.contains(&self.symbols.find(told, event.site))
+        });
+        told.events = events;
+        gap
     }
 
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its

@@ -405,7 +405,10 @@ impl Explorer<'_> {
             later.tries.clear();
         }
 
-        let trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, &told);
+        let mut trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, &told);
+        if let Some(gap) = self.findings.leave_out(self.config, &mut trace) {
+            self.tally.add_incomplete(here.position, gap);
+        }
         let by_line: FxHashMap<LineId, &Vec<Choice>> = here.view.lines.iter().map(|line| line.id).zip(&left).collect();
         let model = case.model.after_crash(content_sites(self.trace, &trace), |id, line| match by_line.get(&id) {
             Some(choices) => choices.to_vec(),
@@ -449,7 +452,7 @@ impl Explorer<'_> {
             twins: None,
             tally: &mut tally,
             findings: &mut *self.findings,
-            outcomes: None,
+            outcomes: self.outcomes.as_deref_mut(),
             before: Some(before),
             judged: FxHashSet::default(),
             started: self.started,
@@ -521,8 +524,8 @@ fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &Told) -
     let numbers: Vec<u32> = told.sites.iter().map(|offset| offset.map_or(0, &mut number)).collect();
     let mut known: Vec<(u32, u64)> = sites.iter().map(|(offset, number)| (*number, *offset)).collect();
     known.sort_unstable();
-    let content = Site { module: None, offset: 0 };
-    let adapter = known.into_iter().map(|(_, offset)| Site { module: Some(module), offset });
+    let content = Site { module: None, offset: 0, caller: None };
+    let adapter = known.into_iter().map(|(_, offset)| Site { module: Some(module), offset, caller: None });
     let number = |site: SiteId| if site == CONTENT_SITE { first } else { numbers[site.0 as usize] };
     let events = told.events.iter().map(|event| Event { site: SiteId(number(event.site)), ..event.clone() });
     let module = Module { path: config.hooked_adapter().to_owned(), build_id: String::new() };

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Repairs: flushes and fences that may forbid a crash state. Which of them does is told by exploring the trace as if its source had
-//! them ([`crashgen::trace::Edit`]).
+//! Repairs: flushes, fences, and another order of two stores, that may forbid a crash state. Which of them does is told by exploring
+//! the trace as if its source had them ([`crashgen::trace::Edit`]).
 //!
 //! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). Proposed are,
-//! for the oldest store that is lost and then for all of them, the changes that need the fewest new instructions first.
+//! for the oldest store that is lost and then for all of them, the changes that need the fewest new instructions first. Where a store is
+//! there that the source makes before the one that is lost, or before one that it had not come to yet, no flush and no fence forbids the
+//! state: proposed is to make it after that one.
 
 use crate::finding::StateRef;
 use crashgen::LINE_BYTES;
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{Edit, EventKind, SiteId, StoreKind, Trace};
+use crashgen::trace::{Edit, Event, EventKind, SiteId, StoreKind, Trace};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -21,6 +23,9 @@ pub struct Repair {
     /// What the trace is explored with.
     pub edits: Vec<Edit>,
 }
+
+/// Places after the newest store that it is tried to be moved behind, nearest first.
+const MOST_PLACES_BEHIND: usize = 4;
 
 /// A store that the state lacks.
 #[derive(Clone, Copy)]
@@ -37,19 +42,36 @@ pub fn candidates(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> Vec
     lost.retain(|one| {
         one.site != SiteId(0) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
     });
-    let Some(oldest) = lost.first() else { return Vec::new() };
-    let mut maker = Maker { trace, symbols, position: state.position, newest, repairs: Vec::new() };
+    let mut maker =
+        Maker { trace, symbols, position: state.position, newest: newest.map(|(_, site)| site), repairs: Vec::new() };
+    let Some(oldest) = lost.first() else {
+        maker.propose_order(last_store(trace, state), None);
+        return maker.repairs;
+    };
     let place = maker.symbols.find(trace, oldest.site);
     let of_place: Vec<Lost> = lost.iter().copied().filter(|one| maker.symbols.find(trace, one.site) == place).collect();
     maker.propose(&of_place);
     if of_place.len() < lost.len() {
         maker.propose(&lost);
     }
+    if let Some((there, _)) = newest.filter(|(event, _)| *event < oldest.event) {
+        maker.propose_order(Some(there), Some(oldest.site));
+    }
     maker.repairs
 }
 
-/// What the state lacks, oldest first, and the site of the newest store that it holds.
-fn stores(state: &StateRef) -> (Vec<Lost>, Option<SiteId>) {
+/// The last store before the crash, by its event; none where it is at an unknown place.
+fn last_store(trace: &Trace, state: &StateRef) -> Option<u32> {
+    let events = trace.events[..state.position as usize].iter();
+    let is_it = |event: &Event| {
+        event.site == state.case.last_store && matches!(event.kind, EventKind::Store { kind: StoreKind::Plain, .. })
+    };
+    let found = events.enumerate().rev().find(|(_, event)| is_it(event)).map(|(number, _)| number as u32);
+    found.filter(|_| state.case.last_store != SiteId(0))
+}
+
+/// What the state lacks, oldest first, and the newest undecided store that it holds, by its event.
+fn stores(state: &StateRef) -> (Vec<Lost>, Option<(u32, SiteId)>) {
     let mut lost = Vec::new();
     let mut newest: Option<(u32, SiteId)> = None;
     for (open, choice) in state.view.lines.iter().zip(state.state) {
@@ -64,7 +86,7 @@ fn stores(state: &StateRef) -> (Vec<Lost>, Option<SiteId>) {
     }
     lost.sort_by_key(|one| one.event);
     lost.dedup_by_key(|one| (one.event, one.line));
-    (lost, newest.map(|(_, site)| site))
+    (lost, newest)
 }
 
 struct Maker<'a> {
@@ -107,6 +129,43 @@ impl Maker<'_> {
                 vec![Edit::FlushAfter(stores), Edit::FenceBefore(before)],
             );
         }
+    }
+
+    /// The store of this event, made after one that is lost; or after each of the next ones of its operation, which are not made yet.
+    fn propose_order(&mut self, there: Option<u32>, lost: Option<SiteId>) {
+        let Some(there) = there else { return };
+        let event = &self.trace.events[there as usize];
+        let stores = self.all_of([event.site].into_iter());
+        let behind: Vec<SiteId> = lost.map_or_else(|| self.next_stores(there), |site| vec![site]);
+        for site in behind {
+            let behind = self.all_of([site].into_iter());
+            if behind.is_disjoint(&stores) {
+                let text = format!(
+                    "the store at {} made after the store at {} is flushed and fenced",
+                    self.words(&stores),
+                    self.words(&behind)
+                );
+                self.add(text, vec![Edit::MoveBehind(stores.clone(), behind)]);
+            }
+        }
+    }
+
+    /// Sites of the stores that the thread of this one makes next in the operation, one for each place in the source.
+    fn next_stores(&mut self, store: u32) -> Vec<SiteId> {
+        let thread = self.trace.events[store as usize].thread;
+        let later = self.trace.events[store as usize + 1..].iter().filter(|event| event.thread == thread);
+        let of_operation = later.take_while(|event| !matches!(event.kind, EventKind::OperationReturn { .. }));
+        let is_store = |event: &&Event| event.site != SiteId(0) && matches!(event.kind, EventKind::Store { .. });
+        let mut places: Vec<Symbol> = Vec::new();
+        let mut sites = Vec::new();
+        for event in of_operation.filter(is_store) {
+            let place = self.symbols.find(self.trace, event.site);
+            if !places.contains(&place) && places.len() < MOST_PLACES_BEHIND {
+                places.push(place);
+                sites.push(event.site);
+            }
+        }
+        sites
     }
 
     fn add(&mut self, text: String, edits: Vec<Edit>) {
@@ -157,5 +216,89 @@ impl Maker<'_> {
     fn is_non_temporal(&self, lost: &Lost) -> bool {
         let kind = &self.trace.events[lost.event as usize].kind;
         matches!(kind, EventKind::Store { kind: StoreKind::NonTemporal, .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::tests::{of_state, trace};
+    use crashgen::trace::{FenceKind, FileId, FlushKind, Module, OperationKind, Site};
+
+    /// Numbers of the first event that a test gives, and of its site: each event has one of its own, each in a module of its own.
+    const FIRST: u32 = 4;
+
+    fn store(line: u64) -> EventKind {
+        EventKind::Store {
+            kind: StoreKind::Plain,
+            file: FileId(0),
+            offset: line * LINE_BYTES,
+            bytes: vec![1; 8].into(),
+        }
+    }
+
+    fn clwb(line: u64) -> EventKind {
+        EventKind::Flush { kind: FlushKind::Clwb, file: FileId(0), offset: line * LINE_BYTES }
+    }
+
+    fn sfence() -> EventKind {
+        EventKind::Fence { kind: FenceKind::Sfence }
+    }
+
+    /// Of the events `kinds` whose sites are 1, 2, ...; power fails after `crash` of them, and lines 0, 1, ... hold or lack all that is
+    /// undecided in them.
+    fn proposed(kinds: Vec<EventKind>, crash: u32, is_there: &[bool]) -> Vec<Vec<Edit>> {
+        let mut trace = trace(kinds);
+        trace.sites = vec![Site { module: None, offset: 0, caller: None }];
+        for (number, event) in trace.events.iter_mut().enumerate().skip(FIRST as usize) {
+            event.site = SiteId(number as u32 - FIRST + 1);
+            trace.sites.push(Site { module: Some(event.site.0 - 1), offset: 64, caller: None });
+            let path = format!("{}.so", event.site.0).into();
+            trace.modules.push(Module { path, build_id: String::new() });
+        }
+        let choose = |view: &crashgen::model::View, state: &mut Vec<crashgen::model::Choice>| {
+            for ((line, choice), is_there) in view.lines.iter().zip(state.iter_mut()).zip(is_there) {
+                *choice = if *is_there { line.newest() } else { crashgen::model::Choice::default() };
+            }
+        };
+        let mut symbols = Symbols::default();
+        let found = of_state(&trace, FIRST + crash, choose, |state| candidates(&trace, &mut symbols, state));
+        found.into_iter().map(|repair| repair.edits).collect()
+    }
+
+    fn sites(sites: &[u32]) -> BTreeSet<SiteId> {
+        sites.iter().copied().map(SiteId).collect()
+    }
+
+    #[test]
+    fn where_only_the_flush_is_missing_it_is_tried_first() {
+        let found = proposed(vec![store(0), sfence(), store(1)], 3, &[false, true]);
+        let flush = Edit::FlushAfter(sites(&[1]));
+        let both = vec![flush.clone(), Edit::FenceAfter(sites(&[1]))];
+        assert_eq!(found, [vec![flush.clone()], both, vec![flush, Edit::FenceBefore(sites(&[3]))]]);
+    }
+
+    #[test]
+    fn where_only_the_fence_is_missing_it_is_tried_first() {
+        let found = proposed(vec![store(0), clwb(0), store(1)], 3, &[false, true]);
+        assert_eq!(found[0], [Edit::FenceAfter(sites(&[2]))]);
+        assert!(found.contains(&vec![Edit::FenceBefore(sites(&[3]))]));
+        assert!(!found.contains(&vec![Edit::FlushAfter(sites(&[1]))]), "there is no fence that would complete it");
+    }
+
+    #[test]
+    fn a_store_that_came_too_early_is_moved_behind_the_one_that_is_lost() {
+        let found = proposed(vec![store(0), store(1), clwb(0), clwb(1), sfence()], 2, &[true, false]);
+        assert_eq!(found.last(), Some(&vec![Edit::MoveBehind(sites(&[1]), sites(&[2]))]));
+        let in_order = proposed(vec![store(0), store(1), clwb(0), clwb(1), sfence()], 2, &[false, true]);
+        assert!(!in_order.iter().flatten().any(|edit| matches!(edit, Edit::MoveBehind(..))));
+    }
+
+    #[test]
+    fn a_last_store_that_came_too_early_is_moved_behind_the_next_ones_of_its_operation() {
+        let back = EventKind::OperationReturn { kind: OperationKind::Create, index: 0, status: 0 };
+        let kinds = vec![store(0), clwb(0), sfence(), store(1), clwb(1), store(2), back, store(3)];
+        let behind = |site| vec![Edit::MoveBehind(sites(&[1]), sites(&[site]))];
+        assert_eq!(proposed(kinds, 3, &[]), [behind(4), behind(6)]);
     }
 }

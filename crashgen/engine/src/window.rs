@@ -4,7 +4,8 @@
 //!
 //! Shown are the last events before the crash and the first ones after it, in memory order over all threads, within the case.
 //! The undecided stores that the state lacks are shown however long ago they were, because they are what the finding is about;
-//! so is the newest undecided store that it holds. Positions tell where events are left out.
+//! so is the newest undecided store that it holds; and of the lines of these, the first flushes and the fences that complete them.
+//! Positions tell where events are left out.
 
 use crate::finding::StateRef;
 use crashgen::model::LineKey;
@@ -22,6 +23,8 @@ const BEFORE: usize = 12;
 const AFTER: usize = 6;
 /// Stores from further back that the state lacks.
 const LOST: usize = 8;
+/// Flushes of the line of such a store.
+const FLUSHES: usize = 2;
 /// Bytes of a value that are spelled out.
 const VALUE_BYTES: usize = 12;
 
@@ -62,7 +65,10 @@ pub fn events_around(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> 
     let end = trace.events[crash..].iter().take(AFTER).position(is_case).unwrap_or(AFTER);
     let end = trace.events.len().min(crash + end);
     let mut shown: BTreeSet<usize> = (case.max(crash.saturating_sub(BEFORE))..end).collect();
-    shown.extend(stores_that_matter(state));
+    for store in stores_that_matter(state) {
+        shown.insert(store);
+        shown.extend(orderings_of(trace, store, crash));
+    }
     let mut operations: FxHashMap<ThreadId, EventOperation> = FxHashMap::default();
     let mut texts = Vec::with_capacity(shown.len());
     for (number, event) in trace.events.iter().enumerate().take(end).skip(case) {
@@ -93,6 +99,21 @@ fn stores_that_matter(state: &StateRef) -> Vec<usize> {
         }
     }
     lost.into_iter().take(LOST).chain(newest).map(|event| event as usize).collect()
+}
+
+/// The first flushes of the store's lines, and the fence after each by the thread that flushed; before the crash.
+fn orderings_of(trace: &Trace, store: usize, crash: usize) -> Vec<usize> {
+    let EventKind::Store { file, offset, bytes, .. } = &trace.events[store].kind else { return Vec::new() };
+    let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
+    let is_flush = |event: &Event| matches!(&event.kind, EventKind::Flush { file: of, offset, .. } if of == file && lines.contains(&(offset / LINE_BYTES)));
+    let mut found = Vec::new();
+    for flush in (store + 1..crash).filter(|number| is_flush(&trace.events[*number])).take(FLUSHES) {
+        let thread = trace.events[flush].thread;
+        let is_fence = |event: &Event| event.thread == thread && matches!(event.kind, EventKind::Fence { .. });
+        found.push(flush);
+        found.extend((flush + 1..crash).find(|number| is_fence(&trace.events[*number])));
+    }
+    found
 }
 
 fn text(
@@ -322,8 +343,13 @@ pub mod tests {
         Trace { events, files: vec![path], ..Trace::default() }
     }
 
-    /// What the window shows at a position, in a state that `choose` makes of the prefix state.
-    fn window(trace: &Trace, position: u32, choose: impl Fn(&View, &mut Vec<Choice>)) -> Vec<EventText> {
+    /// What is said at a position of a state that `choose` makes of the prefix state.
+    pub fn of_state<R>(
+        trace: &Trace,
+        position: u32,
+        choose: impl Fn(&View, &mut Vec<Choice>),
+        say: impl FnOnce(&StateRef) -> R,
+    ) -> R {
         let config = Config::parse("test", CONFIG).expect("a configuration");
         let mut case = Case::new(&config, trace, "case");
         let mut view = None;
@@ -336,8 +362,11 @@ pub mod tests {
         let view = view.expect("at least one event");
         let mut state = view.prefix_state();
         choose(&view, &mut state);
-        let state = StateRef { case: &case, view: &view, state: &state, position, strategy: "test" };
-        events_around(trace, &mut Symbols::default(), &state)
+        say(&StateRef { case: &case, view: &view, state: &state, position, strategy: "test" })
+    }
+
+    fn window(trace: &Trace, position: u32, choose: impl Fn(&View, &mut Vec<Choice>)) -> Vec<EventText> {
+        of_state(trace, position, choose, |state| events_around(trace, &mut Symbols::default(), state))
     }
 
     #[test]
@@ -369,6 +398,20 @@ pub mod tests {
         let last: Vec<u32> = (44..=55).collect();
         assert_eq!(positions(true), [&[5], &last[..]].concat());
         assert_eq!(positions(false), [&[5], &last[..]].concat(), "the newest undecided one too");
+    }
+
+    #[test]
+    fn the_flush_of_a_lost_store_is_shown_with_its_fence_however_long_ago_they_were() {
+        let clwb = |offset| EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset };
+        let mut kinds = vec![store(0, 8), clwb(64), store(8, 8), clwb(8), clwb(64), store(16, 8)];
+        kinds.extend(vec![store(128, 8); 50]);
+        kinds.push(SFENCE);
+        let before: Vec<u32> = window(&trace(kinds), 60, |_, state| state[0].ordered = 1)
+            .iter()
+            .map(|event| event.position)
+            .filter(|position| *position <= 48)
+            .collect();
+        assert_eq!(before, [7, 8, 10], "what is lost, and the flush before it was completed");
     }
 
     #[test]

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Edits of a trace: what it would be if the source had a flush or a fence less, or one more.
+//! Edits of a trace: what it would be if the source had a flush or a fence less, or one more, or two stores the other way round.
 //!
-//! An edit changes which stores are guaranteed, never which stores are made: the same workload, interleaving and values, as a
-//! build with that one line changed would give them.
+//! An edit changes which stores are guaranteed and when they are made, never which stores are made: the same workload, interleaving
+//! and values, as a build with that one line changed would give them. A store that is moved must not be read in between: a trace does
+//! not tell.
 
 use super::reader::hex;
-use super::{Event, EventKind, FenceKind, FlushKind, SiteId, Trace};
+use super::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, Trace};
 use crate::LINE_BYTES;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One change. Sites are those of one place in the source: several instructions may come of one line.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -22,14 +23,30 @@ pub enum Edit {
     FenceAfter(BTreeSet<SiteId>),
     /// Before each event of these sites, its thread fences (sfence).
     FenceBefore(BTreeSet<SiteId>),
+    /// Each plain store of the first sites is made after the stores of the second ones that its thread makes later in the operation:
+    /// those are flushed and fenced (clwb, sfence) before it, and so is it then.
+    MoveBehind(BTreeSet<SiteId>, BTreeSet<SiteId>),
 }
 
 impl Trace {
     /// The trace with all edits made at once. Its hash names the edits too, so that no token of one is taken for the other's.
     pub fn edited(&self, edits: &[Edit]) -> Self {
+        let moves = Moves::of(&self.events, edits);
         let mut events = Vec::with_capacity(self.events.len());
-        for event in &self.events {
-            edit(event, edits, &mut events);
+        for (number, event) in self.events.iter().enumerate() {
+            if !moves.moved.contains(&number) {
+                edit(event, edits, &mut events);
+            }
+            if moves.awaited.contains(&number) {
+                events.extend(flushes(event));
+            }
+            for store in moves.behind.get(&number).into_iter().flatten() {
+                let store = &self.events[*store];
+                events.push(fence(store));
+                events.push(store.clone());
+                events.extend(flushes(store));
+                events.push(fence(store));
+            }
         }
         Self { events, hash: edited_hash(&self.hash, edits), ..self.clone() }
     }
@@ -38,25 +55,98 @@ impl Trace {
 fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
     let is_one_of = |sites: &BTreeSet<SiteId>| sites.contains(&event.site);
     let is_asked = |pick: fn(&Edit) -> Option<&BTreeSet<SiteId>>| edits.iter().filter_map(pick).any(is_one_of);
-    let with = |kind| Event { thread: event.thread, site: SiteId(0), kind };
-    let fence = || with(EventKind::Fence { kind: FenceKind::Sfence });
     if is_asked(|edit| if let Edit::FenceBefore(sites) = edit { Some(sites) } else { None }) {
-        events.push(fence());
+        events.push(fence(event));
     }
     let is_ordering = is_flush_or_fence(&event.kind);
     if !is_ordering || !is_asked(|edit| if let Edit::Without(sites) = edit { Some(sites) } else { None }) {
         events.push(event.clone());
     }
-    if is_asked(|edit| if let Edit::FlushAfter(sites) = edit { Some(sites) } else { None })
-        && let EventKind::Store { file, offset, bytes, .. } = &event.kind
-    {
-        let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
-        let flush = |line| EventKind::Flush { kind: FlushKind::Clwb, file: *file, offset: line * LINE_BYTES };
-        events.extend(lines.map(|line| with(flush(line))));
+    if is_asked(|edit| if let Edit::FlushAfter(sites) = edit { Some(sites) } else { None }) {
+        events.extend(flushes(event));
     }
     if is_asked(|edit| if let Edit::FenceAfter(sites) = edit { Some(sites) } else { None }) {
-        events.push(fence());
+        events.push(fence(event));
     }
+}
+
+/// By the thread of the event.
+fn fence(event: &Event) -> Event {
+    Event { thread: event.thread, site: SiteId(0), kind: EventKind::Fence { kind: FenceKind::Sfence } }
+}
+
+/// Of the lines that the event stores to, by its thread.
+fn flushes(event: &Event) -> impl Iterator<Item = Event> {
+    let (file, lines) = match &event.kind {
+        EventKind::Store { file, offset, bytes, .. } => {
+            (*file, offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES))
+        }
+        _ => (FileId(0), 0..0),
+    };
+    let thread = event.thread;
+    let kind = move |line| EventKind::Flush { kind: FlushKind::Clwb, file, offset: line * LINE_BYTES };
+    lines.map(move |line| Event { thread, site: SiteId(0), kind: kind(line) })
+}
+
+/// Which stores are moved, by the numbers of their events.
+#[derive(Default)]
+struct Moves {
+    moved: BTreeSet<usize>,
+    /// Stores that must be persisted before one that is moved.
+    awaited: BTreeSet<usize>,
+    /// The moved stores, by the last event that each comes after.
+    behind: BTreeMap<usize, Vec<usize>>,
+}
+
+impl Moves {
+    fn of(events: &[Event], edits: &[Edit]) -> Self {
+        let mut moves = Self::default();
+        for edit in edits {
+            let Edit::MoveBehind(stores, behind) = edit else { continue };
+            for (number, event) in events.iter().enumerate().filter(|(_, event)| stores.contains(&event.site)) {
+                if matches!(event.kind, EventKind::Store { kind: StoreKind::Plain, .. }) {
+                    moves.add(number, awaited(events, number, stores, behind));
+                }
+            }
+        }
+        moves
+    }
+
+    fn add(&mut self, store: usize, awaited: Vec<usize>) {
+        if let Some(last) = awaited.last() {
+            self.moved.insert(store);
+            self.behind.entry(*last).or_default().push(store);
+            self.awaited.extend(awaited);
+        }
+    }
+}
+
+/// The stores of `behind` that the store's thread makes after it, before the operation returns or the place is run again; none where
+/// the same bytes are stored to in between.
+fn awaited(events: &[Event], store: usize, stores: &BTreeSet<SiteId>, behind: &BTreeSet<SiteId>) -> Vec<usize> {
+    let thread = events[store].thread;
+    let mut found = Vec::new();
+    for (number, event) in events.iter().enumerate().skip(store + 1) {
+        let is_own = event.thread == thread;
+        let is_end = matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. });
+        let is_store = matches!(event.kind, EventKind::Store { .. });
+        if is_own && (is_end || is_store && stores.contains(&event.site)) || overlap(&events[store], event) {
+            break;
+        }
+        if is_own && is_store && behind.contains(&event.site) {
+            found.push(number);
+        }
+    }
+    found
+}
+
+fn overlap(one: &Event, other: &Event) -> bool {
+    let range = |event: &Event| match &event.kind {
+        EventKind::Store { file, offset, bytes, .. } => Some((*file, *offset, offset + bytes.len() as u64)),
+        _ => None,
+    };
+    let (Some(one), Some(other)) = (range(one), range(other)) else { return false };
+    one.0 == other.0 && one.1 < other.2 && other.1 < one.2
 }
 
 /// Whether it orders and does nothing else.
@@ -141,6 +231,21 @@ mod tests {
         };
         let persist = [Edit::FlushAfter(sites(&[2])), Edit::FenceBefore(sites(&[3]))];
         assert_eq!((states(&whole), states(&whole.edited(&persist))), (Some(4), Some(2)));
+    }
+
+    #[test]
+    fn a_moved_store_comes_after_what_it_waits_for_is_guaranteed() {
+        let moved = |stores| kinds(&trace(stores).edited(&[Edit::MoveBehind(sites(&[2]), sites(&[4]))]));
+        // Sites are counted from the file's creation: the stores are 2, 3, 4.
+        let [one, other, awaited] = [store(0), store(64), store(128)];
+        let behind = [other.clone(), awaited.clone(), clwb(128), fence(), one.clone(), clwb(0), fence()];
+        assert_eq!(moved(vec![one.clone(), other.clone(), awaited.clone()]), behind);
+        // Not past a return, nor past a store to the same bytes.
+        let back = EventKind::OperationReturn { kind: crate::trace::OperationKind::Free, index: 0, status: 0 };
+        for between in [back, store(4)] {
+            let unmoved = vec![one.clone(), between, awaited.clone()];
+            assert_eq!(moved(unmoved.clone()), unmoved);
+        }
     }
 
     #[test]

@@ -25,18 +25,20 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// Number of an instruction address in [`Trace::sites`]; site 0 is unknown.
+/// Number in [`Trace::sites`] of an instruction, with the calls that led there; site 0 is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct SiteId(pub u32);
 
-/// Where an instruction lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where an instruction lies, and who called it: one that is called from two places is two sites.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
     /// Index in [`Trace::modules`], none when the tracer did not know.
     pub module: Option<u32>,
     /// Address as the module's symbols count it.
     pub offset: u64,
+    /// The call that led there, a site of a smaller number; none where the path ends.
+    pub caller: Option<SiteId>,
 }
 
 /// A program or library that was loaded while the trace was taken.

@@ -197,12 +197,12 @@ struct Reader<'a> {
     trace: Trace,
     namespace: Namespace,
     processes: FxHashMap<u32, Process>,
-    site_numbers: FxHashMap<(Option<u32>, u64), SiteId>,
+    site_numbers: FxHashMap<Site, SiteId>,
 }
 
 impl<'a> Reader<'a> {
     fn new(path: &'a Path) -> Self {
-        let unknown = Site { module: None, offset: 0 };
+        let unknown = Site { module: None, offset: 0, caller: None };
         Self {
             path,
             trace: Trace { sites: vec![unknown], ..Trace::default() },
@@ -316,9 +316,20 @@ impl<'a> Reader<'a> {
                 }
             },
         };
-        let key = (module, record.offset);
-        let number = *self.site_numbers.entry(key).or_insert_with(|| {
-            self.trace.sites.push(Site { module, offset: record.offset });
+        let caller = match record.size {
+            0 => None,
+            id => match self.state(process).sites.get(&id) {
+                Some(caller) => Some(*caller),
+                None => {
+                    return Err(
+                        self.corrupt(at, format!("site {} names its caller {id}, which is not defined", record.site))
+                    );
+                }
+            },
+        };
+        let site = Site { module, offset: record.offset, caller };
+        let number = *self.site_numbers.entry(site.clone()).or_insert_with(|| {
+            self.trace.sites.push(site);
             SiteId(u32::try_from(self.trace.sites.len() - 1).expect("fewer than 2^32 sites"))
         });
         self.state(process).sites.insert(record.site, number);

@@ -72,7 +72,7 @@ fn another_version_is_named() {
     let mut bytes = sample();
     bytes[8] = 9;
     let error = parse(&bytes).expect_err("version").to_string();
-    assert!(error.contains("trace version 9, expected 2"), "{error}");
+    assert!(error.contains("trace version 9, expected 3"), "{error}");
 }
 
 #[test]
@@ -82,6 +82,28 @@ fn a_path_outside_the_pm_folder_is_refused() {
         writer.file(1, path);
         assert!(parse(&writer.finish()).is_err(), "{path}");
     }
+}
+
+#[test]
+fn an_instruction_that_is_called_from_two_places_is_two_sites() {
+    let mut writer = TraceWriter::new();
+    writer.file(1, "case-0/heap").create(1, 4096);
+    writer.site(1, 0x100, 0).site(2, 0x200, 0).site(3, 0x50, 1).site(4, 0x50, 2).site(5, 0x50, 2);
+    (3..=5).for_each(|site| drop(writer.clwb_at(site, 1, 1, 0)));
+    let trace = parse(&writer.finish()).expect("valid");
+    let sites: Vec<SiteId> = trace.events[trace.events.len() - 3..].iter().map(|event| event.site).collect();
+    assert!(sites[0] != sites[1] && sites[1] == sites[2], "{sites:?}");
+    let callers =
+        sites.iter().map(|site| trace.sites[trace.sites[site.0 as usize].caller.expect("called").0 as usize].offset);
+    assert_eq!(callers.collect::<Vec<_>>(), [0x100, 0x200, 0x200]);
+}
+
+#[test]
+fn a_caller_that_is_not_defined_is_an_error() {
+    let mut writer = TraceWriter::new();
+    writer.site(1, 0x50, 1);
+    let error = parse(&writer.finish()).expect_err("of itself").to_string();
+    assert!(error.contains("site 1 names its caller 1, which is not defined"), "{error}");
 }
 
 #[test]

@@ -31,6 +31,16 @@ impl TraceWriter {
         self.push(Record { file, size, ..EMPTY.of(kind::FILE) }, path.as_bytes())
     }
 
+    /// Defines site `site`, of no module, with the site that called it (0: none).
+    pub fn site(&mut self, site: u32, offset: u64, caller: u32) -> &mut Self {
+        self.push(Record { site, offset, size: caller, ..EMPTY.of(kind::SITE) }, &[])
+    }
+
+    /// A clwb of `thread` at a site.
+    pub fn clwb_at(&mut self, site: u32, thread: u16, file: u32, offset: u64) -> &mut Self {
+        self.push(Record { detail: format::flush::CLWB, thread, site, file, offset, ..EMPTY.of(kind::FLUSH) }, &[])
+    }
+
     /// Creates the file and gives it a size.
     pub fn create(&mut self, file: u32, bytes: u64) -> &mut Self {
         use format::file_operation as operation;
