@@ -655,10 +655,11 @@ def mutate_command(
 ) -> int:
     """Take every flush and every fence out of the trace in turn, and explore what is left.
 
-    A place is a line of source that the workloads come to; a helper function that many call is one. killed: without it a rule is
-    broken. redundant: complete explorations of these workloads prove that after one crash recovery shows no other heap without it
-    (contents apart). blind spot: recovery shows something new and no rule minds. unknown: a limit was hit, or recovery runs it, so
-    that a second crash may need it. Exit code 1 when there is a blind spot, 3 when something is unknown.
+    A place is a line of source that the workloads come to; a helper (`helpers` of allocator.toml) is one for each line that calls
+    it. killed: without it a rule is broken. redundant: complete explorations of these workloads prove that recovery shows no other
+    heap without it (contents apart), after one crash, and after a second one where recovery itself runs the place, on the quickest
+    workload that has it. blind spot: recovery shows something new and no rule minds. unknown: a limit was hit. Exit code 1 when
+    there is a blind spot, 3 when something is unknown.
     """
     given = [name for name in ("mutant", "ops", "seed", "flush") if _is_given(name)]
     if given and not names:

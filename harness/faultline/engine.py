@@ -111,6 +111,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     position: int = 0
     operation: dict[str, Any] | None = None
     sites: list[Site] = []
+    callers: list[list[Site]] = []
+    """Of each of the sites: who called it, innermost first, as far as the trace says."""
     seen: int = 1
     strategy: str | None = None
     model_note: str | None = None
@@ -125,6 +127,16 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Why it does not fail the campaign (known.py); the engine does not say that."""
     is_suppressed: bool = False
     """Known because a person said so, with a date."""
+
+    def call_paths(self) -> list[tuple[str, str]]:
+        """What each site is, and the calls that led there."""
+        is_lost = any(event.is_persisted in ("no", "partly") for event in self.events)
+        roles = ["lost", "persisted"] if is_lost and len(self.sites) == 2 else ["lost"] if is_lost else ["last store"]
+        callers = self.callers or [[] for _ in self.sites]
+        paths = [
+            " < ".join(one.text() for one in [site, *above]) for site, above in zip(self.sites, callers, strict=True)
+        ]
+        return list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""

@@ -2,8 +2,8 @@
 """`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
 redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
-apart), after one crash, and where recovery itself runs the place after a second one too, on the quickest workload that has it. What is
-neither is a blind spot: of the contract, the oracle or the workloads.
+apart) after one crash; and after a second one too where recovery itself runs the place, on the quickest workload that has it. What
+is neither is a blind spot: of the contract, the oracle or the workloads.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made."""
 
@@ -58,8 +58,8 @@ class _Places(msgspec.Struct):
 
 
 class Trial(msgspec.Struct):
-    """One workload explored without the place. nested: crashes after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only
-    then; why: what keeps the exploration from being complete."""
+    """One workload explored without the place. nested: crashes after the first one; new_outcomes: pairs of expected heap and heap
+    report that recoveries show only then; why: what keeps the exploration from being complete."""
 
     workload: str
     count: int
@@ -91,12 +91,15 @@ class PlaceResult(msgspec.Struct):
             return "unknown"
         if any(trial.new_outcomes for trial in self.trials):
             return "blind spot"
-        return "redundant"
+        is_told = any(trial.nested for trial in self.trials) or not any(trial.in_recovery for trial in self.trials)
+        return "redundant" if is_told else "unknown"
 
     def why_unknown(self) -> str:
         """What keeps it from being proved."""
         cut = next((trial for trial in self.trials if not trial.is_complete or trial.verdict != "pass"), None)
-        return f"{cut.workload}{', second crash' * bool(cut.nested)}: {cut.why or 'its verdict is unknown'}" if cut else ""
+        return (
+            f"{cut.workload}{', second crash' * bool(cut.nested)}: {cut.why or 'its verdict is unknown'}" if cut else ""
+        )
 
     @property
     def recoveries(self) -> int:

@@ -22,6 +22,7 @@ from faultline.explanation import Explanation
 from faultline.outcomes import Mark, count, mark, outcome
 from faultline.results import CellResult, CellSpec, Summary, summarise
 from faultline.shrunk import Shrunk
+from faultline.timeline import timeline
 from faultline.trace_rules import AllocatorWarning, costs_of, warnings_of
 
 GLYPHS: dict[Mark, str] = {"good": "✓", "bad": "✗", "open": "?"}
@@ -91,11 +92,12 @@ class FindingView:
 
     @property
     def sites(self) -> list[tuple[str, str]]:
-        """What each site is, and where."""
-        texts = [site.text() for site in self.finding.sites]
-        is_lost = any(event.is_persisted in ("no", "partly") for event in self.finding.events)
-        names = ["lost", "persisted"] if is_lost and len(texts) == 2 else ["lost"] if is_lost else ["last store"]
-        return list(zip(names, texts, strict=False)) if self.finding.events else [("site", text) for text in texts]
+        """What each site is, where, and who called it."""
+        return self.finding.call_paths()
+
+    @property
+    def timeline(self) -> list[tuple[str, str]]:
+        return timeline(self.finding)
 
 
 @dataclass

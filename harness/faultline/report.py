@@ -15,6 +15,7 @@ from faultline.errors import InfrastructureError
 from faultline.outcomes import count, mark, outcome, scientific
 from faultline.page import GLYPHS, OPEN_FINDINGS, covered_share, page, rules_not_judged, setting_of
 from faultline.results import RESULTS_VERSION, CellResult, summarise
+from faultline.timeline import LEGEND
 
 FILES = ("report.html", "junit.xml", "results.sarif", "results.json")
 
@@ -75,4 +76,5 @@ def html(results: list[CellResult], state: str, environment: Environment | None 
         page=page(results, state, environment or Environment()),
         glyphs=GLYPHS,
         open_findings=OPEN_FINDINGS,
+        legend=LEGEND,
     )

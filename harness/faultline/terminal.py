@@ -30,6 +30,7 @@ from faultline.outcomes import mark, outcome, scientific
 from faultline.page import event_rows
 from faultline.results import CellResult, CellSpec
 from faultline.shrunk import Shrunk
+from faultline.timeline import LEGEND, timeline
 from faultline.trace_rules import COST_NAMES, warning_lines
 
 COLOURS = {"good": "green", "bad": "bold red", "open": "yellow"}
@@ -158,9 +159,18 @@ def print_finding(
 
 
 def print_events(console: Console, finding: Finding) -> None:
-    """The events around the crash position, with what the crash state holds of each store."""
+    """Who made the stores that matter, their lines over time, and the events around the crash position, with what the crash state
+    holds of each store."""
+    for role, path in finding.call_paths():
+        _print_line(console, f"  {role}: ", "cyan", path)
     if not finding.events:
         return
+    rows = timeline(finding)
+    if rows:
+        _print_line(console, "  timeline: ", "cyan", LEGEND)
+    width = max((len(line) for line, _ in rows), default=0)
+    for line, marks in rows:
+        _print_line(console, f"    {line:{width}}  ", "", marks)
     has_threads = len({event.thread_text() for event in finding.events}) > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("position", justify="right", no_wrap=True)

@@ -63,6 +63,7 @@ FINDING: dict[str, Any] = {
     "position": 123,
     "operation": {"index": 4, "kind": "allocate", "slot": 3, "bytes": 128, "pending": False},
     "sites": [{"function": "nvm_activate", "file": "allocators/x/src/activate.c", "line": 12}],
+    "callers": [[site("nvm_publish", 40)]],
     "seen": 17,
     "strategy": "floor",
     "model_note": None,

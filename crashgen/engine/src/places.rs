@@ -28,55 +28,7 @@ struct Place {
 /// application, and not among them.
 pub fn print(config: &Config, trace: &Trace) {
     let places = places(trace, &mut config.symbols(), config.runner());
-    places
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crashgen::trace::{Event, FenceKind, FileId, FlushKind, Module, Site};
-
-    /// Module 0 is the runner; the others are places, one each, since nothing is known of their sources.
-    fn trace(events: &[(u32, EventKind)]) -> Trace {
-        let thread = ThreadId { process: 1, thread: 1 };
-        let module = |name: &str| Module { path: name.into(), build_id: String::new() };
-        let site = |module| Site { module: Some(module), offset: 64, caller: None };
-        Trace {
-            events: events
-                .iter()
-                .map(|(site, kind)| Event { thread, site: SiteId(*site), kind: kind.clone() })
-                .collect(),
-            sites: vec![Site { module: None, offset: 0, caller: None }, site(0), site(1), site(2), site(2)],
-            modules: vec![module("runner"), module("one.so"), module("two.so")],
-            ..Trace::default()
-        }
-    }
-
-    #[test]
-    fn places_are_counted_by_source_and_kind_and_the_runner_has_none() {
-        let flush = EventKind::Flush { kind: FlushKind::Clwb, file: FileId(0), offset: 0 };
-        let fence = EventKind::Fence { kind: FenceKind::Sfence };
-        let open = OperationKind::Open;
-        let begin = EventKind::OperationBegin { kind: open, index: 0, slot: 0, bytes: 0, object: 0 };
-        let events = [
-            (0, EventKind::Case { number: 0, folder: "case-0".into() }),
-            (1, flush.clone()),
-            (3, flush.clone()),
-            (4, flush.clone()),
-            (3, fence.clone()),
-            (2, EventKind::Fence { kind: FenceKind::Locked }),
-            (0, begin),
-            (2, fence),
-            (4, flush),
-            (0, EventKind::OperationReturn { kind: open, index: 0, status: 0 }),
-        ];
-        let found = places(&trace(&events), &mut Symbols::default(), Path::new("/built/runner"));
-        let seen: Vec<_> = found
-            .iter()
-            .map(|place| (place.kind, place.site.file.as_str(), place.sites.len(), place.count, place.in_recovery))
-            .collect();
-        assert_eq!(seen, [("flush", "two.so", 2, 3, 1), ("fence", "two.so", 1, 1, 0), ("fence", "one.so", 1, 1, 1)]);
-    }
+    output::print(&json!({ "events": trace.events.len(), "places": places }));
 }
 
 fn places(trace: &Trace, symbols: &mut Symbols, runner: &Path) -> Vec<Place> {

@@ -30,12 +30,14 @@ def test_the_flush_and_the_fence_before_a_ring_entry_counts_are_killed(faultline
         assert place["trials"][-1]["rules"][0].startswith("FL0")
 
 
-def test_what_recovery_runs_is_not_proved(faultline: Faultline) -> None:
-    """No process of smoke dies, so recovery replays an empty ring: the flush is there for crashes that are not tried."""
-    run = faultline(*MUTATE, "--only", "flush at replay_ring")
-    assert run.returncode == 3, run.stderr
-    assert "unknown: recovery runs it" in run.stdout
-    assert run.stdout.splitlines()[-1] == "summary: places=1 killed=0 redundant=0 blind=0 unknown=1 kill_rate=0.0%"
+@pytest.mark.nightly
+def test_what_recovery_runs_is_explored_with_a_second_crash(faultline: Faultline) -> None:
+    """No process of smoke dies, so what recovery finds in the ring is persisted already: after power failed twice, too."""
+    found = fates(faultline, "flush at replay_ring")
+    (place,) = found["places"]
+    assert [trial["nested"] for trial in place["trials"]] == [0, 1]
+    assert place["trials"][0]["recoveries"] < place["trials"][1]["recoveries"]
+    assert set(found["fates"].values()) == {"redundant"}
 
 
 def test_what_nothing_can_tell_is_redundant(faultline: Faultline) -> None:
@@ -88,7 +90,12 @@ def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
     assert result(good, trial("pass", is_complete=True, new_outcomes=1)).fate == "blind spot"
     # What was not seen whole is not proved, whatever else is new.
     assert result(good, trial("pass", is_complete=False)).fate == "unknown"
-    assert result(trial("pass", is_complete=True, in_recovery=1)).fate == "unknown"
+    recovering = trial("pass", is_complete=True, in_recovery=1)
+    assert result(recovering).fate == "unknown"
+    assert result(recovering, trial("pass", is_complete=True, in_recovery=1, nested=1)).fate == "redundant"
+    assert result(recovering, trial("pass", is_complete=False, why="60 s limit", nested=1)).why_unknown() == (
+        "smoke, second crash: 60 s limit"
+    )
     assert result(trial("unknown", is_complete=True), trial("pass", is_complete=True, new_outcomes=1)).fate == "unknown"
 
 
