@@ -6,7 +6,8 @@ target's loads are seen."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -27,9 +28,10 @@ def explain(
     workload: Workload,
     finding: Finding,
     say: Callable[[str], None] | None = None,
+    edits: Sequence[Any] = (),
 ) -> Explanation:
     """Tries the engine's repairs of the finding until one makes it go. spec: of the cell that shows it; say hears of each before it
-    is tried."""
+    is tried; edits: what the trace was explored with."""
     names = [site.text() for site in finding.sites]
     is_lost = bool(finding.lines)
     found = Explanation(
@@ -49,7 +51,8 @@ def explain(
             break
         if say is not None:
             say(repair.text)
-        trial = _try(workshop, spec, target, traced, workload, finding, repair, left)
+        tried = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
+        trial = _try(workshop, spec, target, traced, workload, finding, tried, left)
         found.trials.append(trial)
         found.is_cut = trial.outcome == "unknown" and time.monotonic() >= deadline
         if trial.outcome == "helps":

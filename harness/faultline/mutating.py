@@ -193,6 +193,13 @@ def mutate(
     return Mutation(specs[0].allocator, [spec.name for spec in specs], places)
 
 
+def places_of(workshop: Workshop, spec: CellSpec, target: Target, traced: Trace, workload: Workload) -> list[Place]:
+    """In the order in which the trace comes to them."""
+    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+        config = write_config(folder, spec, target, traced, workload)
+        return workshop.engine.ask_json(_Places, "places", str(config)).places
+
+
 class _Runner:
     def __init__(self, workshop: Workshop, folder: Path, watcher: Watcher) -> None:
         self.workshop = workshop
@@ -214,9 +221,7 @@ class _Runner:
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
         outcomes = self.folder / f"{number}.outcomes"
         whole = _Traced(spec, workload, target, traced, {}, outcomes, threading.Lock())
-        with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-            config = write_config(folder, spec, target, traced, workload)
-            found = workshop.engine.ask_json(_Places, "places", str(config))
+        places = places_of(workshop, spec, target, traced, workload)
         trial = self._explore(whole, None, 0)
         if trial.verdict != "pass" or not trial.is_complete:
             said = f"{trial.rules[0]}: {trial.message}" if trial.rules else trial.why or "its verdict is unknown"
@@ -225,8 +230,8 @@ class _Runner:
                 f"look at it first: {spec.command_line()}",
             )
         self.seconds[spec.name] = trial.time_s
-        self.watcher.ends(f"{spec.name}: {len(found.places)} places")
-        return replace(whole, places={place.name: place for place in found.places})
+        self.watcher.ends(f"{spec.name}: {len(places)} places")
+        return replace(whole, places={place.name: place for place in places})
 
     def without(self, name: str, traced: Sequence[_Traced]) -> PlaceResult:
         """Quick workloads first, until one kills it."""
