@@ -89,7 +89,9 @@ fn an_instruction_that_is_called_from_two_places_is_two_sites() {
     let mut writer = TraceWriter::new();
     writer.file(1, "case-0/heap").create(1, 4096);
     writer.site(1, 0x100, 0).site(2, 0x200, 0).site(3, 0x50, 1).site(4, 0x50, 2).site(5, 0x50, 2);
-    (3..=5).for_each(|site| drop(writer.clwb_at(site, 1, 1, 0)));
+    for site in 3..=5 {
+        writer.clwb_at(site, 1, 1, 0);
+    }
     let trace = parse(&writer.finish()).expect("valid");
     let sites: Vec<SiteId> = trace.events[trace.events.len() - 3..].iter().map(|event| event.site).collect();
     assert!(sites[0] != sites[1] && sites[1] == sites[2], "{sites:?}");
