@@ -47,7 +47,7 @@ from faultline.errors import (
     InfrastructureError,
 )
 from faultline.exploring import Workshop
-from faultline.known import Known, check_writable, read_known, write_baseline
+from faultline.known import Known, read_known, write_baseline
 from faultline.results import CellResult, CellSpec, Results, summarise
 from faultline.shrinking import Budget
 from faultline.shrunk import BUDGET_S, EXPLORATIONS
@@ -197,7 +197,7 @@ class KnownFiles:
     def read(self, specs: list[CellSpec]) -> Known:
         """Before anything runs."""
         if self.written is not None:
-            check_writable(self.written)
+            _check_writable(self.written, "the baseline")
         return read_known(self.baseline, self.suppressions, specs)
 
 
@@ -314,8 +314,9 @@ def build_command(
 @click.option(
     "--protect",
     type=click.Path(path_type=Path),
-    help="Fail when an operation pays more than FILE says, which --rules --json wrote of the same workload.",
+    help="Fail when an operation pays more than FILE says; where there is no FILE, write what it pays now.",
 )
+@click.option("--update", "is_updated", is_flag=True, help="With --protect: write FILE anew.")
 @click.option("--engine-config", type=click.Path(path_type=Path), help="Write what the engine would be started with.")
 @workshop_options
 @json_option
@@ -328,6 +329,7 @@ def trace_command(
     dump: bool,
     rules: bool,
     protect: Path | None,
+    is_updated: bool,
     engine_config: Path | None,
     as_json: bool,
     **variant: Any,
@@ -340,11 +342,13 @@ def trace_command(
 
     With --rules the trace rules are judged: stores that are never flushed (FL101), flushed and not fenced (FL102), persisted only
     after their operation returned (FL103); flushes and fences that do nothing (FL111 to FL113). They are warnings. Below them
-    stands what an operation of each kind pays on average. --protect FILE ends with exit code 1 when one pays more than FILE says.
+    stands what an operation of each kind pays on average. --protect FILE ends with exit code 1 when one pays more than FILE says;
+    that it pays less is kept with --update.
     """
     if dump and (as_json or rules or protect):
         other = "--json prints facts" if as_json else "--rules and --protect what is paid"
         raise BadInputError(f"--dump prints events as text, {other}", "give one of them")
+    earlier = _earlier_costs(protect, is_updated)
     if workload is None:
         if not dump:
             raise BadInputError(
@@ -366,7 +370,7 @@ def trace_command(
     if dump:
         return _dump(workshop, path)
     if rules or protect:
-        return _rules(workshop, path, found, spec.name, protect, as_json)
+        return _rules(workshop, path, found, spec.name, earlier, protect, as_json)
     facts = {
         "trace": str(path),
         "hash": traced.hash,
@@ -384,10 +388,27 @@ def trace_command(
     return EXIT_OK
 
 
+def _earlier_costs(protect: Path | None, is_updated: bool) -> trace_rules.Costs | None:
+    """None when the file, if there is one, is to be written."""
+    if protect is None:
+        if is_updated:
+            raise BadInputError("--update says that --protect FILE is written anew", "name it with --protect FILE")
+        return None
+    if protect.exists() and not is_updated:
+        return trace_rules.read_costs(protect)
+    _check_writable(protect, "the file of --protect")
+    return None
+
+
 def _rules(
-    workshop: Workshop, trace: Path, allocator: config.Allocator, cell: str, protect: Path | None, as_json: bool
+    workshop: Workshop,
+    trace: Path,
+    allocator: config.Allocator,
+    cell: str,
+    earlier: trace_rules.Costs | None,
+    protect: Path | None,
+    as_json: bool,
 ) -> int:
-    earlier = trace_rules.read_costs(protect) if protect else None
     arguments = ["rules", str(trace), "--module-root", str(workshop.cache.folder / "builds")]
     if allocator.contract.durable == "on-close":
         arguments.append("--durable-on-close")
@@ -400,12 +421,21 @@ def _rules(
         terminal.print_trace_rules(found)
         for line in grown:
             click.echo(f"grown: {line}")
+    if protect is not None and earlier is None:
+        _write(protect, msgspec.json.format(msgspec.json.encode({"costs": costs})) + b"\n")
+        terminal.note(f"{protect}: written, what operations of {cell} pay now")
     return EXIT_FINDINGS if grown else EXIT_OK
 
 
 def _dump(workshop: Workshop, trace: Path) -> int:
     """Symbols come from the builds that are in the cache; without them a site is its module's name."""
     return workshop.engine.pass_through("dump", str(trace), "--module-root", str(workshop.cache.folder / "builds"))
+
+
+def _check_writable(path: Path, what: str) -> None:
+    """Before anything runs: what is found is not lost to a wrong name."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise BadInputError(f"{path}: {what} cannot be written there", "name a file in a folder that exists")
 
 
 def _write(path: Path, content: bytes) -> None:

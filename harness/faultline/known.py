@@ -189,12 +189,6 @@ def _check_is_of(path: Path, baseline: Baseline, specs: Iterable[CellSpec]) -> N
         )
 
 
-def check_writable(path: Path) -> None:
-    """Before anything runs: what is found is not lost to a wrong name."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise BadInputError(f"{path}: the baseline cannot be written there", "name a file in a folder that exists")
-
-
 def write_baseline(path: Path, results: list[CellResult]) -> str:
     """Writes it; says so in a line."""
     document = baseline_of(results)

@@ -22,19 +22,19 @@ class Costs(msgspec.Struct):
 
 
 class _CostFile(msgspec.Struct):
-    """What `trace --rules --json` prints, as far as --protect needs it."""
+    """What --protect writes; `trace --rules --json` prints that, too."""
 
     costs: Costs
 
 
 def read_costs(path: Path) -> Costs:
-    hint = "faultline trace ALLOCATOR -w WORKLOAD --rules --json > FILE writes one"
+    hint = "with --update it is written anew"
     try:
         return msgspec.json.decode(path.read_bytes(), type=_CostFile).costs
     except OSError as error:
         raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: expected what --rules --json prints: {error}", hint) from error
+        raise BadInputError(f"{path}: expected what --protect writes: {error}", hint) from error
 
 
 def growth(before: Costs, now: Costs) -> list[str]:
@@ -53,7 +53,7 @@ def growth(before: Costs, now: Costs) -> list[str]:
         if old is None or old.operations != cost.operations:
             raise BadInputError(
                 f"{now.cell}: {cost.operations} {cost.operation} operations, {old.operations if old else 0} before",
-                "the workload has changed: write the file again",
+                "the workload has changed: --update writes the file anew",
             )
         for name in COST_NAMES:
             was, is_now = getattr(old, name), getattr(cost, name)

@@ -113,6 +113,24 @@ def test_what_a_person_sees(bisect: Bisect) -> None:
     assert "at set_links (allocators/nvm_malloc/src/protocol.c:" in run.stdout
 
 
+def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, scripts: Path) -> None:
+    words, environment = command(clone, root, scripts)
+    words[words.index("bisect")] = "run"
+    run = subprocess.run([*words, *WORKLOAD, "--json"], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 1, run.stderr
+    (cell,) = json.loads(run.stdout)["cells"]
+    token = cell["findings"][-1]["token"]
+    ends = ("--good", f"c{PLANTED - 1}", "--bad", f"c{PLANTED}", "--witness", token)
+    found = bisect(*ends, "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["finding"]["rule"] == cell["findings"][-1]["rule"]
+    assert_one_clear_line(
+        bisect(*ends, "-w", "smoke"), 2, "--witness names the whole cell, and --workload is given, too"
+    )
+    gone = bisect("--good", "c1", "--bad", f"c{PLANTED - 1}", "--witness", token)
+    assert (gone.returncode, "passes: its crash states do not show FL" in gone.stderr) == (2, True)
+
+
 def test_bad_ends_are_said(bisect: Bisect) -> None:
     """Before the history is gone through."""
     assert_one_clear_line(bisect("--good", "c1", "--bad", "nothing"), 2, "'nothing' is no commit")

@@ -58,8 +58,13 @@ def test_costs_are_those_of_the_dump(faultline: Faultline) -> None:
 
 def test_protect_fails_when_an_operation_pays_more(faultline: Faultline, tmp_path: Path) -> None:
     kept = tmp_path / "costs.json"
-    kept.write_text(faultline(*RULES, "--json").stdout)
-    assert faultline(*RULES, "--protect", kept).returncode == 0
+    written = faultline(*RULES, "--protect", kept)
+    assert (written.returncode, written.stderr) == (
+        0,
+        f"{kept}: written, what operations of nvm_malloc smoke pay now\n",
+    )
+    same = faultline(*RULES, "--protect", kept)
+    assert (same.returncode, same.stderr) == (0, "")
     cheaper = json.loads(kept.read_text())
     free = next(cost for cost in cheaper["costs"]["costs"] if cost["operation"] == "free")
     free["flushes"] -= 1
@@ -67,13 +72,20 @@ def test_protect_fails_when_an_operation_pays_more(faultline: Faultline, tmp_pat
     run = faultline(*RULES, "--protect", kept)
     assert run.returncode == 1
     assert [line for line in run.stdout.splitlines() if line.startswith("grown: free: flushes ")]
+    assert json.loads(kept.read_text()) == cheaper, "what fails is not written"
+    assert faultline(*RULES, "--protect", kept, "--update").returncode == 0
+    assert faultline(*RULES, "--protect", kept).returncode == 0
 
 
 def test_what_cannot_be_compared_is_one_clear_line(faultline: Faultline, tmp_path: Path) -> None:
     kept = tmp_path / "costs.json"
-    assert_one_clear_line(faultline(*RULES, "--protect", kept), 2, "costs.json: cannot be read", "--rules --json")
+    nowhere = tmp_path / "no" / "costs.json"
+    assert_one_clear_line(
+        faultline(*RULES, "--protect", nowhere), 2, "costs.json: the file of --protect cannot be written"
+    )
+    assert_one_clear_line(faultline(*RULES, "--update"), 2, "--protect FILE")
     kept.write_text("{}")
-    assert_one_clear_line(faultline(*RULES, "--protect", kept), 2, "expected what --rules --json prints")
+    assert_one_clear_line(faultline(*RULES, "--protect", kept), 2, "expected what --protect writes", "--update")
     kept.write_text(faultline("trace", "nvm_malloc", "-w", "chain", "--rules", "--json").stdout)
     assert_one_clear_line(faultline(*RULES, "--protect", kept), 2, "nvm_malloc chain", "nvm_malloc smoke")
     assert_one_clear_line(faultline(*RULES, "--dump"), 2, "--dump prints events")
