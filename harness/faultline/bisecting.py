@@ -412,8 +412,8 @@ def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
             if code is not None:
                 return code
     except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGINT)
             process.wait(STOP_GRACE_S)
         raise
 

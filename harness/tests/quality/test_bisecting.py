@@ -20,8 +20,9 @@ import pytest
 
 import samples
 from command_line import assert_one_clear_line
-from faultline.bisecting import Change, Repository, Seen, Sought, concerned, judge, parse_diff
+from faultline.bisecting import Change, Repository, Seen, Sought, _sources, concerned, judge, parse_diff
 from faultline.engine import Site, Stopped
+from faultline.errors import BadInputError
 
 COMMITS, PLANTED = 30, 19
 BROKEN = {15, 22}
@@ -59,7 +60,21 @@ def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         git(folder, "add", "-A")
         git(folder, "commit", "-q", "-m", f"commit {number}")
         git(folder, "tag", f"c{number}")
+    add_side_branch(folder)
     return folder
+
+
+def add_side_branch(folder: Path) -> None:
+    """s1 does not build, s2 is as the commit that takes the flush away."""
+    branch = git(folder, "branch", "--show-current")
+    git(folder, "checkout", "-q", "-b", "side", f"c{PLANTED - 1}")
+    (folder / SOURCE).write_text("#error this commit does not build\n")
+    git(folder, "commit", "-q", "-a", "-m", "side 1")
+    git(folder, "tag", "s1")
+    git(folder, "checkout", "-q", f"c{PLANTED}", "--", SOURCE)
+    git(folder, "commit", "-q", "-a", "-m", "side 2")
+    git(folder, "tag", "s2")
+    git(folder, "checkout", "-q", branch)
 
 
 Bisect = Callable[..., Run]
@@ -111,6 +126,40 @@ def test_what_a_person_sees(bisect: Bisect) -> None:
     assert f"A Person: commit {PLANTED}" in run.stdout
     assert "    -        fl_flush(word, sizeof *word);" in run.stdout
     assert "at set_links (allocators/nvm_malloc/src/protocol.c:" in run.stdout
+
+
+def test_where_only_skipped_commits_are_left_no_commit_is_blamed(bisect: Bisect) -> None:
+    run = bisect("--good", f"c{PLANTED - 1}", "--bad", "s2", *WORKLOAD)
+    assert run.returncode == 3, run.stderr
+    head, *candidates = run.stdout.splitlines()
+    assert head.startswith("first bad commit: one of those that could not be tested")
+    assert sorted("does not build" in line for line in candidates) == [False, True]
+
+
+def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None:
+    """Linked into the clone. What lies beside it there is not its source."""
+    own, root = tmp_path / "own", tmp_path / "clone"
+    (own / "pm" / "mine").mkdir(parents=True)
+    (own / "pm" / "mine" / "allocator.toml").write_text("")
+    (root / "allocators").mkdir(parents=True)
+    (root / "allocators" / "mine").symlink_to(own / "pm" / "mine")
+    with pytest.raises(BadInputError, match="is in no git repository"):
+        Repository(root, "mine")
+    git(own, "init", "-q")
+    git(own, "add", "-A")
+    git(own, "commit", "-q", "-m", "first")
+    repository = Repository(root, "mine")
+    assert (repository.top, repository.sources) == (own.resolve(), ["pm/mine"])
+    (own / "readme").write_text("not a source")
+    repository.check_clean()
+    (own / "pm" / "mine" / "new.c").write_text("a source")
+    with pytest.raises(BadInputError, match=r"new\.c has changes that are not committed"):
+        repository.check_clean()
+    first = repository.commit("HEAD")
+    with repository.worktree(first) as checkout, _sources(root, checkout, repository.folder, "mine") as sources:
+        assert (sources / "allocators" / "mine" / "allocator.toml").is_file()
+        assert not (sources / "allocators" / "mine" / "new.c").exists()
+    assert git(own, "worktree", "list").count("\n") == 0
 
 
 def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, scripts: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) ->
     ("allocator", "one", "other"),
     [
         ("nvm_malloc", "MISSING_FENCE_RING", "MISSING_FLUSH_IDLE"),
-        ("makalu", "LOG_VERSION_FIRST", "VERSION_NOT_FLUSHED"),
+        pytest.param("makalu", "LOG_VERSION_FIRST", "VERSION_NOT_FLUSHED", marks=pytest.mark.nightly),
     ],
 )
 def test_two_bugs_do_not_share_an_id(faultline: Faultline, allocator: str, one: str, other: str) -> None:
