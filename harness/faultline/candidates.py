@@ -88,6 +88,15 @@ def growing(shape: Shape, operations: Operations, most: int) -> list[Operations]
     return sorted(_distinct(grown), key=size)
 
 
+def concurrent(shape: Shape, operations: Operations) -> list[Operations]:
+    """Two operations of different threads that nothing orders, after the last join, with what they need."""
+    joins = [at for at, operation in enumerate(operations) if operation.kind in ("join", "reopen")]
+    last = range(max(joins, default=-1) + 1, len(operations))
+    pairs = ((one, other) for one in last for other in last[one - last.start + 1 :])
+    chosen = ({one, other} for one, other in pairs if operations[one].thread != operations[other].thread)
+    return sorted(_distinct([_with_needed(shape, operations, {*pair, *joins}) for pair in chosen]), key=size)
+
+
 def without_chunks(shape: Shape, operations: Operations, length: int) -> list[Operations]:
     """Without each run of so many operations."""
     starts = range(0, len(operations), length)
@@ -162,8 +171,17 @@ def _with_needed(shape: Shape, operations: Operations, chosen: set[int]) -> Oper
     needed = set(chosen)
     for at in sorted(chosen, reverse=True):
         needed |= _needs_of(operations, at)
-    kept = shape.kept(operations, lambda at: at in needed)
+    kept = _without_idle_joins(shape.kept(operations, lambda at: at in needed) or ())
     return kept if kept and kept[-1].kind == operations[max(chosen)].kind else None
+
+
+def _without_idle_joins(operations: Operations) -> Operations:
+    """A join orders what stands before it and what stands after it; main-thread operations need none among themselves."""
+    kept: list[Operation] = []
+    for operation in operations:
+        if operation.kind != "join" or (kept and kept[-1].kind != "join"):
+            kept.append(operation)
+    return tuple(kept)
 
 
 def _needs_of(operations: Operations, at: int) -> set[int]:

@@ -5,11 +5,12 @@ one suffices), then the crash state of what is left of it, which is the engine's
 A candidate is shown by tracing it and exploring it until the same finding comes: same rule, same place in the source. Starting
 the tracer costs more than a short workload, so candidates are the cases of one workload, in the order of preference: the first case
 that shows the finding is the best of them, and nothing after it is explored. Candidates with threads are traced one by one: the
-schedule of a case depends on the cases before it.
+schedule of a case depends on the cases before it. Only pairs of concurrent operations are looked for in many cases and schedules at
+once, and then a schedule is looked for that shows the pair alone.
 
 The way down, each step beginning with what the last one left:
 
-1. one thread instead of several;
+1. one thread instead of several; else two operations that run concurrently;
 2. from below: every workload of up to two operations of the kinds and some sizes of the witness;
 3. from above: the operation at the crash with what it works on, with one other operation, then all operations up to the crash, less
    and less of them (delta debugging), until none can go;
@@ -25,6 +26,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import msgspec
 
@@ -45,7 +47,13 @@ GROWN_PAIRS = 60
 """Operations before the one at the crash that are each tried with it."""
 ENUMERATED_CASES = 160
 """Workloads from below that are explored at most: some seconds."""
+ENUMERATED_BYTES = 1 << 17
+"""Of their objects together: each word of content is a crash position."""
 ENUMERATED_SIZES = 3
+PAIR_SCHEDULES = 4
+"""How often each pair of concurrent operations is tried among the others, each time in another schedule."""
+ALONE_SCHEDULES = 12
+"""Seeds of the schedule with which a pair is tried alone."""
 STATE_SHARE = 0.2
 """Of the time, kept for the crash state."""
 
@@ -101,8 +109,7 @@ class _Search:
         self.finding, self.budget, self.cache, self.say = finding, budget, cache, say
         index = int(finding.operation["index"]) if finding.operation else 0
         _, self.whole = candidates.case_at(workload, index)
-        is_threaded = any(operation.thread for operation in self.whole)
-        can_rename = workload.layout != "graph" and not is_threaded
+        can_rename = workload.layout != "graph" and not _is_threaded(self.whole)
         self.shape = Shape(workload.slots, workload.layout, can_rename)
         self.current: Operations | None = None
         self.reserve_s = budget.time_s * STATE_SHARE
@@ -128,7 +135,10 @@ class _Search:
 
     def _shrink_workload(self) -> None:
         self._use_one_thread()
-        self._find_from_below(2, "workloads of up to two operations")
+        if _is_threaded(self.whole):
+            self._find_concurrent()
+        else:
+            self._find_from_below(2, "workloads of up to two operations")
         if self.current is None:
             self._find_from_above()
         if self.current is not None:
@@ -137,31 +147,51 @@ class _Search:
             self._use_small_sizes()
 
     def _use_one_thread(self) -> None:
-        if any(operation.thread for operation in self.whole):
+        if _is_threaded(self.whole):
             single = candidates.single_threaded(self.whole)
             if self._take([single], "one thread"):
                 self.whole = self.current or ()
                 self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=True)
 
-    def _find_from_below(self, depth: int, step: str) -> None:
-        """Every workload of up to so many operations, fewest and smallest first."""
-        cases = self._enumerated(depth)
-        if cases is not None:
-            is_found = self._take(cases, step)
-            self.explored_below = candidates.count(self.current or ()) - 1 if is_found else depth
+    def _find_concurrent(self) -> None:
+        """Two operations at a time: first in many schedules at once, each a case of one trace, then alone."""
+        pairs = candidates.concurrent(self.shape, self.whole)
+        for batch in _batches(pairs * PAIR_SCHEDULES, BATCH_OPERATIONS):
+            self.say(f"two concurrent operations: {len(batch)} workloads")
+            case = self._first_that_shows(batch)
+            if case is not None and self._find_schedule(case):
+                return
 
-    def _enumerated(self, depth: int) -> list[Operations] | None:
-        """None: too many."""
+    def _find_schedule(self, case: Operations) -> bool:
+        """Whether some schedule shows the case alone; it is kept."""
+        spec = self.spec
+        for seed in range(1, ALONE_SCHEDULES + 1):
+            self.spec = msgspec.structs.replace(spec, seed=seed)
+            self.say(f"two concurrent operations alone, seed {seed}")
+            if self._first_that_shows([case]) is not None:
+                self.current = case
+                return True
+        self.spec = spec
+        return False
+
+    def _find_from_below(self, depth: int, step: str) -> None:
+        """Every workload of up to so many operations, fewest and smallest first; if that is too much, the first ones."""
+        cases = sorted(self._enumerated(depth), key=candidates.size)
+        cases, rest = cases[:ENUMERATED_CASES], cases[ENUMERATED_CASES:]
+        while cases and sum(candidates.size(case)[1] for case in cases) > ENUMERATED_BYTES:
+            rest = [cases.pop()]
+        whole = candidates.count(rest[0]) - 1 if rest else depth
+        is_found = self._take(cases, step)
+        self.explored_below = min(whole, candidates.count(self.current or ()) - 1) if is_found else whole
+
+    def _enumerated(self, depth: int) -> Iterator[Operations]:
+        """With one operation of all sizes of the witness, with more of some."""
         kinds = frozenset(operation.kind for operation in self.whole)
-        most = sorted({1, *(operation.size_bytes for operation in self.whole if operation.size_bytes)})
-        few = spread(most, min(len(most), ENUMERATED_SIZES))
-        cases: list[Operations] = []
+        sizes = sorted({1, *(operation.size_bytes for operation in self.whole if operation.size_bytes)})
+        few = spread(sizes, min(len(sizes), ENUMERATED_SIZES))
         for length in range(depth + 1):
-            for case in candidates.enumerated(self.shape, kinds, most if length == 1 else few, length):
-                cases.append(case)
-                if len(cases) > ENUMERATED_CASES:
-                    return None
-        return sorted(cases, key=candidates.size)
+            cases = candidates.enumerated(self.shape, kinds, sizes if length == 1 else few, length)
+            yield from islice(cases, ENUMERATED_CASES + 1)
 
     def _find_from_above(self) -> None:
         grown = candidates.growing(self.shape, self.whole, GROWN_PAIRS)
@@ -195,7 +225,8 @@ class _Search:
             self._find_from_below(depth, f"workloads of up to {depth} operations")
 
     def _use_small_sizes(self) -> None:
-        alphabet = _size_alphabet(self.target.allocator.heap.boundary_sizes)
+        is_threaded = _is_threaded(self.whole)
+        alphabet = [1] if is_threaded else _size_alphabet(self.target.allocator.heap.boundary_sizes)
         self._take([self._all_of_size(1)], "all sizes 1")
         for at in range(len(self.current or ())):
             now = self.current or ()
@@ -211,7 +242,7 @@ class _Search:
         left = [case for case in dict.fromkeys(cases) if case not in self.failed and case != self.current]
         if self.current is not None:
             left = [case for case in left if candidates.size(case) < candidates.size(self.current)]
-        for batch in _batches(left):
+        for batch in _batches(left, 1 if _is_threaded(self.whole) else BATCH_OPERATIONS):
             self.say(f"{step}: {len(batch)} workload{'s' * (len(batch) > 1)}")
             found = self._first_that_shows(batch)
             if found is not None:
@@ -233,8 +264,7 @@ class _Search:
         if found is None:
             return None
         number, operations = candidates.case_at(workload, int(found.operation["index"]) if found.operation else 0)
-        is_threaded = any(operation.thread for operation in cases[number])
-        return cases[number] if is_threaded else operations
+        return cases[number] if _is_threaded(cases[number]) else operations
 
     def _explore(self, workload: Workload, cache: Cache, reserve_s: float) -> Finding | None:
         """The finding, if the workload shows it."""
@@ -336,13 +366,16 @@ class _Search:
         )
 
 
-def _batches(cases: list[Operations]) -> Iterator[list[Operations]]:
-    """Consecutive cases to be traced together."""
+def _is_threaded(operations: Operations) -> bool:
+    return any(operation.thread for operation in operations)
+
+
+def _batches(cases: list[Operations], most: int) -> Iterator[list[Operations]]:
+    """Consecutive cases to be traced together: of so many operations, or one."""
     batch: list[Operations] = []
     operations = 0
     for case in cases:
-        is_threaded = any(operation.thread for operation in case)
-        if batch and (is_threaded or operations + len(case) > BATCH_OPERATIONS):
+        if batch and operations + len(case) > most:
             yield batch
             batch, operations = [], 0
         batch.append(case)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does it shrink well: for every mutant, the operations and the lost lines of the smallest witness. A figure that grows is a
+shrinker that became worse; one that falls is pinned anew. Five of the minima are derived by brute force, by this file's own
+enumeration."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import zlib
+from collections.abc import Iterator
+from functools import cache as remembered
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from command_line import Faultline, assert_one_clear_line
+from faultline import replay, workloads
+from faultline.cache import Cache, project_root, scratch_folder
+from faultline.campaign import SilentWatcher, cells_of_matrix, run_cells
+from faultline.config import Matrix, read_toml
+from faultline.engine import Certificate, Engine, Event, Finding, ShrunkState
+from faultline.errors import BadInputError
+from faultline.exploring import Workshop, explore, write_config
+from faultline.results import CellSpec, Results
+from faultline.shrinking import Budget
+from faultline.shrunk import EXPLORATIONS, Shrunk
+from faultline.tracing import trace
+from faultline.workloads import Workload
+
+ROOT = project_root()
+LIMIT_S = 900
+"""So that only the limit of explorations bounds the search: the machine may be slow."""
+EACH_TIME = {
+    ("nvm_malloc", "MISSING_FLUSH_LINK"),
+    ("nvm_malloc", "MISSING_FENCE_RING"),
+    ("nvm_malloc", "RECOVERY_FORGETS_FREE"),
+}
+"""The others are shown in the nightly run."""
+PINS: dict[tuple[str, str], tuple[int, int]] = {}
+"""Operations, lost lines."""
+BRUTE_FORCE: dict[tuple[str, str], tuple[str, list[int]]] = {
+    ("nvm_malloc", "RECOVERY_FORGETS_FREE"): ("root", [1, 2048]),
+    ("nvm_malloc", "VERSION_AFTER_SCAN"): ("root", [1, 2048]),
+    ("nvm_malloc", "NAME_CLEARED_FIRST"): ("names", [1, 2048]),
+    ("nvm_malloc", "NAME_NOT_FREEING"): ("names", [1, 2048]),
+    ("pallocator", "SLOT_NOT_CLEARED"): ("root", [1, 1024]),
+}
+"""Slot layout and sizes of the workloads that are tried."""
+
+MUTANTS = {
+    (spec.allocator, str(spec.mutant)): spec
+    for spec in cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
+    if spec.mutant and spec.strategy == "complete"
+}
+
+
+def marked(keys: Iterator[tuple[str, str]]) -> list[object]:
+    return [
+        pytest.param(*key, id="-".join(key), marks=[] if key in EACH_TIME else [pytest.mark.nightly]) for key in keys
+    ]
+
+
+@pytest.fixture(scope="module")
+def workshop(scripts: Path) -> Workshop:
+    return Workshop(ROOT, Cache(ROOT / ".faultline"), Engine(scripts / "faultline-engine"))
+
+
+@pytest.fixture(scope="module")
+def witness(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """witness(allocator, mutant): the finding of the mutant's own rule, and what is left of it; shrunk once a run."""
+
+    @remembered
+    def of(allocator: str, mutant: str) -> tuple[Finding, Shrunk]:
+        finding = found(workshop, MUTANTS[allocator, mutant], tmp_path_factory.mktemp("shrinking"))
+        _, shrunk = replay.shrink_token(workshop, finding.token, Budget(LIMIT_S, EXPLORATIONS))
+        return finding, shrunk
+
+    return of
+
+
+def found(workshop: Workshop, spec: CellSpec, folder: Path) -> Finding:
+    results = Results(folder / "results.sqlite")
+    [result] = run_cells(workshop, results, "matrix", [spec], 1, SilentWatcher())
+    results.close()
+    assert result.error is None, result.error
+    return next(finding for finding in result.findings if finding.rule == spec.expected_rule)
+
+
+def test_every_mutant_is_pinned() -> None:
+    assert PINS.keys() == MUTANTS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("allocator", "mutant"), marked(iter(PINS)))
+def test_the_witness_of_a_mutant_is_as_small_as_it_was(witness, allocator: str, mutant: str) -> None:  # type: ignore[no-untyped-def]
+    finding, shrunk = witness(allocator, mutant)
+    operations, lines = PINS[allocator, mutant]
+    assert shrunk.operations <= operations, shrunk.text()
+    assert shrunk.state.lines <= lines, shrunk.text()
+    assert shrunk.witness.id == finding.id
+    assert (shrunk.state.lines, shrunk.state.floor_lines) <= (
+        shrunk.state_before.lines,
+        shrunk.state_before.floor_lines,
+    )
+
+
+@pytest.mark.slow
+def test_a_witness_replays_by_its_token_and_is_found_again(witness, faultline: Faultline) -> None:  # type: ignore[no-untyped-def]
+    """To the letter: shrinking is a function of the finding."""
+    finding, shrunk = witness("nvm_malloc", "RECOVERY_FORGETS_FREE")
+    again = faultline("replay", shrunk.witness.token, "--json")
+    assert again.returncode == 1, again.stderr
+    assert json.loads(again.stdout)["findings"][0]["id"] == finding.id
+    told = faultline("shrink", finding.token, "--json", "--time", LIMIT_S)
+    assert told.returncode == 1, told.stderr
+    assert json.loads(told.stdout) == json.loads(msgspec.json.encode(shrunk))
+    smallest = faultline("shrink", shrunk.witness.token, "--json", "--time", LIMIT_S)
+    assert json.loads(smallest.stdout)["workload"] == shrunk.workload
+
+
+@pytest.mark.slow
+def test_of_many_lost_lines_those_that_matter_are_left(witness, workshop: Workshop) -> None:  # type: ignore[no-untyped-def]
+    """A token of a later position, where nothing is persisted that is not guaranteed: six lines are lost, and one matters."""
+    finding, _ = witness("nvm_malloc", "MISSING_FLUSH_LINK")
+    later = changed(workshop, finding.token, position=finding.position + 40, from_newest=False, lines=[])
+    state = smallest_state(workshop, later)
+    assert state.before.lines > state.after.lines == 1
+    assert state.after.position == finding.position, "the first one at which it shows"
+    assert state.after.floor_lines <= state.before.floor_lines
+    assert state.bounds_hit == []
+
+
+@pytest.mark.slow
+def test_a_limit_of_recoveries_is_said_and_keeps_the_state(witness, workshop: Workshop) -> None:  # type: ignore[no-untyped-def]
+    finding, _ = witness("nvm_malloc", "MISSING_FLUSH_LINK")
+    later = changed(workshop, finding.token, position=finding.position + 40, from_newest=False, lines=[])
+    state = smallest_state(workshop, later, recovery_limit=1)
+    assert state.after == state.before
+    assert state.bounds_hit == ["not all smaller crash states were tried: limit of 1 recoveries"]
+
+
+def smallest_state(workshop: Workshop, token: str, recovery_limit: int = 20_000) -> ShrunkState:
+    """As the engine has it of the token's own trace."""
+    opened = replay._open(workshop, token, needs_hooks=False)
+    spec = msgspec.structs.replace(opened.spec, recovery_limit=recovery_limit)
+    seen: list[Event] = []
+    with scratch_folder(workshop.cache) as folder:
+        config = write_config(folder, spec, opened.target, opened.traced, opened.workload)
+        workshop.engine.events(["shrink", str(config), "--token", token], seen.append)
+    [state] = [event for event in seen if isinstance(event, ShrunkState)]
+    return state
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trace_hash": "ab" * 32}, "the trace differs"),
+        ({"allocator": "makalu"}, "MISSING_FLUSH_LINK"),
+        ({"workload": "file:0123456789abcdef"}, "not in the cache"),
+        ({"position": 1 << 30}, "is not in the trace"),
+        ({"rule": "FL009"}, "does not break FL009 any more"),
+    ],
+)
+def test_a_token_of_something_else_is_bad_input(
+    witness, workshop: Workshop, faultline: Faultline, changes: dict[str, Any], words: str
+) -> None:  # type: ignore[no-untyped-def]
+    _, shrunk = witness("nvm_malloc", "MISSING_FLUSH_LINK")
+    run = faultline("shrink", changed(workshop, shrunk.witness.token, **changes))
+    assert_one_clear_line(run, 2, words)
+
+
+def changed(workshop: Workshop, token: str, **changes: Any) -> str:
+    """The token with other fields (crashgen/src/token.rs)."""
+    fields = {**json.loads(workshop.engine.ask("token", token)), **changes}
+    assert fields["later"] == []
+    raw = b""
+    for name in ("rule", "allocator", "mutant", "workload", "flush", "model", "site"):
+        raw += number(len(fields[name])) + fields[name].encode()
+    for name in ("build", "trace_hash"):
+        raw += number(len(fields[name]) << 1 | 1) + bytes.fromhex(fields[name])
+    for name in ("ops", "seed", "position", "operation", "event_in_operation", "from_newest"):
+        raw += number(int(fields[name]))
+    raw += number(len(fields["lines"]))
+    for line in fields["lines"]:
+        raw += b"".join(number(line[name]) for name in ("file", "number", "ordered", "floating"))
+    sealed = raw + zlib.crc32(raw).to_bytes(4, "little")
+    return "fl1." + base64.urlsafe_b64encode(sealed).decode().rstrip("=")
+
+
+def number(value: int) -> bytes:
+    """LEB128."""
+    low = bytes([value & 0x7F | (0x80 if value > 0x7F else 0)])
+    return low + number(value >> 7) if value > 0x7F else low
+
+
+# ---- brute force ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("allocator", "mutant"), marked(iter(BRUTE_FORCE)))
+def test_no_smaller_workload_shows_it(witness, workshop: Workshop, allocator: str, mutant: str) -> None:  # type: ignore[no-untyped-def]
+    """Every workload of fewer operations of these sizes, explored to its end: the finding is in none."""
+    finding, shrunk = witness(allocator, mutant)
+    smaller = shorter_than(shrunk.operations, *BRUTE_FORCE[allocator, mutant])
+    spec = msgspec.structs.replace(MUTANTS[allocator, mutant], stop_at_rule=None, workload=f"file:{smaller.key}", ops=0)
+    target = replay._open(workshop, finding.token, needs_hooks=True).target
+    traced = trace(workshop.cache, workshop.engine, target, smaller)
+    seen: list[Event] = []
+    explore(workshop, spec, target, traced, smaller, seen.append)
+    [*_, certificate] = [event for event in seen if isinstance(event, Certificate)]
+    assert certificate.complete, certificate.why
+    assert finding.id not in {event.id for event in seen if isinstance(event, Finding)}
+    assert shrunk.is_fewest
+
+
+def shorter_than(operations: int, layout: str, sizes: list[int]) -> Workload:
+    """A case for each well-formed sequence of fewer operations, by trying them all."""
+    slots = range(max(1, operations - 1))
+    alphabet = ["reopen"]
+    alphabet += [f"{kind} {slot} {size}" for kind in ("allocate", "reallocate") for slot in slots for size in sizes]
+    alphabet += [f"free {slot}" for slot in slots]
+    cases = [case for length in range(operations) for case in product(alphabet, repeat=length) if is_case(case)]
+    return parsed([line for case in cases for line in ("case", *case)], layout)
+
+
+def is_case(lines: tuple[str, ...]) -> bool:
+    with contextlib.suppress(BadInputError):
+        parsed(["case", *lines])
+        return True
+    return False
+
+
+def parsed(lines: list[str], layout: str = "root") -> Workload:
+    return workloads.parse("\n".join(["workload 1", f"slots 4 {layout}", *lines]) + "\n", "brute force")
