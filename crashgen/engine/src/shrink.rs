@@ -458,7 +458,7 @@ mod tests {
 
     #[test]
     fn a_position_without_choices_has_one_state() {
-        let view = View { lines: Vec::new(), are_all_new: true, has_new_store: false };
+        let view = View { lines: Default::default(), are_all_new: true, has_new_store: false };
         assert_eq!(all(&view, 0), [Vec::new()]);
         assert!(all(&view, 1).is_empty());
     }

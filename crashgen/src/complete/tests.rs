@@ -243,7 +243,7 @@ fn compare(seed: u64) -> Compared {
 fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[(Held, u32)], count: u128) {
     let mut distinct = 1;
     let mut sizes = FxHashMap::default();
-    for open in &view.lines {
+    for open in view.lines.iter() {
         let size = search.tables.of(&stepper.model, open.id).all.len() as u128;
         distinct *= size;
         sizes.insert(open.id, size);

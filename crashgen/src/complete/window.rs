@@ -28,7 +28,7 @@ impl Window {
     /// The window that starts at this crash position, whose model and view these are. `events` is the whole trace.
     pub fn starting_at(position: u32, model: &Model, view: &View, events: &[Event]) -> Self {
         let mut hot = BTreeSet::new();
-        for open in &view.lines {
+        for open in view.lines.iter() {
             let line = model.line(open.id);
             let mask = line.open_mask();
             let first = line.key.number * (LINE_BYTES / UNIT_BYTES);

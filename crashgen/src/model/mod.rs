@@ -113,7 +113,8 @@ pub struct Model {
     by_file: Rc<BTreeMap<FileId, BTreeMap<u64, LineId>>>,
     files: BTreeMap<FileId, FileState>,
     folders: BTreeSet<Arc<str>>,
-    open: BTreeSet<LineId>,
+    /// Those with more than one choice, by number, as a view shows them.
+    open: Rc<Vec<OpenLine>>,
     /// Lines whose content changed since [`Model::take_changed`].
     changed: Vec<LineId>,
     clflushed: Vec<Flushed>,
@@ -138,7 +139,7 @@ impl Model {
             by_file: Rc::default(),
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
-            open: BTreeSet::new(),
+            open: Rc::default(),
             changed: Vec::new(),
             clflushed: Vec::new(),
             flushed: FxHashMap::default(),
@@ -164,7 +165,7 @@ impl Model {
             has_unknown_file: self.has_unknown_file,
             ..Self::new(self.kind, is_content_site)
         };
-        for id in &self.open {
+        for OpenLine { id, .. } in self.open.iter() {
             let line = self.line(*id);
             let bases = left(*id, line).into_iter().map(|choice| line.base_of(choice)).collect();
             next.lines[id.0 as usize] = Rc::new(Line::left_by_crash(line.key, bases));
@@ -182,7 +183,9 @@ impl Model {
 
     /// Steps over event number `number` (its place in the trace).
     pub fn step(&mut self, number: u32, event: &Event) {
-        self.born = Born::Nothing;
+        if let Born::Lines { lines, .. } = std::mem::replace(&mut self.born, Born::Nothing) {
+            self.mark_born(&lines);
+        }
         for pending in self.file_operations.iter_mut().filter(|pending| pending.thread != event.thread) {
             pending.is_overlapped = true;
         }
@@ -205,7 +208,7 @@ impl Model {
 
     /// Every store that was made, non-temporal ones too.
     fn persist_all(&mut self) {
-        for id in self.open.clone() {
+        for OpenLine { id, .. } in self.open.clone().iter().copied() {
             let ordered = self.lines[id.0 as usize].ordered_count();
             self.raise_floor(Flushed { line: id, ordered });
         }
@@ -254,7 +257,21 @@ impl Model {
             #[cfg(feature = "planted")]
             self.writers.insert(*id, event.thread);
         }
-        self.born = if self.kind.is_px86() { Born::Lines { event: number, lines: touched } } else { Born::Everything };
+        if self.kind.is_px86() {
+            self.born = Born::Lines { event: number, lines: touched.clone() };
+            self.mark_born(&touched);
+        } else {
+            self.born = Born::Everything;
+        }
+    }
+
+    /// What of these lines is new has changed.
+    fn mark_born(&mut self, lines: &[LineId]) {
+        for id in lines {
+            if let Ok(at) = self.open.binary_search_by_key(id, |open| open.id) {
+                Rc::make_mut(&mut self.open)[at] = OpenLine::of(*id, &self.lines[id.0 as usize], &self.born);
+            }
+        }
     }
 
     fn flush(&mut self, thread: ThreadId, kind: FlushKind, file: FileId, offset: u64) {
@@ -476,10 +493,12 @@ impl Model {
             self.bounds_hit.insert("a line has more than 48 floating units: the oldest are taken as persisted");
         }
         let is_reachable = self.files.get(&line.key.file).is_none_or(|state| state.path.is_some());
-        if line.choice_count() > 1 && is_reachable {
-            self.open.insert(id);
-        } else {
-            self.open.remove(&id);
+        let is_open = line.choice_count() > 1 && is_reachable;
+        match (is_open, self.open.binary_search_by_key(&id, |open| open.id)) {
+            (true, Ok(at)) => Rc::make_mut(&mut self.open)[at] = OpenLine::of(id, line, &self.born),
+            (true, Err(at)) => Rc::make_mut(&mut self.open).insert(at, OpenLine::of(id, line, &self.born)),
+            (false, Ok(at)) => drop(Rc::make_mut(&mut self.open).remove(at)),
+            (false, Err(_)) => {}
         }
         self.changed.push(id);
     }
@@ -531,9 +550,8 @@ impl Model {
 
     /// The choices at the crash position after the last event.
     pub fn view(&self) -> View {
-        let lines = self.open.iter().map(|id| OpenLine::of(*id, self.line(*id), &self.born)).collect();
         View {
-            lines,
+            lines: self.open.clone(),
             are_all_new: matches!(self.born, Born::Everything),
             has_new_store: !matches!(self.born, Born::Nothing),
         }

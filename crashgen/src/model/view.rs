@@ -3,6 +3,7 @@
 
 use super::{Choice, Line, LineId};
 use planted::Fault;
+use std::rc::Rc;
 
 /// Which states came to be with the last event.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct OpenLine {
     pub new_ordered: Option<u32>,
     /// Bits of [`Choice::floating`] that belong to the newest store.
     pub new_floating: u64,
+    /// Decimal logarithm of [`OpenLine::choice_count`]: a trace has many positions, and most lines of one are those of the last.
+    count_log10: f64,
 }
 
 impl OpenLine {
@@ -46,14 +49,21 @@ impl OpenLine {
             }
             _ => (None, 0),
         };
-        Self {
+        let mut open = Self {
             id,
             base_count: line.base_count(),
             ordered_choices: line.ordered_choices(),
             floating_units: line.floating_units(),
             new_ordered,
             new_floating,
-        }
+            count_log10: 0.0,
+        };
+        open.count_log10 = (open.choice_count() as f64).log10();
+        open
+    }
+
+    fn has_new(&self) -> bool {
+        self.new_ordered.is_some() || self.new_floating != 0
     }
 
     /// Number of remaining choices.
@@ -90,7 +100,7 @@ impl OpenLine {
 #[derive(Clone, Debug)]
 pub struct View {
     /// Lines with more than one choice, by number.
-    pub lines: Vec<OpenLine>,
+    pub lines: Rc<Vec<OpenLine>>,
     /// All states are new: the last event changed the files, or the model leaves one state a position.
     pub are_all_new: bool,
     /// The last event was a store or changed the files.
@@ -107,7 +117,7 @@ impl View {
 
     /// Decimal logarithm of the number of reachable states.
     pub fn states_log10(&self) -> f64 {
-        self.lines.iter().map(|line| (line.choice_count() as f64).log10()).sum()
+        self.lines.iter().map(|line| line.count_log10).sum()
     }
 
     /// Decimal logarithm of the number of states born here; none if there are none.
@@ -116,8 +126,8 @@ impl View {
             return Some(self.states_log10());
         }
         // All states minus those with an old choice in every line the store touched.
-        let old_share: f64 =
-            self.lines.iter().map(|line| line.old_choices() as f64 / line.choice_count() as f64).product();
+        let touched = self.lines.iter().filter(|line| line.has_new());
+        let old_share: f64 = touched.map(|line| line.old_choices() as f64 / line.choice_count() as f64).product();
         (self.has_new_store && old_share < 1.0).then(|| self.states_log10() + (1.0 - old_share).log10())
     }
 
