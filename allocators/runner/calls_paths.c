@@ -51,6 +51,8 @@ static bool exists(const struct vfs_path *path) { return syscall(SYS_faccessat, 
 /* Whether opening changes the folder or the file; an image's own file is then opened for reading, whatever was asked. */
 static bool open_changes(const struct vfs_path *path, int flags) {
     struct stat info;
+    if ((flags & (O_CREAT | O_TRUNC)) == 0 && (flags & O_TMPFILE) != O_TMPFILE)
+        return false;
     bool is_there = syscall(SYS_newfstatat, path->folder, path->path, &info, AT_SYMLINK_NOFOLLOW) == 0;
     if (!is_there || (flags & O_TMPFILE) == O_TMPFILE)
         return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;

@@ -94,7 +94,7 @@ HOOK void __tsan_init(void) { loads_is_hooked(); }
 HOOK void __tsan_func_entry(void *caller) { (void)caller; }
 HOOK void __tsan_func_exit(void) {}
 
-/* ---- atomics: sequentially consistent, whatever was asked ---------------------------------------------------------------- */
+/* ---- atomics: stores as asked, on x86 all else is sequentially consistent anyway ------------------------------------------- */
 
 /* After a locked instruction, wherever its operand lies: it completes flushes. */
 #define LOCKED(address, is_stored)                                                                                                 \
@@ -135,10 +135,10 @@ HOOK void __tsan_func_exit(void) {}
         if (loads_are_near(address) && !loads_is_stored_already(address, sizeof value))                                            \
             loads_written((const void *)address, sizeof value);                                                                    \
         __atomic_store_n(address, value, __ATOMIC_RELEASE); /* sequentially consistent it would be an exchange, which loads */     \
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                                   \
-        if (order == __ATOMIC_SEQ_CST) /* without hooks it is that exchange */                                                     \
+        if (order == __ATOMIC_SEQ_CST) { /* without hooks it is that exchange; with a fence it is no weaker */                     \
+            __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                               \
             LOCKED(address, true);                                                                                                 \
-        else if (events_are_told())                                                                                                \
+        } else if (events_are_told())                                                                                              \
             events_stored((const void *)address, sizeof value, CALLER);                                                            \
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order) {                                      \
