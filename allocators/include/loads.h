@@ -15,6 +15,9 @@
  *                      The answer is the same. The first such run, one in FL_COMPARE_ONE_IN others, chosen by `file`, a seed,
  *                      and every run that does not come to its end are done in processes of their own too, and the
  *                      answers compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN.
+ *                      with FL_RUN_REPORT_APART too: of the heap report only u32 bytes is sent; it lies at the start of the file
+ *                      that FL_SERVE_REPORT names, until the next command. A report is most of an answer, and a pipe copies it twice.
+ *     FL_SERVE_REPORT  answered: u32 bytes, then a path. No bytes: there is no such file.
  *     FL_SERVE_ENGINES answered: u32 bytes, then fl_engines, and for each reason why runs were not in-process a u64, how many, and
  *                      text with a NUL that goes on after `the target `.
  *
@@ -49,17 +52,19 @@
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 3u
+#define FL_LOADS_VERSION 4u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */
 #define FL_SERVE_WATCH 11u
 #define FL_SERVE_ENGINES 12u
+#define FL_SERVE_REPORT 13u
 
 /* In `offset` of FL_SERVE_RUN. */
 #define FL_RUN_LOADS 1u
 #define FL_RUN_GUARDED 2u
 #define FL_RUN_IN_PROCESS 4u
+#define FL_RUN_REPORT_APART 16u
 
 #define FL_COMPARE_ONE_IN 1000u
 

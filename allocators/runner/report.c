@@ -7,6 +7,7 @@
  * everything that the server relies on.
  */
 #include "runner.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +32,8 @@ struct shared {
 
 static struct {
     struct shared *shared;
-    uint8_t *bytes; /* the report */
+    uint8_t *bytes; /* the report, at the start of the file */
+    int file;
     bool is_in_life; /* this process writes a life's sections: the reserve is not for it */
 } area;
 
@@ -39,13 +41,19 @@ static struct fl_report_header *header(void) { return (struct fl_report_header *
 
 void report_map(void) {
     size_t shared_bytes = (sizeof(struct shared) + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES;
-    void *memory =
-        mmap(NULL, shared_bytes + REPORT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int made = (int)syscall(SYS_memfd_create, "heap-report", MFD_CLOEXEC);
+    void *memory = MAP_FAILED;
+    if (made >= 0 && ftruncate(made, (off_t)(REPORT_BYTES + shared_bytes)) == 0)
+        memory = mmap(NULL, REPORT_BYTES + shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, made, 0);
     if (memory == MAP_FAILED)
         fail(EXIT_INFRASTRUCTURE, "no memory for heap reports (%u bytes)", REPORT_BYTES);
-    area.shared = memory;
-    area.bytes = (uint8_t *)memory + shared_bytes;
+    area.file = move_away(made);
+    close(made);
+    area.bytes = memory;
+    area.shared = (struct shared *)(area.bytes + REPORT_BYTES);
 }
+
+void report_path(char path[64]) { snprintf(path, 64, "/proc/%d/fd/%d", (int)getpid(), area.file); }
 
 void report_begin(void) {
     *header() = (struct fl_report_header){

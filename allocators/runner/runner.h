@@ -239,6 +239,7 @@ uint64_t vfs_heap_bytes(void);
 /* ---- report.c */
 /* Maps the memory that reports are written to; once. */
 void report_map(void);
+void report_path(char path[64]); /* of the file that begins with the report, for other processes */
 void report_enter_life(void); /* in the process of a life, which leaves room for what the server adds */
 void report_begin(void);
 void report_life(uint32_t life);

@@ -282,12 +282,12 @@ static bool take_events(char name[NAME_MAX + 1]) {
     return found;
 }
 
-/* Each with its length in front; in one system call, as a rule, since an in-process run costs about as much. */
+/* Each with its length in front; in one system call, as a rule, since an in-process run costs about as much. Null: its length only. */
 static void send_all(const void *const answers[], const uint32_t bytes[], int count) {
     struct iovec parts[2 * MOST_ANSWERS], *rest = parts;
     for (int i = 0; i < count; i++) {
         parts[2 * i] = (struct iovec){(void *)&bytes[i], sizeof bytes[i]};
-        parts[2 * i + 1] = (struct iovec){(void *)answers[i], bytes[i]};
+        parts[2 * i + 1] = (struct iovec){(void *)answers[i], answers[i] == NULL ? 0 : bytes[i]};
     }
     for (int left = 2 * count; left > 0;) {
         ssize_t put = writev(server.output, rest, left);
@@ -306,7 +306,7 @@ static void send(const void *answer, uint32_t bytes) { send_all(&answer, &bytes,
 
 /* The report, and what a recorded run read. */
 static void send_report(const struct fl_command *command) {
-    const void *answers[MOST_ANSWERS] = {report_bytes()};
+    const void *answers[MOST_ANSWERS] = {(command->offset & FL_RUN_REPORT_APART) != 0 ? NULL : report_bytes()};
     uint32_t bytes[MOST_ANSWERS] = {report_bytes()->total_bytes};
     int count = 1;
     if ((command->offset & FL_RUN_LOADS) != 0) {
@@ -367,10 +367,12 @@ static void check_run(const struct fl_command *command) {
     if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL && !(is_told && command->offset == FL_RUN_LOADS))
         FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first), 2 (full) or, with loads, 3 (generation)", command->kind,
              (unsigned long long)command->size);
-    uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | RUN_EVERY_ACCESS);
+    uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS);
     bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->offset & FL_RUN_IN_PROCESS) != 0;
     if (flags > (FL_RUN_LOADS | FL_RUN_GUARDED) || flags == FL_RUN_GUARDED || is_guarded_here)
-        FAIL(EXIT_BAD_INPUT, "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process) or without, not 7",
+        FAIL(EXIT_BAD_INPUT,
+             "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart) or without, not "
+             "7",
              command->kind, (unsigned long long)command->offset);
 }
 
@@ -537,6 +539,12 @@ static void send_engines(void) {
     free(list);
 }
 
+static void send_report_path(void) {
+    char path[64];
+    report_path(path);
+    send(path, (uint32_t)strlen(path));
+}
+
 static void obey_run(struct fl_command *command) {
     check_run(command);
     if ((command->offset & FL_RUN_IN_PROCESS) != 0)
@@ -546,7 +554,8 @@ static void obey_run(struct fl_command *command) {
 }
 
 static bool changes_files(const struct fl_command *command) {
-    static const uint32_t OTHERS[] = {FL_SERVE_WRITE, FL_SERVE_RUN, FL_SERVE_STAGES, FL_SERVE_WATCH, FL_SERVE_ENGINES};
+    static const uint32_t OTHERS[] = {FL_SERVE_WRITE, FL_SERVE_RUN,     FL_SERVE_STAGES,
+                                      FL_SERVE_WATCH, FL_SERVE_ENGINES, FL_SERVE_REPORT};
     for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
         if (command->kind == OTHERS[i])
             return false;
@@ -571,6 +580,7 @@ static void obey(struct fl_command *command) {
     case FL_SERVE_STAGES: send_stages(); break;
     case FL_SERVE_WATCH: watch_units(command); break;
     case FL_SERVE_ENGINES: send_engines(); break;
+    case FL_SERVE_REPORT: send_report_path(); break;
     default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
     }
 }

@@ -13,7 +13,9 @@ use crate::trace::{Event, FileId, SiteId};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
@@ -34,16 +36,18 @@ mod serve {
     pub const STAGES: u32 = 10;
     pub const WATCH: u32 = 11;
     pub const ENGINES: u32 = 12;
+    pub const REPORT: u32 = 13;
 }
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 3;
+    pub const VERSION: u32 = 4;
     pub const HEADER_BYTES: usize = 32;
     pub const LOAD_BYTES: usize = 16;
     pub const RUN_LOADS: u64 = 1;
     pub const RUN_GUARDED: u64 = 2;
     pub const RUN_IN_PROCESS: u64 = 4;
+    pub const RUN_REPORT_APART: u64 = 16;
     pub const ENGINES_BYTES: usize = 24;
     pub const OVERFLOW: u32 = 1;
     pub const NOT_HOOKED: u32 = 2;
@@ -163,6 +167,8 @@ pub enum ReplayError {
         loads::VERSION
     )]
     Loads,
+    #[error("{path}: the replay server's heap report cannot be read: {source}")]
+    ReportFile { path: String, source: std::io::Error },
     #[error("the replay server's list of engines ends in the middle; engine and runner must be of one version")]
     Engines,
     #[error(
@@ -174,6 +180,14 @@ pub enum ReplayError {
     Stages,
 }
 
+/// How the reports of recorded runs come.
+enum Reports {
+    /// In a file of the server's: read from there, a report is copied once and fills no pipe.
+    Apart { file: File, path: String, last: Vec<u8> },
+    /// With the other answers.
+    Sent(Vec<u8>),
+}
+
 /// A running fork server and what it was told so far.
 pub struct ReplayServer {
     process: Child,
@@ -182,7 +196,10 @@ pub struct ReplayServer {
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
     numbers: BTreeMap<FileId, u32>,
+    by_number: FxHashMap<u32, FileId>,
     free_numbers: Vec<u32>,
+    /// Where reports of recorded runs lie; none: nobody asked yet.
+    reports: Option<Reports>,
     /// The hot units it was told of, for the files it has.
     watched: Option<Rc<[UnitKey]>>,
     is_in_process: bool,
@@ -210,7 +227,9 @@ impl ReplayServer {
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             numbers: BTreeMap::new(),
+            by_number: FxHashMap::default(),
             free_numbers: Vec::new(),
+            reports: None,
             watched: None,
             is_in_process: options.is_in_process,
             seed: options.seed as u32,
@@ -283,6 +302,7 @@ impl ReplayServer {
         }
         self.files = image.files().clone();
         self.folders = image.folders().clone();
+        self.by_number = self.numbers.iter().map(|(file, number)| (*number, *file)).collect();
         Ok(())
     }
 
@@ -336,17 +356,39 @@ impl ReplayServer {
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
-    pub fn run_recorded(&mut self, probe: Probe, is_guarded: bool) -> Result<(Vec<u8>, Loads), ReplayError> {
+    pub fn run_recorded(&mut self, probe: Probe, is_guarded: bool) -> Result<(&[u8], Loads), ReplayError> {
         let more = match (is_guarded, self.is_in_process) {
             (true, _) => loads::RUN_GUARDED,
             (false, true) => loads::RUN_IN_PROCESS,
             (false, false) => 0,
         };
-        self.send(serve::RUN, self.seed, loads::RUN_LOADS | more, probe as u64, &[])?;
-        let report = self.answer()?;
+        let mut reports = self.reports.take().map_or_else(|| self.find_reports(), Ok)?;
+        let apart = if matches!(reports, Reports::Apart { .. }) { loads::RUN_REPORT_APART } else { 0 };
+        self.send(serve::RUN, self.seed, loads::RUN_LOADS | more | apart, probe as u64, &[])?;
+        match &mut reports {
+            Reports::Sent(last) => *last = self.answer()?,
+            Reports::Apart { file, path, last } => {
+                last.resize(self.answer_bytes()?, 0);
+                let read = file.read_exact_at(last, 0);
+                read.map_err(|source| ReplayError::ReportFile { path: path.clone(), source })?;
+            }
+        }
         let answer = self.answer()?;
         let loads = self.parse_loads(&answer).ok_or(ReplayError::Loads)?;
-        Ok((report, loads))
+        let (Reports::Apart { last, .. } | Reports::Sent(last)) = self.reports.insert(reports);
+        Ok((last, loads))
+    }
+
+    fn find_reports(&mut self) -> Result<Reports, ReplayError> {
+        self.send(serve::REPORT, 0, 0, 0, &[])?;
+        let path = String::from_utf8_lossy(&self.answer()?).into_owned();
+        if path.is_empty() {
+            return Ok(Reports::Sent(Vec::new()));
+        }
+        match File::open(&path) {
+            Ok(file) => Ok(Reports::Apart { file, path, last: Vec::new() }),
+            Err(source) => Err(ReplayError::ReportFile { path, source }),
+        }
     }
 
     /// Runs recovery and follow-up of generation `generation` (from 1), recorded, and told event by event.
@@ -367,7 +409,7 @@ impl ReplayServer {
     /// # Errors
     /// When they are of another version.
     pub fn parse_told(&self, answer: &[u8], first_new: u32, prefix: &str) -> Result<Told, ReplayError> {
-        let by_number = self.numbers.iter().map(|(file, number)| (*number, *file)).collect();
+        let by_number = self.by_number.clone();
         let by_path = self.files.iter().map(|(file, state)| (state.path.clone(), *file)).collect();
         let mut files = told::Files { by_number, by_path, next: first_new, prefix: prefix.to_owned() };
         told::parse(answer, &mut files).ok_or(ReplayError::Told)
@@ -381,12 +423,11 @@ impl ReplayServer {
         if word(0) != loads::VERSION || text.len() != word(12) as usize {
             return None;
         }
-        let files: FxHashMap<u32, FileId> = self.numbers.iter().map(|(file, number)| (*number, *file)).collect();
         let text = String::from_utf8_lossy(text);
         let mut found = Loads { doubt: doubt(flags, &text), is_unfit: flags & loads::UNFIT != 0, ..Loads::default() };
         for load in list.chunks_exact(loads::LOAD_BYTES) {
             let number = u64::from_le_bytes(load[8..].try_into().expect("eight bytes"));
-            let file = files.get(&u32::from_le_bytes(load[4..8].try_into().expect("four bytes")))?;
+            let file = self.by_number.get(&u32::from_le_bytes(load[4..8].try_into().expect("four bytes")))?;
             let unit = UnitKey { file: *file, number };
             if load[0] == loads::BY_TARGET { found.by_target.push(unit) } else { found.by_contents.push(unit) }
         }
@@ -433,6 +474,12 @@ impl ReplayServer {
     }
 
     fn answer(&mut self) -> Result<Vec<u8>, ReplayError> {
+        let mut answer = vec![0; self.answer_bytes()?];
+        self.output.read_exact(&mut answer).map_err(|_| self.ended())?;
+        Ok(answer)
+    }
+
+    fn answer_bytes(&mut self) -> Result<usize, ReplayError> {
         let flushed = self.input.as_mut().expect("open until drop").flush();
         flushed.map_err(|_| self.ended())?;
         let mut length = [0; 4];
@@ -441,9 +488,7 @@ impl ReplayServer {
         if length > REPORT_LIMIT_BYTES {
             return Err(ReplayError::Report(length));
         }
-        let mut answer = vec![0; length as usize];
-        self.output.read_exact(&mut answer).map_err(|_| self.ended())?;
-        Ok(answer)
+        Ok(length as usize)
     }
 
     fn send(&mut self, kind: u32, file: u32, offset: u64, size: u64, payload: &[u8]) -> Result<(), ReplayError> {

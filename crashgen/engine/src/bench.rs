@@ -8,7 +8,7 @@ use crate::error::EngineError;
 use crate::output::print;
 use crate::replay_token::go_to;
 use crashgen::model::{Choice, View};
-use crashgen::replay::{Probe, ReplayServer, ServerOptions};
+use crashgen::replay::{Engines, Probe, ReplayServer, ServerOptions};
 use crashgen::trace::{EventKind, OperationKind, Trace};
 use oracle::HeapReport;
 use serde_json::{Value, json};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const MEASURE: Duration = Duration::from_secs(3);
 /// The two engines take turns, so that a busy machine slows both.
 const TURNS: u32 = 3;
+/// Of the kernel's clock in /proc: Linux tells user programs hundredths, whatever its own are.
+const TICKS_A_SECOND: f64 = 100.0;
 
 /// Runs the first part, then the full probe, as often as the time allows, on the heap as the last operation before close left it.
 ///
@@ -48,45 +50,88 @@ pub fn bench(config: &Config, trace: &Trace) -> Result<(), EngineError> {
 struct Measured {
     case: Case,
     view: View,
-    server: ReplayServer,
+    options: ServerOptions,
     runs: usize,
 }
 
+/// What one turn of an engine gave.
+struct Turn {
+    per_s: f64,
+    /// Processor time of a recovery, of this process and the server's, microseconds.
+    cpu_us: f64,
+    engines: Engines,
+}
+
 impl Measured {
-    fn start(config: &Config, trace: &Trace, position: u32, is_in_process: bool) -> Result<Self, EngineError> {
+    fn new(config: &Config, trace: &Trace, position: u32, is_in_process: bool) -> Result<Self, EngineError> {
         let (case, view) = go_to(config, trace, position)?;
         let options = ServerOptions { is_in_process, ..config.exploring_server(StrategyName::Complete)? };
-        Ok(Self { case, view, server: ReplayServer::start(&options)?, runs: 0 })
+        Ok(Self { case, view, options, runs: 0 })
+    }
+
+    /// With a server of its own, since a process that goes on running does not say what time it took.
+    fn turn(&mut self, probe: Probe) -> Result<Turn, EngineError> {
+        let cpu_before = cpu_seconds();
+        let mut server = ReplayServer::start(&self.options)?;
+        self.case.image.start_again();
+        let before = self.runs;
+        let per_s = rate(MEASURE / TURNS, || self.run(&mut server, probe))?;
+        let engines = server.engines()?;
+        drop(server);
+        let cpu_us = (cpu_seconds() - cpu_before) * 1e6 / (self.runs - before) as f64;
+        Ok(Turn { per_s, cpu_us, engines })
     }
 
     /// As in exploration: another state, its lines sent, a recorded run.
-    fn run(&mut self, probe: Probe) -> Result<(), EngineError> {
+    fn run(&mut self, server: &mut ReplayServer, probe: Probe) -> Result<(), EngineError> {
         let is_prefix = self.runs % 2 == 0;
         let state: Vec<Choice> = if is_prefix { self.view.prefix_state() } else { self.view.floor_state() };
         self.runs += 1;
         self.case.image.go_to(&self.case.model, &self.view, &state);
-        self.server.follow(&mut self.case.image)?;
-        self.server.run_recorded(probe, false)?;
+        server.follow(&mut self.case.image)?;
+        server.run_recorded(probe, false)?;
         Ok(())
     }
 }
 
 /// Both engines, with hooks, on the same two states in turn: the one with everything persisted and the floor.
 fn compare_engines(config: &Config, trace: &Trace, position: u32) -> Result<Value, EngineError> {
-    let mut isolated = Measured::start(config, trace, position, false)?;
-    let mut in_process = Measured::start(config, trace, position, true)?;
-    let mut rates = [0.0; 4];
-    for _ in 0..TURNS {
-        for (at, probe) in [Probe::First, Probe::Full].into_iter().enumerate() {
-            rates[2 * at] += rate(MEASURE / TURNS, || isolated.run(probe))? / f64::from(TURNS);
-            rates[2 * at + 1] += rate(MEASURE / TURNS, || in_process.run(probe))? / f64::from(TURNS);
+    let mut isolated = Measured::new(config, trace, position, false)?;
+    let mut in_process = Measured::new(config, trace, position, true)?;
+    let mut figures = serde_json::Map::new();
+    for (name, probe) in [("first", Probe::First), ("full", Probe::Full)] {
+        let (mut per_s, mut cpu_us, mut runs) = ([0.0; 2], [0.0; 2], [0, 0, 0]);
+        for _ in 0..TURNS {
+            for (at, engine) in [&mut isolated, &mut in_process].into_iter().enumerate() {
+                let turn = engine.turn(probe)?;
+                per_s[at] += turn.per_s / f64::from(TURNS);
+                cpu_us[at] += turn.cpu_us / f64::from(TURNS);
+                let isolated_instead: u64 = turn.engines.isolated.values().sum();
+                for (sum, more) in
+                    runs.iter_mut().zip([turn.engines.in_process, turn.engines.compared, isolated_instead])
+                {
+                    *sum += more;
+                }
+            }
         }
+        figures.insert(
+            name.to_owned(),
+            json!({
+                "isolated_per_s": per_s[0], "in_process_per_s": per_s[1],
+                "isolated_cpu_us": cpu_us[0], "in_process_cpu_us": cpu_us[1],
+                "in_process": runs[0], "compared": runs[1], "isolated_instead": runs[2],
+            }),
+        );
     }
-    Ok(json!({
-        "first_isolated_per_s": rates[0], "first_in_process_per_s": rates[1],
-        "full_isolated_per_s": rates[2], "full_in_process_per_s": rates[3],
-        "runs": in_process.server.engines()?,
-    }))
+    Ok(Value::Object(figures))
+}
+
+/// Processor time of this process and of the children that it has waited for.
+fn cpu_seconds() -> f64 {
+    let line = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = line.rsplit(')').next().unwrap_or_default();
+    let ticks: u64 = after_name.split_whitespace().skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum();
+    ticks as f64 / TICKS_A_SECOND
 }
 
 fn rate(time: Duration, mut run: impl FnMut() -> Result<(), EngineError>) -> Result<f64, EngineError> {

@@ -33,6 +33,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Instant;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// As the certificate calls it.
 pub const NAME: &str = "complete";
@@ -53,8 +54,8 @@ pub fn repeats_before(part: usize) -> u64 {
     if part == 0 { 0 } else { LOOKED_AT + part as u64 * PART_STRIDE % GUARD_ONE_IN }
 }
 
-/// A heap report is kept as it came, and parsed.
-const REPORT_COPIES: usize = 3;
+/// What a parsed heap report takes, of its bytes.
+const REPORT_COPIES: usize = 2;
 /// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
 const WITNESS_LIMIT: usize = 32;
 
@@ -117,7 +118,8 @@ pub struct Walked {
 #[derive(Default)]
 struct Outcomes {
     reports: Vec<Rc<HeapReport>>,
-    numbers: FxHashMap<Vec<u8>, u32>,
+    /// By a hash of the bytes, which is taken for them as those of images are.
+    numbers: FxHashMap<u128, u32>,
     /// What the reports take, about.
     bytes: usize,
     /// The window's hot units.
@@ -153,15 +155,15 @@ impl Runner<'_> {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
         }
         let outcomes = &mut *self.outcomes;
-        let next = outcomes.reports.len() as u32;
-        let outcome = match outcomes.numbers.get(&bytes) {
+        let (next, hash) = (outcomes.reports.len() as u32, xxh3_128(bytes));
+        let outcome = match outcomes.numbers.get(&hash) {
             Some(known) => *known,
             None => {
-                let report = HeapReport::parse(&bytes)
+                let report = HeapReport::parse(bytes)
                     .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")));
                 outcomes.reports.push(Rc::new(report.map_err(Stop::Error)?));
                 outcomes.bytes += bytes.len() * REPORT_COPIES;
-                outcomes.numbers.insert(bytes, next);
+                outcomes.numbers.insert(hash, next);
                 next
             }
         };

@@ -161,7 +161,7 @@ impl Probes {
         probe: Probe,
         hot: &Rc<[UnitKey]>,
         is_guarded: bool,
-    ) -> Result<(Vec<u8>, Loads), EngineError> {
+    ) -> Result<(&[u8], Loads), EngineError> {
         self.watch(image, hot)?;
         self.recoveries += 1;
         self.full_probes += u64::from(probe == Probe::Full);

@@ -35,12 +35,25 @@ JOURNAL, MARK = 5 * LINE_BYTES, 6 * LINE_BYTES
 """Journal: the slot that is to get its object, + 1, or 0. Mark: 1 while recovery is at work, 2 afterwards, 3 after one that was cut
 short."""
 
-CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH, ENGINES = 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12
+CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH, ENGINES, REPORT = (
+    1,
+    2,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+)
 OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
 DONE, HUNG, OVERLOADED = 0, 2, 4
 REPORT_VERSION = 4
-LOADS_VERSION = 3
+LOADS_VERSION = 4
 BY_TARGET = 1
 RUN_GUARDED = 2
 SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
@@ -263,11 +276,11 @@ def serve(commands: BinaryIO, answers: BinaryIO) -> None:
         elif kind == WATCH:
             ranges = struct.iter_unpack("<IIQQ", payload)
             hot = {(number, first + unit) for number, _, first, count in ranges for unit in range(count)}
-        elif kind in (RUN, STAGES, ENGINES):
+        elif kind in (RUN, STAGES, ENGINES, REPORT):
             loaded.clear()
             runs[0] += kind == RUN
             heaps = [number for number in files if names[number] == b"heap"]
-            others = {STAGES: b"", ENGINES: struct.pack("<QQQ", runs[0], 0, 0)}
+            others = {STAGES: b"", ENGINES: struct.pack("<QQQ", runs[0], 0, 0), REPORT: b""}
             heap = bytes(files[heaps[0]]) if heaps else None
             reply = run(heap, heaps[0] if heaps else 0, hot, (file, offset, size)) if kind == RUN else [others[kind]]
             answers.write(b"".join(struct.pack("<I", len(part)) + part for part in reply))

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES = 1, 6, 7, 9, 11, 12
+CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT = 1, 6, 7, 9, 11, 12, 13
 FIRST, FULL, GENERATION = 1, 2, 3
-LOADS, GUARDED, IN_PROCESS = 1, 3, 4
+LOADS, GUARDED, IN_PROCESS, REPORT_APART = 1, 3, 4, 16
 OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
 TARGET, CONTENTS = 1, 2
 UNIT_BYTES = 8
@@ -95,16 +96,31 @@ class Server:
 
     def run(self, flags: int = LOADS, probe: int = FIRST) -> Run:
         self.send(RUN, offset=flags, size=probe)
-        run = Run(self.answer())
+        run = Run(self.report_apart() if flags & REPORT_APART else self.answer())
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 3
+            assert version == 4
             entries = struct.iter_unpack("<BBxxIQ", answer[32 : 32 + 16 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 16 * count :].decode()
             assert len(run.text) == text_bytes
         return run
+
+    def report_apart(self) -> bytes:
+        """Of the run whose answer comes next; only its length is sent."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.flush()
+        (length,) = struct.unpack("<I", self.process.stdout.read(4))
+        with self.report_file.open("rb") as file:
+            return file.read(length)
+
+    @functools.cached_property
+    def report_file(self) -> Path:
+        """To be asked for before a run."""
+        self.send(REPORT)
+        return Path(self.answer().decode())
 
     def engines(self) -> tuple[int, int, int, dict[str, int]]:
         """Runs in-process, of them compared, isolated instead, and these by reason."""

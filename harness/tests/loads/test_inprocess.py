@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loads.access_targets import GEOMETRY, HEAP_BYTES, Started
-from loads.server import DIFFERS, ENGINES, FULL, IN_PROCESS, LOADS, MKDIR, RUN, WRITE, Run, Server
+from loads.server import DIFFERS, ENGINES, FULL, IN_PROCESS, LOADS, MKDIR, REPORT_APART, RUN, WRITE, Run, Server
 from loads.test_accesses import LISTED, relative
 
 DONE, SIGNAL, EXITED, BROKEN = 0, 1, 3, 5
@@ -69,6 +69,18 @@ def test_nothing_is_left_to_the_next_run(start: Started, access: str) -> None:
         run = server.run(LOADS | IN_PROCESS)
         assert (run.report, run.loads, run.flags) == (first.report, first.loads, 0), run.text
     assert server.engines()[0] == 6
+
+
+@pytest.mark.parametrize("access", ["store1", "crash", "start_thread"])
+@pytest.mark.parametrize("engine", [0, IN_PROCESS])
+def test_a_report_can_be_fetched_instead_of_sent(start: Started, access: str, engine: int) -> None:
+    server = start(access)
+    sent = server.run(LOADS | engine)
+    assert server.report_file.name.isdigit()
+    for flags in (LOADS, 0):
+        apart = server.run(flags | engine | REPORT_APART)
+        assert apart.report == server.run(flags | engine).report == sent.report
+        assert apart.loads == (sent.loads if flags else ())
 
 
 @pytest.mark.parametrize("access", ["lives", "store4_then_load", "update_all", "grow"])
