@@ -160,22 +160,20 @@ def isolated_in_words(replay: dict[str, Any]) -> list[str]:
 
 
 def in_process_in_words(figures: dict[str, Any]) -> list[str]:
-    rates = figures["engines"]
-    runs = rates["runs"]
     lines = []
     for name, probe, goal in (
-        ("first", "open + slots + walk", "goals >= 40,000 and >= 8x"),
+        ("first", "open + slots + walk + check", "goals >= 40,000 and >= 8x"),
         ("full", "full probe", ""),
     ):
-        isolated, in_process = rates[f"{name}_isolated_per_s"], rates[f"{name}_in_process_per_s"]
-        lines.append(
-            f"recoveries a second, recorded, {probe}: {in_process:.0f} in-process, {isolated:.0f} isolated,"
-            f" {in_process / isolated:.1f}x ({figures['heap_bytes'] >> 20} MiB heap, {figures['live_objects']} live"
-            f" objects{'; ' if goal else ''}{goal})"
-        )
-    lines.append(
-        f"of {runs['in_process']} in-process runs {runs['compared']} were compared, {sum(runs['isolated'].values())} isolated"
-    )
+        rates = figures["engines"][name]
+        isolated_us, in_process_us = rates["isolated_cpu_us"], rates["in_process_cpu_us"]
+        lines += [
+            f"recoveries a second, recorded, {probe}: {rates['in_process_per_s']:.0f} in-process,"
+            f" {rates['isolated_per_s']:.0f} isolated ({figures['heap_bytes'] >> 20} MiB heap, {figures['live_objects']} live"
+            f" objects{'; ' if goal else ''}{goal})",
+            f"  processor time of one: {in_process_us:.0f} us, {isolated_us:.0f} us, {isolated_us / in_process_us:.1f}x; of"
+            f" {rates['in_process']} in-process runs {rates['compared']} were compared, {rates['isolated_instead']} isolated",
+        ]
     return lines
 
 
