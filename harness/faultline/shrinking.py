@@ -126,7 +126,6 @@ class _Search:
             self._note(f"not all smaller workloads were tried: {bound}")
         alone = self._alone()
         if alone is None:
-            self._note("no smaller workload shows it when it is traced alone")
             return self._with_smallest_state(self.workload, self.spec, self.finding, self.whole)
         workload, finding = alone
         return self._with_smallest_state(workload, self._spec_of(workload), finding, self.current or ())
@@ -315,6 +314,8 @@ class _Search:
         """The smallest workload as a file of its own in the cache, and the finding as it shows it: with the slots that it needs,
         else with as many as there were."""
         if self.current is None:
+            if not self.bounds:
+                self._note("not even the operations up to its crash show it alone")
             return None
         for slots in sorted({candidates.fewest_slots(self.current), self.shape.slots}):
             shape = Shape(slots, self.shape.layout, is_renamed=False)
@@ -327,6 +328,7 @@ class _Search:
                 return None
             if found is not None:
                 return workload, found
+        self._note("the smallest workload does not show it when it is traced alone")
         return None
 
     def _with_smallest_state(

@@ -164,6 +164,8 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
     assert of_matrix.explanations == []
     [alone] = run(workshop(root, cache, engine), results, [mutant], kind="run")
     assert [one.finding for one in alone.explanations] == [samples.FINDING["id"]]
+    assert (of_matrix.not_shrunk, list(alone.not_shrunk)) == ({}, [samples.FINDING["id"]]), "nothing can be traced here"
+    assert (alone.verdict, alone.error) == ("fail", None), "what was found stays"
     config = json.loads((tmp_path / "script.json.config").read_text())
     assert config["edits"] == samples.FINDING["repairs"][0]["edits"]
     assert config["stop_at_rule"] == samples.FINDING["id"]

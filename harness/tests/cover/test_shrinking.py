@@ -169,7 +169,7 @@ def test_a_limit_of_time_is_said(cache: Cache) -> None:
 def test_what_shows_only_among_other_cases_stays_as_it_is(cache: Cache) -> None:
     shrunk, _ = shrink(CHURN, lambda case: False, cache)
     assert shrunk.operations == shrunk.operations_before
-    assert shrunk.bounds == ["no smaller workload shows it when it is traced alone"]
+    assert shrunk.bounds == ["not even the operations up to its crash show it alone"]
 
 
 def test_one_thread_is_enough_or_the_threads_stay(cache: Cache) -> None:
