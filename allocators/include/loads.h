@@ -52,7 +52,7 @@
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 4u
+#define FL_LOADS_VERSION 5u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */
@@ -106,17 +106,19 @@ struct fl_engines {
 
 enum fl_load_kind { FL_LOAD_TARGET = 1, FL_LOAD_CONTENTS = 2 };
 
-/* 16 bytes. */
+/* 24 bytes. */
 struct fl_load {
     uint8_t kind; /* enum fl_load_kind */
     uint8_t life;
     uint16_t zero;
     uint32_t file; /* number of FL_SERVE_CREATE */
     uint64_t unit;
+    uint32_t site; /* of the target's code: offset in the adapter's file; 0: unknown, or the runner's own load */
+    uint32_t zero_too;
 };
 
 #ifndef __cplusplus
-_Static_assert(sizeof(struct fl_watch) == 24 && sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 16,
+_Static_assert(sizeof(struct fl_watch) == 24 && sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 24,
                "loads format");
 _Static_assert(sizeof(struct fl_engines) == 24, "loads format");
 #endif

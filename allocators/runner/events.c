@@ -163,7 +163,7 @@ static void settle(void) {
 }
 
 /* The call's own address: what a return address points behind. */
-static uint32_t site_of(const void *caller) {
+uint32_t events_site(const void *caller) {
     uintptr_t offset = (uintptr_t)caller - 1 - events.adapter;
     return offset < UINT32_MAX && offset > FL_SITE_CONTENT ? (uint32_t)offset : FL_SITE_UNKNOWN;
 }
@@ -172,18 +172,18 @@ void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, c
     settle();
     events.waiting.address = (uintptr_t)address;
     events.waiting.bytes = bytes;
-    events.waiting.site = site_of(caller);
+    events.waiting.site = events_site(caller);
     events.waiting.is_in_pieces = is_in_pieces;
 }
 
 void events_stored(const void *address, uint64_t bytes, const void *caller) {
     settle();
-    append_stores(FL_STORED_PLAIN, (uintptr_t)address, bytes, site_of(caller));
+    append_stores(FL_STORED_PLAIN, (uintptr_t)address, bytes, events_site(caller));
 }
 
 void events_exchanged(const void *address, uint64_t bytes, bool is_stored, const void *caller) {
     settle();
-    uint32_t before = events.shared->header.count, site = site_of(caller);
+    uint32_t before = events.shared->header.count, site = events_site(caller);
     if (is_stored)
         append_stores(FL_STORED_RMW, (uintptr_t)address, bytes, site);
     if (events.shared->header.count == before)
@@ -205,14 +205,14 @@ void events_flushed(enum fl_event_flush kind, const void *address, const void *c
                                      .detail = (uint8_t)kind,
                                      .file = span->file,
                                      .offset = span->offset + ((uintptr_t)address - span->start),
-                                     .site = site_of(caller)},
+                                     .site = events_site(caller)},
                    NULL);
     }
 }
 
 void events_fenced(enum fl_event_fence kind, const void *caller) {
     settle();
-    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = (uint8_t)kind, .site = site_of(caller)}, NULL);
+    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = (uint8_t)kind, .site = events_site(caller)}, NULL);
 }
 
 void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path) {

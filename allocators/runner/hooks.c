@@ -23,21 +23,29 @@
 /* Of a hook, all of whose helpers are expanded in it: the code that is hooked. */
 #define CALLER __builtin_return_address(0)
 
+/* A load is told, with who makes it. */
+#define TELL(telling)                                                                                                              \
+    do {                                                                                                                           \
+        loads_caller = CALLER;                                                                                                     \
+        telling;                                                                                                                   \
+        loads_caller = NULL;                                                                                                       \
+    } while (0)
+
 static inline __attribute__((always_inline)) void touch(const volatile void *address, uint64_t bytes) {
     if (loads_are_near(address) && !loads_is_settled(address, bytes))
-        loads_read((const void *)address, bytes);
+        TELL(loads_read((const void *)address, bytes));
 }
 
 static inline __attribute__((always_inline)) void touch_update(const volatile void *address, uint64_t bytes) {
     if (loads_are_near(address) && !loads_is_stored_already(address, bytes))
-        loads_updated((const void *)address, bytes);
+        TELL(loads_updated((const void *)address, bytes));
 }
 
 static inline __attribute__((always_inline)) void touch_store(const volatile void *address, uint64_t bytes) {
     if (!loads_are_near(address))
         return;
     if (!loads_is_stored_already(address, bytes))
-        loads_stored((const void *)address, bytes);
+        TELL(loads_stored((const void *)address, bytes));
     if (events_are_told())
         events_will_store((const void *)address, bytes, false, CALLER);
 }
@@ -47,9 +55,9 @@ static bool is_near(const void *address, uint64_t bytes) {
     return (uintptr_t)address < fl_hook_near.start + fl_hook_near.bytes && (uintptr_t)address + bytes > fl_hook_near.start;
 }
 
-static void touch_range(const void *address, uint64_t bytes) {
+static inline __attribute__((always_inline)) void touch_range(const void *address, uint64_t bytes) {
     if (is_near(address, bytes))
-        loads_read(address, bytes);
+        TELL(loads_read(address, bytes));
 }
 
 #define PLAIN(bytes)                                                                                                               \
@@ -80,7 +88,7 @@ HOOK void __tsan_read_range(void *address, uint64_t bytes) { touch_range(address
 HOOK void __tsan_write_range(void *address, uint64_t bytes) {
     if (!is_near(address, bytes))
         return;
-    loads_stored(address, bytes);
+    TELL(loads_stored(address, bytes));
     if (events_are_told())
         events_will_store(address, bytes, true, CALLER);
 }
@@ -203,7 +211,7 @@ static void move(void *to, const void *from, size_t bytes, bool is_backward) {
 static inline __attribute__((always_inline)) void *copy(void *to, const void *from, size_t bytes) {
     if (!is_near(to, bytes) && !is_near(from, bytes))
         return memmove(to, from, bytes);
-    loads_read(from, bytes);
+    TELL(loads_read(from, bytes));
     loads_written(to, bytes);
     loads_open(from, bytes);
     loads_open(to, bytes);
@@ -322,7 +330,7 @@ WRAP(char *, strdup, const char *text) { return __wrap_strndup(text, SIZE_MAX); 
 
 WRAP(void, qsort, void *from, size_t count, size_t bytes, int (*order)(const void *, const void *)) {
     if (is_near(from, count * bytes))
-        loads_updated(from, count * bytes);
+        TELL(loads_updated(from, count * bytes));
     qsort(from, count, bytes, order);
 }
 

@@ -90,6 +90,7 @@ static struct {
 struct fl_hook_near fl_hook_near;
 struct loads_window loads_window;
 uint32_t loads_accesses;
+const void *loads_caller;
 
 /* ---- the server's part -------------------------------------------------------------------------------------------------- */
 
@@ -242,6 +243,7 @@ void loads_forget_words(void) { loads.are_words_known = false; }
 
 void loads_begin(uint64_t flags) {
     loads_accesses = 0;
+    loads_caller = NULL;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
     loads.is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
     if (!loads.is_recording)
@@ -380,8 +382,13 @@ static void list(enum fl_load_kind kind, const struct hot_file *file, uint64_t u
     if (header->count >= MOST_LOADS)
         header->flags |= FL_LOADS_OVERFLOW;
     else
-        loads.shared->loads[header->count++] =
-            (struct fl_load){.kind = (uint8_t)kind, .life = (uint8_t)loads.life, .file = file->number, .unit = unit};
+        loads.shared->loads[header->count++] = (struct fl_load){
+            .kind = (uint8_t)kind,
+            .life = (uint8_t)loads.life,
+            .file = file->number,
+            .unit = unit,
+            .site = loads_caller == NULL ? 0 : events_site(loads_caller),
+        };
 }
 
 static void note_changed(uint64_t word) {

@@ -434,6 +434,8 @@ static inline bool loads_is_stored_already(const volatile void *address, uint64_
 }
 void loads_is_hooked(void); /* a target with hooks was loaded */
 bool loads_is_recording(void);
+/* Return address of the hook that is about to tell an access; NULL: the access is not the target's. */
+extern const void *loads_caller;
 void loads_read(const void *address, uint64_t bytes); /* by the target */
 void loads_stored(const void *address, uint64_t bytes); /* all of it or some, maybe after a read */
 void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */
@@ -462,6 +464,7 @@ void events_files_changed(void); /* in a way that cannot be told */
 void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path);
 void events_file_made(uint64_t inode, const char *path);
 /* caller: where the code goes on that does it. will_store: before it is done; the others: after. */
+uint32_t events_site(const void *caller); /* offset in the adapter's file, or FL_SITE_UNKNOWN */
 void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller);
 void events_stored(const void *address, uint64_t bytes, const void *caller);
 void events_exchanged(const void *address, uint64_t bytes, bool is_stored, const void *caller); /* locked */

@@ -41,9 +41,9 @@ mod serve {
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 4;
+    pub const VERSION: u32 = 5;
     pub const HEADER_BYTES: usize = 32;
-    pub const LOAD_BYTES: usize = 16;
+    pub const LOAD_BYTES: usize = 24;
     pub const RUN_LOADS: u64 = 1;
     pub const RUN_GUARDED: u64 = 2;
     pub const RUN_IN_PROCESS: u64 = 4;
@@ -77,6 +77,8 @@ pub enum Probe {
 pub struct Loads {
     /// Hot units in the order in which the target first depended on what the crash left there.
     pub by_target: Vec<UnitKey>,
+    /// Of each of them: where in the adapter's file, 0 where that is not known or the runner loaded it.
+    pub sites: Vec<u32>,
     /// Hot units that the runner's scan of contents read and nothing before it.
     pub by_contents: Vec<UnitKey>,
     /// Why the list is not complete, if it is not.
@@ -426,10 +428,15 @@ impl ReplayServer {
         let text = String::from_utf8_lossy(text);
         let mut found = Loads { doubt: doubt(flags, &text), is_unfit: flags & loads::UNFIT != 0, ..Loads::default() };
         for load in list.chunks_exact(loads::LOAD_BYTES) {
-            let number = u64::from_le_bytes(load[8..].try_into().expect("eight bytes"));
+            let number = u64::from_le_bytes(load[8..16].try_into().expect("eight bytes"));
             let file = self.by_number.get(&u32::from_le_bytes(load[4..8].try_into().expect("four bytes")))?;
             let unit = UnitKey { file: *file, number };
-            if load[0] == loads::BY_TARGET { found.by_target.push(unit) } else { found.by_contents.push(unit) }
+            if load[0] == loads::BY_TARGET {
+                found.by_target.push(unit);
+                found.sites.push(u32::from_le_bytes(load[16..20].try_into().expect("four bytes")));
+            } else {
+                found.by_contents.push(unit);
+            }
         }
         Some(found)
     }

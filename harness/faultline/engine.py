@@ -113,6 +113,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     sites: list[Site] = []
     callers: list[list[Site]] = []
     """Of each of the sites: who called it, innermost first, as far as the trace says."""
+    read: Site | None = None
+    """Where recovery first reads what the state lacks."""
     seen: int = 1
     strategy: str | None = None
     model_note: str | None = None
@@ -129,14 +131,15 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Known because a person said so, with a date."""
 
     def call_paths(self) -> list[tuple[str, str]]:
-        """What each site is, and the calls that led there."""
+        """What each site is, and the calls that led there; and where recovery read what is lost."""
         is_lost = any(event.is_persisted in ("no", "partly") for event in self.events)
         roles = ["lost", "persisted"] if is_lost and len(self.sites) == 2 else ["lost"] if is_lost else ["last store"]
         callers = self.callers or [[] for _ in self.sites]
         paths = [
             " < ".join(one.text() for one in [site, *above]) for site, above in zip(self.sites, callers, strict=True)
         ]
-        return list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
+        told = list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
+        return [*told, ("recovery read it at", self.read.text())] if self.read else told
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""

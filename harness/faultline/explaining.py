@@ -41,6 +41,7 @@ def explain(
         (names[1] if len(names) > 1 else "") if is_lost else (names[0] if names else ""),
         [],
         is_later=finding.is_later,
+        read=finding.read.text() if finding.read else "",
     )
     deadline = time.monotonic() + BUDGET_S
     partly: Trial | None = None

@@ -35,6 +35,8 @@ class Explanation(msgspec.Struct):
     trials: list[Trial]
     is_cut: bool = False
     is_later: bool = False
+    read: str = ""
+    """Where recovery first reads what is lost, if that can be seen."""
 
     @property
     def repair(self) -> Trial | None:
@@ -47,6 +49,7 @@ class Explanation(msgspec.Struct):
             stores = f"lost: the store at {self.lost}" + (
                 f"; persisted: the store at {self.there}" if self.there else ""
             )
+            stores += f"; recovery read it at {self.read}" if self.read else ""
         else:
             stores = f"every store is persisted; the last one is at {self.there}" if self.there else "no store is lost"
         return [("when", self.operation), ("stores", stores), ("repair", self.repair_text())]
@@ -62,8 +65,9 @@ class Explanation(msgspec.Struct):
             return f"{said}, and no other appears after one crash" if repair.is_complete else said
         if self.is_later:
             return "not looked for: power failed more than once, and repairs are tried in the workload's own trace"
-        if not self.lost:
-            return "no flush and no fence: the state has every store, so what is stored, or when, is wrong"
+        if not self.lost and not self.is_cut:
+            order = f", and none of the {tried} orders of two stores that were tried helps" if tried else ""
+            return f"no flush and no fence: the state has every store{order}, so what is stored, or when, is wrong"
         if self.is_cut:
             return f"not found in {BUDGET_S:.0f} s, {tried} tried"
         if not self.trials:
@@ -71,4 +75,4 @@ class Explanation(msgspec.Struct):
         unknown = next((trial for trial in self.trials if trial.outcome == "unknown"), None)
         if unknown is not None:
             return f"not found: of {tried} tried, some could not be explored whole ({unknown.why})"
-        return f"none of the {tried} flushes and fences that were tried helps: what is stored, or in which order, may be wrong"
+        return f"none of the {tried} flushes, fences and orders that were tried helps: what is stored may be wrong"

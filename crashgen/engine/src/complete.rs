@@ -516,7 +516,7 @@ impl Explorer<'_> {
         violation: &Violation,
     ) -> Result<bool, EngineError> {
         for state in states {
-            let seen = StateRef { case, view: here.view, state, position: here.position, strategy: NAME };
+            let seen = StateRef { case, view: here.view, state, position: here.position, strategy: NAME, read: None };
             let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
             case.image.go_to(&case.model, here.view, state);
             let judgement = self.judge(case)?;

@@ -20,7 +20,7 @@ use crate::outcomes::OutcomeSet;
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
-use crate::{trace_rules, twins};
+use crate::{reads, trace_rules, twins};
 use crashgen::complete::Repeats;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, ModelKind, View};
@@ -402,7 +402,7 @@ impl Explorer<'_> {
         let judgement = self.judge(case)?;
         self.tally.add(&judgement);
         for violation in &judgement.violations {
-            let seen = StateRef { case, view: here.view, state, position: here.position, strategy };
+            let seen = StateRef { case, view: here.view, state, position: here.position, strategy, read: None };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
                 self.add_finding(case, here, state, violation, strategy, key)?;
             }
@@ -425,7 +425,8 @@ impl Explorer<'_> {
         key: String,
     ) -> Result<(), EngineError> {
         let (state, violation) = self.reduce(case, here.view, state, violation)?;
-        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy };
+        let read = reads::first(self.config, case, here.view, &state)?;
+        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read };
         if let Some(finding) =
             self.findings.add(self.config, self.trace, Origin::Explored(self.before), &reduced, &violation, key)
         {

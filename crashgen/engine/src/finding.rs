@@ -34,6 +34,8 @@ pub struct Finding {
     pub sites: Vec<Symbol>,
     /// Of each of the sites: who called it, and so on.
     pub callers: Vec<Vec<Symbol>>,
+    /// Where recovery first reads what the state lacks; null where that cannot be seen.
+    pub read: Option<Symbol>,
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
@@ -88,6 +90,8 @@ pub struct StateRef<'a> {
     pub position: u32,
     /// Who chose it.
     pub strategy: &'static str,
+    /// Where recovery first reads what it lacks, if that was looked for ([`crate::reads`]).
+    pub read: Option<Symbol>,
 }
 
 /// All findings of an exploration.
@@ -187,6 +191,7 @@ impl Findings {
             }),
             sites,
             callers,
+            read: state.read.clone(),
             seen: 1,
             strategy: state.strategy,
             model_note: is_conservative(state).then_some("model: conservative"),

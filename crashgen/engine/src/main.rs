@@ -18,6 +18,7 @@ mod output;
 mod parts;
 mod places;
 mod probes;
+mod reads;
 mod repair;
 mod replay_token;
 mod set_content;

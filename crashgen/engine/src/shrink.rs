@@ -17,6 +17,7 @@ use crate::finding::{Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
+use crate::reads;
 use crate::replay_token::{check_belongs, last_generation, state_of};
 use crate::twins;
 use crashgen::image::ImageHash;
@@ -255,7 +256,7 @@ impl<'a> Shrinker<'a> {
 
     fn id_of(&mut self, walk: &mut Walk, view: &View, state: &[Choice], position: u32) -> String {
         let (trace, case) = walk.place.trace_and_case();
-        let state = StateRef { case, view, state, position, strategy: "shrink" };
+        let state = StateRef { case, view, state, position, strategy: "shrink", read: None };
         self.findings.id_of(trace, &state, self.rule)
     }
 
@@ -319,7 +320,8 @@ impl<'a> Shrinker<'a> {
             EngineError::Infrastructure("a state broke a rule once and does not again; is the target random?".into())
         })?;
         let (trace, case) = walk.place.trace_and_case();
-        let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink" };
+        let read = reads::first(self.config, case, &view, &state)?;
+        let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read };
         let origin = match self.witness.later.is_empty() {
             true => Origin::Explored(None),
             false => Origin::LaterToken(self.later_token(&state)),

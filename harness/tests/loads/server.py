@@ -7,7 +7,7 @@ import functools
 import struct
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT = 1, 6, 7, 9, 11, 12, 13
@@ -25,6 +25,8 @@ class Load:
     life: int
     file: int
     unit: int
+    site: int = field(default=0, compare=False)
+    """Offset in the adapter's file."""
 
 
 @dataclass
@@ -100,10 +102,10 @@ class Server:
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 4
-            entries = struct.iter_unpack("<BBxxIQ", answer[32 : 32 + 16 * count])
+            assert version == 5
+            entries = struct.iter_unpack("<BBxxIQIxxxx", answer[32 : 32 + 24 * count])
             run.loads = [Load(*entry) for entry in entries]
-            run.text = answer[32 + 16 * count :].decode()
+            run.text = answer[32 + 24 * count :].decode()
             assert len(run.text) == text_bytes
         return run
 

@@ -90,7 +90,9 @@ def test_one_that_leaves_others_is_the_second_choice(monkeypatch: pytest.MonkeyP
 def test_that_nothing_helps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told = explain(monkeypatch, ["does not help"] * 3, finding())
     assert told.repair is None
-    assert told.repair_text().startswith("none of the 3 flushes and fences that were tried helps: what is stored")
+    assert told.repair_text().startswith(
+        "none of the 3 flushes, fences and orders that were tried helps: what is stored"
+    )
     unknown = explain(monkeypatch, ["does not help", "unknown", "does not help"], finding())
     assert unknown.repair_text() == "not found: of 3 tried, some could not be explored whole (60 s limit)"
 
@@ -103,6 +105,10 @@ def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = explain(monkeypatch, [], finding(0, lines=[]))
     assert (
         whole.repair_text() == "no flush and no fence: the state has every store, so what is stored, or when, is wrong"
+    )
+    moved = explain(monkeypatch, ["does not help"] * 2, finding(2, lines=[]))
+    assert moved.repair_text().startswith(
+        "no flush and no fence: the state has every store, and none of the 2 orders of two stores that were tried helps"
     )
     monkeypatch.setattr(explaining, "BUDGET_S", 0.0)
     cut = explain(monkeypatch, [], finding())
@@ -164,6 +170,8 @@ def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.Monke
 
 
 def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = explain(monkeypatch, ["helps"], finding(read=samples.site("replay_ring", 7)))
+    assert reading.lines()[1][1].endswith("; recovery read it at replay_ring (allocators/x/src/activate.c:7)")
     told = explain(monkeypatch, ["helps"], finding())
     assert told.lines() == [
         ("when", "power fails at position 123, operation 4: allocate, slot 3, 128 bytes (returned)"),

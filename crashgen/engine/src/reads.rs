@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The load in recovery that sees what a crash state lacks.
+//!
+//! Recovery is a function of what it loads. So the first load of a unit that the state leaves otherwise than everything persisted
+//! would is where the two runs part: until then they are the same.
+
+use crate::cases::Case;
+use crate::config::Config;
+use crate::error::EngineError;
+use crate::probes::Probes;
+use crashgen::complete::UnitKey;
+use crashgen::model::{Choice, Model, View};
+use crashgen::replay::{Probe, ServerOptions};
+use crashgen::symbols::Symbol;
+use crashgen::trace::{Module, Site, SiteId, Trace};
+use crashgen::{LINE_BYTES, UNIT_BYTES};
+use std::rc::Rc;
+
+/// Where recovery, or the probe after it, first reads what the state lacks. None: nothing is lacking, the loads of the target cannot be
+/// seen, or only the runner's scan of contents reads it.
+///
+/// # Errors
+/// When the replay server fails.
+pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Result<Option<Symbol>, EngineError> {
+    let differing: Rc<[UnitKey]> = differing_units(&case.model, view, state).into();
+    if differing.is_empty() || !config.has_hooks() {
+        return Ok(None);
+    }
+    case.image.go_to(&case.model, view, state);
+    case.image.start_again();
+    let options = ServerOptions { adapter: config.hooked_adapter().to_owned(), ..config.server("reads")? };
+    let mut probes = Probes::start(&options, config.is_full())?;
+    let probe = if config.is_full() { Probe::Full } else { Probe::First };
+    let (_, loads) = probes.record(&mut case.image, probe, &differing, false)?;
+    case.image.start_again();
+    Ok(loads.sites.first().filter(|site| **site != 0).map(|site| symbol(config, u64::from(*site))))
+}
+
+/// Units that the state's choices leave otherwise than all stores would.
+fn differing_units(model: &Model, view: &View, state: &[Choice]) -> Vec<UnitKey> {
+    let mut units = Vec::new();
+    for (open, choice) in view.lines.iter().zip(state) {
+        let line = model.line(open.id);
+        let (there, whole) = (line.content(*choice).0, line.content(open.newest()).0);
+        let first = line.key.number * LINE_BYTES / UNIT_BYTES;
+        let pairs = there.chunks(UNIT_BYTES as usize).zip(whole.chunks(UNIT_BYTES as usize));
+        let differing = (first..).zip(pairs).filter(|(_, (there, whole))| there != whole);
+        units.extend(differing.map(|(number, _)| UnitKey { file: line.key.file, number }));
+    }
+    units
+}
+
+fn symbol(config: &Config, offset: u64) -> Symbol {
+    let site = |module, offset| Site { module, offset, caller: None };
+    let module = Module { path: config.hooked_adapter().to_owned(), build_id: String::new() };
+    let adapter =
+        Trace { sites: vec![site(None, 0), site(Some(0), offset)], modules: vec![module], ..Trace::default() };
+    config.symbols().find(&adapter, SiteId(1))
+}
