@@ -113,7 +113,8 @@ struct fl_load {
     uint16_t zero;
     uint32_t file; /* number of FL_SERVE_CREATE */
     uint64_t unit;
-    uint32_t site; /* of the target's code: offset in the adapter's file; 0: unknown, or the runner's own load */
+    uint32_t site; /* of the target's code: offset in the adapter's file; 0: unknown (a string function of the
+                      C library), or the runner's own load */
     uint32_t zero_too;
 };
 

@@ -363,9 +363,9 @@ static void overwrite_list(void) {
     unsigned long start, end;
     load8();
     FILE *maps = fopen("/proc/self/maps", "r");
-    while (heap[0] != 0 && fgets(line, sizeof line, maps) != NULL) /* the list has room for 2^20 loads of 16 bytes */
-        if (sscanf(line, "%lx-%lx rw-s", &start, &end) == 2 && strstr(line, "rw-s") && (end - start) >> 20 == 16)
-            memset((uint8_t *)start + 32, 0xff, 16);
+    while (heap[0] != 0 && fgets(line, sizeof line, maps) != NULL) /* the list has room for 2^20 loads of 24 bytes */
+        if (sscanf(line, "%lx-%lx rw-s", &start, &end) == 2 && strstr(line, "rw-s") && (end - start) >> 20 == 24)
+            memset((uint8_t *)start + 32, 0xff, 24);
     fclose(maps);
 }
 static void overwrite_hot(void) {

@@ -32,7 +32,19 @@ def adapter(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
     def build(is_hooked: bool = True) -> Path:
         path = built / f"accesses-{is_hooked}.so"
         if not path.exists():
-            command = ["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-D_GNU_SOURCE"]
+            command = [
+                "gcc",
+                "-std=gnu11",
+                "-O2",
+                "-g",
+                "-fno-optimize-sibling-calls",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-fPIC",
+                "-shared",
+                "-D_GNU_SOURCE",
+            ]
             command += ["-I", str(root / "allocators/include"), *(HOOKS if is_hooked else ()), str(HERE / "accesses.c")]
             link = hooked_link("c11") if is_hooked else ()
             subprocess.run([*command, "-o", str(path), *link], check=True, cwd=root)  # where HOOKS finds its assembler

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,6 +102,17 @@ def test_an_access_lists_the_units_it_depends_on(start: Started, access: str) ->
     assert recorded.report == plain.report
     assert recorded.outcome == (SIGNAL if access == "crash" else DONE)
     assert relative(recorded) == LISTED[access]
+
+
+@pytest.mark.parametrize("access", ["load8", "load_bit_field", "copy_variable", "sort", "atomic_load"])
+def test_a_load_names_the_code_that_makes_it(start: Started, access: str) -> None:
+    server = start(access)
+    arguments = [str(argument) for argument in server.process.args]  # type: ignore[union-attr]
+    adapter = arguments[arguments.index("--adapter") + 1]
+    sites = {hex(load.site) for load in server.run(LOADS).loads}
+    named = subprocess.run(["addr2line", "-f", "-i", "-e", adapter, *sites], capture_output=True, text=True, check=True)
+    assert sites != {"0x0"}
+    assert access in named.stdout.splitlines()[::2]
 
 
 @pytest.mark.parametrize("access", [name for name in LISTED if name != "sort"])

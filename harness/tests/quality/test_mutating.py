@@ -54,6 +54,15 @@ def test_the_table_ends_with_the_kill_rate(faultline: Faultline) -> None:
     assert "fence at nvm_ring_begin (allocators/nvm_malloc/src/ring.c:" in run.stdout
 
 
+def test_what_shows_and_no_rule_minds_is_a_blind_spot(faultline: Faultline) -> None:
+    """Without the fence the slots may be lost although the root that refers to them is there, while create has not returned: of a
+    heap that is not made yet nothing is promised."""
+    run = faultline("mutate", "makalu", "-w", "smoke", "--only", "fence at make_slots")
+    assert run.returncode == 1, run.stderr
+    assert "recovery shows 1 new outcome, and no rule minds" in run.stdout
+    assert run.stdout.splitlines()[-1] == "summary: places=1 killed=0 redundant=0 blind=1 unknown=0 kill_rate=0.0%"
+
+
 def test_options_of_a_workload_need_one(faultline: Faultline) -> None:
     run = faultline("mutate", "nvm_malloc", "--mutant", "MISSING_FLUSH_LINK")
     assert_one_clear_line(run, 2, "--mutant is about a workload, and none is named")
