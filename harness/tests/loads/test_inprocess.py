@@ -32,7 +32,7 @@ def run_seeded(server: Server, flags: int, seed: int) -> Run:
     if flags & LOADS:
         answer = server.answer()
         run.flags = int.from_bytes(answer[4:8], "little")
-        run.text = answer[32 + 16 * int.from_bytes(answer[8:12], "little") :].decode()
+        run.text = answer[32 + 24 * int.from_bytes(answer[8:12], "little") :].decode()
     return run
 
 

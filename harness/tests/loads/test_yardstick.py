@@ -83,7 +83,7 @@ def announced(server: Server, image: Image) -> list[Load]:
     answer = server.answer()
     _, flags, count, *_ = struct.unpack_from("<4I", answer)
     assert flags == 0
-    entries = struct.iter_unpack("<BBHIQ", answer[32 : 32 + 16 * count])
+    entries = struct.iter_unpack("<BBHIQ8x", answer[32 : 32 + 24 * count])
     return [(image.names[file], offset, size) for kind, _, size, file, offset in entries if kind == IS_LOAD]
 
 
