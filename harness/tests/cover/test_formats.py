@@ -15,7 +15,7 @@ JOINTS = {
     "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 4, "e368694be707f92b"),
     "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 4, "06e9a2bc996e8de7"),
     "allocators/include/generation.h": ("FL_GENERATION_VERSION", 1, "b762c20c74ef34d2"),
-    "allocators/include/loads.h": ("FL_LOADS_VERSION", 4, "3abdcd453b8ddf0e"),
+    "allocators/include/loads.h": ("FL_LOADS_VERSION", 5, "d6454e868a95d78f"),
 }
 
 

@@ -240,7 +240,7 @@ def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, is_guarded: 
     of_flag = {THREADED: SHARED, MANY_MAPPINGS: MAPPINGS, DAMAGED_LIST: DAMAGED}
     flags, text = (unseen, b"a read at 0x8") if unseen else (of_flag.get(flag, 0), b"")
     units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
-    loads = b"".join(struct.pack("<BBHIQ", BY_TARGET, 0, 0, file, unit) for unit in units)
+    loads = b"".join(struct.pack("<BBHIQQ", BY_TARGET, 0, 0, file, unit, 0) for unit in units)
     return struct.pack("<IIIIQQ", LOADS_VERSION, flags, len(units), len(text), 0, 0) + loads + text
 
 
