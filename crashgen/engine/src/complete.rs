@@ -278,6 +278,7 @@ impl Complete {
     /// Begins to pass positions again, with what was remembered of contents until there.
     pub fn begin_pass(&mut self, contents: Contents) {
         self.judged.clear();
+        self.search.begin_pass();
         self.windows = self.search.windows();
         self.epoch = contents.epoch;
         self.contents = contents;

@@ -75,6 +75,8 @@ faults! {
     SkipLoad = "skip-load",
     /// `complete` keeps choices that a risen floor excludes.
     LeafAcrossFloor = "leaf-across-floor",
+    /// `complete` goes the way that a load led before its line was stored to.
+    StaleSkip = "stale-skip",
     /// `complete` keeps what recovery did before a file changed.
     ForgetFileAnswer = "forget-file-answer",
     /// Image hashes leave out names and sizes of files.

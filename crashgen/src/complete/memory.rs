@@ -16,24 +16,57 @@ pub struct Leaf {
     pub contents: Vec<(UnitKey, u64)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeId(u32);
 
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     /// Nobody was here yet.
     Unknown,
-    /// The next load; by the value seen, where the run goes on.
-    Load(UnitKey, Vec<(u64, NodeId)>),
+    /// The next load, and where the run goes on.
+    Load(Load, Edges),
     /// The run's end.
     Leaf(LeafId),
     /// The run's end, of which nothing is known: why.
     Doubt(&'static str),
 }
 
+/// A load of the trie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub unit: UnitKey,
+    /// The number that the search gave its line.
+    pub line: u32,
+}
+
+/// Where a load leads, by the value seen. Most loads ever see one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Edges {
+    first: Option<(u64, NodeId)>,
+    others: Vec<(u64, NodeId)>,
+}
+
+impl Edges {
+    fn find(&self, value: u64) -> Option<NodeId> {
+        match self.first {
+            Some((seen, next)) if seen == value => Some(next),
+            _ => self.others.iter().find(|(seen, _)| *seen == value).map(|(_, next)| *next),
+        }
+    }
+
+    fn add(&mut self, value: u64, next: NodeId) {
+        match self.first {
+            None => self.first = Some((value, next)),
+            Some(_) => self.others.push((value, next)),
+        }
+    }
+}
+
 /// The trie.
 pub(super) struct Memory {
     nodes: Vec<Node>,
+    /// By node.
+    parents: Vec<NodeId>,
     leaves: Vec<Leaf>,
     edges: usize,
     contents: usize,
@@ -43,7 +76,7 @@ impl Memory {
     pub const ROOT: NodeId = NodeId(0);
 
     pub fn new() -> Self {
-        Self { nodes: vec![Node::Unknown], leaves: Vec::new(), edges: 0, contents: 0 }
+        Self { nodes: vec![Node::Unknown], parents: vec![Self::ROOT], leaves: Vec::new(), edges: 0, contents: 0 }
     }
 
     pub fn node(&self, id: NodeId) -> &Node {
@@ -60,15 +93,15 @@ impl Memory {
 
     /// What it takes, about; vectors may have as much room again.
     pub fn bytes(&self) -> usize {
-        self.nodes.len() * size_of::<Node>()
+        self.nodes.len() * (size_of::<Node>() + size_of::<NodeId>())
             + self.edges * size_of::<(u64, NodeId)>()
             + self.leaves.len() * size_of::<Leaf>()
             + self.contents * size_of::<(UnitKey, u64)>()
     }
 
     /// Makes an unknown node a load.
-    pub fn add_load(&mut self, at: NodeId, unit: UnitKey) {
-        self.nodes[at.0 as usize] = Node::Load(unit, Vec::new());
+    pub fn add_load(&mut self, at: NodeId, load: Load) {
+        self.nodes[at.0 as usize] = Node::Load(load, Edges::default());
     }
 
     pub fn add_leaf(&mut self, at: NodeId, leaf: Leaf) {
@@ -85,12 +118,26 @@ impl Memory {
     pub fn child(&mut self, at: NodeId, value: u64) -> NodeId {
         let next = NodeId(self.nodes.len() as u32);
         let Node::Load(_, edges) = &mut self.nodes[at.0 as usize] else { unreachable!("only loads have edges") };
-        if let Some((_, known)) = edges.iter().find(|(seen, _)| *seen == value) {
-            return *known;
+        if let Some(known) = edges.find(value) {
+            return known;
         }
-        edges.push((value, next));
+        edges.add(value, next);
         self.edges += 1;
         self.nodes.push(Node::Unknown);
+        self.parents.push(at);
         next
+    }
+
+    /// The loads from the root to a node.
+    pub fn path(&self, to: NodeId) -> Vec<UnitKey> {
+        let mut path = Vec::new();
+        let mut at = to;
+        while at != Self::ROOT {
+            at = self.parents[at.0 as usize];
+            let Node::Load(load, _) = self.node(at) else { unreachable!("only loads have edges") };
+            path.push(load.unit);
+        }
+        path.reverse();
+        path
     }
 }

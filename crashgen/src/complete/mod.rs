@@ -31,10 +31,12 @@
 //! | [`choices`] | the contents a line can have, and sets of them |
 //! | [`memory`] | the trie |
 //! | [`search`] | the walk of one crash position |
+//! | [`skips`] | what a walk need not look at again |
 
 pub mod choices;
 pub mod memory;
 pub mod search;
+mod skips;
 #[cfg(test)]
 mod tests;
 pub mod window;

@@ -5,7 +5,8 @@
 //! is deterministic, groups with newer choices first, so that the first run of a position is the one with everything persisted.
 //! It can be left at any time: what was run is in memory, and another walk of the position passes it without a recovery.
 
-use super::memory::{Memory, Node, NodeId};
+use super::memory::{Load, Memory, Node, NodeId};
+use super::skips::Skips;
 use super::{ChoiceSet, Doubt, Leaf, LeafId, Recoveries, Run, Tables, UnitKey, Window};
 use crate::UNIT_BYTES;
 use crate::image::CrashImage;
@@ -66,8 +67,8 @@ pub struct Search {
     memory: Memory,
     /// Units that are loads of the trie.
     loaded: FxHashSet<UnitKey>,
-    /// Numbers that lines had when they were last asked for: the same in nearly all models that a search sees.
-    numbers: FxHashMap<LineKey, LineId>,
+    lines: Lines,
+    skips: Skips,
     /// The lines' choices at the current position.
     pub tables: Tables,
     /// What made a run worthless: the target does not load what it did before, or not all loads are seen.
@@ -93,8 +94,6 @@ pub struct Walk {
     frames: Vec<Frame>,
     /// Sets of the lines that were narrowed.
     sets: FxHashMap<LineId, ChoiceSet>,
-    /// Loads from the root to here.
-    path: Vec<UnitKey>,
     /// Leaves from this one on are new.
     first_new_leaf: u32,
     gap: Option<&'static str>,
@@ -108,7 +107,6 @@ struct Frame {
     next_group: usize,
     /// The line's set above the load; none: all choices.
     before: Option<ChoiceSet>,
-    path_length: usize,
 }
 
 /// What a walk looks at.
@@ -130,7 +128,8 @@ impl Search {
             window_number: 0,
             memory: Memory::new(),
             loaded: FxHashSet::default(),
-            numbers: FxHashMap::default(),
+            lines: Lines::default(),
+            skips: Skips::default(),
             tables: Tables::default(),
             doubts: BTreeSet::new(),
             gap: None,
@@ -154,11 +153,13 @@ impl Search {
         events: &[Event],
         recoveries: &mut R,
     ) -> Result<bool, R::Stop> {
+        let event = &events[position as usize - 1];
+        self.skips.step(position, event, &self.lines);
         if self.window.as_ref().is_none_or(|window| position > window.last_position) {
             self.enter(Window::starting_at(position, at.model, at.view, events), recoveries)?;
             return Ok(true);
         }
-        Ok(self.is_touched(&events[position as usize - 1]))
+        Ok(self.is_touched(event))
     }
 
     /// Begins a window, with an empty trie.
@@ -172,6 +173,7 @@ impl Search {
         self.window_number = self.repeats.windows.get() + 1;
         self.repeats.windows.set(self.window_number);
         self.memory = Memory::new();
+        self.skips.clear();
         self.loaded.clear();
         self.tables.clear();
         Ok(())
@@ -179,7 +181,7 @@ impl Search {
 
     /// What is kept in the window, bytes, about; the outcomes apart.
     pub fn kept_bytes(&self) -> usize {
-        self.memory.bytes() + self.tables.bytes()
+        self.memory.bytes() + self.tables.bytes() + self.skips.bytes(&self.lines)
     }
 
     /// Whether the event stores to what the trie loads.
@@ -194,13 +196,17 @@ impl Search {
         self.loaded.iter()
     }
 
+    /// The positions that follow are those of another model.
+    pub fn begin_pass(&mut self) {
+        self.skips.clear();
+    }
+
     /// Begins the walk of the position that was last stepped to.
     pub fn walk(&self) -> Walk {
         Walk {
             next: Some(Memory::ROOT),
             frames: Vec::new(),
             sets: FxHashMap::default(),
-            path: Vec::new(),
             first_new_leaf: self.memory.leaf_count() as u32,
             gap: None,
         }
@@ -241,38 +247,51 @@ impl Search {
                     let leaf = *leaf;
                     let is_new = leaf.0 >= walk.first_new_leaf;
                     if is_new && self.is_chosen(leaf) && recoveries.is_worth_repeating(self.memory.leaf(leaf).outcome) {
-                        self.repeat(leaf, walk, at, image, recoveries)?;
+                        self.repeat(node, leaf, walk, at, image, recoveries)?;
                     }
                     return Ok(Some(Held { leaf, sets: walk.sets.clone(), is_new }));
                 }
-                Node::Load(key, _) => self.descend(node, *key, walk, at),
+                Node::Load(..) => {
+                    let end = self.skip_decided(node, at.model);
+                    match self.memory.node(end) {
+                        Node::Load(load, _) => self.branch(end, *load, walk, at),
+                        _ => walk.next = Some(end),
+                    }
+                }
             }
         }
     }
 
-    /// [`Model::find`], with a memory.
-    fn find(&mut self, model: &Model, key: LineKey) -> Option<LineId> {
-        let known = self.numbers.get(&key).copied().filter(|id| model.has(*id, key));
-        known.or_else(|| {
-            let found = model.find(key)?;
-            self.numbers.insert(key, found);
-            Some(found)
-        })
+    /// The next node on the way that is no load, or a load of a line with several choices.
+    fn skip_decided(&mut self, begin: NodeId, model: &Model) -> NodeId {
+        let mut node = begin;
+        while let Some(end) = self.skips.end(node) {
+            node = end;
+        }
+        let (first, mut lines) = (node, Vec::new());
+        while let Node::Load(load, _) = self.memory.node(node) {
+            let load = *load;
+            let Some(value) = self.decided(load, model) else { break };
+            lines.push(load.line);
+            node = self.memory.child(node, value);
+        }
+        self.skips.add(first, node, &lines);
+        node
+    }
+
+    /// What the load sees if its line has one choice.
+    fn decided(&mut self, load: Load, model: &Model) -> Option<u64> {
+        match self.lines.find(model, load.line) {
+            None => Some(NEVER_STORED),
+            Some(_) if planted::is(Fault::LeafAcrossFloor) => None,
+            Some(line) => model.line(line).decided_unit(load.unit.place().1),
+        }
     }
 
     /// Groups the line's set by what the load sees, and goes on below the first group.
-    fn descend(&mut self, node: NodeId, key: UnitKey, walk: &mut Walk, at: &Position) {
-        walk.path.push(key);
-        let (line, unit) = key.place();
-        let Some(line) = self.find(at.model, line) else {
-            walk.next = Some(self.memory.child(node, NEVER_STORED));
-            return;
-        };
-        let decided = at.model.line(line).decided_unit(unit).filter(|_| !planted::is(Fault::LeafAcrossFloor));
-        if let Some(value) = decided {
-            walk.next = Some(self.memory.child(node, value));
-            return;
-        }
+    fn branch(&mut self, node: NodeId, load: Load, walk: &mut Walk, at: &Position) {
+        let (_, unit) = load.unit.place();
+        let line = self.lines.find(at.model, load.line).expect("a line that nobody stored to is decided");
         let choices = self.tables.of(at.model, line);
         if choices.is_cut {
             walk.gap = Some("a line with more than 65,536 choices");
@@ -286,8 +305,7 @@ impl Search {
         if planted::is(Fault::DropBranch) {
             groups.truncate(groups.len() - 1);
         }
-        let path_length = walk.path.len();
-        walk.frames.push(Frame { node, line, groups, next_group: 0, before, path_length });
+        walk.frames.push(Frame { node, line, groups, next_group: 0, before });
     }
 
     /// Runs the newest state that is left, and remembers what it loaded from this node on.
@@ -302,8 +320,8 @@ impl Search {
         let state = self.newest_state(at, &walk.sets);
         image.go_to(at.model, at.view, &state);
         let run = recoveries.run(image)?;
-        let loads = distinct(&run.loads);
-        match run.doubt.or_else(|| difference(at.model, &walk.path, &loads).map(Doubt::Unknown)) {
+        let (loads, path) = (distinct(&run.loads), self.memory.path(node));
+        match run.doubt.or_else(|| difference(at.model, &path, &loads).map(Doubt::Unknown)) {
             Some(Doubt::Unknown(why)) => {
                 self.doubts.insert(why);
                 self.memory.add_doubt(node, "runs that say nothing");
@@ -316,8 +334,9 @@ impl Search {
             None => {}
         }
         let mut end = node;
-        for unit in &loads[walk.path.len()..] {
-            self.memory.add_load(end, *unit);
+        for unit in &loads[path.len()..] {
+            let line = self.lines.number(unit.place().0);
+            self.memory.add_load(end, Load { unit: *unit, line });
             self.loaded.insert(*unit);
             let value = self.newest_value(at, walk, *unit);
             end = self.memory.child(end, value);
@@ -345,6 +364,7 @@ impl Search {
     /// outcome, then the target is not a function of the loads that are seen.
     fn repeat<R: Recoveries>(
         &mut self,
+        node: NodeId,
         leaf: LeafId,
         walk: &Walk,
         at: &Position,
@@ -355,11 +375,11 @@ impl Search {
         image.go_to(at.model, at.view, &state);
         let Run { outcome, loads, doubt, .. } = recoveries.run_again(image)?;
         self.repeats.leaves.set(self.repeats.leaves() + 1);
-        let loads = distinct(&loads);
+        let (loads, path) = (distinct(&loads), self.memory.path(node));
         let doubt = doubt
             .map(Doubt::text)
-            .or_else(|| difference(at.model, &walk.path, &loads))
-            .or_else(|| difference(at.model, &loads, &walk.path));
+            .or_else(|| difference(at.model, &path, &loads))
+            .or_else(|| difference(at.model, &loads, &path));
         let is_same = recoveries.is_same(self.memory.leaf(leaf).outcome, outcome);
         let other = || "two states that gave recovery the same bytes at every load it made have different heap reports";
         self.doubts.extend(doubt.or_else(|| (!is_same).then(|| other().to_owned())));
@@ -395,11 +415,48 @@ impl Search {
     }
 }
 
+/// The lines that the trie loads, numbered.
+#[derive(Default)]
+pub(super) struct Lines {
+    numbers: FxHashMap<LineKey, u32>,
+    /// By number, with the one that the line had in the model when it was last asked for: the same in nearly all models that a
+    /// search sees.
+    known: Vec<(LineKey, Option<LineId>)>,
+}
+
+impl Lines {
+    /// That there are.
+    pub fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// The number of a line that the trie loads.
+    pub fn known(&self, key: LineKey) -> Option<u32> {
+        self.numbers.get(&key).copied()
+    }
+
+    fn number(&mut self, key: LineKey) -> u32 {
+        let next = self.known.len() as u32;
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.known.push((key, None));
+            next
+        })
+    }
+
+    /// [`Model::find`], with a memory.
+    fn find(&mut self, model: &Model, number: u32) -> Option<LineId> {
+        let (key, known) = &mut self.known[number as usize];
+        if known.is_none_or(|id| !model.has(id, *key)) {
+            *known = model.find(*key);
+        }
+        *known
+    }
+}
+
 impl Walk {
     /// Goes to the next branch: the nearest load on the way back that has a group left. False at the end.
     fn turn(&mut self, memory: &mut Memory) -> bool {
         while let Some(frame) = self.frames.last_mut() {
-            self.path.truncate(frame.path_length);
             if let Some((value, set)) = frame.groups.get(frame.next_group) {
                 frame.next_group += 1;
                 self.sets.insert(frame.line, set.clone());
