@@ -112,6 +112,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "narrow-wrongly": COMPLETE,
     "skip-load": COMPLETE,
     "leaf-across-floor": COMPLETE,
+    "stale-skip": COMPLETE,
     "forget-file-answer": COMPLETE,
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
