@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from faultline import environment, workloads
+from faultline import environment, kill_rates, workloads
 from faultline.cache import hash_of_file, key_of
 from faultline.config import Matrix, MatrixCell, MatrixMutants, find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Progress, TraceRules
@@ -254,6 +254,7 @@ class _CellRunner:
         needs_hooks = spec.strategy == "complete"
         target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks)
         result.build, result.build_s = target.adapter.key, _since(started)
+        result.kill_rate = kill_rates.find(workshop.cache, result.build) if spec.mutant is None else None
         self._check_stop()
         self.watcher.cell_begins(position, spec, "trace")
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)

@@ -19,13 +19,14 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from faultline import workloads
+from faultline import kill_rates, workloads
 from faultline.cache import scratch_folder
 from faultline.campaign import run_in_pool
 from faultline.config import find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Outcomes, Site, Verdict
 from faultline.errors import BadInputError, InterruptedCampaignError
 from faultline.exploring import Workshop, explore, write_config
+from faultline.kill_rates import KillRate
 from faultline.processes import interrupt_all
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace, build_target, trace
@@ -112,15 +113,15 @@ class Mutation(msgspec.Struct):
     allocator: str
     workloads: list[str]
     places: list[PlaceResult]
+    builds: list[str] = []
+    """Keys of the adapters that were explored: one a flush instruction."""
 
     def count(self, fate: Fate) -> int:
         return sum(place.fate == fate for place in self.places)
 
-    @property
-    def kill_rate(self) -> float:
-        """Of the places that are not proved redundant, the share that is killed; 1 if there are none."""
-        needed = len(self.places) - self.count("redundant")
-        return self.count("killed") / needed if needed else 1.0
+    def kill_rate(self) -> KillRate:
+        fates: tuple[Fate, ...] = ("killed", "redundant", "blind spot", "unknown")
+        return KillRate(self.allocator, self.workloads, len(self.places), *map(self.count, fates))
 
     def line(self) -> str:
         """The last line that `mutate` prints."""
@@ -131,7 +132,7 @@ class Mutation(msgspec.Struct):
             "unknown": "unknown",
         }
         counts = " ".join(f"{name}={self.count(fate)}" for name, fate in fates.items())
-        return f"summary: places={len(self.places)} {counts} kill_rate={self.kill_rate:.1%}"
+        return f"summary: places={len(self.places)} {counts} kill_rate={self.kill_rate().share:.1%}"
 
 
 class Watcher(Protocol):
@@ -190,7 +191,12 @@ def mutate(
             places = run_in_pool(lambda name: runner.without(name, traced), runner.stop, chosen, jobs)
         except KeyboardInterrupt:
             raise InterruptedCampaignError("interrupted", "the same command starts again") from None
-    return Mutation(specs[0].allocator, [spec.name for spec in specs], places)
+    builds = sorted({one.target.adapter.key for one in traced})
+    mutation = Mutation(specs[0].allocator, [spec.name for spec in specs], places, builds)
+    if only is None:
+        for build in builds:
+            kill_rates.keep(workshop.cache, build, mutation.kill_rate())
+    return mutation
 
 
 def places_of(workshop: Workshop, spec: CellSpec, target: Target, traced: Trace, workload: Workload) -> list[Place]:

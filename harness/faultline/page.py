@@ -19,8 +19,9 @@ from faultline.coverage import RecoveryCoverage, recovery_coverage
 from faultline.engine import Certificate, Finding, OperationCost, TraceEvent
 from faultline.environment import Environment
 from faultline.explanation import Explanation
+from faultline.kill_rates import KillRate
 from faultline.outcomes import Mark, count, mark, outcome
-from faultline.results import CellResult, CellSpec, Summary, summarise
+from faultline.results import CellResult, CellSpec, Summary, kill_rates_of, summarise
 from faultline.shrunk import Shrunk
 from faultline.timeline import timeline
 from faultline.trace_rules import AllocatorWarning, costs_of, warnings_of
@@ -179,6 +180,7 @@ def _banner(results: list[CellResult], state: str, summary: Summary, coverage: l
         _bounds_fact(results),
         _rules_fact(results),
         *(_coverage_fact(found) for found in coverage),
+        *(_kill_rate_fact(allocator, rate) for allocator, rate in kill_rates_of(results).items()),
     ]
     bad = []
     if summary.findings:
@@ -285,6 +287,12 @@ def _coverage_fact(coverage: RecoveryCoverage) -> Fact:
     if not coverage.never:
         return Fact("recovery", f"{entered} entered by some crash state", "good")
     return Fact("recovery", f"{entered} entered; nothing is known of the others", "open", coverage.never)
+
+
+def _kill_rate_fact(allocator: str, rate: KillRate | None) -> Fact:
+    if rate is None:
+        return Fact("kill rate", f"not measured of this build of {allocator} (faultline mutate {allocator})", "open")
+    return Fact("kill rate", f"{allocator}: {rate.text()}", "good" if rate.is_whole else "open")
 
 
 def _counted(reasons: Counter[str]) -> list[str]:

@@ -22,6 +22,7 @@ from faultline.engine import Certificate, Finding, TraceRules, Verdict, states_t
 from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
 from faultline.explanation import Explanation
+from faultline.kill_rates import KillRate
 from faultline.shrunk import Shrunk
 
 SCHEMA_VERSION = 3
@@ -130,6 +131,8 @@ class CellResult(msgspec.Struct):
     not_shrunk: dict[str, str] = {}
     """By finding: why there is none."""
     certificate: Certificate | None = None
+    kill_rate: KillRate | None = None
+    """Of a clean cell's allocator, where it was measured of this very build."""
     trace_rules: TraceRules | None = None
     error: str | None = None
     hint: str | None = None
@@ -207,6 +210,15 @@ def summarise(results: list[CellResult]) -> Summary:
         complete=sum(result.is_complete for result in clean),
         unknown=sum(result.is_unknown for result in results),
     )
+
+
+def kill_rates_of(results: list[CellResult]) -> dict[str, KillRate | None]:
+    """By allocator, of those with clean cells, in order of appearance; None: nobody measured it."""
+    rates: dict[str, KillRate | None] = {}
+    for result in results:
+        if result.spec.mutant is None:
+            rates[result.spec.allocator] = rates.get(result.spec.allocator) or result.kill_rate
+    return rates
 
 
 class Results:

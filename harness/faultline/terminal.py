@@ -28,7 +28,7 @@ from faultline.explanation import Explanation
 from faultline.mutating import Fate, Mutation
 from faultline.outcomes import mark, outcome, scientific
 from faultline.page import event_rows
-from faultline.results import CellResult, CellSpec
+from faultline.results import CellResult, CellSpec, kill_rates_of
 from faultline.shrunk import Shrunk
 from faultline.timeline import LEGEND, timeline
 from faultline.trace_rules import COST_NAMES, warning_lines
@@ -88,10 +88,20 @@ def print_results(results: list[CellResult]) -> None:
         if result.spec.mutant and outcome(result) == "survived":
             _print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             _print_line(console, "  again: ", "cyan", result.spec.command_line())
+    _print_allocators(console, results)
+
+
+def _print_allocators(console: Console, results: list[CellResult]) -> None:
     for line in warning_lines(results):
         _print_line(console, "", "", line)
     for coverage in recovery_coverage(results):
         _print_line(console, f"{coverage.allocator}: ", "yellow" if coverage.never else "", coverage.line())
+    for allocator, rate in kill_rates_of(results).items():
+        if rate is not None:
+            _print_line(console, f"{allocator}: ", "" if rate.is_whole else "yellow", f"kill rate {rate.text()}")
+        elif len(results) > 1:
+            measure = f"faultline mutate {allocator}"
+            _print_line(console, f"{allocator}: ", "yellow", f"kill rate not measured of this build: {measure}")
 
 
 def print_trace_rules(rules: TraceRules) -> None:

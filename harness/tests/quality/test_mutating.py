@@ -111,5 +111,5 @@ def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
 def test_the_kill_rate_leaves_out_what_is_redundant() -> None:
     killed, redundant = result(trial("fail")), result(trial("pass", is_complete=True))
     blind = result(trial("pass", is_complete=True, new_outcomes=2))
-    assert Mutation("a", [], [killed, redundant, redundant, killed, blind]).kill_rate == pytest.approx(2 / 3)
-    assert Mutation("a", [], [redundant]).kill_rate == 1
+    assert Mutation("a", [], [killed, redundant, redundant, killed, blind]).kill_rate().share == pytest.approx(2 / 3)
+    assert Mutation("a", [], [redundant]).kill_rate().share == 1

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kill rate of an allocator: how many of the flushes and fences that it needs are missed when they are gone. `faultline mutate`
+measures it and keeps it in the cache by build, so that a matrix of that very build can say it; of others nothing is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from faultline.cache import Cache
+
+FOLDER = "mutations"
+
+
+class KillRate(msgspec.Struct):
+    """What `mutate` found of one build. places: lines of source that flush or fence, in all; workloads: those they were looked for
+    in."""
+
+    allocator: str
+    workloads: list[str]
+    places: int
+    killed: int
+    redundant: int
+    blind: int
+    unknown: int
+
+    @property
+    def share(self) -> float:
+        """Killed, of those that are not proved redundant; 1 if there are none."""
+        needed = self.places - self.redundant
+        return self.killed / needed if needed else 1.0
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.blind and not self.unknown
+
+    def text(self) -> str:
+        said = f"{self.share:.1%} of the flushes and fences it needs are missed when they are gone: "
+        said += f"{self.killed} killed, {self.redundant} redundant, {self.blind} blind spots, {self.unknown} unknown"
+        many = "s" * (len(self.workloads) != 1)
+        return f"{said} ({len(self.workloads)} workload{many})"
+
+
+def keep(cache: Cache, build: str, rate: KillRate) -> None:
+    """Anew, if there is one of this build."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_bytes(msgspec.json.encode(rate))
+
+    cache.file_entry(FOLDER, f"{build}.json", write, fresh=True)
+
+
+def find(cache: Cache, build: str) -> KillRate | None:
+    """Of this build; none if nobody measured it, or another version of this program did."""
+    try:
+        return msgspec.json.decode((cache.folder / FOLDER / f"{build}.json").read_bytes(), type=KillRate)
+    except (FileNotFoundError, msgspec.DecodeError, msgspec.ValidationError):
+        return None
