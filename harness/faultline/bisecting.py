@@ -7,8 +7,9 @@ tracer and engine are those of today. The workload of the witness is traced and 
 state is a choice for the lines of one trace and means nothing in another, the rule that is broken and the store that is lost do.
 
 A commit is bad when it shows the finding: the rule, and the same lost store or another one of the same function. It is good when it
-was explored and does not break the rule at any other place than the good end does. Everything else is skipped, with the reason:
-sources that do not build, a limit that was hit, the rule broken in a function that neither end knows.
+was explored completely and breaks no rule in a function where the good end keeps it. Everything else is skipped, with the reason:
+sources that do not build, a limit that was hit, states that were only sampled (as all are of an allocator without hooks), a rule
+broken elsewhere, which may be the same bug.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ def lost_in(finding: Finding) -> str:
     return finding.sites[0].function if finding.sites else ""
 
 
+def broken_by(findings: list[Finding]) -> list[tuple[str, str]]:
+    """Rules, and the functions that they are broken in."""
+    return sorted({(finding.rule, lost_in(finding)) for finding in findings})
+
+
 class Step(msgspec.Struct, frozen=True):
     """One commit that was looked at. why: in words, what it shows."""
 
@@ -87,8 +93,8 @@ class Task(msgspec.Struct, frozen=True):
     """Of the allocator, in the checkout."""
     spec: CellSpec
     sought: Sought
-    elsewhere: list[str]
-    """Functions where the good end breaks the rule, too."""
+    known: list[tuple[str, str]]
+    """What the good end breaks: rules and functions."""
     steps: str
 
 
@@ -204,12 +210,10 @@ class Seen:
     certificate: Certificate | None
 
     def why_open(self) -> str:
-        """Why what was not found may still be there; empty if all was explored that can be."""
+        """Why what was not found may still be there; empty if every crash state has a verdict."""
         if self.certificate is None:
             return "no certificate"
-        if self.certificate.unknowns:
-            return f"{self.certificate.unknowns} crash states without a verdict"
-        return self.certificate.why if self.certificate.stopped else ""
+        return "" if self.certificate.complete else self.certificate.why or "not explored completely"
 
 
 def look(
@@ -261,7 +265,7 @@ def step(task: Task) -> int:
     workload = _stored_workload(workshop, task.spec)
     try:
         seen = look(workshop, checkout, task.folder, task.spec, workload, task.sought.id)
-        done = judge(commit, seen, task.sought, task.elsewhere)
+        done = judge(commit, seen, task.sought, task.known)
     except FaultlineError as error:
         done = Step(commit, "skip", error.message)
     with Path(task.steps).open("ab") as steps:
@@ -269,15 +273,17 @@ def step(task: Task) -> int:
     return {"good": EXIT_OK, "bad": EXIT_FINDINGS, "skip": EXIT_SKIP}[done.outcome]
 
 
-def judge(commit: str, seen: Seen, sought: Sought, elsewhere: list[str]) -> Step:
+def judge(commit: str, seen: Seen, sought: Sought, known: list[tuple[str, str]]) -> Step:
+    """known: what the good end breaks, too."""
     found = next((finding for finding in seen.findings if sought.is_it(finding)), None)
     if found is not None:
         return Step(commit, "bad", place_of(found), found)
-    others = [one for one in seen.findings if one.rule == sought.rule and lost_in(one) not in elsewhere]
+    where = f"{sought.rule} at {sought.function}"
+    others = [one for one in seen.findings if (one.rule, lost_in(one)) not in known]
     if others:
-        return Step(commit, "skip", f"{place_of(others[0])}, and not at {sought.function}: the same bug or another?")
+        return Step(commit, "skip", f"{place_of(others[0])}, and no {where}: the same bug or another?")
     why = seen.why_open()
-    return Step(commit, "skip", why) if why else Step(commit, "good", f"no {sought.rule} at {sought.function}")
+    return Step(commit, "skip", why) if why else Step(commit, "good", f"no {where}")
 
 
 def place_of(finding: Finding) -> str:
@@ -312,7 +318,6 @@ def bisect(
         found = _shown(at_bad.findings, sought, bad)
         at_good = look_at(good, "good")
         finding, sought = _new_at_bad(found, at_good, sought, (good, bad))
-        elsewhere = sorted({lost_in(one) for one in at_good.findings if one.rule == sought.rule})
         ended = Step(bad, "bad", place_of(finding), finding)
         steps = checkout.parent / "steps"
         task = Task(
@@ -325,7 +330,7 @@ def bisect(
             folder=repository.folder,
             spec=spec,
             sought=sought,
-            elsewhere=elsewhere,
+            known=broken_by(at_good.findings),
             steps=str(steps),
         )
         say(f"{sought.rule} at {sought.function} is sought between {good[:12]} and {bad[:12]}")
@@ -370,7 +375,10 @@ def _new_at_bad(
         asked = Sought(finding.rule, lost_in(finding), finding.id)
         if not any(asked.is_it(known) for known in at_good.findings):
             if why := at_good.why_open():
-                raise InfrastructureError(f"the good end {good[:12]} cannot be told good: {why}")
+                raise InfrastructureError(
+                    f"the good end {good[:12]} cannot be told good: {why}",
+                    "what was not explored may have the bug: take a smaller workload, or shrink the witness first",
+                )
             return finding, asked
     what = f"shows {sought.rule} at {sought.function}, too" if sought else f"has all findings of the bad end {bad[:12]}"
     raise BadInputError(f"the good end {good[:12]} fails: it {what}", "name an older revision that passes")

@@ -839,8 +839,9 @@ def bisect_command(
 
     The history is that of the repository in which the allocator's folder lies. It is gone through in a worktree of its own, which
     is removed afterwards. At each commit the allocator is built, the witness's workload traced, and all crash states explored: a
-    commit that shows the finding (its rule, and its lost store or another one of that function) is bad, one that was explored and
-    does not is good, and any other, as one that does not build, is skipped. Exit code 3 when only skipped commits are left.
+    commit that shows the finding (its rule, and its lost store or another one of that function) is bad, one that was explored
+    completely and breaks nothing that the good end does not is good, and any other, as one that does not build, is skipped. Exit
+    code 3 when only skipped commits are left.
     """
     workshop = replace(workshop, explore_jobs=jobs)
     found = config.find_allocator(workshop.root, allocator)

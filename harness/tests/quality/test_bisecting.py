@@ -20,9 +20,20 @@ import pytest
 
 import samples
 from command_line import assert_one_clear_line
-from faultline.bisecting import Change, Repository, Seen, Sought, _sources, concerned, judge, parse_diff
-from faultline.engine import Site, Stopped
-from faultline.errors import BadInputError
+from faultline.bisecting import (
+    Change,
+    Repository,
+    Seen,
+    Sought,
+    Step,
+    _new_at_bad,
+    _sources,
+    concerned,
+    judge,
+    parse_diff,
+)
+from faultline.engine import Site
+from faultline.errors import BadInputError, InfrastructureError
 
 COMMITS, PLANTED = 30, 19
 BROKEN = {15, 22}
@@ -225,7 +236,7 @@ SOUGHT = Sought("FL004", "nvm_activate", "FL004-1a2b3c4d")
 
 
 def seen(*findings: Any, **certificate: Any) -> Seen:
-    return Seen(list(findings), samples.certificate(complete=True, **certificate))
+    return Seen(list(findings), samples.certificate(**{"complete": True, "why": "", **certificate}))
 
 
 def test_the_same_function_is_the_same_bug() -> None:
@@ -236,14 +247,31 @@ def test_the_same_function_is_the_same_bug() -> None:
 def test_another_place_is_good_only_where_the_good_end_has_it_too() -> None:
     other = samples.finding(id="FL004-00000000", sites=[Site("renamed", "x.c", 3)])
     assert judge("c", seen(other), SOUGHT, []).outcome == "skip"
-    assert judge("c", seen(other), SOUGHT, ["renamed"]).outcome == "good"
-    assert judge("c", seen(samples.finding(rule="FL010", id="FL010-00000000")), SOUGHT, []).outcome == "good"
+    assert judge("c", seen(other), SOUGHT, [("FL004", "renamed")]).outcome == "good"
+
+
+def test_another_rule_is_good_only_where_the_good_end_breaks_it_there_too() -> None:
+    """One bug may break one rule at this commit and another at the next."""
+    other = samples.finding(rule="FL010", id="FL010-00000000")
+    skipped = judge("c", seen(other), SOUGHT, [("FL004", "nvm_activate"), ("FL010", "renamed")])
+    assert skipped.outcome == "skip"
+    assert skipped.why.startswith("FL010 at nvm_activate")
+    assert judge("c", seen(other), SOUGHT, [("FL010", "nvm_activate")]).outcome == "good"
 
 
 def test_what_was_not_explored_is_not_good() -> None:
-    assert judge("c", seen(unknowns=1), SOUGHT, []).outcome == "skip"
-    assert judge("c", seen(stopped=Stopped(3, "60 s limit"), why="60 s limit"), SOUGHT, []).why == "60 s limit"
+    capped = "3 of 90 crash positions are not explored completely"
+    for why in (capped, "sampled at 96 of 9000 crash positions", "some states are unknown"):
+        assert judge("c", seen(complete=False, why=why), SOUGHT, []) == Step("c", "skip", why)
+    assert judge("c", seen(complete=False, why=""), SOUGHT, []).outcome == "skip"
     assert judge("c", Seen([], None), SOUGHT, []).outcome == "skip"
+    assert judge("c", seen(), SOUGHT, []).outcome == "good"
+
+
+def test_a_good_end_that_was_not_explored_completely_is_not_good() -> None:
+    sampled = seen(complete=False, why="sampled at 96 of 9000 crash positions")
+    with pytest.raises(InfrastructureError, match="the good end c1 cannot be told good: sampled at 96"):
+        _new_at_bad([samples.finding()], sampled, None, ("c1", "c2"))
 
 
 DIFF = """diff --git a/src/activate.c b/src/activate.c
