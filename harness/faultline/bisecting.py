@@ -18,12 +18,11 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +34,7 @@ from faultline.config import find_allocator, read_allocator
 from faultline.engine import Certificate, Engine, Event, Finding
 from faultline.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
 from faultline.exploring import Workshop, explore
-from faultline.processes import STOP_GRACE_S, child
+from faultline.processes import child, interrupt_group
 from faultline.results import CellSpec
 from faultline.tracing import build_target, trace
 from faultline.workloads import Workload
@@ -406,7 +405,8 @@ def _run(repository: Repository, checkout: Path, task: Task, ends: tuple[str, st
 
 
 def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
-    """Says each step as it comes. Ctrl-C is handed to git and to the step that runs, which end what they started."""
+    """Says each step as it comes. Ctrl-C is handed to git, which dies at once, and to the step that runs, which ends what it
+    started."""
     told = 0
     try:
         while True:
@@ -420,9 +420,7 @@ def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
             if code is not None:
                 return code
     except KeyboardInterrupt:
-        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, signal.SIGINT)
-            process.wait(STOP_GRACE_S)
+        interrupt_group(process)
         raise
 
 

@@ -9,11 +9,13 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 STOP_GRACE_S = 5
 """After SIGINT a child has this long to end on its own; then its whole process group is killed."""
+STOP_POLL_S = 0.05
 
 _running: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
@@ -42,6 +44,18 @@ def child(
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def interrupt_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGINT to a child and to all that it started in its group, and the grace to end what they started in groups of their own. The
+    child may end before the others do."""
+    deadline = time.monotonic() + STOP_GRACE_S
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+        while time.monotonic() < deadline:
+            time.sleep(STOP_POLL_S)
+            process.poll()
+            os.killpg(process.pid, 0)
 
 
 def interrupt_all() -> None:

@@ -10,9 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,16 +91,19 @@ def add_side_branch(folder: Path) -> None:
 Bisect = Callable[..., Run]
 
 
-def command(clone: Path, root: Path, scripts: Path) -> tuple[list[str], dict[str, str]]:
+def command(clone: Path, root: Path, scripts: Path, temporary: Path) -> tuple[list[str], dict[str, str]]:
+    """temporary: for its folders alone, so that what it leaves there is seen."""
     options = ["--cache", str(root / ".faultline"), "--engine", str(scripts / "faultline-engine")]
     words = [sys.executable, "-P", "-m", "faultline", "bisect", "nvm_malloc", *options]
-    return words, {**os.environ, "PYTHONPATH": str(clone / "harness")}
+    temporary.mkdir()
+    return words, {**os.environ, "PYTHONPATH": str(clone / "harness"), "TMPDIR": str(temporary)}
 
 
 @pytest.fixture
-def bisect(clone: Path, root: Path, scripts: Path) -> Iterator[Bisect]:
+def bisect(clone: Path, root: Path, scripts: Path, tmp_path: Path) -> Iterator[Bisect]:
     """Afterwards nothing is left of it, and the checkout is as it was."""
-    words, environment = command(clone, root, scripts)
+    temporary = tmp_path / "temporary"
+    words, environment = command(clone, root, scripts, temporary)
 
     def run(*arguments: str) -> Run:
         return subprocess.run(
@@ -108,14 +111,14 @@ def bisect(clone: Path, root: Path, scripts: Path) -> Iterator[Bisect]:
         )
 
     yield run
-    assert_nothing_is_left(clone)
+    assert_nothing_is_left(clone, temporary)
 
 
-def assert_nothing_is_left(clone: Path) -> None:
+def assert_nothing_is_left(clone: Path, *scratch: Path) -> None:
     assert git(clone, "worktree", "list").count("\n") == 0
     assert git(clone, "for-each-ref", "refs/bisect") == ""
     assert git(clone, "describe", "--tags") == f"c{COMMITS}"
-    assert not list(Path(tempfile.gettempdir()).glob("faultline-bisect-*/checkout"))
+    assert [path for folder in scratch for path in folder.iterdir()] == []
 
 
 def test_the_commit_that_takes_a_flush_away_is_found(bisect: Bisect) -> None:
@@ -173,8 +176,8 @@ def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None
     assert git(own, "worktree", "list").count("\n") == 0
 
 
-def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, scripts: Path) -> None:
-    words, environment = command(clone, root, scripts)
+def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, scripts: Path, tmp_path: Path) -> None:
+    words, environment = command(clone, root, scripts, tmp_path / "temporary of run")
     words[words.index("bisect")] = "run"
     run = subprocess.run([*words, *WORKLOAD, "--json"], env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr
@@ -216,18 +219,36 @@ def test_uncommitted_sources_are_said(bisect: Bisect, clone: Path) -> None:
         source.write_text(text)
 
 
-def test_ctrl_c_leaves_nothing(clone: Path, root: Path, scripts: Path) -> None:
-    words, environment = command(clone, root, scripts)
-    words += ["--good", "c1", "--bad", "HEAD", *WORKLOAD]
+def test_ctrl_c_leaves_nothing(clone: Path, root: Path, scripts: Path, tmp_path: Path, folder: Path) -> None:
+    """While a step has its tracer or engine running."""
+    temporary = tmp_path / "temporary"
+    words, environment = command(clone, root, scripts, temporary)
+    words += ["--heap-folder", str(folder), "--good", "c1", "--bad", "HEAD", *WORKLOAD]
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "is sought between" in line:
                 break
-        time.sleep(1)
+        while not that_name(folder) and process.poll() is None:
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 3
-    assert_nothing_is_left(clone)
+    deadline = time.monotonic() + 1  # what is killed takes a moment to die
+    while that_name(folder) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert that_name(folder) == []
+    assert_nothing_is_left(clone, temporary, folder)
+
+
+def that_name(folder: Path) -> list[str]:
+    """Command lines of processes."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if f"{folder}/" in words:
+                found.append(words)
+    return found
 
 
 # ---- what a commit shows -------------------------------------------------------------------------------------------------
