@@ -128,10 +128,13 @@ class Repository:
     def __init__(self, root: Path, allocator: str) -> None:
         folder = (root / "allocators" / allocator).resolve()
         self.top = folder
-        top = self.ask("rev-parse", "--show-toplevel")
-        if top is None:
-            raise BadInputError(f"{folder}: is in no git repository", "bisect needs the history of its sources")
-        self.top = Path(top)
+        top = self._git("rev-parse", "--show-toplevel")
+        if top.returncode != 0:
+            raise BadInputError(
+                f"{folder}: is in no git repository that can be read: {last_line(top.stderr)}",
+                "bisect needs the history of its sources",
+            )
+        self.top = Path(top.stdout.rstrip("\n"))
         self.folder = folder.relative_to(self.top.resolve()).as_posix()
         self.include = "allocators/include" if (self.top / "allocators/include/adapter.h").is_file() else None
 
@@ -141,17 +144,33 @@ class Repository:
 
     def ask(self, *arguments: str, inside: Path | None = None) -> str | None:
         """What git says; None when it refuses."""
-        run = subprocess.run(
-            ["git", "-c", "core.hooksPath=/dev/null", *arguments],
-            cwd=inside or self.top,
-            env=git_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        run = self._git(*arguments, inside=inside)
         return run.stdout.rstrip("\n") if run.returncode == 0 else None
+
+    def demand(self, *arguments: str, inside: Path | None = None) -> str:
+        """What git says. Raises InfrastructureError when it refuses."""
+        run = self._git(*arguments, inside=inside)
+        if run.returncode != 0:
+            said = last_line(run.stderr) or f"exit code {run.returncode}"
+            raise InfrastructureError(f"{inside or self.top}: git {arguments[0]} failed: {said}")
+        return run.stdout.rstrip("\n")
+
+    def _git(self, *arguments: str, inside: Path | None = None) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false", *arguments],
+                cwd=inside or self.top,
+                env=git_environment(),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise InfrastructureError(
+                f"git cannot be started: {error.filename}: {error.strerror}", "bisect needs git on PATH"
+            ) from error
 
     def commit(self, revision: str) -> str:
         found = self.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
@@ -169,7 +188,7 @@ class Repository:
 
     def check_clean(self) -> None:
         """Of other commits are built only what they hold: a change that is nowhere committed would be forgotten."""
-        changed = self.ask("status", "--porcelain", "--", *self.sources) or ""
+        changed = self.demand("status", "--porcelain", "--untracked-files=normal", "--", *self.sources)
         if changed:
             files = [line[3:] for line in changed.splitlines()]
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -183,19 +202,30 @@ class Repository:
         parent = Path(tempfile.mkdtemp(prefix="faultline-bisect-"))
         path = parent / "checkout"
         try:
-            if self.ask("worktree", "add", "--detach", "--force", str(path), commit) is None:
-                raise InfrastructureError(f"{self.top}: git made no worktree of {commit[:12]} in {parent}")
+            self.demand("worktree", "add", "--detach", "--force", str(path), commit)
             yield path
         finally:
             self.ask("worktree", "remove", "--force", "--force", str(path))
             shutil.rmtree(parent, ignore_errors=True)
-            self.ask("worktree", "prune")
+
+    def diff_of(self, commit: str) -> str:
+        """What it changes of the sources, without context and the same under everyone's configuration of git."""
+        return self.demand(
+            *("diff", "-U0", "--inter-hunk-context=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
+            *("--src-prefix=a/", "--dst-prefix=b/", f"{commit}^", commit, "--", *self.sources),
+        )
 
 
 def git_environment() -> dict[str, str]:
-    """Whoever runs us inside of git (a hook) has named another repository in it."""
+    """Whoever runs us inside of git (a hook) has named another repository in it. Without optional locks, git status leaves the
+    user's index as it is."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+
+
+def last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
 
 
 # ---- one commit ----------------------------------------------------------------------------------------------------------
@@ -309,8 +339,7 @@ def bisect(
 
         def look_at(end: str, what: str) -> Seen:
             say(f"{end[:12]}: the {what} end is explored")
-            if repository.ask("checkout", "--detach", "--force", end, inside=checkout) is None:
-                raise InfrastructureError(f"git could not check out {end[:12]}")
+            repository.demand("checkout", "--detach", "--force", end, inside=checkout)
             return look(workshop, checkout, repository.folder, spec, workload, None)
 
         at_bad = look_at(bad, "bad")
@@ -386,9 +415,7 @@ def _new_at_bad(
 def _run(repository: Repository, checkout: Path, task: Task, ends: tuple[str, str], say: Say) -> list[Step]:
     """git bisect run, with what it says kept for the case that it fails."""
     good, bad = ends
-    started = repository.ask("bisect", "start", bad, good, inside=checkout)
-    if started is None:
-        raise InfrastructureError(f"{checkout}: git bisect did not start between {good[:12]} and {bad[:12]}")
+    repository.demand("bisect", "start", bad, good, inside=checkout)
     told = checkout.parent / "task"
     told.write_bytes(msgspec.json.encode(task))
     command = [sys.executable, "-P", "-m", "faultline", "bisect-step", str(told)]
@@ -399,8 +426,8 @@ def _run(repository: Repository, checkout: Path, task: Task, ends: tuple[str, st
             code = _wait(process, Path(task.steps), say)
     steps = _read_steps(Path(task.steps))
     if code != 0 and not _only_skipped(log):
-        lines = log.read_text(errors="replace").strip().splitlines() or [f"exit code {code}"]
-        raise InfrastructureError(f"git bisect run failed after {len(steps)} commits: {lines[-1]}")
+        said = last_line(log.read_text(errors="replace")) or f"exit code {code}"
+        raise InfrastructureError(f"git bisect run failed after {len(steps)} commits: {said}")
     return steps
 
 
@@ -435,7 +462,7 @@ def _only_skipped(log: Path) -> bool:
 
 def _conclusion(repository: Repository, checkout: Path) -> tuple[str, list[str]]:
     """The first bad commit, or those that may be."""
-    said = repository.ask("bisect", "log", inside=checkout) or ""
+    said = repository.demand("bisect", "log", inside=checkout)
     first = re.search(r"^# first bad commit: \[([0-9a-f]+)\]", said, re.MULTILINE)
     possible = re.findall(r"^# possible first bad commit: \[([0-9a-f]+)\]", said, re.MULTILINE)
     return (first[1] if first else ""), ([] if first else possible)
@@ -447,11 +474,8 @@ def _bisection(
     title, changes = "", []
     if first:
         shown = next((one.finding for one in steps if one.commit == first and one.finding is not None), finding)
-        title = repository.ask("show", "-s", "--date=short", "--format=%ad %an: %s", first) or ""
-        diff = repository.ask(
-            *("diff", "-U0", "--no-color", "--no-ext-diff", f"{first}^", first, "--", *repository.sources)
-        )
-        changes = concerned(parse_diff(diff or ""), shown, repository)
+        title = repository.demand("show", "-s", "--date=short", "--format=%ad %an: %s", first)
+        changes = concerned(parse_diff(repository.diff_of(first)), shown, repository)
         finding = shown
     return Bisection(finding, first, title, steps, candidates, changes)
 
@@ -460,16 +484,19 @@ def _bisection(
 
 
 def parse_diff(text: str) -> list[Change]:
-    """Of a diff without context."""
+    """Of a diff without context. Lines of a file's head, +++ and ---, stand before its first hunk."""
     changes: list[Change] = []
     file = ""
-    for line in text.splitlines():
+    is_head = True
+    for line in text.split("\n"):
         hunk = re.match(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)", line)
         if line.startswith("diff --git "):
             file = line.rpartition(" b/")[2]
+            is_head = True
         elif hunk:
             changes.append(Change(file, int(hunk[1]), hunk[2].strip(), []))
-        elif line[:1] in "+-" and line[:4] not in ("+++ ", "--- ") and changes:
+            is_head = False
+        elif line.startswith(("+", "-")) and not is_head:
             changes[-1].lines.append(line)
     return changes
 

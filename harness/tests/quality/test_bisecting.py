@@ -176,6 +176,59 @@ def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None
     assert git(own, "worktree", "list").count("\n") == 0
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> Repository:
+    """A small repository; c1 and c2 are tags."""
+    folder = tmp_path / "own"
+    source = folder / "allocators" / "mine" / "x.c"
+    source.parent.mkdir(parents=True)
+    git(tmp_path, "init", "-q", "own")
+    for number, text in enumerate(("-- i;\nold\n", "++ i;\nnew\n"), 1):
+        source.write_text(text)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", f"commit {number}")
+        git(folder, "tag", f"c{number}")
+    return Repository(folder, "mine")
+
+
+def test_what_else_is_in_the_repository_stays(own: Repository, tmp_path: Path) -> None:
+    """Another worktree, on a disk that is not there now, and the index."""
+    git(own.top, "worktree", "add", "-q", str(tmp_path / "other"))
+    shutil.rmtree(tmp_path / "other")
+    with own.worktree("c1"):
+        pass
+    with own.worktree("c1") as checkout:
+        shutil.rmtree(checkout)
+    assert [line.split()[0] for line in git(own.top, "worktree", "list").splitlines()[1:]] == [str(tmp_path / "other")]
+    index = own.top / ".git" / "index"
+    before = index.read_bytes()
+    os.utime(own.top / "allocators/mine/x.c", (0, 0))
+    own.check_clean()
+    assert index.read_bytes() == before
+
+
+def test_what_git_refuses_is_said(own: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own.top / ".git" / "index").write_bytes(b"not an index, and long enough to have a head and a hash")
+    with pytest.raises(InfrastructureError, match=r"own: git status failed: fatal: index file corrupt"):
+        own.check_clean()
+    with (
+        pytest.raises(InfrastructureError, match=r"git worktree failed: fatal: invalid reference: nothing"),
+        own.worktree("nothing"),
+    ):
+        pass
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(InfrastructureError, match="git cannot be started: git: No such file or directory"):
+        own.check_clean()
+
+
+@pytest.mark.parametrize("key", ["diff.noprefix", "diff.mnemonicPrefix", "color.diff"])
+def test_the_lines_of_a_commit_are_those_of_everyone(own: Repository, key: str) -> None:
+    git(own.top, "config", key, "always" if key == "color.diff" else "true")
+    git(own.top, "config", "diff.interHunkContext", "9")
+    file = "allocators/mine/x.c"
+    assert parse_diff(own.diff_of("c2")) == [Change(file, 1, "", ["--- i;", "-old", "+++ i;", "+new"])]
+
+
 def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, scripts: Path, tmp_path: Path) -> None:
     words, environment = command(clone, root, scripts, tmp_path / "temporary of run")
     words[words.index("bisect")] = "run"
