@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import msgspec
@@ -54,20 +54,20 @@ PAIR_SCHEDULES = 4
 """How often each pair of concurrent operations is tried among the others, each time in another schedule."""
 ALONE_SCHEDULES = 12
 """Seeds of the schedule with which a pair is tried alone."""
-STATE_SHARE = 0.2
-"""Of the time, kept for the crash state."""
+WITNESS_SHARE = 0.2
+"""Of the time, kept for what was found: to explore it alone, and for its crash state."""
+WITNESS_EXPLORATIONS = 2
+"""Kept for the same: it is explored with as few slots as it needs, then with as many as there were."""
+LEAST_S = 1.0
+"""Of each of these two steps, however late it is: without them all that was found would be lost."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Budget:
-    """Bounds of one finding. explorations counts down."""
+    """Bounds of one finding; the time begins with shrink()."""
 
     time_s: float = BUDGET_S
     explorations: int = EXPLORATIONS
-    started: float = field(default_factory=time.monotonic)
-
-    def left_s(self) -> float:
-        return self.time_s - (time.monotonic() - self.started)
 
 
 def shrink(
@@ -92,7 +92,8 @@ class _BudgetError(Exception):
 
 
 class _Search:
-    """The search of one finding. current: the smallest operations that show it so far."""
+    """The search of one finding. whole: the operations of its own case up to the crash; base: what candidates are made of; current:
+    the smallest operations that show it so far; seed: of the schedule that shows them."""
 
     def __init__(
         self,
@@ -109,10 +110,12 @@ class _Search:
         self.finding, self.budget, self.cache, self.say = finding, budget, cache, say
         index = int(finding.operation["index"]) if finding.operation else 0
         _, self.whole = candidates.case_at(workload, index)
-        can_rename = workload.layout != "graph" and not _is_threaded(self.whole)
+        self.base = self.whole
+        can_rename = workload.layout != "graph" and not _is_threaded(self.base)
         self.shape = Shape(workload.slots, workload.layout, can_rename)
         self.current: Operations | None = None
-        self.reserve_s = budget.time_s * STATE_SHARE
+        self.seed = spec.seed
+        self.deadline = time.monotonic() + budget.time_s
         self.explorations = 0
         self.explored_below = -1
         """Every workload of up to so many operations was explored, but for those after the witness."""
@@ -134,7 +137,7 @@ class _Search:
 
     def _shrink_workload(self) -> None:
         self._use_one_thread()
-        if _is_threaded(self.whole):
+        if _is_threaded(self.base):
             self._find_concurrent()
         else:
             self._find_from_below(2, "workloads of up to two operations")
@@ -146,31 +149,28 @@ class _Search:
             self._use_small_sizes()
 
     def _use_one_thread(self) -> None:
-        if _is_threaded(self.whole):
-            single = candidates.single_threaded(self.whole)
+        if _is_threaded(self.base):
+            single = candidates.single_threaded(self.base)
             if self._take([single], "one thread"):
-                self.whole = self.current or ()
+                self.base = self.current or ()
                 self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=True)
 
     def _find_concurrent(self) -> None:
         """Two operations at a time: first in many schedules at once, each a case of one trace, then alone."""
-        pairs = candidates.concurrent(self.shape, self.whole)
+        pairs = candidates.concurrent(self.shape, self.base)
         for batch in _batches(pairs * PAIR_SCHEDULES, BATCH_OPERATIONS):
-            self.say(f"two concurrent operations: {len(batch)} workloads")
-            case = self._first_that_shows(batch)
+            case = self._first_that_shows(batch, "two concurrent operations")
             if case is not None and self._find_schedule(case):
                 return
 
     def _find_schedule(self, case: Operations) -> bool:
         """Whether some schedule shows the case alone; it is kept."""
-        spec = self.spec
         for seed in range(1, ALONE_SCHEDULES + 1):
-            self.spec = msgspec.structs.replace(spec, seed=seed)
-            self.say(f"two concurrent operations alone, seed {seed}")
-            if self._first_that_shows([case]) is not None:
+            self.seed = seed
+            if self._first_that_shows([case], f"two concurrent operations alone, seed {seed}") is not None:
                 self.current = case
                 return True
-        self.spec = spec
+        self.seed = self.spec.seed
         return False
 
     def _find_from_below(self, depth: int, step: str) -> None:
@@ -185,22 +185,22 @@ class _Search:
 
     def _enumerated(self, depth: int) -> Iterator[Operations]:
         """With one operation of all sizes of the witness, with more of some."""
-        kinds = frozenset(operation.kind for operation in self.whole)
-        sizes = sorted({1, *(operation.size_bytes for operation in self.whole if operation.size_bytes)})
+        kinds = frozenset(operation.kind for operation in self.base)
+        sizes = sorted({1, *(operation.size_bytes for operation in self.base if operation.size_bytes)})
         few = spread(sizes, min(len(sizes), ENUMERATED_SIZES))
         for length in range(depth + 1):
             cases = candidates.enumerated(self.shape, kinds, sizes if length == 1 else few, length)
             yield from islice(cases, ENUMERATED_CASES + 1)
 
     def _find_from_above(self) -> None:
-        grown = candidates.growing(self.shape, self.whole, GROWN_PAIRS)
+        grown = candidates.growing(self.shape, self.base, GROWN_PAIRS)
         if self._take(grown, "the operation at the crash and one other"):
             return
-        packed = self.shape.kept(self.whole, lambda _: True)
+        packed = self.shape.kept(self.base, lambda _: True)
         if packed is not None and self._take([packed], "all operations up to the crash"):
             return
         self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=False)
-        self._take([self.whole], "all operations up to the crash")
+        self._take([self.base], "all operations up to the crash")
 
     def _drop_operations(self) -> None:
         """Delta debugging: halves of what is left, then smaller and smaller pieces, until no single operation can go."""
@@ -224,13 +224,14 @@ class _Search:
             self._find_from_below(depth, f"workloads of up to {depth} operations")
 
     def _use_small_sizes(self) -> None:
-        is_threaded = _is_threaded(self.whole)
+        is_threaded = _is_threaded(self.base)
         alphabet = [1] if is_threaded else _size_alphabet(self.target.allocator.heap.boundary_sizes)
         self._take([self._all_of_size(1)], "all sizes 1")
-        for at in range(len(self.current or ())):
-            now = self.current or ()
+        at = 0
+        while at < len(now := self.current or ()):  # a smaller size may show it at an earlier operation
             if now[at].size_bytes > 1:
                 self._take(candidates.smaller_sizes(now, at, alphabet), f"sizes of operation {at + 1}")
+            at += 1
 
     def _all_of_size(self, size_bytes: int) -> Operations:
         now = self.current or ()
@@ -241,38 +242,34 @@ class _Search:
         left = [case for case in dict.fromkeys(cases) if case not in self.failed and case != self.current]
         if self.current is not None:
             left = [case for case in left if candidates.size(case) < candidates.size(self.current)]
-        for batch in _batches(left, 1 if _is_threaded(self.whole) else BATCH_OPERATIONS):
-            self.say(f"{step}: {len(batch)} workload{'s' * (len(batch) > 1)}")
-            found = self._first_that_shows(batch)
+        for batch in _batches(left, 1 if _is_threaded(self.base) else BATCH_OPERATIONS):
+            found = self._first_that_shows(batch, step)
             if found is not None:
                 self.current = found
                 return True
             self.failed.update(batch)
         return False
 
-    def _first_that_shows(self, cases: list[Operations]) -> Operations | None:
-        """The first of the cases that shows the finding, up to the operation at its crash."""
-        workload = self.shape.workload(cases, self.spec.seed or 1)
+    def _first_that_shows(self, cases: list[Operations], step: str) -> Operations | None:
+        """The first of the cases that shows the finding, up to the operation at its crash. Where it is stopped, say ends it here:
+        what failed then is no candidate that cannot be traced."""
+        self.say(f"{step}: {len(cases)} workload{'s' * (len(cases) > 1)}")
+        workload = self.shape.workload(cases, self.seed or 1)
         try:
-            found = self._explore(workload, self.cache, self.reserve_s)
+            found = self._explore(workload, self.cache)
         except FaultlineError:  # one of them cannot be traced: it breaks its heap without a crash
             if len(cases) == 1:
                 return None
             middle = len(cases) // 2
-            return self._first_that_shows(cases[:middle]) or self._first_that_shows(cases[middle:])
+            return self._first_that_shows(cases[:middle], step) or self._first_that_shows(cases[middle:], step)
         if found is None:
             return None
         number, operations = candidates.case_at(workload, int(found.operation["index"]) if found.operation else 0)
         return cases[number] if _is_threaded(cases[number]) else operations
 
-    def _explore(self, workload: Workload, cache: Cache, reserve_s: float) -> Finding | None:
-        """The finding, if the workload shows it."""
-        left_s = self.budget.left_s() - reserve_s
-        if left_s <= 0:
-            raise _BudgetError(f"{self.budget.time_s:g} s limit")
-        if self.explorations >= self.budget.explorations:
-            raise _BudgetError(f"limit of {self.budget.explorations} explorations")
-        self.explorations += 1
+    def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> Finding | None:
+        """The finding, if the workload shows it. is_last: it is what was found, and may use what is kept for that."""
+        self._count(is_last)
         shop = self.workshop
         traced = trace(cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
         found: list[Finding] = []
@@ -286,19 +283,40 @@ class _Search:
                 case Certificate():
                     gap = "" if event.complete else event.why
 
-        spec = msgspec.structs.replace(
-            self._spec_of(workload), stop_at_rule=self.finding.id, time_limit_s=left_s, recovery_limit=None
-        )
         try:
+            spec = msgspec.structs.replace(
+                self._spec_of(workload),
+                stop_at_rule=self.finding.id,
+                time_limit_s=self._left_s(is_last),  # tracing took some
+                recovery_limit=None,
+            )
             explore(shop, spec, self.target, traced, workload, handle)
         finally:
             if cache is self.cache:
                 traced.path.unlink(missing_ok=True)
-        if not found and self.budget.left_s() <= reserve_s:
+        if not found and gap and time.monotonic() >= self._end(is_last):
             raise _BudgetError(f"{self.budget.time_s:g} s limit")
         if not found and gap:
             self._note(f"a smaller workload was not explored whole: {gap}")
         return found[0] if found else None
+
+    def _count(self, is_last: bool) -> None:
+        """Another exploration, if the bounds allow it."""
+        self._left_s(is_last)
+        if self.explorations >= self.budget.explorations - (0 if is_last else WITNESS_EXPLORATIONS):
+            raise _BudgetError(f"limit of {self.budget.explorations} explorations")
+        self.explorations += 1
+
+    def _left_s(self, is_last: bool) -> float:
+        left_s = self._end(is_last) - time.monotonic()
+        if is_last:
+            return max(LEAST_S, left_s)
+        if left_s <= 0:
+            raise _BudgetError(f"{self.budget.time_s:g} s limit")
+        return left_s
+
+    def _end(self, is_last: bool) -> float:
+        return self.deadline - (0 if is_last else self.budget.time_s * WITNESS_SHARE)
 
     def _note(self, bound: str) -> None:
         if bound not in self.bounds:
@@ -306,7 +324,8 @@ class _Search:
 
     def _spec_of(self, workload: Workload) -> CellSpec:
         strategy = "complete" if self.target.hooked else self.spec.strategy
-        return msgspec.structs.replace(self.spec, workload=f"file:{workload.key}", ops=0, path="", strategy=strategy)
+        file = {"workload": f"file:{workload.key}", "ops": 0, "path": ""}
+        return msgspec.structs.replace(self.spec, **file, seed=self.seed, strategy=strategy)
 
     # ---- the witness ----
 
@@ -319,10 +338,10 @@ class _Search:
             return None
         for slots in sorted({candidates.fewest_slots(self.current), self.shape.slots}):
             shape = Shape(slots, self.shape.layout, is_renamed=False)
-            workload = shape.workload([self.current], self.spec.seed or 1)
+            workload = shape.workload([self.current], self.seed or 1)
             self.say("the smallest workload alone")
             try:
-                found = self._explore(workload, self.workshop.cache, 0.0)
+                found = self._explore(workload, self.workshop.cache, is_last=True)
             except _BudgetError as bound:
                 self._note(f"the smallest workload was not traced alone: {bound}")
                 return None
@@ -347,8 +366,8 @@ class _Search:
 
         shop = self.workshop
         traced = trace(shop.cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
-        left_s = max(1.0, self.budget.left_s())
-        spec = msgspec.structs.replace(spec, time_limit_s=left_s, recovery_limit=STATE_RECOVERIES)
+        limits = {"time_limit_s": self._left_s(is_last=True), "recovery_limit": STATE_RECOVERIES}
+        spec = msgspec.structs.replace(spec, **limits)
         with scratch_folder(shop.cache, shop.heap_folder) as folder:
             config = write_config(folder, spec, self.target, traced, workload)
             shop.engine.events(["shrink", str(config), "--token", found.token], handle)

@@ -40,11 +40,12 @@ class Simulated(shrinking._Search):
         spec = samples.spec(strategy="complete")
         super().__init__(shop, spec, target, workload, finding_at(last), budget, tmp, steps.append)
         self.shows, self.explored = shows, list[list[Operations]]()
+        self.shows_alone = True
 
-    def _explore(self, workload: Workload, cache: Cache, reserve_s: float) -> Finding | None:
-        if self.explorations >= self.budget.explorations:
-            raise shrinking._BudgetError(f"limit of {self.budget.explorations} explorations")
-        self.explorations += 1
+    def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> Finding | None:
+        self._count(is_last)
+        if is_last and not self.shows_alone:
+            return None
         parsed = workloads.parse(workload.text(), "candidate")
         assert parsed.operations == workload.operations
         self.explored.append([])
@@ -60,7 +61,7 @@ class Simulated(shrinking._Search):
         return None
 
     def _with_smallest_state(self, workload: Workload, spec: Any, found: Finding, operations: Operations) -> Shrunk:
-        self.written = workload
+        self.written, self.written_spec = workload, spec
         size = StateSize(1, 1, 1)
         counts = (candidates.count(operations), candidates.count(self.whole))
         lines = [one.line() for one in operations]
@@ -147,23 +148,56 @@ def test_the_same_finding_shrinks_to_the_same_witness(cache: Cache) -> None:
     assert first.explored == second.explored
 
 
-def test_a_limit_of_explorations_is_said_and_keeps_what_is_there(cache: Cache) -> None:
+@pytest.mark.parametrize("left", [3, 4, 6, 8])
+def test_a_limit_of_explorations_is_said_and_keeps_what_is_there(cache: Cache, left: int) -> None:
     def shows(case: Operations) -> bool:
         return kinds(case).count("free") >= 3 and case[-1].kind == "reallocate"
 
     whole, _ = shrink(CHURN, shows, cache)
     assert whole.bounds == []
-    cut, _ = shrink(CHURN, shows, cache, explorations=whole.explorations - 1)
+    cut, search = shrink(CHURN, shows, cache, explorations=whole.explorations - left)
+    assert cut.explorations <= whole.explorations - left
     assert any("limit of" in bound for bound in cut.bounds)
-    assert cut.operations >= whole.operations
-    assert "; not all smaller workloads" in cut.text() or "was not traced alone" in cut.text()
+    assert search.current is not None
+    assert whole.operations <= cut.operations < cut.operations_before, "what was found is the witness"
+    assert "; not all smaller workloads" in cut.text()
 
 
-def test_a_limit_of_time_is_said(cache: Cache) -> None:
-    search = shrinking._Search
-    found = Simulated(CHURN, lambda case: True, Budget(time_s=0.0), cache, [])
+def test_a_limit_of_time_is_said_and_what_is_there_is_still_explored_alone(cache: Cache) -> None:
+    search = Simulated(CHURN, lambda case: True, Budget(time_s=0.0), cache, [])
     with pytest.raises(shrinking._BudgetError, match="0 s limit"):
-        search._explore(found, CHURN, cache, 0.0)
+        search._explore(CHURN, cache)
+    search.current = search.whole[:2]
+    assert search.run().operations < candidates.count(search.whole)
+
+
+def test_the_time_begins_with_the_search(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not when the command line was read: building and tracing come between."""
+    now = 100.0
+    monkeypatch.setattr(shrinking.time, "monotonic", lambda: now)
+    budget = Budget(time_s=10)
+    now = 500.0
+    assert Simulated(CHURN, lambda case: True, budget, cache, [])._left_s(is_last=True) == 10
+
+
+def test_a_search_that_is_stopped_takes_no_error_for_a_workload(cache: Cache) -> None:
+    """The child that Ctrl-C ended gives an error, too."""
+    search = Simulated(CHURN, lambda case: True, Budget(), cache, [])
+    asked = 0
+
+    def say(_: str) -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise RuntimeError("stopped")
+
+    def explore(*_: object) -> None:
+        raise InfrastructureError("the tracer was interrupted")
+
+    search.say, search._explore = say, explore  # type: ignore[method-assign, assignment]
+    with pytest.raises(RuntimeError, match="stopped"):
+        search._first_that_shows([search.whole[:1], search.whole[:2], search.whole[:3]], "some")
+    assert asked == 2
 
 
 def test_what_shows_only_among_other_cases_stays_as_it_is(cache: Cache) -> None:
@@ -176,6 +210,7 @@ def test_one_thread_is_enough_or_the_threads_stay(cache: Cache) -> None:
     threaded = workloads.find("threads", 16, 1, cast(Any, None), cache)
     single, _ = shrink(threaded, lambda case: len(case) >= 1, cache)
     assert single.workload == ["allocate 0 1"]
+    assert single.text().startswith("1 of 16 operations")
 
     def needs_threads(case: Operations) -> bool:
         return len({one.thread for one in case if one.kind != "join"}) == 2
@@ -183,6 +218,28 @@ def test_one_thread_is_enough_or_the_threads_stay(cache: Cache) -> None:
     both, search = shrink(threaded, needs_threads, cache)
     assert [line.split()[0] for line in both.workload] == ["thread", "thread"]
     assert all(len(cases) == 1 for cases in search.explored if any(one.thread for case in cases for one in case))
+
+
+def test_what_does_not_show_alone_leaves_the_finding_as_it_was(cache: Cache) -> None:
+    """With its own seed, though others were tried: its token would be refused."""
+    threaded = workloads.find("threads", 16, 7, cast(Any, None), cache)
+    search = Simulated(threaded, lambda case: len({one.thread for one in case}) == 2, Budget(), cache, [])
+    search.shows_alone, search.spec = False, samples.spec(strategy="complete", seed=7)
+    shrunk = search.run()
+    assert search.seed != 7, "the pair was found in another schedule"
+    assert search.written_spec == samples.spec(strategy="complete", seed=7)
+    assert search.written is threaded
+    assert shrunk.operations == shrunk.operations_before == candidates.count(search.whole)
+
+
+def test_a_smaller_size_may_show_it_at_an_earlier_operation(cache: Cache) -> None:
+    def shows(case: Operations) -> bool:
+        return bool(case) and (case[0].size_bytes == 8 or (len(case) == 3 and case[0].size_bytes == LARGE))
+
+    search = Simulated(CHURN, shows, Budget(), cache, [])
+    search.current = tuple(Operation("allocate", slot=slot, size_bytes=LARGE) for slot in range(3))
+    search._use_small_sizes()
+    assert search.current == (Operation("allocate", slot=0, size_bytes=8),)
 
 
 def test_a_candidate_that_cannot_be_traced_does_not_hide_the_others(cache: Cache) -> None:
