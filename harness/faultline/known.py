@@ -14,6 +14,7 @@ A file of suppressions:
     reason = "lost only where clwb is a no-op; issue 17"
     expires = 2027-03-31       # the last day on which it is suppressed (UTC)
     allocator = "x"            # if ids of other allocators could be meant
+    mutant = "MISSING_FENCE"   # if it is a mutant's finding; without it, the clean allocator's
 
 A known finding of a mutant says nothing of the allocator without it, and the other way round.
 """
@@ -43,9 +44,11 @@ class Suppression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Line
     expires: datetime.date
     allocator: str | None = None
+    mutant: str | None = None
 
     def is_of(self, spec: CellSpec, finding: Finding) -> bool:
-        return finding.id == self.id and self.allocator in (None, spec.allocator)
+        is_of_target = self.allocator in (None, spec.allocator) and self.mutant == spec.mutant
+        return finding.id == self.id and is_of_target
 
 
 class _Suppressions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,11 +96,13 @@ class Known:
     def lines(self, results: list[CellResult]) -> list[str]:
         """What a person must do about the two files: suppressions that have expired, entries that nothing is found of any more."""
         found = [(result.spec, finding) for result in results for finding in result.findings]
-        lines = [
-            f"expired: {one.id} was suppressed until {one.expires} ({one.reason}) and counts again"
-            for one in self.suppressions
-            if one.expires < self.today and any(one.is_of(*pair) for pair in found)
-        ]
+        lines = []
+        for one in self.suppressions:
+            its = [pair for pair in found if one.is_of(*pair)]
+            if its and one.expires < self.today:
+                counts = any(self._why(*pair)[0] is None for pair in its)
+                now = "counts again" if counts else "does not count all the same: it is known otherwise"
+                lines.append(f"expired: {one.id} was suppressed until {one.expires} ({one.reason}) and {now}")
         explored = {result.spec.name for result in results if result.is_explored}
         for entry in self.baseline.findings if self.baseline else []:
             is_run = entry.cells and explored.issuperset(entry.cells)
@@ -127,11 +132,11 @@ def read_known(baseline: Path | None, suppressions: Path | None, specs: Iterable
 
 
 def _check_once(path: Path, suppressions: list[Suppression]) -> None:
-    seen: set[tuple[str, str | None]] = set()
+    seen: set[tuple[str, str | None, str | None]] = set()
     for one in suppressions:
-        if (one.id, one.allocator) in seen:
+        if (one.id, one.allocator, one.mutant) in seen:
             raise BadInputError(f"{path}: {one.id} is suppressed twice", "leave one of the two")
-        seen.add((one.id, one.allocator))
+        seen.add((one.id, one.allocator, one.mutant))
 
 
 BASELINE_HINT = "name the results.json of an earlier campaign, or write one with --write-baseline FILE"

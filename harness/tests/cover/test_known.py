@@ -93,6 +93,26 @@ def test_a_suppression_holds_until_its_last_day(tmp_path: Path) -> None:
     assert files.lines([old]) == [f"expired: {ID} was suppressed until 2026-11-22 (issue 17) and counts again"]
 
 
+def test_a_suppression_is_of_the_clean_allocator_or_of_one_mutant(tmp_path: Path) -> None:
+    path = suppressions(tmp_path, "9999-01-01")
+    mutant = cell(ID, mutant="M", expected_rule="FL004")
+    marked(read_known(None, path, [samples.spec()]), clean := cell(ID), mutant)
+    assert (len(clean.new_findings), len(mutant.new_findings)) == (0, 1)
+    path.write_text(path.read_text() + 'mutant = "M"\n')
+    other = cell(ID, mutant="N", expected_rule="FL004")
+    marked(read_known(None, path, [samples.spec()]), clean := cell(ID), mutant, other)
+    assert [len(one.new_findings) for one in (clean, mutant, other)] == [1, 0, 1]
+
+
+def test_what_has_expired_and_is_in_the_baseline_does_not_count_again(tmp_path: Path) -> None:
+    files = read_known(baseline_of(tmp_path, cell(ID)), suppressions(tmp_path, "2026-11-22"), [samples.spec()])
+    files.today = datetime.date(2026, 11, 23)
+    (old,) = marked(files, cell(ID))
+    assert old.new_findings == []
+    (line,) = files.lines([old])
+    assert line.endswith("and does not count all the same: it is known otherwise")
+
+
 def test_what_is_suppressed_does_not_get_into_a_baseline(tmp_path: Path) -> None:
     files = read_known(None, suppressions(tmp_path, "9999-01-01"), [samples.spec()])
     (old,) = marked(files, cell(ID))
