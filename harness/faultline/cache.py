@@ -5,7 +5,7 @@
         builds/KEY/         one compiled target, tool or runner; KEY covers sources, headers, flags, compiler
         traces/KEY.trace    sealed traces, with KEY.log, what target and tracer printed
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
-        mutations/KEY.json  kill rate of the build KEY
+        mutations/KEY.json  kill rate of a build of allocator and tester
         results.sqlite      results of `run`, unless --out says otherwise
 
 Entries appear by rename, complete or not at all, so that several campaigns can share a cache and Ctrl-C leaves no half entry.

@@ -254,7 +254,8 @@ class _CellRunner:
         needs_hooks = spec.strategy == "complete"
         target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks)
         result.build, result.build_s = target.adapter.key, _since(started)
-        result.kill_rate = kill_rates.find(workshop.cache, result.build) if spec.mutant is None else None
+        if spec.mutant is None:
+            result.kill_rate = kill_rates.find(workshop.cache, kill_rate_key(workshop, target))
         self._check_stop()
         self.watcher.cell_begins(position, spec, "trace")
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
@@ -376,6 +377,15 @@ class _CellRunner:
 
 def _since(started: float) -> float:
     return round(time.monotonic() - started, 3)
+
+
+def kill_rate_key(workshop: Workshop, target: Target) -> str:
+    """Everything that a kill rate is a function of, but the workloads."""
+    heap = msgspec.json.encode(target.allocator.heap)
+    contract = msgspec.json.encode(target.allocator.contract)
+    helpers = msgspec.json.encode(target.allocator.build.helpers)
+    builds = (target.adapter, target.runner, target.tracer)
+    return key_of(*(build.key for build in builds), heap, contract, helpers, hash_of_file(workshop.engine.path))
 
 
 def cell_key(workshop: Workshop, spec: CellSpec, target: Target, traced: Trace) -> str:

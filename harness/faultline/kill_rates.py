@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kill rate of an allocator: how many of the flushes and fences that it needs are missed when they are gone. `faultline mutate`
-measures it and keeps it in the cache by build, so that a matrix of that very build can say it; of others nothing is known."""
+measures it and keeps it in the cache by build of allocator and tester, so that a matrix of that very build can say it; of others
+nothing is known."""
 
 from __future__ import annotations
 
@@ -42,8 +43,21 @@ class KillRate(msgspec.Struct):
         return f"{said} ({len(self.workloads)} workload{many})"
 
 
+def name(allocator: str, flush: str) -> str:
+    """Whose rate it is: nvm_malloc, or nvm_malloc clflush."""
+    return allocator if flush == "clwb" else f"{allocator} {flush}"
+
+
+def command(allocator: str, flush: str) -> str:
+    """What measures it."""
+    return f"faultline mutate {allocator}" + ("" if flush == "clwb" else f" --workload W --flush {flush}")
+
+
 def keep(cache: Cache, build: str, rate: KillRate) -> None:
-    """Anew, if there is one of this build."""
+    """Anew, but that of fewer workloads does not take the place of one of more."""
+    earlier = find(cache, build)
+    if earlier is not None and len(earlier.workloads) > len(rate.workloads):
+        return
 
     def write(temporary: Path) -> None:
         temporary.write_bytes(msgspec.json.encode(rate))
@@ -55,5 +69,5 @@ def find(cache: Cache, build: str) -> KillRate | None:
     """Of this build; none if nobody measured it, or another version of this program did."""
     try:
         return msgspec.json.decode((cache.folder / FOLDER / f"{build}.json").read_bytes(), type=KillRate)
-    except (FileNotFoundError, msgspec.DecodeError, msgspec.ValidationError):
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError):
         return None

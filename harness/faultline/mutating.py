@@ -21,7 +21,7 @@ import msgspec
 
 from faultline import kill_rates, workloads
 from faultline.cache import scratch_folder
-from faultline.campaign import run_in_pool
+from faultline.campaign import kill_rate_key, run_in_pool
 from faultline.config import find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Outcomes, Site, Verdict
 from faultline.errors import BadInputError, InterruptedCampaignError
@@ -114,7 +114,7 @@ class Mutation(msgspec.Struct):
     workloads: list[str]
     places: list[PlaceResult]
     builds: list[str] = []
-    """Keys of the adapters that were explored: one a flush instruction."""
+    """Keys of what was explored (campaign.kill_rate_key): one a flush instruction."""
 
     def count(self, fate: Fate) -> int:
         return sum(place.fate == fate for place in self.places)
@@ -191,7 +191,7 @@ def mutate(
             places = run_in_pool(lambda name: runner.without(name, traced), runner.stop, chosen, jobs)
         except KeyboardInterrupt:
             raise InterruptedCampaignError("interrupted", "the same command starts again") from None
-    builds = sorted({one.target.adapter.key for one in traced})
+    builds = sorted({kill_rate_key(workshop, one.target) for one in traced})
     mutation = Mutation(specs[0].allocator, [spec.name for spec in specs], places, builds)
     if only is None:
         for build in builds:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from faultline import kill_rates
 from faultline.config import DEFAULT_STRATEGY
 from faultline.coverage import RecoveryCoverage, recovery_coverage
 from faultline.engine import Certificate, Finding, OperationCost, TraceEvent
@@ -180,7 +181,7 @@ def _banner(results: list[CellResult], state: str, summary: Summary, coverage: l
         _bounds_fact(results),
         _rules_fact(results),
         *(_coverage_fact(found) for found in coverage),
-        *(_kill_rate_fact(allocator, rate) for allocator, rate in kill_rates_of(results).items()),
+        *(_kill_rate_fact(*build, rate) for build, rate in kill_rates_of(results).items()),
     ]
     bad = []
     if summary.findings:
@@ -289,10 +290,11 @@ def _coverage_fact(coverage: RecoveryCoverage) -> Fact:
     return Fact("recovery", f"{entered} entered; nothing is known of the others", "open", coverage.never)
 
 
-def _kill_rate_fact(allocator: str, rate: KillRate | None) -> Fact:
+def _kill_rate_fact(allocator: str, flush: str, rate: KillRate | None) -> Fact:
+    name, measure = kill_rates.name(allocator, flush), kill_rates.command(allocator, flush)
     if rate is None:
-        return Fact("kill rate", f"not measured of this build of {allocator} (faultline mutate {allocator})", "open")
-    return Fact("kill rate", f"{allocator}: {rate.text()}", "good" if rate.is_whole else "open")
+        return Fact("kill rate", f"not measured of this build of {name} ({measure})", "open")
+    return Fact("kill rate", f"{name}: {rate.text()}", "good" if rate.is_whole else "open")
 
 
 def _counted(reasons: Counter[str]) -> list[str]:

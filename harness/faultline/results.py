@@ -212,12 +212,13 @@ def summarise(results: list[CellResult]) -> Summary:
     )
 
 
-def kill_rates_of(results: list[CellResult]) -> dict[str, KillRate | None]:
-    """By allocator, of those with clean cells, in order of appearance; None: nobody measured it."""
-    rates: dict[str, KillRate | None] = {}
+def kill_rates_of(results: list[CellResult]) -> dict[tuple[str, Flush], KillRate | None]:
+    """By allocator and flush instruction, of those with clean cells, in order of appearance; None: nobody measured it."""
+    rates: dict[tuple[str, Flush], KillRate | None] = {}
     for result in results:
         if result.spec.mutant is None:
-            rates[result.spec.allocator] = rates.get(result.spec.allocator) or result.kill_rate
+            build = result.spec.allocator, result.spec.flush
+            rates[build] = rates.get(build) or result.kill_rate
     return rates
 
 

@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from faultline import kill_rates
 from faultline.bisecting import SHOWN_LINES, Bisection, command_text, place_of
 from faultline.coverage import recovery_coverage
 from faultline.engine import Finding, TraceRules
@@ -96,12 +97,13 @@ def _print_allocators(console: Console, results: list[CellResult]) -> None:
         _print_line(console, "", "", line)
     for coverage in recovery_coverage(results):
         _print_line(console, f"{coverage.allocator}: ", "yellow" if coverage.never else "", coverage.line())
-    for allocator, rate in kill_rates_of(results).items():
+    for build, rate in kill_rates_of(results).items():
+        head = f"{kill_rates.name(*build)}: "
         if rate is not None:
-            _print_line(console, f"{allocator}: ", "" if rate.is_whole else "yellow", f"kill rate {rate.text()}")
+            _print_line(console, head, "" if rate.is_whole else "yellow", f"kill rate {rate.text()}")
         elif len(results) > 1:
-            measure = f"faultline mutate {allocator}"
-            _print_line(console, f"{allocator}: ", "yellow", f"kill rate not measured of this build: {measure}")
+            measure = kill_rates.command(*build)
+            _print_line(console, head, "yellow", f"kill rate not measured of this build: {measure}")
 
 
 def print_trace_rules(rules: TraceRules) -> None:

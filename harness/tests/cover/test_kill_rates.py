@@ -4,14 +4,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 import samples
 from faultline import kill_rates, report, terminal
-from faultline.cache import Cache
+from faultline.build import Built
+from faultline.cache import Cache, project_root
+from faultline.campaign import kill_rate_key
+from faultline.config import find_allocator
+from faultline.exploring import Workshop
 from faultline.kill_rates import KillRate
 from faultline.results import CellResult, kill_rates_of
+from faultline.tracing import Target
 
 RATE = KillRate("nvm_malloc", ["smoke", "churn"], places=36, killed=30, redundant=4, blind=2, unknown=0)
 
@@ -21,9 +29,36 @@ def test_it_is_kept_by_build(tmp_path: Path) -> None:
     kill_rates.keep(cache, "one", RATE)
     assert kill_rates.find(cache, "one") == RATE
     assert kill_rates.find(cache, "other") is None
-    later = KillRate("nvm_malloc", ["smoke"], places=36, killed=36, redundant=0, blind=0, unknown=0)
+    later = msgspec.structs.replace(RATE, killed=32, blind=0)
     kill_rates.keep(cache, "one", later)
     assert kill_rates.find(cache, "one") == later
+
+
+def test_that_of_fewer_workloads_does_not_replace_one_of_more(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    kill_rates.keep(cache, "one", RATE)
+    kill_rates.keep(cache, "one", KillRate("nvm_malloc", ["smoke"], 36, 36, 0, 0, 0))
+    assert kill_rates.find(cache, "one") == RATE
+
+
+def test_it_is_of_the_tester_as_well_as_of_the_adapter(tmp_path: Path) -> None:
+    """Another engine, runner, tracer or contract kills other places."""
+    engine = tmp_path / "engine"
+
+    def key(engine_bytes: bytes = b"engine", **changes: Any) -> str:
+        engine.write_bytes(engine_bytes)
+        parts = {name: Built(tmp_path, name) for name in ("adapter", "runner", "tracer")}
+        parts |= {name: Built(tmp_path, value) for name, value in changes.items() if name in parts}
+        allocator = find_allocator(project_root(), "nvm_malloc")
+        if "contract" in changes:
+            allocator = msgspec.structs.replace(allocator, contract=changes["contract"])
+        workshop = cast(Workshop, SimpleNamespace(engine=SimpleNamespace(path=engine)))
+        return kill_rate_key(workshop, Target(allocator, None, "clwb", **parts))
+
+    contract = find_allocator(project_root(), "makalu").contract
+    others = [key(b"other"), key(adapter="a"), key(runner="r"), key(tracer="t"), key(contract=contract)]
+    assert len({key(), *others}) == 6
+    assert key() == key()
 
 
 def test_what_cannot_be_read_was_not_measured(tmp_path: Path) -> None:
@@ -32,6 +67,8 @@ def test_what_cannot_be_read_was_not_measured(tmp_path: Path) -> None:
     for text in ("", "{", '{"allocator": "nvm_malloc"}'):
         (tmp_path / kill_rates.FOLDER / "one.json").write_text(text)
         assert kill_rates.find(cache, "one") is None
+    (tmp_path / kill_rates.FOLDER / "two.json").mkdir()
+    assert kill_rates.find(cache, "two") is None
 
 
 def test_it_is_the_share_of_what_is_needed() -> None:
@@ -47,7 +84,15 @@ def test_it_is_that_of_clean_cells() -> None:
         CellResult(samples.spec(allocator="other")),
         CellResult(samples.spec(allocator="third", mutant="M", expected_rule="FL004"), kill_rate=RATE),
     ]
-    assert kill_rates_of(results) == {"nvm_malloc": RATE, "other": None}
+    assert kill_rates_of(results) == {("nvm_malloc", "clwb"): RATE, ("other", "clwb"): None}
+
+
+def test_that_of_one_flush_instruction_is_not_said_of_another(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [CellResult(samples.spec(), kill_rate=RATE), CellResult(samples.spec(flush="clflush"))]
+    terminal.print_results(results)
+    measure = "faultline mutate nvm_malloc --workload W --flush clflush"
+    assert f"nvm_malloc clflush: kill rate not measured of this build: {measure}" in capsys.readouterr().out
+    assert f"of this build of nvm_malloc clflush ({measure})" in report.html(results, "done")
 
 
 def test_summaries_and_reports_say_it_or_that_it_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
