@@ -28,7 +28,7 @@ struct listing {
 
 static struct listing *listing_of(DIR *directory) {
     struct listing *listing = (struct listing *)directory;
-    return listing->ours == OURS ? listing : NULL;
+    return listing != NULL && listing->ours == OURS ? listing : NULL;
 }
 
 /* ---- what is in a folder -------------------------------------------------------------------------------------------------- */

@@ -160,6 +160,7 @@ def adapter_recipe(
     """is_hooked: variant `hooks`, whose loads of PM the runner sees (allocators/include/loads.h)."""
     folder = root / "allocators" / allocator.name
     build = allocator.build
+    matches(folder, "build.helpers", build.helpers)  # one that is not there would go unnoticed
     compiler, standard = compiler_of(allocator)
     arguments = (
         f"-std={standard}",

@@ -56,8 +56,9 @@ class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     include: list[str] = []
     flags: list[str] = []
     libraries: list[str] = []
-    helpers: list[str] = []
-    """Files whose functions flush, fence or store for their callers: what is said of a place in them names the caller too."""
+    helpers: list[Annotated[str, Meta(min_length=1)]] = []
+    """Paths, no globs: files whose functions flush, fence or store for their callers, so that what is said of a place names the
+    caller too."""
 
 
 class Heap(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -71,7 +71,7 @@ static void add_call(struct pass *pass, const HChar *name, void *function, IRExp
     addStmtToIRSB(pass->out, IRStmt_Dirty(call));
 }
 
-/* Points live as long as the process: a translation that Valgrind discards leaves its points behind (40 bytes each). */
+/* Points live as long as the process: a translation that Valgrind discards leaves its points behind, and what they remember. */
 static struct fl_point *new_point(struct pass *pass, UInt bytes, UChar detail) {
     struct fl_point *point = VG_(calloc)("fl.point", 1, sizeof *point);
     point->address = pass->address;

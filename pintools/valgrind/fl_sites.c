@@ -210,6 +210,8 @@ static void unwind(struct fl_point *point, struct fl_path *path) {
         end++;
     UInt last = end < count ? end : count - 1;
     remember(path, frames, pointers, last < FL_PATH_CALLS ? last : FL_PATH_CALLS, VG_(get_SP)(thread));
+    if (last > FL_PATH_CALLS)
+        path->count = 0; /* what is remembered would stand for other callers, too */
     path->site = FL_NO_SITE;
     for (UInt i = end; i-- > first;)
         path->site = site_of(modules_of[i], frames[i], path->site);

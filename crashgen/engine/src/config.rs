@@ -56,6 +56,9 @@ pub struct Config {
     pub limits: Limits,
     /// Go on at this crash position (events before the crash), where an earlier exploration stopped.
     pub first_position: Option<u32>,
+    /// Look at none after this one; the certificate says so.
+    #[serde(default)]
+    pub last_position: Option<u32>,
     /// Stop at the first finding of this rule, or of any.
     pub stop_at_rule: Option<StopRule>,
     /// The trace is explored as if its source had these flushes and fences less or more.

@@ -126,6 +126,9 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
             "the states in which a line is lost after its operation returned were not looked at (px86-returned)",
         );
     }
+    if let Some(last) = config.last_position.filter(|last| (*last as usize) < trace.events.len()) {
+        tally.bounds_hit.insert(format!("no crash position after {last} was looked at, as was asked for"));
+    }
     let fresh = tally.clone();
     let deadline = config.limits.time_s.and_then(|seconds| deadline(started, seconds));
     let task = Task { config, trace, twins: twins.as_ref(), started, deadline };
@@ -425,7 +428,7 @@ impl Explorer<'_> {
         key: String,
     ) -> Result<(), EngineError> {
         let (state, violation) = self.reduce(case, here.view, state, violation)?;
-        let read = reads::first(self.config, case, here.view, &state)?;
+        let read = reads::first(self.config, case, here.view, &state);
         let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read };
         if let Some(finding) =
             self.findings.add(self.config, self.trace, Origin::Explored(self.before), &reduced, &violation, key)

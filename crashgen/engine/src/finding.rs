@@ -223,8 +223,8 @@ impl Findings {
         let mut events = std::mem::take(&mut told.events);
         events.retain(|event| {
             let is_ordering = is_flush_or_fence(&event.kind);
-            if is_ordering && self.symbols.is_bare_helper(told, event.site) {
-                gap = Some("recovery flushes or fences in a helper, and who called it is not known");
+            if is_ordering && (event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site)) {
+                gap = Some("recovery flushes or fences at a place that is not known");
             }
             !is_ordering || !places.contains(&self.symbols.find(told, event.site))
         });
@@ -234,7 +234,7 @@ impl Findings {
 
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
     /// function. Which store was the newest that is there tells only how long the first one stayed undecided; where nothing is
-    /// lost, the function of the last store is what is known.
+    /// lost, the place of the last store is what is known.
     fn key(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
         if planted::is(Fault::FindingByRule) {
             return rule.to_string();

@@ -118,7 +118,19 @@ struct ToldRun {
 
 /// Where the events of told runs come from, by their offset in the adapter's file: numbers that hold in the whole exploration.
 #[derive(Default)]
-pub struct Sites(FxHashMap<u64, u32>);
+pub struct Sites {
+    /// Sites and modules of the workload's trace: those of told runs come after them, in every generation.
+    workload: Option<(usize, usize)>,
+    numbers: FxHashMap<u64, u32>,
+}
+
+impl Sites {
+    /// By site of a told trace: whether what it stores is application content.
+    fn are_content(&self, told: &Trace) -> Vec<bool> {
+        let content = self.workload.map(|(sites, _)| sites);
+        (0..told.sites.len()).map(|site| Some(site) == content).collect()
+    }
+}
 
 /// The exploration of later generations of one case.
 pub struct Generations {
@@ -410,10 +422,11 @@ impl Explorer<'_> {
             self.tally.add_incomplete(here.position, gap);
         }
         let by_line: FxHashMap<LineId, &Vec<Choice>> = here.view.lines.iter().map(|line| line.id).zip(&left).collect();
-        let model = case.model.after_crash(content_sites(self.trace, &trace), |id, line| match by_line.get(&id) {
-            Some(choices) => choices.to_vec(),
-            None => vec![line.newest()],
-        });
+        let model =
+            case.model.after_crash(self.findings.told_sites.are_content(&trace), |id, line| match by_line.get(&id) {
+                Some(choices) => choices.to_vec(),
+                None => vec![line.newest()],
+            });
         let mut next = case.next_generation(model);
         let before = Before {
             view: here.view,
@@ -493,6 +506,7 @@ impl Explorer<'_> {
             let complete = later.trie(case.image.names_hash(), config, repeats, explorer.probes, budget)?;
             let position = number as u32 + 1;
             explorer.tally.positions += 1;
+            explorer.ran.clear();
             let here = Here { position, view: &view, is_expectation_new };
             flow = explorer.complete_position(complete, case, &here);
             if flow.is_continue() {
@@ -513,10 +527,11 @@ impl Explorer<'_> {
     }
 }
 
-/// The told run as a trace: its sites come after those of the trace before it.
+/// The told run as a trace: its sites come after those of the workload, and have the same numbers in all told runs.
 fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &Told) -> Trace {
-    let (first, module) = (before.sites.len() as u32, before.modules.len() as u32);
-    let sites = &mut sites.0;
+    let (workload_sites, modules) = *sites.workload.get_or_insert((before.sites.len(), before.modules.len()));
+    let (first, module) = (workload_sites as u32, modules as u32);
+    let sites = &mut sites.numbers;
     let mut number = |offset: u64| {
         let next = sites.len() as u32;
         first + 1 + *sites.entry(offset).or_insert(next)
@@ -531,19 +546,14 @@ fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &Told) -
     let module = Module { path: config.hooked_adapter().to_owned(), build_id: String::new() };
     Trace {
         events: events.collect(),
-        sites: before.sites.iter().cloned().chain([content]).chain(adapter).collect(),
-        modules: before.modules.iter().cloned().chain([module]).collect(),
+        sites: before.sites[..workload_sites].iter().cloned().chain([content]).chain(adapter).collect(),
+        modules: before.modules[..modules].iter().cloned().chain([module]).collect(),
         files: before.files.iter().chain(&told.made).cloned().collect(),
         unsupported: Vec::new(),
         hash: before.hash.clone(),
         tracer: before.tracer.clone(),
         processes: 1,
     }
-}
-
-/// By site: whether what it stores is application content.
-fn content_sites(before: &Trace, told: &Trace) -> Vec<bool> {
-    (0..told.sites.len()).map(|site| site == before.sites.len()).collect()
 }
 
 /// One later generation, for the replay of a token.
@@ -582,7 +592,7 @@ impl Generation {
         let trace = told_trace(config, sites, before, &told);
         let by_line: FxHashMap<LineId, Choice> =
             view.lines.iter().map(|line| line.id).zip(state.iter().copied()).collect();
-        let model = case.model.after_crash(content_sites(before, &trace), |id, line| {
+        let model = case.model.after_crash(sites.are_content(&trace), |id, line| {
             vec![by_line.get(&id).copied().unwrap_or(line.newest())]
         });
         let case = case.next_generation(model);

@@ -114,7 +114,7 @@ pub struct Whole {
 
 /// The parts of the trace for a strategy.
 pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u32) -> Vec<Part> {
-    let end = trace.events.len() as u32;
+    let end = config.last_position.unwrap_or(u32::MAX).min(trace.events.len() as u32);
     let is_one = strategy != StrategyName::Complete || config.limits.recoveries.is_some() || config.nested > 0;
     let mut parts = Vec::new();
     let mut begin = first;
@@ -318,6 +318,14 @@ mod tests {
             assert!(matches!(trace.events[one.last as usize].kind, EventKind::OperationReturn { .. }));
             assert!(one.last + 1 - one.first >= PART_POSITIONS);
         }
+    }
+
+    #[test]
+    fn they_end_where_they_are_asked_to() {
+        let mut config = Config::parse("test", CONFIG).expect("a configuration");
+        config.last_position = Some(9000);
+        let parts = parts_of(&config, &operations(200, 100), StrategyName::Complete, 7);
+        assert_eq!((parts.len(), parts[0].first, parts[parts.len() - 1].last), (2, 7, 9000));
     }
 
     #[test]

@@ -16,24 +16,27 @@ use crashgen::trace::{Module, Site, SiteId, Trace};
 use crashgen::{LINE_BYTES, UNIT_BYTES};
 use std::rc::Rc;
 
-/// Where recovery, or the probe after it, first reads what the state lacks. None: nothing is lacking, the loads of the target cannot be
-/// seen, or only the runner's scan of contents reads it.
-///
-/// # Errors
-/// When the replay server fails.
-pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Result<Option<Symbol>, EngineError> {
+/// Where recovery, or the probe after it, first reads what the state lacks. None: nothing is lacking, the loads of the target cannot all
+/// be seen, the first one is at a place that is not known (in the C library), or only the runner's scan of contents reads it.
+pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Symbol> {
     let differing: Rc<[UnitKey]> = differing_units(&case.model, view, state).into();
     if differing.is_empty() || !config.has_hooks() {
-        return Ok(None);
+        return None;
     }
     case.image.go_to(&case.model, view, state);
     case.image.start_again();
+    let found = read_of(config, case, &differing);
+    case.image.start_again();
+    found.unwrap_or_default() // words for people: what was found does not hang on them
+}
+
+fn read_of(config: &Config, case: &mut Case, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
     let options = ServerOptions { adapter: config.hooked_adapter().to_owned(), ..config.server("reads")? };
     let mut probes = Probes::start(&options, config.is_full())?;
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
-    let (_, loads) = probes.record(&mut case.image, probe, &differing, false)?;
-    case.image.start_again();
-    Ok(loads.sites.first().filter(|site| **site != 0).map(|site| symbol(config, u64::from(*site))))
+    let (_, loads) = probes.record(&mut case.image, probe, differing, false)?;
+    let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
+    Ok(first.map(|site| symbol(config, u64::from(*site))))
 }
 
 /// Units that the state's choices leave otherwise than all stores would.

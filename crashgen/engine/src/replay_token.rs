@@ -38,7 +38,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
-    let read = if judgement.violations.is_empty() { None } else { reads::first(config, &mut case, &view, &state)? };
+    let read = if judgement.violations.is_empty() { None } else { reads::first(config, &mut case, &view, &state) };
     let state =
         StateRef { case: &case, view: &view, state: &state, position: witness.position, strategy: "replay", read };
     Ok(say(config, trace, &state, witness, tally, &judgement, &mut findings, output))
@@ -64,7 +64,7 @@ fn replay_later(
     let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
-    let read = if judgement.violations.is_empty() { None } else { reads::first(config, &mut case, &view, &state)? };
+    let read = if judgement.violations.is_empty() { None } else { reads::first(config, &mut case, &view, &state) };
     let state =
         StateRef { case: &case, view: &view, state: &state, position: crash.position, strategy: "replay", read };
     Ok(say(config, &before, &state, witness, Tally::default(), &judgement, &mut findings, output))

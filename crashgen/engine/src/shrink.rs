@@ -112,8 +112,7 @@ struct Shrinker<'a> {
     deadline: Option<Instant>,
     /// Id of the finding.
     wanted: String,
-    /// Of images, and what is expected then: whether they show the finding. That one image is made by losing stores of two functions
-    /// is not looked at.
+    /// Of images, and what is expected then: whether they break the rule.
     known: FxHashMap<(ImageHash, u64), bool>,
     bounds_hit: BTreeSet<String>,
 }
@@ -208,14 +207,14 @@ impl<'a> Shrinker<'a> {
             let mut states = States::new(&view, lines);
             let least = Size { lines, floor_lines: view.lines.len().saturating_sub(lines), position };
             while least < best.as_ref().map_or(bound, |best| best.size) && states.advance() {
+                if self.is_over() {
+                    return Ok((ControlFlow::Break(()), best));
+                }
                 let size = Size { floor_lines: states.floor_lines(), ..least };
                 if size >= best.as_ref().map_or(bound, |best| best.size) {
                     continue;
                 }
                 let state = states.state.as_slice();
-                if self.is_over() {
-                    return Ok((ControlFlow::Break(()), best));
-                }
                 if self.shows(&mut walk, &view, state, position)? {
                     best = Some(Best { size, state: state.to_vec() });
                 }
@@ -245,11 +244,13 @@ impl<'a> Shrinker<'a> {
         let (_, case) = walk.place.trace_and_case();
         case.image.go_to(&case.model, view, state);
         let key = (case.image.hash(), case.history.state_id());
+        if self.id_of(walk, view, state, position) != self.wanted {
+            return Ok(false);
+        }
         if let Some(known) = self.known.get(&key) {
             return Ok(*known);
         }
-        let is_same = self.id_of(walk, view, state, position) == self.wanted;
-        let shows = is_same && self.violation(walk, view, state)?.is_some();
+        let shows = self.violation(walk, view, state)?.is_some();
         self.known.insert(key, shows);
         Ok(shows)
     }
@@ -272,7 +273,9 @@ impl<'a> Shrinker<'a> {
 
     /// Over all crash positions of the token's heap, or of what its recovery did.
     fn walk(&mut self) -> Result<Walk<'a>, EngineError> {
+        self.probes.start_case()?; // the image that the servers follow is another one now
         if let Some(hooked) = &mut self.hooked {
+            hooked.start_case()?;
             let generation =
                 last_generation(self.config, self.trace, self.witness, (hooked, &mut self.findings.told_sites))?;
             let end = generation.trace.events.len() as u32;
@@ -280,7 +283,10 @@ impl<'a> Shrinker<'a> {
         }
         let (events, first) = (&self.trace.events, self.trace.first_event());
         let is_case = |number: &usize| matches!(events[*number].kind, EventKind::Case { .. });
-        let position = (self.witness.position as usize).clamp(first + 1, events.len());
+        let position = self.witness.position as usize;
+        if position <= first || position > events.len() {
+            return Err(bad_input(format!("the token's crash position {position} is not in the trace")));
+        }
         let begin = (first..position).rev().find(is_case).unwrap_or(first);
         let end = (position..events.len()).find(is_case).unwrap_or(events.len());
         let folder = match &events[begin].kind {
@@ -320,7 +326,7 @@ impl<'a> Shrinker<'a> {
             EngineError::Infrastructure("a state broke a rule once and does not again; is the target random?".into())
         })?;
         let (trace, case) = walk.place.trace_and_case();
-        let read = reads::first(self.config, case, &view, &state)?;
+        let read = reads::first(self.config, case, &view, &state);
         let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read };
         let origin = match self.witness.later.is_empty() {
             true => Origin::Explored(None),

@@ -174,6 +174,7 @@ impl Search {
         self.repeats.windows.set(self.window_number);
         self.memory = Memory::new();
         self.skips.clear();
+        self.lines = Lines::default();
         self.loaded.clear();
         self.tables.clear();
         Ok(())

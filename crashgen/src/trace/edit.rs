@@ -113,8 +113,9 @@ impl Moves {
     }
 
     fn add(&mut self, store: usize, awaited: Vec<usize>) {
-        if let Some(last) = awaited.last() {
-            self.moved.insert(store);
+        if let Some(last) = awaited.last()
+            && self.moved.insert(store)
+        {
             self.behind.entry(*last).or_default().push(store);
             self.awaited.extend(awaited);
         }

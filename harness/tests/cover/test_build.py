@@ -81,6 +81,13 @@ def test_a_glob_without_files_is_bad_input(clone: Path, cache: Cache) -> None:
         build.build_adapter(clone, cache, find_allocator(clone, "nvm_malloc"), None, "clwb")
 
 
+def test_a_helper_that_is_not_there_is_bad_input(clone: Path, cache: Cache) -> None:
+    path = clone / "allocators/nvm_malloc/allocator.toml"
+    path.write_text(path.read_text().replace("[build]\n", '[build]\nhelpers = ["src/nosuch.h"]\n'))
+    with pytest.raises(BadInputError, match=r"build\.helpers: 'src/nosuch\.h' matches no file"):
+        build.build_adapter(clone, cache, find_allocator(clone, "nvm_malloc"), None, "clwb")
+
+
 def test_a_missing_compiler_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nosuch")
     build.compiler_version.cache_clear()

@@ -426,6 +426,20 @@ def test_tokens_replay_to_what_was_found(engine: Engine) -> None:
     assert replayed > SEEDS / 2
 
 
+def test_the_smallest_crash_state_shows_the_same_finding(engine: Engine) -> None:
+    """In a replay of its own, too: what the search probed before leaves nothing behind."""
+    shrunk = 0
+    for seed in range(SEEDS):
+        toy = random_toy(seed)
+        for finding in engine.explore(toy).findings[-1:]:
+            events = engine.events("shrink", engine.config(toy), "--token", finding["token"])
+            [smallest] = [event for event in events if event["event"] == "finding"]
+            assert smallest["id"] == finding["id"], seed
+            assert (smallest["rule"], smallest["message"]) in engine.replay(toy, smallest["token"]), seed
+            shrunk += smallest["token"] != finding["token"]
+    assert shrunk > 0
+
+
 def created() -> Toy:
     toy = Toy()
     toy.create()
