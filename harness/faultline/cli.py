@@ -314,9 +314,9 @@ def build_command(
 @click.option(
     "--protect",
     type=click.Path(path_type=Path),
-    help="Fail when an operation pays more than FILE says; where there is no FILE, write what it pays now.",
+    help="Fail when an operation pays more than FILE says.",
 )
-@click.option("--update", "is_updated", is_flag=True, help="With --protect: write FILE anew.")
+@click.option("--update", "is_updated", is_flag=True, help="With --protect: write FILE, what operations pay now.")
 @click.option("--engine-config", type=click.Path(path_type=Path), help="Write what the engine would be started with.")
 @workshop_options
 @json_option
@@ -343,7 +343,7 @@ def trace_command(
     With --rules the trace rules are judged: stores that are never flushed (FL101), flushed and not fenced (FL102), persisted only
     after their operation returned (FL103); flushes and fences that do nothing (FL111 to FL113). They are warnings. Below them
     stands what an operation of each kind pays on average. --protect FILE ends with exit code 1 when one pays more than FILE says;
-    that it pays less is kept with --update.
+    --update writes FILE, for the first time too, and when they pay less.
     """
     if dump and (as_json or rules or protect):
         other = "--json prints facts" if as_json else "--rules and --protect what is paid"
@@ -389,12 +389,12 @@ def trace_command(
 
 
 def _earlier_costs(protect: Path | None, is_updated: bool) -> trace_rules.Costs | None:
-    """None when the file, if there is one, is to be written."""
+    """None when the file is to be written. One that is not there is a mistake: with a wrong name nothing would be protected."""
     if protect is None:
         if is_updated:
             raise BadInputError("--update says that --protect FILE is written anew", "name it with --protect FILE")
         return None
-    if protect.exists() and not is_updated:
+    if not is_updated:
         return trace_rules.read_costs(protect)
     _check_writable(protect, "the file of --protect")
     return None
@@ -434,8 +434,11 @@ def _dump(workshop: Workshop, trace: Path) -> int:
 
 def _check_writable(path: Path, what: str) -> None:
     """Before anything runs: what is found is not lost to a wrong name."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir():
         raise BadInputError(f"{path}: {what} cannot be written there", "name a file in a folder that exists")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise BadInputError(f"{path}: {what} cannot be written there: it is read-only", "name a file that is writable")
 
 
 def _write(path: Path, content: bytes) -> None:

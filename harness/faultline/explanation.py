@@ -65,14 +65,14 @@ class Explanation(msgspec.Struct):
             return f"{said}, and no other appears after one crash" if repair.is_complete else said
         if self.is_later:
             return "not looked for: power failed more than once, and repairs are tried in the workload's own trace"
-        if not self.lost and not self.is_cut:
-            order = f", and none of the {tried} orders of two stores that were tried helps" if tried else ""
-            return f"no flush and no fence: the state has every store{order}, so what is stored, or when, is wrong"
         if self.is_cut:
             return f"not found in {BUDGET_S:.0f} s, {tried} tried"
-        if not self.trials:
-            return "nothing to try: the lost store is the kernel's, or at an unknown place"
         unknown = next((trial for trial in self.trials if trial.outcome == "unknown"), None)
         if unknown is not None:
             return f"not found: of {tried} tried, some could not be explored whole ({unknown.why})"
+        if not self.lost:
+            order = f", and none of the {tried} orders of two stores that were tried helps" if tried else ""
+            return f"no flush and no fence: the state has every store{order}, so what is stored, or when, is wrong"
+        if not self.trials:
+            return "nothing to try: the lost store is the kernel's, or at an unknown place"
         return f"none of the {tried} flushes, fences and orders that were tried helps: what is stored may be wrong"

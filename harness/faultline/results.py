@@ -162,7 +162,15 @@ class CellResult(msgspec.Struct):
         is_known = bool(self.findings) and not self.new_findings
         if not is_known or self.spec.mutant is not None:
             return self.verdict == "unknown"
-        return not self.is_explored or (self.certificate is not None and self.certificate.unknowns > 0)
+        is_all_judged = self.certificate is not None and not self.certificate.unknown_reasons
+        return not self.is_explored or not is_all_judged or self._is_stopped_at_finding
+
+    @property
+    def _is_stopped_at_finding(self) -> bool:
+        """By stop_at_rule: nothing is known of what comes after it."""
+        stop = self.spec.stop_at_rule
+        is_hit = any(stop in ("any", finding.rule, finding.id) for finding in self.findings)
+        return is_hit and self.certificate is not None and self.certificate.stopped is not None
 
     def explanation_of(self, finding: Finding) -> Explanation | None:
         return next((one for one in self.explanations if one.finding == finding.id), None)

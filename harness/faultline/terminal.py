@@ -85,7 +85,8 @@ def print_results(results: list[CellResult]) -> None:
             _print_line(console, "recoveries: ", "", ran_in)
         is_expected = outcome(result) == "killed" and len(results) > 1
         for finding in [] if is_expected else result.findings:
-            print_finding(console, result.spec, finding, result.explanation_of(finding), result.shrunk_of(finding))
+            explained, shrunk = result.explanation_of(finding), result.shrunk_of(finding)
+            print_finding(console, result.spec, finding, explained, shrunk, result.not_shrunk.get(finding.id))
         if result.spec.mutant and outcome(result) == "survived":
             _print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             _print_line(console, "  again: ", "cyan", result.spec.command_line())

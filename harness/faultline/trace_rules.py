@@ -28,7 +28,7 @@ class _CostFile(msgspec.Struct):
 
 
 def read_costs(path: Path) -> Costs:
-    hint = "with --update it is written anew"
+    hint = "with --update it is written"
     try:
         return msgspec.json.decode(path.read_bytes(), type=_CostFile).costs
     except OSError as error:

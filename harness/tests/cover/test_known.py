@@ -11,7 +11,8 @@ import pytest
 
 import samples
 from command_line import Faultline, assert_one_clear_line
-from faultline import junit, known, outcomes, report, sarif
+from faultline import cli, junit, known, outcomes, report, sarif
+from faultline.engine import Stopped
 from faultline.errors import BadInputError
 from faultline.known import Known, read_known
 from faultline.results import CellResult, summarise
@@ -73,9 +74,16 @@ def test_a_mutants_finding_is_not_the_allocators(tmp_path: Path) -> None:
 def test_known_findings_do_not_hide_that_the_rest_is_unknown(tmp_path: Path) -> None:
     files = read_known(baseline_of(tmp_path, cell(ID)), None, [samples.spec()])
     old = cell(ID)
-    old.certificate = samples.certificate(unknowns=3)
+    old.certificate = samples.certificate(unknown_reasons=["the probe hangs in its own code"])
     marked(files, old)
     assert (outcomes.outcome(old), summarise([old]).unknown) == ("unknown", 1)
+    first = cell(ID, stop_at_rule="FL004")
+    first.certificate = samples.certificate(complete=False, stopped=Stopped(17, "stopped at the expected rule FL004"))
+    marked(files, first)
+    assert outcomes.outcome(first) == "unknown", "what comes after it was not explored"
+    first.certificate = samples.certificate(complete=False, stopped=Stopped(17, "60 s limit"))
+    first.spec = samples.spec(stop_at_rule="FL009")
+    assert outcomes.outcome(first) == "known", "a bound is said, as where nothing is found"
     stopped = cell(ID)
     stopped.error = "the engine died"
     assert summarise(marked(files, stopped)).unknown == 1
@@ -175,6 +183,17 @@ def test_bad_files_are_one_clear_line_before_anything_runs(faultline: Faultline,
     assert_one_clear_line(faultline(*run, "--suppressions", tmp_path / "none"), 2, "cannot be read")
     assert_one_clear_line(faultline(*run, "--write-baseline", tmp_path / "no" / "b"), 2, "cannot be written there")
     assert not list((tmp_path / "cache" / "builds").iterdir())
+
+
+def test_a_file_that_is_read_only_is_said_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "old.json"
+    old.touch()
+    for path, read_only in ((old, old), (tmp_path / "new.json", tmp_path)):
+        monkeypatch.setattr(cli.os, "access", lambda asked, _, not_this=read_only: asked != not_this)
+        with pytest.raises(BadInputError, match="cannot be written there: it is read-only"):
+            cli.KnownFiles(None, None, path).read([])
+        monkeypatch.undo()
+        cli.KnownFiles(None, None, path).read([])
 
 
 def test_a_second_run_does_not_fail(faultline: Faultline, tmp_path: Path) -> None:

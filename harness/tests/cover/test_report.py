@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 import samples
-from faultline import page, report
+from faultline import page, report, terminal
 from faultline.engine import Site, Stage
 from faultline.environment import Environment
 from faultline.results import CellResult
@@ -114,6 +114,12 @@ def test_everything_that_a_target_says_is_escaped() -> None:
     ]
     document = render(cells, HOSTILE, Environment(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
     assert document.text.count(HOSTILE) > 20
+
+
+def test_the_terminal_says_why_there_is_no_smallest_witness(capsys: pytest.CaptureFixture[str]) -> None:
+    found = samples.finding()
+    terminal.print_results([CellResult(samples.spec(), findings=[found], not_shrunk={found.id: "the tracer died"})])
+    assert "not shrunk: the tracer died" in capsys.readouterr().out
 
 
 def test_no_cell_is_unknown_and_not_green() -> None:

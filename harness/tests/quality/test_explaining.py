@@ -110,6 +110,8 @@ def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert moved.repair_text().startswith(
         "no flush and no fence: the state has every store, and none of the 2 orders of two stores that were tried helps"
     )
+    open_ = explain(monkeypatch, ["does not help", "unknown"], finding(2, lines=[]))
+    assert open_.repair_text() == "not found: of 2 tried, some could not be explored whole (60 s limit)"
     monkeypatch.setattr(explaining, "BUDGET_S", 0.0)
     cut = explain(monkeypatch, [], finding())
     assert cut.is_cut

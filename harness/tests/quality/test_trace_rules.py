@@ -58,7 +58,7 @@ def test_costs_are_those_of_the_dump(faultline: Faultline) -> None:
 
 def test_protect_fails_when_an_operation_pays_more(faultline: Faultline, tmp_path: Path) -> None:
     kept = tmp_path / "costs.json"
-    written = faultline(*RULES, "--protect", kept)
+    written = faultline(*RULES, "--protect", kept, "--update")
     assert (written.returncode, written.stderr) == (
         0,
         f"{kept}: written, what operations of nvm_malloc smoke pay now\n",
@@ -81,8 +81,10 @@ def test_what_cannot_be_compared_is_one_clear_line(faultline: Faultline, tmp_pat
     kept = tmp_path / "costs.json"
     nowhere = tmp_path / "no" / "costs.json"
     assert_one_clear_line(
-        faultline(*RULES, "--protect", nowhere), 2, "costs.json: the file of --protect cannot be written"
+        faultline(*RULES, "--protect", nowhere, "--update"), 2, "costs.json: the file of --protect cannot be written"
     )
+    assert_one_clear_line(faultline(*RULES, "--protect", kept), 2, "costs.json: cannot be read", "with --update")
+    assert not kept.exists(), "a wrong name protects nothing"
     assert_one_clear_line(faultline(*RULES, "--update"), 2, "--protect FILE")
     kept.write_text("{}")
     assert_one_clear_line(faultline(*RULES, "--protect", kept), 2, "expected what --protect writes", "--update")
