@@ -27,6 +27,7 @@ from faultline.bisecting import (
     Sought,
     Step,
     _new_at_bad,
+    _shown,
     _sources,
     concerned,
     judge,
@@ -40,7 +41,7 @@ BROKEN = {15, 22}
 """They do not build; the first is where git looks first."""
 SOURCE = "allocators/nvm_malloc/src/protocol.c"
 FLUSH = "#elif !defined(MUTANT_MISSING_FLUSH_LINK)\n        fl_flush(word, sizeof *word);\n#endif"
-WORKLOAD = ("-w", "churn", "--ops", "6")
+WORKLOAD = ("-w", "churn", "--ops", "4")
 
 Run = subprocess.CompletedProcess[str]
 
@@ -114,6 +115,19 @@ def bisect(clone: Path, root: Path, scripts: Path, tmp_path: Path) -> Iterator[B
     assert_nothing_is_left(clone, temporary)
 
 
+@pytest.fixture(scope="module")
+def found(clone: Path, root: Path, scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What bisecting all of the history says."""
+    temporary = tmp_path_factory.mktemp("whole") / "temporary"
+    words, environment = command(clone, root, scripts, temporary)
+    words += ["--good", "c1", "--bad", "HEAD", *WORKLOAD, "--json"]
+    run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
+    assert_nothing_is_left(clone, temporary)
+    said: dict[str, Any] = json.loads(run.stdout)
+    return said
+
+
 def assert_nothing_is_left(clone: Path, *scratch: Path) -> None:
     assert git(clone, "worktree", "list").count("\n") == 0
     assert git(clone, "for-each-ref", "refs/bisect") == ""
@@ -121,10 +135,8 @@ def assert_nothing_is_left(clone: Path, *scratch: Path) -> None:
     assert [path for folder in scratch for path in folder.iterdir()] == []
 
 
-def test_the_commit_that_takes_a_flush_away_is_found(bisect: Bisect) -> None:
-    run = bisect("--good", "c1", "--bad", "HEAD", *WORKLOAD, "--json")
-    assert run.returncode == 0, run.stderr
-    found: dict[str, Any] = json.loads(run.stdout)
+@pytest.mark.slow
+def test_the_commit_that_takes_a_flush_away_is_found(found: dict[str, Any]) -> None:
     assert found["title"].endswith(f"A Person: commit {PLANTED}")
     lines = [line for change in found["changes"] for line in change["lines"]]
     assert "-        fl_flush(word, sizeof *word);" in lines
@@ -133,8 +145,11 @@ def test_the_commit_that_takes_a_flush_away_is_found(bisect: Bisect) -> None:
     assert [step for step in skipped if "does not build" in step["why"]]
 
 
-def test_what_a_person_sees(bisect: Bisect) -> None:
-    run = bisect("--good", f"c{PLANTED - 1}", "--bad", f"c{PLANTED}", *WORKLOAD)
+@pytest.mark.slow
+def test_what_a_person_sees(bisect: Bisect, found: dict[str, Any]) -> None:
+    """Who has a witness."""
+    token = found["finding"]["token"]
+    run = bisect("--good", f"c{PLANTED - 1}", "--bad", f"c{PLANTED}", "--witness", token)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("first bad commit: ")
     assert f"A Person: commit {PLANTED}" in run.stdout
@@ -142,6 +157,7 @@ def test_what_a_person_sees(bisect: Bisect) -> None:
     assert "at set_links (allocators/nvm_malloc/src/protocol.c:" in run.stdout
 
 
+@pytest.mark.nightly
 def test_where_only_skipped_commits_are_left_no_commit_is_blamed(bisect: Bisect) -> None:
     run = bisect("--good", f"c{PLANTED - 1}", "--bad", "s2", *WORKLOAD)
     assert run.returncode == 3, run.stderr
@@ -229,6 +245,7 @@ def test_the_lines_of_a_commit_are_those_of_everyone(own: Repository, key: str) 
     assert parse_diff(own.diff_of("c2")) == [Change(file, 1, "", ["--- i;", "-old", "+++ i;", "+new"])]
 
 
+@pytest.mark.nightly
 def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, scripts: Path, tmp_path: Path) -> None:
     words, environment = command(clone, root, scripts, tmp_path / "temporary of run")
     words[words.index("bisect")] = "run"
@@ -236,13 +253,9 @@ def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, 
     assert run.returncode == 1, run.stderr
     (cell,) = json.loads(run.stdout)["cells"]
     token = cell["findings"][-1]["token"]
-    ends = ("--good", f"c{PLANTED - 1}", "--bad", f"c{PLANTED}", "--witness", token)
-    found = bisect(*ends, "--json")
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["finding"]["rule"] == cell["findings"][-1]["rule"]
-    assert_one_clear_line(
-        bisect(*ends, "-w", "smoke"), 2, "--witness names the whole cell, and --workload is given, too"
-    )
+    shown = bisect("--good", f"c{PLANTED - 1}", "--bad", f"c{PLANTED}", "--witness", token, "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["finding"]["rule"] == cell["findings"][-1]["rule"]
     gone = bisect("--good", "c1", "--bad", f"c{PLANTED - 1}", "--witness", token)
     assert (gone.returncode, "passes: its crash states do not show FL" in gone.stderr) == (2, True)
 
@@ -253,7 +266,15 @@ def test_bad_ends_are_said(bisect: Bisect) -> None:
     assert_one_clear_line(bisect("--good", "--all", "--bad", "c2"), 2, "'--all' is no commit")
     assert_one_clear_line(bisect("--good", "c2", "--bad", "c2"), 2, "are both")
     assert_one_clear_line(bisect("--good", "c3", "--bad", "c2"), 2, "is no ancestor of the bad end")
-    assert_one_clear_line(bisect("--good", "c1", "--bad", "c2", "--witness", "fl1.AAAA"), 2, "not a token")
+    witness = ("--good", "c1", "--bad", "c2", "--witness", "fl1.AAAA")
+    assert_one_clear_line(bisect(*witness), 2, "not a token")
+    assert_one_clear_line(
+        bisect(*witness, "-w", "smoke"), 2, "--witness names the whole cell, and --workload is given, too"
+    )
+
+
+@pytest.mark.nightly
+def test_ends_that_are_not_what_they_are_said_to_be(bisect: Bisect) -> None:
     passes = bisect("--good", "c1", "--bad", f"c{PLANTED - 1}", *WORKLOAD)
     assert (passes.returncode, "the bad end" in passes.stderr) == (2, True)
     assert "passes: its crash states do not show any rule broken" in passes.stderr
@@ -272,6 +293,7 @@ def test_uncommitted_sources_are_said(bisect: Bisect, clone: Path) -> None:
         source.write_text(text)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_nothing(clone: Path, root: Path, scripts: Path, tmp_path: Path, folder: Path) -> None:
     """While a step has its tracer or engine running."""
     temporary = tmp_path / "temporary"
@@ -340,6 +362,20 @@ def test_what_was_not_explored_is_not_good() -> None:
     assert judge("c", seen(complete=False, why=""), SOUGHT, []).outcome == "skip"
     assert judge("c", Seen([], None), SOUGHT, []).outcome == "skip"
     assert judge("c", seen(), SOUGHT, []).outcome == "good"
+
+
+def test_the_ends_are_looked_at() -> None:
+    finding = samples.finding()
+    with pytest.raises(BadInputError, match="the bad end c2 passes: its crash states do not show any rule broken"):
+        _shown([], None, "c2")
+    with pytest.raises(
+        BadInputError, match=r"the bad end c2 passes: .* do not show FL010 at free, but FL004 at nvm_act"
+    ):
+        _shown([finding], Sought("FL010", "free"), "c2")
+    with pytest.raises(BadInputError, match="the good end c1 fails: it has all findings of the bad end c2"):
+        _new_at_bad([finding], seen(finding), None, ("c1", "c2"))
+    with pytest.raises(BadInputError, match="the good end c1 fails: it shows FL004 at nvm_activate, too"):
+        _new_at_bad([finding], seen(finding), SOUGHT, ("c1", "c2"))
 
 
 def test_a_good_end_that_was_not_explored_completely_is_not_good() -> None:
