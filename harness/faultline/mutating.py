@@ -2,8 +2,9 @@
 """`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
 redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
-apart) after one crash; and after a second one too where recovery itself runs the place, on the quickest workload that has it. What
-is neither is a blind spot: of the contract, the oracle or the workloads.
+apart) after one crash of each workload, and after a second one of one of them: the quickest whose own opens run the place, else
+the quickest that has it (recovery of a crash may run what no clean open does). What is neither is a blind spot: of the contract,
+the oracle or the workloads.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made."""
 
@@ -90,10 +91,14 @@ class PlaceResult(msgspec.Struct):
             return "killed"
         if not all(trial.verdict == "pass" and trial.is_complete for trial in self.trials):
             return "unknown"
-        if any(trial.new_outcomes for trial in self.trials):
+        if not self.is_silent:
             return "blind spot"
-        is_told = any(trial.nested for trial in self.trials) or not any(trial.in_recovery for trial in self.trials)
-        return "redundant" if is_told else "unknown"
+        return "redundant" if any(trial.nested for trial in self.trials) else "unknown"
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether complete explorations found nothing that tells its loss."""
+        return all(trial.verdict == "pass" and trial.is_complete and not trial.new_outcomes for trial in self.trials)
 
     def why_unknown(self) -> str:
         """What keeps it from being proved."""
@@ -154,7 +159,10 @@ class _Traced:
     trace: Trace
     places: dict[str, Place]
     outcomes: Path
-    is_nested: threading.Lock
+    whole: dict[int, Trial]
+    """By crashes after the first."""
+    guard: threading.Lock
+    """Of whole: one explores it, and the others wait."""
 
     def outcomes_after(self, nested: int) -> Path:
         return self.outcomes.with_suffix(f".{nested}")
@@ -226,9 +234,9 @@ class _Runner:
         target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
         outcomes = self.folder / f"{number}.outcomes"
-        whole = _Traced(spec, workload, target, traced, {}, outcomes, threading.Lock())
+        whole = _Traced(spec, workload, target, traced, {}, outcomes, {}, threading.Lock())
         places = places_of(workshop, spec, target, traced, workload)
-        trial = self._explore(whole, None, 0)
+        trial = whole.whole[0] = self._explore(whole, None, 0)
         if trial.verdict != "pass" or not trial.is_complete:
             said = f"{trial.rules[0]}: {trial.message}" if trial.rules else trial.why or "its verdict is unknown"
             raise BadInputError(
@@ -240,28 +248,31 @@ class _Runner:
         return replace(whole, places={place.name: place for place in places})
 
     def without(self, name: str, traced: Sequence[_Traced]) -> PlaceResult:
-        """Quick workloads first, until one kills it."""
+        """Quick workloads first, until one kills it; then with a second crash, where that may tell more."""
         having = [one for one in traced if name in one.places]
         place = having[0].places[name]
         result = PlaceResult(name, place.kind, place.site, [])
-        recovering = [one for one in having if one.places[name].in_recovery]
-        for one, nested in [*((one, 0) for one in having), *((one, 1) for one in recovering[:1])]:
-            result.trials.append(self._without(one, one.places[name], nested))
+        for one in having:
+            result.trials.append(self._without(one, one.places[name], 0))
             if result.fate == "killed":
                 break
+        recovering = [one for one in having if one.places[name].in_recovery]
+        if result.fate != "killed" and (recovering or result.is_silent):
+            one = [*recovering, *having][0]
+            result.trials.append(self._without(one, one.places[name], 1))
         self.watcher.ends(f"{name}: {result.fate}")
         return result
 
     def _without(self, traced: _Traced, place: Place, nested: int) -> Trial:
-        with traced.is_nested:
-            is_told = nested == 0 or traced.outcomes_after(nested).exists()
-            whole = None if is_told else self._explore(traced, None, nested)
-        if whole is not None and not (whole.verdict == "pass" and whole.is_complete):
-            whole.why = f"as it is, {whole.message or whole.why or 'its verdict is unknown'}"
-            whole.verdict, whole.count, whole.in_recovery = "unknown", place.count, place.in_recovery
-            traced.outcomes_after(nested).unlink(missing_ok=True)
-            return whole
-        return self._explore(traced, place, nested)
+        with traced.guard:
+            if nested not in traced.whole:
+                traced.whole[nested] = self._explore(traced, None, nested)
+        whole = traced.whole[nested]
+        if whole.verdict == "pass" and whole.is_complete:
+            return self._explore(traced, place, nested)
+        counts = {"count": place.count, "in_recovery": place.in_recovery}
+        why = f"as it is, {whole.message or whole.why or 'its verdict is unknown'}"
+        return msgspec.structs.replace(whole, verdict="unknown", rules=[], why=why, **counts)
 
     def _explore(self, traced: _Traced, place: Place | None, nested: int) -> Trial:
         """As if the source lacked the place; none: as it is, for the outcomes."""

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+import samples
 from command_line import Faultline, assert_one_clear_line
+from faultline import mutating
 from faultline.engine import Site
-from faultline.mutating import Mutation, PlaceResult, Trial
+from faultline.exploring import Workshop
+from faultline.mutating import Mutation, Place, PlaceResult, Trial
 
 MUTATE = ("mutate", "nvm_malloc", "-w", "smoke")
 
@@ -42,8 +48,11 @@ def test_what_recovery_runs_is_explored_with_a_second_crash(faultline: Faultline
 
 def test_what_nothing_can_tell_is_redundant(faultline: Faultline) -> None:
     """The slots of smoke are used once, so an entry that stays in the ring is replayed and finds its object idle."""
-    found = fates(faultline, "nvm_ring_end")
+    found = fates(faultline, "flush at nvm_ring_end")
     assert set(found["fates"].values()) == {"redundant"}
+    for place in found["places"]:
+        assert [trial["nested"] for trial in place["trials"]] == [0, 1], "no open of smoke runs it, and recovery may"
+        assert place["trials"][0]["in_recovery"] == 0
     assert all(trial["is_complete"] for place in found["places"] for trial in place["trials"])
 
 
@@ -94,7 +103,9 @@ def trial(verdict: Any, **more: Any) -> Trial:
 
 def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
     good = trial("pass", is_complete=True)
-    assert result(good, good).fate == "redundant"
+    second = trial("pass", is_complete=True, nested=1)
+    assert result(good, good).fate == "unknown", "recovery may run what no clean open does"
+    assert result(good, good, second).fate == "redundant"
     assert result(good, trial("fail", rules=["FL004"])).fate == "killed"
     assert result(good, trial("pass", is_complete=True, new_outcomes=1)).fate == "blind spot"
     # What was not seen whole is not proved, whatever else is new.
@@ -109,7 +120,53 @@ def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
 
 
 def test_the_kill_rate_leaves_out_what_is_redundant() -> None:
-    killed, redundant = result(trial("fail")), result(trial("pass", is_complete=True))
+    killed, redundant = result(trial("fail")), result(trial("pass", is_complete=True, nested=1))
     blind = result(trial("pass", is_complete=True, new_outcomes=2))
     assert Mutation("a", [], [killed, redundant, redundant, killed, blind]).kill_rate().share == pytest.approx(2 / 3)
     assert Mutation("a", [], [redundant]).kill_rate().share == 1
+
+
+class Explored(mutating._Runner):
+    """Explores by the test's word: nothing is told after one crash, and what is as it is says what it is given."""
+
+    def __init__(self, tmp: Path, nested_whole: Trial) -> None:
+        watcher = SimpleNamespace(begins=lambda *_: None, ends=lambda _: None)
+        super().__init__(cast(Workshop, None), tmp, watcher)
+        self.nested_whole, self.explored = nested_whole, list[tuple[bool, int]]()
+
+    def _explore(self, traced: mutating._Traced, place: Place | None, nested: int) -> Trial:
+        self.explored.append((place is None, nested))
+        return self.nested_whole if place is None else trial("pass", is_complete=True, nested=nested)
+
+
+def traced_with(places: list[Place], tmp: Path) -> mutating._Traced:
+    by_name = {place.name: place for place in places}
+    return mutating._Traced(
+        samples.spec(),
+        *cast(Any, (None, None, None)),
+        by_name,
+        tmp / "outcomes",
+        {0: trial("pass", is_complete=True)},
+        Lock(),
+    )
+
+
+PLACES = [Place("flush", Site("f", "f.c", line), (line,), count=line) for line in (1, 2)]
+
+
+def test_what_no_open_of_a_workload_runs_is_explored_with_a_second_crash(tmp_path: Path) -> None:
+    runner = Explored(tmp_path, trial("pass", is_complete=True, nested=1))
+    traced = [traced_with(PLACES, tmp_path)]
+    fates = [runner.without(place.name, traced).fate for place in PLACES]
+    assert fates == ["redundant", "redundant"]
+    assert runner.explored == [(False, 0), (True, 1), (False, 1), (False, 0), (False, 1)]
+
+
+def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
+    runner = Explored(tmp_path, trial("pass", nested=1, why="60 s limit"))
+    traced = [traced_with(PLACES, tmp_path)]
+    results = [runner.without(place.name, traced) for place in PLACES]
+    assert [one.fate for one in results] == ["unknown", "unknown"]
+    assert [one.trials[-1].count for one in results] == [1, 2]
+    assert results[1].why_unknown() == "smoke, second crash: as it is, 60 s limit"
+    assert runner.explored.count((True, 1)) == 1
