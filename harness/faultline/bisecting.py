@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -74,7 +75,7 @@ class Step(msgspec.Struct, frozen=True):
     """One commit that was looked at. why: in words, what it shows."""
 
     commit: str
-    outcome: str
+    outcome: Literal["good", "bad", "skip"]
     why: str
     finding: Finding | None = None
 

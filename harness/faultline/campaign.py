@@ -29,12 +29,14 @@ from faultline.known import Known
 from faultline.processes import interrupt_all
 from faultline.results import CellResult, CellSpec, Results
 from faultline.resuming import joined, joined_verdict
-from faultline.shrinking import shrink
+from faultline.shrinking import Budget, shrink
 from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
 
 EXPLAINED = 3
-"""Findings of a cell that are explained and shrunk: each takes up to a minute, and the first ones have most to say."""
+"""Findings of a cell that are explained and shrunk: each takes up to a minute and a half, and the first ones have most to say."""
+SHRUNK_S = 30.0
+"""Of a finding's shrinking: less than by itself, as others wait; what it cuts short is said."""
 
 
 class Watcher(Protocol):
@@ -340,7 +342,8 @@ class _CellRunner:
                 nested = result.spec.nested if finding.is_later else 0
                 spec = msgspec.structs.replace(result.spec, nested=nested)
                 try:
-                    result.shrunk.append(shrink(self.workshop, spec, target, workload, finding, say=say))
+                    shrunk = shrink(self.workshop, spec, target, workload, finding, Budget(SHRUNK_S), say)
+                    result.shrunk.append(shrunk)
                 except FaultlineError as error:
                     self._check_stop()  # else it ended for that reason
                     result.not_shrunk[finding.id] = error.message

@@ -27,6 +27,7 @@ from faultline import (
     campaign,
     config,
     doctor,
+    explanation,
     exploring,
     mutating,
     report,
@@ -484,7 +485,12 @@ def _copy(source: Path, path: Path) -> None:
     help="Strategies mixed and sample: states drawn at the others.",
 )
 @click.option(
-    "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop exploring after S seconds."
+    "--time",
+    "time_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help=f"Stop exploring after S seconds. The first {campaign.EXPLAINED} findings are then explained and shrunk, which takes up to"
+    f" {explanation.BUDGET_S + campaign.SHRUNK_S:.0f} s each.",
 )
 @click.option("--recoveries", "recovery_limit", type=click.IntRange(1), metavar="N", help="Run at most N recoveries.")
 @click.option(
@@ -690,9 +696,9 @@ def mutate_command(
 
     A place is a line of source that the workloads come to; a helper (`helpers` of allocator.toml) is one for each line that calls
     it. killed: without it a rule is broken. redundant: complete explorations of these workloads prove that recovery shows no other
-    heap without it (contents apart), after one crash, and after a second one where recovery itself runs the place, on the quickest
-    workload that has it. blind spot: recovery shows something new and no rule minds. unknown: a limit was hit. Exit code 1 when
-    there is a blind spot, 3 when something is unknown.
+    heap without it (contents apart), after one crash of each, and after a second one of the quickest that has it (of those whose
+    own opens run the place, if there are). blind spot: recovery shows something new and no rule minds. unknown: a limit was hit.
+    Exit code 1 when there is a blind spot, 3 when something is unknown.
     """
     given = [name for name in ("mutant", "ops", "seed", "flush") if _is_given(name)]
     if given and not names:

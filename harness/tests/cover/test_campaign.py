@@ -25,6 +25,7 @@ from faultline.engine import Engine
 from faultline.errors import BadInputError, InfrastructureError, InterruptedCampaignError
 from faultline.exploring import Workshop
 from faultline.results import CellResult, CellSpec, Results
+from faultline.shrunk import Shrunk
 from faultline.tracing import Target, Trace
 
 MakeEngine = Callable[[dict[str, Any]], Path]
@@ -153,9 +154,21 @@ def test_findings_before_an_engine_error_are_kept(
 
 
 def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
-    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
+    root: Path,
+    cache: Cache,
+    fake_engine: MakeEngine,
+    results: Results,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = fake_engine({"explore": {"print": [samples.FINDING, samples.CERTIFICATE, samples.done("fail")]}})
+    seconds, shrink = [], campaign.shrink
+
+    def remembered(*arguments: Any) -> Shrunk:
+        seconds.append(arguments[5].time_s)
+        return shrink(*arguments)
+
+    monkeypatch.setattr(campaign, "shrink", remembered)
     whole = samples.spec(strategy="complete")
     mutant = samples.spec(strategy="complete", mutant="MISSING_FLUSH_LINK", expected_rule="FL004", stop_at_rule="FL004")
     clean, of_matrix, mixed = run(workshop(root, cache, engine), results, [whole, mutant, samples.spec()])
@@ -166,6 +179,7 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
     assert [one.finding for one in alone.explanations] == [samples.FINDING["id"]]
     assert (of_matrix.not_shrunk, list(alone.not_shrunk)) == ({}, [samples.FINDING["id"]]), "nothing can be traced here"
     assert (alone.verdict, alone.error) == ("fail", None), "what was found stays"
+    assert seconds == [campaign.SHRUNK_S] * 2, "others wait"
     config = json.loads((tmp_path / "script.json.config").read_text())
     assert config["edits"] == samples.FINDING["repairs"][0]["edits"]
     assert config["stop_at_rule"] == samples.FINDING["id"]
