@@ -19,6 +19,13 @@ pub struct Leaf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeId(u32);
 
+#[cfg(test)]
+impl NodeId {
+    pub fn of(number: u32) -> Self {
+        Self(number)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Node {
     /// Nobody was here yet.

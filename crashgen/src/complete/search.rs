@@ -436,7 +436,8 @@ impl Lines {
         self.numbers.get(&key).copied()
     }
 
-    fn number(&mut self, key: LineKey) -> u32 {
+    /// Its number, a new one if it has none.
+    pub fn number(&mut self, key: LineKey) -> u32 {
         let next = self.known.len() as u32;
         *self.numbers.entry(key).or_insert_with(|| {
             self.known.push((key, None));

@@ -78,3 +78,50 @@ impl Skips {
         self.stretches.len() * (size_of::<(NodeId, Stretch)>() + lines.count() / 8)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::LineKey;
+    use crate::trace::{FenceKind, FileEffect, FileId, SiteId, StoreKind, ThreadId};
+
+    fn event(kind: EventKind) -> Event {
+        Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind }
+    }
+
+    fn store(line: u64) -> Event {
+        let bytes = vec![1; 8].into();
+        event(EventKind::Store { kind: StoreKind::Plain, file: FileId(0), offset: line * 64 + 8, bytes })
+    }
+
+    /// Whether a stretch over lines 0 to 3 holds after the event that leads to the crash position; it was made at the one before.
+    fn holds_after(event: &Event, position: u32) -> bool {
+        let (mut skips, mut lines) = (Skips::default(), Lines::default());
+        let numbers: Vec<u32> = (0..4).map(|number| lines.number(LineKey { file: FileId(0), number })).collect();
+        skips.step(1, &store(9), &lines);
+        skips.add(NodeId::of(5), NodeId::of(9), &numbers);
+        assert_eq!(skips.end(NodeId::of(5)), Some(NodeId::of(9)));
+        skips.step(position, event, &lines);
+        skips.end(NodeId::of(5)).is_some()
+    }
+
+    #[test]
+    fn a_stretch_ends_with_a_store_to_one_of_its_lines() {
+        assert!((0..4).all(|line| !holds_after(&store(line), 2)));
+        assert!(holds_after(&store(4), 2));
+    }
+
+    #[test]
+    fn a_stretch_holds_over_fences_and_ends_with_files_that_change() {
+        assert!(holds_after(&event(EventKind::Fence { kind: FenceKind::Sfence }), 2));
+        let punch = FileEffect::Punch { file: FileId(0), offset: 0, bytes: 64 };
+        assert!(!holds_after(&event(EventKind::FileEnd { effect: punch, is_done: true }), 2));
+        assert!(!holds_after(&event(EventKind::Case { folder: "next".into(), number: 1 }), 2));
+    }
+
+    #[test]
+    fn a_stretch_ends_where_positions_were_left_out_or_begin_again() {
+        assert!(!holds_after(&store(4), 3));
+        assert!(!holds_after(&store(4), 1));
+    }
+}
