@@ -387,10 +387,9 @@ impl ReplayServer {
         if path.is_empty() {
             return Ok(Reports::Sent(Vec::new()));
         }
-        match File::open(&path) {
-            Ok(file) => Ok(Reports::Apart { file, path, last: Vec::new() }),
-            Err(source) => Err(ReplayError::ReportFile { path, source }),
-        }
+        // A system that hides processes from each other hides the file: reports are sent then.
+        let apart = |file| Reports::Apart { file, path: path.clone(), last: Vec::new() };
+        Ok(File::open(&path).map_or_else(|_| Reports::Sent(Vec::new()), apart))
     }
 
     /// Runs recovery and follow-up of generation `generation` (from 1), recorded, and told event by event.

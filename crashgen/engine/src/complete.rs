@@ -81,6 +81,12 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// What is asked for; `deadline` is when its time is over.
+    pub fn of(config: &Config, deadline: Option<Instant>) -> Self {
+        let limits = &config.limits;
+        Self { time_s: limits.time_s.unwrap_or_default(), deadline, recoveries: limits.recoveries }
+    }
+
     pub(crate) fn check(&self, run: u64) -> Result<(), Stop> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(Stop::Budget(format!("{} s limit", self.time_s)));
@@ -405,8 +411,7 @@ impl Explorer<'_> {
     }
 
     pub(crate) fn budget(&self) -> Budget {
-        let limits = &self.config.limits;
-        Budget { time_s: limits.time_s.unwrap_or_default(), deadline: self.deadline, recoveries: limits.recoveries }
+        Budget::of(self.config, self.deadline)
     }
 
     fn judge_leaf(

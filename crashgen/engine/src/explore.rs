@@ -130,7 +130,7 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
         tally.bounds_hit.insert(format!("no crash position after {last} was looked at, as was asked for"));
     }
     let fresh = tally.clone();
-    let deadline = config.limits.time_s.and_then(|seconds| deadline(started, seconds));
+    let deadline = deadline(config, started);
     let task = Task { config, trace, twins: twins.as_ref(), started, deadline };
     let first = trace.first_event() as u32 + 1;
     let parts = parts_of(config, trace, config.strategy, config.first_position.unwrap_or(first).max(first));
@@ -237,9 +237,9 @@ fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Verdict {
     verdict
 }
 
-/// None when it is too far away to ever come.
-fn deadline(started: Instant, seconds: f64) -> Option<Instant> {
-    started.checked_add(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?)
+/// When the time that is asked for is over; none when that is too far away to ever come, too.
+pub fn deadline(config: &Config, started: Instant) -> Option<Instant> {
+    started.checked_add(Duration::try_from_secs_f64(config.limits.time_s?.max(0.0)).ok()?)
 }
 
 impl Explorer<'_> {

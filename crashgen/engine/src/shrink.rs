@@ -10,9 +10,10 @@
 
 use crate::cases::Case;
 use crate::certificate::Tally;
+use crate::complete::{Budget, Stop};
 use crate::config::{Config, StrategyName};
 use crate::error::{EngineError, bad_input};
-use crate::explore::judge_image;
+use crate::explore::{deadline, judge_image};
 use crate::finding::{Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
 use crate::output::{Output, Verdict};
@@ -30,7 +31,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Choices of a line that are tried: lines of wide or non-temporal stores have up to 2^64.
 const CHOICES: u128 = 4096;
@@ -80,7 +81,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         },
         probes: Probes::start(&config.server("images")?, true)?,
         twins: if has_twins { twins::make(config, trace, &mut tally)? } else { None },
-        deadline: config.limits.time_s.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e6))),
+        budget: Budget::of(config, deadline(config, Instant::now())),
         wanted: String::new(),
         known: FxHashMap::default(),
         bounds_hit: BTreeSet::new(),
@@ -109,7 +110,7 @@ struct Shrinker<'a> {
     hooked: Option<Probes>,
     probes: Probes,
     twins: Option<TwinSet>,
-    deadline: Option<Instant>,
+    budget: Budget,
     /// Id of the finding.
     wanted: String,
     /// Of images, and what is expected then: whether they break the rule.
@@ -125,17 +126,17 @@ struct Best {
 
 /// The generation in which power fails last, stepped from crash position to crash position.
 struct Walk<'a> {
-    place: Place<'a>,
+    generation: LastGeneration<'a>,
     next: u32,
     end: u32,
 }
 
-enum Place<'a> {
+enum LastGeneration<'a> {
     Workload(&'a Trace, Box<Case>),
     Recovery(Box<Generation>),
 }
 
-impl Place<'_> {
+impl LastGeneration<'_> {
     fn trace_and_case(&mut self) -> (&Trace, &mut Case) {
         match self {
             Self::Workload(trace, case) => (trace, case),
@@ -157,7 +158,7 @@ impl Walk<'_> {
         if self.next >= self.end {
             return Ok(None);
         }
-        let view = self.place.step(config, self.next)?;
+        let view = self.generation.step(config, self.next)?;
         self.next += 1;
         Ok(Some((self.next, view)))
     }
@@ -171,7 +172,7 @@ impl<'a> Shrinker<'a> {
         let last = self.witness.later.last();
         let (from_newest, lines) =
             last.map_or((self.witness.from_newest, &self.witness.lines), |crash| (crash.from_newest, &crash.lines));
-        let (_, case) = walk.place.trace_and_case();
+        let (_, case) = walk.generation.trace_and_case();
         let state = state_of(case, &view, from_newest, lines)?;
         self.wanted = self.id_of(&mut walk, &view, &state, position);
         if self.violation(&mut walk, &view, &state)?.is_none() {
@@ -227,21 +228,14 @@ impl<'a> Shrinker<'a> {
     }
 
     fn is_over(&mut self) -> bool {
-        let limits = &self.config.limits;
-        let why = if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            format!("{} s limit", limits.time_s.unwrap_or_default())
-        } else if let Some(limit) = limits.recoveries.filter(|limit| self.probes.recoveries >= *limit) {
-            format!("limit of {limit} recoveries")
-        } else {
-            return false;
-        };
+        let Err(Stop::Budget(why)) = self.budget.check(self.probes.recoveries) else { return false };
         self.bounds_hit.insert(format!("not all smaller crash states were tried: {why}"));
         true
     }
 
     /// Whether the state breaks the token's rule, by a finding of the same id.
     fn shows(&mut self, walk: &mut Walk, view: &View, state: &[Choice], position: u32) -> Result<bool, EngineError> {
-        let (_, case) = walk.place.trace_and_case();
+        let (_, case) = walk.generation.trace_and_case();
         case.image.go_to(&case.model, view, state);
         let key = (case.image.hash(), case.history.state_id());
         if self.id_of(walk, view, state, position) != self.wanted {
@@ -256,13 +250,13 @@ impl<'a> Shrinker<'a> {
     }
 
     fn id_of(&mut self, walk: &mut Walk, view: &View, state: &[Choice], position: u32) -> String {
-        let (trace, case) = walk.place.trace_and_case();
+        let (trace, case) = walk.generation.trace_and_case();
         let state = StateRef { case, view, state, position, strategy: "shrink", read: None };
         self.findings.id_of(trace, &state, self.rule)
     }
 
     fn violation(&mut self, walk: &mut Walk, view: &View, state: &[Choice]) -> Result<Option<Violation>, EngineError> {
-        let (_, case) = walk.place.trace_and_case();
+        let (_, case) = walk.generation.trace_and_case();
         case.image.go_to(&case.model, view, state);
         if self.hooked.is_some() {
             case.image.start_again();
@@ -279,7 +273,7 @@ impl<'a> Shrinker<'a> {
             let generation =
                 last_generation(self.config, self.trace, self.witness, (hooked, &mut self.findings.told_sites))?;
             let end = generation.trace.events.len() as u32;
-            return Ok(Walk { place: Place::Recovery(Box::new(generation)), next: 0, end });
+            return Ok(Walk { generation: LastGeneration::Recovery(Box::new(generation)), next: 0, end });
         }
         let (events, first) = (&self.trace.events, self.trace.first_event());
         let is_case = |number: &usize| matches!(events[*number].kind, EventKind::Case { .. });
@@ -294,7 +288,7 @@ impl<'a> Shrinker<'a> {
             _ => "",
         };
         let case = Box::new(Case::new(self.config, self.trace, folder));
-        Ok(Walk { place: Place::Workload(self.trace, case), next: begin as u32, end: end as u32 })
+        Ok(Walk { generation: LastGeneration::Workload(self.trace, case), next: begin as u32, end: end as u32 })
     }
 
     /// At this crash position.
@@ -318,14 +312,14 @@ impl<'a> Shrinker<'a> {
                 let last = self.witness.later.last();
                 let (from_newest, lines) = last
                     .map_or((self.witness.from_newest, &self.witness.lines), |crash| (crash.from_newest, &crash.lines));
-                state_of(walk.place.trace_and_case().1, &view, from_newest, lines)?
+                state_of(walk.generation.trace_and_case().1, &view, from_newest, lines)?
             }
         };
         let violation = self.violation(&mut walk, &view, &state)?;
         let violation = violation.ok_or_else(|| {
             EngineError::Infrastructure("a state broke a rule once and does not again; is the target random?".into())
         })?;
-        let (trace, case) = walk.place.trace_and_case();
+        let (trace, case) = walk.generation.trace_and_case();
         let read = reads::first(self.config, case, &view, &state);
         let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read };
         let origin = match self.witness.later.is_empty() {
