@@ -28,7 +28,7 @@ build: setup ## build all allocators, mutants, runner and Valgrind tool
 
 test: setup ## run all tests
 	cargo test --quiet --workspace --locked
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 check: setup ## format, lint, types, all tests, fuzzing: what CI runs
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
@@ -59,7 +59,7 @@ bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
 
 nightly: setup ## the long matrix, the nightly tests, then 10 minutes of fuzzing a reader
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
-	$(BIN)/python -m pytest -q -m nightly
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m nightly
 	@$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0
 
 screenshot: ## pictures of out/report.html in docs, light and dark (chromium)
