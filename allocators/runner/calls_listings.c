@@ -96,21 +96,11 @@ INTERPOSED DIR *opendir(const char *name) {
     return listing != NULL ? (DIR *)listing : REAL(opendir)(path.path);
 }
 
-/* These two show the order of the file system: in a copy it tells nothing. */
+/* Shows the order of the file system: in a copy it tells nothing. */
 INTERPOSED DIR *fdopendir(int fd) {
     if (loads_is_recording())
         vfs_before_change(fd);
     return REAL(fdopendir)(fd);
-}
-
-INTERPOSED int scandir(const char *name, struct dirent ***list, int (*filter)(const struct dirent *),
-                       int (*compare)(const struct dirent **, const struct dirent **)) {
-    struct vfs_path path;
-    if (loads_is_recording())
-        vfs_locate_for_change(AT_FDCWD, name, &path);
-    else
-        vfs_locate(AT_FDCWD, name, &path);
-    return REAL(scandir)(path.path, list, filter, compare);
 }
 
 INTERPOSED int closedir(DIR *directory) {
@@ -203,4 +193,74 @@ INTERPOSED int dirfd(DIR *directory) {
     if (listing->fd < 0)
         listing->fd = (int)syscall(SYS_openat, AT_FDCWD, path.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     return listing->fd;
+}
+
+/* ---- a whole folder at once ----------------------------------------------------------------------------------------------- */
+
+typedef int chooses(const struct dirent *entry);
+typedef int compares(const struct dirent **one, const struct dirent **other);
+
+static int discard(struct dirent **entries, size_t count) {
+    while (count > 0)
+        free(entries[--count]);
+    free(entries);
+    return -1;
+}
+
+/* Copies of the entries that are chosen, in the order of the listing, as scandir gives them; closes the listing. */
+static int scan(DIR *directory, struct dirent ***list, chooses *filter, compares *compare) {
+    struct dirent **entries = NULL;
+    size_t count = 0;
+    if (directory == NULL)
+        return -1;
+    int saved = errno;
+    errno = 0;
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL; errno = 0) {
+        if (filter != NULL && !filter(entry))
+            continue;
+        struct dirent **more = realloc(entries, (count + 1) * sizeof(struct dirent *));
+        struct dirent *copy = more != NULL ? malloc(sizeof *copy) : NULL;
+        entries = more != NULL ? more : entries;
+        if (copy == NULL) {
+            errno = ENOMEM;
+            break;
+        }
+        entries[count++] = memcpy(copy, entry, entry->d_reclen);
+    }
+    int error = errno;
+    closedir(directory);
+    errno = error != 0 ? error : saved;
+    if (error != 0)
+        return discard(entries, count);
+    if (compare != NULL && count > 1)
+        qsort(entries, count, sizeof(struct dirent *), (int (*)(const void *, const void *))compare);
+    *list = entries != NULL ? entries : malloc(sizeof(struct dirent *)); /* to be freed, though it is empty */
+    return (int)count;
+}
+
+INTERPOSED int scandir(const char *name, struct dirent ***list, chooses *filter, compares *compare) {
+    return scan(opendir(name), list, filter, compare);
+}
+
+INTERPOSED int scandirat(int folder, const char *name, struct dirent ***list, chooses *filter, compares *compare) {
+    struct vfs_path path;
+    vfs_locate(folder, name, &path);
+    if (path.is_heap) {
+        char shown[PATH_MAX];
+        vfs_target_path(&path, shown);
+        return scandir(shown, list, filter, compare);
+    }
+    return REAL(scandirat)(path.folder, path.path, list, filter, compare);
+}
+
+_Static_assert(sizeof(struct dirent) == sizeof(struct dirent64), "the same on x86-64");
+
+INTERPOSED int scandir64(const char *name, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
+                         int (*compare)(const struct dirent64 **, const struct dirent64 **)) {
+    return scandir(name, (struct dirent ***)list, (chooses *)filter, (compares *)compare);
+}
+
+INTERPOSED int scandirat64(int folder, const char *name, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
+                           int (*compare)(const struct dirent64 **, const struct dirent64 **)) {
+    return scandirat(folder, name, (struct dirent ***)list, (chooses *)filter, (compares *)compare);
 }

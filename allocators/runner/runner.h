@@ -17,7 +17,7 @@
  *   mark.c          a conservative mark
  *   retained.c      which heap blocks only a conservative mark keeps
  *   vfs.c           what the target's file calls reach: the heap folder itself, or a private view of it
- *   calls_paths.c, calls_listings.c, calls_files.c, calls_memory.c   the interposed calls (vfs.h)
+ *   calls_paths.c, calls_listings.c, calls_walks.c, calls_files.c, calls_memory.c   the interposed calls (vfs.h)
  *   tree.c          listing, copying and removing a heap folder
  *   lives.c         the lives of a probe
  *   child.c         one life in a process of its own, with limits

@@ -70,6 +70,13 @@ static _Noreturn void give_up(const char *what, int error) {
     fail(EXIT_INFRASTRUCTURE, "%s", text);
 }
 
+void vfs_refuse(const char *what) {
+    inprocess_leave("makes a call that is not followed");
+    if (vfs.failure != NULL)
+        vfs.failure(what);
+    fail(EXIT_INFRASTRUCTURE, "%s", what);
+}
+
 const char *vfs_folder(void) { return vfs.base; }
 const struct tree *vfs_tree(void) { return vfs.tree; }
 

@@ -24,6 +24,9 @@ struct vfs_path {
     char buffer[PATH_MAX];
 };
 
+/* The target does what cannot be followed: this run says nothing. In words. */
+_Noreturn void vfs_refuse(const char *what);
+
 bool vfs_is_active(void); /* ISOLATE, REDIRECT or IN_PROCESS: paths matter */
 bool vfs_shows_image(void); /* ISOLATE or IN_PROCESS: what changes files has to be noticed */
 void vfs_locate(int folder, const char *path, struct vfs_path *located);

@@ -8,6 +8,9 @@
 #include "persist.h"
 #include <dirent.h>
 #include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
+#include <glob.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -155,6 +158,50 @@ static void list_folder(void) {
     DIR *listing = open_folder(folder);
     load_names(folder, listing);
     closedir(listing);
+}
+static void load_name(const char *name) {
+    if (name[0] != '.')
+        sink = *(uint64_t *)(at + 8 * (name[0] - 'a'));
+}
+static int is_shown(const struct dirent64 *entry) { return entry->d_name[0] != '.'; }
+static void scan_folder(void) {
+    char folder[4096];
+    closedir(open_folder(folder));
+    struct dirent64 **list;
+    int count = scandir64(folder, &list, is_shown, alphasort64);
+    for (int i = count; i-- > 0; free(list[i])) /* last one first */
+        load_name(list[i]->d_name);
+    if (count >= 0)
+        free(list);
+}
+static void glob_folder(void) {
+    char folder[4096];
+    glob64_t found;
+    closedir(open_folder(folder));
+    strcat(folder, "/*");
+    if (glob64(folder, GLOB_NOSORT, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            load_name(strrchr(found.gl_pathv[i], '/') + 1);
+    globfree64(&found);
+}
+static char walked[4096];
+static int visit(const char *path, const struct stat64 *info, int kind, struct FTW *place) {
+    size_t length = strlen(walked);
+    bool is_there = stat64(path, (struct stat64 *)volatile_memory) == 0 && info->st_ino != 0 && (kind == FTW_D || kind == FTW_F);
+    if (strncmp(path, walked, length) != 0 || !is_there)
+        load_name("z");
+    else if (place->level > 0)
+        load_name(path + place->base);
+    return 0;
+}
+static void walk_folder(void) {
+    closedir(open_folder(walked));
+    sink = (uint64_t)nftw64(walked, visit, 4, FTW_PHYS);
+}
+static void walk_by_fts(void) {
+    closedir(open_folder(walked));
+    char *names[] = {walked, NULL};
+    sink = (uint64_t)(uintptr_t)fts_open(names, FTS_PHYSICAL, NULL);
 }
 static void list_after_change(void) {
     char folder[4096], path[4096 + 8];
@@ -432,6 +479,10 @@ static const struct {
     ACCESS(mapped_again),
     ACCESS(private_copy),
     ACCESS(list_folder),
+    ACCESS(scan_folder),
+    ACCESS(glob_folder),
+    ACCESS(walk_folder),
+    ACCESS(walk_by_fts),
     ACCESS(list_after_change),
     ACCESS(descriptor_of_listing),
     ACCESS(store1),

@@ -154,6 +154,37 @@ def test_folders_are_listed_in_order_of_names(start: Started) -> None:
     assert server.engines() == (1, 1, 0, {})
 
 
+@pytest.mark.parametrize(
+    ("access", "names", "engines"),
+    [
+        ("scan_folder", NAMES[-2::-1], (1, 1, 0, {})),
+        ("glob_folder", NAMES[:-1], (1, 1, 0, {})),
+    ],
+)
+def test_whole_folders_are_looked_through_in_order_of_names(
+    start: Started, access: str, names: list[int], engines: tuple[int, int, int, dict[str, int]]
+) -> None:
+    server = with_files(start(access))
+    isolated, in_process = server.run(LOADS), server.run(LOADS | IN_PROCESS)
+    assert (relative(isolated), relative(in_process)) == (names, names)
+    assert in_process.report == isolated.report == server.run(0).report
+    assert server.engines() == engines
+
+
+def test_a_walk_shows_a_copy_by_the_names_of_the_image(start: Started) -> None:
+    """In the order that the copy has, which was made in order of names."""
+    server = with_files(start("walk_folder"))
+    isolated, in_process = server.run(LOADS), server.run(LOADS | IN_PROCESS)
+    assert sorted(relative(isolated)) == sorted(NAMES)
+    assert (in_process.report, in_process.loads) == (isolated.report, isolated.loads)
+    assert server.engines() == (0, 0, 1, {"changes files": 1})
+
+
+def test_a_walk_that_cannot_be_followed_says_nothing_of_the_target(start: Started) -> None:
+    server = with_files(start("walk_by_fts"))
+    assert [server.run(flags).outcome for flags in (0, LOADS, LOADS | IN_PROCESS)] == [BROKEN] * 3
+
+
 def test_a_listing_that_is_rewound_shows_what_changed(start: Started) -> None:
     server = with_files(start("list_after_change"))
     seen = relative(server.run(LOADS))
