@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * scan.c - opening a heap: one walk along the chain builds the volatile structures, and isolates damage. A heap without damage is
+ * only read.
+ *
+ * At an incorrect header the chain is lost: nobody knows where the block ends. The scan goes on line by line to the next run of
+ * correct headers (§3.2), and what lies between is the damage. Which run is correct is not obvious, because blocks may contain old
+ * headers of the blocks whose lines they took (layout.h). A header that says allocated or damaged is never an old one, so it is
+ * taken. One that says free may be old, and then its size may reach over blocks that are live now. So a run of free headers is taken
+ * only if it arrives at a header that is not free, or at the chain's end, without reaching over any such header. No live block is
+ * lost that way; an old header in a damaged block may at most make a part of that very block free.
+ *
+ * A zero word is the chain's end only if everything behind it is unformatted: zeros that a stray write left are damage.
+ */
+#include "types.h"
+
+#include "persist.h"
+#include "stage.h"
+
+static bool is_free(const struct nvmalloc_heap *heap, uint32_t line) {
+    return nvmalloc_word_state(nvmalloc_word_at(heap, line)) == NVMALLOC_FREE;
+}
+
+/* Looks at content only where the header's word is zero. */
+static bool is_zero_line(const struct nvmalloc_heap *heap, uint32_t line) {
+    const uint64_t *words = &heap->lines[line].header.word;
+    for (uint32_t i = 0; i < NVMALLOC_LINE_BYTES / 8; i++)
+        if (nvmalloc_load(&words[i]) != 0)
+            return false;
+    return true;
+}
+
+/* All words of its first line, and the first word of every other one, are zero. */
+static bool is_unformatted_from(const struct nvmalloc_heap *heap, uint32_t line) {
+    if (line < heap->line_count && !is_zero_line(heap, line))
+        return false;
+    while (line < heap->line_count && nvmalloc_word_at(heap, line) == 0)
+        line++;
+    return line == heap->line_count;
+}
+
+/* ---- damage ---- */
+
+/* Some header in (line, end) is correct and does not say free. */
+static bool reaches_over_live(const struct nvmalloc_heap *heap, uint32_t line, uint32_t end) {
+    while (++line < end)
+        if (!is_free(heap, line) && nvmalloc_is_correct(heap, line))
+            return true;
+    return false;
+}
+
+static bool begins_correct_run(const struct nvmalloc_heap *heap, uint32_t line) {
+    while (!is_unformatted_from(heap, line)) {
+        if (!nvmalloc_is_correct(heap, line))
+            return false;
+        if (!is_free(heap, line))
+            return true;
+        uint32_t end = line + nvmalloc_word_lines(nvmalloc_word_at(heap, line));
+        if (reaches_over_live(heap, line, end))
+            return false;
+        line = end;
+    }
+    return true;
+}
+
+static uint32_t isolate(struct nvmalloc_heap *heap, uint32_t line) {
+    uint32_t end = line + 1;
+    while (!begins_correct_run(heap, end))
+        end++;
+    nvmalloc_isolate(heap, NVMALLOC_DAMAGE_SCAN, line, end);
+    return end;
+}
+
+/* ---- the chain ---- */
+
+static void add_block(struct nvmalloc_heap *heap, uint32_t line, uint32_t lines) {
+    bits_set(heap->starts, line);
+    if (!is_free(heap, line)) {
+        FL_STAGE("scan: allocated block");
+        bits_set_range(heap->used, line, line + lines);
+        return;
+    }
+    uint32_t freed = nvmalloc_wait_timestamp(nvmalloc_load(&nvmalloc_header_at(heap, line)->wait));
+    if (freed > heap->operations)
+        heap->operations = freed;
+}
+
+static int walk_chain(struct nvmalloc_heap *heap) {
+    uint32_t line = NVMALLOC_FIRST_LINE;
+    while (!is_unformatted_from(heap, line)) {
+        uint64_t word = nvmalloc_word_at(heap, line);
+        uint32_t lines = nvmalloc_word_lines(word);
+        if (nvmalloc_checksum_fits(line, nvmalloc_header_at(heap, line)) && lines > heap->line_count - line)
+            return nvmalloc_fail(NVMALLOC_CORRUPT, "the heap file is %llu bytes long, but the block at offset %#llx has %llu: was it truncated?",
+                                 (unsigned long long)heap->line_count * NVMALLOC_LINE_BYTES,
+                                 (unsigned long long)line * NVMALLOC_LINE_BYTES, (unsigned long long)lines * NVMALLOC_LINE_BYTES);
+        if (!nvmalloc_is_correct(heap, line)) {
+            line = isolate(heap, line);
+            continue;
+        }
+        add_block(heap, line, lines);
+        line += lines;
+    }
+    if (line < heap->line_count)
+        FL_STAGE("scan: unformatted memory behind the chain");
+    else
+        FL_STAGE("scan: the chain ends with the file");
+    heap->top = line;
+    return NVMALLOC_OK;
+}
+
+int nvmalloc_scan(struct nvmalloc_heap *heap) {
+    bits_set_range(heap->used, 0, NVMALLOC_FIRST_LINE);
+    int status = walk_chain(heap);
+    if (status != NVMALLOC_OK)
+        return status;
+    nvmalloc_resume_waiting(heap);
+    nvmalloc_add_hints(heap, NVMALLOC_FIRST_LINE, heap->top);
+    return NVMALLOC_OK;
+}
