@@ -97,7 +97,8 @@ static int find_lines(struct nvmalloc_heap *heap, uint32_t lines, uint32_t *star
             return status;
     } while (nvmalloc_cut_wait_short(heap));
     return nvmalloc_fail(NVMALLOC_OUT_OF_MEMORY, "no %llu bytes free in a heap of %llu that may grow to %llu",
-                         (unsigned long long)lines * NVMALLOC_LINE_BYTES, (unsigned long long)heap->line_count * NVMALLOC_LINE_BYTES,
+                         (unsigned long long)lines * NVMALLOC_LINE_BYTES,
+                         (unsigned long long)heap->line_count * NVMALLOC_LINE_BYTES,
                          (unsigned long long)heap->line_limit * NVMALLOC_LINE_BYTES);
 }
 
@@ -152,7 +153,8 @@ static void free_block(struct nvmalloc_heap *heap, uint32_t line) {
 
 static int refuse(struct nvmalloc_heap *heap, const void *object) {
     nvmalloc_tell(heap, NVMALLOC_DAMAGE_INVALID_FREE, 0, 0, 0);
-    return nvmalloc_fail(NVMALLOC_INVALID, "%p is no allocated object of the heap at %p: freed twice?", object, (void *)heap->lines);
+    return nvmalloc_fail(NVMALLOC_INVALID, "%p is no allocated object of the heap at %p: freed twice?", object,
+                         (void *)heap->lines);
 }
 
 static int free_object(struct nvmalloc_heap *heap, void *object) {
@@ -169,7 +171,8 @@ static int free_object(struct nvmalloc_heap *heap, void *object) {
         return NVMALLOC_OK;
     }
     nvmalloc_isolate(heap, NVMALLOC_DAMAGE_FREE, line, end);
-    return nvmalloc_fail(NVMALLOC_CORRUPT, "the header of the block at offset %#llx is damaged: %#llx. Its %llu bytes are not used any more",
+    return nvmalloc_fail(NVMALLOC_CORRUPT,
+                         "the header of the block at offset %#llx is damaged: %#llx. Its %llu bytes are not used any more",
                          (unsigned long long)line * NVMALLOC_LINE_BYTES, (unsigned long long)word,
                          (unsigned long long)(end - line) * NVMALLOC_LINE_BYTES);
 }

@@ -10,8 +10,8 @@
 #include "persist.h"
 
 void nvmalloc_tell(struct nvmalloc_heap *heap, enum nvmalloc_damage_place place, uint32_t line, uint32_t lines, uint64_t header) {
-    const struct nvmalloc_damage damage = {
-        place, (uint64_t)line * NVMALLOC_LINE_BYTES, (uint64_t)lines * NVMALLOC_LINE_BYTES, header};
+    const struct nvmalloc_damage damage = {place, (uint64_t)line * NVMALLOC_LINE_BYTES, (uint64_t)lines * NVMALLOC_LINE_BYTES,
+                                           header};
     if (heap->on_damage != NULL)
         heap->on_damage(heap->context, &damage);
 }

@@ -64,7 +64,8 @@ static int reserve_addresses(struct nvmalloc_heap *heap, uint64_t limit_bytes, u
 
 static int map_file(struct nvmalloc_heap *heap, uint64_t from, uint64_t bytes) {
     if (fl_map((uintptr_t)heap->lines + from, bytes, heap->fd, from, 1, &heap->is_emulated) == MAP_FAILED)
-        return nvmalloc_fail(NVMALLOC_ERROR, "cannot map %llu bytes of the heap file: %s", (unsigned long long)bytes, strerror(errno));
+        return nvmalloc_fail(NVMALLOC_ERROR, "cannot map %llu bytes of the heap file: %s", (unsigned long long)bytes,
+                             strerror(errno));
     heap->line_count = (uint32_t)((from + bytes) / NVMALLOC_LINE_BYTES);
     return NVMALLOC_OK;
 }
@@ -152,7 +153,8 @@ static int recover_magic(struct nvmalloc_heap *heap, const char *path) {
     if (magic[0] != NVMALLOC_MAGIC && magic[1] != NVMALLOC_MAGIC) {
         bool is_version = ((magic[0] ^ NVMALLOC_MAGIC) & NVMALLOC_MAGIC_WITHOUT_VERSION) == 0;
         return nvmalloc_fail(NVMALLOC_NOT_A_HEAP, "%s %s: the magic is %#llx, expected %#llx", path,
-                             is_version ? "has another version of the format than this library" : "holds no heap, or its creation was not completed",
+                             is_version ? "has another version of the format than this library"
+                                        : "holds no heap, or its creation was not completed",
                              (unsigned long long)magic[0], (unsigned long long)NVMALLOC_MAGIC);
     }
     for (uint32_t copy = 0; copy < NVMALLOC_ROOT_LINES; copy++) {
@@ -210,8 +212,9 @@ void *nvmalloc_heap_root(struct nvmalloc_heap *heap) {
 static int persist_file(const char *folder, const char *path, int fd) {
     int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool is_persisted = folder_fd >= 0 && fsync(fd) == 0 && fsync(folder_fd) == 0;
-    int status = is_persisted ? NVMALLOC_OK
-                              : nvmalloc_fail(NVMALLOC_ERROR, "%s: the new heap file cannot be persisted: %s", path, strerror(errno));
+    int status = is_persisted
+                     ? NVMALLOC_OK
+                     : nvmalloc_fail(NVMALLOC_ERROR, "%s: the new heap file cannot be persisted: %s", path, strerror(errno));
     if (folder_fd >= 0)
         close(folder_fd);
     return status;
@@ -242,8 +245,8 @@ int nvmalloc_heap_create(const struct nvmalloc_options *options, struct nvmalloc
     int status = check_options(options, path);
     uint64_t bytes = whole_os_pages(options->heap_bytes == 0 ? 1 : options->heap_bytes);
     if (status == NVMALLOC_OK && (options->heap_bytes > NVMALLOC_MAX_LIMIT_BYTES || bytes > limit_of(options, 0)))
-        status = nvmalloc_fail(NVMALLOC_INVALID, "a heap of %llu bytes with a limit of %llu", (unsigned long long)options->heap_bytes,
-                               (unsigned long long)limit_of(options, 0));
+        status = nvmalloc_fail(NVMALLOC_INVALID, "a heap of %llu bytes with a limit of %llu",
+                               (unsigned long long)options->heap_bytes, (unsigned long long)limit_of(options, 0));
     if (status == NVMALLOC_OK)
         status = create_file(options->folder, path, bytes, &fd);
     if (status != NVMALLOC_OK)
@@ -281,9 +284,10 @@ static int open_file(const char *folder, const char *path, int *fd, uint64_t *by
     if (*bytes != 0 && *bytes % NVMALLOC_OS_PAGE_BYTES == 0 && *bytes <= NVMALLOC_MAX_LIMIT_BYTES)
         return NVMALLOC_OK;
     close(*fd);
-    return nvmalloc_fail(NVMALLOC_NOT_A_HEAP,
-                         "%s is %llu bytes long, but heap files have whole OS pages of %u bytes: not a heap, never completely created, or truncated",
-                         path, (unsigned long long)*bytes, NVMALLOC_OS_PAGE_BYTES);
+    return nvmalloc_fail(
+        NVMALLOC_NOT_A_HEAP,
+        "%s is %llu bytes long, but heap files have whole OS pages of %u bytes: not a heap, never completely created, or truncated",
+        path, (unsigned long long)*bytes, NVMALLOC_OS_PAGE_BYTES);
 }
 
 int nvmalloc_heap_open(const struct nvmalloc_options *options, struct nvmalloc_heap **heap) {
@@ -326,9 +330,10 @@ int nvmalloc_grow_to(struct nvmalloc_heap *heap, uint32_t lines) {
     if (error != 0)
         return nvmalloc_fail(NVMALLOC_OUT_OF_MEMORY, "the heap file cannot grow from %lld bytes by %lld: %s", (long long)at,
                              (long long)more, strerror(error));
-    int status = fsync(heap->fd) == 0 ? map_file(heap, (uint64_t)at, (uint64_t)more)
-                                      : nvmalloc_fail(NVMALLOC_ERROR, "the heap file's growth to %lld bytes cannot be persisted: %s",
-                                                      (long long)(at + more), strerror(errno));
+    int status = fsync(heap->fd) == 0
+                     ? map_file(heap, (uint64_t)at, (uint64_t)more)
+                     : nvmalloc_fail(NVMALLOC_ERROR, "the heap file's growth to %lld bytes cannot be persisted: %s",
+                                     (long long)(at + more), strerror(errno));
     if (status != NVMALLOC_OK && ftruncate(heap->fd, at) != 0)
         return nvmalloc_fail(NVMALLOC_ERROR, "the heap file cannot be cut back to %lld bytes: %s", (long long)at, strerror(errno));
     return status;

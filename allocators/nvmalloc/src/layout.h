@@ -86,7 +86,9 @@ static inline uint32_t nvmalloc_word_lines(uint64_t word) { return (uint32_t)(wo
 static inline enum nvmalloc_state nvmalloc_word_state(uint64_t word) { return (enum nvmalloc_state)(word >> 62); }
 
 /* When the block was freed, by the heap's clock, and the line of the block that was freed before it; 0: none that still waits. */
-static inline uint64_t nvmalloc_wait_word(uint32_t timestamp, uint32_t older) { return (uint64_t)timestamp | (uint64_t)older << 32; }
+static inline uint64_t nvmalloc_wait_word(uint32_t timestamp, uint32_t older) {
+    return (uint64_t)timestamp | (uint64_t)older << 32;
+}
 static inline uint32_t nvmalloc_wait_timestamp(uint64_t wait) { return (uint32_t)wait; }
 static inline uint32_t nvmalloc_wait_older(uint64_t wait) { return (uint32_t)(wait >> 32); }
 

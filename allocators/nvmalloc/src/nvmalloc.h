@@ -60,8 +60,8 @@ enum nvmalloc_damage_place {
     NVMALLOC_DAMAGE_SCAN = 1, /* found when the heap was opened */
     NVMALLOC_DAMAGE_ALLOCATE,
     NVMALLOC_DAMAGE_FREE,
-    NVMALLOC_DAMAGE_ROOT,         /* one of the two root lines; repaired from the other, unless that is damaged too: then bytes is 0 */
-    NVMALLOC_DAMAGE_UNFORMATTED,  /* memory that never was part of a block; repaired */
+    NVMALLOC_DAMAGE_ROOT, /* one of the two root lines; repaired from the other, unless that is damaged too: then bytes is 0 */
+    NVMALLOC_DAMAGE_UNFORMATTED, /* memory that never was part of a block; repaired */
     NVMALLOC_DAMAGE_INVALID_FREE, /* no damage of the heap: nvfree was given something that is no allocated block */
 };
 
@@ -79,7 +79,7 @@ typedef void (*nvmalloc_on_damage)(void *context, const struct nvmalloc_damage *
 
 /* ---- a heap by its handle ---- */
 
-#define NVMALLOC_WAIT_MS 100u    /* T, section 8.1.1 */
+#define NVMALLOC_WAIT_MS 100u /* T, section 8.1.1 */
 #define NVMALLOC_HEADER_BYTES 16u /* in front of every object */
 #define NVMALLOC_DEFAULT_LIMIT_BYTES ((uint64_t)16 << 30)
 #define NVMALLOC_MAX_LIMIT_BYTES ((uint64_t)64 << 30)
@@ -88,14 +88,15 @@ struct nvmalloc_heap;
 
 enum nvmalloc_clock {
     NVMALLOC_CLOCK_MILLISECONDS = 0, /* wall-clock time, so that waiting goes on while the heap is closed */
-    NVMALLOC_CLOCK_OPERATIONS,       /* each allocation and each free is a tick: runs are deterministic */
+    NVMALLOC_CLOCK_OPERATIONS, /* each allocation and each free is a tick: runs are deterministic */
 };
 
 struct nvmalloc_options {
     const char *folder;
-    uint64_t heap_bytes;    /* create: size of the file to begin with; rounded up to whole OS pages of 4 KiB, at least one */
-    uint64_t limit_bytes;   /* most that the file may grow to; 0: NVMALLOC_DEFAULT_LIMIT_BYTES. Never less than the file has already */
-    uint64_t grow_bytes;    /* the file grows by multiples of this; rounded up to whole OS pages, 0: one (section 3.1) */
+    uint64_t heap_bytes; /* create: size of the file to begin with; rounded up to whole OS pages of 4 KiB, at least one */
+    uint64_t
+        limit_bytes; /* most that the file may grow to; 0: NVMALLOC_DEFAULT_LIMIT_BYTES. Never less than the file has already */
+    uint64_t grow_bytes; /* the file grows by multiples of this; rounded up to whole OS pages, 0: one (section 3.1) */
     uintptr_t address_hint; /* where to map, if that is free; 0: anywhere */
     enum nvmalloc_clock clock;
     uint32_t wait_ticks; /* T: how long a freed heap block waits, at most 2^31 - 1. 0: not at all */
@@ -118,13 +119,14 @@ int nvmalloc_heap_set_root(struct nvmalloc_heap *heap, const void *object);
 void *nvmalloc_heap_root(struct nvmalloc_heap *heap);
 
 uint64_t nvmalloc_heap_offset(const struct nvmalloc_heap *heap, const void *address); /* NULL: 0 */
-void *nvmalloc_heap_address(const struct nvmalloc_heap *heap, uint64_t offset);       /* 0: NULL */
-uint64_t nvmalloc_heap_bytes(const struct nvmalloc_heap *heap);                       /* of the file */
+void *nvmalloc_heap_address(const struct nvmalloc_heap *heap, uint64_t offset); /* 0: NULL */
+uint64_t nvmalloc_heap_bytes(const struct nvmalloc_heap *heap); /* of the file */
 int nvmalloc_heap_is_emulated(const struct nvmalloc_heap *heap); /* the file system has no MAP_SYNC */
 
 struct nvmalloc_counts {
     uint64_t formatted_bytes; /* of the file: what was part of a block at least once, root lines included */
-    uint64_t allocated_bytes, waiting_bytes, free_bytes, damaged_bytes; /* blocks, headers included; free: without the waiting ones */
+    uint64_t allocated_bytes, waiting_bytes, free_bytes,
+        damaged_bytes; /* blocks, headers included; free: without the waiting ones */
     uint64_t allocated_blocks, waiting_blocks, damaged_blocks;
     uint64_t cut_short; /* blocks that did not wait for T, since memory was short; since the heap was opened */
 };
@@ -133,7 +135,7 @@ void nvmalloc_heap_counts(struct nvmalloc_heap *heap, struct nvmalloc_counts *co
 enum nvmalloc_part_state {
     NVMALLOC_PART_METADATA = 1,
     NVMALLOC_PART_ALLOCATED,
-    NVMALLOC_PART_FREE,    /* waiting blocks, and those that later requests may get, neighbours together */
+    NVMALLOC_PART_FREE, /* waiting blocks, and those that later requests may get, neighbours together */
     NVMALLOC_PART_DAMAGED,
 };
 
@@ -154,7 +156,7 @@ int nvmalloc_heap_check(struct nvmalloc_heap *heap);
 int nvmalloc_start(const struct nvmalloc_options *options); /* opens the heap in the folder; creates it if there is none */
 void nvmalloc_stop(void);
 void *nvmalloc(size_t bytes); /* NULL: errno is ENOMEM, and nvmalloc_message() says why */
-void nvfree(void *object);    /* what is no allocated block is told to on_damage, and otherwise ignored */
+void nvfree(void *object); /* what is no allocated block is told to on_damage, and otherwise ignored */
 void *nvcalloc(size_t count, size_t bytes);
 /* A new object, then the old one is freed: only for objects that no persistent pointer leads to. Others: nvmalloc, copy, nvpersist,
  * store the pointer, nvfree. */

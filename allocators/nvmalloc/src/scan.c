@@ -91,7 +91,8 @@ static int walk_chain(struct nvmalloc_heap *heap) {
         uint64_t word = nvmalloc_word_at(heap, line);
         uint32_t lines = nvmalloc_word_lines(word);
         if (nvmalloc_checksum_fits(line, nvmalloc_header_at(heap, line)) && lines > heap->line_count - line)
-            return nvmalloc_fail(NVMALLOC_CORRUPT, "the heap file is %llu bytes long, but the block at offset %#llx has %llu: was it truncated?",
+            return nvmalloc_fail(NVMALLOC_CORRUPT,
+                                 "the heap file is %llu bytes long, but the block at offset %#llx has %llu: was it truncated?",
                                  (unsigned long long)heap->line_count * NVMALLOC_LINE_BYTES,
                                  (unsigned long long)line * NVMALLOC_LINE_BYTES, (unsigned long long)lines * NVMALLOC_LINE_BYTES);
         if (!nvmalloc_is_correct(heap, line)) {

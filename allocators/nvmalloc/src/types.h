@@ -61,13 +61,13 @@ struct nvmalloc_waiting {
 struct nvmalloc_heap {
     pthread_mutex_t lock;
     struct nvmalloc_line *lines; /* the mapped file */
-    uint32_t line_count;         /* of the file */
-    uint32_t line_limit;         /* addresses are reserved for these */
+    uint32_t line_count; /* of the file */
+    uint32_t line_limit; /* addresses are reserved for these */
     uint32_t grow_lines;
     int fd;
     int is_emulated;
     uint32_t top;
-    uint64_t *used;   /* bitmap of lines */
+    uint64_t *used; /* bitmap of lines */
     uint64_t *starts; /* bitmap: first lines of the blocks of the chain */
     struct nvmalloc_hints hints[NVMALLOC_EXACT_LISTS + 1];
     struct nvmalloc_waiting waiting;
@@ -89,7 +89,7 @@ uint64_t nvmalloc_make_root(uint32_t line, uint32_t copy);
 bool nvmalloc_is_correct(const struct nvmalloc_heap *heap, uint32_t line);
 /* Without regard to the file's end. */
 bool nvmalloc_checksum_fits(uint32_t line, const struct nvmalloc_header *header);
-uint32_t nvmalloc_crc32c(uint32_t crc, uint64_t word);       /* by the processor's instruction where it has one */
+uint32_t nvmalloc_crc32c(uint32_t crc, uint64_t word); /* by the processor's instruction where it has one */
 uint32_t nvmalloc_crc32c_table(uint32_t crc, uint64_t word); /* for the others */
 
 static inline struct nvmalloc_header *nvmalloc_header_at(const struct nvmalloc_heap *heap, uint32_t line) {
