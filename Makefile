@@ -11,11 +11,12 @@ BIN := .venv/bin
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 PYTHON_SOURCES := harness ci allocators pintools fuzz
 C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
+ALLOCATORS = $(patsubst allocators/%/allocator.toml,%,$(wildcard allocators/*/allocator.toml))
 OUT := out
 FUZZ_SECONDS := 30
 NIGHTLY_FUZZ_SECONDS := 600
 
-.PHONY: help setup build test check format fuzz corpus matrix bench nightly screenshot clean
+.PHONY: help setup build test check format fuzz corpus matrix mutate bench nightly screenshot clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,10 +55,13 @@ format: setup ## format all sources in place
 matrix: setup ## the crash matrix (ci/matrix.toml): clean allocators and mutants, to a verdict
 	@$(BIN)/faultline matrix --out $(OUT)
 
+mutate: setup ## every flush and fence taken out in turn: the kill rates that matrix says of this build
+	@for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator; done
+
 bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
 	@$(BIN)/python ci/bench.py --out $(OUT)/bench.json $(PARTS)
 
-nightly: setup ## the long matrix, the nightly tests, then 10 minutes of fuzzing a reader
+nightly: mutate ## mutate, the long matrix, the nightly tests, then 10 minutes of fuzzing a reader
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m nightly
 	@$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0

@@ -2,11 +2,14 @@
 """`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
 redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
-apart) after one crash of each workload, and after a second one of one of them: the quickest whose own opens run the place, else
-the quickest that has it (recovery of a crash may run what no clean open does). What is neither is a blind spot: of the contract,
-the oracle or the workloads.
+apart) after one crash of each workload, and after a second one of one of them: of those whose own opens run the place, else of all
+that have it, the one that needs the fewest recoveries (recovery of a crash may run what no clean open does). What is neither is a
+blind spot: of the contract, the oracle or the workloads.
 
-Nothing is built again: a flush changes which stores are guaranteed, not which stores are made."""
+Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and fences
+guarantee less, so every state that is reachable without one place is reachable without that one and others (a test of edit.rs).
+Where nothing tells the loss of several, nothing tells the loss of one of them: places that survived a workload are taken out of the
+next one all at once, and only where that shows are they tried in halves, down to single ones."""
 
 from __future__ import annotations
 
@@ -60,8 +63,9 @@ class _Places(msgspec.Struct):
 
 
 class Trial(msgspec.Struct):
-    """One workload explored without the place. nested: crashes after the first one; new_outcomes: pairs of expected heap and heap
-    report that recoveries show only then; why: what keeps the exploration from being complete."""
+    """One workload explored without the place. together: places that were taken out at once, this one among them; nested: crashes
+    after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; why: what keeps the
+    exploration from being complete."""
 
     workload: str
     count: int
@@ -75,6 +79,12 @@ class Trial(msgspec.Struct):
     time_s: float = 0.0
     in_recovery: int = 0
     nested: int = 0
+    together: int = 1
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a complete exploration found nothing that tells the loss."""
+        return self.verdict == "pass" and self.is_complete and not self.new_outcomes
 
 
 class PlaceResult(msgspec.Struct):
@@ -98,7 +108,7 @@ class PlaceResult(msgspec.Struct):
     @property
     def is_silent(self) -> bool:
         """Whether complete explorations found nothing that tells its loss."""
-        return all(trial.verdict == "pass" and trial.is_complete and not trial.new_outcomes for trial in self.trials)
+        return all(trial.is_silent for trial in self.trials)
 
     def why_unknown(self) -> str:
         """What keeps it from being proved."""
@@ -187,7 +197,7 @@ def mutate(
         try:
             watcher.begins("as it is", len(specs))
             traced: list[_Traced] = run_in_pool(runner.explore_whole, runner.stop, list(enumerate(specs)), jobs)
-            traced.sort(key=lambda one: runner.seconds[one.spec.name])
+            traced.sort(key=lambda one: one.whole[0].recoveries)
             names = list(dict.fromkeys(name for one in traced for name in one.places))
             chosen = [name for name in names if only is None or only in name]
             if not chosen:
@@ -195,8 +205,7 @@ def mutate(
                     f"no flush or fence is called {only!r}" if names else "the workloads come to no flush or fence",
                     f"names are like: {names[0]}" if names else "choose another workload with -w",
                 )
-            watcher.begins("without", len(chosen))
-            places = run_in_pool(lambda name: runner.without(name, traced), runner.stop, chosen, jobs)
+            places = runner.without(chosen, traced, jobs)
         except KeyboardInterrupt:
             raise InterruptedCampaignError("interrupted", "the same command starts again") from None
     builds = sorted({kill_rate_key(workshop, one.target) for one in traced})
@@ -219,7 +228,6 @@ class _Runner:
         self.workshop = workshop
         self.folder = folder
         self.watcher = watcher
-        self.seconds: dict[str, float] = {}
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:
@@ -236,51 +244,87 @@ class _Runner:
         outcomes = self.folder / f"{number}.outcomes"
         whole = _Traced(spec, workload, target, traced, {}, outcomes, {}, threading.Lock())
         places = places_of(workshop, spec, target, traced, workload)
-        trial = whole.whole[0] = self._explore(whole, None, 0)
+        trial = whole.whole[0] = self._explore(whole, (), 0)
         if trial.verdict != "pass" or not trial.is_complete:
             said = f"{trial.rules[0]}: {trial.message}" if trial.rules else trial.why or "its verdict is unknown"
             raise BadInputError(
                 f"{spec.name} does not pass completely as it is, so that what a flush is for cannot be told: {said}",
                 f"look at it first: {spec.command_line()}",
             )
-        self.seconds[spec.name] = trial.time_s
         self.watcher.ends(f"{spec.name}: {len(places)} places")
         return replace(whole, places={place.name: place for place in places})
 
-    def without(self, name: str, traced: Sequence[_Traced]) -> PlaceResult:
-        """Quick workloads first, until one kills it; then with a second crash, where that may tell more."""
-        having = [one for one in traced if name in one.places]
-        place = having[0].places[name]
-        result = PlaceResult(name, place.kind, place.site, [])
-        for one in having:
-            result.trials.append(self._without(one, one.places[name], 0))
-            if result.fate == "killed":
-                break
-        recovering = [one for one in having if one.places[name].in_recovery]
-        if result.fate != "killed" and (recovering or result.is_silent):
-            one = [*recovering, *having][0]
-            result.trials.append(self._without(one, one.places[name], 1))
-        self.watcher.ends(f"{name}: {result.fate}")
-        return result
+    def without(self, names: Sequence[str], traced: Sequence[_Traced], jobs: int) -> list[PlaceResult]:
+        """Workloads of few recoveries first, each for the places that none before it killed; then with a second crash, where that
+        may tell more."""
+        results: dict[str, PlaceResult] = {}
+        for one in traced:
+            left = [name for name in names if name in one.places]
+            left = [name for name in left if name not in results or results[name].fate != "killed"]
+            fresh = [[name] for name in left if name not in results]
+            survivors = [name for name in left if name in results]
+            for name in left:
+                place = one.places[name]
+                results.setdefault(name, PlaceResult(name, place.kind, place.site, []))
+            self._try(one, fresh, 0, jobs, results)
+            self._try(one, [survivors], 0, jobs, results)
+        by_workload: dict[int, list[str]] = {}
+        for name, result in results.items():
+            having = [number for number, one in enumerate(traced) if name in one.places]
+            recovering = [number for number in having if traced[number].places[name].in_recovery]
+            if result.fate != "killed" and (recovering or result.is_silent):
+                by_workload.setdefault((recovering or having)[0], []).append(name)
+        for number, survivors in sorted(by_workload.items()):
+            self._try(traced[number], [survivors], 1, jobs, results)
+        return [results[name] for name in names]
 
-    def _without(self, traced: _Traced, place: Place, nested: int) -> Trial:
+    def _try(
+        self, one: _Traced, groups: Sequence[list[str]], nested: int, jobs: int, results: dict[str, PlaceResult]
+    ) -> None:
+        """One workload without each group of places; what a processor has no group for helps with the others."""
+        groups = [group for group in groups if group]
+        if not groups:
+            return
+        crash = ", second crash" if nested else ""
+        self.watcher.begins(f"without, {one.spec.workload_text}{crash}", sum(map(len, groups)))
+        workers = max(1, jobs // len(groups))
+        for trials in run_in_pool(lambda group: self._settle(one, group, nested, workers), self.stop, groups, jobs):
+            for name, trial in trials.items():
+                results[name].trials.append(trial)
+
+    def _settle(self, one: _Traced, group: list[str], nested: int, workers: int) -> dict[str, Trial]:
+        """A trial of each, together as far as nothing tells their loss."""
+        places = [one.places[name] for name in group]
+        trial = self._without(one, places, nested, workers)
+        if not trial.is_silent and len(group) > 1:
+            middle = len(group) // 2
+            halves = group[:middle], group[middle:]
+            return {name: trial for half in halves for name, trial in self._settle(one, half, nested, workers).items()}
+        said = "nothing tells" if trial.is_silent else trial.rules[0] if trial.rules else "not killed"
+        for place in places:
+            self.watcher.ends(f"{place.name}: {said}")
+        counts = [{"count": place.count, "in_recovery": place.in_recovery} for place in places]
+        return {
+            name: msgspec.structs.replace(trial, together=len(group), **count)
+            for name, count in zip(group, counts, strict=True)
+        }
+
+    def _without(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int) -> Trial:
         with traced.guard:
             if nested not in traced.whole:
-                traced.whole[nested] = self._explore(traced, None, nested)
+                traced.whole[nested] = self._explore(traced, (), nested, workers)
         whole = traced.whole[nested]
         if whole.verdict == "pass" and whole.is_complete:
-            return self._explore(traced, place, nested)
-        counts = {"count": place.count, "in_recovery": place.in_recovery}
+            return self._explore(traced, places, nested, workers)
         why = f"as it is, {whole.message or whole.why or 'its verdict is unknown'}"
-        return msgspec.structs.replace(whole, verdict="unknown", rules=[], why=why, **counts)
+        return msgspec.structs.replace(whole, verdict="unknown", rules=[], why=why)
 
-    def _explore(self, traced: _Traced, place: Place | None, nested: int) -> Trial:
-        """As if the source lacked the place; none: as it is, for the outcomes."""
+    def _explore(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
+        """As if the source lacked the places; none: as it is, for the outcomes."""
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
         started = time.monotonic()
-        count, in_recovery = (place.count, place.in_recovery) if place else (0, 0)
-        trial = Trial(traced.spec.workload_text, count, "unknown", in_recovery=in_recovery, nested=nested)
+        trial = Trial(traced.spec.workload_text, 0, "unknown", nested=nested)
 
         def handle(event: Event) -> None:
             match event:
@@ -295,10 +339,11 @@ class _Runner:
                 case Done():
                     trial.verdict = event.verdict
 
-        edits = [{"edit": "without", "sites": place.sites}] if place else []
-        outcomes = {"compare" if place else "write": str(traced.outcomes_after(nested))}
+        sites = sorted({site for place in places for site in place.sites})
+        edits = [{"edit": "without", "sites": sites}] if places else []
+        outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
         more: dict[str, Any] = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
         spec = msgspec.structs.replace(traced.spec, nested=nested)
-        explore(self.workshop, spec, traced.target, traced.trace, traced.workload, handle, more=more)
+        explore(self.workshop, spec, traced.target, traced.trace, traced.workload, handle, jobs=workers, more=more)
         trial.time_s = round(time.monotonic() - started, 3)
         return trial

@@ -165,7 +165,7 @@ fn edited_hash(hash: &str, edits: &[Edit]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Model, ModelKind};
+    use crate::model::{Choice, LineKey, Model, ModelKind};
     use crate::trace::{FileEffect, FileId, StoreKind, ThreadId};
 
     const FILE: FileId = FileId(0);
@@ -247,6 +247,78 @@ mod tests {
             let unmoved = vec![one.clone(), between, awaited.clone()];
             assert_eq!(moved(unmoved.clone()), unmoved);
         }
+    }
+
+    const LINES: u64 = 4;
+
+    /// Stores of every kind to the lines, with every flush and fence, by two threads; a function of the seed.
+    fn mixed(seed: u64) -> Vec<Event> {
+        let mut state = seed;
+        let mut below = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let flush = |kind, line: u64| EventKind::Flush { kind, file: FILE, offset: line * LINE_BYTES };
+        let kinds = (0..24).map(|number: u8| match below(10) {
+            0..5 => EventKind::Store {
+                kind: if below(4) == 0 { StoreKind::NonTemporal } else { StoreKind::Plain },
+                file: FILE,
+                offset: below(LINES) * LINE_BYTES + below(3) * 8,
+                bytes: vec![number + 1; 8 << below(2)].into(),
+            },
+            5 => flush(FlushKind::Clwb, below(LINES)),
+            6 => flush(FlushKind::Clflushopt, below(LINES)),
+            7 => flush(FlushKind::Clflush, below(LINES)),
+            8 => EventKind::Fence { kind: FenceKind::Sfence },
+            _ => EventKind::Fence { kind: FenceKind::Locked },
+        });
+        let kinds: Vec<EventKind> = kinds.collect();
+        let mut events = trace(kinds).events;
+        for event in &mut events[2..] {
+            event.thread.thread = 1 + below(2) as u16;
+        }
+        events
+    }
+
+    /// After each event, what each line may hold.
+    fn contents_after_each(events: &[Event], without: &BTreeSet<SiteId>) -> Vec<BTreeSet<(u64, [u8; 64])>> {
+        let mut model = Model::new(ModelKind::Px86, Vec::new());
+        let mut after_each = Vec::new();
+        for (number, event) in events.iter().enumerate() {
+            if !without.contains(&event.site) {
+                model.step(number as u32, event);
+            }
+            let contents = (0..LINES).flat_map(|number| {
+                let line = model.find(LineKey { file: FILE, number }).map(|id| model.line(id));
+                let all = line.map(|line| line.contents(usize::MAX).expect("no limit"));
+                let all = all.unwrap_or_else(|| vec![(Choice::default(), [0; LINE_BYTES as usize])]);
+                all.into_iter().map(move |(_, content)| (number, content))
+            });
+            after_each.push(contents.collect());
+        }
+        after_each
+    }
+
+    /// What `faultline mutate` counts on when it takes several places out at once.
+    #[test]
+    fn without_more_of_them_every_state_is_still_reachable() {
+        let mut larger = 0;
+        for seed in 0..300 {
+            let events = mixed(seed);
+            let all: BTreeSet<SiteId> =
+                events.iter().filter(|event| is_flush_or_fence(&event.kind)).map(|event| event.site).collect();
+            let some: BTreeSet<SiteId> = all.iter().copied().filter(|site| (site.0 as u64 + seed) % 3 == 0).collect();
+            let one: BTreeSet<SiteId> = some.first().copied().into_iter().collect();
+            let [none, one, some, all] =
+                [BTreeSet::new(), one, some, all].map(|without| contents_after_each(&events, &without));
+            for (fewer, more) in [(&none, &one), (&one, &some), (&some, &all)] {
+                for (number, (fewer, more)) in fewer.iter().zip(more).enumerate() {
+                    assert!(fewer.is_subset(more), "seed {seed}, after event {number} of {events:#?}");
+                }
+                larger += usize::from(fewer != more);
+            }
+        }
+        assert!(larger > 300, "the events tell nothing: {larger}");
     }
 
     #[test]

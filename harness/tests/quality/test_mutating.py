@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -127,46 +128,77 @@ def test_the_kill_rate_leaves_out_what_is_redundant() -> None:
 
 
 class Explored(mutating._Runner):
-    """Explores by the test's word: nothing is told after one crash, and what is as it is says what it is given."""
+    """Explores by the test's word: `told` are the places whose loss shows, by workload; what is as it is with a second crash says
+    what it is given."""
 
-    def __init__(self, tmp: Path, nested_whole: Trial) -> None:
+    def __init__(self, tmp: Path, nested_whole: Trial, told: dict[str, set[str]] | None = None) -> None:
         watcher = SimpleNamespace(begins=lambda *_: None, ends=lambda _: None)
         super().__init__(cast(Workshop, None), tmp, watcher)
-        self.nested_whole, self.explored = nested_whole, list[tuple[bool, int]]()
+        self.nested_whole, self.told = nested_whole, told or {}
+        self.explored: list[tuple[str, list[int], int]] = []
+        """Workload, lines of the places, crashes after the first."""
 
-    def _explore(self, traced: mutating._Traced, place: Place | None, nested: int) -> Trial:
-        self.explored.append((place is None, nested))
-        return self.nested_whole if place is None else trial("pass", is_complete=True, nested=nested)
+    def _explore(self, traced: mutating._Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
+        workload = traced.spec.workload
+        self.explored.append((workload, [place.site.line for place in places], nested))
+        if not places:
+            return self.nested_whole
+        is_told = {place.name for place in places} & self.told.get(workload, set())
+        return trial("fail", rules=["FL004"]) if is_told else trial("pass", is_complete=True, nested=nested)
 
 
-def traced_with(places: list[Place], tmp: Path) -> mutating._Traced:
+def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> mutating._Traced:
     by_name = {place.name: place for place in places}
     return mutating._Traced(
-        samples.spec(),
+        samples.spec(workload=workload),
         *cast(Any, (None, None, None)),
         by_name,
-        tmp / "outcomes",
+        tmp / workload,
         {0: trial("pass", is_complete=True)},
         Lock(),
     )
 
 
-PLACES = [Place("flush", Site("f", "f.c", line), (line,), count=line) for line in (1, 2)]
+def tried(runner: Explored, *traced: mutating._Traced) -> dict[int, PlaceResult]:
+    """By line."""
+    names = list(dict.fromkeys(name for one in traced for name in one.places))
+    return {place.site.line: place for place in runner.without(names, traced, 1)}
 
 
-def test_what_no_open_of_a_workload_runs_is_explored_with_a_second_crash(tmp_path: Path) -> None:
-    runner = Explored(tmp_path, trial("pass", is_complete=True, nested=1))
-    traced = [traced_with(PLACES, tmp_path)]
-    fates = [runner.without(place.name, traced).fate for place in PLACES]
-    assert fates == ["redundant", "redundant"]
-    assert runner.explored == [(False, 0), (True, 1), (False, 1), (False, 0), (False, 1)]
+PLACES = [Place("flush", Site("f", "f.c", line), (line,), count=line) for line in range(1, 6)]
+WHOLE = trial("pass", is_complete=True, nested=1)
+
+
+def test_what_survives_is_explored_with_a_second_crash_all_at_once(tmp_path: Path) -> None:
+    runner = Explored(tmp_path, WHOLE)
+    found = tried(runner, traced_with(PLACES[:2], tmp_path))
+    assert [place.fate for place in found.values()] == ["redundant", "redundant"]
+    assert runner.explored == [("smoke", [1], 0), ("smoke", [2], 0), ("smoke", [], 1), ("smoke", [1, 2], 1)]
+    assert [[one.together for one in place.trials] for place in found.values()] == [[1, 2], [1, 2]]
+    assert [place.trials[-1].count for place in found.values()] == [1, 2]
+
+
+def test_survivors_of_a_workload_are_taken_out_of_the_next_one_together(tmp_path: Path) -> None:
+    """Alone where nothing was tried yet; together then, and in halves where that shows."""
+    runner = Explored(tmp_path, WHOLE, {"smoke": {PLACES[0].name}, "churn": {PLACES[3].name}})
+    found = tried(runner, traced_with(PLACES[:4], tmp_path), traced_with(PLACES, tmp_path, "churn"))
+    assert runner.explored == [
+        *[("smoke", [line], 0) for line in (1, 2, 3, 4)],
+        ("churn", [5], 0),
+        *[("churn", lines, 0) for lines in ([2, 3, 4], [2], [3, 4], [3], [4])],
+        ("smoke", [], 1),
+        ("smoke", [2, 3], 1),
+        ("churn", [], 1),
+        ("churn", [5], 1),
+    ]
+    assert [place.fate for place in found.values()] == ["killed", "redundant", "redundant", "killed", "redundant"]
+    assert found[4].trials[-1].together == 1, "what is killed is killed alone"
 
 
 def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
     runner = Explored(tmp_path, trial("pass", nested=1, why="60 s limit"))
-    traced = [traced_with(PLACES, tmp_path)]
-    results = [runner.without(place.name, traced) for place in PLACES]
-    assert [one.fate for one in results] == ["unknown", "unknown"]
-    assert [one.trials[-1].count for one in results] == [1, 2]
-    assert results[1].why_unknown() == "smoke, second crash: as it is, 60 s limit"
-    assert runner.explored.count((True, 1)) == 1
+    found = tried(runner, traced_with(PLACES[:2], tmp_path))
+    assert [one.fate for one in found.values()] == ["unknown", "unknown"]
+    assert [one.trials[-1].count for one in found.values()] == [1, 2]
+    assert found[2].why_unknown() == "smoke, second crash: as it is, 60 s limit"
+    assert [one for one in runner.explored if one[2]] == [("smoke", [], 1)]
