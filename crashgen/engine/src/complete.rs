@@ -19,6 +19,7 @@ use crate::content::ImageContent;
 use crate::error::EngineError;
 use crate::explore::{Explorer, Here, judge_image};
 use crate::finding::StateRef;
+use crate::outcomes::Shown;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
 use crate::yardstick::Seen;
@@ -29,6 +30,7 @@ use crashgen::replay::Probe;
 use crashgen::trace::{Event, Trace};
 use oracle::{HeapReport, Judgement, Outcome, RuleId, Violation, judge};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -54,8 +56,8 @@ pub fn repeats_before(part: usize) -> u64 {
     if part == 0 { 0 } else { LOOKED_AT + part as u64 * PART_STRIDE % GUARD_ONE_IN }
 }
 
-/// What a parsed heap report takes, of its bytes.
-const REPORT_COPIES: usize = 2;
+/// What a parsed heap report takes, with and without contents, of its bytes.
+const REPORT_COPIES: usize = 3;
 /// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
 const WITNESS_LIMIT: usize = 32;
 
@@ -123,7 +125,7 @@ pub struct Walked {
 /// Heap reports of the current window.
 #[derive(Default)]
 struct Outcomes {
-    reports: Vec<Rc<HeapReport>>,
+    reports: Vec<Kept>,
     /// By a hash of the bytes, which is taken for them as those of images are.
     numbers: FxHashMap<u128, u32>,
     /// What the reports take, about.
@@ -132,6 +134,27 @@ struct Outcomes {
     hot: Rc<[UnitKey]>,
     /// Leaves run twice, in all searches.
     repeats: Rc<Repeats>,
+}
+
+/// A heap report, with what is asked of it at every crash position that may leave it.
+struct Kept {
+    own: Rc<HeapReport>,
+    without_contents: OnceCell<Rc<HeapReport>>,
+    shown: OnceCell<Shown>,
+}
+
+impl Kept {
+    fn new(own: HeapReport) -> Self {
+        Self { own: Rc::new(own), without_contents: OnceCell::new(), shown: OnceCell::new() }
+    }
+
+    fn without_contents(&self) -> &Rc<HeapReport> {
+        self.without_contents.get_or_init(|| Rc::new(without_contents(&self.own)))
+    }
+
+    fn shown(&self) -> Shown {
+        *self.shown.get_or_init(|| Shown::of(self.without_contents()))
+    }
 }
 
 /// Why a run that ended so says nothing of the target.
@@ -167,13 +190,13 @@ impl Runner<'_> {
             None => {
                 let report = HeapReport::parse(bytes)
                     .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")));
-                outcomes.reports.push(Rc::new(report.map_err(Stop::Error)?));
+                outcomes.reports.push(Kept::new(report.map_err(Stop::Error)?));
                 outcomes.bytes += bytes.len() * REPORT_COPIES;
                 outcomes.numbers.insert(hash, next);
                 next
             }
         };
-        let doubt = loads.doubt.or_else(|| match outcomes.reports[outcome as usize].outcome {
+        let doubt = loads.doubt.or_else(|| match outcomes.reports[outcome as usize].own.outcome {
             Outcome::Hung if is_guarded => Some(Doubt::Unknown(GUARDED_HUNG.to_owned())),
             outcome => doubt_of(outcome),
         });
@@ -205,12 +228,12 @@ impl Recoveries for Runner<'_> {
     }
 
     fn is_worth_repeating(&self, outcome: u32) -> bool {
-        self.outcomes.reports[outcome as usize].outcome != Outcome::Hung
+        self.outcomes.reports[outcome as usize].own.outcome != Outcome::Hung
     }
 
     fn is_same(&self, one: u32, other: u32) -> bool {
         let reports = &self.outcomes.reports;
-        one == other || without_contents(&reports[one as usize]) == without_contents(&reports[other as usize])
+        one == other || reports[one as usize].without_contents() == reports[other as usize].without_contents()
     }
 }
 
@@ -257,9 +280,13 @@ impl Complete {
         while let Some(held) = self.search.next(&mut walk, &at, &mut case.image, &mut runner)? {
             outcomes.insert((self.search.leaf(held.leaf).outcome, has_own_contents(&mut self.search, &at, &held)));
         }
-        let report = |outcome: u32| self.outcomes.reports[outcome as usize].clone();
+        let report = |outcome: u32| self.outcomes.reports[outcome as usize].own.clone();
         let reports = outcomes.into_iter().map(|(outcome, is_own)| Seen::of_leaf(report(outcome), is_own)).collect();
         Ok(Walked { is_due, is_whole: self.search.gap.is_none(), reports })
+    }
+
+    fn kept(&self, leaf: LeafId) -> &Kept {
+        &self.outcomes.reports[self.search.leaf(leaf).outcome as usize]
     }
 
     /// What was found so far.
@@ -432,7 +459,7 @@ impl Explorer<'_> {
                 None => case.history.state_id(),
                 Some(_) => case.history.expected_id(self.config.contract.leaks),
             };
-            outcomes.add(expected, &report);
+            outcomes.add(expected, complete.kept(held.leaf).shown());
         }
         self.tally.add(&judgement);
         let at = Position { model: &case.model, view: here.view };
@@ -465,10 +492,9 @@ impl Explorer<'_> {
         held: &Held,
     ) -> (Rc<HeapReport>, Judgement, BTreeSet<(LineId, Choice)>) {
         let at = Position { model: &case.model, view };
-        let mut report = complete.outcomes.reports[complete.search.leaf(held.leaf).outcome as usize].clone();
-        if !has_own_contents(&mut complete.search, &at, held) {
-            report = Rc::new(without_contents(&report));
-        }
+        let has_own_contents = has_own_contents(&mut complete.search, &at, held);
+        let kept = complete.kept(held.leaf);
+        let report = if has_own_contents { &kept.own } else { kept.without_contents() }.clone();
         let (tables, contents) = (&mut complete.search.tables, &mut complete.contents);
         let content = SetContent::new(&at, &case.image, &held.sets, tables, contents);
         let (contract, shape) = (&self.config.contract, self.config.shape());

@@ -10,7 +10,6 @@
 
 use crate::config::OutcomesFile;
 use crate::error::EngineError;
-use crate::probes::without_contents;
 use oracle::HeapReport;
 use rustc_hash::FxHasher;
 use serde::Serialize;
@@ -23,6 +22,19 @@ const HASH_BYTES: usize = 8;
 #[derive(Default)]
 pub struct OutcomeSet(BTreeSet<(u64, u64)>);
 
+/// Hash of what a recovery shows.
+#[derive(Clone, Copy)]
+pub struct Shown(u64);
+
+impl Shown {
+    /// The report is one without contents.
+    pub fn of(report: &HeapReport) -> Self {
+        let mut hasher = FxHasher::default();
+        hasher.write(format!("{report:?}").as_bytes());
+        Self(hasher.finish())
+    }
+}
+
 /// How many there were.
 #[derive(Serialize)]
 pub struct Settled {
@@ -33,10 +45,8 @@ pub struct Settled {
 
 impl OutcomeSet {
     /// `expected` is the history's state.
-    pub fn add(&mut self, expected: u64, report: &HeapReport) {
-        let mut hasher = FxHasher::default();
-        hasher.write(format!("{:?}", without_contents(report)).as_bytes());
-        self.0.insert((expected, hasher.finish()));
+    pub fn add(&mut self, expected: u64, shown: Shown) {
+        self.0.insert((expected, shown.0));
     }
 
     /// Adds those of the next part.
