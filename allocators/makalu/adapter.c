@@ -74,7 +74,7 @@ static int make_slots(fl_heap *heap, uint32_t count) {
         return status_of(MAK_OUT_OF_MEMORY);
     memset(heap->slots, 0, slots_bytes(count));
     heap->slots->count = count;
-    fl_persist(heap->slots, slots_bytes(count));
+    fl_flush(heap->slots, slots_bytes(count)); /* the root's fence is theirs too; if power fails before it, the count may be 0 */
     return status_of(MAK_set_root(0, heap->slots));
 }
 
@@ -113,6 +113,8 @@ static int find_slots(fl_heap *heap, uint32_t count) {
     heap->slots = MAK_get_root(0);
     if (heap->slots == NULL)
         return fail(FL_NOT_A_HEAP, "root 0 of the region is not set: the creation of the slots was not completed");
+    if (MAK_usable_bytes(heap->slots) >= sizeof(struct slots) && heap->slots->count == 0)
+        return fail(FL_NOT_A_HEAP, "the slots have no count: their creation was not completed");
     if (slots_bytes(count) > MAK_usable_bytes(heap->slots) || heap->slots->count != count)
         return fail(FL_ERROR, "the heap was created with another number of slots");
     return FL_OK;
@@ -171,7 +173,7 @@ static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, 
         return status_of(MAK_OUT_OF_MEMORY);
     if (front > 0) {
         memset(object, 0, front);
-        fl_persist(object, front);
+        fl_flush(object, front); /* fill persists, and its fence is theirs too */
     }
     fill(context, object + front, 0, bytes);
     store_word(word, object);
