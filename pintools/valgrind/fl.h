@@ -94,8 +94,17 @@ struct fl_path {
     struct fl_path *next;
     UInt site;
     UInt count; /* 0: it cannot be told whether it is taken again */
+    SizeT reach; /* bytes of the stack that the calls lie in, from the stack pointer on */
     struct fl_call calls[FL_PATH_CALLS]; /* innermost first */
 };
+
+/* Memory that can be read, with the stack that was last looked at in it. */
+struct fl_stack {
+    Addr start;
+    SizeT bytes;
+};
+extern struct fl_stack fl_stack;
+void fl_stack_forget(void); /* when memory goes, or what may be done with it changes */
 
 struct fl_point {
     Addr address;
@@ -111,8 +120,12 @@ UInt fl_own_site(struct fl_point *point); /* of locks, that few ask for: the ins
 UInt fl_fence_site(struct fl_point *point); /* in the C library the instruction itself */
 void fl_sites_define_again(void);
 
-/* From the inside outwards: where one is found, the next one's place is known. */
+/* From the inside outwards: where one is found, the next one's place is known. A stack that is not as deep as it was has no such
+ * places: above its first frame may be nothing. */
 static inline Bool fl_is_on_path(const struct fl_path *path, Addr stack) {
+    Addr depth = stack - fl_stack.start;
+    if (depth >= fl_stack.bytes || path->reach > fl_stack.bytes - depth)
+        return False;
     for (UInt i = 0; i < path->count; i++)
         if (*(Addr *)(stack + path->calls[i].distance) != path->calls[i].address + 1)
             return False;

@@ -34,6 +34,16 @@ static UShort thread_count;
 
 UShort fl_number_of(ThreadId thread) { return thread_numbers[thread]; }
 
+static void on_memory_goes(Addr address, SizeT bytes) {
+    (void)address, (void)bytes;
+    fl_stack_forget();
+}
+
+static void on_memory_changes(Addr address, SizeT bytes, Bool is_read, Bool is_written, Bool is_run) {
+    (void)is_read, (void)is_written, (void)is_run;
+    on_memory_goes(address, bytes);
+}
+
 static void on_thread_created(ThreadId parent, ThreadId child) {
     if (thread_numbers == NULL)
         thread_numbers = VG_(calloc)("fl.main.threads", VG_N_THREADS, sizeof *thread_numbers);
@@ -198,6 +208,8 @@ static void pre_clo_init(void) {
     VG_(track_pre_deliver_signal)(fl_schedule_before_signal);
     VG_(track_start_client_code)(on_thread_runs);
     VG_(track_post_mem_write)(fl_on_kernel_write);
+    VG_(track_die_mem_munmap)(on_memory_goes);
+    VG_(track_change_mem_mprotect)(on_memory_changes);
     VG_(atfork)(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 

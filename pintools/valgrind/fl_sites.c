@@ -11,6 +11,7 @@
  * remembered with the places where its return addresses lay, and holds again where they are found there again.
  */
 #include "fl.h"
+#include "pub_tool_aspacemgr.h"
 #include "pub_tool_guest.h"
 #include "pub_tool_hashtable.h"
 #include "pub_tool_machine.h"
@@ -40,6 +41,8 @@ struct site {
     Addr offset;
     UInt id;
 };
+
+struct fl_stack fl_stack;
 
 static XArray *modules; /* of struct module; id = index + 1 */
 static XArray *sites;   /* of struct site *; id = index + 1 */
@@ -177,6 +180,7 @@ static UInt site_of(UInt module, Addr address, UInt caller) {
 /* Frames 1 to last of the stack, as the next look finds them. */
 static void remember(struct fl_path *path, const Addr *frames, const Addr *pointers, UInt last, Addr stack) {
     path->count = 0;
+    path->reach = 0;
     for (UInt i = 1; i <= last; i++) {
         Addr place = pointers[i] - sizeof(Addr);
         if (*(Addr *)place - 1 != frames[i]) { /* not called: a signal's frame, say */
@@ -184,7 +188,18 @@ static void remember(struct fl_path *path, const Addr *frames, const Addr *point
             return;
         }
         path->calls[path->count++] = (struct fl_call){.distance = place - stack, .address = frames[i]};
+        path->reach = place + sizeof(Addr) - stack;
     }
+}
+
+void fl_stack_forget(void) { fl_stack = (struct fl_stack){0, 0}; }
+
+/* Anew whenever somebody looks slowly: threads have stacks of their own, and programs may switch to others. */
+static void find_stack(Addr stack) {
+    const NSegment *segment = VG_(am_find_nsegment)(stack);
+    fl_stack_forget();
+    if (segment != NULL && segment->hasR)
+        fl_stack = (struct fl_stack){.start = segment->start, .bytes = segment->end + 1 - segment->start};
 }
 
 /* The site and its callers, innermost first: what lies in the C library is left out at the start, and ends the path later, as
@@ -230,6 +245,7 @@ static void init_path(struct fl_point *point, struct fl_path **place) {
 UInt fl_site_slowly(struct fl_point *point) {
     init_tables();
     Addr stack = VG_(get_SP)(VG_(get_running_tid)());
+    find_stack(stack);
     struct fl_path **place = &point->path;
     for (UInt i = 1; *place != NULL; place = &(*place)->next, i++) {
         struct fl_path *path = *place;
