@@ -178,6 +178,14 @@ class CellResult(msgspec.Struct):
     def shrunk_of(self, finding: Finding) -> Shrunk | None:
         return next((one for one in self.shrunk if one.finding == finding.id), None)
 
+    def replay_lines(self, finding: Finding) -> list[str]:
+        """How to see the finding again: as it was found, and in its smallest witness, if there is another one."""
+        lines = [f"replay: faultline replay {finding.token}"]
+        shrunk = self.shrunk_of(finding)
+        if shrunk is not None and shrunk.witness.token != finding.token:
+            lines.append(f"shrunk: {shrunk.text()}: faultline replay {shrunk.witness.token}")
+        return lines
+
     @property
     def is_complete(self) -> bool:
         return self.certificate is not None and self.certificate.complete

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """results.sarif (SARIF 2.1.0): the findings of clean cells, each at the sites of the stores that matter, for code review tools. The
-finding's stable id is its fingerprint; its replay line is in the message. What the trace rules FL10x say of stores are warnings,
-what FL11x say of needless flushes and fences are notes.
+finding's stable id is its fingerprint; its replay line is in the message, and that of its smallest witness. What the trace rules
+FL10x say of stores are warnings, what FL11x say of needless flushes and fences are notes.
 
 The events up to the crash are the result's code flow, one thread flow a thread (SARIF 3.36, 3.37); executionOrder gives the memory
 order over all threads. Events after the crash are left out: they do not lead to it.
@@ -46,9 +46,8 @@ def render(results: Iterable[CellResult]) -> str:
 
 
 def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
-    text = (
-        f"{finding.message} ({result.spec.name}; {finding.operation_text()}). Replay: faultline replay {finding.token}"
-    )
+    replay = ". ".join(line[0].upper() + line[1:] for line in result.replay_lines(finding))
+    text = f"{finding.message} ({result.spec.name}; {finding.operation_text()}). {replay}"
     locations = [_location(site) for site in finding.sites if site.file]
     flow = _thread_flows(finding)
     return {
