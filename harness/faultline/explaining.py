@@ -109,5 +109,11 @@ def _try(
     elif verdict == "pass":
         trial.outcome = "helps"
     elif verdict == "fail":
-        trial.outcome, trial.others = "helps, others remain", others
+        # A flush or a fence more forbids states and allows no other: what is there with it was there without.
+        trial.outcome = "breaks others" if _is_another_order(repair) else "helps, others remain"
+        trial.others = others
     return trial
+
+
+def _is_another_order(repair: Repair) -> bool:
+    return any(edit["edit"] == "move-behind" for edit in repair.edits)

@@ -10,11 +10,11 @@ import msgspec
 BUDGET_S = 60.0
 """Of all repairs of a finding: they are tried one after the other."""
 
-Outcome = Literal["helps", "helps, others remain", "does not help", "unknown"]
+Outcome = Literal["helps", "helps, others remain", "breaks others", "does not help", "unknown"]
 
 
 class Trial(msgspec.Struct):
-    """A repair, tried. others: rules that are still broken, at other places; recoveries: of the exploration with it."""
+    """A repair, tried. others: rules that are broken with it, at other places; recoveries: of the exploration with it."""
 
     text: str
     outcome: Outcome
@@ -71,7 +71,10 @@ class Explanation(msgspec.Struct):
         if unknown is not None:
             return f"not found: of {tried} tried, some could not be explored whole ({unknown.why})"
         if not self.lost:
-            order = f", and none of the {tried} orders of two stores that were tried helps" if tried else ""
+            alone = (
+                " without breaking another rule" if any(one.outcome == "breaks others" for one in self.trials) else ""
+            )
+            order = f", and none of the {tried} orders of two stores that were tried helps{alone}" if tried else ""
             return f"no flush and no fence: the state has every store{order}, so what is stored, or when, is wrong"
         if not self.trials:
             return "nothing to try: the lost store is the kernel's, or at an unknown place"

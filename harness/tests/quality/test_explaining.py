@@ -13,7 +13,7 @@ import pytest
 import samples
 from command_line import Faultline
 from faultline import explaining
-from faultline.engine import Event, Finding
+from faultline.engine import Done, Event, Finding
 from faultline.errors import InfrastructureError
 from faultline.explanation import Explanation, Outcome, Trial
 from faultline.results import CellSpec
@@ -85,6 +85,27 @@ def test_one_that_leaves_others_is_the_second_choice(monkeypatch: pytest.MonkeyP
     assert told.repair is not None
     assert told.repair.text == "repair 0"
     assert told.repair_text().endswith("complete, but FL010 elsewhere")
+
+
+def test_an_order_that_breaks_another_rule_is_no_repair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More flushes and fences allow no new state; two stores the other way round do."""
+    with_others = [samples.finding(id="FL008-00000000", rule="FL008"), Done("fail", 1)]
+
+    def explored(*arguments: Any, **_: Any) -> None:
+        for event in with_others:
+            arguments[5](event)
+
+    monkeypatch.setattr(explaining, "explore", explored)
+    for edit, outcome in (("move-behind", "breaks others"), ("fence-after", "helps, others remain")):
+        repairs = [{"text": "repair", "edits": [{"edit": edit, "sites": []}]}]
+        found = msgspec.convert({**samples.FINDING, "lines": [], "repairs": repairs}, Finding)
+        target = cast(Any, SimpleNamespace(hooked=None))
+        nothing = cast(Any, None)
+        told = explaining.explain(SHOP, samples.spec(), target, nothing, nothing, found)
+        assert [(trial.outcome, trial.others) for trial in told.trials] == [(outcome, ["FL008"])]
+        assert (told.repair is None) == (edit == "move-behind")
+        if told.repair is None:
+            assert "tried helps without breaking another rule, so what is stored" in told.repair_text()
 
 
 def test_that_nothing_helps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
