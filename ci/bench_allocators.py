@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultline import build, config
+from faultline.build import DRIVER_BASELINE as BASELINE
+from faultline.build import allocators_here, build_driver
 from faultline.cache import Cache
 from faultline.errors import InfrastructureError
 from faultline.terminal import note
 
 RUN_LIMIT_S = 600
 """Of one measurement; the longest takes half a minute."""
-BASELINE = "glibc"
 
 
 @dataclass(frozen=True)
@@ -102,54 +102,6 @@ PAPER_TABLE_2 = {
 """By MiB: MX_L in thousands, T_ON in seconds, T_REC and T_GC in milliseconds."""
 
 
-# ---- building ------------------------------------------------------------------------------------------------------------
-
-
-def allocators_here(root: Path) -> list[str]:
-    """glibc first, which is what the others are compared with."""
-    folder = root / "allocators" / "bench"
-    return [BASELINE, *(name for name in config.allocator_names(root) if any(folder.glob(f"{name}.c*")))]
-
-
-def build_driver(root: Path, cache: Cache, *, is_counting: bool) -> Path:
-    """Each allocator is one object of its own, with the language, the include folders and the flags of its allocator.toml but for
-    -D, which make everything small for crash tests."""
-    folder = root / "allocators" / "bench"
-    common = [
-        *(*build.OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", "-DFL_FLUSH_CLWB"),
-        *(build.COMMON_INCLUDE, "-Iallocators/bench", *(["-DFL_COUNT"] if is_counting else [])),
-    ]
-    shared = build.sources_below(folder, root / "allocators" / "include")
-    names = allocators_here(root)
-    objects, libraries = [], set()
-    for name in names[1:]:
-        allocator = config.find_allocator(root, name)
-        compiler, standard = build.compiler_of(allocator)
-        own = root / "allocators" / name
-        sources = [*build.matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")]
-        arguments = (
-            *(
-                "-r",
-                f"-std={standard}",
-                *common,
-                *(flag for flag in allocator.build.flags if not flag.startswith("-D")),
-            ),
-            *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
-            *(source.relative_to(root).as_posix() for source in sources),
-        )
-        inputs = (*build.sources_below(own), *shared)
-        recipe = build.Recipe(f"{name} for benchmarks", f"{name}.o", compiler, arguments, inputs)
-        objects.append(str(build.make(root, cache, recipe).path))
-        libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
-    arguments = (
-        *("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}"),
-        *(f"allocators/bench/{name}.c" for name in ("main", "workloads", "resur", "fragment", BASELINE)),
-        *(*objects, *(f"-l{library}" for library in sorted(libraries))),
-    )
-    recipe = build.Recipe("the benchmark driver", "bench", "gcc", arguments, shared)
-    return build.make(root, cache, recipe).path
-
-
 # ---- running -------------------------------------------------------------------------------------------------------------
 
 
@@ -167,8 +119,8 @@ def ask(program: Path, *arguments: str | int | float, ends_by: int = 0) -> dict[
 
 def measure_throughput(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
     """One row for each benchmark and allocator."""
-    timing = build_driver(root, cache, is_counting=False)
-    counting = build_driver(root, cache, is_counting=True)
+    timing = build_driver(root, cache, is_counting=False).path
+    counting = build_driver(root, cache, is_counting=True).path
     names = allocators_here(root)
     rows = []
     for benchmark in scale.benchmarks:
@@ -224,7 +176,7 @@ def row_of(name: str, benchmark: Benchmark, turns: list[Turn], counted: dict[str
 
 def measure_recovery(root: Path, cache: Cache, scratch: Path, scale: Scale) -> dict[str, Any]:
     """A row for each allocator, largest object and heap size; and what was left out."""
-    program = build_driver(root, cache, is_counting=False)
+    program = build_driver(root, cache, is_counting=False).path
     rows, left_out = [], []
     for largest, sizes, chosen in scale.heaps:
         names = chosen or allocators_here(root)[1:]

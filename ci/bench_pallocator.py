@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench_allocators import (
-    BASELINE,
     Benchmark,
     Turn,
-    allocators_here,
     ask,
-    build_driver,
     cost,
     crash_once,
     has_room,
@@ -28,6 +25,8 @@ from bench_allocators import (
     times_glibc,
 )
 
+from faultline.build import DRIVER_BASELINE as BASELINE
+from faultline.build import allocators_here, build_driver
 from faultline.cache import Cache
 from faultline.terminal import note
 
@@ -128,8 +127,8 @@ TINY = Scale(
 
 def measure_sizes(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
     """One row for each experiment, number of threads and allocator."""
-    timing = build_driver(root, cache, is_counting=False)
-    counting = build_driver(root, cache, is_counting=True)
+    timing = build_driver(root, cache, is_counting=False).path
+    counting = build_driver(root, cache, is_counting=True).path
     names = allocators_here(root)
     rows = []
     for experiment in scale.experiments:
@@ -188,7 +187,7 @@ def sizes_in_words(rows: list[dict[str, Any]], scale: Scale) -> list[str]:
 
 def measure_restart(root: Path, cache: Cache, scratch: Path, scale: Scale) -> dict[str, Any]:
     """A row for each heap and allocator: recovery after a crash, with the collection where there is one."""
-    program = build_driver(root, cache, is_counting=False)
+    program = build_driver(root, cache, is_counting=False).path
     names = allocators_here(root)[1:]
     rows, left_out = [], []
     for mib in scale.heaps_mib:
@@ -251,7 +250,7 @@ def restart_in_words(restart: dict[str, Any], scale: Scale) -> list[str]:
 
 def measure_fragmentation(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
     """A row for each allocator whose heap has a limit."""
-    program = build_driver(root, cache, is_counting=False)
+    program = build_driver(root, cache, is_counting=False).path
     rows = []
     for name in allocators_here(root)[1:]:
         note(f"fragmentation, {name}")

@@ -39,6 +39,7 @@ struct bench_allocator {
     bool (*recover)(const char *folder, uint64_t limit_bytes); /* of a heap that nobody closed */
     bool (*collect)(void);                                     /* null: the allocator collects no garbage */
     bool (*check)(void);                                       /* the allocator's own */
+    void (*set_wait)(uint64_t operations); /* before create: how long freed memory waits; null: it does not */
     uint64_t (*defragmented)(void); /* bytes so far; null: the allocator does not defragment */
 };
 
@@ -71,6 +72,12 @@ struct bench_result {
     struct bench_phase allocating, freeing; /* where a workload has them apart */
 };
 
+/* operations in all; per_free: of how many allocations comes one free, on average. */
+struct bench_churn {
+    uint64_t operations, per_free, smallest, largest, seed;
+    uint64_t limit_bytes;
+};
+
 /* workloads.c: §13.1. False: no such workload. */
 bool bench_run(const char *workload, const struct bench_work *work, struct bench_result *result);
 
@@ -81,6 +88,12 @@ int bench_recover(const struct bench_allocator *allocator, const char *folder, u
 
 /* fragment.c: PAllocator §5, Table 2. Exit code. */
 int bench_fragment(const struct bench_allocator *allocator, const char *folder, uint64_t mib, uint64_t smallest, uint64_t largest);
+
+/* wear.c: Moraru et al., section 8.1.1. Exit code. */
+int bench_wear(const struct bench_allocator *allocator, const char *folder, uint64_t limit_bytes, const char *workload);
+
+/* churn.c: Moraru et al., Table 2. Exit code. */
+int bench_churn(const struct bench_allocator *allocator, const char *folder, const struct bench_churn *churn);
 
 double bench_now_s(void);
 double bench_cpu_s(void); /* of all threads of the process, ended ones too */

@@ -7,6 +7,8 @@
  *     bench ALLOCATOR resur FOLDER MIB LARGEST PERCENT SEED
  *     bench ALLOCATOR recover FOLDER MIB
  *     bench ALLOCATOR fragment FOLDER MIB SMALLEST LARGEST
+ *     bench ALLOCATOR churn FOLDER OPERATIONS PER_FREE SMALLEST LARGEST SEED [WAIT]
+ *     bench ALLOCATOR wear FOLDER WORKLOAD-FILE [WAIT]
  *
  * Built with -DBENCH_ALLOCATORS='X(NAME) ...'.
  */
@@ -69,7 +71,8 @@ static int usage(void) {
     fputs(
         "bench: error: expected ALLOCATOR threadtest|larson|prodcon FOLDER THREADS SMALLEST LARGEST CHANCE OBJECTS ROUNDS SECONDS,"
         " ALLOCATOR resur FOLDER MIB LARGEST PERCENT SEED, ALLOCATOR recover FOLDER MIB"
-        " or ALLOCATOR fragment FOLDER MIB SMALLEST LARGEST\n",
+        " ALLOCATOR fragment FOLDER MIB SMALLEST LARGEST, ALLOCATOR churn FOLDER OPERATIONS PER_FREE SMALLEST LARGEST SEED [WAIT]"
+        " or ALLOCATOR wear FOLDER WORKLOAD-FILE [WAIT]\n",
         stderr);
     return USAGE;
 }
@@ -127,12 +130,49 @@ static int run(const struct bench_allocator *allocator, char **arguments) {
     return 0;
 }
 
+/* Argument `index`, if it is there: how long freed memory waits, in operations. */
+static void set_wait(const struct bench_allocator *allocator, char **arguments, int count, int index) {
+    if (count <= index)
+        return;
+    if (allocator->set_wait == NULL)
+        fprintf(stderr, "bench: error: %s: freed memory does not wait\n", allocator->name), exit(USAGE);
+    allocator->set_wait(number(arguments, index, 0, INT32_MAX));
+}
+
+static int wear(const struct bench_allocator *allocator, char **arguments, int count) {
+    if (count < 5 || count > 6)
+        return usage();
+    set_wait(allocator, arguments, count, 5);
+    return bench_wear(allocator, arguments[3], (uint64_t)RUN_LIMIT_GIB << 30, arguments[4]);
+}
+
+static int churn(const struct bench_allocator *allocator, char **arguments, int count) {
+    if (count < 9 || count > 10)
+        return usage();
+    set_wait(allocator, arguments, count, 9);
+    const struct bench_churn wanted = {
+        .operations = number(arguments, 4, 1, 1u << 30),
+        .per_free = number(arguments, 5, 1, 1u << 20),
+        .smallest = number(arguments, 6, 1, LARGEST_BYTES),
+        .largest = number(arguments, 7, 1, LARGEST_BYTES),
+        .seed = number(arguments, 8, 0, UINT32_MAX),
+        .limit_bytes = (uint64_t)RUN_LIMIT_GIB << 30,
+    };
+    if (wanted.largest < wanted.smallest)
+        bench_fail("sizes", "the largest object is smaller than the smallest");
+    return bench_churn(allocator, arguments[3], &wanted);
+}
+
 int main(int count, char **arguments) {
     if (count < 5)
         return usage();
     const struct bench_allocator *allocator = find_allocator(arguments[1]);
     if (allocator == NULL)
         bench_fail(arguments[1], "no such allocator in this build");
+    if (strcmp(arguments[2], "wear") == 0)
+        return wear(allocator, arguments, count);
+    if (strcmp(arguments[2], "churn") == 0)
+        return churn(allocator, arguments, count);
     bool is_resur = strcmp(arguments[2], "resur") == 0, is_recover = strcmp(arguments[2], "recover") == 0;
     bool is_fragment = strcmp(arguments[2], "fragment") == 0;
     if ((is_resur || is_recover || is_fragment) && allocator->recover == NULL)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultline.cache import Cache, key_of
-from faultline.config import Allocator, Flush
+from faultline.config import Allocator, Flush, allocator_names, find_allocator
 from faultline.errors import BadInputError, InfrastructureError
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
@@ -231,6 +231,56 @@ def check_adapter(runner: Built, adapter: Built, what: str) -> None:
     if run.returncode != 0:
         lines = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
         raise BadInputError(f"{what}: its adapter cannot be used: {lines[-1].removeprefix('runner: error: ')}")
+
+
+# ---- the driver of benchmarks and wear -----------------------------------------------------------------------------------
+
+DRIVER_BASELINE = "glibc"
+"""malloc, in the driver like the others, and what they are compared with."""
+DRIVER_SOURCES = ("main", "workloads", "resur", "fragment", "churn", "wear", DRIVER_BASELINE)
+
+
+def allocators_here(root: Path) -> list[str]:
+    """Those that the driver has: glibc first, then each with a file of its own in allocators/bench."""
+    folder = root / "allocators" / "bench"
+    return [DRIVER_BASELINE, *(name for name in allocator_names(root) if any(folder.glob(f"{name}.c*")))]
+
+
+def build_driver(root: Path, cache: Cache, *, is_counting: bool) -> Built:
+    """Each allocator is one object of its own, with the language, the include folders and the flags of its allocator.toml but for
+    -D, which make everything small for crash tests. is_counting: flushes and fences."""
+    folder = root / "allocators" / "bench"
+    common = [
+        *(*OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", "-DFL_FLUSH_CLWB"),
+        *(COMMON_INCLUDE, "-Iallocators/bench", *(["-DFL_COUNT"] if is_counting else [])),
+    ]
+    shared = sources_below(folder, root / "allocators" / "include")
+    names = allocators_here(root)
+    objects, libraries = [], set()
+    for name in names[1:]:
+        allocator = find_allocator(root, name)
+        compiler, standard = compiler_of(allocator)
+        own = root / "allocators" / name
+        sources = [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")]
+        arguments = (
+            *("-r", f"-std={standard}", *common),
+            *(flag for flag in allocator.build.flags if not flag.startswith("-D")),
+            *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
+            *_relative(root, sources),
+        )
+        built = make(
+            root,
+            cache,
+            Recipe(f"{name} for benchmarks", f"{name}.o", compiler, arguments, (*sources_below(own), *shared)),
+        )
+        objects.append(str(built.path))
+        libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
+    arguments = (
+        *("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}"),
+        *(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES),
+        *(*objects, *(f"-l{library}" for library in sorted(libraries))),
+    )
+    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, shared))
 
 
 # ---- the Valgrind tool ---------------------------------------------------------------------------------------------------

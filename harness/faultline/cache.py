@@ -5,6 +5,7 @@
         builds/KEY/         one compiled target, tool or runner; KEY covers sources, headers, flags, compiler
         traces/KEY.trace    sealed traces, with KEY.log, what target and tracer printed
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
+        wear/KEY/           what a wear run counted, what its driver said, its log
         mutations/KEY.json  kill rate of a build of allocator and tester
         results.sqlite      results of `run`, unless --out says otherwise
 
@@ -59,7 +60,7 @@ def hash_of_file(path: Path) -> str:
 class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        for part in ("builds", "traces", "workloads", "mutations"):
+        for part in ("builds", "traces", "workloads", "mutations", "wear"):
             self._make(self.folder / part)
 
     @staticmethod

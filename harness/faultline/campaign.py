@@ -107,7 +107,7 @@ def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[Cell
 def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: str) -> dict[str, Any]:
     """ops and seed only where the workload is made of them, so that equal cells are equal."""
     defaults = matrix.defaults
-    has_ops = workload in workloads.TAKES_OPS
+    has_ops = workloads.takes_ops(workload)
 
     def chosen(key: str) -> Any:
         value = getattr(cell, key)

@@ -34,11 +34,15 @@ from faultline import (
     terminal,
     trace_rules,
     tracing,
+    wear,
+    wear_pictures,
+    wearing,
     workloads,
 )
 from faultline import replay as replaying
 from faultline.cache import SCRATCH_FOLDER, Cache, project_root
 from faultline.engine import Engine, TraceRules
+from faultline.environment import Environment
 from faultline.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -146,7 +150,7 @@ def variant_options(command: Command) -> Command:
             type=click.IntRange(1),
             default=DEFAULT_OPS,
             show_default=True,
-            help=f"Operations of {', '.join(sorted(workloads.TAKES_OPS))}.",
+            help=f"Operations of {', '.join(sorted(workloads.TAKES_OPS))}, uniform:A:B.",
         ),
         click.option(
             "--seed",
@@ -206,7 +210,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdo
 
 
 def _cell_spec(allocator: str, workload: str, ops: int, seed: int, mutant: str | None, **rest: Any) -> CellSpec:
-    return CellSpec(allocator, workload, ops if workload in workloads.TAKES_OPS else 0, seed, mutant=mutant, **rest)
+    return CellSpec(allocator, workload, ops if workloads.takes_ops(workload) else 0, seed, mutant=mutant, **rest)
 
 
 def print_json(value: object) -> None:
@@ -641,6 +645,139 @@ def _print_campaign(results: list[CellResult], out: Path | None) -> None:
     click.echo(summarise(results).line())
 
 
+@cli.command("wear")
+@click.argument("allocators", nargs=-1, required=True, metavar="ALLOCATOR...")
+@click.option(
+    "--workload",
+    "-w",
+    default=wearing.DEFAULT_WORKLOAD,
+    show_default=True,
+    metavar="W",
+    help="churn, uniform:A:B or a FILE of one case and thread: what every allocator can run.",
+)
+@click.option(
+    "--ops",
+    type=click.IntRange(1),
+    default=wearing.DEFAULT_OPS,
+    show_default=True,
+    help="Operations of a generated workload.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=DEFAULT_SEED, show_default=True)
+@click.option("--baseline", metavar="ALLOCATOR", help="What ratios are to.  [default: the first]")
+@click.option("--line", "line_bytes", type=int, default=wear.DEFAULT_LINE_BYTES, show_default=True, metavar="BYTES")
+@click.option(
+    "--cache-model",
+    default=f"{wear.DEFAULT_CACHE_BYTES >> 10}KiB,{wear.DEFAULT_CACHE_WAYS}",
+    show_default=True,
+    metavar="SIZE,WAYS",
+    help="The cache between stores and medium.",
+)
+@click.option(
+    "--endurance",
+    type=click.FloatRange(1),
+    default=wear.DEFAULT_ENDURANCE,
+    show_default=True,
+    help="Writes that a cell lasts, for lifetimes.",
+)
+@click.option(
+    "--capacity",
+    "capacity_bytes",
+    type=click.IntRange(4096),
+    default=wear.DEFAULT_CAPACITY_BYTES,
+    show_default=True,
+    metavar="BYTES",
+    help="What ideal levelling spreads writes over.",
+)
+@click.option(
+    "--format", "formats", default="png,svg", show_default=True, metavar="LIST", help="Of the pictures: png, svg."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write wear.json, wear.csv (each line), pictures and the wear page of report.html to this folder.",
+)
+@click.option("--protect", type=click.Path(path_type=Path), help="Fail when a total or maximum is more than FILE says.")
+@click.option(
+    "--tolerance", default="0%", show_default=True, metavar="P%", help="With --protect: how much more is no failure."
+)
+@click.option("--update", "is_updated", is_flag=True, help="With --protect: write FILE, what is written now.")
+@workshop_options
+@json_option
+def wear_command(
+    workshop: Workshop,
+    allocators: tuple[str, ...],
+    workload: str,
+    ops: int,
+    seed: int,
+    baseline: str | None,
+    line_bytes: int,
+    cache_model: str,
+    endurance: float,
+    capacity_bytes: int,
+    formats: str,
+    out: Path | None,
+    protect: Path | None,
+    tolerance: str,
+    is_updated: bool,
+    as_json: bool,
+) -> int:
+    """Count how often each line of memory is written: wear of each allocator by the same workload.
+
+    ALLOCATOR is one of this repository, or glibc or jemalloc (malloc in DRAM); NAME:T for one whose freed memory waits for T
+    operations. Counted are stores, consecutive ones to a line coalesced, and write-backs through a model of a cache. docs/wear.md
+    says how, and what lifetimes mean.
+    """
+    subjects = [wearing.find_subject(workshop.root, name) for name in dict.fromkeys(allocators)]
+    names = [subject.name for subject in subjects]
+    baseline = names[0] if baseline is None else baseline
+    if baseline not in names:
+        raise BadInputError(f"--baseline {baseline}: is not counted here", f"name one of {', '.join(names)}")
+    pictures = wear_pictures.read_formats(formats)
+    cache = wearing.read_cache(cache_model, line_bytes)
+    share = wearing.read_tolerance(tolerance)
+    found = wearing.find_workload(workshop, workload, ops, seed)
+    setting = wearing.setting_of(found, line_bytes, cache)
+    before = _earlier_wear(protect, is_updated, setting, names)
+    runs = []
+    for subject in subjects:
+        terminal.note(f"{subject.name}: {setting.name()}")
+        runs.append(wearing.count(workshop, subject, found, line_bytes, cache))
+    result = wearing.wear_of(runs, setting, wear.Medium(endurance, capacity_bytes), baseline)
+    if out is not None:
+        report.write_wear(out, result, [(run.subject.name, run.counts) for run in runs], pictures)
+        if (out / DATABASE_NAME).is_file():
+            _write_reports(out)  # the page joins those of the campaign
+    grown = wear.growth(before, result, share) if before is not None else []
+    if as_json:
+        print_json(result)
+    else:
+        terminal.print_wear(result)
+        for line in grown:
+            click.echo(f"grown: {line}")
+    if out is not None:
+        terminal.note(f"wear: {out / 'report.html'}")
+    if protect is not None and before is None:
+        _write(protect, msgspec.json.format(msgspec.json.encode(wear.protected_of(result))) + b"\n")
+        terminal.note(f"{protect}: written, what {', '.join(names)} may write")
+    return EXIT_FINDINGS if grown else EXIT_OK
+
+
+def _earlier_wear(
+    protect: Path | None, is_updated: bool, setting: wear.Setting, names: list[str]
+) -> wear.Protected | None:
+    """As _earlier_costs."""
+    if protect is None:
+        if is_updated:
+            raise BadInputError("--update says that --protect FILE is written anew", "name it with --protect FILE")
+        return None
+    if is_updated:
+        _check_writable(protect, "the file of --protect")
+        return None
+    before = wear.read_protected(protect)
+    wear.check_comparable(protect, before, setting, names)
+    return before
+
+
 @cli.command("report")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Folder of the campaign."
@@ -652,16 +789,22 @@ def report_command(out: Path, as_json: bool) -> int:
         raise BadInputError(
             f"{out / DATABASE_NAME}: no results there", "run `faultline matrix` first, or name its --out"
         )
-    database = Results(out / DATABASE_NAME)
-    state, results = database.read()
-    environment = database.environment()
-    database.close()
-    report.write_all(out, results, state, environment)
+    results, state, environment = _write_reports(out)
     if as_json:
         click.echo(report.results_json(results, state, environment), nl=False)
     else:
         _print_campaign(results, out)
     return EXIT_OK
+
+
+def _write_reports(out: Path) -> tuple[list[CellResult], str, Environment]:
+    """Those of the campaign whose database is in the folder."""
+    database = Results(out / DATABASE_NAME)
+    state, results = database.read()
+    environment = database.environment()
+    database.close()
+    report.write_all(out, results, state, environment)
+    return results, state, environment
 
 
 @cli.command("mutate")

@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import msgspec
 
-from faultline import __version__, junit, sarif
+from faultline import __version__, junit, sarif, wear_pictures
 from faultline.environment import Environment
 from faultline.errors import InfrastructureError
 from faultline.outcomes import count, mark, outcome, scientific
 from faultline.page import GLYPHS, OPEN_FINDINGS, covered_share, page, rules_not_judged, setting_of
 from faultline.results import RESULTS_VERSION, CellResult, summarise
 from faultline.timeline import LEGEND
+from faultline.wear import Counts, Wear, write_csv
+from faultline.wear_report import FILE as WEAR_FILE
+from faultline.wear_report import HEADS, WearPage, page_of, read_page, short_place
 
 FILES = ("report.html", "junit.xml", "results.sarif", "results.json")
 
@@ -23,7 +27,7 @@ FILES = ("report.html", "junit.xml", "results.sarif", "results.json")
 def write_all(folder: Path, results: list[CellResult], state: str, environment: Environment | None = None) -> None:
     """Writes every file of FILES; each appears whole."""
     texts = (
-        html(results, state, environment),
+        html(results, state, environment, read_page(folder)),
         junit.render(results),
         sarif.render(results),
         results_json(results, state, environment),
@@ -31,12 +35,31 @@ def write_all(folder: Path, results: list[CellResult], state: str, environment: 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in zip(FILES, texts, strict=True):
-            temporary = folder / f".{name}.tmp"
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(folder / name)
+            _write_whole(folder / name, text)
     except OSError as error:
         raise InfrastructureError(
             f"{folder}: the report cannot be written: {error.strerror}", "choose another folder with --out DIR"
+        ) from error
+
+
+def _write_whole(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def write_wear(folder: Path, wear: Wear, counted: Sequence[tuple[str, Counts]], formats: Sequence[str]) -> None:
+    """wear.json, wear.csv, pictures, and report.html with the wear page alone: the caller makes that of a campaign."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(folder / WEAR_FILE, msgspec.json.format(msgspec.json.encode(wear), indent=2).decode() + "\n")
+        write_csv(folder / "wear.csv", counted)
+        wear_pictures.write(wear, folder, formats)
+        template = _templates().get_template("wear.html.j2")
+        _write_whole(folder / "report.html", template.render(version=__version__, wear=page_of(wear), wear_heads=HEADS))
+    except OSError as error:
+        raise InfrastructureError(
+            f"{folder}: wear cannot be written: {error.strerror}", "choose another folder with --out DIR"
         ) from error
 
 
@@ -59,8 +82,7 @@ def _cell(result: CellResult) -> dict[str, Any]:
     return cell
 
 
-def html(results: list[CellResult], state: str, environment: Environment | None = None) -> str:
-    """One file that asks for nothing else: readable offline, without JavaScript, on paper."""
+def _templates() -> jinja2.Environment:
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("faultline"),
         autoescape=True,
@@ -68,6 +90,15 @@ def html(results: list[CellResult], state: str, environment: Environment | None 
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    templates.filters["short_place"] = short_place
+    return templates
+
+
+def html(
+    results: list[CellResult], state: str, environment: Environment | None = None, wear: WearPage | None = None
+) -> str:
+    """One file that asks for nothing else: readable offline, without JavaScript, on paper."""
+    templates = _templates()
     filters = (outcome, mark, scientific, count, covered_share, rules_not_judged, setting_of)
     templates.filters.update({function.__name__: function for function in filters})
     template = templates.get_template("report.html.j2")
@@ -77,4 +108,6 @@ def html(results: list[CellResult], state: str, environment: Environment | None 
         glyphs=GLYPHS,
         open_findings=OPEN_FINDINGS,
         legend=LEGEND,
+        wear=wear,
+        wear_heads=HEADS,
     )

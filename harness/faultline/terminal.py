@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from faultline import kill_rates
+from faultline import kill_rates, wear_report
 from faultline.bisecting import SHOWN_LINES, Bisection, command_text, place_of
 from faultline.coverage import recovery_coverage
 from faultline.engine import Finding, TraceRules
@@ -33,6 +33,7 @@ from faultline.results import CellResult, CellSpec, kill_rates_of
 from faultline.shrunk import Shrunk
 from faultline.timeline import LEGEND, timeline
 from faultline.trace_rules import COST_NAMES, warning_lines
+from faultline.wear import SHOWN_HOTTEST, Wear
 
 COLOURS = {"good": "green", "bad": "bold red", "open": "yellow"}
 PLAIN_WIDTH = 160
@@ -407,3 +408,28 @@ class CampaignProgress:
                 self._console.print(
                     Text(f"[{self._finished}/{len(self._specs)}] {result.spec.name}: {outcome(result)}"), soft_wrap=True
                 )
+
+
+# ---- wear ----------------------------------------------------------------------------------------------------------------
+
+
+def print_wear(wear: Wear) -> None:
+    """A table a view, then the lines with most stores and who stored to them."""
+    console = out()
+    setting = wear.setting
+    cache = f"cache model {setting.cache_bytes >> 10} KiB, {setting.cache_ways} ways"
+    _print_line(console, "", "", f"{setting.name()}: {setting.line_bytes}-byte lines, {cache}")
+    for view, rows in wear_report.rows_of(wear).items():
+        table = Table(title=view, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for field, head in wear_report.HEADS.items():
+            table.add_column(head, justify="left" if field == "allocator" else "right")
+        for row in rows:
+            table.add_row(*(getattr(row, field) for field in wear_report.HEADS))
+        console.print(table)
+    for note_text in wear_report.notes_of(wear):
+        _print_line(console, "", "", note_text)
+    for each in wear.allocators:
+        for line in each.hottest[:SHOWN_HOTTEST]:
+            sites = line.sites[: wear_report.SHOWN_SITES]
+            writers = "; ".join(f"{site.stores:,} by {wear_report.short_place(site.place)}" for site in sites)
+            _print_line(console, f"{each.allocator}: ", "", f"line {line.place}: {line.stores:,} stores: {writers}")

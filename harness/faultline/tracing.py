@@ -160,7 +160,7 @@ def _trace_session(
         output.write(f"session {session}\n".encode())
         output.flush()
         start = output.tell()
-        code = _run(command, output, _environment(target.tracer.path))
+        code = run_traced(command, output, environment_for(target.tracer.path))
     if code is None:
         raise InfrastructureError(
             f"{_name(target)} ran for more than {TRACE_LIMIT_S} s while session {session} of {workload.name} was traced",
@@ -171,7 +171,7 @@ def _trace_session(
         raise _session_error(target, workload, session, code, said, folder, log)
 
 
-def _run(command: list[str], output: IO[bytes], environment: dict[str, str]) -> int | None:
+def run_traced(command: list[str], output: IO[bytes], environment: dict[str, str]) -> int | None:
     """Exit code, negative for a signal; None when the limit was hit."""
     with child(command, output, output, environment) as process:
         try:
@@ -180,7 +180,7 @@ def _run(command: list[str], output: IO[bytes], environment: dict[str, str]) -> 
             return None
 
 
-def _environment(tools: Path) -> dict[str, str]:
+def environment_for(tools: Path) -> dict[str, str]:
     """Small and fixed: a target that looks at its environment must see the same each time."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return {**kept, "LC_ALL": "C", "VALGRIND_LIB": str(tools)}

@@ -195,6 +195,34 @@ def _churn_size(chance: random.Random) -> int:
     return CHURN_SIZE_MIX[0][1]
 
 
+def uniform(ops: int, seed: int, smallest: int, largest: int) -> Workload:
+    """ops operations, seeded, in a random order: half allocate objects of smallest to largest bytes, all sizes equally likely, half
+    free one of the live objects, chosen at random (Moraru et al., section 8.1.1; there 10 to 4096). A free that finds nothing
+    changes places with an allocation. The live set is a random walk that ends empty, or with one object if ops is odd."""
+    chance = random.Random(seed)
+    live: list[int] = []
+    empty: list[int] = []
+    frees = ops // 2
+    allocations = ops - frees
+    slots = 0
+    operations = [Operation("case")]
+    while allocations or frees:
+        if live and _below(chance, allocations + frees) < frees:
+            at = _below(chance, len(live))
+            live[at], live[-1] = live[-1], live[at]
+            operations.append(Operation("free", live[-1]))
+            empty.append(live.pop())
+            frees -= 1
+        else:
+            if not empty:
+                empty.append(slots)
+                slots += 1
+            live.append(empty.pop())
+            operations.append(Operation("allocate", live[-1], smallest + _below(chance, largest - smallest + 1)))
+            allocations -= 1
+    return Workload(f"uniform:{smallest}:{largest}", max(1, slots), tuple(operations), ops, seed)
+
+
 def over_layout(layout: str, ops: int, seed: int) -> Workload:
     """churn's operations with the slots in another layout (`chain`: the nodes of one list; `names`: named allocations), so that its
     links and names are made, changed and taken back in every state of the heap."""
@@ -758,10 +786,15 @@ GENERATORS = {
     "defrag:N": "the same with objects of an Nth of the heap at first, not a 128th: fewer of them",
     "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
     "ace:N:K": "the same over K of the sizes: ace:3:2 is what CI has time for",
+    "uniform:A:B": "--ops operations of --seed: half allocate A to B bytes, uniformly, half free a random object (nvmalloc's)",
     "FILE": "a workload file of your own",
 }
 TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads", "graph", "resur", "big"})
-"""Workloads that --ops counts the operations of."""
+"""Workloads that --ops counts the operations of; uniform:A:B is one, too."""
+
+
+def takes_ops(name: str) -> bool:
+    return name in TAKES_OPS or name.startswith("uniform:")
 
 
 def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
@@ -772,7 +805,7 @@ def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
 
 
 def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
-    if name in TAKES_OPS:
+    if takes_ops(name):
         _limit(2 + 2 * (REOPENS + 1) + ops, f"{name} --ops {ops}")
     generators: dict[str, Callable[[], Workload]] = {
         "smoke": smoke,
@@ -794,6 +827,8 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
         return _find_ace(name, heap)
     if name.startswith("defrag:"):
         return _find_defrag(name, heap)
+    if name.startswith("uniform:"):
+        return _find_uniform(name, ops, seed)
     if name.startswith("file:"):
         return _stored_file(name.removeprefix("file:"), cache)
     return _user_file(Path(name), cache)
@@ -819,6 +854,18 @@ def _find_defrag(name: str, heap: Heap) -> Workload:
     if not MIN_DEFRAG_SHARE <= share <= MAX_DEFRAG_SHARE:
         raise BadInputError(f"workload {name!r}: expected defrag:{MIN_DEFRAG_SHARE} to defrag:{MAX_DEFRAG_SHARE}")
     return replace(defrag(heap.limit_bytes, share), name=name)
+
+
+def _find_uniform(name: str, ops: int, seed: int) -> Workload:
+    words = name.removeprefix("uniform:").split(":")
+    sizes = [
+        int(word) if word.isascii() and word.isdigit() and len(word) <= len(str(MAX_BYTES)) else 0 for word in words
+    ]
+    if len(sizes) != 2 or not 1 <= sizes[0] <= sizes[1] <= MAX_BYTES:
+        raise BadInputError(
+            f"workload {name!r}: expected uniform:SMALLEST:LARGEST in bytes, the smallest at least 1, as in uniform:10:4096"
+        )
+    return uniform(ops, seed, *sizes)
 
 
 def _limit(operations: int, name: str) -> None:

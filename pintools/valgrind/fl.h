@@ -7,6 +7,7 @@
  *   fl_decode      what the intermediate code does not say, read from the guest's instruction bytes
  *   fl_record      stores, flushes, fences: from an executed instruction to a record
  *   fl_loads       loads of PM, into a file of their own
+ *   fl_wear        in the place of a trace, how often each line was written, into a file of its own
  *   fl_mappings    which addresses are persistent memory
  *   fl_files       system calls: file operations, mapping, unmapping, kernel writes
  *   fl_paths       names below the PM folder, identities of files
@@ -119,6 +120,9 @@ UInt fl_site_slowly(struct fl_point *point);
 UInt fl_own_site(struct fl_point *point); /* of locks, that few ask for: the instruction itself, in the C library too */
 UInt fl_fence_site(struct fl_point *point); /* in the C library the instruction itself */
 void fl_sites_define_again(void);
+/* "FUNCTION (FILE:LINE)", and its callers behind " < ". */
+void fl_site_describe(UInt site, HChar *out, UInt bytes);
+Bool fl_is_in_loader(Addr address);
 
 /* From the inside outwards: where one is found, the next one's place is known. A stack that is not as deep as it was has no such
  * places: above its first frame may be nothing. */
@@ -184,6 +188,21 @@ void fl_loads_open(void);
 void fl_loads_flush(void);
 void fl_on_load(Addr address, ULong bytes);
 
+/* ---- fl_wear ---- */
+
+extern const HChar *fl_clo_wear; /* null: a trace is wanted, and the rest is not called */
+extern Bool fl_clo_wear_memory;
+extern Int fl_clo_wear_line, fl_clo_wear_ways;
+extern Long fl_clo_wear_cache; /* bytes */
+void fl_wear_open(void);
+void fl_wear_close(void);
+void fl_wear_forks(void);
+void fl_wear_forked(void);
+void fl_wear_store(UInt file, ULong offset, ULong bytes, Bool is_non_temporal, UInt site);
+void fl_wear_flush(UInt file, ULong offset, Bool stays);
+void fl_wear_fence(void);
+UInt fl_wear_memory_file(void);
+
 /* ---- fl_paths ---- */
 
 #define FL_PATH_BYTES 4096
@@ -200,6 +219,7 @@ UInt fl_file_of(ULong device, ULong inode, const HChar *relative); /* defines it
 UInt fl_file_new(const HChar *relative); /* that is about to be created */
 void fl_file_bind(UInt file, ULong device, ULong inode);
 void fl_file_renamed(const HChar *old_name, const HChar *new_name); /* null: unlinked */
+const HChar *fl_file_name(UInt file); /* null: no such file yet */
 void fl_files_define_again(void);
 
 /* ---- fl_files ---- */

@@ -27,6 +27,7 @@ extern const HChar *VG_(strerror)(UWord);
 #define FL_MAP_TYPE_PRIVATE 2
 #define FL_MAP_TYPE_VALIDATE 3
 #define FL_MAP_SYNC 0x80000
+#define FL_MAP_STACK 0x20000
 #define FL_MREMAP_DONTUNMAP 4
 #define FL_MS_SYNC 4
 #define FL_MADV_REMOVE 9
@@ -322,6 +323,8 @@ static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec
 
     ULong cells = FL_PAYLOAD_CELLS(bytes);
     struct fl_record *record = fl_reserve(1 + cells);
+    if (fl_clo_wear != NULL)
+        fl_wear_store(file, position, bytes, True, FL_NO_SITE);
     *record = (struct fl_record){
         .kind = FL_FILE_BEGIN, .detail = FL_WRITE, .thread = fl_thread, .file = file, .size = bytes, .offset = position};
     struct fl_record end = *record;
@@ -392,12 +395,42 @@ static void before_exec(ThreadId thread, Int folder, UWord path) {
 
 static SizeT whole_pages(SizeT bytes) { return (bytes + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1); }
 
-static void after_mmap(const UWord *arguments, Addr start) {
+/* ---- the process's own heap (fl_wear.c): brk, and private anonymous mappings ---- */
+
+static void watch_memory(Addr start, SizeT bytes) {
+    if (bytes > 0)
+        fl_mappings_add(start, bytes, fl_wear_memory_file(), start, FL_MAP_SHARED | FL_MAP_WRITABLE);
+}
+
+static Bool is_heap(ThreadId thread, const UWord *arguments) {
+    UWord wanted = FL_MAP_TYPE_PRIVATE | VKI_MAP_ANONYMOUS;
+    return fl_clo_wear_memory && (arguments[3] & (FL_MAP_TYPE | VKI_MAP_ANONYMOUS)) == wanted && !(arguments[3] & FL_MAP_STACK) &&
+           !fl_is_in_loader(VG_(get_IP)(thread));
+}
+
+/* The first call asks where the area starts: nothing is in it yet. */
+static void after_brk(Addr end) {
+    static Addr start, known_end;
+    if (!fl_clo_wear_memory)
+        return;
+    if (start == 0)
+        start = known_end = whole_pages(end);
+    end = whole_pages(end);
+    if (end == known_end)
+        return;
+    fl_mappings_remove(start, known_end - start);
+    known_end = end < start ? start : end;
+    watch_memory(start, known_end - start);
+}
+
+static void after_mmap(ThreadId thread, const UWord *arguments, Addr start) {
     SizeT bytes = whole_pages(arguments[1]);
     UInt type = arguments[3] & FL_MAP_TYPE;
     struct vg_stat status;
     UInt file;
     fl_mappings_remove(start, bytes); /* MAP_FIXED over others */
+    if (is_heap(thread, arguments))
+        watch_memory(start, bytes);
     if ((arguments[3] & VKI_MAP_ANONYMOUS) || !pm_file_of_descriptor(arguments[4], &file, &status))
         return;
     UChar flags = type == FL_MAP_TYPE_PRIVATE ? FL_MAP_PRIVATE : FL_MAP_SHARED;
@@ -414,11 +447,12 @@ static void after_mremap(const UWord *arguments, Addr start) {
     UInt from = 0;
     const struct fl_mapping *mapping = fl_next_mapping(old, 1, &from);
     struct fl_mapping moved = mapping == NULL ? (struct fl_mapping){0} : *mapping;
+    Bool is_memory = fl_clo_wear_memory && moved.file == fl_wear_memory_file();
     if (old_bytes > 0 && !(arguments[3] & FL_MREMAP_DONTUNMAP))
         fl_mappings_remove(old, old_bytes);
     fl_mappings_remove(start, bytes);
     if (mapping != NULL)
-        fl_mappings_add(start, bytes, moved.file, moved.offset + (old - moved.start), moved.flags);
+        fl_mappings_add(start, bytes, moved.file, is_memory ? start : moved.offset + (old - moved.start), moved.flags);
 }
 
 /* ---- the two hooks ---- */
@@ -525,7 +559,8 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
         case __NR_writev:
         case __NR_pwritev:
         case __NR_pwritev2: after_write(call, value); break;
-        case __NR_mmap: after_mmap(arguments, value); break;
+        case __NR_mmap: after_mmap(thread, arguments, value); break;
+        case __NR_brk: after_brk(value); break;
         case __NR_munmap: fl_mappings_remove(arguments[0], whole_pages(arguments[1])); break;
         case __NR_mremap: after_mremap(arguments, value); break;
         default: break;

@@ -4,9 +4,11 @@
  *
  *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--module-root=DIR] [--loads=FILE] [--process=N] [--schedule-seed=N]
  *              PROGRAM ...
+ *     valgrind --tool=faultline --wear=FILE --pm-folder=DIR [--wear-memory=yes] [--wear-line=N] [--wear-cache=BYTES] [--wear-ways=N] ...
  *
- * appends to FILE (../trace.h) every store, flush and fence that PROGRAM makes to files below DIR, its file operations there
- * and the markers of its runner. It records and does not judge.
+ * The first appends to FILE (../trace.h) every store, flush and fence that PROGRAM makes to files below DIR, its file operations there
+ * and the markers of its runner. The second writes to FILE (../wear.h) how often each line of those files was written. It records and
+ * does not judge.
  */
 #include "fl.h"
 #include "pub_tool_libcproc.h"
@@ -20,6 +22,8 @@ extern Bool VG_(clo_trace_children);
 #define MOST_CHILDREN (FL_FORK_RADIX - 1)
 #define MOST_PROCESSES 0xffffffu /* a child's number needs 8 bits more */
 #define MOST_SEED 0x7fffffffffffffffll
+#define MOST_CACHE (1ll << 32)
+#define MOST_WAYS 1024
 
 UShort fl_thread = 1;
 UInt fl_process = 1;
@@ -65,6 +69,7 @@ static void before_fork(ThreadId thread) {
     fl_close_joined();
     fl_trace_flush();
     fl_loads_flush();
+    fl_wear_forks();
     fl_schedule_forks();
     child_count++;
 }
@@ -81,6 +86,7 @@ static void after_fork_in_child(ThreadId thread) {
     if (child_count > MOST_CHILDREN || parent > MOST_PROCESSES)
         fl_stop(3, "child %u of process %u: a trace has room for %u children a process, and four generations", child_count, parent,
                 MOST_CHILDREN);
+    fl_wear_forked();
     fl_process = parent * FL_FORK_RADIX + child_count;
     child_count = 0;
     VG_(memset)(thread_numbers, 0, VG_N_THREADS * sizeof *thread_numbers);
@@ -148,6 +154,7 @@ static void fini(Int status) {
     fl_close_joined();
     fl_trace_flush();
     fl_loads_flush();
+    fl_wear_close();
     is_finished = True;
 }
 
@@ -157,6 +164,11 @@ static Bool read_option(const HChar *argument) {
     if (VG_STR_CLO(argument, "--trace", clo_trace)) {
     } else if (VG_STR_CLO(argument, "--pm-folder", fl_clo_pm_folder)) {
     } else if (VG_STR_CLO(argument, "--loads", fl_clo_loads)) {
+    } else if (VG_STR_CLO(argument, "--wear", fl_clo_wear)) {
+    } else if (VG_BOOL_CLO(argument, "--wear-memory", fl_clo_wear_memory)) {
+    } else if (VG_BINT_CLO(argument, "--wear-line", fl_clo_wear_line, 8, 4096)) {
+    } else if (VG_BINT_CLO(argument, "--wear-cache", fl_clo_wear_cache, 64, MOST_CACHE)) {
+    } else if (VG_BINT_CLO(argument, "--wear-ways", fl_clo_wear_ways, 1, MOST_WAYS)) {
     } else if (VG_STR_CLO(argument, "--module-root", fl_clo_module_root)) {
     } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, MOST_PROCESSES)) {
     } else if (VG_BINT_CLO(argument, "--schedule-seed", fl_clo_schedule_seed, 0, MOST_SEED)) {
@@ -170,6 +182,11 @@ static void print_usage(void) {
     VG_(printf)("    --trace=FILE              append the trace to FILE\n"
                 "    --pm-folder=DIR           files below DIR are persistent memory\n"
                 "    --loads=FILE              append every load of PM to FILE (fl_loads.c) [no]\n"
+                "    --wear=FILE               no trace: count into FILE how often each line was written (../wear.h) [no]\n"
+                "    --wear-memory=yes|no      count the process's own heap, too [no]\n"
+                "    --wear-line=N             bytes of a line [64]\n"
+                "    --wear-cache=BYTES        of the cache that decides what is written back [2097152]\n"
+                "    --wear-ways=N             of a set of the cache [16]\n"
                 "    --module-root=DIR         name programs and libraries below DIR relative to it\n"
                 "    --process=N               number of this process in the trace [1]\n"
                 "    --schedule-seed=N         how threads take turns; 0: each runs until it waits [0]\n");
@@ -178,7 +195,9 @@ static void print_usage(void) {
 static void print_debug_usage(void) { VG_(printf)("    (none)\n"); }
 
 static void post_clo_init(void) {
-    if (clo_trace == NULL || clo_trace[0] == '\0')
+    if (fl_clo_wear != NULL && clo_trace != NULL)
+        fl_stop(2, "--wear=FILE counts, --trace=FILE records; give one of them");
+    if (fl_clo_wear == NULL && (clo_trace == NULL || clo_trace[0] == '\0'))
         fl_stop(2, "--trace=FILE is missing; name the file that the trace is appended to");
     if (fl_clo_pm_folder == NULL || fl_clo_pm_folder[0] == '\0')
         fl_stop(2, "--pm-folder=DIR is missing; name the folder of the persistent files");
@@ -188,6 +207,7 @@ static void post_clo_init(void) {
     fl_paths_init();
     fl_trace_open(clo_trace);
     fl_loads_open();
+    fl_wear_open();
     fl_emit((struct fl_record){.kind = FL_PROCESS, .detail = FL_PROCESS_START});
 }
 

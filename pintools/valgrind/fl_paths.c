@@ -148,6 +148,10 @@ void fl_file_renamed(const HChar *old_name, const HChar *new_name) {
     }
 }
 
+const HChar *fl_file_name(UInt file) {
+    return file == 0 || file > VG_(sizeXA)(file_paths) ? NULL : *(HChar **)VG_(indexXA)(file_paths, file - 1);
+}
+
 void fl_files_define_again(void) {
     for (Word i = 0; i < VG_(sizeXA)(file_paths); i++)
         define_file(i + 1);

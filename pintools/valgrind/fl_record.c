@@ -42,6 +42,10 @@ static void copy_value(struct fl_record *record, Addr address, UInt bytes) {
 }
 
 static inline void emit_store(const struct fl_mapping *mapping, Addr address, UInt bytes, UInt detail, UInt site) {
+    if (UNLIKELY(fl_clo_wear != NULL)) {
+        fl_wear_store(mapping->file, mapping->offset + (address - mapping->start), bytes, detail == FL_STORE_NT, site);
+        return;
+    }
     struct fl_record *record = fl_reserve(bytes <= 8 ? 1 : 1 + FL_PAYLOAD_CELLS(bytes));
     record->kind = FL_STORE;
     record->detail = detail;
@@ -161,10 +165,15 @@ void fl_on_locked(Addr address, ULong has_stored, struct fl_point *point) {
     fl_close_joined();
     fl_tick();
     if (has_stored && fl_find_mapping(address) != NULL) {
+        if (UNLIKELY(fl_clo_wear != NULL))
+            fl_wear_fence();
         store_slowly(address, point->bytes, point);
         return;
     }
-    fl_emit((struct fl_record){.kind = FL_FENCE, .detail = FL_RMW_FENCE, .thread = fl_thread, .site = fl_own_site(point)});
+    if (UNLIKELY(fl_clo_wear != NULL))
+        fl_wear_fence();
+    else
+        fl_emit((struct fl_record){.kind = FL_FENCE, .detail = FL_RMW_FENCE, .thread = fl_thread, .site = fl_own_site(point)});
 }
 
 void fl_on_flush(Addr address, struct fl_point *point) {
@@ -177,6 +186,10 @@ void fl_on_flush(Addr address, struct fl_point *point) {
         fl_last_mapping = mapping;
     }
     fl_tick();
+    if (UNLIKELY(fl_clo_wear != NULL)) {
+        fl_wear_flush(mapping->file, mapping->offset + (address - mapping->start), point->detail == FL_CLWB);
+        return;
+    }
     UInt site = fl_site(point);
     fl_emit((struct fl_record){.kind = FL_FLUSH,
                                .detail = point->detail,
@@ -189,6 +202,10 @@ void fl_on_flush(Addr address, struct fl_point *point) {
 void fl_on_fence(struct fl_point *point) {
     fl_close_joined();
     fl_tick();
+    if (UNLIKELY(fl_clo_wear != NULL)) {
+        fl_wear_fence();
+        return;
+    }
     UInt site = fl_fence_site(point);
     fl_emit((struct fl_record){.kind = FL_FENCE, .detail = point->detail, .thread = fl_thread, .site = site});
 }

@@ -277,6 +277,47 @@ UInt fl_fence_site(struct fl_point *point) {
     return is_library(module_of(point->address)) ? fl_own_site(point) : fl_site(point);
 }
 
+/* ld-linux: what it maps for itself is modules and their variables. */
+Bool fl_is_in_loader(Addr address) {
+    DebugInfo *info = VG_(find_DebugInfo)(VG_(current_DiEpoch)(), address);
+    return info != NULL && starts_with(VG_(DebugInfo_get_soname)(info), "ld-linux");
+}
+
+static const HChar *base_name(const HChar *path) {
+    const HChar *slash = VG_(strrchr)(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* Without debug information: the module and the address in it. */
+static UInt describe_frame(const struct site *frame, HChar *out, UInt bytes) {
+    const struct module *module = frame->module == 0 ? NULL : VG_(indexXA)(modules, frame->module - 1);
+    Addr address = frame->offset + (module == NULL ? 0 : module->bias);
+    DiEpoch now = VG_(current_DiEpoch)();
+    const HChar *function, *file;
+    UInt line;
+    Bool has_function = VG_(get_fnname)(now, address, &function),
+         has_line = VG_(get_filename_linenum)(now, address, &file, NULL, &line);
+    if (has_function && has_line)
+        return VG_(snprintf)(out, bytes, "%s (%s:%u)", function, file, line);
+    const HChar *where = module == NULL ? "generated code" : base_name(module->path);
+    if (has_function)
+        return VG_(snprintf)(out, bytes, "%s (%s)", function, where);
+    return VG_(snprintf)(out, bytes, "%s+%#lx", where, frame->offset);
+}
+
+void fl_site_describe(UInt site, HChar *out, UInt bytes) {
+    UInt used = VG_(snprintf)(out, bytes, "%s", site == FL_NO_SITE ? "the kernel" : "");
+    while (site != FL_NO_SITE) {
+        const struct site *frame = *(struct site **)VG_(indexXA)(sites, site - 1);
+        used += describe_frame(frame, out + used, bytes - used);
+        site = frame->caller;
+        if (site != FL_NO_SITE && used < bytes - 1)
+            used += VG_(snprintf)(out + used, bytes - used, " < ");
+        if (used >= bytes - 1)
+            return;
+    }
+}
+
 void fl_sites_define_again(void) {
     init_tables();
     for (Word i = 0; i < VG_(sizeXA)(modules); i++)

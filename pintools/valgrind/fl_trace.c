@@ -4,7 +4,7 @@
  *
  * One buffer, written with one write(2) as one chunk when it is full, before a fork and at the end. It is reused, because
  * the first touch of fresh memory costs more than recording. A record whose payload is larger than the buffer makes the
- * buffer grow: a chunk never splits a record from its payload.
+ * buffer grow: a chunk never splits a record from its payload. Without a path, in wear mode, a full buffer is forgotten.
  */
 #include "fl.h"
 
@@ -43,11 +43,13 @@ static void write_all(const void *bytes, ULong count) {
 
 void fl_trace_open(const HChar *path) {
     trace_path = path;
+    use_buffer(first_buffer, FL_BUFFER_CELLS);
+    if (path == NULL)
+        return;
     SysRes opened = VG_(open)(path, VKI_O_WRONLY | VKI_O_CREAT | VKI_O_APPEND, 0644);
     if (sr_isError(opened))
         fl_stop(2, "cannot open --trace=%s: %s; name a file in a folder that can be written", path, VG_(strerror)(sr_Err(opened)));
     trace_descriptor = VG_(safe_fd)(sr_Res(opened));
-    use_buffer(first_buffer, FL_BUFFER_CELLS);
 
     struct vg_stat status;
     if (VG_(fstat)(trace_descriptor, &status) == 0 && status.size == 0) {
@@ -68,12 +70,14 @@ void fl_trace_flush(void) {
     *buffer = (struct fl_trace_chunk){
         .magic = FL_CHUNK_MAGIC, .process = fl_process, .record_count = count, .checksum = fl_checksum(cells, count)};
     fl_next_cell = cells;
-    write_all(buffer, (count + 1) * FL_RECORD_BYTES);
+    if (trace_path != NULL)
+        write_all(buffer, (count + 1) * FL_RECORD_BYTES);
 }
 
 void fl_trace_close(void) {
     fl_trace_flush();
-    VG_(close)(trace_descriptor);
+    if (trace_path != NULL)
+        VG_(close)(trace_descriptor);
     trace_descriptor = -1;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -238,10 +239,29 @@ def test_every_generator_is_found_by_its_name(cache: Cache) -> None:
     for name in workloads.GENERATORS:
         if name == "FILE":
             continue
-        name = name.replace("N", "2" if name.startswith("ace") else "8").replace("K", "2")
+        name = name.replace("N", "2" if name.startswith("ace") else "8").replace("K", "2").replace("A:B", "10:99")
         workload = workloads.find(name, 40, 3, HEAP, cache)
         assert workload.name == name
         assert workloads.parse(workload.text(), name).key == workload.key
+
+
+@pytest.mark.parametrize("ops", [1, 2, 99, 2000])
+def test_uniform_allocates_and_frees_in_halves(ops: int) -> None:
+    workload = workloads.uniform(ops, 3, 10, 20)
+    kinds = Counter(operation.kind for operation in workload.operations)
+    assert (kinds["allocate"], kinds["free"]) == (ops - ops // 2, ops // 2)
+    sizes = {operation.size_bytes for operation in workload.operations if operation.kind == "allocate"}
+    assert sizes <= set(range(10, 21))
+    assert ops < 2000 or sizes == set(range(10, 21))
+    assert workloads.well_formed(workload.operations, "root") == workload.operations
+
+
+@pytest.mark.parametrize(
+    "name", ["uniform:", "uniform:10", "uniform:0:5", "uniform:6:5", "uniform:a:5", "uniform:1:2:3"]
+)
+def test_a_uniform_workload_needs_two_sizes(cache: Cache, name: str) -> None:
+    with pytest.raises(BadInputError, match="expected uniform:SMALLEST:LARGEST"):
+        workloads.find(name, 40, 3, HEAP, cache)
 
 
 def test_operations_are_counted_as_the_runner_counts() -> None:

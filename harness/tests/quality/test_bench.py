@@ -41,9 +41,9 @@ def _bench_modules(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def driver(root: Path) -> Path:
-    import bench_allocators
+    from faultline import build
 
-    return bench_allocators.build_driver(root, Cache(root / ".faultline"), is_counting=False)
+    return build.build_driver(root, Cache(root / ".faultline"), is_counting=False).path
 
 
 def rows(figures: Any, allocator: str) -> list[dict[str, Any]]:
