@@ -8,21 +8,28 @@
 
 /* ---- allocate ---- */
 
-static void persist_header(struct nvmalloc_heap *heap, uint32_t line, uint32_t lines, enum nvmalloc_state state, uint64_t wait) {
-    struct nvmalloc_header *header = nvmalloc_header_at(heap, line);
-    fl_store8(&header->word, nvmalloc_make_word(line, lines, state, wait));
-    fl_persist(header, sizeof *header);
+static void store_word(struct nvmalloc_heap *heap, uint32_t line, uint32_t lines, enum nvmalloc_state state, uint64_t wait) {
+    fl_store8(&nvmalloc_header_at(heap, line)->word, nvmalloc_make_word(line, lines, state, wait));
+}
+
+static void store_wait(struct nvmalloc_heap *heap, uint32_t line, uint64_t wait) {
+    fl_store8(&nvmalloc_header_at(heap, line)->wait, wait);
+}
+
+static void persist_header(struct nvmalloc_heap *heap, uint32_t line) {
+    fl_persist(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
 }
 
 /* The headers that the block will cover must be correct free ones: a stray write that hit one may have hit what lies around it. False:
- * one is not, and what it cost is isolated. */
-static bool are_correct(struct nvmalloc_heap *heap, uint32_t start, uint32_t end) {
+ * one is not, and its lines are not free any more. */
+static bool are_free(struct nvmalloc_heap *heap, uint32_t start, uint32_t end) {
     for (uint32_t line = start, next; line < end; line = next) {
         next = nvmalloc_block_end(heap, line);
-        if (nvmalloc_is_correct(heap, line) && nvmalloc_word_state(nvmalloc_word_at(heap, line)) == NVMALLOC_FREE &&
-            nvmalloc_word_lines(nvmalloc_word_at(heap, line)) == next - line)
+        bool is_correct = nvmalloc_is_correct(heap, line);
+        uint64_t word = nvmalloc_word_at(heap, line);
+        if (is_correct && nvmalloc_word_state(word) == NVMALLOC_FREE && nvmalloc_word_lines(word) == next - line)
             continue;
-        nvmalloc_isolate(heap, NVMALLOC_DAMAGE_ALLOCATE, line, next);
+        nvmalloc_set_aside(heap, line);
         return false;
     }
     return true;
@@ -31,9 +38,19 @@ static bool are_correct(struct nvmalloc_heap *heap, uint32_t start, uint32_t end
 /* What is left, from line on, of the free block that the new block ends in. It keeps its timestamp. */
 static void persist_remainder(struct nvmalloc_heap *heap, uint32_t line) {
     uint32_t cut = bits_last_set(heap->starts, line), end = nvmalloc_block_end(heap, line);
+#if defined(MUTANT_REMAINDER_TOO_LONG)
+    end += line - cut;
+#endif
     uint64_t wait = nvmalloc_wait_word(nvmalloc_wait_timestamp(nvmalloc_load(&nvmalloc_header_at(heap, cut)->wait)), 0);
-    fl_store8(&nvmalloc_header_at(heap, line)->wait, wait);
-    persist_header(heap, line, end - line, NVMALLOC_FREE, wait);
+    store_wait(heap, line, wait);
+    store_word(heap, line, end - line, NVMALLOC_FREE, wait);
+#if defined(MUTANT_REMAINDER_NOT_FLUSHED)
+    fl_fence();
+#elif defined(MUTANT_REMAINDER_NOT_FENCED)
+    fl_flush(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
+#else
+    persist_header(heap, line);
+#endif
     bits_set(heap->starts, line);
 }
 
@@ -50,11 +67,28 @@ static void ensure_unformatted(struct nvmalloc_heap *heap, uint32_t line) {
 /* The block takes the lines from start, which are free or unformatted, and begin a region or are top. */
 static void make_block(struct nvmalloc_heap *heap, uint32_t start, uint32_t lines) {
     uint32_t end = start + lines;
-    if (end < heap->top && !bits_test(heap->starts, end))
+    bool has_remainder = end < heap->top && !bits_test(heap->starts, end);
+#if defined(MUTANT_REMAINDER_MISSING)
+    if (has_remainder)
+        bits_set(heap->starts, end);
+#elif !defined(MUTANT_REMAINDER_LAST)
+    if (has_remainder)
         persist_remainder(heap, end);
+#endif
     if (end > heap->top)
         ensure_unformatted(heap, end);
-    persist_header(heap, start, lines, NVMALLOC_ALLOCATED, 0);
+    store_word(heap, start, lines, NVMALLOC_ALLOCATED, 0);
+#if defined(MUTANT_ALLOCATED_NOT_FLUSHED)
+    fl_fence();
+#elif defined(MUTANT_ALLOCATED_NOT_FENCED)
+    fl_flush(nvmalloc_header_at(heap, start), sizeof(struct nvmalloc_header));
+#else
+    persist_header(heap, start);
+#endif
+#if defined(MUTANT_REMAINDER_LAST)
+    if (has_remainder)
+        persist_remainder(heap, end);
+#endif
     if (end > heap->top)
         heap->top = end;
     bits_clear_range(heap->starts, start, end);
@@ -65,7 +99,7 @@ static void make_block(struct nvmalloc_heap *heap, uint32_t start, uint32_t line
 /* The first lines of a region, if there is one that is large enough; else 0. */
 static uint32_t find_region(struct nvmalloc_heap *heap, uint32_t lines) {
     for (struct nvmalloc_hint hint; nvmalloc_take_hint(heap, lines, &hint);) {
-        if (are_correct(heap, hint.start, hint.start + lines))
+        if (are_free(heap, hint.start, hint.start + lines))
             return hint.start;
         nvmalloc_add_hints(heap, hint.start, hint.start + hint.lines); /* what the damage left of it */
     }
@@ -83,7 +117,7 @@ static int extend_chain(struct nvmalloc_heap *heap, uint32_t lines, uint32_t *st
         if (status != NVMALLOC_OK)
             return status;
         *start = tail;
-        if (are_correct(heap, tail, heap->top))
+        if (are_free(heap, tail, heap->top))
             return NVMALLOC_OK;
         nvmalloc_add_hints(heap, tail, heap->top);
     }
@@ -120,7 +154,11 @@ int nvmalloc_heap_allocate(struct nvmalloc_heap *heap, uint64_t bytes, void **ob
     if (bytes > most)
         return nvmalloc_fail(NVMALLOC_TOO_LARGE, "%llu bytes wanted, but the heap's limit leaves room for %llu",
                              (unsigned long long)bytes, (unsigned long long)most);
+#if defined(MUTANT_SIZE_WITHOUT_HEADER)
+    uint32_t lines = bytes == 0 ? 1 : (uint32_t)((bytes + NVMALLOC_LINE_BYTES - 1) / NVMALLOC_LINE_BYTES), start = 0;
+#else
     uint32_t lines = (uint32_t)((bytes + NVMALLOC_HEADER_BYTES + NVMALLOC_LINE_BYTES - 1) / NVMALLOC_LINE_BYTES), start = 0;
+#endif
     pthread_mutex_lock(&heap->lock);
     int status = allocate(heap, lines, &start);
     pthread_mutex_unlock(&heap->lock);
@@ -142,11 +180,22 @@ static uint32_t line_of(const struct nvmalloc_heap *heap, const void *object) {
 }
 
 static void free_block(struct nvmalloc_heap *heap, uint32_t line) {
-    struct nvmalloc_header *header = nvmalloc_header_at(heap, line);
     uint32_t end = nvmalloc_block_end(heap, line);
     uint64_t wait = nvmalloc_wait_of_freed(heap);
-    fl_store8(&header->wait, wait);
-    persist_header(heap, line, end - line, NVMALLOC_FREE, wait);
+#if defined(MUTANT_STATE_BEFORE_WAIT)
+    store_word(heap, line, end - line, NVMALLOC_FREE, wait);
+    store_wait(heap, line, wait);
+#else
+    store_wait(heap, line, wait);
+    store_word(heap, line, end - line, NVMALLOC_FREE, wait);
+#endif
+#if defined(MUTANT_FREE_NOT_FLUSHED)
+    fl_fence();
+#elif defined(MUTANT_FREE_NOT_FENCED)
+    fl_flush(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
+#elif !defined(MUTANT_FREE_PERSISTED_AFTER_WAIT)
+    persist_header(heap, line);
+#endif
     nvmalloc_add_waiting(heap, line);
     nvmalloc_end_waits(heap);
 }
@@ -166,15 +215,19 @@ static int free_object(struct nvmalloc_heap *heap, void *object) {
     if (nvmalloc_is_correct(heap, line) && nvmalloc_word_state(word) == NVMALLOC_FREE)
         return refuse(heap, object); /* it waits */
     nvmalloc_tick(heap);
-    if (nvmalloc_is_correct(heap, line) && nvmalloc_word_lines(word) == end - line) {
-        free_block(heap, line);
-        return NVMALLOC_OK;
+    if (!nvmalloc_is_correct(heap, line)) {
+        nvmalloc_isolate(heap, NVMALLOC_DAMAGE_FREE, line, end);
+        return nvmalloc_fail(NVMALLOC_CORRUPT,
+                             "the header of the block at offset %#llx is damaged: %#llx. Its %llu bytes are not used any more",
+                             (unsigned long long)line * NVMALLOC_LINE_BYTES, (unsigned long long)word,
+                             (unsigned long long)(end - line) * NVMALLOC_LINE_BYTES);
     }
-    nvmalloc_isolate(heap, NVMALLOC_DAMAGE_FREE, line, end);
-    return nvmalloc_fail(NVMALLOC_CORRUPT,
-                         "the header of the block at offset %#llx is damaged: %#llx. Its %llu bytes are not used any more",
-                         (unsigned long long)line * NVMALLOC_LINE_BYTES, (unsigned long long)word,
-                         (unsigned long long)(end - line) * NVMALLOC_LINE_BYTES);
+    if (nvmalloc_word_lines(word) != end - line)
+        return nvmalloc_fail(NVMALLOC_CORRUPT,
+                             "the block at offset %#llx has %u lines by its header, %u by the bitmap in DRAM: open the heap again",
+                             (unsigned long long)line * NVMALLOC_LINE_BYTES, nvmalloc_word_lines(word), end - line);
+    free_block(heap, line);
+    return NVMALLOC_OK;
 }
 
 int nvmalloc_heap_free(struct nvmalloc_heap *heap, void *object) {

@@ -25,3 +25,11 @@ void nvmalloc_isolate(struct nvmalloc_heap *heap, enum nvmalloc_damage_place pla
     bits_set_range(heap->used, line, end);
     nvmalloc_tell(heap, place, line, end - line, found);
 }
+
+void nvmalloc_set_aside(struct nvmalloc_heap *heap, uint32_t line) {
+    uint32_t end = nvmalloc_block_end(heap, line);
+    if (nvmalloc_is_correct(heap, line))
+        bits_set_range(heap->used, line, end);
+    else
+        nvmalloc_isolate(heap, NVMALLOC_DAMAGE_ALLOCATE, line, end);
+}

@@ -130,7 +130,10 @@ static struct nvmalloc_root_line *root_line(const struct nvmalloc_heap *heap, ui
 static void store_root(struct nvmalloc_heap *heap, uint32_t copy, uint32_t line) {
     struct nvmalloc_root_line *root = root_line(heap, copy);
     fl_store8(&root->root, nvmalloc_make_root(line, copy));
-    fl_persist(root, sizeof *root);
+#if !defined(MUTANT_ROOT_NOT_FLUSHED)
+    fl_flush(root, sizeof *root);
+#endif
+    fl_fence();
 }
 
 static void store_magic(struct nvmalloc_heap *heap, uint32_t copy) {

@@ -32,6 +32,9 @@ static bool is_zero_line(const struct nvmalloc_heap *heap, uint32_t line) {
 
 /* All words of its first line, and the first word of every other one, are zero. */
 static bool is_unformatted_from(const struct nvmalloc_heap *heap, uint32_t line) {
+#if defined(MUTANT_ZERO_ENDS_CHAIN)
+    return line >= heap->line_count || nvmalloc_word_at(heap, line) == 0;
+#endif
     if (line < heap->line_count && !is_zero_line(heap, line))
         return false;
     while (line < heap->line_count && nvmalloc_word_at(heap, line) == 0)
@@ -43,6 +46,9 @@ static bool is_unformatted_from(const struct nvmalloc_heap *heap, uint32_t line)
 
 /* Some header in (line, end) is correct and does not say free. */
 static bool reaches_over_live(const struct nvmalloc_heap *heap, uint32_t line, uint32_t end) {
+#if defined(MUTANT_OLD_HEADERS_TRUSTED)
+    return false;
+#endif
     while (++line < end)
         if (!is_free(heap, line) && nvmalloc_is_correct(heap, line))
             return true;
@@ -110,11 +116,48 @@ static int walk_chain(struct nvmalloc_heap *heap) {
     return NVMALLOC_OK;
 }
 
+#if defined(MUTANT_RECOVERY_MERGES)
+/* Of two free neighbours the second one's header goes, then the first one grows. */
+static void merge_neighbours(struct nvmalloc_heap *heap) {
+    for (uint32_t line = NVMALLOC_FIRST_LINE, next; (next = nvmalloc_block_end(heap, line)) < heap->top; line = next) {
+        if (!is_free(heap, line) || !is_free(heap, next))
+            continue;
+        struct nvmalloc_header *first = nvmalloc_header_at(heap, line), *second = nvmalloc_header_at(heap, next);
+        uint32_t end = nvmalloc_block_end(heap, next);
+        fl_store8(&second->word, 0);
+        fl_persist(second, sizeof *second);
+        fl_store8(&first->word, nvmalloc_make_word(line, end - line, NVMALLOC_FREE, first->wait));
+        fl_persist(first, sizeof *first);
+        bits_clear(heap->starts, next);
+        next = line;
+    }
+}
+#elif defined(MUTANT_RECOVERY_TRIMS)
+/* A free block at the chain's end becomes unformatted again: its words go, the header's first. */
+static void trim_end(struct nvmalloc_heap *heap) {
+    uint32_t last = heap->top == NVMALLOC_FIRST_LINE ? 0 : bits_last_set(heap->starts, heap->top - 1);
+    if (last == 0 || !is_free(heap, last))
+        return;
+    for (uint32_t line = last; line < heap->top; line++) {
+        for (uint32_t word = 0; word < NVMALLOC_LINE_BYTES / 8; word++)
+            fl_store8((uint64_t *)&heap->lines[line] + word, 0);
+        fl_persist(&heap->lines[line], NVMALLOC_LINE_BYTES);
+    }
+    bits_clear(heap->starts, last);
+    heap->top = last;
+}
+#endif
+
 int nvmalloc_scan(struct nvmalloc_heap *heap) {
     bits_set_range(heap->used, 0, NVMALLOC_FIRST_LINE);
     int status = walk_chain(heap);
     if (status != NVMALLOC_OK)
         return status;
+#if defined(MUTANT_RECOVERY_MERGES)
+    merge_neighbours(heap);
+#elif defined(MUTANT_RECOVERY_TRIMS)
+    trim_end(heap);
+#endif
     nvmalloc_resume_waiting(heap);
     nvmalloc_add_hints(heap, NVMALLOC_FIRST_LINE, heap->top);
     return NVMALLOC_OK;

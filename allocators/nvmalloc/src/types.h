@@ -140,5 +140,8 @@ void nvmalloc_destroy_hints(struct nvmalloc_heap *heap);
 void nvmalloc_tell(struct nvmalloc_heap *heap, enum nvmalloc_damage_place place, uint32_t line, uint32_t lines, uint64_t header);
 /* Marks [line, end) as damaged, on persistent memory too, and tells the application. */
 void nvmalloc_isolate(struct nvmalloc_heap *heap, enum nvmalloc_damage_place place, uint32_t line, uint32_t end);
+/* A block of which header and bitmaps say different things, found on allocate: its lines are used from now on. If the header is
+ * incorrect it is isolated; if it is correct then it is right, for it has a checksum and the bitmaps have none. */
+void nvmalloc_set_aside(struct nvmalloc_heap *heap, uint32_t line);
 
 #endif

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "persist.h"
 #include "stage.h"
 
 uint32_t nvmalloc_now(const struct nvmalloc_heap *heap) {
@@ -96,7 +97,9 @@ void nvmalloc_resume_waiting(struct nvmalloc_heap *heap) {
             bits_set_range(heap->used, line, nvmalloc_block_end(heap, line));
         }
     }
+#if !defined(MUTANT_WAITING_FORGOTTEN)
     nvmalloc_rebuild_waiting(heap);
+#endif
 }
 
 /* ---- the oldest ---- */
@@ -107,7 +110,7 @@ static void fill_batch(struct nvmalloc_heap *heap) {
     heap->waiting.newest = 0;
     while (line != 0) {
         if (!is_waiting(heap, line)) { /* the link to it is correct: it has a checksum too */
-            nvmalloc_isolate(heap, NVMALLOC_DAMAGE_ALLOCATE, line, nvmalloc_block_end(heap, line));
+            nvmalloc_set_aside(heap, line);
             nvmalloc_rebuild_waiting(heap);
             return;
         }
@@ -128,12 +131,33 @@ static uint32_t oldest(struct nvmalloc_heap *heap) {
         if (is_waiting(heap, line))
             return line;
         waiting->batch_count--;
-        nvmalloc_isolate(heap, NVMALLOC_DAMAGE_ALLOCATE, line, nvmalloc_block_end(heap, line));
+        nvmalloc_set_aside(heap, line);
     }
 }
 
+#if defined(MUTANT_MERGE_ON_MEDIA)
+static void merge_with_next(struct nvmalloc_heap *heap, uint32_t line) {
+    uint32_t next = nvmalloc_block_end(heap, line);
+    if (next == heap->top || bits_test(heap->used, next))
+        return;
+    struct nvmalloc_header *header = nvmalloc_header_at(heap, line), *second = nvmalloc_header_at(heap, next);
+    uint32_t end = nvmalloc_block_end(heap, next);
+    fl_store8(&second->word, 0);
+    fl_persist(second, sizeof *second);
+    fl_store8(&header->word, nvmalloc_make_word(line, end - line, NVMALLOC_FREE, header->wait));
+    fl_persist(header, sizeof *header);
+    bits_clear(heap->starts, next);
+}
+#endif
+
 static void end_wait_of_oldest(struct nvmalloc_heap *heap) {
     uint32_t line = heap->waiting.batch[--heap->waiting.batch_count];
+#if defined(MUTANT_FREE_PERSISTED_AFTER_WAIT)
+    fl_persist(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
+#endif
+#if defined(MUTANT_MERGE_ON_MEDIA)
+    merge_with_next(heap, line);
+#endif
     bits_clear_range(heap->used, line, nvmalloc_block_end(heap, line));
     nvmalloc_add_hint(heap, line);
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -227,6 +228,45 @@ def test_pallocators_crash_test_finds_known_bugs(root: Path, tmp_path: Path, mut
     flags = (f"-DMUTANT_{mutant}", *PALLOCATOR_SMALL, *RECORDED)
     arguments = ("--seeds", "3", "--operations", "120", "--expect", rule)
     run_pallocator_test(root, tmp_path, ["tests/recorded.cpp", "tests/test_crash.cpp"], *flags, arguments=arguments)
+
+
+def build_nvmalloc_test(root: Path, tmp_path: Path, test: str, *flags: str) -> str:
+    folder = root / "allocators" / "nvmalloc"
+    sources = [*sorted(map(str, (folder / "src").glob("*.c"))), f"tests/{test}.c"]
+    check([*COMMON, *flags, "-Isrc", *SHARED, *sources, "-o", str(tmp_path / "test")], folder)
+    return str(tmp_path / "test")
+
+
+@pytest.mark.parametrize(
+    ("test", "flags"),
+    [("test_nvmalloc", ()), ("test_nvmalloc", MEMORY), ("test_nvmalloc", RACES), ("test_damage", MEMORY)],
+    ids=["plain", "memory", "races", "damage-memory"],
+)
+def test_nvmalloc_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, flags: tuple[str, ...]) -> None:
+    assert " 0 failed" in check([build_nvmalloc_test(root, tmp_path, test, *flags)], root)
+
+
+def test_every_bit_of_nvmallocs_headers_was_turned(root: Path, tmp_path: Path) -> None:
+    """FL016: flips tried = bits x headers, each found by the next scan at the cost of one heap block."""
+    printed = check([build_nvmalloc_test(root, tmp_path, "test_damage")], root)
+    said = re.search(
+        r"^(\d+) flips tried: 64 bits of (\d+) allocated headers, 128 of (\d+) free ones, 128 of 2 root lines,"
+        r" 64 of the chain's end$",
+        printed,
+        re.MULTILINE,
+    )
+    assert said is not None, printed
+    flips, allocated, free = map(int, said.groups())
+    assert flips == 64 * allocated + 128 * free + 2 * 128 + 64
+    assert flips >= 2000
+
+
+@pytest.mark.parametrize("mutant", ["CHECKSUM_WITHOUT_POSITION", "OLD_HEADERS_TRUSTED", "ZERO_ENDS_CHAIN"])
+def test_nvmallocs_damage_test_notices_a_scan_that_trusts_too_much(root: Path, tmp_path: Path, mutant: str) -> None:
+    """Bugs that no power failure shows, only damage: so they are no mutants of allocator.toml."""
+    program = build_nvmalloc_test(root, tmp_path, "test_damage", f"-DMUTANT_{mutant}")
+    run = subprocess.run([program], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert run.returncode != 0, run.stdout
 
 
 def test_litmus_passes_through(root: Path, faultline: Faultline) -> None:

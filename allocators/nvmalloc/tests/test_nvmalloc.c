@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_nvmalloc.c - nvmalloc is a correct allocator: unit tests, and random work against a reference model.
+ *
+ *     gcc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -Isrc -I../testing -I../include src/?*.c tests/test_nvmalloc.c -pthread \
+ *         -o /tmp/test_nvmalloc && /tmp/test_nvmalloc
+ *
+ * In the folder of the allocator.
+ */
+#include <errno.h>
+
+#include "common.h"
+
+/* ---- objects ---- */
+
+static void objects_are_aligned_large_enough_and_durable(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    struct nvmalloc_heap *heap = create(&options);
+    static const uint64_t sizes[] = {0, 1, 16, 48, 49, 112, 113, 4080, 4081, 4096, 10000};
+    enum { COUNT = sizeof sizes / sizeof sizes[0] };
+    uint64_t offsets[COUNT];
+    for (unsigned i = 0; i < COUNT; i++) {
+        char *object = allocate(heap, sizes[i]);
+        EXPECT(object != NULL && (uintptr_t)object % 16 == 0);
+        EXPECT(nvmalloc_heap_usable_bytes(heap, object) >= sizes[i] && nvmalloc_heap_usable_bytes(heap, object) < sizes[i] + 64);
+        fill(object, i, sizes[i]);
+        offsets[i] = nvmalloc_heap_offset(heap, object);
+    }
+    EXPECT(nvmalloc_heap_set_root(heap, nvmalloc_heap_address(heap, offsets[3])) == NVMALLOC_OK);
+    EXPECT(nvmalloc_heap_set_root(heap, (char *)nvmalloc_heap_address(heap, offsets[3]) + 16) == NVMALLOC_INVALID);
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+    options.address_hint = 0; /* elsewhere */
+    heap = open_heap(&options);
+    EXPECT(heap != NULL && nvmalloc_heap_offset(heap, nvmalloc_heap_root(heap)) == offsets[3]);
+    for (unsigned i = 0; i < COUNT; i++)
+        EXPECT(is_filled(nvmalloc_heap_address(heap, offsets[i]), i, sizes[i]));
+    EXPECT(nvmalloc_heap_set_root(heap, NULL) == NVMALLOC_OK && nvmalloc_heap_root(heap) == NULL);
+    EXPECT(counts_of(heap).allocated_blocks == COUNT);
+    nvmalloc_heap_close(heap);
+}
+
+static void what_is_no_object_is_not_freed(void) {
+    struct told told = {0};
+    struct nvmalloc_options options = options_of(new_folder(), 2, &told);
+    struct nvmalloc_heap *heap = create(&options);
+    char *object = allocate(heap, 200);
+    char outside[64];
+    EXPECT(nvmalloc_heap_free(heap, object + 16) == NVMALLOC_INVALID);
+    EXPECT(nvmalloc_heap_free(heap, object + 64) == NVMALLOC_INVALID);
+    EXPECT(nvmalloc_heap_free(heap, outside) == NVMALLOC_INVALID);
+    EXPECT(nvmalloc_heap_free(heap, NULL) == NVMALLOC_OK);
+    EXPECT(nvmalloc_heap_free(heap, object) == NVMALLOC_OK);
+    EXPECT(nvmalloc_heap_free(heap, object) == NVMALLOC_INVALID);
+    EXPECT(nvmalloc_heap_usable_bytes(heap, object) == 0);
+    EXPECT(told.count == 4 && told.last.place == NVMALLOC_DAMAGE_INVALID_FREE);
+    EXPECT(allocate(heap, 300) != NULL && nvmalloc_heap_free(heap, object) == NVMALLOC_INVALID); /* it waits */
+    EXPECT(allocate(heap, 300) != NULL && nvmalloc_heap_free(heap, object) == NVMALLOC_INVALID); /* it does not wait any more */
+    void *none;
+    EXPECT(nvmalloc_heap_allocate(heap, 257 * KIB, &none) == NVMALLOC_TOO_LARGE);
+    EXPECT(nvmalloc_heap_allocate(heap, UINT64_MAX, &none) == NVMALLOC_TOO_LARGE);
+    EXPECT(nvmalloc_heap_allocate(heap, 261900, &none) == NVMALLOC_OUT_OF_MEMORY);
+    nvmalloc_heap_close(heap);
+}
+
+/* ---- regions and hints ---- */
+
+static void neighbours_are_one_region_without_a_write(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    struct nvmalloc_heap *heap = create(&options);
+    char *first = allocate(heap, 48), *second = allocate(heap, 48), *third = allocate(heap, 240), *last = allocate(heap, 48);
+    nvmalloc_heap_free(heap, first);
+    nvmalloc_heap_free(heap, third);
+    nvmalloc_heap_free(heap, second);
+    uint64_t words[] = {((uint64_t *)first)[-2], ((uint64_t *)second)[-2], ((uint64_t *)third)[-2]};
+    EXPECT(nvmalloc_word_lines(words[0]) == 1 && nvmalloc_word_lines(words[1]) == 1 && nvmalloc_word_lines(words[2]) == 4);
+    EXPECT(counts_of(heap).free_bytes == 6 * 64);
+    EXPECT(allocate(heap, 176) == first); /* three lines: covers the second header, ends inside the third block */
+    EXPECT(((uint64_t *)second)[-2] == words[1]);
+    EXPECT(nvmalloc_word_lines(((uint64_t *)(third + 64))[-2]) == 3);
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+    heap = open_heap(&options);
+    EXPECT(heap != NULL && counts_of(heap).free_bytes == 3 * 64 && counts_of(heap).allocated_blocks == 2);
+    EXPECT(allocate(heap, 176) == third + 64); /* the hint is there again */
+    EXPECT(nvmalloc_heap_free(heap, last) == NVMALLOC_OK);
+    EXPECT(allocate(heap, 500) == last); /* the end of the chain and unformatted memory */
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+}
+
+/* The file grows by the OS pages that are needed, or by multiples of what was asked for. */
+static void the_file_grows_by_what_is_needed(void) {
+    for (uint64_t grow = 0; grow <= 64 * KIB; grow += 64 * KIB) {
+        struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+        options.grow_bytes = grow;
+        struct nvmalloc_heap *heap = create(&options);
+        EXPECT(allocate(heap, 3000) != NULL && nvmalloc_heap_bytes(heap) == 4 * KIB);
+        EXPECT(allocate(heap, 4900) != NULL && nvmalloc_heap_bytes(heap) == (grow == 0 ? 8 : 68) * KIB);
+        totals_of(heap);
+        nvmalloc_heap_close(heap);
+        heap = open_heap(&options);
+        EXPECT(heap != NULL && counts_of(heap).formatted_bytes == 128 + 3072 + 4928);
+        nvmalloc_heap_close(heap);
+    }
+}
+
+/* ---- the don't-allocate list ---- */
+
+static void freed_blocks_wait_in_order_of_their_frees(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 4, NULL);
+    struct nvmalloc_heap *heap = create(&options);
+    char *objects[3], *guards[3];
+    for (int i = 0; i < 3; i++) {
+        objects[i] = allocate(heap, 40);
+        guards[i] = allocate(heap, 100);
+    }
+    nvmalloc_heap_free(heap, objects[1]); /* tick 7 */
+    nvmalloc_heap_free(heap, objects[0]);
+    nvmalloc_heap_free(heap, objects[2]);
+    EXPECT(counts_of(heap).waiting_blocks == 3);
+    EXPECT(allocate(heap, 40) > (void *)guards[2]); /* tick 10: none has waited for 4 ticks */
+    EXPECT(allocate(heap, 40) == objects[1]);
+    nvmalloc_heap_close(heap);
+    heap = open_heap(&options); /* the newest timestamp is the clock: 9 */
+    EXPECT(heap != NULL && counts_of(heap).waiting_blocks == 2);
+    for (int i = 0; i < 2; i++)
+        EXPECT(allocate(heap, 40) > (void *)guards[2]); /* ticks 10 and 11 */
+    EXPECT(allocate(heap, 40) == objects[0]);
+    EXPECT(allocate(heap, 40) == objects[2]);
+    EXPECT(counts_of(heap).cut_short == 0);
+    nvmalloc_heap_close(heap);
+}
+
+static void waits_are_cut_short_rather_than_a_request_refused(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 1000, NULL);
+    struct nvmalloc_heap *heap = create(&options);
+    char *large = allocate(heap, 200 * KIB), *small = allocate(heap, 40);
+    nvmalloc_heap_free(heap, small);
+    nvmalloc_heap_free(heap, large);
+    EXPECT(allocate(heap, 30 * KIB) != NULL && counts_of(heap).cut_short == 0);
+    EXPECT(allocate(heap, 100 * KIB) == large && counts_of(heap).cut_short == 2);
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+}
+
+static void time_passes_while_the_heap_is_closed(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 60, NULL);
+    options.clock = NVMALLOC_CLOCK_MILLISECONDS;
+    struct nvmalloc_heap *heap = create(&options);
+    char *object = allocate(heap, 40);
+    allocate(heap, 40);
+    nvmalloc_heap_free(heap, object);
+    EXPECT(allocate(heap, 40) != object);
+    nvmalloc_heap_close(heap);
+    usleep(70 * 1000);
+    heap = open_heap(&options);
+    EXPECT(heap != NULL && counts_of(heap).waiting_blocks == 0 && allocate(heap, 40) == object);
+    nvmalloc_heap_close(heap);
+}
+
+/* ---- random work against a reference model ---- */
+
+enum { MODEL_SLOTS = 64, LINES = 256 * 1024 / 64 };
+
+struct model {
+    uint64_t offset[MODEL_SLOTS]; /* 0: empty */
+    uint64_t bytes[MODEL_SLOTS], seed[MODEL_SLOTS];
+    bool is_live[LINES];
+    uint64_t freed_at[LINES]; /* operation; 0: never */
+    uint64_t operation;
+};
+
+static void mark_lines(struct model *model, uint64_t offset, uint64_t bytes, bool is_live) {
+    for (uint64_t line = offset / 64; line * 64 < offset + bytes; line++) {
+        EXPECT(model->is_live[line] != is_live);
+        model->is_live[line] = is_live;
+        if (!is_live)
+            model->freed_at[line] = model->operation;
+    }
+}
+
+static void expect_waited(const struct model *model, uint64_t offset, uint64_t bytes, uint32_t ticks) {
+    bool has_waited = true;
+    for (uint64_t line = offset / 64; line * 64 < offset + bytes; line++)
+        has_waited &= model->freed_at[line] == 0 || model->operation - model->freed_at[line] >= ticks;
+    EXPECT(has_waited);
+}
+
+static void model_allocate(struct model *model, struct nvmalloc_heap *heap, uint32_t slot, uint64_t bytes, uint32_t ticks) {
+    uint64_t cut_short = counts_of(heap).cut_short;
+    void *object = allocate(heap, bytes);
+    if (object == NULL)
+        return;
+    uint64_t offset = nvmalloc_heap_offset(heap, object);
+    mark_lines(model, offset, bytes, true);
+    if (counts_of(heap).cut_short == cut_short && cut_short == 0)
+        expect_waited(model, offset, bytes, ticks);
+    model->offset[slot] = offset;
+    model->bytes[slot] = bytes;
+    model->seed[slot] = model->operation;
+    fill(object, model->operation, bytes);
+}
+
+static void model_free(struct model *model, struct nvmalloc_heap *heap, uint32_t slot) {
+    void *object = nvmalloc_heap_address(heap, model->offset[slot]);
+    EXPECT(is_filled(object, model->seed[slot], model->bytes[slot]));
+    EXPECT(nvmalloc_heap_free(heap, object) == NVMALLOC_OK);
+    mark_lines(model, model->offset[slot], model->bytes[slot], false);
+    model->offset[slot] = 0;
+}
+
+static void expect_objects(const struct model *model, struct nvmalloc_heap *heap) {
+    uint64_t blocks = 0;
+    for (uint32_t slot = 0; slot < MODEL_SLOTS; slot++) {
+        if (model->offset[slot] == 0)
+            continue;
+        blocks++;
+        void *object = nvmalloc_heap_address(heap, model->offset[slot]);
+        EXPECT(nvmalloc_heap_usable_bytes(heap, object) >= model->bytes[slot]);
+        EXPECT(is_filled(object, model->seed[slot], model->bytes[slot]));
+    }
+    EXPECT(counts_of(heap).allocated_blocks == blocks);
+}
+
+static uint64_t random_bytes(uint64_t *random) {
+    static const uint64_t most[] = {64, 300, 300, 1000, 4096, 30000};
+    return 1 + next_random(random) % most[next_random(random) % (sizeof most / sizeof most[0])];
+}
+
+static void random_work_agrees_with_the_model(uint64_t seed, uint32_t ticks, unsigned operations) {
+    struct model *model = calloc(1, sizeof *model);
+    struct told told = {0};
+    struct nvmalloc_options options = options_of(new_folder(), ticks, &told);
+    struct nvmalloc_heap *heap = create(&options);
+    uint64_t random = seed;
+    for (unsigned i = 0; i < operations; i++) {
+        uint32_t slot = (uint32_t)(next_random(&random) % MODEL_SLOTS);
+        model->operation++;
+        if (model->offset[slot] == 0)
+            model_allocate(model, heap, slot, random_bytes(&random), ticks);
+        else
+            model_free(model, heap, slot);
+        if (i % 16 == 0)
+            totals_of(heap);
+        if (i % 200 == 199) {
+            nvmalloc_heap_close(heap);
+            heap = open_heap(&options);
+            EXPECT(heap != NULL);
+            expect_objects(model, heap);
+            totals_of(heap);
+        }
+    }
+    EXPECT(told.count == 0);
+    nvmalloc_heap_close(heap);
+    free(model);
+}
+
+/* ---- bad input ---- */
+
+static bool open_says(const struct nvmalloc_options *options, int status, const char *words) {
+    struct nvmalloc_heap *heap = NULL;
+    int said = nvmalloc_heap_open(options, &heap);
+    if (said == NVMALLOC_OK)
+        nvmalloc_heap_close(heap);
+    return said == status && strstr(nvmalloc_message(), words) != NULL;
+}
+
+static void what_is_no_heap_is_refused(void) {
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    struct nvmalloc_options options = options_of(folder, 0, NULL);
+    EXPECT(open_says(&options, NVMALLOC_NOT_A_HEAP, "does not exist: create the heap first"));
+    char zeros[8192] = {0};
+    write_file(file_of(folder), "hello", 5);
+    EXPECT(open_says(&options, NVMALLOC_NOT_A_HEAP, "is 5 bytes long, but heap files have whole OS pages"));
+    write_file(file_of(folder), zeros, sizeof zeros);
+    EXPECT(open_says(&options, NVMALLOC_NOT_A_HEAP, "holds no heap, or its creation was not completed"));
+    struct nvmalloc_heap *heap;
+    EXPECT(nvmalloc_heap_create(&options, &heap) == NVMALLOC_ERROR && strstr(nvmalloc_message(), "exists already") != NULL);
+    unlink(file_of(folder));
+    heap = create(&options);
+    allocate(heap, 9000);
+    nvmalloc_heap_close(heap);
+    uint64_t bytes;
+    char *content = read_file(file_of(folder), &bytes);
+    EXPECT(bytes == 12 * KIB);
+    write_file(file_of(folder), content, 8 * KIB);
+    EXPECT(open_says(&options, NVMALLOC_CORRUPT, "was it truncated?"));
+    write_file(file_of(folder), content, 8 * KIB + 100);
+    EXPECT(open_says(&options, NVMALLOC_NOT_A_HEAP, "truncated"));
+    content[7] = '2';
+    content[64 + 7] = '2';
+    write_file(file_of(folder), content, bytes);
+    EXPECT(open_says(&options, NVMALLOC_NOT_A_HEAP, "another version of the format"));
+    free(content);
+}
+
+static void wrong_options_are_refused(void) {
+    struct nvmalloc_options options = options_of("/nowhere/at/all", 0, NULL);
+    EXPECT(open_says(&options, NVMALLOC_ERROR, "cannot use the heap folder"));
+    options.folder = "";
+    EXPECT(open_says(&options, NVMALLOC_INVALID, "no heap folder"));
+    options = options_of("/dev/null", 0, NULL);
+    EXPECT(open_says(&options, NVMALLOC_ERROR, "is not a folder"));
+    options = options_of(new_folder(), 0x80000000u, NULL);
+    EXPECT(open_says(&options, NVMALLOC_INVALID, "freed blocks wait 2147483648 ticks"));
+    options = options_of(options.folder, 0, NULL);
+    options.limit_bytes = NVMALLOC_MAX_LIMIT_BYTES + 1;
+    EXPECT(open_says(&options, NVMALLOC_INVALID, "expected at most"));
+    options = options_of(options.folder, 0, NULL);
+    options.heap_bytes = 300 * KIB;
+    struct nvmalloc_heap *heap;
+    EXPECT(nvmalloc_heap_create(&options, &heap) == NVMALLOC_INVALID);
+}
+
+/* ---- the names of malloc ---- */
+
+static void the_names_of_malloc_work(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    errno = 0;
+    EXPECT(nvmalloc(1) == NULL && errno == ENOMEM);
+    EXPECT(nvmalloc_start(&options) == NVMALLOC_OK && nvmalloc_start(&options) == NVMALLOC_INVALID);
+    char *object = nvcalloc(10, 30);
+    char zeros[300] = {0};
+    EXPECT(object != NULL && memcmp(object, zeros, 300) == 0 && nvmalloc_usable_size(object) == 304);
+    fill(object, 1, 300);
+    char *moved = nvrealloc(object, 5000);
+    EXPECT(moved != NULL && moved != object && is_filled(moved, 1, 300));
+    EXPECT(nvrealloc(moved, 10) == moved && nvrealloc(NULL, 10) != NULL && nvrealloc(moved, 0) == NULL);
+    errno = 0;
+    EXPECT(nvcalloc(SIZE_MAX, 2) == NULL && errno == ENOMEM);
+    object = nvmalloc(100);
+    EXPECT(nvset_root(object) == NVMALLOC_OK && nvaddress(nvoffset(object)) == object);
+    nvpersist(object, 100);
+    nvmalloc_stop();
+    EXPECT(nvmalloc_start(&options) == NVMALLOC_OK && nvroot() != NULL);
+    nvfree(nvroot());
+    nvfree(NULL);
+    nvmalloc_stop();
+}
+
+/* ---- threads ---- */
+
+enum { THREADS = 4 };
+
+static struct nvmalloc_heap *shared;
+
+static void *work(void *argument) {
+    uint64_t random = (uint64_t)(uintptr_t)argument, seeds[16], bytes[16];
+    void *objects[16] = {0};
+    for (int i = 0; i < 2000; i++) {
+        unsigned slot = (unsigned)(next_random(&random) % 16);
+        if (objects[slot] == NULL) {
+            seeds[slot] = next_random(&random);
+            bytes[slot] = 1 + next_random(&random) % 800;
+            objects[slot] = allocate(shared, bytes[slot]);
+            if (objects[slot] != NULL)
+                fill(objects[slot], seeds[slot], bytes[slot]);
+        } else {
+            bool is_right = is_filled(objects[slot], seeds[slot], bytes[slot]);
+            if (!is_right || nvmalloc_heap_free(shared, objects[slot]) != NVMALLOC_OK)
+                return "wrong";
+            objects[slot] = NULL;
+        }
+    }
+    for (unsigned slot = 0; slot < 16; slot++)
+        if (nvmalloc_heap_free(shared, objects[slot]) != NVMALLOC_OK)
+            return "wrong";
+    return NULL;
+}
+
+static void threads_share_a_heap(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 20, NULL);
+    pthread_t threads[THREADS];
+    shared = create(&options);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        EXPECT(pthread_create(&threads[i], NULL, work, (void *)(i + 1)) == 0);
+    for (unsigned i = 0; i < THREADS; i++) {
+        void *result;
+        EXPECT(pthread_join(threads[i], &result) == 0 && result == NULL);
+    }
+    EXPECT(counts_of(shared).allocated_blocks == 0);
+    totals_of(shared);
+    nvmalloc_heap_close(shared);
+}
+
+/* ---- the checksum ---- */
+
+/* Check value of CRC-32C: "123456789" gives 0xe3069283; here in words of 8 bytes, so of "12345678". */
+static void both_checksums_are_crc32c(void) {
+    uint64_t word;
+    memcpy(&word, "12345678", sizeof word);
+    EXPECT(~nvmalloc_crc32c_table(~0u, word) == 0x6087809au);
+    uint64_t random = 1;
+    for (int i = 0; i < 1000; i++) {
+        uint64_t value = next_random(&random);
+        EXPECT(nvmalloc_crc32c((uint32_t)i, value) == nvmalloc_crc32c_table((uint32_t)i, value));
+    }
+}
+
+int main(void) {
+    begin_tests("nvmalloc");
+    objects_are_aligned_large_enough_and_durable();
+    what_is_no_object_is_not_freed();
+    neighbours_are_one_region_without_a_write();
+    the_file_grows_by_what_is_needed();
+    freed_blocks_wait_in_order_of_their_frees();
+    waits_are_cut_short_rather_than_a_request_refused();
+    time_passes_while_the_heap_is_closed();
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        random_work_agrees_with_the_model(seed, (uint32_t)(seed % 3 * 10), 1500);
+    what_is_no_heap_is_refused();
+    wrong_options_are_refused();
+    the_names_of_malloc_work();
+    threads_share_a_heap();
+    both_checksums_are_crc32c();
+    return end_tests();
+}
