@@ -83,14 +83,14 @@ static int make_slots(fl_heap *heap, uint32_t count) {
     heap->slots = object;
     memset(heap->slots, 0, slots_bytes(count));
     heap->slots->count = count;
-    fl_persist(heap->slots, slots_bytes(count));
+    fl_flush(heap->slots, slots_bytes(count)); /* set_root fences; until it returns the count may be missing */
     return status_of(nvmalloc_heap_set_root(heap->heap, heap->slots));
 }
 
 static int find_slots(fl_heap *heap, uint32_t count) {
     heap->slots = nvmalloc_heap_root(heap->heap);
-    if (heap->slots == NULL)
-        return fail(FL_NOT_A_HEAP, "the root of the heap is not set: the creation of the slots was not completed");
+    if (heap->slots == NULL || heap->slots->count == 0)
+        return fail(FL_NOT_A_HEAP, "the heap has no slots: their creation was not completed");
     if (nvmalloc_heap_usable_bytes(heap->heap, heap->slots) < slots_bytes(count) || heap->slots->count != count)
         return fail(FL_ERROR, "the heap was created with another number of slots");
     return FL_OK;

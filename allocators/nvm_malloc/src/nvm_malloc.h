@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * nvm_malloc.h - a persistent-memory allocator after Schwalb, Berning, Faust, Dreseler, Plattner: "nvm_malloc: Memory
- * Allocation for NVRAM", ADMS 2015, section 3.
+ * Allocation for NVRAM", ADMS 2015, section 3. (Not NVMalloc of Moraru et al., 2011, whose names begin with nvmalloc: ../nvmalloc.)
  *
  * An allocation takes two steps. reserve hands out memory without a trace on media; the application fills and persists it;
  * activate then makes the allocation durable and, in the same failure-atomic step, sets up to two link pointers to their

@@ -136,6 +136,8 @@ static void store_root(struct nvmalloc_heap *heap, uint32_t copy, uint32_t line)
     fl_fence();
 }
 
+/* Where a root is set at once, that persists the magic too, which lies on the same line, and this flush and fence do nothing. They are
+ * for the heap that is created and not used before power fails. */
 static void store_magic(struct nvmalloc_heap *heap, uint32_t copy) {
     fl_store8(&root_line(heap, copy)->magic, NVMALLOC_MAGIC);
     fl_persist(root_line(heap, copy), sizeof(struct nvmalloc_root_line));

@@ -50,7 +50,7 @@ def rows(figures: Any, allocator: str) -> list[dict[str, Any]]:
     return [row for row in figures["allocators"] if row["allocator"] == allocator]
 
 
-@pytest.mark.parametrize("allocator", ["glibc", "makalu", "nvm_malloc", "pallocator"])
+@pytest.mark.parametrize("allocator", ["glibc", "makalu", "nvm_malloc", "nvmalloc", "pallocator"])
 def test_every_allocator_runs_every_benchmark(figures: Any, allocator: str) -> None:
     assert [row["workload"] for row in rows(figures, allocator)] == ["threadtest", "larson", "prodcon"]
     counted = {"threadtest": 2 * 20 * 1000, "larson": 2 * 2 * 20 * 1000, "prodcon": 2 * 20 * 1000}
@@ -78,7 +78,7 @@ def test_recovery_is_measured_for_every_allocator_and_size(figures: Any) -> None
         assert row["allocations"] > row["objects"]
 
 
-PERSISTENT = ("makalu", "nvm_malloc", "pallocator")
+PERSISTENT = ("makalu", "nvm_malloc", "nvmalloc", "pallocator")
 
 
 def test_every_size_is_measured_at_one_and_two_threads(figures: Any) -> None:
@@ -181,7 +181,7 @@ def test_complete_exploration_is_measured_for_every_allocator(root: Path, tmp_pa
     assert run.returncode == 0, run.stderr
     rows = json.loads(path.read_text())["complete"]
     assert [(row["allocator"], row["operations"]) for row in rows] == [
-        (name, ops) for name in ("makalu", "nvm_malloc", "pallocator") for ops in (4, 8)
+        (name, ops) for name in PERSISTENT for ops in (4, 8)
     ]
     for row in rows:
         assert row["recoveries"] > row["operations"]

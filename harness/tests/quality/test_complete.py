@@ -25,7 +25,7 @@ from faultline.errors import InfrastructureError
 from faultline.results import CellSpec
 from faultline.workloads import Operation, Workload
 
-STATES = {"nvm_malloc": 2048, "makalu": 512, "pallocator": 512}
+STATES = {"nvm_malloc": 2048, "makalu": 512, "nvmalloc": 2048, "pallocator": 512}
 """Crash positions with more states are left out: a state costs a recovery. Those are mostly the ones inside a fill."""
 FULL_STATES = 48
 """The same for the whole probe script, of five lives."""
@@ -48,6 +48,7 @@ HANG_MS = 50
 KINDS = {
     "nvm_malloc": ("root", "names", "chain", "threads"),
     "makalu": ("root", "graph", "threads"),
+    "nvmalloc": ("root", "threads"),
     "pallocator": ("root", "threads"),
 }
 """Layouts that the adapter has, and two threads on roots."""

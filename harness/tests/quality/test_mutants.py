@@ -79,7 +79,7 @@ def test_a_strategy_kills_the_mutants_it_is_said_to(faultline: Faultline, spec: 
 
 @pytest.mark.parametrize(
     ("allocator", "mutants", "prefix", "floor"),
-    [("nvm_malloc", 16, 6, 1), ("makalu", 14, 5, 1), ("pallocator", 22, 13, 6)],
+    [("nvm_malloc", 16, 6, 1), ("makalu", 14, 5, 1), ("pallocator", 22, 13, 6), ("nvmalloc", 17, 10, 5)],
 )
 def test_the_simple_strategies_are_not_enough(allocator: str, mutants: int, prefix: int, floor: int) -> None:
     specs = [spec for spec in MUTANTS if spec.allocator == allocator]

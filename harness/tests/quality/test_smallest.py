@@ -98,6 +98,23 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
 }
 """Operations, lost lines."""
 NOT_PINNED = {
+    ("nvmalloc", "ALLOCATED_NOT_FLUSHED"),
+    ("nvmalloc", "ALLOCATED_NOT_FENCED"),
+    ("nvmalloc", "REMAINDER_NOT_FLUSHED"),
+    ("nvmalloc", "REMAINDER_NOT_FENCED"),
+    ("nvmalloc", "REMAINDER_LAST"),
+    ("nvmalloc", "REMAINDER_MISSING"),
+    ("nvmalloc", "REMAINDER_TOO_LONG"),
+    ("nvmalloc", "SIZE_WITHOUT_HEADER"),
+    ("nvmalloc", "FREE_NOT_FLUSHED"),
+    ("nvmalloc", "FREE_NOT_FENCED"),
+    ("nvmalloc", "STATE_BEFORE_WAIT"),
+    ("nvmalloc", "FREE_PERSISTED_AFTER_WAIT"),
+    ("nvmalloc", "WAITING_FORGOTTEN"),
+    ("nvmalloc", "MERGE_ON_MEDIA"),
+    ("nvmalloc", "ROOT_NOT_FLUSHED"),
+    ("nvmalloc", "RECOVERY_MERGES"),
+    ("nvmalloc", "RECOVERY_TRIMS"),
     ("nvm_malloc", "MISSING_FLUSH_NAME"),
     ("nvm_malloc", "REPLAY_LINKS_NOT_FLUSHED"),
     ("nvm_malloc", "REPLAY_IDLE_FIRST"),
