@@ -113,9 +113,12 @@ static int find_slots(fl_heap *heap, uint32_t count) {
     heap->slots = MAK_get_root(0);
     if (heap->slots == NULL)
         return fail(FL_NOT_A_HEAP, "root 0 of the region is not set: the creation of the slots was not completed");
-    if (MAK_usable_bytes(heap->slots) >= sizeof(struct slots) && heap->slots->count == 0)
+    uint64_t bytes = MAK_usable_bytes(heap->slots);
+    if (bytes < sizeof(struct slots))
+        return fail(FL_CORRUPT, "root 0 of the region refers to no object");
+    if (heap->slots->count == 0)
         return fail(FL_NOT_A_HEAP, "the slots have no count: their creation was not completed");
-    if (slots_bytes(count) > MAK_usable_bytes(heap->slots) || heap->slots->count != count)
+    if (slots_bytes(count) > bytes || heap->slots->count != count)
         return fail(FL_ERROR, "the heap was created with another number of slots");
     return FL_OK;
 }

@@ -866,6 +866,11 @@ static void test_the_adapter_refuses_what_is_no_heap_of_its_own(void) {
     write_file(file_of(options.folder), image, bytes);
     expect_open_fails(&options, FL_NOT_A_HEAP, "creation was not completed");
     *count = whole;
+    uint64_t slots = word, nowhere = ADDRESS + bytes - 16;
+    memcpy(image + MAK_ROOTS_OFFSET, &nowhere, 8);
+    write_file(file_of(options.folder), image, bytes);
+    expect_open_fails(&options, FL_CORRUPT, "root 0 of the region refers to no object");
+    memcpy(image + MAK_ROOTS_OFFSET, &slots, 8);
     write_file(file_of(options.folder), image, bytes / 2);
     expect_open_fails(&options, FL_CORRUPT, "was it truncated?");
     write_file(file_of(options.folder), image, 1000);
