@@ -16,10 +16,10 @@ OUT := out
 FUZZ_SECONDS := 30
 NIGHTLY_FUZZ_SECONDS := 600
 
-.PHONY: help setup build test check format fuzz corpus matrix mutate bench nightly screenshot clean
+.PHONY: help setup build test check format fuzz corpus matrix mutate bench paper-nvmalloc nightly screenshot clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: system packages, .venv, engine
 	@ci/setup.sh
@@ -60,6 +60,9 @@ mutate: setup ## every flush and fence taken out in turn: the kill rates that ma
 
 bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
 	@$(BIN)/python ci/bench.py --out $(OUT)/bench.json $(PARTS)
+
+paper-nvmalloc: setup ## the NVMalloc paper's wear and fragmentation figures, made again
+	@$(BIN)/python ci/paper_nvmalloc.py --out $(OUT)/paper-nvmalloc
 
 nightly: mutate ## mutate, the long matrix, the nightly tests, then 10 minutes of fuzzing a reader
 	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly

@@ -25,7 +25,7 @@ import bench_explore
 import bench_pallocator
 import msgspec
 
-from faultline import build, config, environment, exploring, tracing, workloads
+from faultline import build, config, environment, exploring, tracing, wear, wearing, workloads
 from faultline.cache import Cache, project_root, scratch_folder
 from faultline.engine import Engine
 from faultline.errors import InfrastructureError
@@ -46,6 +46,7 @@ PARTS = (
     *(
         "tracing",
         "replay",
+        "wear",
         "allocators",
         "recovery",
         "sizes",
@@ -114,6 +115,7 @@ def measure(parts: Sequence[str], is_tiny: bool) -> dict[str, Any]:
             figures["fragmentation"] = bench_pallocator.measure_fragmentation(root, cache, scratch, section_5)
         if "complete" in parts:
             figures["complete"] = bench_complete.measure(root, is_tiny)
+        figures |= measure_wear(parts, root, cache)
         figures |= bench_explore.measure(parts, root, cache, engine, is_tiny)
         if "matrix" in parts:
             note("the matrix, from an empty cache")
@@ -132,6 +134,7 @@ def in_words(figures: dict[str, Any], is_tiny: bool) -> str:
         ]
     if "replay" in figures:
         lines += isolated_in_words(figures["replay"]) + in_process_in_words(figures["in_process"])
+    lines += wear_in_words(figures.get("wear", {}))
     if "allocators" in figures:
         lines += bench_allocators.throughput_in_words(figures["allocators"], scale)
     if "recovery" in figures:
@@ -237,6 +240,38 @@ def timed(scratch: Path, command: Callable[[Path, Path], list[str]], tools: Path
     if run.returncode != 0:
         raise InfrastructureError(f"{line[0]} ended with {run.returncode}: {run.stderr.strip()[-300:]}")
     return seconds
+
+
+# ---- wear ----------------------------------------------------------------------------------------------------------------
+
+
+def bench_wear(root: Path, cache: Cache) -> dict[str, float]:
+    """Seconds that counting takes, by allocator: the default workload of `faultline wear`, start of the tracer and reading of the
+    counts included, builds not."""
+    seconds = {}
+    workshop = exploring.Workshop(root, cache, Engine(), None)
+    workload = wearing.find_workload(workshop, wearing.DEFAULT_WORKLOAD, wearing.DEFAULT_OPS, 1)
+    model = wearing.Cache(wear.DEFAULT_CACHE_BYTES, wear.DEFAULT_CACHE_WAYS)
+    build.build_driver(root, cache, is_counting=False)
+    build.build_tracer(root, cache)
+    for name in wearing.subject_names(root):
+        note(f"wear: {name}")
+        subject = wearing.find_subject(root, name)
+        started = time.perf_counter()
+        wearing.count(workshop, subject, workload, wear.DEFAULT_LINE_BYTES, model, fresh=True)
+        seconds[name] = time.perf_counter() - started
+    return seconds
+
+
+def measure_wear(parts: Sequence[str], root: Path, cache: Cache) -> dict[str, Any]:
+    return {"wear": bench_wear(root, cache)} if "wear" in parts else {}
+
+
+def wear_in_words(seconds: dict[str, float]) -> list[str]:
+    if not seconds:
+        return []
+    each = ", ".join(f"{name} {taken:.1f} s" for name, taken in seconds.items())
+    return [f"wear of {wearing.DEFAULT_OPS:,} operations that write each object whole: {each}; goal <= 60 s each"]
 
 
 # ---- replay --------------------------------------------------------------------------------------------------------------

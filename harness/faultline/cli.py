@@ -701,6 +701,7 @@ def _print_campaign(results: list[CellResult], out: Path | None) -> None:
     "--tolerance", default="0%", show_default=True, metavar="P%", help="With --protect: how much more is no failure."
 )
 @click.option("--update", "is_updated", is_flag=True, help="With --protect: write FILE, what is written now.")
+@click.option("--fresh", is_flag=True, help="Count again even if the counts are in the cache.")
 @workshop_options
 @json_option
 def wear_command(
@@ -719,6 +720,7 @@ def wear_command(
     protect: Path | None,
     tolerance: str,
     is_updated: bool,
+    fresh: bool,
     as_json: bool,
 ) -> int:
     """Count how often each line of memory is written: wear of each allocator by the same workload.
@@ -741,7 +743,7 @@ def wear_command(
     runs = []
     for subject in subjects:
         terminal.note(f"{subject.name}: {setting.name()}")
-        runs.append(wearing.count(workshop, subject, found, line_bytes, cache))
+        runs.append(wearing.count(workshop, subject, found, line_bytes, cache, fresh=fresh))
     result = wearing.wear_of(runs, setting, wear.Medium(endurance, capacity_bytes), baseline)
     if out is not None:
         report.write_wear(out, result, [(run.subject.name, run.counts) for run in runs], pictures)

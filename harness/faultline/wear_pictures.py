@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,14 @@ def read_formats(text: str) -> list[str]:
 
 def write(wear: Wear, folder: Path, formats: Sequence[str]) -> list[Path]:
     """wear.png and wear.svg below folder."""
-    with matplotlib.rc_context(STYLE):
+    with styled():
         return save(overview(wear), folder, "wear", formats)
+
+
+def styled() -> AbstractContextManager[None]:
+    """What pictures are made and saved in."""
+    context: AbstractContextManager[None] = matplotlib.rc_context(STYLE)
+    return context
 
 
 def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> list[Path]:
@@ -87,7 +94,7 @@ def save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> lis
 def inline_svg(wear: Wear) -> str:
     """For a page: without the XML head, in the page's own colours."""
     text = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
+    with styled():
         overview(wear).savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue().decode()
     svg = svg[svg.index("<svg") :]
@@ -189,7 +196,7 @@ def _frame(axes: Axes, title: str, x: str, y: str, is_log: bool) -> None:
 
 def by_address(panels: Sequence[tuple[str, Counts]], title: str, folder: Path, name: str) -> list[Path]:
     """A panel for each: the stores of every line, files one after the other. All panels have the same vertical axis."""
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure = new_figure(10, 1.9 * len(panels) + 0.8)
         all_axes = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
         for index, (axes, (words, counts)) in enumerate(zip(all_axes, panels, strict=True)):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -196,7 +197,10 @@ class Run:
     said: _Said
 
 
-def count(workshop: Workshop, subject: Subject, workload: Workload, line_bytes: int, cache: Cache) -> Run:
+def count(
+    workshop: Workshop, subject: Subject, workload: Workload, line_bytes: int, cache: Cache, *, fresh: bool = False
+) -> Run:
+    """fresh: count even if it is cached."""
     driver = build_driver(workshop.root, workshop.cache, is_counting=False)
     tracer = build_tracer(workshop.root, workshop.cache)
     options = [f"--wear-line={line_bytes}", f"--wear-cache={cache.bytes}", f"--wear-ways={cache.ways}"]
@@ -219,6 +223,8 @@ def count(workshop: Workshop, subject: Subject, workload: Workload, line_bytes: 
                 environment["LD_PRELOAD"] = str(subject.preload)
             _execute(subject, command, environment, folder)
 
+    if fresh:
+        shutil.rmtree(workshop.cache.folder / "wear" / key, ignore_errors=True)
     entry = workshop.cache.folder_entry("wear", key, fill)
     counts = read_counts(entry / _COUNTS, is_memory=not subject.is_persistent)
     if len(counts.lines) == 0:
