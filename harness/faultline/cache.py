@@ -6,7 +6,7 @@
         traces/KEY.trace    sealed traces, with KEY.log, what target and tracer printed
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
         wear/KEY/           what a wear run counted, what its driver said, its log
-        mutations/KEY.json  kill rate of a build of allocator and tester
+        mutations/KEY.json  kill rate of a build of allocator and tester; KEY.trial, KEY.outcomes: what one exploration said
         results.sqlite      results of `run`, unless --out says otherwise
 
 Entries appear by rename, complete or not at all, so that several campaigns can share a cache and Ctrl-C leaves no half entry.

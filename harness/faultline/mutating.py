@@ -9,7 +9,9 @@ blind spot: of the contract, the oracle or the workloads.
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and fences
 guarantee less, so every state that is reachable without one place is reachable without that one and others (a test of edit.rs).
 Where nothing tells the loss of several, nothing tells the loss of one of them: places that survived a workload are taken out of the
-next one all at once, and only where that shows are they tried in halves, down to single ones."""
+next one all at once, and only where that shows are they tried in halves, down to single ones.
+
+Trials are kept in the cache: a mutate that was stopped goes on where it was."""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from faultline import kill_rates, workloads
-from faultline.cache import scratch_folder
-from faultline.campaign import kill_rate_key, run_in_pool
+from faultline.cache import key_of, scratch_folder
+from faultline.campaign import cell_key, kill_rate_key, run_in_pool
 from faultline.config import find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Outcomes, Site, Verdict
 from faultline.errors import BadInputError, InterruptedCampaignError
@@ -207,7 +209,7 @@ def mutate(
                 )
             places = runner.without(chosen, traced, jobs)
         except KeyboardInterrupt:
-            raise InterruptedCampaignError("interrupted", "the same command starts again") from None
+            raise InterruptedCampaignError("interrupted", "the same command goes on where it was") from None
     builds = sorted({kill_rate_key(workshop, one.target) for one in traced})
     mutation = Mutation(specs[0].allocator, [spec.name for spec in specs], places, builds)
     if only is None:
@@ -323,6 +325,11 @@ class _Runner:
         """As if the source lacked the places; none: as it is, for the outcomes."""
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
+        sites = sorted({site for place in places for site in place.sites})
+        kept = _KeptTrial(self.workshop, traced, sites, nested)
+        known = kept.find()
+        if known is not None:
+            return known
         started = time.monotonic()
         trial = Trial(traced.spec.workload_text, 0, "unknown", nested=nested)
 
@@ -339,11 +346,52 @@ class _Runner:
                 case Done():
                     trial.verdict = event.verdict
 
-        sites = sorted({site for place in places for site in place.sites})
         edits = [{"edit": "without", "sites": sites}] if places else []
         outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
         more: dict[str, Any] = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
         spec = msgspec.structs.replace(traced.spec, nested=nested)
         explore(self.workshop, spec, traced.target, traced.trace, traced.workload, handle, jobs=workers, more=more)
         trial.time_s = round(time.monotonic() - started, 3)
+        kept.keep(trial)
         return trial
+
+
+class _KeptTrial:
+    """A trial in the cache, so that who stops mutate loses the one that runs. What was not explored to its end, by a limit, is not
+    kept, and what took longer than the limit that is asked for is not taken."""
+
+    def __init__(self, workshop: Workshop, traced: _Traced, sites: Sequence[int], nested: int) -> None:
+        spec = msgspec.structs.replace(traced.spec, nested=nested)
+        helpers = msgspec.json.encode(traced.target.allocator.build.helpers)
+        key = key_of(cell_key(workshop, spec, traced.target, traced.trace), helpers, msgspec.json.encode(sites))
+        self.cache, self.names = workshop.cache, (f"{key}.trial", f"{key}.outcomes")
+        self.outcomes = None if sites else traced.outcomes_after(nested)
+        """Of the workload as it is, which go with the trial."""
+        self.limit_s = spec.time_limit_s
+
+    def find(self) -> Trial | None:
+        trial, outcomes = (self.cache.folder / kill_rates.FOLDER / name for name in self.names)
+        try:
+            found = msgspec.json.decode(trial.read_bytes(), type=Trial)
+            if self.limit_s is not None and found.time_s > self.limit_s:
+                return None
+            if self.outcomes is not None:
+                self.outcomes.write_bytes(outcomes.read_bytes())
+        except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+            return None
+        return found
+
+    def keep(self, trial: Trial) -> None:
+        if trial.verdict != "fail" and not trial.is_complete:
+            return
+        if self.outcomes is not None:
+            if trial.verdict != "pass":
+                return
+            self._write(self.names[1], self.outcomes.read_bytes())
+        self._write(self.names[0], msgspec.json.encode(trial))
+
+    def _write(self, name: str, content: bytes) -> None:
+        def write(temporary: Path) -> None:
+            temporary.write_bytes(content)
+
+        self.cache.file_entry(kill_rates.FOLDER, name, write, fresh=True)

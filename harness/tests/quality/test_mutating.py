@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import samples
 from command_line import Faultline, assert_one_clear_line
 from faultline import mutating, terminal
+from faultline.cache import Cache
 from faultline.engine import Site
 from faultline.exploring import Workshop
 from faultline.mutating import Mutation, Place, PlaceResult, Trial
@@ -208,3 +210,29 @@ def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
     assert [one.trials[-1].count for one in found.values()] == [1, 2]
     assert found[2].why_unknown() == "smoke, second crash: as it is, 60 s limit"
     assert [one for one in runner.explored if one[2]] == [("smoke", [], 1)]
+
+
+def test_a_trial_that_came_to_its_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the outcomes that others are compared with; a shorter limit than it took does not take it."""
+    monkeypatch.setattr(mutating, "cell_key", lambda _, spec, *__: f"cell {spec.nested}")
+    target = SimpleNamespace(allocator=SimpleNamespace(build=SimpleNamespace(helpers=[])))
+    workshop = cast(Workshop, SimpleNamespace(cache=Cache(tmp_path / "cache")))
+
+    def kept(folder: str, sites: list[int], nested: int = 0, limit_s: float | None = None) -> mutating._KeptTrial:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        traced = dataclasses.replace(
+            traced_with([], tmp_path / folder), target=target, spec=samples.spec(workload="smoke", time_limit_s=limit_s)
+        )
+        return mutating._KeptTrial(workshop, traced, sites, nested)
+
+    whole, killed = trial("pass", is_complete=True, time_s=2.0), trial("fail", rules=["FL004"])
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "smoke.0").write_bytes(b"what recoveries showed")
+    kept("one", []).keep(whole)
+    kept("one", [1]).keep(killed)
+    kept("one", [2]).keep(trial("pass", why="60 s limit"))
+    assert (kept("two", []).find(), kept("two", [1]).find()) == (whole, killed)
+    assert (tmp_path / "two" / "smoke.0").read_bytes() == b"what recoveries showed"
+    assert kept("two", [2]).find() is None, "it was not explored to its end"
+    assert kept("two", [1], nested=1).find() is None
+    assert (kept("two", [], limit_s=1.0).find(), kept("two", [], limit_s=3.0).find()) == (None, whole)
