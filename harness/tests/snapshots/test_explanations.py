@@ -77,4 +77,5 @@ def test_what_is_said_of_a_mutant(
     workshop = Workshop(ROOT, Cache(ROOT / ".faultline"), Engine(scripts / "faultline-engine"))
     told = faultline("explain", token_of(workshop, tmp_path, allocator, mutant))
     assert told.returncode == 1, told.stderr
+    assert "  repair: " in told.stdout, told.stderr
     check(f"explained-{mutant}.txt", settled(told.stdout))
