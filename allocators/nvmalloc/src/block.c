@@ -37,6 +37,10 @@ static bool are_free(struct nvmalloc_heap *heap, uint32_t start, uint32_t end) {
 
 /* What is left, from line on, of the free block that the new block ends in. It keeps its timestamp. */
 static void persist_remainder(struct nvmalloc_heap *heap, uint32_t line) {
+#if defined(MUTANT_REMAINDER_MISSING)
+    bits_set(heap->starts, line);
+    return;
+#endif
     uint32_t cut = bits_last_set(heap->starts, line), end = nvmalloc_block_end(heap, line);
 #if defined(MUTANT_REMAINDER_TOO_LONG)
     end += line - cut;
@@ -68,10 +72,7 @@ static void ensure_unformatted(struct nvmalloc_heap *heap, uint32_t line) {
 static void make_block(struct nvmalloc_heap *heap, uint32_t start, uint32_t lines) {
     uint32_t end = start + lines;
     bool has_remainder = end < heap->top && !bits_test(heap->starts, end);
-#if defined(MUTANT_REMAINDER_MISSING)
-    if (has_remainder)
-        bits_set(heap->starts, end);
-#elif !defined(MUTANT_REMAINDER_LAST)
+#if !defined(MUTANT_REMAINDER_LAST)
     if (has_remainder)
         persist_remainder(heap, end);
 #endif

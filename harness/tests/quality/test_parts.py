@@ -12,7 +12,8 @@ import pytest
 
 from command_line import Faultline
 from faultline.build import build_tracer
-from faultline.cache import Cache
+from faultline.cache import Cache, project_root
+from faultline.config import find_allocator
 
 LIMIT_S = 1200
 
@@ -233,6 +234,7 @@ def test_pallocators_crash_test_finds_known_bugs(root: Path, tmp_path: Path, mut
 def build_nvmalloc_test(root: Path, tmp_path: Path, test: str, *flags: str) -> str:
     folder = root / "allocators" / "nvmalloc"
     sources = [*sorted(map(str, (folder / "src").glob("*.c"))), f"tests/{test}.c"]
+    sources += [RECORDER] if RECORDED[0] in flags else []
     check([*COMMON, *flags, "-Isrc", *SHARED, *sources, "-o", str(tmp_path / "test")], folder)
     return str(tmp_path / "test")
 
@@ -244,6 +246,18 @@ def build_nvmalloc_test(root: Path, tmp_path: Path, test: str, *flags: str) -> s
 )
 def test_nvmalloc_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, flags: tuple[str, ...]) -> None:
     assert " 0 failed" in check([build_nvmalloc_test(root, tmp_path, test, *flags)], root)
+
+
+def test_nvmalloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
+    assert " 0 failed" in check([build_nvmalloc_test(root, tmp_path, "test_crash", "-O2", *RECORDED)], root)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", [mutant.id for mutant in find_allocator(project_root(), "nvmalloc").mutant])
+def test_nvmallocs_crash_test_finds_known_bugs(root: Path, tmp_path: Path, mutant: str) -> None:
+    program = build_nvmalloc_test(root, tmp_path, "test_crash", "-O2", *RECORDED, f"-DMUTANT_{mutant}")
+    run = subprocess.run([program], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert run.returncode != 0, run.stdout
 
 
 def test_every_bit_of_nvmallocs_headers_was_turned(root: Path, tmp_path: Path) -> None:
