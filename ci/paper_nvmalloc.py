@@ -12,6 +12,7 @@ import json
 import os
 import statistics
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from faultline.terminal import note
 OPERATIONS = 100_000
 WAITS = (0, 1_000, 10_000)
 """T in operations: nothing waits; a hundredth of the run; a tenth of it."""
+OLD_MALLOC = "glibc without tcache"
+"""malloc as near to that of the paper as this glibc can be told to be: the per-thread cache is younger."""
 SIZES = (("uniform:10:4096", "10 B to 4 KB", 1.3), ("uniform:10:256", "10 B to 256 B", 1.5))
 """Workload, in words, and how many times the writes of NVMalloc malloc makes in the paper."""
 PAPER_WRITES = {"glibc": 2.39e6, "nvmalloc": 1.83e6}
@@ -62,13 +65,14 @@ def main() -> int:
 
 def count_wear(workshop: Workshop, workload: str, out: Path) -> wear.Wear:
     names = ("glibc", *(f"nvmalloc:{wait}" for wait in WAITS))
+    subjects = [wearing.find_subject(workshop.root, name) for name in names]
+    subjects.insert(1, replace(subjects[0], name=OLD_MALLOC, tunables="glibc.malloc.tcache_count=0"))
     cache = wearing.Cache(wear.DEFAULT_CACHE_BYTES, wear.DEFAULT_CACHE_WAYS)
     found = wearing.find_workload(workshop, workload, OPERATIONS, 1)
     setting = wearing.setting_of(found, wear.DEFAULT_LINE_BYTES, cache)
     runs = []
-    for name in names:
-        note(f"{name}: {setting.name()}")
-        subject = wearing.find_subject(workshop.root, name)
+    for subject in subjects:
+        note(f"{subject.name}: {setting.name()}")
         runs.append(wearing.count(workshop, subject, found, wear.DEFAULT_LINE_BYTES, cache))
     result = wearing.wear_of(runs, setting, wear.Medium(wear.DEFAULT_ENDURANCE, wear.DEFAULT_CAPACITY_BYTES), "glibc")
     smallest, largest = workload.split(":")[1:]
@@ -83,7 +87,7 @@ def count_wear(workshop: Workshop, workload: str, out: Path) -> wear.Wear:
 
 def panel_title(run: wearing.Run) -> str:
     total = int(run.counts.lines["stores"].sum())
-    name = "malloc of glibc" if run.subject.driver == "glibc" else f"nvmalloc, T = {run.subject.wait:,} operations"
+    name = run.subject.name if run.subject.driver == "glibc" else f"nvmalloc, T = {run.subject.wait:,} operations"
     return f"{name}: {total:,} stores to {len(run.counts.lines):,} lines"
 
 
@@ -143,8 +147,8 @@ median of {len(SEEDS)} seeds; in brackets the least and the most total. Slow-dow
 ## What differs, and why
 
 - **malloc** is that of {os.confstr("CS_GNU_LIBC_VERSION")}; the paper's is glibc 2.12.1, before the per-thread cache (2.26), which
-  puts a list and a key into freed objects, and keeps some of them from being merged and split. Both change what malloc writes
-  into free blocks, which is why it writes more than NVMalloc (section 8.1.1).
+  puts a list and a key into freed objects, keeps some of them from being merged and split, and its heads, which nearly every call
+  writes, into the heap itself. `without tcache` is the same malloc with `glibc.malloc.tcache_count=0`, nearer to the paper's.
 - **The tracer** is the Valgrind tool, theirs was Pin. It counts stores into what brk and anonymous mmap gave the process. malloc's
   own variables (list heads) are not in there; the paper, too, records "stores to the allocated memory". In front of the
   heap lies a pool of the C++ library, which the driver is linked with: the empty stretch in the picture.
@@ -166,21 +170,24 @@ median of {len(SEEDS)} seeds; in brackets the least and the most total. Slow-dow
 
 def wear_table(wears: list[wear.Wear]) -> list[str]:
     lines = [
-        "| sizes | allocator | N here / paper | stores | in the paper | malloc / it | in the paper | maximum | p99 | CV | Gini |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| sizes | allocator | N here / paper | stores | in the paper | glibc / it | without tcache / it | in the paper "
+        "| maximum | p99 | CV | Gini |",
+        "|---" * 12 + "|",
     ]
     for result, (_, sizes, paper_ratio) in zip(wears, SIZES, strict=True):
-        baseline = result.allocators[0].stores.total
+        malloc_totals = [each.stores.total for each in result.allocators[:2]]
         for each in result.allocators:
             name, _, wait = each.allocator.partition(":")
-            has_paper = sizes == SIZES[0][1] and (name == "glibc" or wait != "0")
-            paper = f"{PAPER_WRITES[name] / 1e6:.2f} M" if has_paper else "-"
-            ratio, paper_says = (f"{baseline / each.stores.total:.2f}", f"{paper_ratio}") if wait else ("1", "1")
+            is_malloc = not wait
+            has_paper = sizes == SIZES[0][1] and wait != "0"
+            paper = f"{PAPER_WRITES['glibc' if is_malloc else name] / 1e6:.2f} M" if has_paper else "-"
+            ratios = [f"{other / each.stores.total:.2f}" for other in malloc_totals]
+            paper_says = "1" if is_malloc else f"{paper_ratio}"
             (row,) = (row for row in wear_report.rows_of(result)["stores"] if row.allocator == each.allocator)
-            who = f"nvmalloc, T = {int(wait):,} operations" if wait else "malloc"
+            who = f"nvmalloc, T = {int(wait):,} operations" if wait else each.allocator
             done = each.allocations + each.frees
             lines.append(
-                f"| {sizes} | {who} | {done:,} / {OPERATIONS:,} | {each.stores.total / 1e6:.2f} M | {paper} | {ratio} "
+                f"| {sizes} | {who} | {done:,} / {OPERATIONS:,} | {each.stores.total / 1e6:.2f} M | {paper} | {' | '.join(ratios)} "
                 f"| {paper_says} | {row.maximum} | {row.p99} | {row.variation} | {row.gini} |"
             )
     return lines

@@ -23,12 +23,13 @@
 #include <stdint.h>
 
 #define FL_WEAR_MAGIC "FLWEAR\0" /* with the NUL that C adds: 8 bytes */
-#define FL_WEAR_VERSION 1u
+#define FL_WEAR_VERSION 2u
 #define FL_WEAR_HOTTEST 32u /* lines whose uses are listed: those with most stores */
 #define FL_WEAR_MEMORY "memory"
 
 enum fl_wear_flag {
     FL_WEAR_FORKED = 1, /* there were child processes, whose stores are not counted */
+    FL_WEAR_BRK_REFUSED = 2, /* brk gave less than the process asked for: Valgrind has 8 MiB for it */
 };
 
 /* Why a line was written back. */

@@ -12,7 +12,7 @@ import msgspec
 
 from faultline import __version__, junit, sarif, wear_pictures
 from faultline.environment import Environment
-from faultline.errors import InfrastructureError
+from faultline.errors import BadInputError, InfrastructureError
 from faultline.outcomes import count, mark, outcome, scientific
 from faultline.page import GLYPHS, OPEN_FINDINGS, covered_share, page, rules_not_judged, setting_of
 from faultline.results import RESULTS_VERSION, CellResult, summarise
@@ -26,8 +26,12 @@ FILES = ("report.html", "junit.xml", "results.sarif", "results.json")
 
 def write_all(folder: Path, results: list[CellResult], state: str, environment: Environment | None = None) -> None:
     """Writes every file of FILES; each appears whole."""
+    try:
+        wear, problem = read_page(folder), None
+    except BadInputError as error:  # the reports of a campaign are not lost to a file beside them
+        wear, problem = None, error.message
     texts = (
-        html(results, state, environment, read_page(folder)),
+        html(results, state, environment, wear, problem),
         junit.render(results),
         sarif.render(results),
         results_json(results, state, environment),
@@ -95,9 +99,14 @@ def _templates() -> jinja2.Environment:
 
 
 def html(
-    results: list[CellResult], state: str, environment: Environment | None = None, wear: WearPage | None = None
+    results: list[CellResult],
+    state: str,
+    environment: Environment | None = None,
+    wear: WearPage | None = None,
+    wear_problem: str | None = None,
 ) -> str:
-    """One file that asks for nothing else: readable offline, without JavaScript, on paper."""
+    """One file that asks for nothing else: readable offline, without JavaScript, on paper. wear_problem: why there is no wear page,
+    where one was to be expected."""
     templates = _templates()
     filters = (outcome, mark, scientific, count, covered_share, rules_not_judged, setting_of)
     templates.filters.update({function.__name__: function for function in filters})
@@ -109,5 +118,6 @@ def html(
         open_findings=OPEN_FINDINGS,
         legend=LEGEND,
         wear=wear,
+        wear_problem=wear_problem,
         wear_heads=HEADS,
     )

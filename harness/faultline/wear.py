@@ -51,13 +51,13 @@ View = Literal["stores", "write_backs"]
 VIEWS: dict[View, str] = {"stores": "stores", "write_backs": "write-backs"}
 
 _MAGIC = b"FLWEAR\0\0"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<8sIIQIIIIQQQQQ4Q16x")
 _LINE = numpy.dtype(
     [("number", "<u8"), ("stores", "<u8"), ("write_backs", "<u8"), ("file", "<u4"), ("reserved", "<u4")]
 )
 _USE = numpy.dtype([("line", "<u8"), ("stores", "<u8"), ("site", "<u8")])
-_FORKED = 1
+_FORKED, _BRK_REFUSED = 1, 2
 REASONS = ("flushed", "evicted", "non-temporal", "dirty at the end")
 """Why lines were written back, as enum fl_wear_reason counts them."""
 
@@ -95,6 +95,7 @@ class Counts:
     flushes: int
     fences: int
     write_back_reasons: dict[str, int]
+    is_brk_refused: bool
 
 
 def read_counts(path: Path, *, is_memory: bool) -> Counts:
@@ -151,7 +152,19 @@ def read_counts(path: Path, *, is_memory: bool) -> Counts:
         hottest[index].sites.append(Site(text[place:end].decode(errors="replace"), stores))
     ranked = sorted(hottest.values(), key=lambda line: -line.stores)
     reasons = dict(zip(REASONS, why, strict=True))
-    return Counts(line_bytes, cache_bytes, ways, rows, names, ranked, executed, flushes, fences, reasons)
+    return Counts(
+        line_bytes,
+        cache_bytes,
+        ways,
+        rows,
+        names,
+        ranked,
+        executed,
+        flushes,
+        fences,
+        reasons,
+        bool(flags & _BRK_REFUSED),
+    )
 
 
 # ---- figures -------------------------------------------------------------------------------------------------------------
@@ -270,6 +283,8 @@ class AllocatorWear(msgspec.Struct):
     flushes: int
     fences: int
     write_back_reasons: dict[str, int]
+    is_brk_refused: bool
+    """malloc wanted more from brk than Valgrind has for it, and went on with mmap."""
     stores: Distribution
     write_backs: Distribution
     lifetimes: dict[str, Lifetime]

@@ -120,6 +120,11 @@ def notes_of(wear: Wear) -> list[str]:
         for each in wear.allocators
         if each.failed
     ]
+    notes += [
+        f"{each.allocator}: its heap outgrew the 8 MiB that Valgrind has for brk and went on with mmap, as where brk fails"
+        for each in wear.allocators
+        if each.is_brk_refused
+    ]
     return notes
 
 

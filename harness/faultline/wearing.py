@@ -71,6 +71,8 @@ class Subject:
     preload: Path | None = None
     is_persistent: bool = True
     """Counted in the files that it maps, not in the heap of its process."""
+    tunables: str = ""
+    """GLIBC_TUNABLES."""
 
     @property
     def version(self) -> str:
@@ -206,7 +208,9 @@ def count(
     options = [f"--wear-line={line_bytes}", f"--wear-cache={cache.bytes}", f"--wear-ways={cache.ways}"]
     arguments = [subject.driver, "" if subject.wait is None else str(subject.wait)]
     library = hash_of_file(subject.preload) if subject.preload else subject.version
-    key = key_of(driver.key, tracer.key, valgrind_version(), workload.key, *options, *arguments, library)
+    key = key_of(
+        driver.key, tracer.key, valgrind_version(), workload.key, *options, *arguments, subject.tunables, library
+    )
     workload_file = workloads.store(workload, workshop.cache)
 
     def fill(folder: Path) -> None:
@@ -219,6 +223,8 @@ def count(
                 *([] if subject.wait is None else [str(subject.wait)]),
             ]
             environment = environment_for(tracer.path)
+            if subject.tunables:
+                environment["GLIBC_TUNABLES"] = subject.tunables
             if subject.preload is not None:
                 environment["LD_PRELOAD"] = str(subject.preload)
             _execute(subject, command, environment, folder)
@@ -283,6 +289,7 @@ def _entry(run: Run, setting: Setting, medium: Medium) -> AllocatorWear:
         flushes=counts.flushes,
         fences=counts.fences,
         write_back_reasons=counts.write_back_reasons,
+        is_brk_refused=counts.is_brk_refused,
         stores=views["stores"],
         write_backs=views["write_backs"],
         lifetimes={

@@ -198,6 +198,7 @@ void fl_wear_open(void);
 void fl_wear_close(void);
 void fl_wear_forks(void);
 void fl_wear_forked(void);
+void fl_wear_brk_refused(void);
 void fl_wear_store(UInt file, ULong offset, ULong bytes, Bool is_non_temporal, UInt site);
 void fl_wear_flush(UInt file, ULong offset, Bool stays);
 void fl_wear_fence(void);

@@ -409,10 +409,12 @@ static Bool is_heap(ThreadId thread, const UWord *arguments) {
 }
 
 /* The first call asks where the area starts: nothing is in it yet. */
-static void after_brk(Addr end) {
+static void after_brk(Addr wanted, Addr end) {
     static Addr start, known_end;
     if (!fl_clo_wear_memory)
         return;
+    if (wanted > end)
+        fl_wear_brk_refused();
     if (start == 0)
         start = known_end = whole_pages(end);
     end = whole_pages(end);
@@ -560,7 +562,7 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
         case __NR_pwritev:
         case __NR_pwritev2: after_write(call, value); break;
         case __NR_mmap: after_mmap(thread, arguments, value); break;
-        case __NR_brk: after_brk(value); break;
+        case __NR_brk: after_brk(arguments[0], value); break;
         case __NR_munmap: fl_mappings_remove(arguments[0], whole_pages(arguments[1])); break;
         case __NR_mremap: after_mremap(arguments, value); break;
         default: break;

@@ -167,6 +167,8 @@ void fl_wear_open(void) {
 /* The parent's counts are the parent's to write. */
 void fl_wear_forks(void) { totals.flags |= FL_WEAR_FORKED; }
 
+void fl_wear_brk_refused(void) { totals.flags |= FL_WEAR_BRK_REFUSED; }
+
 void fl_wear_forked(void) {
     if (descriptor >= 0)
         VG_(close)(descriptor);

@@ -126,13 +126,19 @@ static void memory(void) {
     munmap((void *)(uintptr_t)mapped, 4096);
 }
 
+/* More than Valgrind has for brk. */
+static void large(void) {
+    if (sbrk(64 << 20) != (void *)-1)
+        exit(9);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } programs[] = {{"nothing", nothing}, {"coalesced", coalesced}, {"across", across},     {"interrupted", interrupted},
                     {"flushed", flushed}, {"past", past},           {"repeated", repeated}, {"kernel", kernel},
-                    {"forked", forked},   {"evicted", evicted},     {"memory", memory}};
+                    {"forked", forked},   {"evicted", evicted},     {"memory", memory},     {"large", large}};
     if (argc != 3 || chdir(argv[1]) != 0 || (descriptor = open("heap", O_RDWR | O_CREAT, 0600)) < 0 ||
         ftruncate(descriptor, HEAP_BYTES) != 0)
         return 9;

@@ -88,6 +88,11 @@ def test_the_report_of_a_campaign_has_the_wear_page(faultline: Faultline, tmp_pa
     again = (tmp_path / "report.html").read_text()
     assert 'id="certificates"' in again
     assert "libjemalloc" in again
+    (tmp_path / "wear.json").write_text("{")
+    assert faultline("report", "--out", tmp_path).returncode == 0, "a bad file beside a campaign loses no report"
+    without = (tmp_path / "report.html").read_text()
+    assert "no wear page: " in without
+    assert 'id="certificates"' in without
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,11 @@ def test_the_heap_of_a_process_is_what_brk_and_mmap_give(counter: Counter) -> No
     assert counter.lines("memory") == {}, "not asked for"
 
 
+def test_a_heap_that_outgrows_brk_is_said_to(counter: Counter) -> None:
+    assert not counter.counts("memory", "--wear-memory=yes").is_brk_refused
+    assert counter.counts("large", "--wear-memory=yes").is_brk_refused
+
+
 def test_stores_of_children_are_said_not_to_be_counted(counter: Counter) -> None:
     with pytest.raises(InfrastructureError, match="the target forked"):
         counter.counts("forked")

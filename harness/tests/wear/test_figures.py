@@ -105,7 +105,7 @@ def allocator(name: str, stores: Distribution, write_backs: Distribution) -> All
     }
     line = wear.HotLine("heap+0x40", 5, 2, [wear.Site("f(int) (a.c:1) < g (a.c:2) < h (a.c:3) < main (a.c:4)", 5)])
     return AllocatorWear(
-        name, "build", "", True, 50, 50, 0, 9, 20, 3, 3, {"flushed": 2}, stores, write_backs, lifetimes, {}, [line]
+        name, "build", "", True, 50, 50, 0, 9, 20, 3, 3, {"flushed": 2}, False, stores, write_backs, lifetimes, {}, [line]
     )  # fmt: skip
 
 
