@@ -73,14 +73,6 @@ def test_what_shows_and_no_rule_minds_is_a_blind_spot(capsys: pytest.CaptureFixt
     assert mutation.line() == "summary: places=1 killed=0 redundant=0 blind=1 unknown=0 kill_rate=0.0%"
 
 
-@pytest.mark.nightly
-def test_a_close_that_is_not_persisted_is_a_blind_spot(faultline: Faultline) -> None:
-    """The heap that it left is collected by the next open, as after a crash: allowed, and another heap than that of a restart."""
-    run = faultline("mutate", "makalu", "-w", "smoke", "--only", "called by say_clean")
-    assert run.returncode == 1, run.stderr
-    assert run.stdout.splitlines()[-1] == "summary: places=2 killed=0 redundant=0 blind=2 unknown=0 kill_rate=0.0%"
-
-
 def test_options_of_a_workload_need_one(faultline: Faultline) -> None:
     run = faultline("mutate", "nvm_malloc", "--mutant", "MISSING_FLUSH_LINK")
     assert_one_clear_line(run, 2, "--mutant is about a workload, and none is named")
