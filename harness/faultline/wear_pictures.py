@@ -200,17 +200,15 @@ def by_address(panels: Sequence[tuple[str, Counts]], title: str, folder: Path, n
         figure = new_figure(10, 1.9 * len(panels) + 0.8)
         all_axes = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
         for index, (axes, (words, counts)) in enumerate(zip(all_axes, panels, strict=True)):
-            place = _places(counts)
-            axes.vlines(
-                place,
-                0.7,
-                counts.lines["stores"],
-                colors=COLOURS[index % len(COLOURS)],
-                linewidth=0.35,
+            axes.stairs(
+                numpy.maximum(_in_order(counts), FLOOR),
+                baseline=FLOOR,
+                fill=True,
+                color=COLOURS[index],
                 rasterized=True,
             )
             axes.set_yscale("log")
-            axes.set_ylim(bottom=0.7)
+            axes.set_ylim(bottom=FLOOR)
             axes.set_title(words, loc="left", fontsize=9.5)
             axes.set_ylabel("stores")
             axes.grid(visible=True, axis="y")
@@ -220,12 +218,14 @@ def by_address(panels: Sequence[tuple[str, Counts]], title: str, folder: Path, n
         return save(figure, folder, name, FORMATS)
 
 
-def _places(counts: Counts) -> numpy.ndarray[Any, Any]:
-    """Of each line, counted in lines; what lies between two files is left out."""
+def _in_order(counts: Counts) -> numpy.ndarray[Any, Any]:
+    """The stores of each line, and 0 of those in between; what lies between two files is left out."""
     place = counts.lines["number"].astype(numpy.int64)
     end = 0
     for file in numpy.unique(counts.lines["file"]):
         mine = counts.lines["file"] == file
         place[mine] += end - place[mine].min()
         end = int(place[mine].max()) + 1
-    return place
+    stores = numpy.zeros(end)
+    stores[place] = counts.lines["stores"]
+    return stores

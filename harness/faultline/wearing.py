@@ -51,6 +51,8 @@ from faultline.wear import (
 from faultline.workloads import THREAD_OPERATIONS, Workload
 
 JEMALLOC = "jemalloc"
+JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1"
+"""Unused memory is not given back after a time: with the default of ten seconds a few writes in a million depend on the clock."""
 LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 """Where distributions have libjemalloc.so.2."""
 DEFAULT_WORKLOAD = "uniform:10:4096"
@@ -207,7 +209,7 @@ def count(
     tracer = build_tracer(workshop.root, workshop.cache)
     options = [f"--wear-line={line_bytes}", f"--wear-cache={cache.bytes}", f"--wear-ways={cache.ways}"]
     arguments = [subject.driver, "" if subject.wait is None else str(subject.wait)]
-    library = hash_of_file(subject.preload) if subject.preload else subject.version
+    library = key_of(hash_of_file(subject.preload), JEMALLOC_SETTINGS) if subject.preload else subject.version
     key = key_of(
         driver.key, tracer.key, valgrind_version(), workload.key, *options, *arguments, subject.tunables, library
     )
@@ -226,7 +228,7 @@ def count(
             if subject.tunables:
                 environment["GLIBC_TUNABLES"] = subject.tunables
             if subject.preload is not None:
-                environment["LD_PRELOAD"] = str(subject.preload)
+                environment |= {"LD_PRELOAD": str(subject.preload), "MALLOC_CONF": JEMALLOC_SETTINGS}
             _execute(subject, command, environment, folder)
 
     if fresh:

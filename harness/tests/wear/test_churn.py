@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fragmentation benchmark (allocators/bench/churn.c) on an allocator whose addresses are known; words of ci/paper_nvmalloc.py."""
+"""The fragmentation benchmark (allocators/bench/churn.c) on an allocator of known addresses; words of ci/paper_nvmalloc.py."""
 
 from __future__ import annotations
 
