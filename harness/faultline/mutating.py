@@ -40,6 +40,10 @@ from faultline.workloads import Workload
 
 Fate = Literal["killed", "redundant", "blind spot", "unknown"]
 
+TOGETHER_RECOVERIES = 3
+"""Recoveries that an exploration without several places may take, as a multiple of those with all places; then they are halved. The
+choices that each leaves to recovery multiply: without nineteen, one workload of nvm_malloc took twenty minutes and was not done."""
+
 
 class Place(msgspec.Struct, frozen=True):
     """A line of source that flushes or fences, in a helper's callers each on its own. sites: its instructions, by the trace's
@@ -349,7 +353,8 @@ class _Runner:
         edits = [{"edit": "without", "sites": sites}] if places else []
         outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
         more: dict[str, Any] = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
-        spec = msgspec.structs.replace(traced.spec, nested=nested)
+        most = TOGETHER_RECOVERIES * (traced.whole[nested].recoveries + 1) if len(places) > 1 else None
+        spec = msgspec.structs.replace(traced.spec, nested=nested, recovery_limit=most)
         explore(self.workshop, spec, traced.target, traced.trace, traced.workload, handle, jobs=workers, more=more)
         trial.time_s = round(time.monotonic() - started, 3)
         kept.keep(trial)
