@@ -799,6 +799,8 @@ impl Generation {
 
     fn recovered(&mut self, durable: Durable, happened: &[OperationIndex], unclear: &[OperationIndex], fill: Fill) {
         let own = self.pending.split_off(self.carried);
+        // Nobody is told whether a pending close has happened. If it has, that recovery collected nothing.
+        self.is_as_closed |= self.pending.iter().any(|pending| pending.operation.kind == OperationKind::Close);
         for mut pending in std::mem::take(&mut self.pending) {
             let index = pending.operation.index;
             if unclear.contains(&index) {

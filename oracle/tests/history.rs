@@ -274,6 +274,23 @@ fn garbage_is_what_no_slot_reaches_and_nobody_freed() {
 }
 
 #[test]
+fn what_a_pending_close_leaves_may_be_there_after_recovery_too() {
+    let script = Script::created().allocated(0, 10).linked(0, 0, 0).dropped(0);
+    let left = |script: &Script| script.history.garbage_left_by_close(&[]);
+    let recovered = |script: Script| {
+        let mut script = script;
+        script.history.power_fails();
+        script.history.recovered(&[], &[], Fill::Before);
+        script
+    };
+    assert_eq!(left(&recovered(script.clone())), 0, "it was open: recovery collects");
+    let closing = recovered(script.begin(OperationKind::Close, 0, 0));
+    assert_eq!(left(&closing), 1);
+    assert_eq!(left(&recovered(closing.clone())), 1, "nothing has happened since");
+    assert_eq!(left(&closing.allocated(1, 10)), 0);
+}
+
+#[test]
 fn the_number_changes_with_references_and_with_what_a_close_leaves() {
     let script = Script::created().allocated(0, 10).allocated(1, 10);
     let mut seen = vec![script.history.state_id()];
