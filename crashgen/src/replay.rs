@@ -109,6 +109,8 @@ pub struct Told {
     pub made: Vec<Arc<str>>,
     /// Why the events are not all, if they are not.
     pub gap: Option<&'static str>,
+    /// Bytes of the answer up to the end of open's return; 0 if it did not return.
+    pub recovery_bytes: usize,
 }
 
 /// Of the runner's fill, among [`Told::sites`].

@@ -136,6 +136,11 @@ impl Tally {
         (incomplete.positions, incomplete.last) = (incomplete.positions + 1, position);
     }
 
+    /// Every state of the positions was seen, and something could be said of it.
+    pub fn is_whole(&self) -> bool {
+        self.incomplete.is_empty() && self.later_gaps.is_empty() && self.unknown_reasons.is_empty()
+    }
+
     /// Takes over what was counted of a later generation.
     pub fn add_later(&mut self, later: Self) {
         self.later_positions += later.positions + later.later_positions;

@@ -23,7 +23,7 @@ use crate::outcomes::Shown;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
 use crate::yardstick::Seen;
-use crashgen::complete::{Doubt, Held, LeafId, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
+use crashgen::complete::{Doubt, Held, LeafId, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
 use crashgen::replay::Probe;
@@ -308,6 +308,11 @@ impl Complete {
         &self.contents
     }
 
+    /// The same, for others to ask.
+    pub fn contents_mut(&mut self) -> &mut Contents {
+        &mut self.contents
+    }
+
     /// Begins to pass positions again, with what was remembered of contents until there.
     pub fn begin_pass(&mut self, contents: Contents) {
         self.judged.clear();
@@ -315,12 +320,15 @@ impl Complete {
         self.windows = self.search.windows();
         self.epoch = contents.epoch;
         self.contents = contents;
-        self.contents.start_window();
+        self.contents.begin_pass();
     }
 
-    /// What is remembered of contents by now.
-    pub fn end_pass(&mut self) -> Contents {
-        std::mem::take(&mut self.contents)
+    /// What is remembered of contents by now, and what was looked at since the pass began.
+    pub fn end_pass(&mut self) -> (Contents, Looked) {
+        let mut contents = std::mem::take(&mut self.contents);
+        let mut looked = self.search.take_looked();
+        looked.join(contents.take_looked().lines());
+        (contents, looked)
     }
 
     /// What makes the exploration worthless; empty after it was asked.
@@ -356,6 +364,7 @@ impl Complete {
 /// Whether the contents that the report shows are those of every state of the leaf.
 fn has_own_contents(search: &mut Search, at: &Position, held: &Held) -> bool {
     let contents = search.leaf(held.leaf).contents.clone();
+    contents.iter().for_each(|(unit, _)| search.look(*unit, at.model));
     contents.iter().all(|(key, value)| {
         let (line, unit) = key.place();
         let Some(line) = at.model.find(line) else { return *value == 0 };

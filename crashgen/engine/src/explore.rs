@@ -280,7 +280,7 @@ impl Explorer<'_> {
             let case = &mut cursor.case;
             flow = self.position(case, &mut complete, &here);
             if flow.is_continue() {
-                flow = self.later(&mut generations, case, &complete, &here);
+                flow = self.later(&mut generations, case, &mut complete, &here);
             }
             if self.stopped.is_none() {
                 // What goes on where a budget ended counts the position.

@@ -20,9 +20,15 @@
 //! to vary that was not hot in it. To make that rare its hot units are those of the next operations too ([`AHEAD_UNITS`]), and of all told
 //! runs so far.
 //!
+//! Runs that did the same are told apart only by what was looked at: see [`crate::begins`].
+//!
+//! States that one crash breaks already are no matter of a second one: where recovery does not write what an object holds, the
+//! choices with which that is wrong are left out.
+//!
 //! Of later generations all of the probe is judged, as FL014: that a second recovery finds the same heap (FL013), that it can be used
 //! (FL012), but for its capacity, since there are no twins of them.
 
+use crate::begins::{Begin, Begins};
 use crate::cases::Case;
 use crate::certificate::Tally;
 use crate::complete::{Budget, Complete, Stop, doubt_of};
@@ -32,10 +38,10 @@ use crate::error::{EngineError, bad_input};
 use crate::explore::{Explorer, Here};
 use crate::finding::StateRef;
 use crate::probes::Probes;
-use crate::set_content::Contents;
-use crashgen::complete::{Doubt, Held, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
+use crate::set_content::{Contents, Narrowing, SetContent};
+use crashgen::complete::{Doubt, Held, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
-use crashgen::model::{Choice, LineId, LineKey, Model, View};
+use crashgen::model::{Choice, Line, LineId, LineKey, Lines, Model, View};
 use crashgen::replay::{CONTENT_SITE, Told};
 use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
 use crashgen::{LINE_BYTES, complete::ChoiceSet};
@@ -114,6 +120,10 @@ struct ToldRun {
     told: Rc<Told>,
     /// Of all that was told: the same in every window.
     hash: u128,
+    /// Of what recovery did.
+    recovery: u128,
+    /// Of what was done after it.
+    follow_up: u128,
 }
 
 /// Where the events of told runs come from, by their offset in the adapter's file: numbers that hold in the whole exploration.
@@ -153,11 +163,37 @@ struct LaterRecoveries {
     hot: BTreeSet<UnitKey>,
     /// One trie for each state of the file system: its answers are no nodes.
     tries: FxHashMap<u128, Complete>,
+    /// Of the told runs that were explored with these tries.
+    begins: Begins,
 }
 
 impl LaterRecoveries {
+    fn new(hot: BTreeSet<UnitKey>) -> Self {
+        Self { hot, tries: FxHashMap::default(), begins: Begins::default() }
+    }
+
+    /// Other units vary, too: what is remembered of loads is void.
+    fn start_again(&mut self) {
+        self.tries.clear();
+        self.begins.clear();
+    }
+
     fn loaded(&self) -> impl Iterator<Item = UnitKey> {
         self.tries.values().flat_map(|complete| complete.search().loaded().copied())
+    }
+
+    /// A told run was explored over what these lines may hold, which was looked at after recovery's return as `looked` says.
+    fn add_run(&mut self, (did, begin): (u128, &Lines), returned: Returned, looked: Looked, most_bytes: usize) {
+        if self.begins.bytes() >= most_bytes {
+            self.begins.clear();
+        }
+        if returned.known.is_none() {
+            self.begins.add(returned.did, &returned.lines, &looked);
+        }
+        let mut whole = returned.looked;
+        let of_begin = |(line, units)| (line, units & !returned.lines.overwritten(line));
+        whole.join(returned.known.unwrap_or(looked).lines().map(of_begin));
+        self.begins.add(did, begin, &whole);
     }
 
     /// The trie for these answers of the file system; made when there is none.
@@ -182,6 +218,49 @@ impl LaterRecoveries {
     }
 }
 
+/// Where recovery returned in a told run.
+struct Returned {
+    /// What decides, with these lines, what crashes from here on find.
+    did: u128,
+    lines: Lines,
+    /// What was looked at until here.
+    looked: Looked,
+    /// What was looked at from here on, when that was explored before.
+    known: Option<Looked>,
+}
+
+/// The passes of one told run through the tries, one for each state of the file system and one more from recovery's return on.
+struct Passes {
+    /// Of the trie that is in use.
+    names: Option<u128>,
+    /// While none is.
+    contents: Contents,
+    /// In the passes that are over.
+    looked: Looked,
+}
+
+impl Passes {
+    fn end(&mut self, later: &mut LaterRecoveries) {
+        let Some(complete) = self.names.take().and_then(|names| later.tries.get_mut(&names)) else { return };
+        let (contents, looked) = complete.end_pass();
+        self.contents = contents;
+        self.looked.join(looked.lines());
+    }
+
+    fn go_on(&mut self, later: &mut LaterRecoveries, names: u128) {
+        self.end(later);
+        self.names = Some(names);
+        later.tries.get_mut(&names).expect("it is made before").begin_pass(std::mem::take(&mut self.contents));
+    }
+
+    fn recovery_returned(&mut self, later: &mut LaterRecoveries, did: Did, case: &Case) -> Returned {
+        self.end(later);
+        let (did, lines) = (did.rest(&case.model, case.image.names_hash()), case.model.lines());
+        let known = later.begins.find(did, &lines).map(Begin::looked);
+        Returned { did, lines, looked: std::mem::take(&mut self.looked), known }
+    }
+}
+
 /// A told run as it is explored.
 struct ToldTrace<'a> {
     trace: &'a Trace,
@@ -191,6 +270,35 @@ struct ToldTrace<'a> {
     happened: &'a [u32],
     /// Those of which it does not show it.
     unclear: &'a [u32],
+    /// What decides, with what the crash before it left, what crashes in it find; none: other things do, too.
+    did: Option<Did>,
+}
+
+/// What was done and is expected, as hashes.
+#[derive(Clone, Copy)]
+struct Did {
+    /// By recovery and follow-up.
+    whole: u128,
+    recovery: u128,
+    /// By the follow-up, and what is expected from recovery's return on.
+    follow_up: u128,
+}
+
+impl Did {
+    fn of(run: &ToldRun, names: u128, (whole, rest): (u64, u64), is_graph: bool) -> Self {
+        let hash = |words: [u128; 4]| xxh3_128(&words.map(u128::to_le_bytes).concat());
+        Self {
+            whole: hash([run.hash, names, whole.into(), is_graph.into()]),
+            recovery: run.recovery,
+            follow_up: hash([run.follow_up, 0, rest.into(), is_graph.into()]),
+        }
+    }
+
+    /// From recovery's return on. What recovery left undecided is a matter of what it did.
+    fn rest(&self, model: &Model, names: u128) -> u128 {
+        let undecided = if model.is_settled() { 0 } else { self.recovery };
+        xxh3_128(&[self.follow_up, names, undecided].map(u128::to_le_bytes).concat())
+    }
 }
 
 /// Runs told recoveries for the search.
@@ -223,7 +331,9 @@ impl Recoveries for Teller<'_, '_> {
                 let told = probes.parse_told(&key.1, first_new, image.prefix()).map_err(Stop::Error)?;
                 let hash = xxh3_128(&[(key.0.len() as u64).to_le_bytes().as_slice(), &key.0, &key.1].concat());
                 let report = Rc::new(report.map_err(Stop::Error)?);
-                self.told.runs.push(ToldRun { report, told: Rc::new(told), hash });
+                let (recovery, follow_up) = key.1.split_at(told.recovery_bytes);
+                let (recovery, follow_up) = (xxh3_128(recovery), xxh3_128(follow_up));
+                self.told.runs.push(ToldRun { report, told: Rc::new(told), hash, recovery, follow_up });
                 self.told.numbers.insert(key, next);
                 next
             }
@@ -314,7 +424,7 @@ impl Explorer<'_> {
         &mut self,
         generations: &mut Generations,
         case: &mut Case,
-        complete: &Complete,
+        complete: &mut Complete,
         here: &Here,
     ) -> ControlFlow<()> {
         let is_wanted = self.strategy == StrategyName::Complete && self.crashes_before() < self.config.nested;
@@ -331,7 +441,7 @@ impl Explorer<'_> {
         &mut self,
         generations: &mut Generations,
         case: &mut Case,
-        complete: &Complete,
+        complete: &mut Complete,
         here: &Here,
     ) -> Result<ControlFlow<()>, Stop> {
         let trace = self.trace;
@@ -372,12 +482,13 @@ impl Explorer<'_> {
         &mut self,
         generations: &mut Generations,
         case: &mut Case,
-        complete: &Complete,
+        complete: &mut Complete,
         here: &Here,
         held: &Held,
     ) -> Result<ControlFlow<()>, Stop> {
         let outcome = generations.search.leaf(held.leaf).outcome;
-        let ToldRun { report, told, hash } = generations.told.runs[outcome as usize].clone();
+        let run = generations.told.runs[outcome as usize].clone();
+        let ToldRun { report, told, .. } = &run;
         if report.life(0).and_then(|life| life.open) != Some(Status::Ok) {
             return Ok(ControlFlow::Continue(()));
         }
@@ -386,12 +497,15 @@ impl Explorer<'_> {
             self.tally.add_incomplete(here.position, gap);
             return Ok(ControlFlow::Continue(()));
         }
-        let judgement = judge(&self.config.contract, &self.config.shape(), &case.history, &report, &Unasked, None);
+        let judgement = judge(&self.config.contract, &self.config.shape(), &case.history, report, &Unasked, None);
         if !judgement.violations.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
-        let left = left(&mut generations.search, case, here.view, held);
-        let begins = hash_of_begin(case, here.view, &left, hash);
+        let Some(held) = self.with_right_contents((generations, complete), case, here.view, held, &run) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let left = left(&mut generations.search, case, here.view, &held);
+        let begins = hash_of_begin(case, here.view, &left, run.hash);
         let (whole, rest) = expected_ids(&self.config.contract, &case.history, &judgement);
         let mut is_known = |expected: u64| {
             let words = [begins as u64, (begins >> 64) as u64, expected, u64::from(case.history.is_graph())];
@@ -407,26 +521,30 @@ impl Explorer<'_> {
         generations.touched.extend(touched.iter().flat_map(units));
         if generations.later.is_none() {
             let hot = generations.hot_from(here.position, self.trace);
-            generations.later = Some(Box::new(LaterRecoveries { hot, tries: FxHashMap::default() }));
+            generations.later = Some(Box::new(LaterRecoveries::new(hot)));
         }
         let later = generations.later.as_mut().expect("made where there was none");
         let known = later.hot.len();
         later.hot.extend(touched.iter().flat_map(units));
         if later.hot.len() > known {
             generations.loaded.extend(later.loaded());
-            later.tries.clear();
+            later.start_again();
         }
-
-        let mut trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, &told);
+        let by_line: FxHashMap<LineId, &Vec<Choice>> = here.view.lines.iter().map(|line| line.id).zip(&left).collect();
+        let left_of =
+            |id: LineId, line: &Line| by_line.get(&id).map_or_else(|| vec![line.newest()], |left| left.to_vec());
+        let is_last = self.crashes_before() + 1 == self.config.nested;
+        let mut model = case.model.after_crash(left_of);
+        let did = (is_last && model.is_settled())
+            .then(|| Did::of(&run, case.image.names_hash(), (whole, rest), case.history.is_graph()));
+        if did.is_some_and(|did| later.begins.find(did.whole, &model.lines()).is_some()) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
         if let Some(gap) = self.findings.leave_out(self.config, &mut trace) {
             self.tally.add_incomplete(here.position, gap);
         }
-        let by_line: FxHashMap<LineId, &Vec<Choice>> = here.view.lines.iter().map(|line| line.id).zip(&left).collect();
-        let model =
-            case.model.after_crash(self.findings.told_sites.are_content(&trace), |id, line| match by_line.get(&id) {
-                Some(choices) => choices.to_vec(),
-                None => vec![line.newest()],
-            });
+        model.set_content_sites(self.findings.told_sites.are_content(&trace));
         let mut next = case.next_generation(model);
         let before = Before {
             view: here.view,
@@ -437,7 +555,7 @@ impl Explorer<'_> {
             before: self.before,
         };
         let (happened, unclear) = (&judgement.happened, &judgement.unclear);
-        let told_trace = ToldTrace { trace: &trace, is_rest_explored, happened, unclear };
+        let told_trace = ToldTrace { trace: &trace, is_rest_explored, happened, unclear, did };
         let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
         let lines: Vec<LineId> = touched.iter().filter_map(|key| case.model.find(*key)).collect();
         case.image = next.image;
@@ -446,10 +564,35 @@ impl Explorer<'_> {
         flow
     }
 
+    /// The states of the leaf whose objects hold what they should after recovery; none: no state is like that. The others are broken
+    /// by the crash alone.
+    fn with_right_contents(
+        &self,
+        (generations, complete): (&mut Generations, &mut Complete),
+        case: &Case,
+        view: &View,
+        held: &Held,
+        run: &ToldRun,
+    ) -> Option<Held> {
+        let at = Position { model: &case.model, view };
+        let tables = &mut generations.search.tables;
+        let content = SetContent::new(&at, &case.image, &held.sets, tables, complete.contents_mut());
+        let (contract, shape, history) = (&self.config.contract, self.config.shape(), &case.history);
+        if judge(contract, &shape, history, &run.report, &content, None).violations.is_empty() {
+            return Some(held.clone());
+        }
+        let recovery = run.told.events.iter().take_while(|event| !is_open_return(event));
+        let stores = recovery.filter(|event| matches!(event.kind, EventKind::Store { .. }));
+        let stored: BTreeSet<LineKey> = stores.filter_map(line_of).flatten().collect();
+        let narrowing = Narrowing::new(&at, &case.image, &mut generations.search.tables, &stored, held.sets.clone());
+        judge(contract, &shape, history, &run.report, &narrowing, None);
+        Some(Held { sets: narrowing.into_sets()?, ..held.clone() })
+    }
+
     fn explore_generation(
         &mut self,
         later: &mut LaterRecoveries,
-        mut contents: Contents,
+        contents: Contents,
         case: &mut Case,
         before: &Before,
         told: &ToldTrace,
@@ -481,7 +624,9 @@ impl Explorer<'_> {
         };
         let mut generations = Generations::new(explorer.config, &explorer.repeats.told);
         let mut flow = ControlFlow::Continue(());
-        let mut names = None;
+        let begin = case.model.lines();
+        let mut returned = None;
+        let mut passes = Passes { names: None, contents, looked: Looked::default() };
         for (number, event) in told.trace.events.iter().enumerate() {
             let (view, mut is_expectation_new) = case.step(number as u32, event).map_err(Stop::Error)?;
             if is_open_return(event) {
@@ -490,20 +635,22 @@ impl Explorer<'_> {
                 if told.is_rest_explored {
                     break;
                 }
-            }
-            if names != Some(case.image.names_hash()) {
-                if let Some(complete) = names.and_then(|names| later.tries.get_mut(&names)) {
-                    contents = complete.end_pass();
+                if let Some(did) = told.did {
+                    let here = returned.insert(passes.recovery_returned(later, did, case));
+                    if here.known.is_some() {
+                        break;
+                    }
+                    case.model.set_origin();
                 }
-                names = Some(case.image.names_hash());
-                let budget = explorer.budget();
-                let (config, repeats) = (explorer.config, &explorer.repeats.probe);
-                let complete = later.trie(case.image.names_hash(), config, repeats, explorer.probes, budget)?;
-                complete.begin_pass(std::mem::take(&mut contents));
-                is_expectation_new = true;
             }
             let (config, repeats, budget) = (explorer.config, &explorer.repeats.probe, explorer.budget());
-            let complete = later.trie(case.image.names_hash(), config, repeats, explorer.probes, budget)?;
+            let names = case.image.names_hash();
+            later.trie(names, config, repeats, explorer.probes, budget)?;
+            if passes.names != Some(names) {
+                passes.go_on(later, names);
+                is_expectation_new = true;
+            }
+            let complete = later.tries.get_mut(&names).expect("was just there");
             let position = number as u32 + 1;
             explorer.tally.positions += 1;
             explorer.ran.clear();
@@ -517,6 +664,10 @@ impl Explorer<'_> {
             }
         }
         let (error, unfit, stopped) = (explorer.error.take(), explorer.unfit.take(), explorer.stopped.take());
+        passes.end(later);
+        if let (Some(did), Some(returned), true) = (told.did, returned, flow.is_continue() && tally.is_whole()) {
+            later.add_run((did.whole, &begin), returned, passes.looked, self.config.bounds().bytes);
+        }
         self.tally.add_later(tally);
         match (error, unfit, stopped) {
             (Some(error), ..) => Err(Stop::Error(error)),
@@ -592,9 +743,8 @@ impl Generation {
         let trace = told_trace(config, sites, before, &told);
         let by_line: FxHashMap<LineId, Choice> =
             view.lines.iter().map(|line| line.id).zip(state.iter().copied()).collect();
-        let model = case.model.after_crash(sites.are_content(&trace), |id, line| {
-            vec![by_line.get(&id).copied().unwrap_or(line.newest())]
-        });
+        let mut model = case.model.after_crash(|id, line| vec![by_line.get(&id).copied().unwrap_or(line.newest())]);
+        model.set_content_sites(sites.are_content(&trace));
         let case = case.next_generation(model);
         Ok(Self { case, trace, happened: judgement.happened, unclear: judgement.unclear })
     }

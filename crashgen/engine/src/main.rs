@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! faultline-engine: explores a trace and judges what recovery makes of every crash image. The harness is its front.
 
+mod begins;
 mod bench;
 mod cases;
 mod certificate;

@@ -3,7 +3,7 @@
 //! differ from what is expected? Lines are independent, so each is asked alone and nothing branches.
 
 use crashgen::LINE_BYTES;
-use crashgen::complete::{ChoiceSet, Position, Tables};
+use crashgen::complete::{ChoiceSet, Looked, Position, Tables, UnitKey};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineContent, LineId, LineKey};
 use crashgen::trace::{Event, EventKind, FileId};
@@ -11,6 +11,7 @@ use oracle::pattern::expected_bytes;
 use oracle::{ContentSource, Segment};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// Granularity at which changes are remembered.
 const PAGE_BYTES: u64 = 4096;
@@ -38,6 +39,8 @@ pub struct Contents {
     right: FxHashMap<(FileId, u64), Right>,
     /// What was asked for since the window began.
     asked: FxHashSet<Range>,
+    /// What was asked for in this pass, if somebody wants to know.
+    looked: Option<Looked>,
     /// Grows when a store or a file operation changes something that was asked for.
     pub epoch: u64,
 }
@@ -66,6 +69,17 @@ impl Contents {
     /// What was judged before is judged again anyway.
     pub fn start_window(&mut self) {
         self.asked.clear();
+    }
+
+    /// The same, and it is noted what is asked for.
+    pub fn begin_pass(&mut self) {
+        self.start_window();
+        self.looked = Some(Looked::default());
+    }
+
+    /// What was asked for since the pass began.
+    pub fn take_looked(&mut self) -> Looked {
+        self.looked.take().unwrap_or_default()
     }
 
     fn is_right_still(&self, file: FileId, offset: u64, expected: &[Segment], bytes: u64) -> bool {
@@ -128,6 +142,81 @@ impl<'a> SetContent<'a> {
     }
 }
 
+/// Takes those choices from the sets of a leaf with which the content of some object is wrong after recovery.
+pub struct Narrowing<'a> {
+    at: &'a Position<'a>,
+    image: &'a CrashImage,
+    tables: RefCell<&'a mut Tables>,
+    /// Lines that recovery stores to: what they hold at the crash says nothing.
+    stored: &'a BTreeSet<LineKey>,
+    /// None: no state is right.
+    sets: RefCell<Option<FxHashMap<LineId, ChoiceSet>>>,
+}
+
+impl<'a> Narrowing<'a> {
+    /// Of the leaf with these sets. `image` knows the position's files.
+    pub fn new(
+        at: &'a Position<'a>,
+        image: &'a CrashImage,
+        tables: &'a mut Tables,
+        stored: &'a BTreeSet<LineKey>,
+        sets: FxHashMap<LineId, ChoiceSet>,
+    ) -> Self {
+        Self { at, image, tables: RefCell::new(tables), stored, sets: RefCell::new(Some(sets)) }
+    }
+
+    /// What is left; none: in each state some content is wrong.
+    pub fn into_sets(self) -> Option<FxHashMap<LineId, ChoiceSet>> {
+        self.sets.into_inner()
+    }
+
+    /// The line's choices with which its bytes `[from, to)` are these; none: all of those that were left before.
+    fn narrowed(&self, id: LineId, before: Option<&ChoiceSet>, from: usize, right: &[u8]) -> Option<ChoiceSet> {
+        let choices = self.tables.borrow_mut().of(self.at.model, id);
+        let before = before.unwrap_or(&choices.all);
+        let is_right = |member: &u32| choices.content(*member)[from..from + right.len()] == *right;
+        let left: ChoiceSet = before.iter().copied().filter(is_right).collect();
+        (left.len() < before.len()).then_some(left)
+    }
+}
+
+impl ContentSource for Narrowing<'_> {
+    /// Nothing: what differs is taken away.
+    fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
+        let mut sets = self.sets.borrow_mut();
+        let known = sets.as_mut()?;
+        let found = self.image.files().iter().find(|(_, state)| &*state.path == file);
+        let Some((id, end)) =
+            found.and_then(|(id, state)| Some((*id, offset.checked_add(bytes).filter(|end| *end <= state.bytes)?)))
+        else {
+            *sets = None;
+            return None;
+        };
+        let mut at = offset;
+        while at < end {
+            let key = LineKey { file: id, number: at / LINE_BYTES };
+            let line_end = end.min((key.number + 1) * LINE_BYTES);
+            let right = expected_bytes(expected, at - offset..line_end - offset);
+            let from = (at % LINE_BYTES) as usize;
+            let is_wrong = match self.at.model.find(key) {
+                _ if self.stored.contains(&key) => false,
+                None => right.iter().any(|byte| *byte != 0),
+                Some(line) => self.narrowed(line, known.get(&line), from, &right).is_some_and(|left| {
+                    let is_empty = left.is_empty();
+                    known.insert(line, left);
+                    is_empty
+                }),
+            };
+            if is_wrong {
+                *sets = None;
+                return None;
+            }
+            at = line_end;
+        }
+        None
+    }
+}
+
 impl ContentSource for SetContent<'_> {
     fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
         let found = self.image.files().iter().find(|(_, state)| &*state.path == file);
@@ -137,7 +226,10 @@ impl ContentSource for SetContent<'_> {
             return Some(0);
         };
         let contents = &mut **self.contents.borrow_mut();
-        contents.asked.insert((*id, offset, end));
+        let is_new = contents.asked.insert((*id, offset, end));
+        if let Some(looked) = contents.looked.as_mut().filter(|_| is_new) {
+            UnitKey::of_range(*id, offset, bytes).for_each(|unit| looked.at(unit, self.at.model));
+        }
         if contents.is_right_still(*id, offset, expected, bytes) {
             return None;
         }

@@ -77,6 +77,8 @@ faults! {
     LeafAcrossFloor = "leaf-across-floor",
     /// `complete` goes the way that a load led before its line was stored to.
     StaleSkip = "stale-skip",
+    /// A second crash in a recovery is not looked at where the first one left something else to a recovery that did the same.
+    AnyBegin = "any-begin",
     /// `complete` keeps what recovery did before a file changed.
     ForgetFileAnswer = "forget-file-answer",
     /// Image hashes leave out names and sizes of files.

@@ -2,6 +2,7 @@
 //! The trie of what runs loaded. It knows values only, no choices and no crash positions.
 
 use super::UnitKey;
+use std::rc::Rc;
 
 /// Number of a leaf of the trie, from 0 for each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,7 +14,7 @@ pub struct Leaf {
     /// Number of the heap report.
     pub outcome: u32,
     /// Units that the report's contents depend on, with the values they had: in other states the contents may be others.
-    pub contents: Vec<(UnitKey, u64)>,
+    pub contents: Rc<[(UnitKey, u64)]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -32,8 +32,10 @@
 //! | [`memory`] | the trie |
 //! | [`search`] | the walk of one crash position |
 //! | [`skips`] | what a walk need not look at again |
+//! | [`looked`] | what the walks of a pass looked at |
 
 pub mod choices;
+pub mod looked;
 pub mod memory;
 pub mod search;
 mod skips;
@@ -42,6 +44,7 @@ mod tests;
 pub mod window;
 
 pub use choices::{ChoiceSet, LineChoices, Tables};
+pub use looked::Looked;
 pub use memory::{Leaf, LeafId};
 pub use search::{Bounds, Held, Position, Repeats, Search, Walk};
 pub use window::Window;

@@ -7,7 +7,7 @@
 
 use super::memory::{Load, Memory, Node, NodeId};
 use super::skips::Skips;
-use super::{ChoiceSet, Doubt, Leaf, LeafId, Recoveries, Run, Tables, UnitKey, Window};
+use super::{ChoiceSet, Doubt, Leaf, LeafId, Looked, Recoveries, Run, Tables, UnitKey, Window};
 use crate::UNIT_BYTES;
 use crate::image::CrashImage;
 use crate::model::{Choice, LineId, LineKey, Model, View};
@@ -67,6 +67,8 @@ pub struct Search {
     memory: Memory,
     /// Units that are loads of the trie.
     loaded: FxHashSet<UnitKey>,
+    /// What the walks of this pass looked at, if somebody asks.
+    looked: Option<Looked>,
     lines: Lines,
     skips: Skips,
     /// The lines' choices at the current position.
@@ -128,6 +130,7 @@ impl Search {
             window_number: 0,
             memory: Memory::new(),
             loaded: FxHashSet::default(),
+            looked: None,
             lines: Lines::default(),
             skips: Skips::default(),
             tables: Tables::default(),
@@ -197,9 +200,22 @@ impl Search {
         self.loaded.iter()
     }
 
-    /// The positions that follow are those of another model.
+    /// The positions that follow are those of another model, or go on from another origin. It is noted what walks look at.
     pub fn begin_pass(&mut self) {
         self.skips.clear();
+        self.looked = Some(Looked::default());
+    }
+
+    /// What walks looked at since the pass began.
+    pub fn take_looked(&mut self) -> Looked {
+        self.looked.take().unwrap_or_default()
+    }
+
+    /// This unit decides something at the position.
+    pub fn look(&mut self, unit: UnitKey, model: &Model) {
+        if let Some(looked) = &mut self.looked {
+            looked.at(unit, model);
+        }
     }
 
     /// Begins the walk of the position that was last stepped to.
@@ -273,6 +289,7 @@ impl Search {
         while let Node::Load(load, _) = self.memory.node(node) {
             let load = *load;
             let Some(value) = self.decided(load, model) else { break };
+            self.look(load.unit, model);
             lines.push(load.line);
             node = self.memory.child(node, value);
         }
@@ -291,6 +308,7 @@ impl Search {
 
     /// Groups the line's set by what the load sees, and goes on below the first group.
     fn branch(&mut self, node: NodeId, load: Load, walk: &mut Walk, at: &Position) {
+        self.look(load.unit, at.model);
         let (_, unit) = load.unit.place();
         let line = self.lines.find(at.model, load.line).expect("a line that nobody stored to is decided");
         let choices = self.tables.of(at.model, line);

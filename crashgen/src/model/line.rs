@@ -96,11 +96,13 @@ pub struct Line {
     floor: u64,
     version: u64,
     is_bounded: bool,
+    /// Units that what was folded into the base has overwritten, a bit for each, and since which origin of the model.
+    overwritten: (u64, u8),
 }
 
 /// Versions are unique among all lines and models of the process, so that a line of one generation is not taken for what it was in
 /// another. They are compared and never shown.
-fn next_version() -> u64 {
+pub(super) fn next_version() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -112,7 +114,16 @@ impl Line {
 
     /// The line in a new generation: any of these may be what the crash left of it, the newest last; at least one.
     pub(super) fn left_by_crash(key: LineKey, bases: Vec<Base>) -> Self {
-        Self { key, bases, entries: Vec::new(), ordered_count: 0, floor: 0, version: next_version(), is_bounded: false }
+        Self {
+            key,
+            bases,
+            entries: Vec::new(),
+            ordered_count: 0,
+            floor: 0,
+            version: next_version(),
+            is_bounded: false,
+            overwritten: (0, 0),
+        }
     }
 
     pub(super) fn push_ordered(&mut self, event: u32, site: SiteId, is_content: bool, units: Vec<Unit>) {
@@ -191,8 +202,12 @@ impl Line {
 
     /// Moves decided entries into the base, oldest first; one that follows an undecided entry has to wait, because where both
     /// persist the later in memory order wins (R8).
-    pub(super) fn fold(&mut self) {
+    /// `origin`: the model's.
+    pub(super) fn fold(&mut self, origin: u64) {
         self.version = next_version();
+        if self.overwritten.0 != origin {
+            self.overwritten = (origin, 0);
+        }
         let floating = self.entries.iter().filter(|entry| entry.is_open_floating()).count();
         let surplus = floating.saturating_sub(FLOATING_LIMIT);
         for entry in self.entries.iter_mut().filter(|entry| entry.is_open_floating()).take(surplus) {
@@ -202,6 +217,9 @@ impl Line {
         let decided = self.entries.iter().take_while(|entry| entry.is_decided(self.floor)).count();
         for entry in self.entries.drain(..decided) {
             for unit in &entry.units {
+                if u64::from(unit.length) == UNIT_BYTES {
+                    self.overwritten.1 |= 1 << (u64::from(unit.start) / UNIT_BYTES);
+                }
                 for base in &mut self.bases {
                     apply(unit, entry.is_content, &mut base.content, &mut base.metadata);
                 }
@@ -211,6 +229,11 @@ impl Line {
         if self.bases.iter().all(|base| *base == self.bases[0]) {
             self.bases.truncate(1);
         }
+    }
+
+    /// Units that are overwritten since that origin of the model, in all choices: a bit for each.
+    pub(super) fn overwritten_since(&self, origin: u64) -> u8 {
+        if self.overwritten.0 == origin { self.overwritten.1 } else { 0 }
     }
 
     pub(super) fn ordered_count(&self) -> u64 {
@@ -289,6 +312,16 @@ impl Line {
             }
         }
         (content, metadata)
+    }
+
+    /// What there may be below the stores that are not folded into it.
+    pub fn bases(&self) -> impl Iterator<Item = &LineContent> {
+        self.bases.iter().map(|base| &base.content)
+    }
+
+    /// Nothing is stored on top of what a crash left.
+    pub(super) fn is_settled(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// What a crash with this choice leaves to the next generation.

@@ -32,7 +32,7 @@ pub use view::{Born, OpenLine, View};
 
 use crate::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId};
 use crate::{LINE_BYTES, UNIT_BYTES};
-use line::Unit;
+use line::{Unit, next_version};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,11 +122,33 @@ pub struct Model {
     non_temporal: FxHashMap<ThreadId, Vec<(LineId, u32)>>,
     file_operations: Vec<PendingFileOperation>,
     born: Born,
+    /// When the generation began, or another origin was set: a number of its own.
+    origin: u64,
     has_unknown_file: bool,
     bounds_hit: BTreeSet<&'static str>,
     /// Who stored to the line last.
     #[cfg(feature = "planted")]
     writers: FxHashMap<LineId, ThreadId>,
+}
+
+/// The lines as they are at a crash position, to be looked at when the model has gone on.
+pub struct Lines {
+    origin: u64,
+    lines: Vec<Rc<Line>>,
+    by_file: Rc<BTreeMap<FileId, BTreeMap<u64, LineId>>>,
+}
+
+impl Lines {
+    /// The line with this key, if it was ever stored to or flushed.
+    pub fn find(&self, key: LineKey) -> Option<&Rc<Line>> {
+        let id = self.by_file.get(&key.file)?.get(&key.number)?;
+        Some(&self.lines[id.0 as usize])
+    }
+
+    /// Units of the line that were overwritten since the origin that the model had, in all choices: a bit for each.
+    pub fn overwritten(&self, key: LineKey) -> u8 {
+        self.find(key).map_or(0, |line| line.overwritten_since(self.origin))
+    }
 }
 
 impl Model {
@@ -146,6 +168,7 @@ impl Model {
             non_temporal: FxHashMap::default(),
             file_operations: Vec::new(),
             born: Born::Nothing,
+            origin: next_version(),
             has_unknown_file: false,
             bounds_hit: BTreeSet::new(),
             #[cfg(feature = "planted")]
@@ -155,7 +178,7 @@ impl Model {
 
     /// The model of the next generation: power failed here, and of each line that was not decided one of the choices in `left` is
     /// what recovery finds, the newest last. Lines have the same numbers in both.
-    pub fn after_crash(&self, is_content_site: Vec<bool>, left: impl Fn(LineId, &Line) -> Vec<Choice>) -> Self {
+    pub fn after_crash(&self, left: impl Fn(LineId, &Line) -> Vec<Choice>) -> Self {
         let mut next = Self {
             lines: self.lines.clone(),
             by_file: self.by_file.clone(),
@@ -163,7 +186,7 @@ impl Model {
             folders: self.folders.clone(),
             open: self.open.clone(),
             has_unknown_file: self.has_unknown_file,
-            ..Self::new(self.kind, is_content_site)
+            ..Self::new(self.kind, Vec::new())
         };
         for OpenLine { id, .. } in self.open.iter() {
             let line = self.line(*id);
@@ -179,6 +202,33 @@ impl Model {
         keys.for_each(|key| {
             self.line_id(key);
         });
+    }
+
+    /// Of the events to come: by site, whether its stores are application content (the runner's fill).
+    pub fn set_content_sites(&mut self, is_content_site: Vec<bool>) {
+        self.is_content_site = is_content_site;
+    }
+
+    /// The lines as they are now.
+    pub fn lines(&self) -> Lines {
+        Lines { origin: self.origin, lines: self.lines.clone(), by_file: self.by_file.clone() }
+    }
+
+    /// From here on [`Model::is_overwritten`] is about what the lines hold now. A new generation begins with an origin.
+    pub fn set_origin(&mut self) {
+        self.origin = next_version();
+    }
+
+    /// Whether the unit was overwritten since the origin, in all choices: it holds the same whatever it held there.
+    pub fn is_overwritten(&self, line: LineId, unit: u8) -> bool {
+        self.line(line).overwritten_since(self.origin) >> unit & 1 == 1
+    }
+
+    /// No store is undecided, and no flush waits for its fence: what is open was left open by a crash.
+    pub fn is_settled(&self) -> bool {
+        let is_flushed = self.clflushed.is_empty() && self.flushed.values().all(Vec::is_empty);
+        let is_whole = self.non_temporal.is_empty() && self.file_operations.is_empty();
+        is_flushed && is_whole && self.lines.iter().all(|line| line.is_settled())
     }
 
     /// Steps over event number `number` (its place in the trace).
@@ -488,7 +538,7 @@ impl Model {
     /// Notes that a line changed, and whether it still has choices.
     fn refresh(&mut self, id: LineId) {
         let line = Rc::make_mut(&mut self.lines[id.0 as usize]);
-        line.fold();
+        line.fold(self.origin);
         if line.is_bounded() {
             self.bounds_hit.insert("a line has more than 48 floating units: the oldest are taken as persisted");
         }

@@ -272,7 +272,7 @@ fn what_a_crash_left_undecided_stays_so_below_the_stores_of_the_next_generation(
     let all = |_: LineId, line: &Line| -> Vec<Choice> {
         line.contents(1 << 16).expect("few").into_iter().map(|(choice, _)| choice).collect()
     };
-    let mut next = before.after_crash(Vec::new(), all);
+    let mut next = before.after_crash(all);
     let [zero, one, two] = [0, 1, 2].map(|byte| u64::from_le_bytes([byte; 8]));
     assert_eq!(words(&next), BTreeSet::from([[zero, zero], [one, zero], [two, zero]]));
     assert_eq!((next.line(LineId(0)).open_mask(), count(&next)), (1, 3), "the same line has the same number");
@@ -293,7 +293,7 @@ fn what_a_crash_left_undecided_stays_so_below_the_stores_of_the_next_generation(
 fn a_crash_forgets_flushes_that_no_fence_completed() {
     let mut before = model();
     run(&mut before, vec![store(0, &[1; 8]), EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 }]);
-    let mut next = before.after_crash(Vec::new(), |_, _| vec![Choice::default()]);
+    let mut next = before.after_crash(|_, _| vec![Choice::default()]);
     run(&mut next, vec![sfence()]);
     assert_eq!((words(&next), words(&before).len()), (BTreeSet::from([[0, 0]]), 2));
 }
@@ -302,7 +302,7 @@ fn a_crash_forgets_flushes_that_no_fence_completed() {
 fn choices_are_numbered_through_bases_cuts_and_floating_units() {
     let mut before = model();
     run(&mut before, vec![store(0, &[1; 8])]);
-    let mut next = before.after_crash(Vec::new(), |_, line| vec![Choice::default(), line.newest()]);
+    let mut next = before.after_crash(|_, line| vec![Choice::default(), line.newest()]);
     run(&mut next, vec![store(0, &[2; 16]), nt_store(16, &[3; 8])]);
     let view = next.view();
     let line = &view.lines[0];
@@ -311,4 +311,25 @@ fn choices_are_numbered_through_bases_cuts_and_floating_units() {
         next.line(line.id).contents(1 << 16).expect("few").into_iter().map(|(choice, _)| choice).collect();
     assert_eq!((numbered.len(), &numbered), (2 * 4 * 2, &listed));
     assert_eq!(line.newest(), next.line(line.id).newest());
+}
+
+#[test]
+fn a_unit_is_overwritten_once_a_store_to_all_of_it_is_decided() {
+    let flush = || EventKind::Flush { kind: FlushKind::Clwb, file: FILE, offset: 0 };
+    let mut model = model();
+    run(&mut model, vec![store(0, &[1; 8]), store(8, &[2; 4])]);
+    let overwritten = |model: &Model| (0..8).filter(|unit| model.is_overwritten(LineId(0), *unit)).collect::<Vec<u8>>();
+    assert_eq!((overwritten(&model), model.is_settled()), (vec![], false));
+    run(&mut model, vec![flush(), sfence()]);
+    assert_eq!((overwritten(&model), model.is_settled()), (vec![0], true), "half a unit still shows what was there");
+    let lines = model.lines();
+    model.set_origin();
+    assert_eq!(overwritten(&model), vec![]);
+    run(&mut model, vec![store(16, &[3; 8]), flush()]);
+    assert!(!model.is_settled());
+    run(&mut model, vec![sfence()]);
+    assert_eq!(overwritten(&model), vec![2]);
+    assert_eq!(lines.overwritten(LineKey { file: FILE, number: 0 }), 1, "what lines were stays as it was");
+    let next = model.after_crash(|_, line| vec![line.newest()]);
+    assert_eq!(overwritten(&next), vec![], "a generation begins with an origin");
 }

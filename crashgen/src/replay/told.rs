@@ -80,7 +80,11 @@ pub fn parse(answer: &[u8], files: &mut Files) -> Option<Told> {
         if raw.kind == 6 && raw.detail == 1 {
             told.made.push(files.made(&raw)?);
         }
-        told.events.push(Event { thread: THREAD, site, kind: kind(&raw, files)? });
+        let kind = kind(&raw, files)?;
+        if matches!(kind, EventKind::OperationReturn { kind: OperationKind::Open, .. }) {
+            told.recovery_bytes = answer.len() - rest.len();
+        }
+        told.events.push(Event { thread: THREAD, site, kind });
     }
     rest.is_empty().then_some(told)
 }

@@ -548,6 +548,41 @@ def test_all_of_the_probe_is_judged_after_a_second_crash(engine: Engine, wrong: 
     assert (finding["rule"], finding["message"]) in engine.replay(toy, finding["token"])
 
 
+def test_what_another_first_crash_leaves_is_looked_at_again(engine: Engine) -> None:
+    """Recovery does the same whether the link is there or not, because it stores it without a look; it forgets the flush. While the
+    link is persisted, a second crash loses nothing; from the store on that takes it back, it does."""
+    toy = Toy()
+    toy.create(*persisted(store(8, toy_runner.CAREFUL + toy_runner.LINK_NOT_FLUSHED)))
+    content, link = allocation(0, 2)[:3], allocation(0, 2)[3:]
+    journal = persisted(store(toy_runner.JOURNAL, 1)), persisted(store(toy_runner.JOURNAL, 0))
+    toy.allocate(0, *content, *link, *journal[0], store(LINE_BYTES, 0), *link, *journal[1])
+    taken_back = toy.events.index(store(LINE_BYTES, 0)) + 1
+    found, expected = engine.explore(toy, **COMPLETE, nested=1), later(toy)
+    assert min(position for position, _ in expected.broken) == taken_back
+    assert set(found.seen) == {"FL014"}
+
+
+def test_content_that_one_crash_loses_is_not_told_again_of_a_second(engine: Engine) -> None:
+    """Recovery does not put it right, so states that lack it are broken whether power fails again or not."""
+    toy = with_journal(0)
+    toy.allocate(1, store(place(1), toy_runner.pattern_word(3)), *persisted(store(2 * LINE_BYTES, place(1))))
+    once, twice = engine.explore(toy, **COMPLETE), engine.explore(toy, **COMPLETE, nested=1)
+    assert set(once.seen) == set(twice.seen) == {"FL009"}
+    assert twice.certificate["complete"] is True
+    assert twice.certificate["later_positions"] > 0
+
+
+def test_a_second_crash_is_explored_where_some_states_of_the_first_are_broken(engine: Engine) -> None:
+    """Those in which another object's content is lost are told of one crash, the others show what only a second one does."""
+    toy = Toy()
+    toy.create(*persisted(store(8, toy_runner.CAREFUL + toy_runner.LINK_NOT_FLUSHED)))
+    toy.allocate(1, *allocation(1, 2))
+    toy.add(store(place(1), 0), store(place(1), toy_runner.pattern_word(2)))
+    toy.allocate(0, *journalled(0, 3))
+    found = engine.explore(toy, **COMPLETE, nested=1)
+    assert set(found.seen) == {"FL009", "FL014"}
+
+
 def test_a_recovery_that_cannot_be_followed_is_not_complete(engine: Engine) -> None:
     """What the kernel writes, and what a msync guarantees, is not told: later generations of such a recovery are not explored."""
     found = engine.explore(with_journal(toy_runner.NOT_TOLD), **COMPLETE, nested=1)

@@ -114,6 +114,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "leaf-across-floor": COMPLETE,
     "stale-skip": COMPLETE,
     "forget-file-answer": COMPLETE,
+    "any-begin": exploration("test_what_another_first_crash_leaves_is_looked_at_again"),
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
     "skip-last-position": RANDOM_TRACES,
