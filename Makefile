@@ -15,6 +15,7 @@ ALLOCATORS = $(patsubst allocators/%/allocator.toml,%,$(wildcard allocators/*/al
 OUT := out
 FUZZ_SECONDS := 30
 NIGHTLY_FUZZ_SECONDS := 600
+MUTATE_ALL = for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator || failed+=" mutate $$allocator"; done
 
 .PHONY: help setup build test check format fuzz corpus matrix mutate bench paper-nvmalloc nightly screenshot clean
 
@@ -56,7 +57,7 @@ matrix: setup ## the crash matrix (ci/matrix.toml): clean allocators and mutants
 	@$(BIN)/faultline matrix --out $(OUT)
 
 mutate: setup ## every flush and fence taken out in turn: the kill rates that matrix says of this build
-	@for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator; done
+	@failed=; $(MUTATE_ALL); [ -z "$$failed" ] || { echo "not every place is killed or proved redundant:$$failed" >&2; exit 1; }
 
 bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
 	@$(BIN)/python ci/bench.py --out $(OUT)/bench.json $(PARTS)
@@ -64,10 +65,13 @@ bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
 paper-nvmalloc: setup ## the NVMalloc paper's wear and fragmentation figures, made again
 	@$(BIN)/python ci/paper_nvmalloc.py --out $(OUT)/paper-nvmalloc
 
-nightly: mutate ## mutate, the long matrix, the nightly tests, then 10 minutes of fuzzing a reader
-	@$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m nightly
-	@$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0
+nightly: setup ## mutate, the long matrix, the nightly tests, then 10 minutes of fuzzing a reader: all, then the failures
+	@failed=; \
+	$(MUTATE_ALL); \
+	$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly || failed+=" matrix"; \
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m nightly || failed+=" tests"; \
+	$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0 || failed+=" fuzzing"; \
+	[ -z "$$failed" ] || { echo "nightly: failed:$$failed" >&2; exit 1; }
 
 screenshot: ## pictures of out/report.html in docs, light and dark (chromium)
 	@ci/screenshot.sh
