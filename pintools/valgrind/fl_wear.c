@@ -19,6 +19,7 @@
 
 extern Int VG_(safe_fd)(Int);
 
+#define FLUSHED_BYTES 64ull
 #define PIECE_LINES 1024u
 #define BUFFERED_LINES 1024u
 #define MOST_SITE_TEXT 1024u
@@ -120,9 +121,12 @@ void fl_wear_store(UInt file, ULong offset, ULong bytes, Bool is_non_temporal, U
         store_to_line(wear_key(file, number), is_non_temporal, site);
 }
 
+/* The instruction flushes an aligned FLUSHED_BYTES, whatever line is counted by. */
 void fl_wear_flush(UInt file, ULong offset, Bool stays) {
+    ULong start = offset & ~(FLUSHED_BYTES - 1), end = (start + FLUSHED_BYTES - 1) >> line_shift;
     totals.flushes++;
-    wear_cache_flush(&cache, wear_key(file, offset >> line_shift), stays);
+    for (ULong number = start >> line_shift; number <= end; number++)
+        wear_cache_flush(&cache, wear_key(file, number), stays);
     last.is_in_cache = False;
 }
 

@@ -64,6 +64,15 @@ static void flushed(void) {
     fence();
 }
 
+/* Two words of the 64 bytes that one flush instruction writes back. */
+static void flushed_together(void) {
+    store8(0);
+    store8(56);
+    clwb(8);
+    fence();
+    store8(0);
+}
+
 /* Line 0 combines to one write-back, twice because of the fence; line 1 is dirty in the cache before. */
 static void past(void) {
     non_temporal(0);
@@ -132,13 +141,32 @@ static void large(void) {
         exit(9);
 }
 
+/* The kernel writes to the file in a way that is not followed. */
+static void not_followed(void) {
+    loff_t from = 0, to = 4096;
+    store8(0);
+    if (copy_file_range(descriptor, &from, descriptor, &to, 64, 0) < 0)
+        exit(9);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } programs[] = {{"nothing", nothing}, {"coalesced", coalesced}, {"across", across},     {"interrupted", interrupted},
-                    {"flushed", flushed}, {"past", past},           {"repeated", repeated}, {"kernel", kernel},
-                    {"forked", forked},   {"evicted", evicted},     {"memory", memory},     {"large", large}};
+    } programs[] = {{"nothing", nothing},
+                    {"coalesced", coalesced},
+                    {"across", across},
+                    {"interrupted", interrupted},
+                    {"flushed", flushed},
+                    {"past", past},
+                    {"repeated", repeated},
+                    {"kernel", kernel},
+                    {"forked", forked},
+                    {"evicted", evicted},
+                    {"memory", memory},
+                    {"large", large},
+                    {"flushed_together", flushed_together},
+                    {"not_followed", not_followed}};
     if (argc != 3 || chdir(argv[1]) != 0 || (descriptor = open("heap", O_RDWR | O_CREAT, 0600)) < 0 ||
         ftruncate(descriptor, HEAP_BYTES) != 0)
         return 9;

@@ -92,6 +92,22 @@ def test_a_longer_line_takes_the_stores_of_shorter_ones(counter: Counter) -> Non
     assert counter.lines("across", "--wear-line=8", "--wear-cache=4096") == {16: (1, 1), 23: (1, 1), 24: (1, 1)}
 
 
+def test_a_flush_writes_back_all_short_lines_of_its_64_bytes(counter: Counter) -> None:
+    """The first word is dirty again at the end, the last one was written back by the flush of the second."""
+    counts = counter.counts("flushed_together", "--wear-line=8", "--wear-cache=4096")
+    assert counts.write_back_reasons == {"flushed": 2, "evicted": 0, "non-temporal": 0, "dirty at the end": 1}
+    assert {number: backs for number, _, backs, _, _ in counts.lines.tolist()} == {0: 2, 7: 1}
+
+
+def test_writes_that_are_not_followed_stop_the_count(counter: Counter) -> None:
+    """A trace says so in a record; counts have no place for it, and would be too low without a word."""
+    ended = counter.run("not_followed")
+    assert ended.returncode == 3
+    said = (ended.stdout + ended.stderr).strip()
+    assert "copy_file_range writes a file of the PM folder" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_a_small_cache_evicts_the_least_recently_used_line(counter: Counter) -> None:
     """0, 1, 0, 2 throws out 1; 1 throws out 0."""
     counts = counter.counts("evicted", "--wear-cache=128", "--wear-ways=2")
