@@ -674,7 +674,7 @@ def _print_campaign(results: list[CellResult], out: Path | None) -> None:
 )
 @click.option(
     "--endurance",
-    type=click.FloatRange(1),
+    type=float,
     default=wear.DEFAULT_ENDURANCE,
     show_default=True,
     help="Writes that a cell lasts, for lifetimes.",
@@ -682,7 +682,7 @@ def _print_campaign(results: list[CellResult], out: Path | None) -> None:
 @click.option(
     "--capacity",
     "capacity_bytes",
-    type=click.IntRange(4096),
+    type=click.IntRange(4096, 2**63 - 1),
     default=wear.DEFAULT_CAPACITY_BYTES,
     show_default=True,
     metavar="BYTES",
@@ -737,6 +737,9 @@ def wear_command(
     pictures = wear_pictures.read_formats(formats)
     cache = wearing.read_cache(cache_model, line_bytes)
     share = wearing.read_tolerance(tolerance)
+    if _is_given("tolerance"):
+        _needs_protect(protect, "--tolerance says how much more than --protect FILE is no failure")
+    medium = wearing.read_medium(endurance, capacity_bytes)
     found = wearing.find_workload(workshop, workload, ops, seed)
     setting = wearing.setting_of(found, line_bytes, cache)
     before = _earlier_wear(protect, is_updated, setting, names)
@@ -744,14 +747,14 @@ def wear_command(
     for subject in subjects:
         terminal.note(f"{subject.name}: {setting.name()}")
         runs.append(wearing.count(workshop, subject, found, line_bytes, cache, fresh=fresh))
-    result = wearing.wear_of(runs, setting, wear.Medium(endurance, capacity_bytes), baseline)
+    result = wearing.wear_of(runs, setting, medium, baseline)
     if out is not None:
         report.write_wear(out, result, [(run.subject.name, run.counts) for run in runs], pictures)
         if (out / DATABASE_NAME).is_file():
             _write_reports(out)  # the page joins those of the campaign
     grown = wear.growth(before, result, share) if before is not None else []
     if as_json:
-        print_json(result)
+        print_json({**msgspec.to_builtins(result), "grown": grown})
     else:
         terminal.print_wear(result)
         for line in grown:
@@ -764,16 +767,21 @@ def wear_command(
     return EXIT_FINDINGS if grown else EXIT_OK
 
 
+def _needs_protect(protect: Path | None, why: str) -> Path:
+    if protect is None:
+        raise BadInputError(why, "name it with --protect FILE")
+    return protect
+
+
 def _earlier_wear(
     protect: Path | None, is_updated: bool, setting: wear.Setting, names: list[str]
 ) -> wear.Protected | None:
     """As _earlier_costs."""
-    if protect is None:
-        if is_updated:
-            raise BadInputError("--update says that --protect FILE is written anew", "name it with --protect FILE")
-        return None
     if is_updated:
-        _check_writable(protect, "the file of --protect")
+        _check_writable(
+            _needs_protect(protect, "--update says that --protect FILE is written anew"), "the file of --protect"
+        )
+    if protect is None or is_updated:
         return None
     before = wear.read_protected(protect)
     wear.check_comparable(protect, before, setting, names)

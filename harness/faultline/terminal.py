@@ -417,7 +417,7 @@ def print_wear(wear: Wear) -> None:
     """A table a view, then the lines with most stores and who stored to them."""
     console = out()
     setting = wear.setting
-    cache = f"cache model {setting.cache_bytes >> 10} KiB, {setting.cache_ways} ways"
+    cache = f"cache model {setting.cache_bytes / 1024:g} KiB, {setting.cache_ways} ways"
     _print_line(console, "", "", f"{setting.name()}: {setting.line_bytes}-byte lines, {cache}")
     for view, rows in wear_report.rows_of(wear).items():
         table = Table(title=view, title_justify="left", title_style="bold", box=None, pad_edge=False)

@@ -39,6 +39,8 @@ WEAR_JSON_VERSION = 1
 """Of wear.json and of what --protect writes."""
 DEFAULT_ENDURANCE = 1e8
 """Writes a cell of phase-change memory lasts (Moraru et al., Table 1)."""
+MOST_ENDURANCE = 1e18
+"""More than any memory; lifetimes stay finite."""
 DEFAULT_CAPACITY_BYTES = 1 << 30
 DEFAULT_LINE_BYTES = 64
 DEFAULT_CACHE_BYTES = 2 << 20
@@ -327,6 +329,8 @@ def read_wear(path: Path) -> Wear:
         raise BadInputError(f"{path}: expected what `faultline wear` writes: {error}", hint) from error
     if found.version != WEAR_JSON_VERSION:
         raise BadInputError(f"{path}: version {found.version}, expected {WEAR_JSON_VERSION}", hint)
+    if not found.allocators or any(set(each.lifetimes) != set(VIEWS) for each in found.allocators):
+        raise BadInputError(f"{path}: expected allocators, each with lifetimes of both views", hint)
     return found
 
 

@@ -63,6 +63,8 @@ def read_formats(text: str) -> list[str]:
     for word in found:
         if word not in FORMATS:
             raise BadInputError(f"--format {word}: no such picture format", f"formats are {', '.join(FORMATS)}")
+    if not found:
+        raise BadInputError("--format: expected a list of picture formats", f"formats are {', '.join(FORMATS)}")
     return list(dict.fromkeys(found))
 
 

@@ -106,7 +106,7 @@ def notes_of(wear: Wear) -> list[str]:
     """What a reader of the table must know and the table does not say."""
     notes = [
         f"lifetime: operations until the first cell has {wear.endurance:.0e} writes; levelled: if all writes were spread evenly"
-        f" over {wear.capacity_bytes / (1 << 20):,.0f} MiB",
+        f" over {wear.capacity_bytes / (1 << 20):,.10g} MiB",
         f"x total, x max: times those of {wear.baseline}",
     ]
     if any(not each.is_persistent for each in wear.allocators):

@@ -36,6 +36,7 @@ from faultline.errors import BadInputError, InfrastructureError
 from faultline.exploring import Workshop
 from faultline.tracing import TRACE_LIMIT_S, environment_for, run_traced
 from faultline.wear import (
+    MOST_ENDURANCE,
     VIEWS,
     WEAR_JSON_VERSION,
     AllocatorWear,
@@ -113,6 +114,12 @@ def read_tolerance(text: str) -> float:
     if found is None:
         raise BadInputError(f"--tolerance {text}: expected a percentage as in 5%")
     return float(found[1]) / 100
+
+
+def read_medium(endurance: float, capacity_bytes: int) -> Medium:
+    if not 1 <= endurance <= MOST_ENDURANCE:  # nan is neither
+        raise BadInputError(f"--endurance {endurance}: expected 1 to {MOST_ENDURANCE:.0e} writes")
+    return Medium(endurance, capacity_bytes)
 
 
 class _Said(msgspec.Struct):
@@ -252,8 +259,8 @@ def _execute(subject: Subject, command: list[str], environment: dict[str, str], 
         raise InfrastructureError(f"{subject.name} ran for more than {TRACE_LIMIT_S} s while wear was counted")
     said = log.read_text(encoding="utf-8", errors="replace").splitlines()
     if code != 0:
-        errors = [line for line in said if "error: " in line]
-        why = errors[-1].partition("error: ")[2] if errors else signal_name(-code) if code < 0 else f"exit code {code}"
+        errors = [line.partition(mark)[2] for line in said for mark in ("error: ", "faultline: ") if mark in line]
+        why = errors[-1] if errors else signal_name(-code) if code < 0 else f"exit code {code}"
         if code == BadInputError.exit_code:
             raise BadInputError(why, f"name the allocator alone: {subject.name.partition(':')[0]}")
         raise InfrastructureError(f"{subject.name}: the wear run failed: {why}")

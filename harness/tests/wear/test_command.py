@@ -69,6 +69,10 @@ def test_the_gate_fails_when_more_is_written_and_not_before(faultline: Faultline
     grown = faultline("wear", "nvm_malloc", *SMALL, "--protect", tight)
     assert grown.returncode == 1
     assert f"grown: nvm_malloc: total stores {int(total / 1.04):,} to {total:,} (+" in grown.stdout
+    words = [line.removeprefix("grown: ") for line in grown.stdout.splitlines() if line.startswith("grown: ")]
+    in_json = faultline("wear", "nvm_malloc", *SMALL, "--protect", tight, "--json")
+    assert in_json.returncode == 1
+    assert json.loads(in_json.stdout)["grown"] == words
     assert faultline("wear", "nvm_malloc", *SMALL, "--protect", tight, "--tolerance", "5%").returncode == 0
     assert json.loads(tight.read_text()) == limits, "written with --update only"
 
@@ -105,7 +109,7 @@ def test_the_report_of_a_campaign_has_the_wear_page(faultline: Faultline, tmp_pa
         (["glibc", "--line", "48"], ["--line 48", "power of two"]),
         (["glibc", "--cache-model", "1MiB"], ["--cache-model 1MiB", "SIZE,WAYS"]),
         (["glibc", "--cache-model", "100,3"], ["--cache-model 100,3", "multiple of 3 lines of 64 bytes"]),
-        (["glibc", "--tolerance", "5"], ["--tolerance 5", "as in 5%"]),
+        (["glibc", "--protect", "nosuch.json", "--tolerance", "5"], ["--tolerance 5", "as in 5%"]),
         (["glibc", "--update"], ["name it with --protect FILE"]),
         (["glibc", "--protect", "nosuch.json"], ["nosuch.json: cannot be read", "--update"]),
         (["glibc", "-w", "threads"], ["has threads", "one thread"]),
@@ -113,7 +117,12 @@ def test_the_report_of_a_campaign_has_the_wear_page(faultline: Faultline, tmp_pa
         (["glibc", "-w", "graph"], ["one heap, one process"]),
         (["glibc", "-w", "ace:2"], ["made for the heap of one allocator"]),
         (["glibc", "-w", "nosuch"], ["unknown workload"]),
-        (["glibc", "--endurance", "0"], ["--endurance"]),
+        (["glibc", "--endurance", "0"], ["--endurance 0.0: expected 1 to 1e+18 writes"]),
+        (["glibc", "--endurance", "inf"], ["--endurance inf: expected"]),
+        (["glibc", "--endurance", "nan"], ["--endurance nan: expected"]),
+        (["glibc", "--capacity", "9223372036854775808"], ["--capacity"]),
+        (["glibc", "--format", ","], ["--format: expected a list", "png, svg"]),
+        (["glibc", "--tolerance", "5%"], ["--tolerance", "name it with --protect FILE"]),
         ([], ["ALLOCATOR"]),
     ],
 )  # fmt: skip
@@ -149,6 +158,19 @@ def test_a_target_without_writes_to_persistent_memory_has_no_wear(root: Path) ->
     subject = wearing.Subject("glibc", "glibc", is_persistent=True)
     with pytest.raises(BadInputError, match=r"glibc: workload uniform:10:400 made no write to persistent memory"):
         wearing.count(workshop, subject, workload, 64, wearing.Cache(1 << 20, 16))
+
+
+def test_the_driver_takes_no_memory_from_malloc(root: Path) -> None:
+    """stdio would, for what the driver says at its end: its buffer would be in the heap that is counted."""
+    workshop = Workshop(root, Cache(root / ".faultline"), Engine(None), None)
+    workload = wearing.find_workload(workshop, "uniform:10:40", 4, 1)
+    subject = wearing.find_subject(root, "glibc")
+    counts = wearing.count(workshop, subject, workload, 64, wearing.Cache(1 << 20, 16)).counts
+    assert len(counts.hottest) == len(counts.lines), "all lines say who stores to them"
+    sites = {
+        site.place.partition(" (")[0] for line in counts.hottest for site in line.sites if "(wear.c:" in site.place
+    }
+    assert sites == {"write_whole", "allocate", "free_object"}
 
 
 def test_an_allocator_whose_memory_does_not_wait_says_so(faultline: Faultline) -> None:

@@ -147,6 +147,24 @@ def test_what_does_not_compare_is_refused(tmp_path: Path) -> None:
     wear.check_comparable(tmp_path, before, SETTING, ["two"])
 
 
+def test_a_wear_json_without_what_pictures_need_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wear.json"
+    for broken in (msgspec.structs.replace(sample(1), allocators=[]), sample(1)):
+        for each in broken.allocators:
+            each.lifetimes.pop("stores")
+        path.write_bytes(msgspec.json.encode(broken))
+        with pytest.raises(BadInputError, match="expected allocators, each with lifetimes of both views"):
+            wear.read_wear(path)
+    path.write_bytes(msgspec.json.encode(sample(1)))
+    assert wear.read_wear(path) == sample(1)
+
+
+def test_small_sizes_are_not_rounded_to_nothing() -> None:
+    small = msgspec.structs.replace(sample(1, 2), capacity_bytes=4096)
+    assert "spread evenly over 0.00390625 MiB" in wear_report.notes_of(small)[0]
+    assert "spread evenly over 1,024 MiB" in wear_report.notes_of(sample(1, 2))[0]
+
+
 # ---- pictures and page ---------------------------------------------------------------------------------------------------
 
 
