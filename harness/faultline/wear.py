@@ -348,8 +348,9 @@ def write_csv(path: Path, counted: Sequence[tuple[str, Counts]]) -> None:
 
 
 class Limit(msgspec.Struct):
-    """What an allocator may write, by view: total and maximum."""
+    """What an allocator may write, by view: total and maximum. failed: allocations; who refuses more writes less."""
 
+    failed: int
     stores: dict[str, int]
     write_backs: dict[str, int]
 
@@ -366,7 +367,7 @@ def protected_of(wear: Wear) -> Protected:
     def of(distribution: Distribution) -> dict[str, int]:
         return {"total": distribution.total, "maximum": distribution.maximum}
 
-    limits = {each.allocator: Limit(of(each.stores), of(each.write_backs)) for each in wear.allocators}
+    limits = {each.allocator: Limit(each.failed, of(each.stores), of(each.write_backs)) for each in wear.allocators}
     return Protected(WEAR_JSON_VERSION, wear.setting, limits)
 
 
@@ -398,10 +399,14 @@ def check_comparable(path: Path, before: Protected, setting: Setting, names: Seq
 
 
 def growth(before: Protected, wear: Wear, tolerance: float) -> list[str]:
-    """One line for each figure that is more than its limit and tolerance (0.05: five percent) on top."""
+    """A line for each figure that is more than its limit and tolerance (0.05: five percent); failed allocations have none."""
     lines = []
     for each in wear.allocators:
         limit = before.limits[each.allocator]
+        if each.failed > limit.failed:
+            lines.append(
+                f"{each.allocator}: failed allocations {limit.failed:,} to {each.failed:,}, so less is written"
+            )
         for view, was in (("stores", limit.stores), ("write_backs", limit.write_backs)):
             now = each.stores if view == "stores" else each.write_backs
             for figure, value in (("total", now.total), ("maximum", now.maximum)):

@@ -127,6 +127,12 @@ def test_growth_beyond_the_tolerance_is_named() -> None:
     assert wear.growth(before, sample(5, 50), 0) == []
 
 
+def test_an_allocator_that_refuses_more_does_not_pass_for_writing_less() -> None:
+    before, now = wear.protected_of(sample(10, 90)), sample(5, 50)
+    now.allocators[1].failed = 3
+    assert wear.growth(before, now, 9.0) == ["two: failed allocations 0 to 3, so less is written"]
+
+
 def test_the_file_of_protect_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "limits.json"
     path.write_bytes(msgspec.json.encode(wear.protected_of(sample(1, 2))))
