@@ -218,6 +218,7 @@ static int free_object(struct nvmalloc_heap *heap, void *object) {
     nvmalloc_tick(heap);
     if (!nvmalloc_is_correct(heap, line)) {
         nvmalloc_isolate(heap, NVMALLOC_DAMAGE_FREE, line, end);
+        nvmalloc_rebuild_waiting(heap); /* it may have waited: then it was freed twice, and leaves the list */
         return nvmalloc_fail(NVMALLOC_CORRUPT,
                              "the header of the block at offset %#llx is damaged: %#llx. Its %llu bytes are not used any more",
                              (unsigned long long)line * NVMALLOC_LINE_BYTES, (unsigned long long)word,

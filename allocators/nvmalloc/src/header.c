@@ -57,7 +57,7 @@ uint64_t nvmalloc_make_word(uint32_t line, uint32_t lines, enum nvmalloc_state s
 
 /* copy: 0 or 1, which root line it is for. */
 uint64_t nvmalloc_make_root(uint32_t line, uint32_t copy) {
-    return line == 0 ? 0 : nvmalloc_root_word(nvmalloc_crc32c(nvmalloc_crc32c(~0u, line), copy), line);
+    return nvmalloc_root_word(nvmalloc_crc32c(nvmalloc_crc32c(~0u, line), copy), line);
 }
 
 bool nvmalloc_checksum_fits(uint32_t line, const struct nvmalloc_header *header) {

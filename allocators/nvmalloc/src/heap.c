@@ -143,13 +143,6 @@ static void store_magic(struct nvmalloc_heap *heap, uint32_t copy) {
     fl_persist(root_line(heap, copy), sizeof(struct nvmalloc_root_line));
 }
 
-/* What the copy says, if its checksum fits. */
-static bool read_root(const struct nvmalloc_heap *heap, uint32_t copy, uint32_t *line) {
-    uint64_t root = nvmalloc_load(&root_line(heap, copy)->root);
-    *line = nvmalloc_root_line_of(root);
-    return root == nvmalloc_make_root(*line, copy);
-}
-
 /* One magic is enough; the other one follows it. */
 static int recover_magic(struct nvmalloc_heap *heap, const char *path) {
     uint64_t magic[NVMALLOC_ROOT_LINES];
@@ -167,20 +160,34 @@ static int recover_magic(struct nvmalloc_heap *heap, const char *path) {
             continue;
         FL_STAGE("root: one line has no magic");
         store_magic(heap, copy);
-        if (magic[copy] != 0)
+        if (copy == 0 || magic[copy] != 0) /* creation persists the first one first */
             nvmalloc_tell(heap, NVMALLOC_DAMAGE_ROOT, copy, 1, magic[copy]);
     }
     return NVMALLOC_OK;
 }
 
+/* What the copies say, and which of them are correct: the checksum fits, or the copy never was stored, nor the one after it. */
+static void read_roots(const struct nvmalloc_heap *heap, uint32_t line[], bool is_correct[]) {
+    bool is_unset = true;
+    for (uint32_t copy = NVMALLOC_ROOT_LINES; copy-- > 0;) {
+        uint64_t root = nvmalloc_load(&root_line(heap, copy)->root);
+        is_unset &= root == 0;
+        line[copy] = nvmalloc_root_line_of(root);
+        is_correct[copy] = is_unset || root == nvmalloc_make_root(line[copy], copy);
+    }
+}
+
 /* The first line is stored first: where the two differ, and both are correct, it is the newer one. */
-static void recover_root(struct nvmalloc_heap *heap) {
+static int recover_root(struct nvmalloc_heap *heap) {
     uint32_t line[NVMALLOC_ROOT_LINES];
     bool is_correct[NVMALLOC_ROOT_LINES];
-    for (uint32_t copy = 0; copy < NVMALLOC_ROOT_LINES; copy++)
-        is_correct[copy] = read_root(heap, copy, &line[copy]);
+    read_roots(heap, line, is_correct);
     uint32_t root = is_correct[0] ? line[0] : is_correct[1] ? line[1] : 0;
     uint32_t repaired = is_correct[0] || is_correct[1];
+    if (root >= heap->line_count)
+        return nvmalloc_fail(
+            NVMALLOC_CORRUPT, "the heap file is %llu bytes long, but the root is at offset %#llx: was it truncated?",
+            (unsigned long long)heap->line_count * NVMALLOC_LINE_BYTES, (unsigned long long)root * NVMALLOC_LINE_BYTES);
     for (uint32_t copy = 0; copy < NVMALLOC_ROOT_LINES; copy++) {
         if (is_correct[copy] && line[copy] == root)
             continue;
@@ -190,6 +197,7 @@ static void recover_root(struct nvmalloc_heap *heap) {
         if (!is_correct[copy])
             nvmalloc_tell(heap, NVMALLOC_DAMAGE_ROOT, copy, repaired, found);
     }
+    return NVMALLOC_OK;
 }
 
 int nvmalloc_heap_set_root(struct nvmalloc_heap *heap, const void *object) {
@@ -311,11 +319,12 @@ int nvmalloc_heap_open(const struct nvmalloc_options *options, struct nvmalloc_h
     status = recover_magic(opened, path);
     if (status == NVMALLOC_OK)
         status = nvmalloc_scan(opened);
+    if (status == NVMALLOC_OK)
+        status = recover_root(opened);
     if (status != NVMALLOC_OK) {
         destroy(opened);
         return status;
     }
-    recover_root(opened);
     *heap = opened;
     return NVMALLOC_OK;
 }

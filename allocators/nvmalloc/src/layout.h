@@ -30,7 +30,8 @@
  *                all of these say free: a header says allocated only while its block is in the chain, for it was persisted as free
  *                before its lines could become part of another block. scan.c depends on that.
  *
- * The root lines hold the same: the magic, and the line of the root object. The first is the newer one where they differ.
+ * The root lines hold the same: the magic, and the line of the root object. The first is the newer one where they differ; it is
+ * persisted first, so zeros in it, beside a second one that has something, are damage.
  */
 #ifndef NVMALLOC_LAYOUT_H
 #define NVMALLOC_LAYOUT_H
@@ -92,7 +93,7 @@ static inline uint64_t nvmalloc_wait_word(uint32_t timestamp, uint32_t older) {
 static inline uint32_t nvmalloc_wait_timestamp(uint64_t wait) { return (uint32_t)wait; }
 static inline uint32_t nvmalloc_wait_older(uint64_t wait) { return (uint32_t)(wait >> 32); }
 
-/* checksum in bits 0 to 31, line of the root's block in 32 to 63. 0: no root. */
+/* checksum in bits 0 to 31, line of the root's block in 32 to 63; line 0: no root. A word of zeros: the root never was set. */
 static inline uint64_t nvmalloc_root_word(uint32_t checksum, uint32_t line) { return (uint64_t)checksum | (uint64_t)line << 32; }
 static inline uint32_t nvmalloc_root_checksum(uint64_t root) { return (uint32_t)root; }
 static inline uint32_t nvmalloc_root_line_of(uint64_t root) { return (uint32_t)(root >> 32); }

@@ -14,6 +14,8 @@
  */
 #include "types.h"
 
+#include <stdlib.h>
+
 #include "persist.h"
 #include "stage.h"
 
@@ -44,35 +46,50 @@ static bool is_unformatted_from(const struct nvmalloc_heap *heap, uint32_t line)
 
 /* ---- damage ---- */
 
-/* Some header in (line, end) is correct and does not say free. */
-static bool reaches_over_live(const struct nvmalloc_heap *heap, uint32_t line, uint32_t end) {
-#if defined(MUTANT_OLD_HEADERS_TRUSTED)
-    return false;
-#endif
-    while (++line < end)
-        if (!is_free(heap, line) && nvmalloc_is_correct(heap, line))
-            return true;
-    return false;
+/* What is known about the memory behind a damaged header: it is read a constant number of times, not once for each line of it. */
+struct search {
+    uint32_t next_live;  /* the first header that is correct and does not say free; the file's end if there is none */
+    uint32_t zeros_from; /* no line from here on has a first word that is not zero */
+    uint64_t *visited;   /* bitmap: lines from which no correct run begins; null without volatile memory: then it takes longer */
+};
+
+static struct search search_behind(const struct nvmalloc_heap *heap, uint32_t line) {
+    struct search search = {line + 1, heap->line_count, calloc((uint64_t)heap->line_count / 64 + 1, sizeof *search.visited)};
+    while (search.next_live < heap->line_count && (is_free(heap, search.next_live) || !nvmalloc_is_correct(heap, search.next_live)))
+        search.next_live++;
+    if (search.next_live == heap->line_count)
+        while (search.zeros_from > line + 1 && nvmalloc_word_at(heap, search.zeros_from - 1) == 0)
+            search.zeros_from--;
+    return search;
 }
 
-static bool begins_correct_run(const struct nvmalloc_heap *heap, uint32_t line) {
-    while (!is_unformatted_from(heap, line)) {
-        if (!nvmalloc_is_correct(heap, line))
-            return false;
-        if (!is_free(heap, line))
+static bool is_visited(struct search *search, uint32_t line) {
+    bool is_set = search->visited != NULL && bits_test(search->visited, line);
+    if (search->visited != NULL)
+        bits_set(search->visited, line);
+    return is_set;
+}
+
+/* All correct headers before next_live say free. */
+static bool begins_correct_run(const struct nvmalloc_heap *heap, struct search *search, uint32_t line) {
+    for (; line < search->next_live; line += nvmalloc_word_lines(nvmalloc_word_at(heap, line))) {
+        if (line >= search->zeros_from && is_zero_line(heap, line))
             return true;
-        uint32_t end = line + nvmalloc_word_lines(nvmalloc_word_at(heap, line));
-        if (reaches_over_live(heap, line, end))
+        if (is_visited(search, line) || !nvmalloc_is_correct(heap, line))
             return false;
-        line = end;
     }
+#if defined(MUTANT_OLD_HEADERS_TRUSTED)
     return true;
+#endif
+    return line == search->next_live; /* not over it */
 }
 
 static uint32_t isolate(struct nvmalloc_heap *heap, uint32_t line) {
     uint32_t end = line + 1;
-    while (!begins_correct_run(heap, end))
+    struct search search = search_behind(heap, line);
+    while (!begins_correct_run(heap, &search, end))
         end++;
+    free(search.visited);
     nvmalloc_isolate(heap, NVMALLOC_DAMAGE_SCAN, line, end);
     return end;
 }

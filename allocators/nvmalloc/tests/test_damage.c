@@ -9,6 +9,8 @@
  * state and checksum of each block (64 bits), timestamp and link of each free one (64 more), magic and root of both root lines
  * (128 each), and the word that ends the chain (64). It prints how many.
  */
+#include <time.h>
+
 #include "common.h"
 
 enum { OBJECTS = 24, MOST_BLOCKS = 64 };
@@ -220,6 +222,34 @@ static void every_turned_bit_is_found_and_costs_one_block(void) {
     free(sample.image);
 }
 
+/* ---- a root line ---- */
+
+/* Zeros that a stray write left in the first root line are not "no root", and not "creation was cut short". */
+static void zeros_over_a_root_line_are_damage(void) {
+    struct sample sample;
+    make_sample(&sample);
+    struct nvmalloc_line *lines = (struct nvmalloc_line *)sample.image;
+    static const unsigned from[] = {0, 0, 8};
+    for (unsigned i = 0; i < 3; i++) {
+        struct nvmalloc_line saved = lines[0];
+        memset((char *)&lines[0] + from[i], 0, i == 1 ? 8 : 64 - from[i]);
+        struct nvmalloc_heap *heap = open_image(&sample);
+        lines[0] = saved;
+        EXPECT(heap != NULL && sample.told.count >= 1 && sample.told.last.place == NVMALLOC_DAMAGE_ROOT);
+        EXPECT(sample.told.last.offset == 0 && sample.told.last.bytes == 64);
+        EXPECT(nvmalloc_heap_root(heap) == nvmalloc_heap_address(heap, sample.objects[13].offset));
+        nvmalloc_heap_close(heap);
+        sample.told.count = 0;
+        heap = open_heap(&sample.options);
+        EXPECT(heap != NULL && sample.told.count == 0 && nvmalloc_heap_set_root(heap, NULL) == NVMALLOC_OK);
+        nvmalloc_heap_close(heap);
+        heap = open_heap(&sample.options);
+        EXPECT(heap != NULL && sample.told.count == 0 && nvmalloc_heap_root(heap) == NULL);
+        nvmalloc_heap_close(heap);
+    }
+    free(sample.image);
+}
+
 /* ---- more than a bit ---- */
 
 /* Any two bits of the word, and garbage over header and beginning of the object. */
@@ -391,6 +421,50 @@ static void damage_to_a_waiting_block_costs_that_block(void) {
     }
 }
 
+/* A waiting block that is damaged and freed a second time leaves the list: giving its bytes back makes it wait once, not link to itself. */
+static void damage_to_a_waiting_block_found_on_free_is_given_back_once(void) {
+    struct told told = {0};
+    struct nvmalloc_options options = options_of(new_folder(), 4, &told);
+    struct nvmalloc_heap *heap = create(&options);
+    char *objects[4];
+    for (unsigned i = 0; i < 4; i++)
+        objects[i] = allocate(heap, 40);
+    nvmalloc_heap_free(heap, objects[0]);
+    nvmalloc_heap_free(heap, objects[2]); /* the newest one: the next one freed is linked to it */
+    ((uint64_t *)objects[2])[-2] ^= 1;
+    EXPECT(nvmalloc_heap_free(heap, objects[2]) == NVMALLOC_CORRUPT && told.count == 1 && counts_of(heap).waiting_blocks == 1);
+    EXPECT(nvmalloc_heap_free(heap, objects[2]) == NVMALLOC_OK && counts_of(heap).waiting_blocks == 2);
+    unsigned again[2] = {0};
+    for (unsigned i = 0; i < 40; i++) {
+        void *object = allocate(heap, 40);
+        again[0] += object == objects[0];
+        again[1] += object == objects[2];
+    }
+    EXPECT(again[0] == 1 && again[1] == 1 && told.count == 1);
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+}
+
+/* The damaged block is as large as the heap, and of zeros but for its end: the scan reads it once, not once a line (minutes). */
+static void damage_to_a_large_block_is_found_quickly(void) {
+    struct told told = {0};
+    struct nvmalloc_options options = options_of(new_folder(), 0, &told);
+    options.limit_bytes = 48 * 1024 * KIB;
+    struct nvmalloc_heap *heap = create(&options);
+    uint64_t bytes = 32 * 1024 * KIB;
+    char *large = allocate(heap, bytes), *last = allocate(heap, 48);
+    EXPECT(large != NULL && last != NULL);
+    ((uint64_t *)large)[-2] ^= 1;
+    nvmalloc_heap_close(heap);
+    struct timespec begun, ended;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begun);
+    heap = open_heap(&options);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ended);
+    EXPECT(ended.tv_sec - begun.tv_sec < 10);
+    EXPECT(heap != NULL && told.count == 1 && told.last.bytes == bytes + 64 && counts_of(heap).allocated_blocks == 1);
+    nvmalloc_heap_close(heap);
+}
+
 /* Volatile structures may be wrong: what has a checksum is believed. */
 static void a_wrong_bitmap_costs_no_live_block(void) {
     struct told told = {0};
@@ -409,6 +483,7 @@ static void a_wrong_bitmap_costs_no_live_block(void) {
 int main(void) {
     begin_tests("nvmalloc-damage");
     every_turned_bit_is_found_and_costs_one_block();
+    zeros_over_a_root_line_are_damage();
     larger_damage_costs_one_block_too();
     zeros_over_a_header_are_damage();
     damage_to_neighbours_costs_these();
@@ -416,6 +491,8 @@ int main(void) {
     old_headers_cost_no_live_block();
     damage_is_found_on_free_and_on_allocate();
     damage_to_a_waiting_block_costs_that_block();
+    damage_to_a_waiting_block_found_on_free_is_given_back_once();
+    damage_to_a_large_block_is_found_quickly();
     a_wrong_bitmap_costs_no_live_block();
     return end_tests();
 }
