@@ -125,12 +125,15 @@ static int extend_chain(struct nvmalloc_heap *heap, uint32_t lines, uint32_t *st
 }
 
 static int find_lines(struct nvmalloc_heap *heap, uint32_t lines, uint32_t *start) {
+    int status;
     do {
         *start = find_region(heap, lines);
-        int status = *start == 0 ? extend_chain(heap, lines, start) : NVMALLOC_OK;
-        if (status != NVMALLOC_OK || *start != 0)
+        status = *start == 0 ? extend_chain(heap, lines, start) : NVMALLOC_OK;
+        if (*start != 0 || (status != NVMALLOC_OK && status != NVMALLOC_OUT_OF_MEMORY))
             return status;
     } while (nvmalloc_cut_wait_short(heap));
+    if (status != NVMALLOC_OK)
+        return status;
     return nvmalloc_fail(NVMALLOC_OUT_OF_MEMORY, "no %llu bytes free in a heap of %llu that may grow to %llu",
                          (unsigned long long)lines * NVMALLOC_LINE_BYTES,
                          (unsigned long long)heap->line_count * NVMALLOC_LINE_BYTES,

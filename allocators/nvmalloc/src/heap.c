@@ -363,5 +363,11 @@ void *nvmalloc_heap_address(const struct nvmalloc_heap *heap, uint64_t offset) {
     return offset == 0 ? NULL : (char *)heap->lines + offset;
 }
 
-uint64_t nvmalloc_heap_bytes(const struct nvmalloc_heap *heap) { return (uint64_t)heap->line_count * NVMALLOC_LINE_BYTES; }
+uint64_t nvmalloc_heap_bytes(struct nvmalloc_heap *heap) {
+    pthread_mutex_lock(&heap->lock);
+    uint64_t bytes = (uint64_t)heap->line_count * NVMALLOC_LINE_BYTES;
+    pthread_mutex_unlock(&heap->lock);
+    return bytes;
+}
+
 int nvmalloc_heap_is_emulated(const struct nvmalloc_heap *heap) { return heap->is_emulated; }

@@ -120,7 +120,7 @@ void *nvmalloc_heap_root(struct nvmalloc_heap *heap);
 
 uint64_t nvmalloc_heap_offset(const struct nvmalloc_heap *heap, const void *address); /* NULL: 0 */
 void *nvmalloc_heap_address(const struct nvmalloc_heap *heap, uint64_t offset); /* 0: NULL */
-uint64_t nvmalloc_heap_bytes(const struct nvmalloc_heap *heap); /* of the file */
+uint64_t nvmalloc_heap_bytes(struct nvmalloc_heap *heap); /* of the file */
 int nvmalloc_heap_is_emulated(const struct nvmalloc_heap *heap); /* the file system has no MAP_SYNC */
 
 struct nvmalloc_counts {

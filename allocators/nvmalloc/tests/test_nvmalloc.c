@@ -8,6 +8,8 @@
  * In the folder of the allocator.
  */
 #include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "common.h"
 
@@ -140,6 +142,25 @@ static void waits_are_cut_short_rather_than_a_request_refused(void) {
     nvmalloc_heap_free(heap, large);
     EXPECT(allocate(heap, 30 * KIB) != NULL && counts_of(heap).cut_short == 0);
     EXPECT(allocate(heap, 100 * KIB) == large && counts_of(heap).cut_short == 2);
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+}
+
+/* The file system is full, or the process may write no larger files. */
+static void waits_are_cut_short_when_the_file_cannot_grow(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 1000, NULL);
+    struct nvmalloc_heap *heap = create(&options);
+    char *object = allocate(heap, 3000);
+    nvmalloc_heap_free(heap, object);
+    struct rlimit saved, four_kib;
+    EXPECT(getrlimit(RLIMIT_FSIZE, &saved) == 0);
+    four_kib = (struct rlimit){4 * KIB, saved.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    EXPECT(setrlimit(RLIMIT_FSIZE, &four_kib) == 0);
+    EXPECT(allocate(heap, 2000) == object && counts_of(heap).cut_short == 1);
+    EXPECT(allocate(heap, 3000) == NULL && strstr(nvmalloc_message(), "cannot grow") != NULL);
+    EXPECT(setrlimit(RLIMIT_FSIZE, &saved) == 0 && signal(SIGXFSZ, handler) == SIG_IGN);
+    EXPECT(allocate(heap, 3000) != NULL);
     totals_of(heap);
     nvmalloc_heap_close(heap);
 }
@@ -289,6 +310,16 @@ static void what_is_no_heap_is_refused(void) {
     EXPECT(open_says(&options, NVMALLOC_CORRUPT, "was it truncated?"));
     write_file(file_of(folder), content, 8 * KIB + 100);
     EXPECT(open_says(&options, NVMALLOC_NOT_A_HEAP, "truncated"));
+    write_file(file_of(folder), content, bytes);
+    heap = open_heap(&options);
+    void *root = allocate(heap, 100); /* the file is cut between two blocks: only the root can tell */
+    EXPECT(nvmalloc_heap_bytes(heap) == bytes && allocate(heap, 12 * KIB - 128 - 9024 - 128 - 16) != NULL);
+    EXPECT(root != NULL && nvmalloc_heap_set_root(heap, allocate(heap, 100)) == NVMALLOC_OK);
+    nvmalloc_heap_close(heap);
+    content = (free(content), read_file(file_of(folder), &bytes));
+    EXPECT(bytes == 16 * KIB);
+    write_file(file_of(folder), content, 12 * KIB);
+    EXPECT(open_says(&options, NVMALLOC_CORRUPT, "the root is at offset 0x3000: was it truncated?"));
     content[7] = '2';
     content[64 + 7] = '2';
     write_file(file_of(folder), content, bytes);
@@ -351,6 +382,8 @@ static void *work(void *argument) {
     void *objects[16] = {0};
     for (int i = 0; i < 2000; i++) {
         unsigned slot = (unsigned)(next_random(&random) % 16);
+        if (nvmalloc_heap_bytes(shared) == 0)
+            return "wrong";
         if (objects[slot] == NULL) {
             seeds[slot] = next_random(&random);
             bytes[slot] = 1 + next_random(&random) % 800;
@@ -407,6 +440,7 @@ int main(void) {
     the_file_grows_by_what_is_needed();
     freed_blocks_wait_in_order_of_their_frees();
     waits_are_cut_short_rather_than_a_request_refused();
+    waits_are_cut_short_when_the_file_cannot_grow();
     time_passes_while_the_heap_is_closed();
     for (uint64_t seed = 1; seed <= 6; seed++)
         random_work_agrees_with_the_model(seed, (uint32_t)(seed % 3 * 10), 1500);
