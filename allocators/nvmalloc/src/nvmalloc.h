@@ -10,7 +10,8 @@
  *              memory a heap block has one header, written when the block is allocated and when it is freed.
  *   damage     Every header has a checksum over size, state and position. A header that a stray write has hit is found when the
  *              heap is opened, or when its block is allocated or freed; it costs the heap blocks that were hit and no other, and
- *              the application is told.
+ *              the application is told. One write is not found: zeros over the last block's first line, where every other line of
+ *              that block begins with 8 zeros too, look like memory that never was used.
  *   crashes    What has returned is durable: a block that nvmalloc returned is allocated, one that nvfree took is free. What was
  *              under way when power failed has happened whole or not at all. There is no step that allocates and publishes at
  *              once (the paper has none): a failure between the return of nvmalloc and the store that makes the block reachable
@@ -69,7 +70,8 @@ struct nvmalloc_damage {
     enum nvmalloc_damage_place place;
     uint64_t offset; /* of the damaged header, from the heap's beginning */
     /* What the damage costs: no allocation uses these bytes any more, now or after the heap is opened again. Their content is left as
-     * it is; when it is of no use any more, nvfree of offset + NVMALLOC_HEADER_BYTES gives them back. */
+     * it is; when it is of no use any more, nvfree of offset + NVMALLOC_HEADER_BYTES gives them back. Found when the heap is opened,
+     * they may be less than the object had: what is left of it behind them is free (scan.c says why). */
     uint64_t bytes;
     uint64_t header; /* the first word, as it was found */
 };

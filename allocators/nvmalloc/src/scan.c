@@ -10,7 +10,9 @@
  * only if it arrives at a header that is not free, or at the chain's end, without reaching over any such header. No live block is
  * lost that way; an old header in a damaged block may at most make a part of that very block free.
  *
- * A zero word is the chain's end only if everything behind it is unformatted: zeros that a stray write left are damage.
+ * A zero word is the chain's end only if everything behind it is unformatted: zeros that a stray write left are damage, unless they
+ * are all that the last block has. And a stray write to unformatted memory costs all lines between it and the chain's end, for they may
+ * have been a block whose header it zeroed.
  */
 #include "types.h"
 

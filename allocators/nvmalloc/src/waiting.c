@@ -104,13 +104,19 @@ void nvmalloc_resume_waiting(struct nvmalloc_heap *heap) {
 
 /* ---- the oldest ---- */
 
+/* The list has a line that does not wait. Where no block begins, it is the list that is wrong: what lies there is somebody's content. */
+static void set_aside(struct nvmalloc_heap *heap, uint32_t line) {
+    if (bits_test(heap->starts, line))
+        nvmalloc_set_aside(heap, line);
+}
+
 /* Follows the links once. Where they lead to no waiting block the bitmaps know which ones there are. */
 static void fill_batch(struct nvmalloc_heap *heap) {
     uint32_t line = heap->waiting.newest;
     heap->waiting.newest = 0;
     while (line != 0) {
         if (!is_waiting(heap, line)) { /* the link to it is correct: it has a checksum too */
-            nvmalloc_set_aside(heap, line);
+            set_aside(heap, line);
             nvmalloc_rebuild_waiting(heap);
             return;
         }
@@ -131,7 +137,7 @@ static uint32_t oldest(struct nvmalloc_heap *heap) {
         if (is_waiting(heap, line))
             return line;
         waiting->batch_count--;
-        nvmalloc_set_aside(heap, line);
+        set_aside(heap, line);
     }
 }
 

@@ -480,6 +480,21 @@ static void a_wrong_bitmap_costs_no_live_block(void) {
     nvmalloc_heap_close(heap);
 }
 
+/* An entry of the don't-allocate list that leads into a live block. */
+static void a_wrong_list_costs_no_live_block(void) {
+    struct told told = {0};
+    struct nvmalloc_options options = options_of(new_folder(), 5, &told);
+    struct nvmalloc_heap *heap = create(&options);
+    char *live = allocate(heap, 300), *freed = allocate(heap, 100);
+    fill(live, 1, 300);
+    nvmalloc_heap_free(heap, freed);
+    EXPECT(heap->waiting.batch_count == 1);
+    heap->waiting.batch[0] = (uint32_t)(nvmalloc_heap_offset(heap, live) / 64) + 2;
+    EXPECT(allocate(heap, 100) != NULL && told.count == 0 && is_filled(live, 1, 300));
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+}
+
 int main(void) {
     begin_tests("nvmalloc-damage");
     every_turned_bit_is_found_and_costs_one_block();
@@ -494,5 +509,6 @@ int main(void) {
     damage_to_a_waiting_block_found_on_free_is_given_back_once();
     damage_to_a_large_block_is_found_quickly();
     a_wrong_bitmap_costs_no_live_block();
+    a_wrong_list_costs_no_live_block();
     return end_tests();
 }
