@@ -66,7 +66,9 @@ bool nvmalloc_checksum_fits(uint32_t line, const struct nvmalloc_header *header)
     uint32_t lines = nvmalloc_word_lines(word);
     if (state < NVMALLOC_ALLOCATED || lines == 0)
         return false;
-    uint64_t wait = state == NVMALLOC_FREE ? nvmalloc_load(&header->wait) : 0;
+    uint64_t wait = state == NVMALLOC_ALLOCATED ? 0 : nvmalloc_load(&header->wait);
+    if (state != NVMALLOC_ALLOCATED && (state == NVMALLOC_DAMAGED) != (wait == NVMALLOC_WAIT_OF_DAMAGED))
+        return false;
     return nvmalloc_word_checksum(word) == checksum(line, lines, state, wait);
 }
 

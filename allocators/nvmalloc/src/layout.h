@@ -11,11 +11,13 @@
  *
  *     block, allocated   | word | unused    | object ......................... |
  *     block, free        | word | wait word | any content .................... |
- *     block, damaged     | word | what the damage left ....................... |
+ *     block, damaged     | word | all ones  | what the damage left ........... |
  *
  * The word holds size, state and checksum in the 8 bytes that persist at once, so a block changes its state in one store. The wait
  * word of a free block, timestamp and link of the don't-allocate list, is covered by the checksum too: it is stored before the word,
- * on the same line, so that whoever sees the one sees the other (Px86). What it holds while a block is allocated means nothing.
+ * on the same line, so that whoever sees the one sees the other (Px86). What it holds while a block is allocated means nothing. One
+ * bit is between free and damaged, and a checksum over other words need not notice it: so a damaged block has a wait word that no
+ * free one has.
  *
  * Invariant: at every moment, crashes included, the chain that begins at line 2 (next block = this block + its size) leads over
  * correct headers to the first line that never was part of a block, whose words are all 0, as are all those behind it, or to the
@@ -56,7 +58,7 @@ enum nvmalloc_state {
 
 struct nvmalloc_header {
     uint64_t word; /* nvmalloc_word */
-    uint64_t wait; /* free: nvmalloc_wait_word */
+    uint64_t wait; /* free: nvmalloc_wait_word; damaged: NVMALLOC_WAIT_OF_DAMAGED */
 };
 
 struct nvmalloc_line {
@@ -92,6 +94,8 @@ static inline uint64_t nvmalloc_wait_word(uint32_t timestamp, uint32_t older) {
 }
 static inline uint32_t nvmalloc_wait_timestamp(uint64_t wait) { return (uint32_t)wait; }
 static inline uint32_t nvmalloc_wait_older(uint64_t wait) { return (uint32_t)(wait >> 32); }
+
+#define NVMALLOC_WAIT_OF_DAMAGED (~(uint64_t)0)
 
 /* checksum in bits 0 to 31, line of the root's block in 32 to 63; line 0: no root. A word of zeros: the root never was set. */
 static inline uint64_t nvmalloc_root_word(uint32_t checksum, uint32_t line) { return (uint64_t)checksum | (uint64_t)line << 32; }

@@ -250,6 +250,35 @@ static void zeros_over_a_root_line_are_damage(void) {
     free(sample.image);
 }
 
+/* ---- the one bit between two states that cover different words ---- */
+
+/* The timestamp with which a free block at this line has the checksum of a damaged one: CRC32C run backwards over the wait word. */
+static uint32_t timestamp_that_collides(uint32_t line, uint32_t lines) {
+    uint32_t crc = nvmalloc_word_checksum(nvmalloc_make_word(line, lines, NVMALLOC_DAMAGED, 0));
+    for (int bit = 0; bit < 64; bit++)
+        crc = (crc & 0x80000000u) != 0 ? (crc ^ 0x82f63b78u) << 1 | 1 : crc << 1;
+    return crc ^ nvmalloc_crc32c(nvmalloc_crc32c(~0u, nvmalloc_word(0, lines, NVMALLOC_FREE)), line);
+}
+
+static void no_timestamp_makes_a_free_block_look_damaged(void) {
+    struct told told = {0};
+    struct nvmalloc_options options = options_of(new_folder(), 0, &told);
+    struct nvmalloc_heap *heap = create(&options);
+    char *object = allocate(heap, 100);
+    EXPECT(allocate(heap, 48) != NULL && nvmalloc_heap_free(heap, object) == NVMALLOC_OK);
+    struct nvmalloc_header *header = (struct nvmalloc_header *)object - 1;
+    uint32_t line = (uint32_t)(nvmalloc_heap_offset(heap, object) / 64);
+    header->wait = nvmalloc_wait_word(timestamp_that_collides(line, 2), 0);
+    header->word = nvmalloc_make_word(line, 2, NVMALLOC_FREE, header->wait);
+    uint64_t damaged = nvmalloc_make_word(line, 2, NVMALLOC_DAMAGED, 0);
+    EXPECT((header->word ^ damaged) == (uint64_t)1 << 62 && nvmalloc_is_correct(heap, line));
+    header->word = damaged;
+    nvmalloc_heap_close(heap);
+    heap = open_heap(&options);
+    EXPECT(heap != NULL && told.count == 1 && told.last.bytes == 128 && counts_of(heap).damaged_blocks == 1);
+    nvmalloc_heap_close(heap);
+}
+
 /* ---- more than a bit ---- */
 
 /* Any two bits of the word, and garbage over header and beginning of the object. */
@@ -498,6 +527,7 @@ static void a_wrong_list_costs_no_live_block(void) {
 int main(void) {
     begin_tests("nvmalloc-damage");
     every_turned_bit_is_found_and_costs_one_block();
+    no_timestamp_makes_a_free_block_look_damaged();
     zeros_over_a_root_line_are_damage();
     larger_damage_costs_one_block_too();
     zeros_over_a_header_are_damage();
