@@ -10,7 +10,7 @@
  *
  *   total     the share of it that no live object asked for
  *   external  the share of it in gaps between live objects that are GAP_BYTES or more: room for another object. What is in smaller gaps is
- *             headers, footers and rounding
+ *             headers, footers and rounding, and now and then a free heap block for the smallest objects, which is not told from those
  *
  * GAP_BYTES is more than any of these allocators puts around an object of up to 4 KB, jemalloc's size classes excepted (up to 511 bytes).
  * Nothing is written into the objects but their first word.
