@@ -22,7 +22,7 @@ pub struct Contract {
     /// Whether the heap blocks that walk reports add up to the heap.
     #[serde(deserialize_with = "key::accounting")]
     pub accounting: Accounting,
-    /// How much less than its twin, in bytes, a recovered heap may hold.
+    /// How much less than its twin, in bytes, a recovered heap may hold besides what leaked; of several leaked blocks, each so much.
     #[serde(deserialize_with = "key::slack_bytes")]
     pub slack_bytes: u64,
     /// Whether the heap may be mapped at another address than it was created at.

@@ -1017,6 +1017,26 @@ fn a_permitted_leak_may_lower_the_capacity() {
     assert!(!unknown.judged.contains(RuleId::NotUsable));
 }
 
+#[test]
+fn each_permitted_leak_may_cost_the_slack_besides_its_bytes() {
+    let (mut script, heap) = two_objects();
+    script.begin_on(0, OperationKind::Allocate, 5, 64);
+    script.begin_on(1, OperationKind::Allocate, 6, 64);
+    let leaky = Heap { leaked: vec![(1024, 64), (2048, 64)], ..heap.clone() };
+    let twins = twins_of(&heap, 2);
+    let mut probe = leaky.probe();
+    let slack_bytes = probe.drain.as_ref().unwrap().last().unwrap().bytes;
+    let contract = Contract { leaks: Leaks::Pending, slack_bytes, ..contract() };
+    let mut lose_more = || {
+        assert_eq!(probe.drain.as_mut().unwrap().pop().unwrap().bytes, slack_bytes);
+        let report = probe.report();
+        oracle::judge(&contract, &shape(), &script.history, &report, &heap.memory(), Some(&twins))
+    };
+    assert_passes(&lose_more());
+    assert_passes(&lose_more());
+    assert_breaks(&lose_more(), &[RuleId::NotUsable]);
+}
+
 /// A small object keeps the rest of the OS page that holds objects of its size: up to that much nobody knows.
 #[test]
 fn of_a_collector_capacity_is_judged_but_for_the_os_pages_of_what_was_retained() {

@@ -177,8 +177,8 @@ impl Judge<'_> {
         least.ok_or_else(|| "there is no twin".to_owned())
     }
 
-    /// By how many bytes the capacity may be below the twin's: slack and permitted leaks. The slack must cover what a leaked
-    /// block costs besides its bytes, such as a header.
+    /// By how many bytes the capacity may be below the twin's: permitted leaks, and slack, which must cover what a leaked block
+    /// costs besides its bytes, such as a header; each of several costs that.
     fn allowance(&self, linearisation: &Linearisation) -> Result<u64, &'static str> {
         let leaked = match (self.contract.leaks, linearisation.leaked_bytes) {
             (Leaks::None, _) => 0,
@@ -186,6 +186,7 @@ impl Judge<'_> {
             (Leaks::Pending, None) if self.permitted_leaks(linearisation) == 0 => 0,
             (_, None) => return Err("without walk a permitted leak cannot be told from lost capacity"),
         };
-        Ok(self.contract.slack_bytes.saturating_add(leaked))
+        let slack = self.contract.slack_bytes.saturating_mul(linearisation.leaked_blocks.max(1));
+        Ok(slack.saturating_add(leaked))
     }
 }
