@@ -168,14 +168,18 @@ COUNTS = (
 def compare_all(root: Path, scripts: Path, all_shares: list[Share]) -> Counter[str]:
     """Prints what was compared; fails at the first difference. What the whole probe script saw is counted apart, as full_NAME."""
     total: Counter[str] = Counter()
+    of_clean: Counter[str] = Counter()
     for share in all_shares:
         for compared, prefix in ((share, ""), (share.by_full_probe(), "full_")):
             found = compare(root, scripts, compared)
-            total.update({prefix + name: int(found[name]) for name in COUNTS})
+            counts = {prefix + name: int(found[name]) for name in COUNTS}
+            total.update(counts)
+            of_clean.update(counts if share.mutant is None else {})
             print(f"{compared}: {found}", flush=True)
     print(f"{all_shares[0].allocator}: {dict(total)}, {total['large'] / total['workloads']:.0%} large, 0 differing")
     assert total["large"] >= LARGE_SHARE * total["workloads"]
-    assert total["complete_recoveries"] < total["exhaustive_recoveries"] / 2
+    # Of the clean allocator, at all positions, against those with few states. Some mutants leave undecided what is looked at.
+    assert of_clean["complete_recoveries"] < of_clean["exhaustive_recoveries"] / 2
     for prefix in ("", "full_"):
         assert total[prefix + "incomplete"] <= INCOMPLETE_SHARE * total[prefix + "compared"]
         assert total[prefix + "compared"] > 0
