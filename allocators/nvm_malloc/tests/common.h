@@ -19,6 +19,7 @@
 #include "types.h"
 
 #define EXPECT_MESSAGE() nvm_message()
+#include "content.h"
 #include "expect.h"
 
 #define CHUNK 65536u
@@ -102,18 +103,6 @@ static void *allocate(struct nvm_heap *heap, uint64_t *root, uint64_t bytes) {
 
 static int free_root(struct nvm_heap *heap, uint64_t *root) {
     return nvm_heap_free(heap, nvm_heap_absolute(heap, *root), root, NULL, NULL, NULL);
-}
-
-static void fill(void *object, uint64_t seed, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++)
-        ((uint8_t *)object)[i] = (uint8_t)next_random(&seed);
-}
-
-static bool is_filled(const void *object, uint64_t seed, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++)
-        if (((const uint8_t *)object)[i] != (uint8_t)next_random(&seed))
-            return false;
-    return true;
 }
 
 #endif

@@ -14,6 +14,7 @@
 #include "types.h"
 
 #define EXPECT_MESSAGE() nvmalloc_message()
+#include "content.h"
 #include "expect.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -70,18 +71,6 @@ static struct nvmalloc_heap *open_heap(const struct nvmalloc_options *options) {
 static void *allocate(struct nvmalloc_heap *heap, uint64_t bytes) {
     void *object;
     return nvmalloc_heap_allocate(heap, bytes, &object) == NVMALLOC_OK ? object : NULL;
-}
-
-static void fill(void *object, uint64_t seed, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++)
-        ((uint8_t *)object)[i] = (uint8_t)next_random(&seed);
-}
-
-static bool is_filled(const void *object, uint64_t seed, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i++)
-        if (((const uint8_t *)object)[i] != (uint8_t)next_random(&seed))
-            return false;
-    return true;
 }
 
 struct totals {
