@@ -394,15 +394,24 @@ def trace_command(
 
 
 def _earlier_costs(protect: Path | None, is_updated: bool) -> trace_rules.Costs | None:
+    earlier = _file_to_compare_with(protect, is_updated)
+    return None if earlier is None else trace_rules.read_costs(earlier)
+
+
+def _file_to_compare_with(protect: Path | None, is_updated: bool) -> Path | None:
     """None when the file is to be written. One that is not there is a mistake: with a wrong name nothing would be protected."""
-    if protect is None:
-        if is_updated:
-            raise BadInputError("--update says that --protect FILE is written anew", "name it with --protect FILE")
-        return None
     if not is_updated:
-        return trace_rules.read_costs(protect)
-    _check_writable(protect, "the file of --protect")
+        return protect
+    _check_writable(
+        _needs_protect(protect, "--update says that --protect FILE is written anew"), "the file of --protect"
+    )
     return None
+
+
+def _needs_protect(protect: Path | None, why: str) -> Path:
+    if protect is None:
+        raise BadInputError(why, "name it with --protect FILE")
+    return protect
 
 
 def _rules(
@@ -752,6 +761,8 @@ def wear_command(
         report.write_wear(out, result, [(run.subject.name, run.counts) for run in runs], pictures)
         if (out / DATABASE_NAME).is_file():
             _write_reports(out)  # the page joins those of the campaign
+        else:
+            report.write_wear_page(out, result)
     grown = wear.growth(before, result, share) if before is not None else []
     if as_json:
         print_json({**msgspec.to_builtins(result), "grown": grown})
@@ -767,24 +778,14 @@ def wear_command(
     return EXIT_FINDINGS if grown else EXIT_OK
 
 
-def _needs_protect(protect: Path | None, why: str) -> Path:
-    if protect is None:
-        raise BadInputError(why, "name it with --protect FILE")
-    return protect
-
-
 def _earlier_wear(
     protect: Path | None, is_updated: bool, setting: wear.Setting, names: list[str]
 ) -> wear.Protected | None:
-    """As _earlier_costs."""
-    if is_updated:
-        _check_writable(
-            _needs_protect(protect, "--update says that --protect FILE is written anew"), "the file of --protect"
-        )
-    if protect is None or is_updated:
+    earlier = _file_to_compare_with(protect, is_updated)
+    if earlier is None:
         return None
-    before = wear.read_protected(protect)
-    wear.check_comparable(protect, before, setting, names)
+    before = wear.read_protected(earlier)
+    wear.check_comparable(earlier, before, setting, names)
     return before
 
 

@@ -196,6 +196,16 @@ def read_toml(path: Path, shape: type[T]) -> T:
         raise BadInputError(f"{path}: {_explain(str(error))}") from error
 
 
+def read_json(path: Path, shape: type[T], expected: str, hint: str) -> T:
+    """What faultline wrote to a file that its user keeps. expected: what that is, in words; hint: how to get one."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=shape)
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: expected {expected}: {error}", hint) from error
+
+
 def _explain(message: str) -> str:
     """msgspec's "Expected `int`, got `str` - at `$.heap.heap_bytes`" as "heap.heap_bytes: expected `int`, got `str`"."""
     reason, _, where = message.partition(" - at ")

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,25 @@ def _write_whole(path: Path, text: str) -> None:
 
 
 def write_wear(folder: Path, wear: Wear, counted: Sequence[tuple[str, Counts]], formats: Sequence[str]) -> None:
-    """wear.json, wear.csv, pictures, and report.html with the wear page alone: the caller makes that of a campaign."""
-    try:
+    """wear.json, wear.csv and pictures."""
+    with _writing_wear(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _write_whole(folder / WEAR_FILE, msgspec.json.format(msgspec.json.encode(wear), indent=2).decode() + "\n")
         write_csv(folder / "wear.csv", counted)
         wear_pictures.write(wear, folder, formats)
-        template = _templates().get_template("wear.html.j2")
+
+
+def write_wear_page(folder: Path, wear: Wear) -> None:
+    """report.html with the wear page alone: where there is no campaign whose page it could be a part of."""
+    template = _templates().get_template("wear.html.j2")
+    with _writing_wear(folder):
         _write_whole(folder / "report.html", template.render(version=__version__, wear=page_of(wear), wear_heads=HEADS))
+
+
+@contextlib.contextmanager
+def _writing_wear(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InfrastructureError(
             f"{folder}: wear cannot be written: {error.strerror}", "choose another folder with --out DIR"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from faultline.config import read_json
 from faultline.engine import OperationCost, TraceWarning
 from faultline.errors import BadInputError
 from faultline.results import CellResult
@@ -28,13 +29,7 @@ class _CostFile(msgspec.Struct):
 
 
 def read_costs(path: Path) -> Costs:
-    hint = "with --update it is written"
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_CostFile).costs
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: expected what --protect writes: {error}", hint) from error
+    return read_json(path, _CostFile, "what --protect writes", "with --update it is written").costs
 
 
 def growth(before: Costs, now: Costs) -> list[str]:

@@ -33,6 +33,7 @@ from typing import Any, Literal
 import msgspec
 import numpy
 
+from faultline.config import read_json
 from faultline.errors import BadInputError, InfrastructureError
 
 WEAR_JSON_VERSION = 1
@@ -321,12 +322,7 @@ def ratios(mine: AllocatorWear, baseline: AllocatorWear) -> dict[str, dict[str, 
 
 def read_wear(path: Path) -> Wear:
     hint = "faultline wear ... --out DIR writes it"
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Wear)
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: expected what `faultline wear` writes: {error}", hint) from error
+    found = read_json(path, Wear, "what `faultline wear` writes", hint)
     if found.version != WEAR_JSON_VERSION:
         raise BadInputError(f"{path}: version {found.version}, expected {WEAR_JSON_VERSION}", hint)
     if not found.allocators or any(set(each.lifetimes) != set(VIEWS) for each in found.allocators):
@@ -373,12 +369,7 @@ def protected_of(wear: Wear) -> Protected:
 
 def read_protected(path: Path) -> Protected:
     hint = "with --update it is written"
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=Protected)
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{path}: expected what --protect --update writes: {error}", hint) from error
+    found = read_json(path, Protected, "what --protect --update writes", hint)
     for limit in found.limits.values():
         if set(limit.stores) != {"total", "maximum"} or set(limit.write_backs) != {"total", "maximum"}:
             raise BadInputError(f"{path}: expected total and maximum of both views of each allocator", hint)
@@ -407,11 +398,11 @@ def growth(before: Protected, wear: Wear, tolerance: float) -> list[str]:
             lines.append(
                 f"{each.allocator}: failed allocations {limit.failed:,} to {each.failed:,}, so less is written"
             )
-        for view, was in (("stores", limit.stores), ("write_backs", limit.write_backs)):
-            now = each.stores if view == "stores" else each.write_backs
+        writes: dict[View, dict[str, int]] = {"stores": limit.stores, "write_backs": limit.write_backs}
+        for view, was in writes.items():
+            now = each.view(view)
             for figure, value in (("total", now.total), ("maximum", now.maximum)):
                 if value > was[figure] * (1 + tolerance):
                     more = f" (+{100 * (value / was[figure] - 1):.1f} %)" if was[figure] else ""
-                    words = "write-backs" if view == "write_backs" else view
-                    lines.append(f"{each.allocator}: {figure} {words} {was[figure]:,} to {value:,}{more}")
+                    lines.append(f"{each.allocator}: {figure} {VIEWS[view]} {was[figure]:,} to {value:,}{more}")
     return lines
