@@ -55,6 +55,8 @@ PARTS = (
         "complete",
         "explore",
         "long",
+        "ace",
+        "nested",
     ),
     "matrix",
 )

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench PARTS=explore`: how long `complete` takes for churn with the first part of the probe (open, slots, walk, check), for
-each allocator, with one worker and with two; `PARTS=long`: nvm_malloc over a hundred times as many operations."""
+"""How long `complete` takes. `make bench PARTS=explore`: churn with the first part of the probe (open, slots, walk, check), for
+each allocator, with one worker and with two; `PARTS=long`: nvm_malloc over a hundred times as many operations; `PARTS=ace`: every
+sequence of three operations; `PARTS=nested`: smoke, with all of the probe, for one crash and for two."""
 
 from __future__ import annotations
 
 import json
+import resource
 import statistics
 import subprocess
 import time
@@ -28,13 +30,15 @@ GOALS_S = {"nvm_malloc": 2.0}
 OTHERS_GOAL_S = 10.0
 LONG_GOAL_S = 200.0
 JOBS_GOAL = 1.7
+ACE_GOAL_S = 30.0
+NESTED_GOAL = 6.0
 PEAK_GOAL_BYTES = 1 << 30
 LIMIT_S = 1800
 
 
 def measure(parts: Sequence[str], root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> dict[str, Any]:
     """What of it is asked for."""
-    measured = {"explore": measure_all, "long": measure_long}
+    measured = {"explore": measure_all, "long": measure_long, "ace": measure_ace, "nested": measure_nested}
     return {part: measured[part](root, cache, engine, is_tiny) for part in parts if part in measured}
 
 
@@ -43,7 +47,7 @@ def measure_all(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> list
     for name in config.allocator_names(root):
         note(f"explore: {name}")
         operations = TINY_OPERATIONS if is_tiny else OPERATIONS
-        exploration = Exploration(root, cache, engine, name, operations)
+        exploration = Exploration(root, cache, engine, name, "churn", operations)
         rounds = [(exploration.run(1), exploration.run(2)) for _ in range(1 if is_tiny else ROUNDS)]
         one_s, two_s = (statistics.median(turn[at]["wall_s"] for turn in rounds) for at in (0, 1))
         rows.append({**rounds[-1][0], "allocator": name, "operations": operations, "one_s": one_s, "two_s": two_s})
@@ -53,34 +57,68 @@ def measure_all(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> list
 def measure_long(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> dict[str, Any]:
     operations = TINY_OPERATIONS if is_tiny else LONG_OPERATIONS
     note(f"explore: nvm_malloc, {operations:,} operations")
-    return {"operations": operations, **Exploration(root, cache, engine, "nvm_malloc", operations).run(1)}
+    return {"operations": operations, **Exploration(root, cache, engine, "nvm_malloc", "churn", operations).run()}
+
+
+def measure_ace(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> list[dict[str, Any]]:
+    workload, rows = "ace:1" if is_tiny else "ace:3", []
+    for name in config.allocator_names(root):
+        note(f"ace: {name}")
+        rows.append(
+            {"allocator": name, "workload": workload, **Exploration(root, cache, engine, name, workload, 1).run()}
+        )
+    return rows
+
+
+def measure_nested(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> list[dict[str, Any]]:
+    rows = []
+    for name in config.allocator_names(root):
+        note(f"nested: {name}")
+        workload = "ace:1" if is_tiny else "smoke"
+        exploration = Exploration(root, cache, engine, name, workload, 1)
+        rows.append(
+            {
+                "allocator": name,
+                "workload": workload,
+                "crashes": [exploration.run(probe="full", nested=nested) for nested in (0, 1)],
+            }
+        )
+    return rows
 
 
 class Exploration:
     """One trace, explored again and again."""
 
-    def __init__(self, root: Path, cache: Cache, engine: Engine, name: str, operations: int) -> None:
+    def __init__(self, root: Path, cache: Cache, engine: Engine, name: str, workload: str, operations: int) -> None:
         allocator = config.find_allocator(root, name)
         self.cache, self.engine = cache, engine
-        self.spec = CellSpec(name, "churn", operations, 1, "complete", "px86", "clwb")
-        self.workload = workloads.find("churn", operations, 1, allocator.heap, cache)
+        self.spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb")
+        self.workload = workloads.find(workload, operations, 1, allocator.heap, cache)
         self.target = tracing.build_target(root, cache, allocator, None, "clwb", needs_hooks=True)
         self.traced = tracing.trace(cache, engine, self.target, self.workload)
 
-    def run(self, jobs: int) -> dict[str, Any]:
+    def run(self, jobs: int = 1, probe: str = "first", nested: int = 0) -> dict[str, Any]:
+        """cpu_s: of engine and runner, all their processes."""
         with scratch_folder(self.cache, None) as folder:
-            path = exploring.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
-            path.write_text(json.dumps({**json.loads(path.read_text()), "probe": "first"}))
-            started = time.perf_counter()
+            more = {"probe": probe, "nested": nested}
+            path = exploring.write_config(
+                folder, self.spec, self.target, self.traced, self.workload, jobs=jobs, more=more
+            )
+            cpu_s, started = cpu_of_children_s(), time.perf_counter()
             command = [str(self.engine.path), "explore", str(path)]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S)
-            seconds = time.perf_counter() - started
+            times = {"wall_s": time.perf_counter() - started, "cpu_s": cpu_of_children_s() - cpu_s}
         events = [json.loads(line) for line in run.stdout.splitlines()]
         certificates = [event for event in events if event["event"] == "certificate"]
         if not certificates:
             raise InfrastructureError(f"{self.spec.allocator}: no certificate (exit code {run.returncode})")
         names = ("crash_positions", "recoveries", "peak_memory_bytes", "complete", "why")
-        return {"wall_s": seconds, **{name: certificates[-1][name] for name in names}}
+        return {**times, **{name: certificates[-1][name] for name in names}}
+
+
+def cpu_of_children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def in_words(figures: dict[str, Any]) -> list[str]:
@@ -97,6 +135,20 @@ def in_words(figures: dict[str, Any]) -> list[str]:
             f"explore: nvm_malloc {row['operations']:,} operations, first part of the probe: {row['wall_s']:.0f} s (goal <="
             f" {LONG_GOAL_S:.0f} s), {row['recoveries']:,} recoveries, {row['peak_memory_bytes'] / 2**20:.0f} MiB (goal <="
             f" {PEAK_GOAL_BYTES >> 20} MiB); {whole(row)}"
+        )
+    for row in figures.get("ace", []):
+        lines.append(
+            f"ace: {row['allocator']:<12} {row['workload']}, first part of the probe: {row['wall_s']:.1f} s, processor time"
+            f" {row['cpu_s']:.1f} s (goal <= {ACE_GOAL_S:.0f} s), {row['recoveries']:,} recoveries,"
+            f" {row['peak_memory_bytes'] / 2**20:.0f} MiB; {whole(row)}"
+        )
+    for row in figures.get("nested", []):
+        one, two = row["crashes"]
+        lines.append(
+            f"nested: {row['allocator']:<12} {row['workload']}, processor time for one crash {one['cpu_s']:.2f} s,"
+            f" {one['recoveries']:,} recoveries; for two {two['cpu_s']:.1f} s, {two['recoveries']:,}:"
+            f" {two['cpu_s'] / one['cpu_s']:.1f}x (goal <= {NESTED_GOAL:.0f}x); {two['peak_memory_bytes'] / 2**20:.0f} MiB;"
+            f" {whole(two)}"
         )
     return lines
 

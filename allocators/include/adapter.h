@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-#define FL_ADAPTER_ABI 4u
+#define FL_ADAPTER_ABI 5u
 #define FL_GRAPH_FIELDS 2u
 
 enum fl_status {
@@ -146,6 +146,10 @@ struct fl_adapter {
     /* Optional, may be null: visits those of the slots [first, first + count) that are set, in order. It answers what read_slot would
      * of each, and is asked instead: every recovery reads all slots, and calls in between cost more than the reading. */
     int (*read_slots)(fl_heap *heap, uint32_t first, uint32_t count, fl_visit_slot visit, void *context);
+
+    /* Optional, may be null; what the contract's `clean_close` is judged by. Whether the open that made heap had to recover it: 0 if
+     * it took the heap as a close had left it. */
+    int (*has_recovered)(const fl_heap *heap);
 };
 
 /* The one exported symbol. */

@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #define FL_REPORT_MAGIC 0x52484c46u /* "FLHR" */
-#define FL_REPORT_VERSION 4u
+#define FL_REPORT_VERSION 5u
 #define FL_LAST_LIFE 4u
 
 /* 32 bytes. */
@@ -61,13 +61,13 @@ struct fl_section {
 };
 
 enum fl_section_kind {
-    FL_SECTION_OPEN = 1,   /* status of open */
+    FL_SECTION_OPEN = 1,   /* status of open. value: enum fl_open_kind */
     FL_SECTION_FILES,      /* payload: count NUL-terminated names, position = file number in this report */
     FL_SECTION_SLOTS,      /* payload: fl_slot_entry, non-null slots in order. value: slot count */
     FL_SECTION_WALK,       /* payload: fl_block_entry in order of file and offset. value: sum of the file sizes, bytes */
     FL_SECTION_CHECK,      /* status of check */
-    FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects that the
-                              workload's slots reach, slot is the position in FL_SECTION_OBJECTS as it was after open */
+    FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects in
+                              FL_SECTION_OBJECTS, slot is the position there as it was after open */
     FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made. value: bytes in all.
                               status: FL_OK, or FL_OUT_OF_MEMORY when all probe slots were used up (bounded) */
     FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK */
@@ -76,12 +76,19 @@ enum fl_section_kind {
     FL_SECTION_RECREATE,   /* status of create after FL_NOT_A_HEAP */
     FL_SECTION_MESSAGE,    /* payload: text of message() or of the runner */
     FL_SECTION_OBJECTS,    /* graph layout only, after FL_SECTION_SLOTS. payload: fl_object_entry of the distinct objects that
-                              the workload's slots reach, breadth first, in order of slots and of fields. What lies in no
-                              allocated heap block is only a slot's or some field's target. status: FL_OUT_OF_MEMORY when there
-                              were more than FL_MAX_OBJECTS (bounded: these are the first ones) */
+                              the workload's slots reach, breadth first, in order of slots and of fields, then those in the
+                              other slots, which have no fields: null. What lies in no allocated heap block is only a slot's or
+                              some field's target. status: FL_OUT_OF_MEMORY when there were more than FL_MAX_OBJECTS (bounded:
+                              these are the first ones) */
     FL_SECTION_RETAINED,   /* with FL_CAN_COLLECT and FL_CAN_WALK, after FL_SECTION_WALK, if some allocated heap blocks are not
                               reached by slots and fields: value says how many. payload: fl_block_entry of those among them
                               that the runner's own conservative mark reaches, in the order of the walk */
+};
+
+enum fl_open_kind {
+    FL_OPEN_NOT_TOLD = 0,
+    FL_OPEN_AS_CLOSED = 1,
+    FL_OPEN_RECOVERED = 2,
 };
 
 struct fl_slot_entry {

@@ -5,7 +5,9 @@
  *
  * Engine to runner:
  *
- *     FL_SERVE_WATCH   payload: fl_watch[]. These units are hot; the set replaces the one before. Not answered.
+ *     FL_SERVE_WATCH   payload: fl_watch[]. These units are hot; the set replaces the one before. Not answered. `offset`: its
+ *                      number (0: none); the images of all runs under one number have the same tree and the same bytes in units
+ *                      that are not hot.
  *                      A unit is hot when its value may differ between the images that the engine wants to compare. Ranges may
  *                      overlap and reach past a file's end. Files are meant by their numbers at the time of each run.
  *     FL_SERVE_RUN     with FL_RUN_LOADS in `offset`: recorded. Answered as ever, and then: u32 bytes, then
@@ -17,6 +19,8 @@
  *                      answers compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN.
  *                      with FL_RUN_REPORT_APART too: of the heap report only u32 bytes is sent; it lies at the start of the file
  *                      that FL_SERVE_REPORT names, until the next command. A report is most of an answer, and a pipe copies it twice.
+ *                      with FL_RUN_AFRESH too: all of it is run. Else its later stages may be those of another recorded in-process
+ *                      run that came to the same state, under the same number of the hot units; the answer is the same.
  *     FL_SERVE_REPORT  answered: u32 bytes, then a path. No bytes: there is no such file.
  *     FL_SERVE_ENGINES answered: u32 bytes, then fl_engines, and for each reason why runs were not in-process a u64, how many, and
  *                      text with a NUL that goes on after `the target `.
@@ -42,17 +46,17 @@
  * Then a run on B gives the same heap report and the same list. With 3 only for the units listed as FL_LOAD_TARGET, it gives the
  * same list of those, and the same report but for the payload and count of FL_SECTION_CONTENTS.
  * It holds for targets that are a function of what they load: not of time, random numbers, inode numbers, other files, free
- * space, or addresses of volatile memory. (The server turns off address randomisation, and lists folders in order of names
- * unless recovery changed them.) The engine runs some states twice to find such targets. Loads in instructions that the target's
- * sources write themselves (inline assembly) or in libraries compiled without hooks have no hooks: the engine runs some states
- * guarded, and believes no run of a target in which something was found.
+ * space, how much of a file the file system holds (holes), or addresses of volatile memory. (The server turns off address
+ * randomisation, and lists folders in order of names.) The engine runs some states twice to find such targets. Loads in
+ * instructions that the target's sources write themselves (inline assembly) or in libraries compiled without hooks have no hooks:
+ * the engine runs some states guarded, and believes no run of a target in which something was found.
  */
 #ifndef FAULTLINE_LOADS_H
 #define FAULTLINE_LOADS_H
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 5u
+#define FL_LOADS_VERSION 6u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */
@@ -65,6 +69,7 @@
 #define FL_RUN_GUARDED 2u
 #define FL_RUN_IN_PROCESS 4u
 #define FL_RUN_REPORT_APART 16u
+#define FL_RUN_AFRESH 32u
 
 #define FL_COMPARE_ONE_IN 1000u
 
@@ -97,11 +102,12 @@ struct fl_loads_header {
     uint64_t seen;       /* accesses to PM that a guarded run saw, announced or not */
 };
 
-/* 24 bytes. Runs that FL_RUN_IN_PROCESS asked for. */
+/* 32 bytes. Runs that FL_RUN_IN_PROCESS asked for. */
 struct fl_engines {
     uint64_t in_process;
     uint64_t compared; /* of them: isolated, too */
     uint64_t isolated; /* instead */
+    uint64_t remembered; /* of those in-process: the later stages were those of another run */
 };
 
 enum fl_load_kind { FL_LOAD_TARGET = 1, FL_LOAD_CONTENTS = 2 };
@@ -121,7 +127,7 @@ struct fl_load {
 #ifndef __cplusplus
 _Static_assert(sizeof(struct fl_watch) == 24 && sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 24,
                "loads format");
-_Static_assert(sizeof(struct fl_engines) == 24, "loads format");
+_Static_assert(sizeof(struct fl_engines) == 32, "loads format");
 #endif
 
 #endif

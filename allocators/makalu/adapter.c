@@ -97,9 +97,10 @@ static int create(const struct fl_heap_options *options, fl_heap **created) {
     return status;
 }
 
-static int open_region(const char *folder) {
+static int open_region(const char *folder, bool *has_recovered) {
     int status = MAK_restart(folder);
-    if (status != MAK_DIRTY)
+    *has_recovered = status == MAK_DIRTY;
+    if (!*has_recovered)
         return status;
     status = MAK_start_off(folder);
     if (status == MAK_OK)
@@ -127,7 +128,7 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
     fl_heap *heap = new_heap(options);
     if (heap == NULL)
         return FL_ERROR;
-    int status = status_of(open_region(options->folder));
+    int status = status_of(open_region(options->folder, &heap->has_recovered));
     if (status != FL_OK) {
         int saved = status;
         char text[sizeof own_message];
@@ -276,6 +277,8 @@ static int bounds(fl_heap *heap, const struct fl_location *object, struct fl_blo
     return status_of(MAK_walk(visit_part, &walk));
 }
 
+static int has_recovered(const fl_heap *heap) { return heap->has_recovered; }
+
 static int check(fl_heap *heap) { return (void)heap, status_of(MAK_check()); }
 
 static int settle(fl_heap *heap) { return (void)heap, FL_OK; /* nothing is lazy but the sweep, which is allocation's */ }
@@ -336,6 +339,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .load = load_field,
         .read_field = read_field,
         .word_target = word_target,
+        .has_recovered = has_recovered,
     };
     return &table;
 }

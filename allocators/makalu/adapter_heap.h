@@ -8,6 +8,8 @@
 #ifndef FAULTLINE_MAKALU_ADAPTER_HEAP_H
 #define FAULTLINE_MAKALU_ADAPTER_HEAP_H
 
+#include <stdbool.h>
+
 #include "adapter.h"
 #include "makalu.h"
 
@@ -21,6 +23,7 @@ struct slots {
 struct fl_heap {
     struct slots *slots;
     uint32_t graph_slots; /* the first ones; their objects have fields */
+    bool has_recovered;   /* open found a region that was not closed */
 };
 
 /* Whoever loads the adapter may have functions of these names. */

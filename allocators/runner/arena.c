@@ -298,6 +298,20 @@ void arena_take_snapshot(void) {
 void arena_begin_life(void) { arena.is_on = true; }
 void arena_pause(bool is_paused) { arena.is_on = !is_paused; }
 
+void arena_tell_state(void (*tell)(const void *bytes, size_t count)) {
+    unsigned control = _mm_getcsr();
+    for (size_t i = 0; i < arena.part_count; i++)
+        tell(arena.parts[i].start, arena.parts[i].bytes);
+    tell(arena.base_top, (size_t)(arena.top - arena.base_top));
+    tell(arena.lists, sizeof arena.lists);
+    tell(&control, sizeof control);
+    for (pthread_key_t key = 0; key < FIRST_KEYS; key++) {
+        void *value = keys[key].is_set ? pthread_getspecific(key) : NULL;
+        tell(&keys[key], sizeof keys[key]);
+        tell(&value, sizeof value);
+    }
+}
+
 void arena_end_life(void) {
     size_t used = (size_t)(arena.top - arena.base_top), zeroed = used < ZEROED_BYTES ? used : ZEROED_BYTES;
     reset_keys();

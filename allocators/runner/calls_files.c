@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interposed: calls on descriptors. A write behind a heap file's descriptor makes the private copy, and then goes on: the
- * descriptor leads to the copy by then.
+ * descriptor leads to the copy by then. In-process runs change the image itself, which is noted before (kept.c).
  */
 #undef _FORTIFY_SOURCE
 #include "vfs.h"
@@ -49,6 +49,21 @@ static void read_behind(int fd, const off_t *offset, uint64_t count) {
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
+static uint64_t bytes_of(const struct iovec *parts, int count) {
+    uint64_t sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += parts[i].iov_len;
+    return sum;
+}
+
+/* offset null: where the descriptor is. */
+static void before_change_at(int fd, const off_t *offset, uint64_t count) {
+    if (inprocess_is_running() && vfs_is_protected(fd))
+        kept_will_write(fd, offset, count);
+    else
+        vfs_before_change(fd);
+}
+
 /* What the kernel writes into files of the heap is not told (generation.h). */
 static void before_write(int fd) {
     char path[PATH_MAX];
@@ -57,14 +72,14 @@ static void before_write(int fd) {
 }
 
 INTERPOSED ssize_t write(int fd, const void *bytes, size_t count) {
-    vfs_before_change(fd);
+    before_change_at(fd, NULL, count);
     hand_over(bytes, count);
     before_write(fd);
     return syscall(SYS_write, fd, bytes, count);
 }
 
 INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
-    vfs_before_change(fd);
+    before_change_at(fd, &offset, count);
     hand_over(bytes, count);
     before_write(fd);
     return syscall(SYS_pwrite64, fd, bytes, count, offset);
@@ -73,7 +88,7 @@ INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset)
 INTERPOSED ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t offset) { return pwrite(fd, bytes, count, offset); }
 
 INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
-    vfs_before_change(fd);
+    before_change_at(fd, NULL, bytes_of(parts, count));
     hand_over_parts(parts, count);
     before_write(fd);
     return syscall(SYS_writev, fd, parts, count);
@@ -81,7 +96,7 @@ INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
 
 /* The kernel takes the offset in two halves; on 64-bit machines the first holds all of it. */
 INTERPOSED ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
-    vfs_before_change(fd);
+    before_change_at(fd, &offset, bytes_of(parts, count));
     hand_over_parts(parts, count);
     before_write(fd);
     return syscall(SYS_pwritev, fd, parts, count, offset, 0);
@@ -132,13 +147,6 @@ static bool has_size(int fd, off_t bytes) {
     return syscall(SYS_fstat, fd, &info) == 0 && info.st_size == bytes;
 }
 
-/* Growth is what in-process runs can take back. True: *error is what the call says. */
-static bool grows(int fd, off_t from, off_t bytes, bool has_media, int *error) {
-    return inprocess_is_running() && from >= 0 && bytes > 0 &&
-           kept_grow(fd, (uint64_t)from + (uint64_t)bytes, has_media, (uint64_t)from, error);
-}
-
-static int result_of(int error) { return error == 0 ? 0 : (errno = error, -1); }
 /* Of a call that worked on a file; result: what it answered. */
 static int told(enum fl_event_effect effect, int fd, uint64_t offset, uint64_t bytes, int result) {
     char path[PATH_MAX];
@@ -158,10 +166,10 @@ static int told_fallocate(int fd, int mode, off_t offset, off_t bytes, int resul
 }
 
 INTERPOSED int ftruncate(int fd, off_t bytes) {
-    int error;
-    if (grows(fd, 0, bytes, false, &error))
-        return result_of(error);
-    if (vfs_is_protected(fd)) {
+    bool is_protected = vfs_is_protected(fd);
+    if (is_protected && inprocess_is_running())
+        return kept_truncate(fd, bytes);
+    if (is_protected) {
         int wanted = vfs_wanted_flags(fd);
         if (wanted >= 0 && (wanted & O_ACCMODE) != O_RDONLY && has_size(fd, bytes))
             return 0;
@@ -173,9 +181,8 @@ INTERPOSED int ftruncate(int fd, off_t bytes) {
 INTERPOSED int ftruncate64(int fd, off_t bytes) { return ftruncate(fd, bytes); }
 
 INTERPOSED int fallocate(int fd, int mode, off_t offset, off_t bytes) {
-    int grown;
-    if (mode == 0 && grows(fd, offset, bytes, true, &grown))
-        return result_of(grown);
+    if (inprocess_is_running() && vfs_is_protected(fd))
+        return kept_fallocate(fd, mode, offset, bytes);
     vfs_before_change(fd);
     return told_fallocate(fd, mode, offset, bytes, (int)syscall(SYS_fallocate, fd, mode, offset, bytes));
 }
@@ -183,10 +190,6 @@ INTERPOSED int fallocate(int fd, int mode, off_t offset, off_t bytes) {
 INTERPOSED int fallocate64(int fd, int mode, off_t offset, off_t bytes) { return fallocate(fd, mode, offset, bytes); }
 
 INTERPOSED int posix_fallocate(int fd, off_t offset, off_t bytes) {
-    int grown;
-    if (grows(fd, offset, bytes, true, &grown))
-        return grown;
-    vfs_before_change(fd);
     if (vfs_mode() == VFS_PASS)
         return REAL(posix_fallocate)(fd, offset, bytes);
     int saved = errno;

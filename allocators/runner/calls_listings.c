@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interposed: calls that list folders. As long as the target sees the image, its folders are listed here, in order of names: a
- * file system's order tells how the image came about, which is not part of a crash image. A target that lists its folder can
- * stay in-process, and needs no copy. Once recovery changed files, the C library lists the copy, which was made in order of names; a
- * listing that was begun before goes on with what it began with.
+ * Interposed: calls that list folders. Those of the heap are listed here, in order of names: a file system's order tells how the
+ * image came about, which is not part of a crash image, and is another one in a copy. A listing shows what there was when it was
+ * begun or rewound.
  */
 #undef _FORTIFY_SOURCE
 #include "inprocess.h"
@@ -17,8 +16,8 @@
 
 struct listing {
     uint64_t ours;
-    DIR *rest;               /* not null: rewound after files had changed; the C library's */
-    const struct tree *tree;
+    const struct tree *tree; /* what it shows */
+    struct tree own;         /* that, if files changed */
     size_t next;             /* 0: `.`, 1: `..`, then entries of the tree */
     int fd;                  /* -1: nobody asked for it */
     struct dirent entry;     /* the last one */
@@ -69,24 +68,41 @@ static struct dirent *next_of(struct listing *listing) {
     return NULL;
 }
 
+/* ---- what is in it now ---------------------------------------------------------------------------------------------------- */
+
+/* False: that cannot be told. */
+static bool look(struct listing *listing) {
+    tree_free(&listing->own);
+    bool is_image = vfs_shows_image() && !names_are_changed();
+    listing->tree = is_image ? vfs_tree() : &listing->own;
+    return is_image || vfs_list(&listing->own) == 0;
+}
+
 /* ---- opening and closing -------------------------------------------------------------------------------------------------- */
+
+static void discard(struct listing *listing) {
+    tree_free(&listing->own);
+    free(listing);
+}
 
 /* Null: the C library is to try it. */
 static struct listing *open_listing(const struct vfs_path *located) {
-    if (!located->is_heap || !vfs_shows_image())
+    char shown[PATH_MAX];
+    if (!located->is_heap || vfs_is_listing())
         return NULL;
-    const struct tree *tree = vfs_tree();
-    const char *path = located->buffer + strlen(vfs_folder());
+    vfs_target_path(located, shown);
+    const char *path = shown + strlen(vfs_folder());
     path += *path == '/';
-    if (*path != '\0' && find_folder(tree, path) == NULL)
-        return NULL;
     size_t length = strlen(path);
     struct listing *listing = malloc(sizeof *listing + length + 1);
     if (listing == NULL)
         return NULL;
-    *listing = (struct listing){.ours = OURS, .tree = tree, .fd = -1, .length = length};
+    *listing = (struct listing){.ours = OURS, .fd = -1, .length = length};
     memcpy(listing->path, path, length + 1);
-    return listing;
+    if (look(listing) && (*path == '\0' || find_folder(listing->tree, path) != NULL))
+        return listing;
+    discard(listing);
+    return NULL;
 }
 
 INTERPOSED DIR *opendir(const char *name) {
@@ -107,11 +123,9 @@ INTERPOSED int closedir(DIR *directory) {
     struct listing *listing = listing_of(directory);
     if (listing == NULL)
         return REAL(closedir)(directory);
-    if (listing->rest != NULL)
-        REAL(closedir)(listing->rest);
     if (listing->fd >= 0)
         syscall(SYS_close, listing->fd);
-    free(listing);
+    discard(listing);
     return 0;
 }
 
@@ -119,9 +133,7 @@ INTERPOSED int closedir(DIR *directory) {
 
 INTERPOSED struct dirent *readdir(DIR *directory) {
     struct listing *listing = listing_of(directory);
-    if (listing == NULL || listing->rest != NULL)
-        return REAL(readdir)(listing == NULL ? directory : listing->rest);
-    return next_of(listing);
+    return listing == NULL ? REAL(readdir)(directory) : next_of(listing);
 }
 
 INTERPOSED struct dirent64 *readdir64(DIR *directory) { return (struct dirent64 *)readdir(directory); }
@@ -145,51 +157,36 @@ INTERPOSED int readdir64_r(DIR *directory, struct dirent64 *entry, struct dirent
     return read_into(directory, entry, (void **)result);
 }
 
-/* In the heap folder as the target sees it now. */
-static void locate(const struct listing *listing, struct vfs_path *located) {
-    char path[2 * PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", vfs_folder(), listing->path);
-    vfs_locate(AT_FDCWD, path, located);
-}
-
 INTERPOSED void rewinddir(DIR *directory) {
     struct listing *listing = listing_of(directory);
-    struct vfs_path path;
-    if (listing == NULL || listing->rest != NULL) {
-        REAL(rewinddir)(listing == NULL ? directory : listing->rest);
-        return;
-    }
-    listing->next = 0;
-    if (vfs_shows_image())
-        return;
-    locate(listing, &path);
-    listing->rest = REAL(opendir)(path.path);
-    if (listing->rest == NULL)
-        listing->next = listing->tree->count + 2; /* the folder is gone */
+    if (listing == NULL)
+        REAL(rewinddir)(directory);
+    else
+        listing->next = look(listing) ? 0 : listing->tree->count + 2;
 }
 
 INTERPOSED long telldir(DIR *directory) {
     struct listing *listing = listing_of(directory);
-    if (listing == NULL || listing->rest != NULL)
-        return REAL(telldir)(listing == NULL ? directory : listing->rest);
-    return (long)listing->next;
+    return listing == NULL ? REAL(telldir)(directory) : (long)listing->next;
 }
 
 INTERPOSED void seekdir(DIR *directory, long place) {
     struct listing *listing = listing_of(directory);
-    if (listing == NULL || listing->rest != NULL)
-        REAL(seekdir)(listing == NULL ? directory : listing->rest, place);
+    if (listing == NULL)
+        REAL(seekdir)(directory, place);
     else
         listing->next = (size_t)place;
 }
 
 INTERPOSED int dirfd(DIR *directory) {
     struct listing *listing = listing_of(directory);
-    if (listing == NULL || listing->rest != NULL)
-        return REAL(dirfd)(listing == NULL ? directory : listing->rest);
+    if (listing == NULL)
+        return REAL(dirfd)(directory);
     inprocess_leave("asks for the descriptor of a listing");
     struct vfs_path path;
-    locate(listing, &path);
+    char shown[2 * PATH_MAX];
+    snprintf(shown, sizeof shown, "%s/%s", vfs_folder(), listing->path);
+    vfs_locate(AT_FDCWD, shown, &path);
     if (listing->fd < 0)
         listing->fd = (int)syscall(SYS_openat, AT_FDCWD, path.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     return listing->fd;
@@ -200,7 +197,7 @@ INTERPOSED int dirfd(DIR *directory) {
 typedef int chooses(const struct dirent *entry);
 typedef int compares(const struct dirent **one, const struct dirent **other);
 
-static int discard(struct dirent **entries, size_t count) {
+static int discard_entries(struct dirent **entries, size_t count) {
     while (count > 0)
         free(entries[--count]);
     free(entries);
@@ -231,7 +228,7 @@ static int scan(DIR *directory, struct dirent ***list, chooses *filter, compares
     closedir(directory);
     errno = error != 0 ? error : saved;
     if (error != 0)
-        return discard(entries, count);
+        return discard_entries(entries, count);
     if (compare != NULL && count > 1)
         qsort(entries, count, sizeof(struct dirent *), (int (*)(const void *, const void *))compare);
     *list = entries != NULL ? entries : malloc(sizeof(struct dirent *)); /* to be freed, though it is empty */

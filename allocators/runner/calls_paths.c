@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interposed: calls that name files. Names in the heap folder are looked up in the image until a call would change something,
- * then in the private copy.
+ * then in the private copy. In-process runs change the image itself (names.c, kept.c).
  */
 #undef _FORTIFY_SOURCE
 #include "vfs.h"
@@ -64,10 +64,10 @@ static int open_at(int folder, const char *name, int flags, mode_t mode) {
     struct vfs_path path;
     vfs_locate(folder, name, &path);
     bool is_change = path.is_heap && open_changes(&path, flags), was_there = is_change && exists(&path);
+    if (inprocess_is_running())
+        return kept_open(&path, flags, mode, is_change);
     if (is_change && vfs_shows_image())
         vfs_locate_for_change(folder, name, &path);
-    if (inprocess_is_running())
-        return kept_open(&path, flags);
     bool is_view = path.is_heap && vfs_mode() == VFS_ISOLATE && (flags & O_ACCMODE) != O_RDONLY && (flags & O_DIRECTORY) == 0;
     int used = is_view && !planted("file-change-leaks") ? (flags & ~(O_ACCMODE | O_TRUNC | O_APPEND)) | O_RDONLY : flags;
     int fd = (int)syscall(SYS_openat, path.folder, path.path, used, mode);
@@ -137,8 +137,9 @@ static void locate_stream(const char *name, const char *mode, struct vfs_path *p
         vfs_locate_for_change(AT_FDCWD, name, path);
 }
 
-/* The reads of a stream are not seen one by one. */
+/* The reads of a stream are not seen one by one, nor what is left of them. */
 static FILE *read_whole(FILE *stream) {
+    rests_forbid();
     if (stream != NULL)
         loads_read_file(fileno(stream), 0, UINT64_MAX);
     return stream;
@@ -186,6 +187,9 @@ static void locate_new(int folder, const char *name, struct vfs_path *path) {
 
 INTERPOSED int unlinkat(int folder, const char *name, int flags) {
     struct vfs_path path;
+    vfs_locate(folder, name, &path);
+    if (path.is_heap && inprocess_is_running())
+        return names_unlink(&path, flags);
     locate_existing(folder, name, &path);
     enum fl_event_effect effect = (flags & AT_REMOVEDIR) != 0 ? FL_DID_REMOVE_FOLDER : FL_DID_UNLINK;
     return told(effect, &path, 0, (int)syscall(SYS_unlinkat, path.folder, path.path, flags));
@@ -201,6 +205,10 @@ INTERPOSED int remove(const char *name) {
 
 INTERPOSED int renameat2(int from_folder, const char *from_name, int to_folder, const char *to_name, unsigned flags) {
     struct vfs_path from, to;
+    vfs_locate(from_folder, from_name, &from);
+    vfs_locate(to_folder, to_name, &to);
+    if ((from.is_heap || to.is_heap) && inprocess_is_running())
+        return names_rename(&from, &to, flags);
     locate_existing(from_folder, from_name, &from);
     if (from.is_heap && vfs_mode() == VFS_REDIRECT)
         vfs_locate(to_folder, to_name, &to);
@@ -245,8 +253,20 @@ INTERPOSED int mkdirat(int folder, const char *name, mode_t mode) {
 
 INTERPOSED int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
 
+static int truncate_here(const struct vfs_path *path, off_t bytes) {
+    int fd = kept_open(path, O_WRONLY | O_CLOEXEC, 0, false);
+    int result = fd < 0 ? -1 : ftruncate(fd, bytes), error = errno;
+    if (fd >= 0)
+        kept_close(fd);
+    errno = error;
+    return result;
+}
+
 INTERPOSED int truncate(const char *name, off_t bytes) {
     struct vfs_path path;
+    vfs_locate(AT_FDCWD, name, &path);
+    if (path.is_heap && inprocess_is_running())
+        return truncate_here(&path, bytes);
     locate_existing(AT_FDCWD, name, &path);
     return told(FL_DID_TRUNCATE, &path, (uint64_t)bytes, (int)syscall(SYS_truncate, path.path, bytes));
 }

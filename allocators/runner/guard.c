@@ -4,7 +4,10 @@
  * them is a SIGSEGV: its OS page is opened, the instruction runs alone (trap flag), and SIGTRAP closes the page again. An access
  * whose first byte lies in none of the units announced by the last few hooks is one that the hooks do not see.
  *
- * The runner opens what it touches itself, and what a system call is to touch, until the next hook.
+ * The runner opens what it touches itself, and what a system call is to touch, until the next hook. For hooks that were called
+ * from one place many times, what they announce is opened so, too, all but one time in a few: a fault and a step cost much more,
+ * and the loops of a recovery have tens of thousands. What has no hook and comes behind such a hook, on the OS pages of what that
+ * announced, is found the other times.
  */
 #include "runner.h"
 #include "loads.h"
@@ -16,13 +19,23 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #define ANNOUNCED 8u  /* hooks come right before their access; a statement has a few of them */
 #define MOST_OPEN 64u /* OS pages that one instruction touches, or ranges that the runner opened */
 #define TRAP_FLAG 0x100
+#define SITES 8192u         /* of hooks; two that share one begin anew each time */
+#define STRICT_CALLS 32u    /* of one of them: the first ones */
+#define STRICT_ONE_IN 8u    /* of the others */
 
 struct range {
     uintptr_t start, end;
+};
+
+struct hook_site {
+    const void *caller;
+    uint64_t calls;
 };
 
 static struct {
@@ -31,6 +44,7 @@ static struct {
     struct range open[MOST_OPEN];
     unsigned open_count;
     bool is_stepping, is_started;
+    struct hook_site sites[SITES];
 } guard;
 
 static uintptr_t page_of(uintptr_t address) { return address & ~(uintptr_t)(OS_PAGE_BYTES - 1); }
@@ -78,11 +92,23 @@ void guard_open(const void *address, uint64_t bytes) {
     }
 }
 
+/* caller: of the hook; NULL: the runner. Calls are chosen without a period, which a loop might have, too. */
+static bool is_well_known(const void *caller) {
+    struct hook_site *site = &guard.sites[XXH3_64bits(&caller, sizeof caller) % SITES];
+    if (site->caller != caller)
+        *site = (struct hook_site){.caller = caller};
+    uint64_t call[2] = {(uintptr_t)caller, site->calls++};
+    bool is_strict = call[1] < STRICT_CALLS || XXH3_64bits(call, sizeof call) % STRICT_ONE_IN == 0;
+    return caller != NULL && !is_strict;
+}
+
 void guard_announce(const void *address, uint64_t bytes) {
     if (guard.open_count > 0)
         close_again();
     uintptr_t start = (uintptr_t)address, end = start + bytes;
     guard.announced[guard.next++ % ANNOUNCED] = (struct range){start & ~7ul, (end + 7) & ~7ul};
+    if (is_well_known(loads_caller))
+        guard_open(address, bytes);
 }
 
 /* ---- faults ------------------------------------------------------------------------------------------------------------- */

@@ -2,10 +2,10 @@
  *
  * The in-process engine: lives of targets with hooks, one after the other in one long-lived process, the worker.
  *
- *     image     the server's own files. Stores reach them, and are taken back after the run (undo.c)
+ *     image     the server's own files. What a run does to them is taken back: contents and sizes (undo.c), names (names.c)
  *     target    its heap, globals and thread-locals are put back after each life (arena.c)
  *     kernel    mappings and descriptors are kept for the next life (kept.c)
- *     the rest  threads, files that change, signal actions, ...: inprocess_leave() ends the run, which the isolated engine does then
+ *     the rest  threads, folders that change, signal actions, ...: inprocess_leave() ends the run; the isolated engine does it then
  *
  * Guard. The worker is a child of the server, and its death is the guard: signals, stack overflow, exit and abort of a target end
  * it, however broken it is by then. The server takes back what was stored, does that run in the isolated engine, whose answer counts,
@@ -16,10 +16,13 @@
  * commands, obeys and answers them. What was read ahead lies in memory that they share. The worker gives the turn back for what is
  * not its business, and the server when the next in-process run is asked for.
  *
+ * Rests. Most of a full probe is what follows the first recovery; where another run came to the same, its rest is taken (rests.c).
+ *
  * Trust. An answer of this engine is believed because the first run, one in FL_COMPARE_ONE_IN others, and each run that did not
  * come to its end are isolated runs too, with the same heap report and the same loads. The image is looked at then as well, and
  * before it is let go (reference.c): a store that no hook announced is not taken back. After the first run that is the end of
- * in-process runs; after a later one, the end of the server: nobody knows what the runs between saw.
+ * in-process runs; after a later one, the end of the server: nobody knows what the runs between saw. Other names or sizes of files
+ * are the end of the server in any case.
  */
 #include "inprocess.h"
 #include "loads.h"
@@ -78,6 +81,8 @@ void inprocess_leave(const char *reason) {
     siglongjmp(all.way_out, 1);
 }
 
+_Noreturn void inprocess_end_early(void) { siglongjmp(all.way_out, 2); }
+
 static void end_life(void) {
     arena_end_life();
     kept_end_life();
@@ -102,14 +107,17 @@ static bool is_chosen(uint64_t seed, uint64_t run) {
 
 /* False: the target left. */
 static bool run_lives_here(const struct place *place, const struct fl_command *command) {
-    bool is_done = sigsetjmp(all.way_out, 0) == 0;
-    if (is_done) {
+    int way = sigsetjmp(all.way_out, 0);
+    bool is_done = way != 1;
+    if (way == 0) {
         all.is_running = true;
         loads_begin(command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS));
+        rests_begin_run((command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS | FL_RUN_AFRESH)) == FL_RUN_LOADS);
         run_probe(place, (enum fl_probe)command->size);
     } else
         end_life();
     undo_apply();
+    all.shared->engines.remembered += rests_end_run(is_done);
     vfs_set(VFS_PASS, place->base, place->copy, place->tree);
     all.is_running = false;
     return is_done;
@@ -264,6 +272,7 @@ static enum inprocess_turn after_death(struct fl_command *command) {
     shared->is_in_run = 0;
     undo_apply_for_the_dead(all.descriptor);
     *command = shared->command;
+    loads_end_rest();
     if (tell_death(status))
         return TURN_COMPARE;
     if (shared->reason[0] == '\0')
@@ -295,7 +304,11 @@ void inprocess_map(int (*descriptor)(uint32_t file)) {
 }
 
 const char *inprocess_damage(void) {
-    if (!reference_is_there() || !reference_differs())
+    if (!reference_is_there())
+        return NULL;
+    if (reference_has_other_files())
+        return "changes files where no call shows it";
+    if (!reference_differs())
         return NULL;
     all.is_distrusted = true;
     snprintf(all.shared->reason, REASON_BYTES, "stores to PM where no hook sees it");

@@ -16,6 +16,9 @@ bool inprocess_is_running(void);
  * after "the target ". */
 void inprocess_leave(const char *reason);
 
+/* The run ends here, done: rests.c has the rest of its report. */
+_Noreturn void inprocess_end_early(void);
+
 /* Runs body here, as child_run does in a process of its own. The image keeps what it stored, until undo_apply. */
 enum fl_outcome inprocess_live(void (*body)(void *context), void *context);
 
@@ -45,8 +48,8 @@ void inprocess_remember(bool is_recorded);
 const char *inprocess_difference(bool is_recorded);
 /* Then: where the lists of loads part, and what either has there, null at its end. */
 uint32_t inprocess_different_load(const struct fl_load **here, const struct fl_load **isolated);
-/* Whether the image is what it should be; it is, afterwards. Not null: runs that are over may have seen another one, for a reason that
- * goes on after `the target `. Null also if it was found after the first run: no more of them are trusted. */
+/* Whether the image is what it should be; its bytes are, afterwards. Not null: runs that are over may have seen another one, for a
+ * reason that goes on after `the target `. Null also if it was found after the first run: no more of them are trusted. */
 const char *inprocess_damage(void);
 void inprocess_note_isolated(void); /* a run, for the last reason */
 void *inprocess_engines(uint32_t *bytes); /* what FL_SERVE_ENGINES answers, to be freed */
@@ -56,6 +59,7 @@ void reference_begin(uint32_t count, int (*descriptor)(uint32_t file));
 bool reference_is_there(void);
 void reference_write(uint32_t number, uint64_t offset, const void *bytes, size_t count);
 bool reference_differs(void); /* what does is put back */
+bool reference_has_other_files(void); /* or other sizes */
 void reference_end(void);
 
 /* ---- undo.c */
@@ -70,11 +74,19 @@ const uint8_t *undo_notes(uint32_t number);
 bool undo_file(uint32_t number, int *fd, uint64_t *bytes);
 /* Before bytes of the file are stored to. */
 void undo_note(uint32_t number, uint64_t offset, uint64_t bytes);
-/* Before the file grows. */
-void undo_note_growth(uint32_t number);
-bool undo_has_grown(void);
-uint64_t undo_image_bytes(uint32_t number); /* of the file, before it grew */
-void undo_apply(void);
+/* Before the file, now of that size, gets another one. */
+void undo_note_resize(uint32_t number, uint64_t bytes_now, uint64_t bytes);
+bool undo_has_resized(void);
+/* Before the kernel writes to the file, now of that size. */
+void undo_note_write(uint32_t number, uint64_t bytes_now, uint64_t offset, uint64_t bytes);
+/* Before that part of the file becomes zero. */
+void undo_note_zeroing(uint32_t number, uint64_t offset, uint64_t bytes);
+/* What the unit holds now; 0 behind the file's end. In the worker. */
+uint64_t undo_unit(uint32_t number, uint64_t unit);
+/* Each unit that does not hold what the image does, with what it holds. */
+void undo_each_change(void (*visit)(uint32_t number, uint64_t unit, uint64_t value));
+uint64_t undo_image_bytes(uint32_t number); /* of the file, before it got another size */
+void undo_apply(void); /* names, too */
 /* In the server, after the worker died. descriptor: of a file of the image. */
 void undo_apply_for_the_dead(int (*descriptor)(uint32_t file));
 
@@ -85,22 +97,46 @@ void arena_end_load(void);
 void arena_take_snapshot(void); /* in the worker, before its first life */
 void arena_begin_life(void);
 void arena_end_life(void); /* all is as it was when the snapshot was taken */
+/* All of it, as far as the run may have changed it. */
+void arena_tell_state(void (*tell)(const void *bytes, size_t count));
 void arena_pause(bool is_paused); /* in a life: what the runner allocates for itself now is to stay */
 
 /* ---- kept.c */
 void *kept_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
 int kept_munmap(void *address, size_t bytes);
-/* For a file of the heap or another one, that opening does not change. */
-int kept_open(const struct vfs_path *path, int flags);
+/* is_change: of the heap folder, or of the file. */
+int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_change);
 int kept_close(int fd);
-/* Makes the file larger, or gives it media; false: it is another change. *error: errno. */
-bool kept_grow(int fd, uint64_t bytes, bool has_media, uint64_t media_from, int *error);
+/* For files of the image. The calls' answers. */
+int kept_truncate(int fd, off_t bytes);
+int kept_fallocate(int fd, int mode, off_t offset, off_t bytes);
+/* Before the kernel writes behind the descriptor; offset null: where it is. */
+void kept_will_write(int fd, const off_t *offset, uint64_t count);
 /* Lowest and highest address of mapped files; false: there are none. */
 bool kept_range(uintptr_t *lowest, uintptr_t *highest);
 /* No file is mapped there as far as the target knows, but one is. */
 bool kept_is_unmapped(uintptr_t address);
 void kept_end_life(void);
-/* Sum of the sizes of the heap's files. */
-uint64_t kept_heap_bytes(void);
+/* What the target has open and mapped, and the contents of what is no file. False: too much to tell. */
+bool kept_tell_state(void (*tell)(const void *bytes, size_t count));
+
+/* ---- rests.c: in the worker */
+void rests_begin_run(bool is_wanted);
+/* The rest of the run is all that is left; life: what the runner holds of it. Does not return if that is known. */
+void rests_checkpoint(const void *life, size_t bytes);
+/* The run's state will not be all known. */
+void rests_forbid(void);
+/* After a run whose stores were taken back. True: its rest was that of another one. */
+bool rests_end_run(bool is_done);
+
+/* ---- names.c */
+void names_map(const char *base, const char *aside); /* once, in the server: the heap folder, and where removed files are put */
+/* In the worker. */
+bool names_are_changed(void);
+void names_will_make(const struct vfs_path *path);
+/* The calls, and their answers. */
+int names_unlink(const struct vfs_path *path, int flags);
+int names_rename(const struct vfs_path *from, const struct vfs_path *to, unsigned flags);
+void names_take_back(void); /* also in the server, after the worker died */
 
 #endif

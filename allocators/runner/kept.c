@@ -2,7 +2,7 @@
  *
  * Mappings and descriptors of in-process runs. Making them anew for each run, with a fault for every OS page, would cost many
  * times what the run costs. So they are kept: what a target unmaps or closes (or power failure does), stays; and when the same
- * is asked for again, it is there.
+ * is asked for again, it is there. What belongs to a file that the run made is not kept: the file goes when the run is over.
  *
  * For the target nothing of this shows: calls answer as the kernel would. Where an answer needs the addresses of something kept,
  * that goes. What a target reads or stores where it has nothing mapped is found by the hooks (kept_is_unmapped). Calls that do
@@ -18,6 +18,7 @@
 #define MOST_MAPPINGS 128u
 #define MOST_DESCRIPTORS 64u
 #define ZEROED_BYTES (256u << 10) /* larger anonymous mappings are given back instead */
+#define TOLD_BYTES (4u << 20)     /* of an anonymous mapping, to be part of what is known of a run's state */
 
 struct request {
     void *address;
@@ -31,12 +32,13 @@ struct mapping {
     struct request request;
     uintptr_t start, end;           /* of what was mapped */
     uintptr_t live_start, live_end; /* what the target has of it now; equal: nothing */
+    bool is_kept;
 };
 
 struct descriptor {
     int fd;
     int flags;
-    bool is_live, is_heap;
+    bool is_live, is_kept;
     struct stat info;
     char path[PATH_MAX];
 };
@@ -59,25 +61,62 @@ static struct descriptor *find_descriptor(int fd) {
     return NULL;
 }
 
+/* The name still leads to what was opened by it. */
+static bool is_at(const struct descriptor *descriptor, const char *path) {
+    struct stat info;
+    return !names_are_changed() || (syscall(SYS_newfstatat, AT_FDCWD, path, &info, 0) == 0 &&
+                                    info.st_dev == descriptor->info.st_dev && info.st_ino == descriptor->info.st_ino);
+}
+
 static struct descriptor *find_unused(const char *path, int flags) {
     for (size_t i = 0; i < kept.descriptor_count; i++) {
         struct descriptor *descriptor = &kept.descriptors[i];
-        if (!descriptor->is_live && descriptor->flags == flags && strcmp(descriptor->path, path) == 0)
+        if (!descriptor->is_live && descriptor->flags == flags && strcmp(descriptor->path, path) == 0 && is_at(descriptor, path))
             return descriptor;
     }
     return NULL;
 }
 
-int kept_open(const struct vfs_path *path, int flags) {
+/* Opens a file that is made or emptied by that. */
+static int open_anew(const struct vfs_path *path, int flags, mode_t mode) {
+    struct stat info;
+    bool is_there = syscall(SYS_newfstatat, path->folder, path->path, &info, 0) == 0;
+    if ((flags & O_TMPFILE) == O_TMPFILE || (is_there && (flags & O_ACCMODE) == O_RDONLY))
+        inprocess_leave("opens a file in a way that is not kept");
+    if (!is_there)
+        names_will_make(path);
+    int fd = (int)syscall(SYS_openat, path->folder, path->path, flags & ~O_TRUNC, mode);
+    if (fd < 0 || !is_there)
+        return fd;
+    if (vfs_is_protected(fd))
+        undo_note_resize(vfs_file_number(fd), (uint64_t)info.st_size, 0);
+    if (syscall(SYS_ftruncate, fd, 0) == 0)
+        return fd;
+    syscall(SYS_close, fd);
+    inprocess_leave("empties a file that cannot be emptied");
+    return -1;
+}
+
+/* Without the changes of this run, too, the name leads there. */
+static bool is_of_image(const struct vfs_path *path, const struct stat *info) {
+    char name[PATH_MAX];
+    const struct tree *tree = vfs_tree();
+    if (info->st_dev == tree->device && info->st_ino == tree->folder_inode)
+        return true;
+    const struct tree_entry *entry = tree_find(tree, info->st_dev, info->st_ino);
+    return entry != NULL && vfs_located_heap_path(path, name) && strcmp(entry->path, name) == 0;
+}
+
+int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_change) {
     if ((flags & (O_APPEND | O_ASYNC | O_NONBLOCK | O_PATH)) != 0)
         inprocess_leave("opens a file in a way that is not kept");
-    struct descriptor *known = path->is_heap ? find_unused(path->path, flags) : NULL;
+    struct descriptor *known = path->is_heap && !is_change ? find_unused(path->path, flags) : NULL;
     if (known != NULL) {
         syscall(SYS_lseek, known->fd, 0, SEEK_SET);
         known->is_live = true;
         return known->fd;
     }
-    int fd = (int)syscall(SYS_openat, path->folder, path->path, flags, 0);
+    int fd = is_change ? open_anew(path, flags, mode) : (int)syscall(SYS_openat, path->folder, path->path, flags, 0);
     if (fd < 0)
         return fd;
     if (kept.descriptor_count == MOST_DESCRIPTORS || strlen(path->path) >= PATH_MAX) {
@@ -88,9 +127,9 @@ int kept_open(const struct vfs_path *path, int flags) {
     descriptor->fd = fd;
     descriptor->flags = flags;
     descriptor->is_live = true;
-    descriptor->is_heap = path->is_heap;
     strcpy(descriptor->path, path->path);
     syscall(SYS_fstat, fd, &descriptor->info);
+    descriptor->is_kept = path->is_heap && !is_change && is_of_image(path, &descriptor->info);
     return fd;
 }
 
@@ -105,48 +144,54 @@ int kept_close(int fd) {
         inprocess_leave("closes a descriptor that it did not open");
         return errno = EBADF, -1;
     }
-    if (descriptor->is_heap)
+    if (descriptor->is_kept)
         descriptor->is_live = false;
     else
         forget_descriptor(descriptor);
     return 0;
 }
 
-bool kept_grow(int fd, uint64_t bytes, bool has_media, uint64_t media_from, int *error) {
+/* ---- changes of files of the image ------------------------------------------------------------------------------------------ */
+
+/* *bytes_now: its size. NO_FILE: the kernel will say that the descriptor is not for that. */
+static uint32_t file_to_change(int fd, uint64_t *bytes_now) {
     struct stat info;
     const struct descriptor *descriptor = find_descriptor(fd);
-    if (descriptor == NULL || (descriptor->flags & O_ACCMODE) == O_RDONLY || syscall(SYS_fstat, fd, &info) != 0 ||
-        (!has_media && bytes < (uint64_t)info.st_size))
-        return false;
-    uint32_t number = vfs_file_number(fd);
-    if (number == NO_FILE)
-        return false;
-    if (bytes > (uint64_t)info.st_size)
-        undo_note_growth(number);
-    long result = has_media ? syscall(SYS_fallocate, fd, 0, media_from, bytes - media_from) : syscall(SYS_ftruncate, fd, bytes);
-    *error = result == 0 ? 0 : errno;
-    return true;
+    if (descriptor == NULL)
+        inprocess_leave("changes a file that it did not open");
+    if (descriptor == NULL || (descriptor->flags & O_ACCMODE) == O_RDONLY || syscall(SYS_fstat, fd, &info) != 0)
+        return NO_FILE;
+    *bytes_now = (uint64_t)info.st_size;
+    return vfs_file_number(fd);
 }
 
-uint64_t kept_heap_bytes(void) {
-    uint64_t sum = vfs_image_bytes();
-    if (!undo_has_grown())
-        return sum;
-    uint64_t seen[MOST_DESCRIPTORS];
-    size_t count = 0;
-    for (size_t i = 0; i < kept.descriptor_count; i++) {
-        const struct descriptor *descriptor = &kept.descriptors[i];
-        uint32_t number = vfs_file_number(descriptor->fd);
-        struct stat info;
-        bool is_seen = number == NO_FILE;
-        for (size_t j = 0; j < count; j++)
-            is_seen |= seen[j] == number;
-        if (is_seen || syscall(SYS_fstat, descriptor->fd, &info) != 0)
-            continue;
-        seen[count++] = number;
-        sum += (uint64_t)info.st_size - undo_image_bytes(number);
-    }
-    return sum;
+int kept_truncate(int fd, off_t bytes) {
+    uint64_t bytes_now;
+    uint32_t number = file_to_change(fd, &bytes_now);
+    if (number != NO_FILE && bytes >= 0 && (uint64_t)bytes != bytes_now)
+        undo_note_resize(number, bytes_now, (uint64_t)bytes);
+    return (int)syscall(SYS_ftruncate, fd, bytes);
+}
+
+int kept_fallocate(int fd, int mode, off_t offset, off_t bytes) {
+    uint64_t bytes_now;
+    uint32_t number = file_to_change(fd, &bytes_now);
+    bool is_meant = number != NO_FILE && offset >= 0 && bytes > 0;
+    if (is_meant && mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
+        undo_note_zeroing(number, (uint64_t)offset, (uint64_t)bytes);
+    else if (is_meant && mode == 0 && (uint64_t)offset + (uint64_t)bytes > bytes_now)
+        undo_note_resize(number, bytes_now, (uint64_t)offset + (uint64_t)bytes);
+    else if (is_meant && mode != 0 && mode != FALLOC_FL_KEEP_SIZE)
+        inprocess_leave("changes a file by fallocate in another way than to extend or to punch it");
+    return (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
+}
+
+void kept_will_write(int fd, const off_t *offset, uint64_t count) {
+    uint64_t bytes_now;
+    uint32_t number = file_to_change(fd, &bytes_now);
+    long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    if (number != NO_FILE && from >= 0 && count > 0)
+        undo_note_write(number, bytes_now, (uint64_t)from, count);
 }
 
 /* ---- mappings ----------------------------------------------------------------------------------------------------------- */
@@ -200,6 +245,19 @@ static void release(uintptr_t start, uintptr_t end) {
     }
 }
 
+/* Of what is not kept, and unmapped. */
+static void release_others(void) {
+    for (size_t i = kept.mapping_count; i-- > 0;) {
+        const struct mapping *mapping = &kept.mappings[i];
+        if (mapping->is_kept || is_live(mapping))
+            continue;
+        release(mapping->start, mapping->end);
+        i = kept.mapping_count;
+    }
+}
+
+static void unmap_whole(struct mapping *mapping) { mapping->live_end = mapping->live_start = mapping->start; }
+
 static void make_zero(const struct mapping *mapping) {
     if (mapping->request.inode != 0 || (mapping->request.protection & PROT_WRITE) == 0)
         return;
@@ -234,7 +292,8 @@ static void *map_anew(const struct request *request, int fd) {
     if (base == MAP_FAILED)
         return base;
     uintptr_t start = (uintptr_t)base, end = start + whole_pages(request->bytes);
-    kept.mappings[kept.mapping_count++] = (struct mapping){*request, start, end, start, end};
+    bool is_kept = request->inode == 0 || vfs_file_number(fd) != NO_FILE;
+    kept.mappings[kept.mapping_count++] = (struct mapping){*request, start, end, start, end, is_kept};
     return base;
 }
 
@@ -308,6 +367,7 @@ int kept_munmap(void *address, size_t bytes) {
     }
     if (!found)
         inprocess_leave("unmaps what it has not mapped");
+    release_others();
     vfs_forget_mapping(start, bytes);
     return 0;
 }
@@ -340,11 +400,43 @@ bool kept_is_unmapped(uintptr_t address) {
 
 void kept_end_life(void) {
     for (size_t i = 0; i < kept.mapping_count; i++)
-        kept.mappings[i].live_end = kept.mappings[i].live_start = kept.mappings[i].start;
+        if (!kept.mappings[i].is_kept)
+            unmap_whole(&kept.mappings[i]);
+    release_others(); /* while the reservations that they lie over are there */
+    for (size_t i = 0; i < kept.mapping_count; i++)
+        unmap_whole(&kept.mappings[i]);
     for (size_t i = kept.descriptor_count; i-- > 0;) {
-        if (kept.descriptors[i].is_heap)
+        if (kept.descriptors[i].is_kept)
             kept.descriptors[i].is_live = false;
         else
             forget_descriptor(&kept.descriptors[i]);
     }
+}
+
+static bool tell_mapping(const struct mapping *mapping, void (*tell)(const void *bytes, size_t count)) {
+    const struct request *request = &mapping->request;
+    size_t bytes = mapping->live_end - mapping->live_start;
+    bool is_memory = request->inode == 0 && request->protection != PROT_NONE;
+    tell(request, sizeof *request);
+    tell((uintptr_t[3]){mapping->start, mapping->live_start, mapping->live_end}, 3 * sizeof(uintptr_t));
+    if (is_memory && (bytes > TOLD_BYTES || (request->protection & PROT_READ) == 0))
+        return false;
+    if (is_memory)
+        tell((const void *)mapping->live_start, bytes);
+    return true;
+}
+
+bool kept_tell_state(void (*tell)(const void *bytes, size_t count)) {
+    for (size_t i = 0; i < kept.mapping_count; i++)
+        if (is_live(&kept.mappings[i]) && !tell_mapping(&kept.mappings[i], tell))
+            return false;
+    for (size_t i = 0; i < kept.descriptor_count; i++) {
+        const struct descriptor *descriptor = &kept.descriptors[i];
+        if (!descriptor->is_live)
+            continue;
+        long place = syscall(SYS_lseek, descriptor->fd, 0, SEEK_CUR);
+        tell((long[3]){descriptor->fd, descriptor->flags, place}, 3 * sizeof(long));
+        tell(descriptor->path, strlen(descriptor->path) + 1);
+    }
+    return true;
 }

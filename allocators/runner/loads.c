@@ -29,29 +29,32 @@
 #define MOST_LOADS (1u << 20)     /* 16 MiB of list; a recovery that reads more hot units is no recovery to explore by loads */
 #define MOST_UNITS (1ull << 29)   /* of the hot files: 4 GiB; 64 MiB of bits for each set */
 #define TEXT_BYTES 256u
-/* Of the limits. An access costs 21 us instead of 7 ns, but a run takes a millisecond or a few, of a limit of a second: one that a
- * guard slows down by as much as it can takes some seconds of 200. One that reaches a limit all the same says nothing, neither that
- * it hangs nor that all is announced: the engine never judges a guarded run, and takes this one for unknown. */
+/* Of the limits. An access that is looked at costs 21 us instead of 7 ns, but a run takes a millisecond or a few, of a limit of a
+ * second: one that a guard slows down by as much as it can takes some seconds of 200. One that reaches a limit all the same
+ * says nothing, neither that it hangs nor that all is announced: the engine never judges a guarded run, and takes this one for
+ * unknown. */
 #define GUARDED_SLOWDOWN 200u
 #define MOST_SPANS 64u
 #define MOST_HOT_FILES 65536u
 #define MOST_PARTS 4096u
-#define MOST_CHANGED 65536u  /* words of bits; after more of them all are set again */
+#define MOST_CHANGED 65536u /* words of bits; after more of them all are set again */
 
 struct shared {
     struct fl_loads_header header;
     struct fl_load loads[MOST_LOADS];
+    uint32_t rest; /* the first load of the rest of the run; MOST_LOADS: there is none */
     char text[TEXT_BYTES]; /* not where the answer has it: behind the last load */
 };
 
 struct hot_file {
     uint32_t number;
     uint64_t first_bit, units; /* bit first_bit + u is unit u */
-    uint64_t room;             /* units that have a bit; those from `units` on are never hot */
+    uint64_t room; /* units that have a bit; those from `units` on are never hot */
 };
 
 /* What may be hot; server and worker both set it. */
 struct hot_set {
+    uint64_t number; /* that the engine gave it */
     uint64_t unit_count;
     size_t file_count, part_count;
     struct hot_file files[MOST_HOT_FILES];
@@ -64,10 +67,10 @@ struct hot_set {
 /* Where hot units are in this process's memory. */
 struct span {
     uintptr_t start, end;
-    uint64_t first_unit;         /* at start */
+    uint64_t first_unit; /* at start */
     const struct hot_file *file; /* null: none of its units is hot */
     uint32_t number;
-    bool is_shared;              /* stores reach the file */
+    bool is_shared; /* stores reach the file */
     struct loads_window window;
 };
 
@@ -79,6 +82,8 @@ static struct {
     uint64_t changed[MOST_CHANGED]; /* words of undecided and unscanned that are not those of hot */
     size_t changed_count;
     bool are_words_known; /* all others are */
+    uint64_t *were_undecided,
+        *were_unscanned; /* before the rest of the run made them so again: its list is too long until it ends */
     bool are_bits_spoilt; /* the last run set bits of what is not hot */
     uint32_t life;
     bool is_hooked, is_recording, is_guarded, is_every;
@@ -107,6 +112,8 @@ void loads_map(void) {
     loads.undecided = map_memory(MOST_UNITS / 8, MAP_SHARED);
     loads.unscanned = map_memory(MOST_UNITS / 8, MAP_SHARED);
     loads.none = map_memory(MOST_UNITS / 8, MAP_PRIVATE);
+    loads.were_undecided = map_memory(MOST_UNITS / 8, MAP_SHARED);
+    loads.were_unscanned = map_memory(MOST_UNITS / 8, MAP_SHARED);
 }
 
 static void copy_parts(uint64_t *to) {
@@ -217,9 +224,10 @@ static bool set_hot(const struct fl_watch *watches, size_t count, uint64_t (*byt
     return true;
 }
 
-bool loads_watch(const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file)) {
+bool loads_watch(uint64_t number, const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file)) {
     protect_hot(PROT_READ | PROT_WRITE);
     bool is_set = set_hot(watches, count, bytes_of);
+    loads.hot->number = number;
     protect_hot(PROT_READ);
     return is_set;
 }
@@ -245,6 +253,7 @@ void loads_begin(uint64_t flags) {
     loads_accesses = 0;
     loads_caller = NULL;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
+    loads.shared->rest = MOST_LOADS;
     loads.is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
     if (!loads.is_recording)
         return;
@@ -285,6 +294,60 @@ void loads_copy_is_fresh(void) {
         if (load->kind == FL_LOAD_TARGET && find_bit(load, &bit))
             loads.undecided[bit / 64] &= ~(1ull << bit % 64);
     }
+}
+
+/* ---- the rest of a run (rests.c) -------------------------------------------------------------------------------------------- */
+
+uint64_t loads_watch_number(void) { return loads.hot->number; }
+bool loads_are_known(void) { return (loads.shared->header.flags & FL_LOADS_UNKNOWN) == 0; }
+
+static bool is_set(const uint64_t *bits, uint64_t bit) { return (bits[bit / 64] >> bit % 64 & 1) != 0; }
+
+void loads_begin_rest(void) {
+    loads.shared->rest = listed();
+    for (size_t i = 0; i < loads.hot->part_count; i++)
+        for (uint64_t word = loads.hot->parts[i].first; word < loads.hot->parts[i].end; word++) {
+            loads.were_undecided[word] = loads.undecided[word];
+            loads.were_unscanned[word] = loads.unscanned[word];
+            loads.undecided[word] = loads.unscanned[word] = loads.hot->bits[word];
+        }
+}
+
+bool loads_is_hot(uint32_t number, uint64_t unit) {
+    const struct hot_file *file = hot_file(number);
+    return file != NULL && unit < file->units && is_set(loads.hot->bits, file->first_bit + unit);
+}
+
+const struct fl_load *loads_rest(uint32_t *count) {
+    *count = listed() - loads.shared->rest;
+    return &loads.shared->loads[loads.shared->rest];
+}
+
+void loads_add_rest(const struct fl_load *rest, uint32_t count) {
+    struct fl_loads_header *header = &loads.shared->header;
+    if (count > MOST_LOADS - listed())
+        header->flags |= FL_LOADS_OVERFLOW;
+    count = count < MOST_LOADS - listed() ? count : MOST_LOADS - listed();
+    memcpy(&loads.shared->loads[listed()], rest, count * sizeof *rest);
+    header->count = listed() + count;
+}
+
+/* It is listed without the units that loads_begin_rest made undecided again, too. */
+static bool is_new(const struct fl_load *load) {
+    uint64_t bit;
+    return !find_bit(load, &bit) ||
+           (is_set(loads.were_undecided, bit) && (load->kind == FL_LOAD_TARGET || is_set(loads.were_unscanned, bit)));
+}
+
+void loads_end_rest(void) {
+    struct fl_load *list = loads.shared->loads;
+    uint32_t end = loads.shared->rest;
+    if (end >= listed())
+        return;
+    for (uint32_t i = end; i < listed(); i++)
+        if (is_new(&list[i]))
+            list[end++] = list[i];
+    loads.shared->header.count = end;
 }
 
 const void *loads_answer(uint32_t *bytes) {
@@ -379,6 +442,8 @@ enum { IS_LOAD = 1, IS_STORE = 2 }; /* of RUN_EVERY_ACCESS */
 
 static void list(enum fl_load_kind kind, const struct hot_file *file, uint64_t unit) {
     struct fl_loads_header *header = &loads.shared->header;
+    if (header->count >= MOST_LOADS && loads.shared->rest < MOST_LOADS)
+        inprocess_leave("loads more than a list holds that has some units twice");
     if (header->count >= MOST_LOADS)
         header->flags |= FL_LOADS_OVERFLOW;
     else

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The objects that slots reach through fields, in the graph layout: breadth first, each once. After a wrong recovery a field may
- * hold anything: only what lies in an allocated heap block is taken for an object and asked for its fields.
+ * The objects that slots reach through fields, in the graph layout: breadth first, each once; then those in the other slots, where
+ * a follow-up may have left some. After a wrong recovery a field may hold anything: only what lies in an allocated heap block is
+ * taken for an object and asked for its fields.
  */
 #include "runner.h"
 #include <stdlib.h>
@@ -40,15 +41,19 @@ static void meet(struct search *search, const struct fl_location *location) {
     *place = objects->count;
 }
 
-static int meet_all(struct search *search, const struct fl_adapter *adapter, fl_heap *heap, uint32_t slots) {
-    struct objects *objects = search->objects;
-    for (uint32_t slot = 0; slot < slots; slot++) {
+static int meet_slots(struct search *search, const struct fl_adapter *adapter, fl_heap *heap, uint32_t first, uint32_t end) {
+    for (uint32_t slot = first; slot < end; slot++) {
         struct fl_location location = {0};
         int status = adapter->read_slot(heap, slot, &location);
         if (status != FL_OK)
             return status;
         meet(search, &location);
     }
+    return FL_OK;
+}
+
+static int meet_fields(struct search *search, const struct fl_adapter *adapter, fl_heap *heap) {
+    struct objects *objects = search->objects;
     for (uint32_t number = 0; number < objects->count; number++)
         for (uint32_t field = 0; field < FL_GRAPH_FIELDS; field++) {
             struct object *object = &objects->list[number];
@@ -61,7 +66,7 @@ static int meet_all(struct search *search, const struct fl_adapter *adapter, fl_
 }
 
 int objects_reach(struct objects *objects, const struct blocks *blocks, const struct fl_adapter *adapter, fl_heap *heap,
-                  uint32_t slots) {
+                  uint32_t graph_slots, uint32_t slots) {
     struct search search = {objects, blocks, calloc(TABLE_SIZE, sizeof(uint32_t))};
     objects->count = 0;
     objects->is_bounded = false;
@@ -69,7 +74,11 @@ int objects_reach(struct objects *objects, const struct blocks *blocks, const st
         objects->list = malloc(FL_MAX_OBJECTS * sizeof *objects->list);
     if (objects->list == NULL || search.table == NULL)
         report_broken("no memory to keep the objects in");
-    int status = meet_all(&search, adapter, heap, slots);
+    int status = meet_slots(&search, adapter, heap, 0, graph_slots);
+    if (status == FL_OK)
+        status = meet_fields(&search, adapter, heap);
+    if (status == FL_OK) /* these have no fields */
+        status = meet_slots(&search, adapter, heap, graph_slots, slots);
     free(search.table);
     return status;
 }

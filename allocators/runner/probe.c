@@ -4,6 +4,7 @@
  * of image and configuration only: it knows no history. The lives are described in heap_report.h.
  */
 #include "runner.h"
+#include "inprocess.h"
 #include "planted.h"
 #include "trace.h"
 #include <stdlib.h>
@@ -55,10 +56,16 @@ static bool has_fields(const struct life *life) { return life->probe->options.sl
 
 /* ---- open, slots, objects, walk ------------------------------------------------------------------------------------------ */
 
+static enum fl_open_kind open_kind(const struct life *life) {
+    if (life->adapter->has_recovered == NULL)
+        return FL_OPEN_NOT_TOLD;
+    return life->adapter->has_recovered(life->heap) ? FL_OPEN_RECOVERED : FL_OPEN_AS_CLOSED;
+}
+
 static int open_heap(struct life *life) {
     report_stage(FL_SECTION_OPEN);
     int status = life->adapter->open(&life->probe->options, &life->heap);
-    report_status(life, FL_SECTION_OPEN, status, 0);
+    report_status(life, FL_SECTION_OPEN, status, status == FL_OK ? open_kind(life) : FL_OPEN_NOT_TOLD);
     report_result()->open_status = (uint32_t)status;
     return status;
 }
@@ -100,7 +107,8 @@ static void report_slots(struct life *life) {
 static int find_objects(struct life *life) {
     int status = blocks_learn(&life->blocks, life->adapter, life->heap);
     if (status == FL_OK)
-        status = objects_reach(&life->objects, &life->blocks, life->adapter, life->heap, life->probe->options.layout_slots);
+        status = objects_reach(&life->objects, &life->blocks, life->adapter, life->heap, life->probe->options.layout_slots,
+                               slot_count(life));
     return status;
 }
 
@@ -168,6 +176,7 @@ static void report_retained(struct life *life) {
     if (life->adapter->collect == NULL)
         return;
     report_stage(FL_SECTION_RETAINED);
+    vfs_look_anew();
     if (blocks_learn(&life->blocks, life->adapter, life->heap) != FL_OK)
         return; /* the walk has told */
     struct retained retained = {.adapter = life->adapter, .heap = life->heap, .blocks = &life->blocks, .objects = &life->objects};
@@ -246,6 +255,7 @@ static int scan_slots(struct life *life, struct contents *contents) {
 
 static void report_contents(struct life *life) {
     report_stage(FL_SECTION_CONTENTS);
+    vfs_look_anew();
     blocks_learn(&life->blocks, life->adapter, life->heap);
     report_section(FL_SECTION_CONTENTS);
     struct contents contents = {0};
@@ -421,7 +431,10 @@ static void recreate(struct life *life) {
 }
 
 void probe_life(const struct probe *probe, enum life_kind kind) {
-    struct life life = {.adapter = probe->adapter, .probe = probe};
+    struct life life;
+    memset(&life, 0, sizeof life); /* rests_checkpoint looks at its padding, too */
+    life.adapter = probe->adapter;
+    life.probe = probe;
     if (kind != LIFE_FIRST)
         stages_stop(); /* what the later lives recover is no crash image */
     if (kind == LIFE_RECREATE) {
@@ -448,6 +461,8 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     report_check(&life);
     if (kind == LIFE_FIRST)
         return;
+    if (kind == LIFE_USE)
+        rests_checkpoint(&life, sizeof life);
     report_contents(&life);
     if (kind == LIFE_SECOND)
         return;

@@ -3,7 +3,8 @@
  * What the image was told to be, apart from the image: a copy in memory that server and worker share, and that no target knows.
  * In-process runs store to the image itself, and a store that no hook announces is not taken back: here it is found.
  *
- * There is a reference from the first in-process run on until files change. Both make their writes to it as well.
+ * There is a reference from the first in-process run on until files change. Both make their writes to it as well. Names and sizes are
+ * compared with what the server listed.
  */
 #include "inprocess.h"
 #include <stdlib.h>
@@ -16,6 +17,7 @@ struct reference {
     int fd;
     uint64_t bytes;
     uint8_t *memory;
+    uint8_t *has_data; /* one byte a chunk: some of it does, or did; behind the memory */
 };
 
 static struct reference *references; /* by file number */
@@ -23,7 +25,9 @@ static uint32_t reference_count;
 
 bool reference_is_there(void) { return references != NULL; }
 
-/* A chunk of the file that holds data; whether it is not as in the reference. It is made so, or the reference made like it. */
+static uint64_t chunks_of(const struct reference *reference) { return (reference->bytes + CHUNK_BYTES - 1) / CHUNK_BYTES; }
+
+/* A chunk of the file; whether it is not as in the reference. It is made so, or the reference made like it. */
 static bool look_at(const struct reference *reference, uint64_t offset, uint64_t count, bool is_new) {
     static uint8_t chunk[CHUNK_BYTES];
     uint8_t *known = reference->memory + offset;
@@ -36,23 +40,34 @@ static bool look_at(const struct reference *reference, uint64_t offset, uint64_t
     return true;
 }
 
-/* Holes stay holes: a file that holds no data there is as it was, since in-process runs punch none. */
+static void find_data(const struct reference *reference) {
+    for (off_t from = 0, to; (uint64_t)from < reference->bytes; from = to) {
+        from = lseek(reference->fd, from, SEEK_DATA);
+        to = from < 0 ? -1 : lseek(reference->fd, from, SEEK_HOLE);
+        if (to < 0)
+            return;
+        for (uint64_t chunk = (uint64_t)from / CHUNK_BYTES; chunk < chunks_of(reference) && chunk * CHUNK_BYTES < (uint64_t)to;
+             chunk++)
+            reference->has_data[chunk] = 1;
+    }
+}
+
+/* What never held data is as it was. */
 static bool look_at_all(bool is_new) {
     bool differs = false;
     for (uint32_t number = 0; number < reference_count; number++) {
         const struct reference *reference = &references[number];
-        for (off_t from = 0, to; (uint64_t)from < reference->bytes; from = to) {
-            from = lseek(reference->fd, from, SEEK_DATA);
-            to = from < 0 ? -1 : lseek(reference->fd, from, SEEK_HOLE);
-            if (to < 0)
-                break;
-            uint64_t end = (uint64_t)to < reference->bytes ? (uint64_t)to : reference->bytes;
-            for (uint64_t at = (uint64_t)from; at < end; at += CHUNK_BYTES)
-                differs |= look_at(reference, at, end - at < CHUNK_BYTES ? end - at : CHUNK_BYTES, is_new);
+        find_data(reference);
+        for (uint64_t chunk = 0; chunk < chunks_of(reference); chunk++) {
+            uint64_t at = chunk * CHUNK_BYTES, left = reference->bytes - at;
+            if (reference->has_data[chunk])
+                differs |= look_at(reference, at, left < CHUNK_BYTES ? left : CHUNK_BYTES, is_new);
         }
     }
     return differs;
 }
+
+static uint64_t mapped_bytes(const struct reference *reference) { return reference->bytes + chunks_of(reference); }
 
 void reference_begin(uint32_t count, int (*descriptor)(uint32_t file)) {
     references = allocate_or_fail(NULL, count * sizeof *references);
@@ -64,24 +79,41 @@ void reference_begin(uint32_t count, int (*descriptor)(uint32_t file)) {
         if (reference->fd < 0 || fstat(reference->fd, &info) != 0 || info.st_size == 0)
             continue;
         reference->bytes = (uint64_t)info.st_size;
-        reference->memory = mmap(NULL, reference->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        reference->memory =
+            mmap(NULL, mapped_bytes(reference), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (reference->memory == MAP_FAILED)
             fail(EXIT_INFRASTRUCTURE, "no memory for a second copy of the image: %s", strerror(errno));
+        reference->has_data = reference->memory + reference->bytes;
     }
     look_at_all(true);
 }
 
 void reference_write(uint32_t number, uint64_t offset, const void *bytes, size_t count) {
-    if (number < reference_count && offset + count <= references[number].bytes)
-        memcpy(references[number].memory + offset, bytes, count);
+    if (number >= reference_count || count == 0 || offset + count > references[number].bytes)
+        return;
+    memcpy(references[number].memory + offset, bytes, count);
+    for (uint64_t chunk = offset / CHUNK_BYTES; chunk <= (offset + count - 1) / CHUNK_BYTES; chunk++)
+        references[number].has_data[chunk] = 1;
 }
 
 bool reference_differs(void) { return look_at_all(false); }
 
+bool reference_has_other_files(void) {
+    const struct tree *known = vfs_tree();
+    struct tree now;
+    bool differs = tree_list(vfs_folder(), &now) != 0 || now.count != known->count;
+    for (size_t i = 0; !differs && i < known->count; i++) {
+        const struct tree_entry *one = &known->entries[i], *other = &now.entries[i];
+        differs = one->inode != other->inode || one->bytes != other->bytes || strcmp(one->path, other->path) != 0;
+    }
+    tree_free(&now);
+    return differs;
+}
+
 void reference_end(void) {
     for (uint32_t number = 0; number < reference_count; number++)
         if (references[number].bytes > 0)
-            munmap(references[number].memory, references[number].bytes);
+            munmap(references[number].memory, mapped_bytes(&references[number]));
     free(references);
     references = NULL;
     reference_count = 0;

@@ -24,7 +24,6 @@ struct shared {
     struct life_result result;
     uint32_t name_count;
     uint32_t name_bytes;
-    uint32_t name_section_end; /* names that a FILES section holds already */
     uint32_t open_section;     /* offset of the section that is being written; 0: none */
     uint32_t open_bytes;       /* of its payload */
     char names[NAMES_BYTES];
@@ -162,6 +161,31 @@ static bool names_are_sound(void) {
     for (uint32_t at = 0; at < shared->name_bytes; at++)
         terminated += shared->names[at] == '\0';
     return terminated == shared->name_count && (shared->name_bytes == 0 || shared->names[shared->name_bytes - 1] == '\0');
+}
+
+/* ---- the rest of a run (rests.c) ---------------------------------------------------------------------------------------- */
+
+void report_tell_names(void (*tell)(const void *bytes, size_t count)) {
+    const struct shared *shared = area.shared;
+    tell((uint32_t[2]){shared->name_count, shared->name_bytes}, 2 * sizeof(uint32_t));
+    tell(shared->names, shared->name_bytes);
+}
+
+void report_mark(struct report_place *place) { *place = (struct report_place){header()->total_bytes, header()->section_count}; }
+
+const void *report_rest(const struct report_place *from, struct report_rest *rest) {
+    *rest = (struct report_rest){*header(), header()->total_bytes - from->bytes, header()->section_count - from->sections};
+    return area.bytes + from->bytes;
+}
+
+void report_add_rest(const struct report_rest *rest, const void *bytes) {
+    struct report_place place;
+    report_mark(&place);
+    expect_room((uint64_t)place.bytes + rest->bytes);
+    memcpy(area.bytes + place.bytes, bytes, rest->bytes);
+    *header() = rest->end;
+    header()->total_bytes = place.bytes + rest->bytes;
+    header()->section_count = place.sections + rest->sections;
 }
 
 /* ---- the end of a life ------------------------------------------------------------------------------------------------ */

@@ -24,7 +24,7 @@
  *   loads.c         which hot units of the image a run read (loads.h)
  *   hooks.c         what targets compiled with hooks call around their accesses
  *   guard.c         finds accesses that no hook announced
- *   inprocess.c, undo.c, arena.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
+ *   inprocess.c, undo.c, names.c, arena.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
  *   events.c        what a recovery does to PM, event by event (generation.h)
  *   stages.c        which stages of its recovery a target entered
  *   serve.c         the fork server
@@ -233,6 +233,8 @@ void vfs_materialise(void);
 /* The byte of the file (a path relative to the heap folder) in this process's memory; null when it is not mapped. *available:
  * how many bytes from there are mapped and inside the file. */
 const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *available);
+/* Before the first of a row of those calls, during which the target changes no file. */
+void vfs_look_anew(void);
 /* Sum of the sizes of the heap's files as the target sees them. */
 uint64_t vfs_heap_bytes(void);
 
@@ -259,6 +261,19 @@ const struct fl_report_header *report_bytes(void);
 void report_break(const char *message); /* outcome BROKEN, and why */
 /* The same, and ends this process. */
 _Noreturn void report_broken(const char *message);
+
+/* ---- report.c: for rests.c */
+struct report_place {
+    uint32_t bytes, sections; /* before it */
+};
+struct report_rest {
+    struct fl_report_header end; /* of the whole report */
+    uint32_t bytes, sections;    /* of the rest */
+};
+void report_tell_names(void (*tell)(const void *bytes, size_t count));
+void report_mark(struct report_place *place);
+const void *report_rest(const struct report_place *from, struct report_rest *rest);
+void report_add_rest(const struct report_rest *rest, const void *bytes);
 
 /* What one life tells the process that started it. */
 struct life_result {
@@ -311,9 +326,9 @@ struct objects {
     uint32_t count;
     bool is_bounded; /* there are more than FL_MAX_OBJECTS */
 };
-/* Those that the first slots reach. What read_slot or read_field answers. */
+/* Those that the first slots reach, then those in the others, whose fields are null. What read_slot or read_field answers. */
 int objects_reach(struct objects *objects, const struct blocks *blocks, const struct fl_adapter *adapter, fl_heap *heap,
-                  uint32_t slots);
+                  uint32_t graph_slots, uint32_t slots);
 
 /* ---- mark.c */
 #define MARK_NOTHING SIZE_MAX
@@ -386,7 +401,7 @@ bool run_lives(const struct place *place, uint32_t first, uint32_t last);
 struct fl_watch;
 void loads_map(void); /* once */
 /* The set of hot units; bytes_of: size of a file; false: they span too much. */
-bool loads_watch(const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file));
+bool loads_watch(uint64_t number, const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file));
 void loads_begin(uint64_t flags); /* of FL_SERVE_RUN */
 /* One more of these, for tests of the hooks: with FL_RUN_LOADS, lists every access to hot files that they announce, in order.
  * kind 1: load, 2: store; `unit` is its offset in bytes, `zero` its length. */
@@ -399,6 +414,16 @@ void loads_forget_words(void); /* of the last in-process run: another one change
 void loads_copy_is_fresh(void);
 /* What follows the report of a recorded run. */
 const void *loads_answer(uint32_t *bytes);
+
+/* ---- loads.c: for rests.c */
+uint64_t loads_watch_number(void);
+bool loads_are_known(void); /* all that were made */
+/* From here on every hot unit is listed when it is read, also if it was before or holds what the run stored. */
+void loads_begin_rest(void);
+bool loads_is_hot(uint32_t file, uint64_t unit);
+const struct fl_load *loads_rest(uint32_t *count); /* what was listed from there on */
+void loads_add_rest(const struct fl_load *rest, uint32_t count);
+void loads_end_rest(void); /* from there on the list has only what it would have had; also in the server */
 
 /* ---- loads.c: in a life. Accesses are told before they are made. */
 #define FL_WIDEST_ACCESS 64u /* bytes of one instruction */

@@ -42,7 +42,7 @@ struct served_file {
 static struct {
     const struct options *options;
     struct place place;
-    char base[PATH_MAX], copy[PATH_MAX];
+    char base[PATH_MAX], copy[PATH_MAX], aside[PATH_MAX];
     struct served_file *files;
     uint32_t file_count;
     struct tree tree;
@@ -62,6 +62,7 @@ struct ahead {
 static void clean_up(void) {
     tree_remove(server.base);
     tree_remove(server.copy);
+    tree_remove(server.aside);
 }
 
 #define FAIL(code, ...) (clean_up(), fail(code, __VA_ARGS__))
@@ -343,7 +344,7 @@ static void watch_units(const struct fl_command *command) {
              (unsigned long long)command->payload_bytes, sizeof(struct fl_watch), MOST_WATCH_BYTES);
     struct fl_watch *watches = allocate_or_fail(NULL, command->payload_bytes + 1);
     take_payload(watches, command->payload_bytes);
-    if (!loads_watch(watches, count, bytes_of))
+    if (!loads_watch(command->offset, watches, count, bytes_of))
         FAIL(EXIT_BAD_INPUT, "command %u: the files with hot units span more than 4 GiB", command->kind);
     free(watches);
 }
@@ -367,12 +368,12 @@ static void check_run(const struct fl_command *command) {
     if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL && !(is_told && command->offset == FL_RUN_LOADS))
         FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first), 2 (full) or, with loads, 3 (generation)", command->kind,
              (unsigned long long)command->size);
-    uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS);
+    uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS | FL_RUN_AFRESH);
     bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->offset & FL_RUN_IN_PROCESS) != 0;
     if (flags > (FL_RUN_LOADS | FL_RUN_GUARDED) || flags == FL_RUN_GUARDED || is_guarded_here)
         FAIL(EXIT_BAD_INPUT,
-             "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart) or without, not "
-             "7",
+             "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart), 32 (afresh) or "
+             "without, not 7",
              command->kind, (unsigned long long)command->offset);
 }
 
@@ -506,10 +507,16 @@ static void end_in_process_runs(void) {
         reference_end();
 }
 
+static void begin_in_process_runs(void) {
+    if (mkdir(server.aside, 0700) != 0 && errno != EEXIST)
+        fail_image("cannot be made", server.aside);
+    reference_begin(server.file_count, descriptor_of);
+}
+
 static void run_in_process(struct fl_command *command) {
     refresh_tree();
     if (!reference_is_there() && inprocess_is_trusted())
-        reference_begin(server.file_count, descriptor_of);
+        begin_in_process_runs();
     enum inprocess_turn turn = inprocess_is_trusted() ? inprocess_give_turn(command, work) : TURN_ISOLATE;
     bool is_looked_at = inprocess_is_trusted() && (turn == TURN_COMPARE || inprocess_is_first());
     const char *damage = is_looked_at ? inprocess_damage() : NULL;
@@ -591,7 +598,10 @@ static void make_place(const struct options *options, const struct fl_adapter *a
     snprintf(server.base, sizeof server.base, "%s/heap-XXXXXX", options->folder);
     if (mkdtemp(server.base) == NULL)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot make a folder in it: %s", options->folder, strerror(errno));
-    snprintf(server.copy, sizeof server.copy, "%s/copy-%s", options->folder, server.base + strlen(server.base) - 6);
+    const char *name = server.base + strlen(server.base) - 6;
+    snprintf(server.copy, sizeof server.copy, "%s/copy-%s", options->folder, name);
+    snprintf(server.aside, sizeof server.aside, "%s/aside-%s", options->folder, name);
+    names_map(server.base, server.aside);
     server.place = (struct place){
         .probe = {.adapter = adapter, .options = heap_options(options), .slots = (uint32_t)options->slots},
         .base = server.base,

@@ -331,8 +331,6 @@ void vfs_forget_mappings(void) {
     loads_follow();
 }
 
-uint64_t vfs_image_bytes(void) { return tree_bytes(vfs.tree); }
-
 void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t new_bytes) {
     for (size_t i = 0; i < vfs.mapping_count; i++) {
         struct mapping mapping = vfs.mappings[i];
@@ -655,6 +653,19 @@ void vfs_materialise(void) {
     errno = saved;
 }
 
+/* ---- what is there now ------------------------------------------------------------------------------------------------- */
+
+static _Thread_local bool is_listing;
+
+bool vfs_is_listing(void) { return is_listing; }
+
+int vfs_list(struct tree *tree) {
+    is_listing = true;
+    int error = tree_list(vfs.base, tree); /* its calls find where the folder is */
+    is_listing = false;
+    return error;
+}
+
 /* ---- for the probe ---------------------------------------------------------------------------------------------------- */
 
 static bool stat_heap_file(const char *file, struct stat *info) {
@@ -663,17 +674,36 @@ static bool stat_heap_file(const char *file, struct stat *info) {
     return snprintf(path, sizeof path, "%s/%s", root, file) < PATH_MAX && syscall(SYS_newfstatat, AT_FDCWD, path, info, 0) == 0;
 }
 
-const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *available) {
+/* The heap file that was looked at last: objects are scanned by the hundred, most of them in the same one as the one before. */
+static struct {
+    char file[NAME_MAX + 1]; /* empty: none */
     struct stat info;
-    if (!stat_heap_file(file, &info) || offset >= (uint64_t)info.st_size)
+} looked_at;
+
+void vfs_look_anew(void) { looked_at.file[0] = '\0'; }
+
+static bool look_at(const char *file) {
+    if (looked_at.file[0] != '\0' && strcmp(looked_at.file, file) == 0)
+        return true;
+    vfs_look_anew();
+    if (!stat_heap_file(file, &looked_at.info))
+        return false;
+    if (strlen(file) <= NAME_MAX)
+        strcpy(looked_at.file, file);
+    return true;
+}
+
+const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *available) {
+    if (!look_at(file) || offset >= (uint64_t)looked_at.info.st_size)
         return NULL;
+    const struct stat *info = &looked_at.info;
     for (size_t i = 0; i < vfs.mapping_count; i++) {
         const struct mapping *mapping = &vfs.mappings[i];
         uint64_t bytes = mapping->end - mapping->start;
-        if (mapping->device != info.st_dev || mapping->inode != info.st_ino || !mapping->is_shared || offset < mapping->offset ||
+        if (mapping->device != info->st_dev || mapping->inode != info->st_ino || !mapping->is_shared || offset < mapping->offset ||
             offset - mapping->offset >= bytes)
             continue;
-        uint64_t mapped = bytes - (offset - mapping->offset), inside = (uint64_t)info.st_size - offset;
+        uint64_t mapped = bytes - (offset - mapping->offset), inside = (uint64_t)info->st_size - offset;
         *available = mapped < inside ? mapped : inside;
         return (const uint8_t *)mapping->start + (offset - mapping->offset);
     }
@@ -681,15 +711,11 @@ const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *availabl
 }
 
 uint64_t vfs_heap_bytes(void) {
-    if (vfs.mode == VFS_IN_PROCESS)
-        return kept_heap_bytes();
-    if (vfs.mode != VFS_REDIRECT)
+    bool is_image = vfs.mode == VFS_IN_PROCESS ? !names_are_changed() && !undo_has_resized() : vfs.mode != VFS_REDIRECT;
+    if (is_image)
         return tree_bytes(vfs.tree);
     struct tree tree;
-    enum vfs_mode mode = vfs.mode;
-    vfs.mode = VFS_PASS; /* the copy is listed under its own name */
-    int error = tree_list(vfs.copy, &tree);
-    vfs.mode = mode;
+    int error = vfs_list(&tree);
     if (error != 0)
         give_up("listing it", error);
     uint64_t bytes = tree_bytes(&tree);

@@ -41,8 +41,11 @@ void vfs_before_change(int fd);
 /* The path in the heap folder of what the descriptor leads to, and of what was located; false: it is not in there. */
 bool vfs_heap_path(int fd, char out[PATH_MAX]);
 bool vfs_located_heap_path(const struct vfs_path *located, char out[PATH_MAX]);
-/* What the heap folder holds, while the image is shown. */
+/* What the image's folder holds. */
 const struct tree *vfs_tree(void);
+/* What the heap folder holds now, as the target sees it. 0 or errno; the tree is to be freed. */
+int vfs_list(struct tree *tree);
+bool vfs_is_listing(void); /* in this thread: folders are the C library's to list */
 /* Makes the private copy if fd's content was changed through mappings: for calls that read behind fd. */
 void vfs_before_read(int fd);
 /* The access that the target asked for when it opened the protected file; -1: unknown. */
@@ -61,7 +64,6 @@ void vfs_note_kept(uintptr_t address, uint64_t bytes, uint64_t device, uint64_t 
                    int protection); /* the same, of a known file */
 void vfs_forget_mapping(uintptr_t address, uint64_t bytes);
 void vfs_forget_mappings(void);
-uint64_t vfs_image_bytes(void); /* sum of the sizes of the image's files */
 void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t new_bytes);
 
 /* A part of this process's memory that shows a file of the heap. */

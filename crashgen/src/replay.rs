@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// Largest report the server may send, bytes: its arena's size with room.
 const REPORT_LIMIT_BYTES: u32 = 256 << 20;
+/// Sets of hot units whose numbers are remembered: searches that take turns are few.
+const MOST_WATCHES: usize = 8;
 
 mod serve {
     pub const CREATE: u32 = 1;
@@ -41,14 +43,15 @@ mod serve {
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 5;
+    pub const VERSION: u32 = 6;
     pub const HEADER_BYTES: usize = 32;
     pub const LOAD_BYTES: usize = 24;
     pub const RUN_LOADS: u64 = 1;
     pub const RUN_GUARDED: u64 = 2;
     pub const RUN_IN_PROCESS: u64 = 4;
     pub const RUN_REPORT_APART: u64 = 16;
-    pub const ENGINES_BYTES: usize = 24;
+    pub const RUN_AFRESH: u64 = 32;
+    pub const ENGINES_BYTES: usize = 32;
     pub const OVERFLOW: u32 = 1;
     pub const NOT_HOOKED: u32 = 2;
     pub const SHARED: u32 = 4;
@@ -70,6 +73,18 @@ pub enum Probe {
     First = 1,
     /// All lives.
     Full = 2,
+}
+
+/// How a recorded run is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// As fast as it can be: in-process if the server may, and what follows the first recovery may be known
+    /// from another run, that came to the same state.
+    Fast,
+    /// All of it is run.
+    Afresh,
+    /// Slowly; loads without a hook are found.
+    Guarded,
 }
 
 /// What a recorded run read of the crash image (`loads.h`).
@@ -94,6 +109,8 @@ pub struct Engines {
     pub in_process: u64,
     /// Of them: done in the isolated engine too, and the answers compared.
     pub compared: u64,
+    /// Of those in-process: the later stages were those of another run, that had come to the same state.
+    pub remembered: u64,
     /// Done in the isolated engine instead, by what the target does that an in-process run cannot take back.
     pub isolated: BTreeMap<String, u64>,
 }
@@ -204,8 +221,10 @@ pub struct ReplayServer {
     free_numbers: Vec<u32>,
     /// Where reports of recorded runs lie; none: nobody asked yet.
     reports: Option<Reports>,
-    /// The hot units it was told of, for the files it has.
-    watched: Option<Rc<[UnitKey]>>,
+    /// The sets of hot units that it was told of last for the files it has, each with its number; the last one is in force.
+    watches: Vec<(Rc<[UnitKey]>, u64)>,
+    /// Numbers that were given.
+    watch_count: u64,
     is_in_process: bool,
     seed: u32,
 }
@@ -234,7 +253,8 @@ impl ReplayServer {
             by_number: FxHashMap::default(),
             free_numbers: Vec::new(),
             reports: None,
-            watched: None,
+            watches: Vec::new(),
+            watch_count: 0,
             is_in_process: options.is_in_process,
             seed: options.seed as u32,
         })
@@ -271,7 +291,7 @@ impl ReplayServer {
     }
 
     fn follow_files(&mut self, image: &CrashImage) -> Result<(), ReplayError> {
-        self.watched = None; // it named files by the server's numbers
+        self.watches.clear(); // they named files by the server's numbers
         for folder in image.folders().difference(&self.folders.clone()) {
             self.send(serve::MKDIR, 0, 0, 0, folder.as_bytes())?;
         }
@@ -334,12 +354,14 @@ impl ReplayServer {
     }
 
     /// These units are hot until the next call or until files come, go or change their size: recorded runs list them. In order;
-    /// those of files that the server does not have are left out. The set of the last call costs nothing.
+    /// those of files that the server does not have are left out. The set of the last call costs nothing. While one `Rc` is in use, the
+    /// images that go with it must be alike in all other units.
     ///
     /// # Errors
     /// When the server ended.
     pub fn watch(&mut self, hot: &Rc<[UnitKey]>) -> Result<(), ReplayError> {
-        if self.watched.as_ref().is_some_and(|watched| Rc::ptr_eq(watched, hot)) {
+        let is_it = |(known, _): &(Rc<[UnitKey]>, u64)| Rc::ptr_eq(known, hot);
+        if self.watches.last().is_some_and(is_it) {
             return Ok(());
         }
         let mut payload = Vec::new();
@@ -350,21 +372,31 @@ impl ReplayServer {
             payload.extend(range[0].number.to_le_bytes());
             payload.extend((range.len() as u64).to_le_bytes());
         }
-        self.send(serve::WATCH, 0, 0, 0, &payload)?;
-        self.watched = Some(hot.clone());
+        let watch = match self.watches.iter().position(is_it) {
+            Some(known) => self.watches.remove(known),
+            None => {
+                self.watch_count += 1;
+                (hot.clone(), self.watch_count)
+            }
+        };
+        self.send(serve::WATCH, 0, watch.1, 0, &payload)?;
+        if self.watches.len() == MOST_WATCHES {
+            self.watches.remove(0);
+        }
+        self.watches.push(watch);
         Ok(())
     }
 
-    /// As [`Self::run`], with what the run loaded of the hot units; in-process if the server may. A guarded run is slow and finds
-    /// loads without a hook.
+    /// As [`Self::run`], with what the run loaded of the hot units.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
-    pub fn run_recorded(&mut self, probe: Probe, is_guarded: bool) -> Result<(&[u8], Loads), ReplayError> {
-        let more = match (is_guarded, self.is_in_process) {
-            (true, _) => loads::RUN_GUARDED,
-            (false, true) => loads::RUN_IN_PROCESS,
-            (false, false) => 0,
+    pub fn run_recorded(&mut self, probe: Probe, manner: Manner) -> Result<(&[u8], Loads), ReplayError> {
+        let more = match (manner, self.is_in_process) {
+            (Manner::Guarded, _) => loads::RUN_GUARDED,
+            (Manner::Afresh, true) => loads::RUN_IN_PROCESS | loads::RUN_AFRESH,
+            (Manner::Fast, true) => loads::RUN_IN_PROCESS,
+            (_, false) => 0,
         };
         let mut reports = self.reports.take().map_or_else(|| self.find_reports(), Ok)?;
         let apart = if matches!(reports, Reports::Apart { .. }) { loads::RUN_REPORT_APART } else { 0 };
@@ -471,7 +503,8 @@ impl ReplayServer {
         let answer = self.answer()?;
         let (counts, mut rest) = answer.split_at_checked(loads::ENGINES_BYTES).ok_or(ReplayError::Engines)?;
         let count = |at: usize| u64::from_le_bytes(counts[at..at + 8].try_into().expect("eight bytes"));
-        let mut engines = Engines { in_process: count(0), compared: count(8), isolated: BTreeMap::new() };
+        let mut engines =
+            Engines { in_process: count(0), compared: count(8), remembered: count(24), isolated: BTreeMap::new() };
         while let Some((runs, after)) = rest.split_first_chunk() {
             let end = after.iter().position(|byte| *byte == 0).ok_or(ReplayError::Engines)?;
             let reason = String::from_utf8_lossy(&after[..end]).into_owned();

@@ -117,9 +117,11 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
     if !names.is_empty() {
         builder = builder.files(&names);
     }
-    if let Some(status) = life.open {
-        builder = builder.open(status);
-    }
+    builder = match (life.has_recovered, life.open) {
+        (Some(has_recovered), _) => builder.opened(has_recovered),
+        (None, Some(status)) => builder.open(status),
+        (None, None) => builder,
+    };
     if let Some(slots) = &life.slots {
         let entries: Vec<_> = slots.entries.iter().map(|entry| (entry.slot, entry.file, entry.offset)).collect();
         builder = builder.slots_with(slots.status, slots.count, &entries);

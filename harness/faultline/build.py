@@ -212,6 +212,7 @@ def runner_recipe(root: Path) -> Recipe:
         "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
         *(COMMON_INCLUDE, "-Ipintools", "-Iallocators/runner"),
         *_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]),
+        "-Wl,-z,now",  # names are found once, by the server: each life would find them again, and fault in what it writes for that
         "-ldl",
     )
     return Recipe("the runner", "runner", "gcc", arguments, inputs)

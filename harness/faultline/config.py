@@ -86,6 +86,7 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     relocatable: bool = False
     detects: list[str] = []
     after_failed_create: Literal["error", "re-creatable"] = "error"
+    clean_close: bool = False
     threads: Count = 1
 
 

@@ -198,10 +198,12 @@ class Stage(msgspec.Struct):
 
 class Engines(msgspec.Struct):
     """Which engine did the recoveries of `complete` (the isolated one did the others). compared: of those in-process, in both, with
-    equal answers; isolated: instead, by what the target does that an in-process run cannot take back."""
+    equal answers; remembered: of those in-process, whose later stages were those of another one, that had come to the same state;
+    isolated: instead, by what the target does that an in-process run cannot take back."""
 
     in_process: int = 0
     compared: int = 0
+    remembered: int = 0
     isolated: dict[str, int] = {}
 
     def text(self) -> str:
@@ -209,7 +211,11 @@ class Engines(msgspec.Struct):
         if not self.in_process and not self.isolated:
             return ""
         reasons = "".join(f"; {count:,} isolated: the target {reason}" for reason, count in self.isolated.items())
-        return f"{self.in_process:,} in-process, {self.compared:,} of them in the isolated engine too, with equal answers{reasons}"
+        remembered = f", the later stages of {self.remembered:,} known from another" if self.remembered else ""
+        return (
+            f"{self.in_process:,} in-process{remembered}, {self.compared:,} of them in the isolated engine too, with equal"
+            f" answers{reasons}"
+        )
 
 
 class Stopped(msgspec.Struct):

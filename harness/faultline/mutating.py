@@ -3,13 +3,15 @@
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
 redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
 apart) after one crash of each workload, and after a second one of one of them: of those whose own opens run the place, else of all
-that have it, the one that needs the fewest recoveries (recovery of a crash may run what no clean open does). What is neither is a
-blind spot: of the contract, the oracle or the workloads.
+that have it, the one that the matrix runs with a second crash, else the one that needs the fewest recoveries (recovery of a crash
+may run what no clean open does). What is neither is a blind spot: of the contract, the oracle or the workloads.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and fences
 guarantee less, so every state that is reachable without one place is reachable without that one and others (a test of edit.rs).
 Where nothing tells the loss of several, nothing tells the loss of one of them: places that survived a workload are taken out of the
 next one all at once, and only where that shows are they tried in halves, down to single ones.
+
+What a place changes is where it is looked at: the engine passes by the crash positions where power failure leaves the same with it.
 
 Trials are kept in the cache: a mutate that was stopped goes on where it was."""
 
@@ -167,7 +169,7 @@ class Watcher(Protocol):
 @dataclass(frozen=True)
 class _Traced:
     """A workload of the allocator as it is: its trace, and its outcomes, in files by crashes after the first, that others are
-    compared with."""
+    compared with. spec.nested says only whether the matrix runs it with a second crash: it costs some a hundred times as much."""
 
     spec: CellSpec
     workload: Workload
@@ -187,7 +189,7 @@ class _Traced:
 def specs_of_matrix(cells: Sequence[CellSpec], allocator: str) -> list[CellSpec]:
     """The clean cells of the allocator that are explored by `complete`: what a matrix tries the allocator with."""
     chosen = [spec for spec in cells if spec.allocator == allocator and spec.mutant is None]
-    return [msgspec.structs.replace(spec, nested=0) for spec in chosen if spec.strategy == "complete"]
+    return [spec for spec in chosen if spec.strategy == "complete"]
 
 
 def mutate(
@@ -279,7 +281,9 @@ class _Runner:
             having = [number for number, one in enumerate(traced) if name in one.places]
             recovering = [number for number in having if traced[number].places[name].in_recovery]
             if result.fate != "killed" and (recovering or result.is_silent):
-                by_workload.setdefault((recovering or having)[0], []).append(name)
+                able = recovering or having
+                asked = [number for number in able if traced[number].spec.nested]
+                by_workload.setdefault((asked or able)[0], []).append(name)
         for number, survivors in sorted(by_workload.items()):
             self._try(traced[number], [survivors], 1, jobs, results)
         return [results[name] for name in names]

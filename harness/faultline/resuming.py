@@ -76,4 +76,5 @@ def _joined_stages(stages: list[Stage]) -> list[Stage]:
 
 def _joined_engines(earlier: Engines, later: Engines) -> Engines:
     isolated = Counter(earlier.isolated) + Counter(later.isolated)
-    return Engines(earlier.in_process + later.in_process, earlier.compared + later.compared, dict(isolated))
+    counts = ("in_process", "compared", "remembered")
+    return Engines(**{name: getattr(earlier, name) + getattr(later, name) for name in counts}, isolated=dict(isolated))

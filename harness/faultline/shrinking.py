@@ -12,13 +12,18 @@ The way down, each step beginning with what the last one left:
 
 1. one thread instead of several; else two operations that run concurrently;
 2. from below: every workload of up to two operations of the kinds and some sizes of the witness;
-3. from above: the operation at the crash with what it works on, with one other operation, then all operations up to the crash, less
-   and less of them (delta debugging), until none can go;
+3. from above: all operations up to the crash, then only the one at the crash with what it works on, with one other operation, else
+   less and less of all of them (delta debugging), until none can go;
 4. every workload of fewer operations, while there are not too many;
-5. each size as small as it can be, of those at which allocators change their ways;
-6. as few slots as it needs.
+5. all sizes together, then each, as small as can be, of those at which allocators change their ways;
+6. as few crashes after the first as it needs: the rule of a later crash (FL014) needs one;
+7. as few slots as it needs.
 
-What was found is then traced and explored alone: only that makes it a witness. Everything is in a fixed order, and the same finding
+From the third step on, and from the first one where power fails more than once, only the first part of the probe script is run if
+that shows the finding: the rest of it is most of the time.
+
+What was found is then traced and explored alone: only that makes it a witness, and all of the probe script is run on its crash
+state. Everything is in a fixed order, and the same finding
 shrinks to the same witness unless a bound is hit."""
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 
 import msgspec
 
@@ -43,6 +48,11 @@ from faultline.workloads import MAX_BYTES, Workload, spread
 
 BATCH_OPERATIONS = 160
 """Operations of the cases that are traced together: more would be traced for nothing when the first one shows the finding."""
+FIRST_PART_BATCH_OPERATIONS = 480
+"""The same where only the first part of the probe script is run: to start the tracer is most of what such a batch takes."""
+SIZE_OPERATIONS = 2500
+"""Of all workloads with one smaller size, about: of long workloads fewer sizes are tried."""
+FEWEST_SIZES = 2
 GROWN_PAIRS = 60
 """Operations before the one at the crash that are each tried with it."""
 ENUMERATED_CASES = 160
@@ -87,13 +97,20 @@ def shrink(
         return search.run()
 
 
+class _FirstCrash(msgspec.Struct):
+    """What a token says of it. operation: its index, plus one; 0 before the first."""
+
+    operation: int
+
+
 class _BudgetError(Exception):
     """A bound was hit."""
 
 
 class _Search:
     """The search of one finding. whole: the operations of its own case up to the crash; base: what candidates are made of; current:
-    the smallest operations that show it so far; seed: of the schedule that shows them."""
+    the smallest operations that show it so far; seed: of the schedule that shows them; crashes: after the first, at most;
+    is_probe_full: all of the probe script is run."""
 
     def __init__(
         self,
@@ -108,13 +125,13 @@ class _Search:
     ) -> None:
         self.workshop, self.spec, self.target, self.workload = workshop, spec, target, workload
         self.finding, self.budget, self.cache, self.say = finding, budget, cache, say
-        index = int(finding.operation["index"]) if finding.operation else 0
-        _, self.whole = candidates.case_at(workload, index)
+        _, self.whole = candidates.case_at(workload, self._operation_of(finding))
         self.base = self.whole
         can_rename = workload.layout != "graph" and not _is_threaded(self.base)
         self.shape = Shape(workload.slots, workload.layout, can_rename)
         self.current: Operations | None = None
-        self.seed = spec.seed
+        self.seed, self.crashes = spec.seed, spec.nested
+        self.is_probe_full = not finding.is_later
         self.deadline = time.monotonic() + budget.time_s
         self.explorations = 0
         self.explored_below = -1
@@ -138,15 +155,16 @@ class _Search:
     def _shrink_workload(self) -> None:
         self._use_one_thread()
         if _is_threaded(self.base):
-            self._find_concurrent()
+            is_small = self._find_concurrent()
         else:
-            self._find_from_below(2, "workloads of up to two operations")
-        if self.current is None:
+            is_small = self._find_from_below(2, "workloads of up to two operations")
+        if not is_small:
             self._find_from_above()
         if self.current is not None:
             self._drop_operations()
             self._find_fewer()
             self._use_small_sizes()
+            self._use_few_crashes(self.current)
 
     def _use_one_thread(self) -> None:
         if _is_threaded(self.base):
@@ -155,13 +173,14 @@ class _Search:
                 self.base = self.current or ()
                 self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=True)
 
-    def _find_concurrent(self) -> None:
+    def _find_concurrent(self) -> bool:
         """Two operations at a time: first in many schedules at once, each a case of one trace, then alone."""
         pairs = candidates.concurrent(self.shape, self.base)
         for batch in _batches(pairs * PAIR_SCHEDULES, BATCH_OPERATIONS):
             case = self._first_that_shows(batch, "two concurrent operations")
             if case is not None and self._find_schedule(case):
-                return
+                return True
+        return False
 
     def _find_schedule(self, case: Operations) -> bool:
         """Whether some schedule shows the case alone; it is kept."""
@@ -173,15 +192,18 @@ class _Search:
         self.seed = self.spec.seed
         return False
 
-    def _find_from_below(self, depth: int, step: str) -> None:
-        """Every workload of up to so many operations, fewest and smallest first; if that is too much, the first ones."""
+    def _find_from_below(self, depth: int, step: str) -> bool:
+        """Every workload of up to so many operations, fewest and smallest first; if that is too much, the first ones. Whether one
+        of them shows it."""
         cases = sorted(self._enumerated(depth), key=candidates.size)
         cases, rest = cases[:ENUMERATED_CASES], cases[ENUMERATED_CASES:]
         while cases and sum(candidates.size(case)[1] for case in cases) > ENUMERATED_BYTES:
             rest = [cases.pop()]
         whole = candidates.count(rest[0]) - 1 if rest else depth
         is_found = self._take(cases, step)
-        self.explored_below = min(whole, candidates.count(self.current or ()) - 1) if is_found else whole
+        if self.is_probe_full:
+            self.explored_below = min(whole, candidates.count(self.current or ()) - 1) if is_found else whole
+        return is_found
 
     def _enumerated(self, depth: int) -> Iterator[Operations]:
         """With one operation of all sizes of the witness, with more of some."""
@@ -193,14 +215,17 @@ class _Search:
             yield from islice(cases, ENUMERATED_CASES + 1)
 
     def _find_from_above(self) -> None:
+        """All of its operations, by the first part of the probe script if that is enough, on slots of their own if that may be."""
+        shapes = dict.fromkeys([self.shape, replace(self.shape, is_renamed=False)])
+        for is_probe_full, shape in product((False, True), shapes):
+            self.is_probe_full, self.shape = is_probe_full, shape
+            case = shape.kept(self.base, lambda _: True)
+            found = None if case is None else self._first_that_shows([case], "all operations up to the crash")
+            if found is not None:
+                self.current = found
+                break
         grown = candidates.growing(self.shape, self.base, GROWN_PAIRS)
-        if self._take(grown, "the operation at the crash and one other"):
-            return
-        packed = self.shape.kept(self.base, lambda _: True)
-        if packed is not None and self._take([packed], "all operations up to the crash"):
-            return
-        self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=False)
-        self._take([self.base], "all operations up to the crash")
+        self._take(grown, "the operation at the crash and one other")
 
     def _drop_operations(self) -> None:
         """Delta debugging: halves of what is left, then smaller and smaller pieces, until no single operation can go."""
@@ -226,23 +251,38 @@ class _Search:
     def _use_small_sizes(self) -> None:
         is_threaded = _is_threaded(self.base)
         alphabet = [1] if is_threaded else _size_alphabet(self.target.allocator.heap.boundary_sizes)
-        self._take([self._all_of_size(1)], "all sizes 1")
-        at = 0
+        self._take([self._with_sizes_up_to(size) for size in alphabet], "all sizes smaller")
+        at, length = 0, len(self.current or ())
+        few = spread(alphabet, min(len(alphabet), max(FEWEST_SIZES, SIZE_OPERATIONS // (length * length or 1))))
         while at < len(now := self.current or ()):  # a smaller size may show it at an earlier operation
-            if now[at].size_bytes > 1:
-                self._take(candidates.smaller_sizes(now, at, alphabet), f"sizes of operation {at + 1}")
-            at += 1
+            smaller = [case for number in range(at, len(now)) for case in candidates.smaller_sizes(now, number, few)]
+            if not self._take(smaller, f"smaller sizes from operation {at + 1} on"):
+                return
+            at = 1 + _first_difference(now, self.current or ())
 
-    def _all_of_size(self, size_bytes: int) -> Operations:
+    def _with_sizes_up_to(self, size_bytes: int) -> Operations:
         now = self.current or ()
-        return tuple(replace(one, size_bytes=size_bytes) if one.size_bytes else one for one in now)
+        return tuple(replace(one, size_bytes=min(one.size_bytes, size_bytes)) for one in now)
+
+    def _use_few_crashes(self, operations: Operations) -> None:
+        crashes = self.crashes
+        try:
+            for fewer in range(1, crashes):
+                self.crashes = fewer
+                step = f"no more than {fewer} later crash{'es' * (fewer > 1)}"
+                if self._first_that_shows([operations], step) is not None:
+                    crashes = fewer
+                    return
+        finally:
+            self.crashes = crashes
 
     def _take(self, cases: Iterable[Operations], step: str) -> bool:
         """Whether one of these shows the finding; the first that does is the new witness. Known failures are left out."""
         left = [case for case in dict.fromkeys(cases) if case not in self.failed and case != self.current]
         if self.current is not None:
             left = [case for case in left if candidates.size(case) < candidates.size(self.current)]
-        for batch in _batches(left, 1 if _is_threaded(self.base) else BATCH_OPERATIONS):
+        most = BATCH_OPERATIONS if self.is_probe_full else FIRST_PART_BATCH_OPERATIONS
+        for batch in _batches(left, 1 if _is_threaded(self.base) else most):
             found = self._first_that_shows(batch, step)
             if found is not None:
                 self.current = found
@@ -264,8 +304,14 @@ class _Search:
             return self._first_that_shows(cases[:middle], step) or self._first_that_shows(cases[middle:], step)
         if found is None:
             return None
-        number, operations = candidates.case_at(workload, int(found.operation["index"]) if found.operation else 0)
+        number, operations = candidates.case_at(workload, self._operation_of(found))
         return cases[number] if _is_threaded(cases[number]) else operations
+
+    def _operation_of(self, finding: Finding) -> int:
+        """Of the workload: where power fails first. The finding's own is one of a recovery if it fails more than once."""
+        if finding.is_later:
+            return max(0, self.workshop.engine.ask_json(_FirstCrash, "token", finding.token).operation - 1)
+        return int(finding.operation["index"]) if finding.operation else 0
 
     def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> Finding | None:
         """The finding, if the workload shows it. is_last: it is what was found, and may use what is kept for that."""
@@ -290,7 +336,8 @@ class _Search:
                 time_limit_s=self._left_s(is_last),  # tracing took some
                 recovery_limit=None,
             )
-            explore(shop, spec, self.target, traced, workload, handle)
+            more = {"probe": "full" if self.is_probe_full else "first"}
+            explore(shop, spec, self.target, traced, workload, handle, more=more)
         finally:
             if cache is self.cache:
                 traced.path.unlink(missing_ok=True)
@@ -325,7 +372,8 @@ class _Search:
     def _spec_of(self, workload: Workload) -> CellSpec:
         strategy = "complete" if self.target.hooked else self.spec.strategy
         file = {"workload": f"file:{workload.key}", "ops": 0, "path": ""}
-        return msgspec.structs.replace(self.spec, **file, seed=self.seed, strategy=strategy)
+        how = {"seed": self.seed, "nested": self.crashes, "strategy": strategy}
+        return msgspec.structs.replace(self.spec, **file, **how)
 
     # ---- the witness ----
 
@@ -403,6 +451,11 @@ def _batches(cases: list[Operations], most: int) -> Iterator[list[Operations]]:
         operations += len(case)
     if batch:
         yield batch
+
+
+def _first_difference(one: Operations, other: Operations) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(one), len(other)))
 
 
 def _size_alphabet(boundaries: list[int]) -> list[int]:

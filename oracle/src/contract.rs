@@ -34,6 +34,9 @@ pub struct Contract {
     /// What a creation that power cut short leaves behind.
     #[serde(deserialize_with = "key::after_failed_create")]
     pub after_failed_create: AfterFailedCreate,
+    /// Whether a heap that was closed opens without recovery: a close that has returned is durable, too.
+    #[serde(deserialize_with = "key::clean_close")]
+    pub clean_close: bool,
     /// How many threads may call the allocator at the same time, at least 1.
     #[serde(deserialize_with = "key::threads")]
     pub threads: u32,
@@ -126,6 +129,7 @@ mod key {
         slack_bytes: u64,
         relocatable: bool,
         after_failed_create: AfterFailedCreate,
+        clean_close: bool,
     }
 
     pub fn detects<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
@@ -154,7 +158,7 @@ mod tests {
 
     fn valid() -> Value {
         json!({"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "full",
-               "slack_bytes": 0, "relocatable": true, "detects": [], "after_failed_create": "error", "threads": 1})
+               "slack_bytes": 0, "relocatable": true, "detects": [], "after_failed_create": "error", "clean_close": true, "threads": 1})
     }
 
     fn error_with(key: &str, value: Value) -> String {
@@ -195,6 +199,7 @@ mod tests {
             ("relocatable", json!("yes")),
             ("detects", json!(["Bit Flip"])),
             ("after_failed_create", json!("recreatable")),
+            ("clean_close", json!("always")),
             ("threads", json!(0)),
         ];
         for (key, value) in bad {

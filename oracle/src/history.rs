@@ -238,6 +238,8 @@ pub struct Generation {
     was_closed: bool,
     /// Nothing has returned with an effect since the last close.
     is_as_closed: bool,
+    /// The close that returned and left the heap closed: nothing has begun since.
+    closed_by: Option<OperationIndex>,
     /// Slots, and fields of objects that the slots reach.
     holders: BTreeMap<Holder, HolderState>,
     /// Objects may have several holders.
@@ -350,6 +352,8 @@ pub struct HistoryError {
 #[derive(Clone, Debug)]
 pub struct History {
     durable: Durable,
+    /// The contract's `clean_close`: what a close leaves is expected, too.
+    clean_close: bool,
     /// Each starts from what the crash before it left.
     generations: Vec<Generation>,
     state_id: u64,
@@ -358,9 +362,15 @@ pub struct History {
 impl History {
     /// A heap whose create has not begun.
     pub fn new(durable: Durable) -> History {
-        let mut history = History { durable, generations: vec![Generation::new()], state_id: 0 };
+        let mut history = History { durable, clean_close: false, generations: vec![Generation::new()], state_id: 0 };
         history.state_id = history.hash_state();
         history
+    }
+
+    /// The same under a contract with this `clean_close`.
+    #[must_use]
+    pub fn with_clean_close(self, clean_close: bool) -> History {
+        History { clean_close, ..self }
     }
 
     /// A number that changes exactly when what is expected of a crash now changes; a pending close or open counts, for it may
@@ -412,6 +422,9 @@ impl History {
     pub fn returned(&mut self, thread: u32, index: OperationIndex, status: Status) -> Result<(), HistoryError> {
         let durable = self.durable;
         self.current_mut().returned(durable, thread, index, status)?;
+        if !self.clean_close {
+            self.current_mut().closed_by = None;
+        }
         self.state_id = self.hash_state();
         Ok(())
     }
@@ -438,6 +451,11 @@ impl History {
     pub fn must_open(&self) -> bool {
         let now = self.current();
         now.phase == Phase::Created && (self.durable == Durable::OnReturn || now.was_closed)
+    }
+
+    /// The close that has left the heap closed: it has returned, and nothing has begun since. Only where `clean_close` is promised.
+    pub fn closed_by(&self) -> Option<OperationIndex> {
+        self.current().closed_by
     }
 
     /// Slots that hold, held or may come to hold an object, in order.
@@ -609,6 +627,7 @@ impl Generation {
             phase: Phase::Absent,
             was_closed: false,
             is_as_closed: false,
+            closed_by: None,
             holders: BTreeMap::new(),
             is_graph: false,
             garbage: 0,
@@ -658,6 +677,7 @@ impl Generation {
         }
         self.is_concurrent |= !self.pending.is_empty() || self.last_begun.is_some_and(|last| last > operation.index);
         self.last_begun = Some(operation.index);
+        self.closed_by = None;
         self.is_graph |= operation.kind.has_field() || operation.kind == OperationKind::Drop;
         let (holder, after) = (self.holder_of(&operation), self.after(&operation));
         self.pending.push(Pending { operation, holder, after });
@@ -783,7 +803,10 @@ impl Generation {
         self.note_returned(index);
         match (status, pending.operation.kind) {
             (Status::Ok, OperationKind::Create) => self.phase = Phase::Created,
-            (Status::Ok, OperationKind::Close) => self.closed(durable),
+            (Status::Ok, OperationKind::Close) => {
+                self.closed(durable);
+                self.closed_by = self.pending.is_empty().then_some(index);
+            }
             (Status::Ok, OperationKind::Open) => {}
             (Status::Ok, _) => self.apply(durable, &pending),
             (Status::OutOfMemory, _) => return Ok(()),
@@ -901,6 +924,7 @@ impl Generation {
     fn hash(&self, durable: Durable, mix: &mut Mix) {
         mix.add(self.phase as u64);
         mix.add(u64::from(self.was_closed && durable == Durable::OnClose));
+        mix.add(u64::from(self.closed_by.is_some()));
         mix.add(self.last_effective.map_or(0, |index| u64::from(index) + 1));
         mix.add(self.unsettled_operations);
         mix.add(u64::from(self.effects));

@@ -185,7 +185,7 @@ impl<'a> Judge<'a> {
         }
         let Some(life) = self.report.life(0) else { return };
         match life.open {
-            Some(Status::Ok) => {}
+            Some(Status::Ok) => self.judge_clean_close(life),
             Some(status) => return self.judge_refusal(life, status),
             None if self.report.outcome == Outcome::Done => {
                 return self.unknown("the heap report does not say what open answered".to_owned());
@@ -299,6 +299,19 @@ impl<'a> Judge<'a> {
         }
         self.out.judged.insert(RuleId::RecoveryCrashed);
         self.out.judged.insert(RuleId::RecoveryHung);
+    }
+
+    /// FL004: what a close that has returned leaves is a heap that needs no recovery, where the contract promises it.
+    fn judge_clean_close(&mut self, life: &Life) {
+        let Some(operation) = self.history.closed_by() else { return };
+        match life.has_recovered {
+            Some(false) => {}
+            Some(true) => {
+                let text = format!("operation {operation} (close) returned, but open had to recover the heap");
+                self.violate(RuleId::OperationLost, Subject { operation: Some(operation), ..Subject::default() }, text);
+            }
+            None => self.not_judged(RuleId::OperationLost, "whether the last close is lost: open does not tell"),
+        }
     }
 
     /// FL003: recovery of the crash image answered an error.

@@ -24,7 +24,7 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 5;
 /// The life that recovers what the one before it recovered and left.
@@ -178,6 +178,8 @@ pub struct Life {
     pub files: Vec<String>,
     /// What open (recovery) answered.
     pub open: Option<Status>,
+    /// Whether it had to recover, if the adapter tells; else it took the heap as a close had left it.
+    pub has_recovered: Option<bool>,
     /// All slots that are not null.
     pub slots: Option<Slots>,
     /// The objects that the workload's slots reach, where objects hold references to objects.

@@ -86,6 +86,20 @@ fn the_number_changes_exactly_when_the_expectation_does() {
 }
 
 #[test]
+fn a_close_that_is_promised_is_expected_until_something_begins() {
+    let mut script = Script::created().allocated(0, 10);
+    script.history = script.history.with_clean_close(true);
+    let (open, closed) = (script.clone(), script.done(OperationKind::Close, 0, 0));
+    assert_eq!((open.history.closed_by(), closed.history.closed_by()), (None, Some(2)));
+    assert_ne!(open.history.state_id(), closed.history.state_id());
+    let reopened = closed.begin(OperationKind::Open, 0, 0);
+    assert_eq!(reopened.history.closed_by(), None);
+    assert_eq!(reopened.returned(Status::Ok).history.state_id(), open.history.state_id());
+    let failed = open.begin(OperationKind::Close, 0, 0).returned(Status::Error);
+    assert_eq!(failed.history.closed_by(), None);
+}
+
+#[test]
 fn equal_histories_have_equal_numbers() {
     let make = || Script::created().allocated(1, 10).allocated(2, 20).freed(1).history.state_id();
     assert_eq!(make(), make());

@@ -194,6 +194,29 @@ fn a_heap_that_opens_while_create_is_pending_is_empty() {
 }
 
 #[test]
+fn a_close_that_returned_is_lost_where_open_had_to_recover() {
+    let contract = Contract { clean_close: true, ..contract() };
+    let mut script = two_objects().0;
+    script.history = script.history.with_clean_close(true);
+    let heap = two_objects().1;
+    let opened = |has_recovered| Probe { has_recovered, ..heap.probe() };
+    let judged = |script: &Script, probe: &Probe| judged(&contract, script, probe, &heap.memory());
+    let closed = script.clone().done(OperationKind::Close, 0, 0);
+    assert_breaks(&judged(&closed, &opened(Some(true))), &[RuleId::OperationLost]);
+    assert_passes(&judged(&closed, &opened(Some(false))));
+    // Nobody promises anything of a heap that is open, or being closed.
+    let closing = script.clone().begin(OperationKind::Close, 0, 0);
+    let reopening = closed.clone().begin(OperationKind::Open, 0, 0);
+    for open in [&script, &closing, &reopening] {
+        assert_passes(&judged(open, &opened(Some(true))));
+    }
+    let untold = judged(&closed, &opened(None));
+    assert_passes(&untold);
+    let reason = "whether the last close is lost: open does not tell";
+    assert!(untold.not_judged.iter().any(|(rule, why)| *rule == RuleId::OperationLost && why == reason), "{untold:?}");
+}
+
+#[test]
 fn an_error_while_reading_the_slots_is_an_error_of_recovery() {
     let (script, heap) = two_objects();
     let mut probe = heap.probe();

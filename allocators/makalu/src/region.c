@@ -380,9 +380,8 @@ int MAK_start_off(const char *folder) {
 
 /* ---- closing ---- */
 
-/* Not persisted, the region is one that was not closed: the next open collects it, which costs time and no object that is
- * reached. No contract promises that a heap which was closed needs no recovery, so mutate calls this flush and fence a blind spot;
- * MAK_restart does promise it. */
+/* Not persisted, the region is one that was not closed: the next open collects it, which costs time and no object that is reached.
+ * MAK_restart promises that it need not. */
 static void say_clean(void) {
 #if defined(MUTANT_MARKS_NOT_FLUSHED)
     mak_visible_forget();
@@ -390,7 +389,9 @@ static void say_clean(void) {
     mak_visible_now();
 #endif
     fl_store8(&mak.media->state, MAK_STATE_CLEAN);
+#if !defined(MUTANT_CLEAN_NOT_FLUSHED)
     mak_persist(&mak.media->state, 8);
+#endif
 #if defined(MUTANT_CLEAN_TOO_EARLY)
     mak_visible_now();
 #endif

@@ -60,7 +60,7 @@ void nvm_persist(const void *address, uint64_t bytes) {
 #else
     fl_flush(address, bytes);
 #endif
-    fl_fence();
+    fl_fence(); /* what is persisted may be published without us; if not, activation fences, and mutate tells no loss */
 }
 
 void *nvm_absolute(uint64_t relative) { return default_heap == NULL ? NULL : nvm_heap_absolute(default_heap, relative); }

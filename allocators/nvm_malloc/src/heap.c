@@ -150,7 +150,7 @@ static void format(struct nvm_heap *heap, uint32_t chunks) {
 #if !defined(MUTANT_MAGIC_NOT_LAST)
     fl_store8(&header->magic, NVM_HEAP_MAGIC);
 #endif
-    fl_persist(header, sizeof *header);
+    fl_persist(header, sizeof *header); /* mutate tells no loss: nvm_recover comes next and persists this line, too */
 }
 
 static int check_create_options(struct nvm_options *options) {

@@ -203,7 +203,7 @@ static void store_entry_state(struct nvm_entry *entry, enum nvm_entry_state stat
     memcpy(&word, (const char *)&changed + offsetof(struct nvm_entry, state), sizeof word);
     fl_store8((char *)entry + offsetof(struct nvm_entry, state), word);
 #if !defined(MUTANT_MISSING_FLUSH_NAME)
-    fl_persist(entry, sizeof *entry);
+    fl_persist(entry, sizeof *entry); /* of its fence, mutate tells no loss: a ring entry fences before or after */
 #endif
 }
 
@@ -220,7 +220,7 @@ static void store_entry(struct nvm_entry *entry, const struct nvm_name *name) {
         if (i != offsetof(struct nvm_entry, state) / sizeof *words)
             fl_store8((uint64_t *)entry + i, words[i]);
     fl_store8((uint64_t *)entry + 1, words[1]);
-    fl_persist(entry, sizeof *entry);
+    fl_persist(entry, sizeof *entry); /* of its fence, mutate tells no loss: the ring entry of the activation fences */
 }
 
 /* ---- recovery: before the chunks are scanned, so from the headers alone ---- */
@@ -318,7 +318,7 @@ static int load_entry(struct nvm_heap *heap, uint32_t number) {
 int nvm_names_load(struct nvm_heap *heap, uint32_t chunk) {
     struct nvm_chunk_block *block = nvm_chunk_at(heap, chunk);
     int status = NVM_OK;
-    fl_persist(block->table, sizeof block->table); /* empty entries too: they may be so in the cache only */
+    fl_persist(block->table, sizeof block->table); /* empty ones, too: a killed process leaves some, mutate has none */
     for (uint32_t i = 0; i < NVM_TABLE_ENTRIES && status == NVM_OK; i++)
         status = load_entry(heap, chunk * NVM_TABLE_ENTRIES + i);
     return status;

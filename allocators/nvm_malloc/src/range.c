@@ -51,7 +51,7 @@ static void split_on_media(struct nvm_heap *heap, const struct nvm_vheader *rang
     fl_fence();
 #endif
     store_and_flush_tag(heap, range->first, blocks);
-    fl_fence(); /* the remainder may be activated next: it must be reachable by then */
+    fl_fence(); /* the remainder must be reachable when it is activated; nvm_ring_begin fences by then, too: mutate tells no loss */
 #endif
 }
 

@@ -143,7 +143,7 @@ static int replay_entry(struct nvm_heap *heap, uint32_t entry, uint64_t offset) 
 static int replay_ring(struct nvm_heap *heap) {
     uint32_t used = 0;
     int status = NVM_OK;
-    fl_persist(heap->media->ring, sizeof heap->media->ring); /* a cleared entry too: what it named may become content */
+    fl_persist(heap->media->ring, sizeof heap->media->ring); /* cleared ones, too: a killed process leaves some, mutate has none */
     for (uint32_t i = 0; i < NVM_RING_ENTRIES && status == NVM_OK; i++) {
         if (heap->media->ring[i] == 0)
             continue;
@@ -250,7 +250,7 @@ static int adopt_chunks(struct nvm_heap *heap) {
 static void count_version(struct nvm_heap *heap) {
     fl_store8(&heap->media->heap.version, heap->version);
     fl_flush(&heap->media->heap, sizeof heap->media->heap);
-    fl_fence();
+    fl_fence(); /* before anything of this version: the next fence of recovery comes before that, too, so mutate tells no loss */
 }
 
 int nvm_recover(struct nvm_heap *heap, bool is_lazy) {

@@ -53,7 +53,7 @@ uint32_t nvm_ring_begin(struct nvm_heap *heap, uint64_t offset) {
 void nvm_ring_end(struct nvm_heap *heap, uint32_t entry) {
     fl_store8(&heap->media->ring[entry], 0);
     fl_flush(&heap->media->ring[entry], sizeof(uint64_t));
-    fl_fence(); /* invariant 2. Only this thread's fence completes the flush, and it may never make another one */
+    fl_fence(); /* invariant 2, before another thread takes the entry. On x86 the lock does it, too: mutate tells no loss */
     pthread_mutex_lock(&heap->ring_lock);
     heap->ring_busy &= ~((uint64_t)1 << entry);
     pthread_mutex_unlock(&heap->ring_lock);

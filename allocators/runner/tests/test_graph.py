@@ -222,9 +222,12 @@ def test_objects_are_told_breadth_first_with_their_contents(runner: Path, makalu
         [2, 4],
     ]
     assert contents(report) == {0: 2, 1: 3, 2: 4, 3: 5, 4: 6}
-    for life in (2, 3, 4):
+    for life in (2, 3):
         assert objects(report, life) == told
         assert contents(report, life) == contents(report)
+    *again, (_, fields) = objects(report, 4)
+    assert (again, fields) == (told, [None, None]), "and what the maximal allocation left, in a slot behind the graph's"
+    assert contents(report, 4) == {**contents(report), len(told): 0xFFFFFF}
     assert [contents(report, 3, stage) for stage in (1, 2)] == [contents(report)] * 2
     assert report.one(0, RETAINED).value == 1
     assert report.one(0, RETAINED).entries("<IIQQ") == []

@@ -74,7 +74,7 @@ class Report:
 
 def parse(data: bytes) -> Report:
     magic, version, total, count, *rest = struct.unpack_from("<8I", data)
-    assert (magic, version, total) == (0x52484C46, 4, len(data))
+    assert (magic, version, total) == (0x52484C46, 5, len(data))
     report = Report(*rest)
     at = 32
     while at < total:
@@ -946,7 +946,7 @@ def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Calla
     ("flags", "message"),
     [
         (("-DNO_SYMBOL",), "no symbol faultline_adapter"),
-        (("-DABI=7",), "adapter of ABI version 7, expected 4"),
+        (("-DABI=7",), "adapter of ABI version 7, expected 5"),
         (("-DNO_REALLOCATE",), "adapter test has no function reallocate, which is required"),
         (("-DNO_WALK",), "adapter test has no function walk, which is promised by a capability bit"),
         (("-DCAPABILITIES=FL_CAN_LINK",), "adapter test has capability link without walk"),

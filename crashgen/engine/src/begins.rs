@@ -98,7 +98,6 @@ fn contents(line: Option<&Rc<Line>>, units: u8) -> Vec<LineContent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crashgen::complete::UnitKey;
     use crashgen::model::{Choice, LineId, Model, ModelKind};
     use crashgen::trace::{Event, EventKind, FileId, SiteId, StoreKind, ThreadId};
 
@@ -123,7 +122,7 @@ mod tests {
     fn a_run_is_known_where_each_line_holds_what_it_might_have_held() {
         let mut begins = Begins::default();
         let mut looked = Looked::default();
-        looked.at(UnitKey { file: FILE, number: 0 }, &Model::new(ModelKind::Px86, Vec::new()));
+        looked.at(LineKey { file: FILE, number: 0 }, 1, None, &Model::new(ModelKind::Px86, Vec::new()));
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
         let is_known = |run: u128, pairs: &[(u8, u8)]| begins.find(run, &left(pairs)).is_some();
         assert!(is_known(RUN, &[(1, 1), (2, 2)]));

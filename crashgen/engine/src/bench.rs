@@ -8,7 +8,7 @@ use crate::error::EngineError;
 use crate::output::print;
 use crate::replay_token::go_to;
 use crashgen::model::{Choice, View};
-use crashgen::replay::{Engines, Probe, ReplayServer, ServerOptions};
+use crashgen::replay::{Engines, Manner, Probe, ReplayServer, ServerOptions};
 use crashgen::trace::{EventKind, OperationKind, Trace};
 use oracle::HeapReport;
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ impl Measured {
         self.runs += 1;
         self.case.image.go_to(&self.case.model, &self.view, &state);
         server.follow(&mut self.case.image)?;
-        server.run_recorded(probe, false)?;
+        server.run_recorded(probe, Manner::Afresh)?;
         Ok(())
     }
 }

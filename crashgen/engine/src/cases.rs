@@ -44,7 +44,7 @@ impl Case {
     pub fn new(config: &Config, trace: &Trace, folder: &str) -> Self {
         let is_content =
             (0..trace.sites.len()).map(|site| trace.is_runner_site(SiteId(site as u32), config.runner())).collect();
-        let history = History::new(config.contract.durable);
+        let history = History::new(config.contract.durable).with_clean_close(config.contract.clean_close);
         Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history)
     }
 

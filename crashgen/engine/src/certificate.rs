@@ -19,6 +19,8 @@ pub struct Tally {
     pub positions: u64,
     /// Positions at which each strategy ran.
     pub by_strategy: BTreeMap<&'static str, u64>,
+    /// Crash positions that need no exploring ([`crate::unchanged`]).
+    pub unchanged: u64,
     /// Decimal logarithm of the number of reachable states, each counted where it was born.
     pub states_log10: Option<f64>,
     /// Verdicts of the oracle.
@@ -163,6 +165,7 @@ impl Tally {
     /// Takes over what was counted at the crash positions that follow.
     pub fn add_part(&mut self, part: Self) {
         self.positions += part.positions;
+        self.unchanged += part.unchanged;
         self.add_states(part.states_log10);
         self.judgements += part.judgements;
         self.unknowns += part.unknowns;
@@ -263,13 +266,15 @@ impl Tally {
             gaps.push(format!("sampled at {sampled} of {} crash positions", self.positions));
         } else if is_part && self.by_strategy.is_empty() {
             // Nothing of it yet: no strategy to speak of.
+        } else if self.by_strategy.is_empty() && self.unchanged > 0 {
+            // Every position was explored elsewhere.
         } else if !self.by_strategy.contains_key("exhaustive") && !self.by_strategy.contains_key(complete::NAME) {
             gaps.push("one or two states a crash position".into());
         }
         if self.has_unknown() {
             gaps.push("some states are unknown".into());
         }
-        if !self.has_judged_a_heap() && !is_part {
+        if !self.has_judged_a_heap() && self.unchanged == 0 && !is_part {
             gaps.push("no operation markers: no heap was judged".into());
         }
         if self.stores == 0 && !is_part {
@@ -343,6 +348,7 @@ impl Numbers {
         other.stages.into_iter().for_each(|(name, entered)| *self.stages.entry(name).or_default() += entered);
         self.engines.in_process += other.engines.in_process;
         self.engines.compared += other.engines.compared;
+        self.engines.remembered += other.engines.remembered;
         for (reason, runs) in other.engines.isolated {
             *self.engines.isolated.entry(reason).or_default() += runs;
         }

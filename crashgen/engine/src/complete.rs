@@ -26,7 +26,7 @@ use crate::yardstick::Seen;
 use crashgen::complete::{Doubt, Held, LeafId, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
-use crashgen::replay::Probe;
+use crashgen::replay::{Manner, Probe};
 use crashgen::trace::{Event, Trace};
 use oracle::{HeapReport, Judgement, Outcome, RuleId, Violation, judge};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -176,9 +176,9 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn record(&mut self, image: &mut CrashImage, is_guarded: bool) -> Result<Run, Stop> {
+    fn record(&mut self, image: &mut CrashImage, manner: Manner) -> Result<Run, Stop> {
         self.budget.check(self.probes.recoveries)?;
-        let recorded = self.probes.record(image, self.probe, &self.outcomes.hot, is_guarded);
+        let recorded = self.probes.record(image, self.probe, &self.outcomes.hot, manner);
         let (bytes, loads) = recorded.map_err(Stop::Error)?;
         if loads.is_unfit {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
@@ -197,7 +197,7 @@ impl Runner<'_> {
             }
         };
         let doubt = loads.doubt.or_else(|| match outcomes.reports[outcome as usize].own.outcome {
-            Outcome::Hung if is_guarded => Some(Doubt::Unknown(GUARDED_HUNG.to_owned())),
+            Outcome::Hung if manner == Manner::Guarded => Some(Doubt::Unknown(GUARDED_HUNG.to_owned())),
             outcome => doubt_of(outcome),
         });
         Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })
@@ -214,13 +214,13 @@ impl Recoveries for Runner<'_> {
     }
 
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
-        self.record(image, false)
+        self.record(image, Manner::Fast)
     }
 
     fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
         let repeated = self.outcomes.repeats.leaves() + 1;
         let is_guarded = repeated % GUARD_ONE_IN == 0 || repeated.is_power_of_two();
-        self.record(image, is_guarded)
+        self.record(image, if is_guarded { Manner::Guarded } else { Manner::Afresh })
     }
 
     fn kept_bytes(&self) -> usize {
@@ -303,6 +303,11 @@ impl Complete {
         self.search.enter(window, &mut runner)
     }
 
+    /// Takes note of an event at whose crash position nothing may be looked at.
+    pub fn note(&mut self, event: &Event) {
+        self.contents.note(event);
+    }
+
     /// What is remembered of contents.
     pub fn contents(&self) -> &Contents {
         &self.contents
@@ -364,14 +369,29 @@ impl Complete {
 /// Whether the contents that the report shows are those of every state of the leaf.
 fn has_own_contents(search: &mut Search, at: &Position, held: &Held) -> bool {
     let contents = search.leaf(held.leaf).contents.clone();
-    contents.iter().for_each(|(unit, _)| search.look(*unit, at.model));
-    contents.iter().all(|(key, value)| {
-        let (line, unit) = key.place();
-        let Some(line) = at.model.find(line) else { return *value == 0 };
-        let choices = search.tables.of(at.model, line);
-        let set = held.sets.get(&line).unwrap_or(&choices.all);
-        set.iter().all(|member| choices.unit(*member, unit) == *value)
-    })
+    let mut is_own = true;
+    for of_line in contents.chunk_by(|(one, _), (next, _)| one.place().0 == next.place().0) {
+        let (key, _) = of_line[0].0.place();
+        let line = at.model.find(key);
+        let units = of_line.iter().fold(0, |units, (unit, _)| units | 1 << unit.place().1);
+        search.look(key, units, line, at.model);
+        is_own = is_own && is_content_of(search, at, held, line, of_line);
+    }
+    is_own
+}
+
+/// Whether these units of the line hold these values in every state of the leaf.
+fn is_content_of(
+    search: &mut Search,
+    at: &Position,
+    held: &Held,
+    line: Option<LineId>,
+    contents: &[(UnitKey, u64)],
+) -> bool {
+    let Some(line) = line else { return contents.iter().all(|(_, value)| *value == 0) };
+    let choices = search.tables.of(at.model, line);
+    let set = held.sets.get(&line).unwrap_or(&choices.all);
+    set.iter().all(|member| contents.iter().all(|(unit, value)| choices.unit(*member, unit.place().1) == *value))
 }
 
 impl Explorer<'_> {
@@ -412,7 +432,7 @@ impl Explorer<'_> {
         here: &Here,
     ) -> Result<ControlFlow<()>, Stop> {
         let events: &[Event] = &self.trace.events;
-        complete.contents.note(&events[here.position as usize - 1]);
+        complete.note(&events[here.position as usize - 1]);
         let budget = self.budget();
         let is_walk_due = {
             let at = Position { model: &case.model, view: here.view };

@@ -185,7 +185,8 @@ impl<'de> Deserialize<'de> for StopRule {
 pub enum OutcomesFile {
     /// All are written to this file.
     Write(PathBuf),
-    /// Those that this file does not have are counted.
+    /// Those that this file does not have are counted. It was written by an exploration of the trace without the edits, complete and
+    /// without a finding: what that saw is not looked at again ([`crate::unchanged`]).
     Compare(PathBuf),
 }
 

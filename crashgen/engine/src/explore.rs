@@ -20,13 +20,13 @@ use crate::outcomes::OutcomeSet;
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
-use crate::{reads, trace_rules, twins};
+use crate::{reads, trace_rules, twins, unchanged};
 use crashgen::complete::Repeats;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, ModelKind, View};
 use crashgen::replay::{Engines, Probe};
 use crashgen::strategy::{Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
-use crashgen::trace::{EventKind, Trace};
+use crashgen::trace::{Event, EventKind, Trace};
 use oracle::contract::Durable;
 use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
 use planted::Fault;
@@ -65,6 +65,8 @@ pub struct Explorer<'a> {
     pub(crate) findings: &'a mut Findings,
     /// What recoveries showed, if somebody asks.
     pub(crate) outcomes: Option<&'a mut OutcomeSet>,
+    /// Crash positions that are passed by ([`crate::unchanged`]), by number; empty: none.
+    pub(crate) unchanged: &'a [bool],
     /// The crash that the trace begins with: it is what a recovery did. None: it is the workload's.
     pub(crate) before: Option<&'a Before<'a>>,
     /// (image, expected heap) that were judged in this case.
@@ -103,11 +105,13 @@ impl ProgramRepeats {
     }
 }
 
-/// Explores a whole trace and prints findings, certificate and verdict.
+/// Explores a whole trace, as the edits make it, and prints findings, certificate and verdict.
 ///
 /// # Errors
 /// When the trace contradicts itself or the replay server fails.
-pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Verdict, EngineError> {
+pub fn explore(config: &Config, as_it_is: &Trace, output: &mut Output) -> Result<Verdict, EngineError> {
+    let unchanged = unchanged::positions(config, as_it_is);
+    let trace = &as_it_is.edited(&config.edits);
     let is_full = config.is_full();
     let started = Instant::now();
     let is_durable_on_return = config.contract.durable == Durable::OnReturn;
@@ -131,7 +135,7 @@ pub fn explore(config: &Config, trace: &Trace, output: &mut Output) -> Result<Ve
     }
     let fresh = tally.clone();
     let deadline = deadline(config, started);
-    let task = Task { config, trace, twins: twins.as_ref(), started, deadline };
+    let task = Task { config, trace, unchanged: &unchanged, twins: twins.as_ref(), started, deadline };
     let first = trace.first_event() as u32 + 1;
     let parts = parts_of(config, trace, config.strategy, config.first_position.unwrap_or(first).max(first));
     let mut whole = Whole::new(tally, config.strategy);
@@ -184,6 +188,7 @@ pub fn explore_part(
         tally: &mut tally,
         findings: &mut findings,
         outcomes: outcomes.as_mut(),
+        unchanged: task.unchanged,
         before: None,
         judged: FxHashSet::default(),
         started: task.started,
@@ -220,12 +225,17 @@ fn since(before: BTreeMap<String, u64>, mut now: BTreeMap<String, u64>) -> BTree
 fn engines_since(before: &Engines, now: Engines) -> Engines {
     let mut isolated = since(before.isolated.clone(), now.isolated);
     isolated.retain(|_, runs| *runs > 0);
-    Engines { in_process: now.in_process - before.in_process, compared: now.compared - before.compared, isolated }
+    Engines {
+        in_process: now.in_process - before.in_process,
+        compared: now.compared - before.compared,
+        remembered: now.remembered - before.remembered,
+        isolated,
+    }
 }
 
 fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Verdict {
     let is_unknown = whole.tally.has_unknown() && !planted::is(Fault::UnknownPasses);
-    let is_nothing = !whole.tally.has_judged_a_heap() || whole.tally.stores == 0;
+    let is_nothing = !whole.tally.has_judged_a_heap() && whole.tally.unchanged == 0 || whole.tally.stores == 0;
     let verdict = match (whole.findings.len(), is_unknown || is_nothing) {
         (0, false) => Verdict::Pass,
         (0, true) => Verdict::Unknown,
@@ -250,6 +260,7 @@ impl Explorer<'_> {
         let mut complete = Complete::new(self.config, &self.repeats.probe);
         let mut generations = Generations::new(self.config, &self.repeats.told);
         let mut flow = ControlFlow::Continue(());
+        let mut was_passed_by = false;
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
         cursor.next = (cursor.next..part.first as usize).rev().find(is_case).unwrap_or(cursor.next);
         while cursor.next < part.last as usize && flow.is_continue() {
@@ -275,10 +286,14 @@ impl Explorer<'_> {
             if position < part.first || self.is_skipped(position) {
                 continue;
             }
-            let is_expectation_new = is_expectation_new || position == part.first;
+            let is_expectation_new = is_expectation_new || position == part.first || was_passed_by;
             let here = Here { position, view: &view, is_expectation_new };
             let case = &mut cursor.case;
-            flow = self.position(case, &mut complete, &here);
+            was_passed_by = self.is_unchanged(position);
+            flow = match was_passed_by {
+                true => self.pass_by(&mut complete, event),
+                false => self.position(case, &mut complete, &here),
+            };
             if flow.is_continue() {
                 flow = self.later(&mut generations, case, &mut complete, &here);
             }
@@ -299,6 +314,18 @@ impl Explorer<'_> {
             );
         }
         self.tally.bounds_hit.extend(case.model.bounds_hit().iter().map(|bound| (*bound).to_owned()));
+    }
+
+    /// What a crash may leave at this position of the explored trace was explored elsewhere.
+    pub(crate) fn is_unchanged(&self, position: u32) -> bool {
+        self.unchanged.get(position as usize).copied().unwrap_or(false)
+    }
+
+    fn pass_by(&mut self, complete: &mut Complete, event: &Event) -> ControlFlow<()> {
+        complete.note(event);
+        self.ran.clear();
+        self.tally.unchanged += 1;
+        ControlFlow::Continue(())
     }
 
     /// By a fault that is planted.

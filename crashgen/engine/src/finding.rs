@@ -239,7 +239,7 @@ impl Findings {
         if planted::is(Fault::FindingByRule) {
             return rule.to_string();
         }
-        let site = sites(state).first().copied().unwrap_or(SiteId(0));
+        let site = lost_site(state).unwrap_or(state.case.last_store);
         match changed_lines(state).next() {
             Some(_) => format!("{rule} lost {}", self.symbols.lasting_name(trace, site)),
             None => {
@@ -252,22 +252,23 @@ impl Findings {
 
 /// The stores that matter: the earliest that is lost and the newest that is there; with nothing lost, the last store.
 fn sites(state: &StateRef) -> Vec<SiteId> {
-    let mut lost: Option<(u32, SiteId)> = None;
+    let Some(lost) = lost_site(state) else { return vec![state.case.last_store] };
     let mut newest: Option<(u32, SiteId)> = None;
     for (line, choice) in state.view.lines.iter().zip(state.state) {
         for (event, site, is_there) in state.case.model.line(line.id).open_stores(*choice) {
-            if !is_there && lost.is_none_or(|(earliest, _)| event < earliest) {
-                lost = Some((event, site));
-            }
             if is_there && newest.is_none_or(|(latest, _)| event > latest) {
                 newest = Some((event, site));
             }
         }
     }
-    if lost.is_none() {
-        newest = Some((0, state.case.last_store));
-    }
-    [lost, newest].into_iter().flatten().map(|(_, site)| site).collect()
+    [Some(lost), newest.map(|(_, site)| site)].into_iter().flatten().collect()
+}
+
+/// Of the earliest store that is lost.
+fn lost_site(state: &StateRef) -> Option<SiteId> {
+    let line = |at: usize| state.case.model.line(state.view.lines[at].id);
+    let stores = changed_lines(state).flat_map(|(at, choice)| line(at).open_stores(choice));
+    stores.filter(|(_, _, is_there)| !is_there).min_by_key(|(event, ..)| *event).map(|(_, site, _)| site)
 }
 
 fn id(rule: RuleId, key: &str) -> String {

@@ -151,8 +151,8 @@ pub struct Generations {
     /// What recoveries that are forgotten by now loaded: a store to it makes a walk due, as one to what the others loaded does.
     loaded: FxHashSet<UnitKey>,
     windows: u64,
-    /// Units that some told run stored to or took away.
-    touched: BTreeSet<UnitKey>,
+    /// Lines that some told run stored to, flushed or took away: hot for later recoveries.
+    touched: BTreeSet<LineKey>,
     /// Hashes of what decides what later recoveries find, of the told runs that were explored; and of what decides it once recovery has
     /// returned.
     explored: FxHashSet<u128>,
@@ -380,7 +380,7 @@ impl Generations {
 
     /// What may vary between the images that later recoveries see, from this crash position on.
     fn hot_from(&self, position: u32, trace: &Trace) -> BTreeSet<UnitKey> {
-        let mut hot: BTreeSet<UnitKey> = self.touched.iter().copied().collect();
+        let mut hot: BTreeSet<UnitKey> = self.touched.iter().copied().flat_map(UnitKey::of_line).collect();
         hot.extend(&self.search.window().expect("it has stepped").hot);
         let most = hot.len() + AHEAD_UNITS;
         for event in &trace.events[position as usize..] {
@@ -515,17 +515,20 @@ impl Explorer<'_> {
             return Ok(ControlFlow::Continue(()));
         }
         let is_rest_explored = is_known(rest);
+        let edited = self.is_unchanged(here.position).then(|| self.edited_trace(told));
+        if edited.as_ref().is_some_and(|(trace, gap)| gap.is_none() && trace.events.len() == told.events.len()) {
+            return Ok(ControlFlow::Continue(())); // all of it is as in the trace that this one is compared with
+        }
         let touched = touched(&case.model, &told.events);
         case.model.know(touched.iter().copied());
-        let units = |line: &LineKey| UnitKey::of_range(line.file, line.number * LINE_BYTES, LINE_BYTES);
-        generations.touched.extend(touched.iter().flat_map(units));
+        let new = touched.iter().copied().filter(|line| generations.touched.insert(*line)).collect::<Vec<_>>();
         if generations.later.is_none() {
             let hot = generations.hot_from(here.position, self.trace);
             generations.later = Some(Box::new(LaterRecoveries::new(hot)));
         }
         let later = generations.later.as_mut().expect("made where there was none");
         let known = later.hot.len();
-        later.hot.extend(touched.iter().flat_map(units));
+        later.hot.extend(new.into_iter().flat_map(UnitKey::of_line));
         if later.hot.len() > known {
             generations.loaded.extend(later.loaded());
             later.start_again();
@@ -540,8 +543,8 @@ impl Explorer<'_> {
         if did.is_some_and(|did| later.begins.find(did.whole, &model.lines()).is_some()) {
             return Ok(ControlFlow::Continue(()));
         }
-        let mut trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
-        if let Some(gap) = self.findings.leave_out(self.config, &mut trace) {
+        let (trace, gap) = edited.unwrap_or_else(|| self.edited_trace(told));
+        if let Some(gap) = gap {
             self.tally.add_incomplete(here.position, gap);
         }
         model.set_content_sites(self.findings.told_sites.are_content(&trace));
@@ -562,6 +565,13 @@ impl Explorer<'_> {
         let lines = lines.into_iter().chain(here.view.lines.iter().map(|line| line.id));
         case.image.return_to(&mut case.model, lines, true);
         flow
+    }
+
+    /// The told run as a trace without what the edits leave out, and what cannot be known of that.
+    fn edited_trace(&mut self, told: &Told) -> (Trace, Option<&'static str>) {
+        let mut trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
+        let gap = self.findings.leave_out(self.config, &mut trace);
+        (trace, gap)
     }
 
     /// The states of the leaf whose objects hold what they should after recovery; none: no state is like that. The others are broken
@@ -609,6 +619,7 @@ impl Explorer<'_> {
             tally: &mut tally,
             findings: &mut *self.findings,
             outcomes: self.outcomes.as_deref_mut(),
+            unchanged: &[],
             before: Some(before),
             judged: FxHashSet::default(),
             started: self.started,

@@ -28,6 +28,7 @@ mod states;
 mod trace_info;
 mod trace_rules;
 mod twins;
+mod unchanged;
 mod window;
 mod yardstick;
 
@@ -166,8 +167,7 @@ fn run(command: Command) -> Result<u8, EngineError> {
     match command {
         Command::Explore { config } => {
             let config = Config::read(&config)?;
-            let trace = Trace::read(&config.trace)?.edited(&config.edits);
-            Ok(explore::explore(&config, &trace, &mut Output::new())?.exit_code())
+            Ok(explore::explore(&config, &Trace::read(&config.trace)?, &mut Output::new())?.exit_code())
         }
         Command::Replay { config, token } => {
             let config = Config::read(&config)?;

@@ -54,6 +54,8 @@ pub struct Task<'a> {
     pub config: &'a Config,
     /// The whole of it.
     pub trace: &'a Trace,
+    /// Its crash positions that need no exploring, by number ([`crate::unchanged`]); empty: none.
+    pub unchanged: &'a [bool],
     /// What the full probe is compared with.
     pub twins: Option<&'a TwinSet>,
     /// When the exploration began.

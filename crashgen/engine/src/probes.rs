@@ -4,7 +4,7 @@
 use crate::error::EngineError;
 use crashgen::complete::UnitKey;
 use crashgen::image::{CrashImage, ImageHash};
-use crashgen::replay::{Engines, Loads, Probe, ReplayServer, ServerOptions, Told};
+use crashgen::replay::{Engines, Loads, Manner, Probe, ReplayServer, ServerOptions, Told};
 use oracle::HeapReport;
 use planted::Fault;
 use rustc_hash::FxHashMap;
@@ -160,12 +160,12 @@ impl Probes {
         image: &mut CrashImage,
         probe: Probe,
         hot: &Rc<[UnitKey]>,
-        is_guarded: bool,
+        manner: Manner,
     ) -> Result<(&[u8], Loads), EngineError> {
         self.watch(image, hot)?;
         self.recoveries += 1;
         self.full_probes += u64::from(probe == Probe::Full);
-        Ok(self.server.run_recorded(probe, is_guarded)?)
+        Ok(self.server.run_recorded(probe, manner)?)
     }
 
     /// Runs recovery and follow-up on the image, recorded as by [`Probes::record`], and told event by event.

@@ -10,7 +10,7 @@ use crate::error::EngineError;
 use crate::probes::Probes;
 use crashgen::complete::UnitKey;
 use crashgen::model::{Choice, Model, View};
-use crashgen::replay::{Probe, ServerOptions};
+use crashgen::replay::{Manner, Probe, ServerOptions};
 use crashgen::symbols::Symbol;
 use crashgen::trace::{Module, Site, SiteId, Trace};
 use crashgen::{LINE_BYTES, UNIT_BYTES};
@@ -34,7 +34,7 @@ fn read_of(config: &Config, case: &mut Case, differing: &Rc<[UnitKey]>) -> Resul
     let options = ServerOptions { adapter: config.hooked_adapter().to_owned(), ..config.server("reads")? };
     let mut probes = Probes::start(&options, config.is_full())?;
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
-    let (_, loads) = probes.record(&mut case.image, probe, differing, false)?;
+    let (_, loads) = probes.record(&mut case.image, probe, differing, Manner::Afresh)?;
     let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
     Ok(first.map(|site| symbol(config, u64::from(*site))))
 }

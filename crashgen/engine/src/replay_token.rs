@@ -97,7 +97,10 @@ pub fn last_generation(
 }
 
 /// Steps from the generation's begin to a crash in it, which is the token's crash `number` after the first.
-fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, number: usize) -> Result<View, EngineError> {
+///
+/// # Errors
+/// When the recovery has no such crash position.
+pub fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, number: usize) -> Result<View, EngineError> {
     let (position, events) = (crash.position, next.trace.events.len());
     let mut view = None;
     for event in 0..position.min(events as u32) {

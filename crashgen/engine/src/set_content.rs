@@ -228,7 +228,9 @@ impl ContentSource for SetContent<'_> {
         let contents = &mut **self.contents.borrow_mut();
         let is_new = contents.asked.insert((*id, offset, end));
         if let Some(looked) = contents.looked.as_mut().filter(|_| is_new) {
-            UnitKey::of_range(*id, offset, bytes).for_each(|unit| looked.at(unit, self.at.model));
+            for (key, units) in UnitKey::lines_of_range(*id, offset, bytes) {
+                looked.at(key, units, self.at.model.find(key), self.at.model);
+            }
         }
         if contents.is_right_still(*id, offset, expected, bytes) {
             return None;

@@ -2,11 +2,14 @@
 //! `shrink`: of the crash states of one trace that show the finding of a token, the one that is easiest to read: fewest lines that
 //! are not as everything persisted leaves them; of those, fewest that are not at their floor; of those, the earliest crash position.
 //!
-//! The search tries all states with one line lost, at all crash positions of the token's heap, then with two, up to as many as the
-//! token has. A state counts when its recovery breaks the token's rule and its finding would have the same id. Equal images of which
-//! the same is expected are recovered once: most positions add few.
+//! The search tries all states with one line lost, at all crash positions of the token's heap, then with two,
+//! up to as many as the token has. A state counts when its recovery breaks the token's rule and its finding
+//! would have the same id: in the first part of the probe script, if the token's state breaks it there already.
+//! Equal images of which the same is expected are recovered once: most positions add few.
 //!
-//! Of a token with later crashes the last one is shrunk, the ones before it stay.
+//! Of a token with later crashes each is shrunk like that while the others stay, the last one first, until none gets smaller. With
+//! another crash before it recovery may do more or less: a later crash keeps its place in the source, and which time it comes there
+//! ([`Place`]). What a crash alone breaks is no finding of a later one, so the heap must be in order after each but the last.
 
 use crate::cases::Case;
 use crate::certificate::Tally;
@@ -19,25 +22,26 @@ use crate::generations::Generation;
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::reads;
-use crate::replay_token::{check_belongs, last_generation, state_of};
+use crate::replay_token::{check_belongs, go_to, last_generation, state_of, step_to};
 use crate::twins;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
-use crashgen::token::{LaterCrash, Witness};
-use crashgen::trace::{EventKind, Trace};
+use crashgen::token::{LaterCrash, LineChoice, Witness};
+use crashgen::trace::{Event, EventKind, SiteId, Trace};
 use oracle::{RuleId, TwinSet, Violation};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::mem::{Discriminant, discriminant};
+use std::ops::{Add, ControlFlow};
 use std::time::Instant;
 
 /// Choices of a line that are tried: lines of wide or non-temporal stores have up to 2^64.
 const CHOICES: u128 = 4096;
 
-/// How small the state is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// How small the states of a witness are, or one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Size {
     /// Lines that are not as everything persisted leaves them.
     lines: usize,
@@ -47,10 +51,22 @@ pub struct Size {
     position: u32,
 }
 
+impl Add for Size {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            lines: self.lines + other.lines,
+            floor_lines: self.floor_lines + other.floor_lines,
+            position: self.position + other.position,
+        }
+    }
+}
+
 /// What was found.
 #[derive(Serialize)]
 pub struct Shrunk {
-    /// Of the token.
+    /// Of the token, all its crashes together.
     before: Size,
     /// Of the finding that was printed.
     after: Size,
@@ -67,34 +83,34 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     check_belongs(config, trace, witness)?;
     let rule = witness.rule.parse().map_err(|error| bad_input(format!("the token's rule: {error}")))?;
     let mut tally = Tally::default();
-    let has_twins = witness.later.is_empty();
+    let is_later = !witness.later.is_empty();
     let mut shrinker = Shrinker {
         config,
         trace,
-        witness,
         rule,
         findings: Findings::new(config),
-        hooked: if has_twins {
-            None
-        } else {
-            Some(Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?)
+        hooked: match is_later {
+            true => Some(Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?),
+            false => None,
         },
         probes: Probes::start(&config.server("images")?, true)?,
-        twins: if has_twins { twins::make(config, trace, &mut tally)? } else { None },
+        twins: if is_later { None } else { twins::make(config, trace, &mut tally)? },
         budget: Budget::of(config, deadline(config, Instant::now())),
         wanted: String::new(),
+        probe: Probe::First,
         known: FxHashMap::default(),
         bounds_hit: BTreeSet::new(),
     };
-    let before = shrinker.size_of_token()?;
-    let after = shrinker.search(before)?;
+    let token = shrinker.open(witness)?;
+    let before = token.size();
+    let best = shrinker.search(token)?;
     let shrunk = Shrunk {
         before,
-        after: after.as_ref().map_or(before, |best| best.size),
-        recoveries: shrinker.probes.recoveries,
+        after: best.size(),
+        recoveries: shrinker.recoveries(),
         bounds_hit: std::mem::take(&mut shrinker.bounds_hit),
     };
-    shrinker.print(after, output)?;
+    shrinker.print(&best.witness, output)?;
     output.shrunk(&shrunk);
     output.done(Verdict::Fail, shrinker.findings.all(), &trace.hash);
     Ok(Verdict::Fail)
@@ -103,7 +119,6 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
 struct Shrinker<'a> {
     config: &'a Config,
     trace: &'a Trace,
-    witness: &'a Witness,
     rule: RuleId,
     findings: Findings,
     /// Tells what recoveries do, for later generations.
@@ -113,30 +128,67 @@ struct Shrinker<'a> {
     budget: Budget,
     /// Id of the finding.
     wanted: String,
-    /// Of images, and what is expected then: whether they break the rule.
+    /// How much of the probe script shows it.
+    probe: Probe,
+    /// Of images of one crash, and what is expected then: whether they show the finding.
     known: FxHashMap<(ImageHash, u64), bool>,
     bounds_hit: BTreeSet<String>,
 }
 
-/// A state that shows the finding.
-struct Best {
-    size: Size,
-    state: Vec<Choice>,
+/// A witness that shows the finding.
+#[derive(Clone)]
+struct Shown {
+    witness: Witness,
+    /// Of each of its crashes.
+    sizes: Vec<Size>,
+    /// Of each of its later crashes.
+    places: Vec<Place>,
 }
 
-/// The generation in which power fails last, stepped from crash position to crash position.
+impl Shown {
+    fn size(&self) -> Size {
+        self.sizes.iter().copied().fold(Size::default(), Size::add)
+    }
+}
+
+/// Where power fails in what a recovery does: behind which of the events of one kind from one place in the source.
+#[derive(Clone, Copy)]
+struct Place {
+    site: SiteId,
+    kind: Discriminant<EventKind>,
+    before: usize,
+}
+
+impl Place {
+    fn is_like(&self, event: &Event) -> bool {
+        (event.site, discriminant(&event.kind)) == (self.site, self.kind)
+    }
+
+    fn of(events: &[Event], position: u32) -> Option<Self> {
+        let (last, earlier) = events.get(..position as usize)?.split_last()?;
+        let place = Self { site: last.site, kind: discriminant(&last.kind), before: 0 };
+        Some(Self { before: earlier.iter().filter(|event| place.is_like(event)).count(), ..place })
+    }
+
+    fn find(&self, events: &[Event]) -> Option<u32> {
+        let mut like = events.iter().enumerate().filter(|(_, event)| self.is_like(event));
+        like.nth(self.before).map(|(at, _)| at as u32 + 1)
+    }
+}
+
+/// The generation in which a crash is, stepped from crash position to crash position.
 struct Walk<'a> {
-    generation: LastGeneration<'a>,
+    generation: WalkedGeneration<'a>,
     next: u32,
     end: u32,
 }
 
-enum LastGeneration<'a> {
+enum WalkedGeneration<'a> {
     Workload(&'a Trace, Box<Case>),
     Recovery(Box<Generation>),
 }
 
-impl LastGeneration<'_> {
+impl WalkedGeneration<'_> {
     fn trace_and_case(&mut self) -> (&Trace, &mut Case) {
         match self {
             Self::Workload(trace, case) => (trace, case),
@@ -165,59 +217,78 @@ impl Walk<'_> {
 }
 
 impl<'a> Shrinker<'a> {
-    /// How small the token's own state is; it must show the token's rule.
-    fn size_of_token(&mut self) -> Result<Size, EngineError> {
-        let position = self.position();
-        let (mut walk, view) = self.walk_to(position)?;
-        let last = self.witness.later.last();
-        let (from_newest, lines) =
-            last.map_or((self.witness.from_newest, &self.witness.lines), |crash| (crash.from_newest, &crash.lines));
-        let (_, case) = walk.generation.trace_and_case();
-        let state = state_of(case, &view, from_newest, lines)?;
-        self.wanted = self.id_of(&mut walk, &view, &state, position);
-        if self.violation(&mut walk, &view, &state)?.is_none() {
-            let rule = self.rule;
-            return Err(bad_input(format!("the token's state does not break {rule} here; was the allocator changed?")));
+    /// The token, which must show its rule.
+    fn open(&mut self, witness: &Witness) -> Result<Shown, EngineError> {
+        let rule = self.rule;
+        let mut shown = self.follow(witness, None)?;
+        if shown.is_none() {
+            self.probe = Probe::Full;
+            shown = self.follow(witness, None)?;
         }
-        Ok(size_of(&view, &state, position))
+        shown.ok_or_else(|| {
+            bad_input(format!("the token's state does not break {rule} here; was the allocator changed?"))
+        })
     }
 
-    /// Of the token's last crash.
-    fn position(&self) -> u32 {
-        self.witness.later.last().map_or(self.witness.position, |crash| crash.position)
+    fn search(&mut self, mut best: Shown) -> Result<Shown, EngineError> {
+        let crashes = best.sizes.len();
+        let mut due: Vec<usize> = (0..crashes).collect();
+        while let Some(crash) = due.pop() {
+            let (flow, smaller) = self.with_smaller(crash, &best)?;
+            if let Some(smaller) = smaller {
+                best = smaller;
+                due = (0..crashes).filter(|other| *other != crash).collect();
+            }
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(best)
     }
 
-    /// A state that is smaller than `before`, and the smallest.
-    fn search(&mut self, before: Size) -> Result<Option<Best>, EngineError> {
+    /// The smallest with another state of that crash, if one is smaller. Break: a budget is used up.
+    fn with_smaller(&mut self, crash: usize, than: &Shown) -> Result<(ControlFlow<()>, Option<Shown>), EngineError> {
+        self.known.clear();
+        let before = than.sizes[crash];
         for lines in 0..=before.lines {
             let bound =
                 if lines == before.lines { before } else { Size { lines, floor_lines: usize::MAX, position: 0 } };
-            let (flow, best) = self.states_with(lines, bound)?;
+            let (flow, best) = self.states_with(lines, bound, crash, than)?;
             if best.is_some() || flow.is_break() {
-                return Ok(best);
+                return Ok((flow, best));
             }
         }
-        Ok(None)
+        Ok((ControlFlow::Continue(()), None))
     }
 
-    /// The smallest state below the bound with so many lines lost. Break: a budget is used up.
-    fn states_with(&mut self, lines: usize, bound: Size) -> Result<(ControlFlow<()>, Option<Best>), EngineError> {
-        let mut walk = self.walk()?;
-        let mut best: Option<Best> = None;
+    /// The smallest state of the crash below the bound with so many lines lost.
+    fn states_with(
+        &mut self,
+        lines: usize,
+        bound: Size,
+        crash: usize,
+        than: &Shown,
+    ) -> Result<(ControlFlow<()>, Option<Shown>), EngineError> {
+        let mut walk = self.walk(&than.witness, crash)?;
+        let (mut bound, mut best) = (bound, None);
         while let Some((position, view)) = walk.step(self.config)? {
             let mut states = States::new(&view, lines);
             let least = Size { lines, floor_lines: view.lines.len().saturating_sub(lines), position };
-            while least < best.as_ref().map_or(bound, |best| best.size) && states.advance() {
+            while least < bound && states.advance() {
                 if self.is_over() {
                     return Ok((ControlFlow::Break(()), best));
                 }
                 let size = Size { floor_lines: states.floor_lines(), ..least };
-                if size >= best.as_ref().map_or(bound, |best| best.size) {
+                if size >= bound {
                     continue;
                 }
                 let state = states.state.as_slice();
-                if self.shows(&mut walk, &view, state, position)? {
-                    best = Some(Best { size, state: state.to_vec() });
+                let shown = match crash + 1 == than.sizes.len() {
+                    true => self.with_last(&mut walk, &view, state, size, than)?,
+                    false => self.with_earlier(&mut walk, &view, state, (crash, position), than)?,
+                };
+                if let Some(shown) = shown.filter(|shown| shown.size() < best.as_ref().unwrap_or(than).size()) {
+                    (bound, best) = (size, Some(shown));
                 }
             }
             if states.is_cut {
@@ -227,60 +298,152 @@ impl<'a> Shrinker<'a> {
         Ok((ControlFlow::Continue(()), best))
     }
 
+    fn recoveries(&self) -> u64 {
+        self.probes.recoveries + self.hooked.as_ref().map_or(0, |hooked| hooked.recoveries)
+    }
+
     fn is_over(&mut self) -> bool {
-        let Err(Stop::Budget(why)) = self.budget.check(self.probes.recoveries) else { return false };
+        let Err(Stop::Budget(why)) = self.budget.check(self.recoveries()) else { return false };
         self.bounds_hit.insert(format!("not all smaller crash states were tried: {why}"));
         true
     }
 
-    /// Whether the state breaks the token's rule, by a finding of the same id.
-    fn shows(&mut self, walk: &mut Walk, view: &View, state: &[Choice], position: u32) -> Result<bool, EngineError> {
+    /// The witness with this state of its last crash, if that breaks the token's rule, by a finding of the same id.
+    fn with_last(
+        &mut self,
+        walk: &mut Walk,
+        view: &View,
+        state: &[Choice],
+        size: Size,
+        than: &Shown,
+    ) -> Result<Option<Shown>, EngineError> {
+        let (trace, case) = walk.generation.trace_and_case();
+        case.image.go_to(&case.model, view, state);
+        let key = (case.image.hash(), case.history.state_id());
+        if self.id_of(trace, case, view, state, size.position) != self.wanted {
+            return Ok(None);
+        }
+        let shows = match self.known.get(&key) {
+            Some(known) => *known,
+            None => self.violation(case, view, state)?.is_some(),
+        };
+        self.known.insert(key, shows);
+        if !shows {
+            return Ok(None);
+        }
+        let mut shown = than.clone();
+        *shown.sizes.last_mut().expect("there is a crash") = size;
+        if let Some(place) = shown.places.last_mut() {
+            *place = Place::of(&trace.events, size.position).expect("the position was just stepped to");
+        }
+        let crash = shown.sizes.len() - 1;
+        shown.witness = with_state(&than.witness, crash, (case, view, state, size.position));
+        Ok(Some(shown))
+    }
+
+    /// The witness with this state of an earlier crash, if the later ones still show the finding.
+    fn with_earlier(
+        &mut self,
+        walk: &mut Walk,
+        view: &View,
+        state: &[Choice],
+        (crash, position): (usize, u32),
+        than: &Shown,
+    ) -> Result<Option<Shown>, EngineError> {
         let (_, case) = walk.generation.trace_and_case();
         case.image.go_to(&case.model, view, state);
         let key = (case.image.hash(), case.history.state_id());
-        if self.id_of(walk, view, state, position) != self.wanted {
-            return Ok(false);
+        if self.known.get(&key) == Some(&false) {
+            return Ok(None);
         }
-        if let Some(known) = self.known.get(&key) {
-            return Ok(*known);
-        }
-        let shows = self.violation(walk, view, state)?.is_some();
-        self.known.insert(key, shows);
-        Ok(shows)
+        let witness = with_state(&than.witness, crash, (case, view, state, position));
+        let shown = match self.follow(&witness, Some(&than.places)) {
+            Err(EngineError::BadInput(_)) => None, // a later crash is not there any more
+            shown => shown?,
+        };
+        self.known.insert(key, shown.is_some());
+        Ok(shown)
     }
 
-    fn id_of(&mut self, walk: &mut Walk, view: &View, state: &[Choice], position: u32) -> String {
-        let (trace, case) = walk.generation.trace_and_case();
+    /// Makes all crashes of a witness, one after the other; none: it does not show the finding, or a crash before the last one breaks
+    /// something by itself. `places`: where its later crashes are to be; none: where it says, and it is the token.
+    fn follow(&mut self, witness: &Witness, places: Option<&[Place]>) -> Result<Option<Shown>, EngineError> {
+        self.start_case()?;
+        let mut shown = Shown { witness: witness.clone(), sizes: Vec::new(), places: Vec::new() };
+        let (mut case, mut view) = go_to(self.config, self.trace, witness.position)?;
+        let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
+        let mut position = witness.position;
+        let mut told: Option<Trace> = None;
+        for (at, crash) in shown.witness.later.iter_mut().enumerate() {
+            shown.sizes.push(size_of(&view, &state, position));
+            case.image.go_to(&case.model, &view, &state);
+            case.image.start_again();
+            let is_in_order = |probes: &mut Probes, case: &mut Case| {
+                let judgement = judge_image(self.config, None, (probes, Probe::Full), case)?;
+                Ok::<bool, EngineError>(judgement.violations.is_empty())
+            };
+            if places.is_some() && !is_in_order(&mut self.probes, &mut case)? {
+                return Ok(None);
+            }
+            case.image.start_again();
+            let hooked = self.hooked.as_mut().expect("it is there where there are later crashes");
+            let teller = (hooked, &mut self.findings.told_sites);
+            let before = told.as_ref().unwrap_or(self.trace);
+            let number = at as u32 + 1;
+            let mut next = Generation::after(self.config, teller, before, (&mut case, &view, &state), number)?;
+            if let Some(places) = places {
+                let Some(place) = places[at].find(&next.trace.events) else { return Ok(None) };
+                crash.position = place;
+            }
+            view = step_to(self.config, &mut next, crash, at + 1)?;
+            state = state_of(&next.case, &view, crash.from_newest, &crash.lines)?;
+            position = crash.position;
+            shown.places.extend(Place::of(&next.trace.events, position));
+            case = next.case;
+            told = Some(next.trace);
+        }
+        shown.sizes.push(size_of(&view, &state, position));
+        case.image.start_again();
+        let id = self.id_of(told.as_ref().unwrap_or(self.trace), &case, &view, &state, position);
+        match places {
+            None => self.wanted = id,
+            Some(_) if id != self.wanted => return Ok(None),
+            Some(_) => {}
+        }
+        Ok(self.violation(&mut case, &view, &state)?.map(|_| shown))
+    }
+
+    /// The servers follow another image now.
+    fn start_case(&mut self) -> Result<(), EngineError> {
+        self.hooked.as_mut().map_or(Ok(()), Probes::start_case)?;
+        self.probes.start_case()
+    }
+
+    fn id_of(&mut self, trace: &Trace, case: &Case, view: &View, state: &[Choice], position: u32) -> String {
         let state = StateRef { case, view, state, position, strategy: "shrink", read: None };
         self.findings.id_of(trace, &state, self.rule)
     }
 
-    fn violation(&mut self, walk: &mut Walk, view: &View, state: &[Choice]) -> Result<Option<Violation>, EngineError> {
-        let (_, case) = walk.generation.trace_and_case();
+    fn violation(&mut self, case: &mut Case, view: &View, state: &[Choice]) -> Result<Option<Violation>, EngineError> {
         case.image.go_to(&case.model, view, state);
-        if self.hooked.is_some() {
-            case.image.start_again();
-        }
-        let judgement = judge_image(self.config, self.twins.as_ref(), (&mut self.probes, Probe::Full), case)?;
+        let judgement = judge_image(self.config, self.twins.as_ref(), (&mut self.probes, self.probe), case)?;
         Ok(judgement.violations.into_iter().find(|violation| violation.rule == self.rule))
     }
 
-    /// Over all crash positions of the token's heap, or of what its recovery did.
-    fn walk(&mut self) -> Result<Walk<'a>, EngineError> {
-        self.probes.start_case()?; // the image that the servers follow is another one now
-        if let Some(hooked) = &mut self.hooked {
-            hooked.start_case()?;
-            let generation =
-                last_generation(self.config, self.trace, self.witness, (hooked, &mut self.findings.told_sites))?;
+    /// Over all crash positions of the witness's heap, or of what its recovery did before a later crash.
+    fn walk(&mut self, witness: &Witness, crash: usize) -> Result<Walk<'a>, EngineError> {
+        self.start_case()?;
+        if let Some(hooked) = self.hooked.as_mut().filter(|_| crash > 0) {
+            let witness = Witness { later: witness.later[..crash].to_vec(), ..witness.clone() };
+            let teller = (hooked, &mut self.findings.told_sites);
+            let mut generation = last_generation(self.config, self.trace, &witness, teller)?;
+            generation.case.image.start_again();
             let end = generation.trace.events.len() as u32;
-            return Ok(Walk { generation: LastGeneration::Recovery(Box::new(generation)), next: 0, end });
+            return Ok(Walk { generation: WalkedGeneration::Recovery(Box::new(generation)), next: 0, end });
         }
         let (events, first) = (&self.trace.events, self.trace.first_event());
         let is_case = |number: &usize| matches!(events[*number].kind, EventKind::Case { .. });
-        let position = self.witness.position as usize;
-        if position <= first || position > events.len() {
-            return Err(bad_input(format!("the token's crash position {position} is not in the trace")));
-        }
+        let position = witness.position as usize;
         let begin = (first..position).rev().find(is_case).unwrap_or(first);
         let end = (position..events.len()).find(is_case).unwrap_or(events.len());
         let folder = match &events[begin].kind {
@@ -288,57 +451,64 @@ impl<'a> Shrinker<'a> {
             _ => "",
         };
         let case = Box::new(Case::new(self.config, self.trace, folder));
-        Ok(Walk { generation: LastGeneration::Workload(self.trace, case), next: begin as u32, end: end as u32 })
+        Ok(Walk { generation: WalkedGeneration::Workload(self.trace, case), next: begin as u32, end: end as u32 })
     }
 
-    /// At this crash position.
-    fn walk_to(&mut self, position: u32) -> Result<(Walk<'a>, View), EngineError> {
-        let mut walk = self.walk()?;
-        while let Some((reached, view)) = walk.step(self.config)? {
-            if reached == position {
-                return Ok((walk, view));
-            }
-        }
-        Err(bad_input(format!("the token's crash position {position} is not there; was the allocator changed?")))
-    }
-
-    /// The finding as this state shows it; none: as the token's does.
-    fn print(&mut self, best: Option<Best>, output: &mut Output) -> Result<(), EngineError> {
-        let position = best.as_ref().map_or(self.position(), |best| best.size.position);
-        let (mut walk, view) = self.walk_to(position)?;
-        let state = match best {
-            Some(best) => best.state,
-            None => {
-                let last = self.witness.later.last();
-                let (from_newest, lines) = last
-                    .map_or((self.witness.from_newest, &self.witness.lines), |crash| (crash.from_newest, &crash.lines));
-                state_of(walk.generation.trace_and_case().1, &view, from_newest, lines)?
+    /// The finding as the witness's last crash shows it.
+    fn print(&mut self, witness: &Witness, output: &mut Output) -> Result<(), EngineError> {
+        self.probe = Probe::Full;
+        let last = witness.later.last();
+        let (position, from_newest, lines) = last
+            .map_or((witness.position, witness.from_newest, &witness.lines), |crash| {
+                (crash.position, crash.from_newest, &crash.lines)
+            });
+        let mut walk = self.walk(witness, witness.later.len())?;
+        let view = loop {
+            match walk.step(self.config)? {
+                Some((reached, view)) if reached == position => break view,
+                Some(_) => {}
+                None => return Err(unstable()),
             }
         };
-        let violation = self.violation(&mut walk, &view, &state)?;
-        let violation = violation.ok_or_else(|| {
-            EngineError::Infrastructure("a state broke a rule once and does not again; is the target random?".into())
-        })?;
         let (trace, case) = walk.generation.trace_and_case();
+        let state = state_of(case, &view, from_newest, lines)?;
+        let violation = self.violation(case, &view, &state)?.ok_or_else(unstable)?;
         let read = reads::first(self.config, case, &view, &state);
         let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read };
-        let origin = match self.witness.later.is_empty() {
-            true => Origin::Explored(None),
-            false => Origin::LaterToken(self.later_token(&state)),
+        let origin = match last {
+            None => Origin::Explored(None),
+            Some(_) => Origin::LaterToken(witness.encode()),
         };
         if let Some(finding) = self.findings.add(self.config, trace, origin, &state, &violation, String::new()) {
             output.finding(finding);
         }
         Ok(())
     }
+}
 
-    fn later_token(&self, state: &StateRef) -> String {
-        let (from_newest, lines) = shortest_form(state);
-        let mut witness = self.witness.clone();
-        witness.later.pop();
-        witness.later.push(LaterCrash { position: state.position, from_newest, lines });
-        witness.encode()
+fn unstable() -> EngineError {
+    EngineError::Infrastructure("a state broke a rule once and does not again; is the target random?".into())
+}
+
+/// The witness with another state of that crash.
+fn with_state(
+    witness: &Witness,
+    crash: usize,
+    (case, view, state, position): (&Case, &View, &[Choice], u32),
+) -> Witness {
+    let (from_newest, lines): (bool, Vec<LineChoice>) =
+        shortest_form(&StateRef { case, view, state, position, strategy: "shrink", read: None });
+    let mut changed = witness.clone();
+    match crash.checked_sub(1) {
+        Some(later) => changed.later[later] = LaterCrash { position, from_newest, lines },
+        None => {
+            let current = case.current;
+            changed.operation = current.map_or(0, |current| current.operation.index + 1);
+            changed.event_in_operation = current.map_or(0, |current| position - current.began_at);
+            (changed.position, changed.from_newest, changed.lines) = (position, from_newest, lines);
+        }
     }
+    changed
 }
 
 fn size_of(view: &View, state: &[Choice], position: u32) -> Size {

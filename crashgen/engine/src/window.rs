@@ -314,7 +314,8 @@ pub mod tests {
         "heap": {"heap_bytes": 4096, "limit_bytes": 4096, "slots": 1, "slot_layout": "root", "address_hint": 0,
             "alignment": 64, "smallest_bytes": 64},
         "contract": {"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "none",
-            "slack_bytes": 0, "relocatable": false, "detects": [], "after_failed_create": "error", "threads": 1},
+            "slack_bytes": 0, "relocatable": false, "detects": [], "after_failed_create": "error",
+            "clean_close": false, "threads": 1},
         "model": "px86", "strategy": "mixed", "seed": 1, "stop_at_rule": null, "probe": "full",
         "limits": {"exhaustive_states": 1, "samples": 1, "time_s": null, "cpu_limit_ms": 1, "wall_limit_ms": 1},
         "identity": {"allocator": "a", "mutant": null, "build": "b", "workload": "w", "ops": null, "seed": 1, "flush": "clwb"}

@@ -5,8 +5,7 @@
 //! all of its choices, holds the same whatever it held there; of the others a look is noted. Nothing is noted twice where that
 //! would cost: a unit that was not overwritten when it was first looked at counts, whatever comes later.
 
-use super::UnitKey;
-use crate::model::{LineKey, Model};
+use crate::model::{LineId, LineKey, Model};
 use rustc_hash::FxHashMap;
 
 /// Units of the heap.
@@ -17,12 +16,10 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// At this unit as it is now.
-    pub fn at(&mut self, unit: UnitKey, model: &Model) {
-        let (line, place) = unit.place();
-        if !model.find(line).is_some_and(|line| model.is_overwritten(line, place)) {
-            *self.lines.entry(line).or_default() |= 1 << place;
-        }
+    /// At these units of a line as they are now, a bit for each; `line`: the model's, if it has it.
+    pub fn at(&mut self, key: LineKey, units: u8, line: Option<LineId>, model: &Model) {
+        let units = units & !line.map_or(0, |line| model.overwritten(line));
+        self.join(std::iter::once((key, units)));
     }
 
     /// At all of these, too, as far as the mask of a line allows.

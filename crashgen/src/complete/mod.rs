@@ -70,6 +70,22 @@ impl UnitKey {
         (LineKey { file: self.file, number: self.number / a_line }, (self.number % a_line) as u8)
     }
 
+    /// All units of a line.
+    pub fn of_line(line: LineKey) -> impl Iterator<Item = Self> {
+        Self::of_range(line.file, line.number * LINE_BYTES, LINE_BYTES)
+    }
+
+    /// The lines of `bytes` bytes at `offset`, each with a bit for each of its units that has some of them.
+    pub fn lines_of_range(file: FileId, offset: u64, bytes: u64) -> impl Iterator<Item = (LineKey, u8)> {
+        let end = offset + bytes;
+        (offset / LINE_BYTES..end.div_ceil(LINE_BYTES)).map(move |number| {
+            let start = number * LINE_BYTES;
+            let first = offset.saturating_sub(start) / UNIT_BYTES;
+            let last = (end.min(start + LINE_BYTES) - 1 - start) / UNIT_BYTES;
+            (LineKey { file, number }, u8::MAX << first & u8::MAX >> (7 - last))
+        })
+    }
+
     /// The units of `bytes` bytes at `offset`.
     pub fn of_range(file: FileId, offset: u64, bytes: u64) -> impl Iterator<Item = Self> {
         let numbers = offset / UNIT_BYTES..(offset + bytes).div_ceil(UNIT_BYTES);

@@ -211,10 +211,10 @@ impl Search {
         self.looked.take().unwrap_or_default()
     }
 
-    /// This unit decides something at the position.
-    pub fn look(&mut self, unit: UnitKey, model: &Model) {
+    /// These units of a line, a bit for each, decide something at the position; `line`: the model's, if it has it.
+    pub fn look(&mut self, key: LineKey, units: u8, line: Option<LineId>, model: &Model) {
         if let Some(looked) = &mut self.looked {
-            looked.at(unit, model);
+            looked.at(key, units, line, model);
         }
     }
 
@@ -288,8 +288,10 @@ impl Search {
         let (first, mut lines) = (node, Vec::new());
         while let Node::Load(load, _) = self.memory.node(node) {
             let load = *load;
-            let Some(value) = self.decided(load, model) else { break };
-            self.look(load.unit, model);
+            let line = self.lines.find(model, load.line);
+            let Some(value) = decided(load, line, model) else { break };
+            let (key, place) = load.unit.place();
+            self.look(key, 1 << place, line, model);
             lines.push(load.line);
             node = self.memory.child(node, value);
         }
@@ -297,20 +299,11 @@ impl Search {
         node
     }
 
-    /// What the load sees if its line has one choice.
-    fn decided(&mut self, load: Load, model: &Model) -> Option<u64> {
-        match self.lines.find(model, load.line) {
-            None => Some(NEVER_STORED),
-            Some(_) if planted::is(Fault::LeafAcrossFloor) => None,
-            Some(line) => model.line(line).decided_unit(load.unit.place().1),
-        }
-    }
-
     /// Groups the line's set by what the load sees, and goes on below the first group.
     fn branch(&mut self, node: NodeId, load: Load, walk: &mut Walk, at: &Position) {
-        self.look(load.unit, at.model);
-        let (_, unit) = load.unit.place();
         let line = self.lines.find(at.model, load.line).expect("a line that nobody stored to is decided");
+        let (key, unit) = load.unit.place();
+        self.look(key, 1 << unit, Some(line), at.model);
         let choices = self.tables.of(at.model, line);
         if choices.is_cut {
             walk.gap = Some("a line with more than 65,536 choices");
@@ -490,6 +483,15 @@ impl Walk {
             self.frames.pop();
         }
         false
+    }
+}
+
+/// What the load sees if its line has one choice. None of a line: nobody stored to it yet.
+fn decided(load: Load, line: Option<LineId>, model: &Model) -> Option<u64> {
+    match line {
+        None => Some(NEVER_STORED),
+        Some(_) if planted::is(Fault::LeafAcrossFloor) => None,
+        Some(line) => model.line(line).decided_unit(load.unit.place().1),
     }
 }
 

@@ -214,14 +214,15 @@ impl Model {
         Lines { origin: self.origin, lines: self.lines.clone(), by_file: self.by_file.clone() }
     }
 
-    /// From here on [`Model::is_overwritten`] is about what the lines hold now. A new generation begins with an origin.
+    /// From here on [`Model::overwritten`] is about what the lines hold now. A new generation begins with an origin.
     pub fn set_origin(&mut self) {
         self.origin = next_version();
     }
 
-    /// Whether the unit was overwritten since the origin, in all choices: it holds the same whatever it held there.
-    pub fn is_overwritten(&self, line: LineId, unit: u8) -> bool {
-        self.line(line).overwritten_since(self.origin) >> unit & 1 == 1
+    /// Units of the line that were overwritten since the origin, in all choices, a bit for each: they hold the same whatever they held
+    /// there.
+    pub fn overwritten(&self, line: LineId) -> u8 {
+        self.line(line).overwritten_since(self.origin)
     }
 
     /// No store is undecided, and no flush waits for its fence: what is open was left open by a crash.

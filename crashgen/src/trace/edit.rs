@@ -52,14 +52,24 @@ impl Trace {
     }
 }
 
+/// Whether all that the edits do is to leave flushes and fences out.
+pub fn only_leave_out(edits: &[Edit]) -> bool {
+    edits.iter().all(|edit| matches!(edit, Edit::Without(_)))
+}
+
+/// Whether the edits leave this event out.
+pub fn is_left_out(event: &Event, edits: &[Edit]) -> bool {
+    let names = |edit: &Edit| matches!(edit, Edit::Without(sites) if sites.contains(&event.site));
+    is_flush_or_fence(&event.kind) && edits.iter().any(names)
+}
+
 fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
     let is_one_of = |sites: &BTreeSet<SiteId>| sites.contains(&event.site);
     let is_asked = |pick: fn(&Edit) -> Option<&BTreeSet<SiteId>>| edits.iter().filter_map(pick).any(is_one_of);
     if is_asked(|edit| if let Edit::FenceBefore(sites) = edit { Some(sites) } else { None }) {
         events.push(fence(event));
     }
-    let is_ordering = is_flush_or_fence(&event.kind);
-    if !is_ordering || !is_asked(|edit| if let Edit::Without(sites) = edit { Some(sites) } else { None }) {
+    if !is_left_out(event, edits) {
         events.push(event.clone());
     }
     if is_asked(|edit| if let Edit::FlushAfter(sites) = edit { Some(sites) } else { None }) {

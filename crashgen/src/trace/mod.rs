@@ -14,7 +14,7 @@ mod seal;
 mod tests;
 pub mod write;
 
-pub use edit::{Edit, is_flush_or_fence};
+pub use edit::{Edit, is_flush_or_fence, is_left_out, only_leave_out};
 pub use reader::TraceError;
 pub use seal::seal;
 

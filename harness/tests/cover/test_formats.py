@@ -13,10 +13,10 @@ import pytest
 JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 3, "7193562430846b68"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
-    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 4, "e368694be707f92b"),
-    "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 4, "06e9a2bc996e8de7"),
+    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 5, "6df46b25b39ece3b"),
+    "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 5, "ae629856685da9a0"),
     "allocators/include/generation.h": ("FL_GENERATION_VERSION", 1, "b762c20c74ef34d2"),
-    "allocators/include/loads.h": ("FL_LOADS_VERSION", 5, "d6454e868a95d78f"),
+    "allocators/include/loads.h": ("FL_LOADS_VERSION", 6, "00d8065a1ce8ae5b"),
 }
 
 

@@ -46,7 +46,7 @@ def test_two_parts_are_one_certificate() -> None:
     assert (whole.recoveries, whole.judgements) == (2 * 4083, 2 * 5000)
     assert whole.states == "1.1e+03"
     assert whole.stages == [Stage("log replay", 8)]
-    assert whole.engines == Engines(2 * 4001, 2 * 9, {"starts a thread or a process": 2 * 82})
+    assert whole.engines == Engines(2 * 4001, 2 * 9, isolated={"starts a thread or a process": 2 * 82})
     assert whole.rules_judged == ["FL001", "FL003", "FL004"]
 
 

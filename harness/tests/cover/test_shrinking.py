@@ -28,18 +28,26 @@ def finding_at(index: int) -> Finding:
     return samples.finding(operation={"index": index, "kind": "allocate", "slot": 0, "pending": False})
 
 
+def later_finding_at(index: int) -> Finding:
+    """Of a second crash, at an operation of the recovery from the first one, which was at this one of the workload."""
+    return msgspec.structs.replace(finding_at(0xF01000), is_later=True, token=str(index))
+
+
 class Simulated(shrinking._Search):
     """Explores by the test's word; explored: the cases of each exploration."""
+
+    found_at = staticmethod(finding_at)
 
     def __init__(self, workload: Workload, shows: Shows, budget: Budget, tmp: Cache, steps: list[str]) -> None:
         heap = type("Heap", (), {"boundary_sizes": [64, 2048]})
         allocator = type("Allocator", (), {"heap": heap})
         target = cast(Target, type("Target", (), {"allocator": allocator, "hooked": True}))
-        shop = cast(Any, type("Workshop", (), {"cache": tmp, "heap_folder": None}))
+        engine = type("Engine", (), {"ask_json": staticmethod(lambda kind, _, token: kind(int(token) + 1))})
+        shop = cast(Any, type("Workshop", (), {"cache": tmp, "heap_folder": None, "engine": engine}))
         last = max(workload.operation_count - 2, 0)
         spec = samples.spec(strategy="complete")
-        super().__init__(shop, spec, target, workload, finding_at(last), budget, tmp, steps.append)
-        self.shows, self.explored = shows, list[list[Operations]]()
+        super().__init__(shop, spec, target, workload, self.found_at(last), budget, tmp, steps.append)
+        self.shows, self.explored, self.probes = shows, list[list[Operations]](), list[str]()
         self.shows_alone = True
 
     def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> Finding | None:
@@ -49,12 +57,13 @@ class Simulated(shrinking._Search):
         parsed = workloads.parse(workload.text(), "candidate")
         assert parsed.operations == workload.operations
         self.explored.append([])
+        self.probes.append("full" if self.is_probe_full else "first")
         index = 0
         for case in _cases(workload):
             self.explored[-1].append(case)
             for end in range(len(case) + 1):
                 if self.shows(case[:end]):
-                    return finding_at(
+                    return self.found_at(
                         index + sum(2 if one.kind == "reopen" else one.kind != "join" for one in case[:end])
                     )
             index += 2 + sum(2 if one.kind == "reopen" else one.kind != "join" for one in case)
@@ -110,16 +119,40 @@ def test_sizes_fall_to_where_the_finding_still_shows(cache: Cache) -> None:
     assert shrunk.workload == ["allocate 0 65"]
 
 
+def test_of_a_second_crash_the_operation_is_that_of_the_first(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a candidate would be taken for the last one that was traced with it."""
+    monkeypatch.setattr(Simulated, "found_at", staticmethod(later_finding_at))
+    shrunk, search = shrink(CHURN, three_live, cache)
+    assert shrunk.workload == ["allocate 0 1", "allocate 1 1", "allocate 2 1"]
+    assert candidates.count(search.whole) == candidates.count(CHURN.operations)
+    assert set(search.probes) == {"first"}
+
+
 def test_three_operations_are_found_from_above_and_are_fewest(cache: Cache) -> None:
     """Three objects at a time: none from below, and most of what came before goes."""
-
-    def shows(case: Operations) -> bool:
-        return bool(case) and case[-1].kind == "allocate" and len(candidates._live_after(case)) >= 3
-
-    shrunk, search = shrink(CHURN, shows, cache)
+    shrunk, search = shrink(CHURN, three_live, cache)
     assert shrunk.workload == ["allocate 0 1", "allocate 1 1", "allocate 2 1"]
     assert shrunk.is_fewest
     assert search.bounds == []
+
+
+def three_live(case: Operations) -> bool:
+    return bool(case) and case[-1].kind == "allocate" and len(candidates._live_after(case)) >= 3
+
+
+def test_from_above_the_first_part_of_the_probe_script_is_enough(cache: Cache) -> None:
+    """If it shows the finding; what is said of workloads of fewer operations is said of all of the script."""
+    shrunk, search = shrink(CHURN, three_live, cache)
+    assert (shrunk.operations, shrunk.is_fewest) == (3, True)
+    assert search.probes == ["full"] * search.probes.count("full") + ["first"] * search.probes.count("first")
+    assert search.probes.count("first") > 3
+
+
+def test_what_only_all_of_the_probe_script_shows_is_shrunk_by_it(cache: Cache) -> None:
+    search = Simulated(CHURN, lambda case: search.is_probe_full and three_live(case), Budget(), cache, [])
+    shrunk = search.run()
+    assert shrunk.workload == ["allocate 0 1", "allocate 1 1", "allocate 2 1"]
+    assert 1 <= search.probes.count("first") <= 2, "all operations, on slots of their own or not"
 
 
 def test_an_order_that_the_workload_does_not_have_is_found(cache: Cache) -> None:
@@ -240,6 +273,29 @@ def test_a_smaller_size_may_show_it_at_an_earlier_operation(cache: Cache) -> Non
     search.current = tuple(Operation("allocate", slot=slot, size_bytes=LARGE) for slot in range(3))
     search._use_small_sizes()
     assert search.current == (Operation("allocate", slot=0, size_bytes=8),)
+
+
+@pytest.mark.parametrize(("needed", "left"), [(1, 1), (2, 2), (3, 3)])
+def test_as_few_crashes_as_it_needs(cache: Cache, needed: int, left: int) -> None:
+    search = Simulated(CHURN, lambda case: bool(case) and search.crashes >= needed, Budget(), cache, [])
+    search.spec, search.crashes = samples.spec(strategy="complete", nested=3), 3
+    shrunk = search.run()
+    assert (shrunk.operations, search.written_spec.nested) == (1, left)
+
+
+def test_a_limit_leaves_as_many_crashes_as_it_needs(cache: Cache) -> None:
+    search = Simulated(CHURN, lambda case: bool(case) and search.crashes == 3, Budget(explorations=4), cache, [])
+    search.spec, search.crashes = samples.spec(strategy="complete", nested=3), 3
+    shrunk = search.run()
+    assert (shrunk.operations, search.written_spec.nested) == (1, 3)
+    assert shrunk.bounds == ["not all smaller workloads were tried: limit of 4 explorations"]
+
+
+def test_no_crash_fewer_than_the_rule_of_a_later_crash_needs_is_tried(cache: Cache) -> None:
+    search = Simulated(CHURN, lambda case: search.crashes == 1, Budget(), cache, [])
+    search.spec, search.crashes = samples.spec(strategy="complete", nested=1), 1
+    search.run()
+    assert search.explorations == 2, "from below, and alone"
 
 
 def test_a_candidate_that_cannot_be_traced_does_not_hide_the_others(cache: Cache) -> None:

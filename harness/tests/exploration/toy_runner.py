@@ -52,8 +52,8 @@ CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH, ENGINES
 OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
 DONE, HUNG, OVERLOADED = 0, 2, 4
-REPORT_VERSION = 4
-LOADS_VERSION = 5
+REPORT_VERSION = 5
+LOADS_VERSION = 6
 BY_TARGET = 1
 RUN_GUARDED = 2
 SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
@@ -280,7 +280,7 @@ def serve(commands: BinaryIO, answers: BinaryIO) -> None:
             loaded.clear()
             runs[0] += kind == RUN
             heaps = [number for number in files if names[number] == b"heap"]
-            others = {STAGES: b"", ENGINES: struct.pack("<QQQ", runs[0], 0, 0), REPORT: b""}
+            others = {STAGES: b"", ENGINES: struct.pack("<4Q", runs[0], 0, 0, 0), REPORT: b""}
             heap = bytes(files[heaps[0]]) if heaps else None
             reply = run(heap, heaps[0] if heaps else 0, hot, (file, offset, size)) if kind == RUN else [others[kind]]
             answers.write(b"".join(struct.pack("<I", len(part)) + part for part in reply))

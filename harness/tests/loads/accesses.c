@@ -306,6 +306,24 @@ static void lives(void) {
         sink = *(uint64_t *)(at + 16); /* life 1 makes no check: only lives 0 and 3 stored it */
 }
 
+/* ---- what the later stages of life 3 find: drain asks for memory when check is over ---- */
+static void rest(void) {
+    volatile uint64_t *units = (volatile uint64_t *)at;
+    if (units[65] != 0) /* life 3 was here */
+        return;
+    units[65] = 1;
+    __atomic_store_n((uint64_t *)(at + 8), 0, __ATOMIC_SEQ_CST);
+    units[64] = units[0];
+}
+
+static bool is_refused(void) {
+    volatile uint64_t *units = (volatile uint64_t *)at;
+    if (units[64] != 0)
+        (void)units[5];
+    (void)units[1];
+    return units[2] == 7;
+}
+
 /* ---- the runner has a function of this name too ---- */
 int fail(int status, const char *text);
 int fail(int status, const char *text) { return status + (text == NULL); }
@@ -366,6 +384,194 @@ static void grow(void) {
         more[512] = 7;
     }
 }
+
+/* ---- what changes files: each shows by the units that it loads what it met, and what it sees of what it did ---- */
+
+static char folder_path[4096];
+static const char *in_folder(const char *name) {
+    static char paths[2][8192];
+    static unsigned next;
+    char *path = paths[next++ % 2];
+    snprintf(path, sizeof paths[0], "%s/%s", folder_path, name);
+    return path;
+}
+static void show(unsigned place, uint64_t seen) { sink = *(uint64_t *)(at + 512 + 512 * place + 8 * (seen % 64)); }
+static uint64_t bytes_of(const char *name) {
+    struct stat info;
+    return stat(in_folder(name), &info) == 0 ? (uint64_t)info.st_size % 64 + (uint64_t)info.st_size / 4096 : 63;
+}
+static uint64_t first_of(const char *name) {
+    uint8_t byte = 62;
+    int file = open(in_folder(name), O_RDONLY);
+    if (file < 0 || pread(file, &byte, 1, 0) < 0)
+        return 63;
+    close(file);
+    return byte;
+}
+static void put(const char *name, int flags, uint8_t byte, off_t offset) {
+    int file = open(in_folder(name), O_RDWR | flags, 0600);
+    show(0, (uint64_t)(file >= 0 && pwrite(file, &byte, 1, offset) == 1));
+    if (file >= 0)
+        close(file);
+}
+static void list_all(void) {
+    char folder[4096];
+    DIR *listing = open_folder(folder);
+    load_names(folder, listing);
+    closedir(listing);
+}
+static void make_file(void) {
+    show(1, bytes_of("new"));
+    int made = open(in_folder("new"), O_CREAT | O_EXCL | O_RDWR, 0600);
+    if (made < 0 || posix_fallocate(made, 0, 8192) != 0)
+        return;
+    uint8_t *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, made, 0);
+    close(made);
+    show(2, memory[4096]);
+    memory[4096] = 7;
+    put("new", 0, 5, 1);
+    show(3, memory[1]);
+    show(4, memory[4096]);
+    munmap(memory, 8192);
+    show(5, (uint64_t)truncate(in_folder("new"), 5 * 4096));
+    show(6, bytes_of("new"));
+    list_all();
+}
+static void remove_file(void) {
+    show(7, first_of("b"));
+    int old = open(in_folder("b"), O_RDWR);
+    show(8, (uint64_t)(old >= 0 && unlink(in_folder("b")) == 0));
+    show(9, first_of("b"));
+    show(10, (uint64_t)(unlink(in_folder("b")) != 0));
+    list_all();
+    put("b", O_CREAT, 9, 0);
+    show(11, first_of("b"));
+    show(12, old >= 0 && pread(old, volatile_memory, 1, 0) == 1 ? volatile_memory[0] : 63);
+    unlink(in_folder("b"));
+    put("b", O_CREAT | O_EXCL, 10, 4096);
+    show(13, bytes_of("b"));
+}
+static void rename_files(void) {
+    show(14, (uint64_t)(rename(in_folder("b"), in_folder("c")) == 0));
+    show(15, first_of("c"));
+    show(16, first_of("b"));
+    put("made", O_CREAT, 11, 0);
+    show(17, (uint64_t)(rename(in_folder("made"), in_folder("d")) == 0));
+    show(18, first_of("d"));
+    rename(in_folder("c"), in_folder("other"));
+    rename(in_folder("other"), in_folder("b"));
+    show(19, first_of("b"));
+    show(20, (uint64_t)(renameat2(AT_FDCWD, in_folder("b"), AT_FDCWD, in_folder("d"), RENAME_NOREPLACE) != 0));
+    show(21, (uint64_t)(rename(in_folder("c"), in_folder("d")) != 0));
+    list_all();
+}
+static void cut_files(void) {
+    show(22, at[32768 + 200]);
+    show(23, (uint64_t)ftruncate(fd, 4096 + 32768 + 100));
+    show(24, bytes_of("heap"));
+    show(25, (uint64_t)ftruncate(fd, HEAP_BYTES + 4096));
+    show(26, bytes_of("heap"));
+    show(27, at[32768 + 200]++);
+    show(28, (uint64_t)truncate(in_folder("b"), 1));
+    show(29, bytes_of("b"));
+    int emptied = open(in_folder("c"), O_RDWR | O_TRUNC);
+    show(30, bytes_of("c"));
+    if (emptied >= 0)
+        close(emptied);
+    put("c", O_CREAT | O_TRUNC, 12, 3);
+    show(31, bytes_of("c"));
+    show(44, (uint64_t)ftruncate(fd, 32768));
+    put("heap", 0, 1, 12 * 4096 + 1); /* in a hole of the image */
+    put("heap", 0, 1, HEAP_BYTES);
+    show(45, at[11 * 4096 + 1]++);
+}
+static void punch_file(void) {
+    show(32, at[4104]);
+    show(33, (uint64_t)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 8192 + 8, 8192));
+    show(34, at[4104]++);
+    show(35, (uint64_t)fallocate(fd, FALLOC_FL_KEEP_SIZE, 8192, 4 * HEAP_BYTES));
+    show(36, bytes_of("heap"));
+}
+static void write_files(void) {
+    struct iovec parts[] = {{"\7", 1}, {"\10\11", 2}};
+    show(37, at[5000]);
+    show(38, (uint64_t)pwrite(fd, "\6", 1, 4096 + 5000));
+    show(39, at[5000]);
+    lseek(fd, 4096 + 5100, SEEK_SET);
+    show(40, at[5102]);
+    show(41, (uint64_t)writev(fd, parts, 2));
+    show(42, at[5102]);
+    put("b", 0, 13, 5000);
+    show(43, bytes_of("b"));
+}
+static void change_all(void) {
+    make_file();
+    remove_file();
+    rename_files();
+    cut_files();
+    punch_file();
+    write_files();
+    list_all();
+}
+static uint64_t state; /* of the next number; xorshift */
+static uint64_t below(uint64_t limit) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % limit;
+}
+static void map_and_store(const char *name, off_t offset) {
+    struct stat info;
+    int file = open(in_folder(name), O_RDWR);
+    if (file < 0)
+        return;
+    uint8_t *memory = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (fstat(file, &info) == 0 && offset < info.st_size)
+        show(47, memory[offset]++);
+    close(file);
+    if (below(2) == 0)
+        munmap(memory, 65536);
+}
+static void punch(const char *name, off_t offset, off_t bytes) {
+    int file = open(in_folder(name), O_RDWR);
+    if (file < 0)
+        return;
+    show(48, (uint64_t)(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes) == 0));
+    close(file);
+}
+/* FL_SEED and the heap's first byte choose forty. */
+static void change_by_chance(void) {
+    static const char *const NAMES[] = {"b", "c", "d", "e", "f", "heap"};
+    static const int FLAGS[] = {0, O_CREAT, O_CREAT | O_EXCL, O_CREAT | O_TRUNC, O_TRUNC};
+    state = (strtoull(getenv("FL_SEED"), NULL, 10) * 256 + heap[0]) * 2654435761u + 1;
+    for (int i = 0; i < 40; i++) {
+        const char *name = NAMES[below(5)], *other = NAMES[below(5)], *any = NAMES[below(6)];
+        uint64_t choice = below(8), bytes = 1 + below(20000);
+        off_t offset = (off_t)below(20000);
+        switch (choice) {
+        case 0: put(any, FLAGS[below(name == any ? 5 : 2)], (uint8_t)bytes, offset); break;
+        case 1: put(name, FLAGS[below(5)], (uint8_t)bytes, offset); break;
+        case 2: show(48, (uint64_t)(unlink(in_folder(name)) == 0)); break;
+        case 3: show(49, (uint64_t)(rename(in_folder(name), in_folder(other)) == 0)); break;
+        case 4: show(50, (uint64_t)(truncate(in_folder(name), (off_t)bytes) == 0)); break;
+        case 5: punch(any, offset, (off_t)bytes); break;
+        case 6: map_and_store(any, offset); break;
+        case 7: list_all(); break;
+        }
+        show(51 + below(2), bytes_of(name) + 7 * first_of(other));
+    }
+}
+static void change_all_and_crash(void) {
+    change_all();
+    abort();
+}
+static void change_all_and_leave(void) {
+    change_all();
+    setenv("FL_LEFT", "1", 1);
+}
+static void make_folder(void) { show(1, (uint64_t)(mkdir(in_folder("folder"), 0700) == 0 && rmdir(in_folder("folder")) == 0)); }
+static void make_link(void) { show(1, (uint64_t)(link(in_folder("heap"), in_folder("other")) == 0)); }
+
 static void leave_environment(void) {
     sink = *(uint64_t *)(at + (getenv("FL_LEFT") != NULL ? 8 : 0));
     setenv("FL_LEFT", "1", 1);
@@ -505,6 +711,7 @@ static const struct {
     ACCESS(start_thread),
     ACCESS(crash),
     ACCESS(lives),
+    ACCESS(rest),
     ACCESS(own_function),
     ACCESS(keep_global),
     ACCESS(keep_thread_local),
@@ -517,6 +724,18 @@ static const struct {
     ACCESS(use_unmapped),
     ACCESS(free_twice),
     ACCESS(grow),
+    ACCESS(make_file),
+    ACCESS(remove_file),
+    ACCESS(rename_files),
+    ACCESS(cut_files),
+    ACCESS(punch_file),
+    ACCESS(write_files),
+    ACCESS(change_all),
+    ACCESS(change_by_chance),
+    ACCESS(change_all_and_crash),
+    ACCESS(change_all_and_leave),
+    ACCESS(make_folder),
+    ACCESS(make_link),
     ACCESS(leave_environment),
     ACCESS(leave_library),
     ACCESS(leave_file),
@@ -541,6 +760,7 @@ static int access_create(const struct fl_heap_options *options, fl_heap **out) {
 static int access_open(const struct fl_heap_options *options, fl_heap **out) {
     char path[4096];
     snprintf(path, sizeof path, "%s/heap", options->folder);
+    snprintf(folder_path, sizeof folder_path, "%s", options->folder);
     fd = open(path, O_RDWR | O_CLOEXEC);
     heap = mmap(NULL, HEAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     at = heap + 4096;
@@ -571,9 +791,10 @@ static int access_slot(fl_heap *unused, uint32_t slot, struct fl_location *locat
 static int access_allocate(fl_heap *unused, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
     static const uint64_t FOLLOW_UP[] = FL_FOLLOW_UP_BYTES;
     (void)slot, (void)fill, (void)context;
+    const char *wanted = getenv("FL_ACCESS");
     if (bytes == FOLLOW_UP[0])
         access_check(unused);
-    return FL_OUT_OF_MEMORY;
+    return wanted != NULL && strcmp(wanted, "rest") == 0 && is_refused() ? FL_ERROR : FL_OUT_OF_MEMORY;
 }
 static int access_free(fl_heap *unused, uint32_t slot) { return (void)unused, (void)slot, FL_OK; }
 static int access_reallocate(fl_heap *unused, uint32_t slot, uint64_t old, uint64_t bytes, fl_fill fill, void *context) {

@@ -12,7 +12,7 @@ from pathlib import Path
 
 CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT = 1, 6, 7, 9, 11, 12, 13
 FIRST, FULL, GENERATION = 1, 2, 3
-LOADS, GUARDED, IN_PROCESS, REPORT_APART = 1, 3, 4, 16
+LOADS, GUARDED, IN_PROCESS, REPORT_APART, AFRESH = 1, 3, 4, 16, 32
 OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
 TARGET, CONTENTS = 1, 2
 UNIT_BYTES = 8
@@ -72,6 +72,8 @@ class Server:
     def __init__(self, runner: Path, adapter: Path, folder: Path, *options: str, wrapper: Sequence[str] = ()) -> None:
         command = [*wrapper, str(runner), "serve", "--adapter", str(adapter), "--folder", str(folder), *options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.watches = 0
+        self.remembered = 0
 
     def send(self, kind: int, file: int = 0, offset: int = 0, size: int = 0, payload: bytes = b"") -> None:
         assert self.process.stdin
@@ -84,9 +86,14 @@ class Server:
             if any(piece):
                 self.send(WRITE, file, offset, payload=piece)
 
-    def watch(self, *ranges: tuple[int, int, int]) -> None:
-        """(file, first unit, count) each."""
-        self.send(WATCH, payload=b"".join(struct.pack("<IIQQ", file, 0, first, count) for file, first, count in ranges))
+    def watch(self, *ranges: tuple[int, int, int], number: int = 0) -> None:
+        """(file, first unit, count) each. number: 0 for one that was not used before."""
+        self.watches += 1
+        self.send(
+            WATCH,
+            offset=number or self.watches << 32,
+            payload=b"".join(struct.pack("<IIQQ", file, 0, first, count) for file, first, count in ranges),
+        )
 
     def answer(self) -> bytes:
         assert self.process.stdin
@@ -102,7 +109,7 @@ class Server:
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 5
+            assert version == 6
             entries = struct.iter_unpack("<BBxxIQIxxxx", answer[32 : 32 + 24 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 24 * count :].decode()
@@ -125,15 +132,15 @@ class Server:
         return Path(self.answer().decode())
 
     def engines(self) -> tuple[int, int, int, dict[str, int]]:
-        """Runs in-process, of them compared, isolated instead, and these by reason."""
+        """Runs in-process, of them compared, isolated instead, and these by reason; and sets `remembered`."""
         self.send(ENGINES)
         answer = self.answer()
-        reasons, at = {}, 24
+        reasons, at = {}, 32
         while at < len(answer):
             end = answer.index(b"\0", at + 8)
             reasons[answer[at + 8 : end].decode()] = int(struct.unpack_from("<Q", answer, at)[0])
             at = end + 1
-        in_process, compared, isolated = struct.unpack_from("<3Q", answer)
+        in_process, compared, isolated, self.remembered = struct.unpack_from("<4Q", answer)
         return in_process, compared, isolated, reasons
 
     def tell(self, generation: int = 1) -> Told:

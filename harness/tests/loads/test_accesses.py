@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loads.access_targets import GEOMETRY, HEAP_BYTES, UNITS, Started
+from loads.access_targets import BASE, GEOMETRY, HEAP_BYTES, UNITS, Started
 from loads.server import (
     CONTENTS,
     DAMAGED,
@@ -29,8 +29,6 @@ from loads.server import (
     Server,
 )
 
-BASE = 512
-"""Unit of byte 4096, which the accesses are relative to."""
 DONE, SIGNAL = 0, 1
 
 LISTED: dict[str, list[int]] = {

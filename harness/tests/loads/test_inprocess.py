@@ -10,8 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from loads.access_targets import GEOMETRY, HEAP_BYTES, Started
-from loads.server import DIFFERS, ENGINES, FULL, IN_PROCESS, LOADS, MKDIR, REPORT_APART, RUN, WRITE, Run, Server
+from loads.access_targets import BASE, GEOMETRY, HEAP_BYTES, UNITS, Started
+from loads.server import (
+    AFRESH,
+    DIFFERS,
+    ENGINES,
+    FIRST,
+    FULL,
+    IN_PROCESS,
+    LOADS,
+    MKDIR,
+    REPORT_APART,
+    RUN,
+    WRITE,
+    Run,
+    Server,
+)
 from loads.test_accesses import LISTED, relative
 
 DONE, SIGNAL, EXITED, BROKEN = 0, 1, 3, 5
@@ -36,11 +50,7 @@ def run_seeded(server: Server, flags: int, seed: int) -> Run:
     return run
 
 
-STAYS = [
-    name
-    for name in LISTED
-    if name not in ("crash", "private_copy", "stream", "private_mapping", "descriptor_of_listing")
-]
+STAYS = [name for name in LISTED if name not in ("crash", "stream", "private_mapping", "descriptor_of_listing")]
 
 
 @pytest.mark.parametrize(
@@ -94,13 +104,40 @@ def test_full_probes_are_alike(start: Started, access: str) -> None:
     assert (in_process, instead) == (3, 0), reasons
 
 
+def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start: Started) -> None:
+    """Of unit 64, which is not hot, check makes what unit 0 is; it overwrites unit 1. Drain reads 64, 1 and 2, and 5 if 64 is not
+    0."""
+    server = start("rest", heap=bytes(HEAP_BYTES))
+    steps = [  # what is written to which unit; number of the hot units; flags; whether the rest is known
+        (0, 0, 1, 0, False),
+        (0, 0, 1, 0, True),
+        (1, 9, 1, 0, True),
+        (4, 1, 1, 0, True),
+        (2, 7, 1, 0, False),
+        (2, 0, 1, 0, True),
+        (5, 1, 1, 0, True),
+        (0, 1, 1, 0, False),
+        (5, 2, 1, 0, False),
+        (5, 1, 1, 0, True),
+        (5, 1, 1, AFRESH, False),
+        (5, 1, 2, 0, False),
+        (5, 1, 1, 0, True),
+    ]
+    for unit, value, number, flags, _ in steps:
+        server.send(WRITE, offset=8 * (BASE + unit), payload=value.to_bytes(8, "little"))
+        server.watch((0, BASE, 8), number=number)
+        isolated, run = server.run(LOADS, FULL), server.run(LOADS | IN_PROCESS | flags, FULL)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+    in_process, _, instead, reasons = server.engines()
+    assert (in_process, instead, server.remembered) == (len(steps), 0, sum(step[-1] for step in steps)), reasons
+
+
 @pytest.mark.parametrize(
     ("access", "reason"),
     [
         ("start_thread", "starts a thread or a process"),
-        ("private_copy", "changes files"),
-        ("leave_file", "changes files"),
-        ("list_after_change", "changes files"),
+        ("make_folder", "changes files"),
+        ("make_link", "changes files"),
         ("descriptor_of_listing", "asks for the descriptor of a listing"),
         ("leave_environment", "changes its environment"),
         ("private_mapping", "maps a file privately"),
@@ -141,6 +178,84 @@ def with_files(server: Server) -> Server:
     server.send(MKDIR, payload=b"sub")
     server.create(b"", "sub/x", 4)
     return server
+
+
+FULL_HEAP = b"".join(
+    bytes(4096) if page in (9, 12) else bytes((page + i) % 61 + 1 for i in range(4096)) for page in range(16)
+)
+
+
+def with_contents(server: Server) -> Server:
+    """Of less than a line, and of some OS pages, the second one a hole."""
+    server.create(b"\x03" * 50, "b", 1)
+    server.create(b"\x04" * 4096 + bytes(4096) + b"\x05" * 100, "c", 2)
+    server.create(b"\x06" * 4096, "d", 3)
+    server.watch((0, 0, UNITS), (1, 0, 1), (2, 0, 1))
+    return server
+
+
+def files_in(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """The image's, and what was put aside: inode and content of each."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): (path.stat().st_ino, path.read_bytes()) for path in paths}
+
+
+CHANGES = ["make_file", "remove_file", "rename_files", "cut_files", "punch_file", "write_files", "change_all"]
+
+
+@pytest.mark.parametrize("probe", [FIRST, FULL])
+@pytest.mark.parametrize("access", CHANGES)
+def test_changes_of_files_are_taken_back(start: Started, folder: Path, access: str, probe: int) -> None:
+    server = with_contents(start(access, heap=FULL_HEAP))
+    isolated = server.run(LOADS, probe)
+    assert isolated.outcome == DONE
+    before = files_in(folder)
+    for _ in range(3):
+        run = server.run(LOADS | IN_PROCESS, probe)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+        assert files_in(folder) == before
+    assert server.run(LOADS, probe).report == isolated.report
+    in_process, compared, instead, reasons = server.engines()
+    assert (in_process, compared, instead) == (3, sum(is_compared(0, run) for run in range(3)), 0), reasons
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_changes_of_files_by_chance_are_taken_back(
+    start: Started, folder: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setenv("FL_SEED", str(seed))
+    server = with_contents(start("change_by_chance", heap=FULL_HEAP))
+    for first_byte in range(4):
+        server.send(WRITE, payload=bytes([first_byte]))
+        isolated = server.run(LOADS)
+        assert isolated.outcome == DONE
+        before = files_in(folder)
+        for _ in range(2):
+            run = server.run(LOADS | IN_PROCESS)
+            assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+            assert files_in(folder) == before
+    in_process, _, instead, reasons = server.engines()
+    assert (in_process, instead) == (8, 0), reasons
+
+
+@pytest.mark.parametrize(
+    ("access", "engines"),
+    [
+        ("change_all_and_crash", (3, 3, 0, {})),
+        ("change_all_and_leave", (0, 0, 3, {"changes its environment": 3})),
+    ],
+)
+def test_changes_of_files_are_taken_back_after_a_run_without_an_end(
+    start: Started, folder: Path, access: str, engines: tuple[int, int, int, dict[str, int]]
+) -> None:
+    server = with_contents(start(access, heap=FULL_HEAP))
+    isolated = server.run(LOADS)
+    before = files_in(folder)
+    for _ in range(3):
+        run = server.run(LOADS | IN_PROCESS)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+        assert files_in(folder) == before
+    assert server.engines() == engines
 
 
 NAMES = [ord(name) - ord("a") for name in ("b", "c", "d", "heap"[0], "sub"[0], "x")]

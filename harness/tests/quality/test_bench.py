@@ -25,7 +25,7 @@ HEAP_ADDRESS = 0x200000000000
 @pytest.fixture(scope="module")
 def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("bench") / "out" / "figures.json"
-    parts = ["allocators", "recovery", "sizes", "restart", "fragmentation", "explore", "long"]
+    parts = ["allocators", "recovery", "sizes", "restart", "fragmentation", "explore", "long", "ace", "nested"]
     command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), *parts]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
@@ -79,6 +79,15 @@ def test_recovery_is_measured_for_every_allocator_and_size(figures: Any) -> None
 
 
 PERSISTENT = ("makalu", "nvm_malloc", "nvmalloc", "pallocator")
+
+
+def test_explorations_are_measured_to_their_end(figures: Any) -> None:
+    ace, nested = figures["ace"], figures["nested"]
+    assert [row["allocator"] for row in ace] == [row["allocator"] for row in nested] == list(PERSISTENT)
+    assert all(row["complete"] and row["cpu_s"] > 0 for row in ace)
+    for one, two in (row["crashes"] for row in nested):
+        assert all(crashes["complete"] for crashes in (one, two))
+        assert two["recoveries"] > one["recoveries"] > 0
 
 
 def test_every_size_is_measured_at_one_and_two_threads(figures: Any) -> None:

@@ -52,3 +52,12 @@ def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> No
     assert "FL014" not in once["rules_judged"]
     assert certificate["crash_positions"] == once["crash_positions"], "later generations are counted apart"
     assert certificate["later_positions"] > 0
+
+
+def test_what_a_follow_up_left_in_a_graph_is_judged_after_the_next_crash(faultline: Faultline, tmp_path: Path) -> None:
+    """Its objects lie in slots behind the graph's, and have no fields."""
+    workload = tmp_path / "graph.workload"
+    workload.write_text("workload 1\nslots 2 graph\ncase\nallocate 0 16\nallocate 1 16\nlink 0 0 1\ndrop 1\n")
+    cell = run(faultline, "makalu", "--workload", str(workload), "--nested", "1")
+    assert (cell["verdict"], cell["certificate"]["complete"]) == ("pass", True), cell["certificate"]["unknown_reasons"]
+    assert cell["certificate"]["later_positions"] > 0

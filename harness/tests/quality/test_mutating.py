@@ -195,6 +195,17 @@ def test_survivors_of_a_workload_are_taken_out_of_the_next_one_together(tmp_path
     assert found[4].trials[-1].together == 1, "what is killed is killed alone"
 
 
+def test_the_second_crash_is_of_a_workload_that_the_matrix_runs_with_one(tmp_path: Path) -> None:
+    """Of those that have the place: fewer recoveries after one crash say little of what a second one costs."""
+    cheap, asked = (traced_with(places, tmp_path, name) for places, name in ((PLACES, "chunks"), (PLACES[:2], "smoke")))
+    asked = dataclasses.replace(asked, spec=samples.spec(workload="smoke", nested=1))
+    runner = Explored(tmp_path, trial("pass", is_complete=True, nested=1))
+    tried(runner, cheap, asked)
+    lines = [place.site.line for place in PLACES]
+    second = [one for one in runner.explored if one[2] and one[1]]
+    assert sorted(second) == [("chunks", lines[2:], 1), ("smoke", lines[:2], 1)]
+
+
 def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
     runner = Explored(tmp_path, trial("pass", nested=1, why="60 s limit"))
     found = tried(runner, traced_with(PLACES[:2], tmp_path))

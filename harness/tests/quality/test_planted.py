@@ -46,6 +46,7 @@ class Python:
 LITMUS = Rust("litmus", "every_litmus_test_allows_exactly_what_the_model_reaches")
 COMPLETE = Rust("crashgen", "complete::tests::complete_finds_what_exhaustive_finds")
 RANDOM_TRACES = Python("harness/tests/exploration/test_exploration.py", "test_random_traces_are_explored_completely")
+REST = "test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same"
 FILES = Python("harness/tests/exploration/test_files.py", "test_random_heaps_of_several_files_are_seen_as_they_are")
 
 
@@ -149,7 +150,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "full-disk-is-crash": runner("test_a_bus_error_without_free_space_is_no_finding"),
     "reuse-dirty-image": runner("test_what_targets_do_to_files_works_and_stays_theirs[PWRITE]"),
     "file-change-leaks": FILES,
-    "name-change-leaks": FILES,
+    "name-change-leaks": runner("test_what_targets_do_to_files_works_and_stays_theirs[UNLINK]"),
     "blind-watch": runner("test_a_change_past_the_library_is_noticed[RAW_WRITE]"),
     "reuse-copy": runner("test_full_probe_goes_through_five_lives"),
     "drain-stops-early": runner("test_drain_takes_what_is_free_and_gives_it_back"),
@@ -158,6 +159,14 @@ DETECTORS: dict[str, Rust | Python] = {
     "kernel-reads-unseen": access("test_an_access_lists_the_units_it_depends_on[kernel_reads]"),
     "stale-decisions": access("test_stores_decide_for_the_lives_that_see_them"),
     "forget-a-line": in_process("test_in_process_runs_are_like_isolated_ones[store8]"),
+    "keep-a-file": in_process("test_changes_of_files_are_taken_back[make_file-1]"),
+    "forget-a-removal": in_process("test_changes_of_files_are_taken_back[remove_file-1]"),
+    "forget-a-rename": in_process("test_changes_of_files_are_taken_back[rename_files-1]"),
+    "forget-a-size": in_process("test_changes_of_files_are_taken_back[cut_files-1]"),
+    "forget-what-was-there": in_process("test_changes_of_files_are_taken_back[punch_file-1]"),
+    "forget-a-write": in_process("test_changes_of_files_are_taken_back[write_files-1]"),
+    "rest-of-other-stores": in_process(REST),
+    "rest-of-other-values": in_process(REST),
     "keep-globals": in_process("test_nothing_is_left_to_the_next_run[keep_global]"),
     "blind-comparison": in_process("test_a_difference_between_the_engines_is_told"),
     "blind-guard": access("test_the_guard_finds_an_access_without_a_hook[by_value]"),

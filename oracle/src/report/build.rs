@@ -68,6 +68,12 @@ impl ReportBuilder {
         self.section(SectionKind::Open, status, 0, 0, &[])
     }
 
+    /// Open succeeded, and says whether it had to recover.
+    #[must_use]
+    pub fn opened(self, has_recovered: bool) -> Self {
+        self.section(SectionKind::Open, Status::Ok, 0, 1 + u64::from(has_recovered), &[])
+    }
+
     /// Names of the life's files.
     #[must_use]
     pub fn files(self, names: &[&str]) -> Self {

@@ -150,7 +150,10 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
     let life = report.lives.get_mut(usize::from(section.life)).ok_or(ReportError::Life(u32::from(section.life)))?;
     let status = section.status;
     match section.kind {
-        SectionKind::Open => section.set(&mut life.open, status),
+        SectionKind::Open => {
+            life.has_recovered = section.has_recovered()?;
+            section.set(&mut life.open, status)
+        }
         SectionKind::Files => section.add_files(&mut life.files),
         SectionKind::Slots => {
             let entries = section.slots()?;
@@ -192,6 +195,16 @@ impl Section<'_> {
         match target.replace(value) {
             Some(_) => Err(ReportError::Twice { kind: self.kind, life: self.life }),
             None => Ok(()),
+        }
+    }
+
+    fn has_recovered(&self) -> Result<Option<bool>, ReportError> {
+        match (self.value, self.status) {
+            (0, _) => Ok(None),
+            (1, Status::Ok) => Ok(Some(false)),
+            (2, Status::Ok) => Ok(Some(true)),
+            (1 | 2, _) => Err(self.bad_entry("open failed, and says whether it recovered".to_owned())),
+            (other, _) => Err(self.bad_entry(format!("open has the value {other}, expected 0 to 2"))),
         }
     }
 

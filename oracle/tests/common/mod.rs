@@ -35,6 +35,7 @@ pub fn contract() -> Contract {
         relocatable: true,
         detects: vec![],
         after_failed_create: AfterFailedCreate::Error,
+        clean_close: false,
         threads: 1,
     }
 }
@@ -157,6 +158,7 @@ impl Heap {
             outcome: Outcome::Done,
             ended_in: None,
             open: [Some(Status::Ok); LIFE_COUNT],
+            has_recovered: None,
             slots: std::array::from_fn(|_| self.slots()),
             slots_status: [Status::Ok; LIFE_COUNT],
             objects: Default::default(),
@@ -207,6 +209,7 @@ pub struct Probe {
     pub outcome: Outcome,
     pub ended_in: Option<SectionKind>,
     pub open: [Option<Status>; LIFE_COUNT],
+    pub has_recovered: Option<bool>,
     pub slots: [Vec<(u32, u32, u64)>; LIFE_COUNT],
     pub slots_status: [Status; LIFE_COUNT],
     pub objects: [Option<Vec<ObjectEntry>>; LIFE_COUNT],
@@ -282,7 +285,11 @@ impl Probe {
     fn life(&self, mut builder: ReportBuilder, life: u16) -> ReportBuilder {
         let index = usize::from(life);
         let Some(status) = self.open[index] else { return builder };
-        builder = builder.open(status).files(&[FILE]);
+        builder = match self.has_recovered.filter(|_| status == Status::Ok) {
+            Some(has_recovered) => builder.opened(has_recovered),
+            None => builder.open(status),
+        };
+        builder = builder.files(&[FILE]);
         if status != Status::Ok {
             return match self.recreate.filter(|_| life == 0) {
                 Some(status) => builder.recreate(status),

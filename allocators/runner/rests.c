@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rest of an in-process run, known from another run. The later stages of the full probe (drain, free all, and so on) are
+ * most of its time, and most recoveries end in a heap that another one ended in. From the checkpoint in life 3 on, after open,
+ * slots, walk and check, a run is a function of
+ *
+ *     what target and runner hold outside the image        hashed: arena.c, kept.c, the names of report.c
+ *     what the life stored to units that are not hot       hashed; where it stored nothing, they are the same in all runs of one watch
+ *     what hot units hold that are read from there on      listed, as loads are, with what they hold at the checkpoint
+ *
+ * The last is known when the rest was run once. Then it is remembered, and a run that comes to the checkpoint with the same
+ * hash and finds the same values there ends: the rest of its report and of its list are those of the other one. While the life
+ * has changed no file, the answers of the file system are the same, too (loads.h).
+ *
+ * Equal hashes count as equal states, as the engine's of images do. Runs that the engine asks for afresh, to see whether the
+ * target is a function of what it loads, go on; so does the isolated engine, with which one run in FL_COMPARE_ONE_IN is
+ * compared, whether it went on or not.
+ */
+#include "inprocess.h"
+#include "planted.h"
+#include "runner.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define BUCKETS 4096u
+#define MOST_STORED 16384u /* hot units; with more, the rest is that of no other run */
+#define MOST_TRIED 64u /* of one state, the newest first */
+#define MOST_BYTES (192ull << 20) /* in all; then it begins anew */
+
+struct rest {
+    struct rest *next;
+    uint64_t watch;
+    XXH128_hash_t state, values;
+    struct report_rest report;
+    uint32_t load_count;
+    uint8_t bytes[]; /* loads, then the report's */
+};
+
+struct stored {
+    uint32_t file;
+    uint64_t unit, value;
+};
+
+static struct {
+    struct rest *buckets[BUCKETS];
+    uint64_t bytes;
+    XXH3_state_t hash;
+    /* Of the run: */
+    XXH128_hash_t units; /* not hot, that it stored to; the sum of their hashes: in any order */
+    struct stored stored[MOST_STORED]; /* in hot units, at the checkpoint */
+    size_t stored_count;
+    bool is_wanted, is_state_known;
+    XXH128_hash_t state;
+    struct report_place place;
+    const struct rest *known;
+} all;
+
+/* ---- remembering ---------------------------------------------------------------------------------------------------------- */
+
+static struct rest **bucket_of(XXH128_hash_t state) { return &all.buckets[state.low64 % BUCKETS]; }
+
+static const struct fl_load *loads_of(const struct rest *rest) { return (const struct fl_load *)rest->bytes; }
+
+static const void *report_of(const struct rest *rest) { return loads_of(rest) + rest->load_count; }
+
+static void forget_all(void) {
+    for (size_t i = 0; i < BUCKETS; i++)
+        while (all.buckets[i] != NULL) {
+            struct rest *rest = all.buckets[i];
+            all.buckets[i] = rest->next;
+            free(rest);
+        }
+    all.bytes = 0;
+}
+
+/* What those units hold, or held at the checkpoint. */
+static XXH128_hash_t values_of(const struct fl_load *loads, uint32_t count, uint64_t (*value_of)(uint32_t file, uint64_t unit)) {
+    XXH3_128bits_reset(&all.hash);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t value = value_of(loads[i].file, loads[i].unit);
+        XXH3_128bits_update(&all.hash, &value, sizeof value);
+    }
+    return XXH3_128bits_digest(&all.hash);
+}
+
+static int compare_stored(const void *one, const void *other) {
+    const struct stored *a = one, *b = other;
+    return a->file != b->file ? (a->file < b->file ? -1 : 1) : a->unit < b->unit ? -1 : a->unit > b->unit;
+}
+
+/* The run's stores were taken back. */
+static uint64_t at_checkpoint(uint32_t file, uint64_t unit) {
+    struct stored wanted = {.file = file, .unit = unit}, *found;
+    found = bsearch(&wanted, all.stored, all.stored_count, sizeof wanted, compare_stored);
+    return found != NULL ? found->value : undo_unit(file, unit);
+}
+
+static void remember(void) {
+    uint32_t count;
+    const struct fl_load *loads = loads_rest(&count);
+    struct report_rest report;
+    const void *text = report_rest(&all.place, &report);
+    uint64_t size = sizeof(struct rest) + count * sizeof *loads + report.bytes;
+    if (all.bytes + size > MOST_BYTES)
+        forget_all();
+    struct rest *rest = allocate_or_fail(NULL, size);
+    *rest = (struct rest){.next = *bucket_of(all.state), .watch = loads_watch_number(), .state = all.state, .report = report};
+    rest->load_count = count;
+    qsort(all.stored, all.stored_count, sizeof *all.stored, compare_stored);
+    rest->values = values_of(loads, count, at_checkpoint);
+    memcpy(rest->bytes, loads, count * sizeof *loads);
+    memcpy(rest->bytes + count * sizeof *loads, text, report.bytes);
+    *bucket_of(all.state) = rest;
+    all.bytes += size;
+}
+
+/* ---- the state at the checkpoint ------------------------------------------------------------------------------------------ */
+
+static void add(const void *bytes, size_t count) { XXH3_128bits_update(&all.hash, bytes, count); }
+
+static void add_stored(uint32_t file, uint64_t unit, uint64_t value) {
+    if (loads_is_hot(file, unit)) {
+        if (all.stored_count < MOST_STORED)
+            all.stored[all.stored_count++] = (struct stored){file, unit, value};
+        return;
+    }
+    XXH128_hash_t hash = XXH3_128bits((uint64_t[3]){file, unit, value}, 3 * sizeof(uint64_t));
+    all.units.low64 += hash.low64;
+    all.units.high64 += hash.high64;
+}
+
+/* False: it is not all known. */
+static bool hash_state(int error, const void *life, size_t bytes) {
+    struct vfs_view view;
+    XXH3_128bits_reset(&all.hash);
+    add(&error, sizeof error);
+    add(life, bytes);
+    for (size_t i = 0; vfs_view(i, &view); i++) /* in the order in which they are looked through */
+        add(&view.start, sizeof view.start);
+    arena_tell_state(add);
+    report_tell_names(add);
+    if (!kept_tell_state(add))
+        return false;
+    if (!planted("rest-of-other-stores"))
+        add(&all.units, sizeof all.units);
+    all.state = XXH3_128bits_digest(&all.hash);
+    return true;
+}
+
+static const struct rest *find(void) {
+    unsigned seen = 0;
+    for (const struct rest *rest = *bucket_of(all.state); rest != NULL; rest = rest->next)
+        if (rest->watch == loads_watch_number() && XXH128_isEqual(rest->state, all.state) && seen++ < MOST_TRIED &&
+            (planted("rest-of-other-values") ||
+             XXH128_isEqual(rest->values, values_of(loads_of(rest), rest->load_count, undo_unit))))
+            return rest;
+    return NULL;
+}
+
+/* ---- in a run ------------------------------------------------------------------------------------------------------------- */
+
+void rests_begin_run(bool is_wanted) {
+    all.is_wanted = is_wanted;
+    all.is_state_known = false;
+    all.known = NULL;
+}
+
+void rests_forbid(void) { all.is_wanted = false; }
+
+void rests_checkpoint(const void *life, size_t bytes) {
+    int error = errno;
+    if (!inprocess_is_running() || !all.is_wanted || loads_watch_number() == 0)
+        return;
+    if (undo_has_resized() || names_are_changed())
+        return;
+    all.units = (XXH128_hash_t){0, 0};
+    all.stored_count = 0;
+    undo_each_change(add_stored);
+    loads_begin_rest();
+    report_mark(&all.place);
+    all.is_state_known = all.stored_count < MOST_STORED && hash_state(error, life, bytes);
+    all.known = all.is_state_known ? find() : NULL;
+    if (all.known != NULL)
+        inprocess_end_early();
+    errno = error;
+}
+
+bool rests_end_run(bool is_done) {
+    const struct rest *known = all.known;
+    if (known != NULL) {
+        loads_add_rest(loads_of(known), known->load_count);
+        report_add_rest(&known->report, report_of(known));
+    } else if (is_done && all.is_state_known && report_outcome() == FL_OUTCOME_DONE && loads_are_known())
+        remember();
+    loads_end_rest();
+    return known != NULL;
+}
