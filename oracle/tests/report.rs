@@ -155,7 +155,7 @@ fn entries_must_fill_the_payload_and_make_sense() {
     assert!(error_of(&builder().contents(&[]).contents(&[])).contains("Contents section comes twice"));
     let open = |status, value| ReportBuilder::new().section(SectionKind::Open, status, 0, value, &[]);
     assert!(error_of(&open(Status::Ok, 3)).contains("open has the value 3"));
-    assert!(error_of(&open(Status::Corrupted, 2)).contains("open failed, and says whether it recovered"));
+    assert!(error_of(&open(Status::Corrupt, 2)).contains("open failed, and says whether it recovered"));
     let walk = |count, payload: &[u8]| builder().section(SectionKind::Walk, Status::Ok, count, 0, payload);
     assert!(error_of(&walk(2, &[0; 24])).contains("2 entries do not fit 24 bytes"));
     assert!(error_of(&walk(1, &[0; 24])).contains("undefined block state 0"));
