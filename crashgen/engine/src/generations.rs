@@ -387,19 +387,16 @@ impl Generations {
             if is_file_change(event) || hot.len() >= most {
                 break;
             }
-            if let EventKind::Store { file, offset, bytes, .. } = &event.kind {
-                hot.extend(UnitKey::of_range(*file, *offset, bytes.len() as u64));
-            }
+            hot.extend(UnitKey::of_store(event));
         }
         hot
     }
 
     /// Whether the event changes what a recovery of a later generation loads.
     fn is_touched(&self, event: &Event) -> bool {
-        let EventKind::Store { file, offset, bytes, .. } = &event.kind else { return false };
-        let mut units = UnitKey::of_range(*file, *offset, bytes.len() as u64);
         let mut tries = self.later.iter().flat_map(|later| later.tries.values());
-        tries.any(|complete| complete.search().is_touched(event)) || units.any(|unit| self.loaded.contains(&unit))
+        tries.any(|complete| complete.search().is_touched(event))
+            || UnitKey::of_store(event).any(|unit| self.loaded.contains(&unit))
     }
 }
 

@@ -51,7 +51,7 @@ pub use window::Window;
 
 use crate::image::CrashImage;
 use crate::model::LineKey;
-use crate::trace::FileId;
+use crate::trace::{Event, EventKind, FileId};
 use crate::{LINE_BYTES, UNIT_BYTES};
 
 /// An aligned 8-byte piece of a file.
@@ -90,6 +90,15 @@ impl UnitKey {
     pub fn of_range(file: FileId, offset: u64, bytes: u64) -> impl Iterator<Item = Self> {
         let numbers = offset / UNIT_BYTES..(offset + bytes).div_ceil(UNIT_BYTES);
         numbers.map(move |number| Self { file, number })
+    }
+
+    /// The units that the event stores to; none if it is no store.
+    pub fn of_store(event: &Event) -> impl Iterator<Item = Self> + use<> {
+        let range = match &event.kind {
+            EventKind::Store { file, offset, bytes, .. } => Some((*file, *offset, bytes.len() as u64)),
+            _ => None,
+        };
+        range.into_iter().flat_map(|(file, offset, bytes)| Self::of_range(file, offset, bytes))
     }
 }
 

@@ -11,7 +11,7 @@ use super::{ChoiceSet, Doubt, Leaf, LeafId, Looked, Recoveries, Run, Tables, Uni
 use crate::UNIT_BYTES;
 use crate::image::CrashImage;
 use crate::model::{Choice, LineId, LineKey, Model, View};
-use crate::trace::{Event, EventKind};
+use crate::trace::Event;
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::Cell;
@@ -190,9 +190,7 @@ impl Search {
 
     /// Whether the event stores to what the trie loads.
     pub fn is_touched(&self, event: &Event) -> bool {
-        let EventKind::Store { file, offset, bytes, .. } = &event.kind else { return false };
-        let mut units = UnitKey::of_range(*file, *offset, bytes.len() as u64);
-        units.any(|unit| self.loaded.contains(&unit))
+        UnitKey::of_store(event).any(|unit| self.loaded.contains(&unit))
     }
 
     /// The units that the runs of this window loaded.

@@ -49,8 +49,8 @@ impl Skips {
         self.position = position;
         match &event.kind {
             _ if !is_next => self.clear(),
-            EventKind::Store { file, offset, bytes, .. } if !planted::is(Fault::StaleSkip) => {
-                let keys = UnitKey::of_range(*file, *offset, bytes.len() as u64).map(|unit| unit.place().0);
+            EventKind::Store { .. } if !planted::is(Fault::StaleSkip) => {
+                let keys = UnitKey::of_store(event).map(|unit| unit.place().0);
                 for line in keys.filter_map(|key| lines.known(key)) {
                     self.stretches.retain(|_, stretch| !stretch.loads(line));
                 }

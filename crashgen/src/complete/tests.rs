@@ -257,6 +257,30 @@ fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[
     assert!(distinct <= count);
 }
 
+/// Later generations remember what recoveries loaded over many windows, as long as what is stored meanwhile is hot in one of them.
+#[test]
+fn every_store_is_hot_in_some_window_under_every_model() {
+    let large = |file| store(StoreKind::Plain, file, 0, &[1; 5 * 8192]);
+    let small = |offset| store(StoreKind::Plain, 0, offset, &[1; 8]);
+    let events = [created(0), vec![large(0), small(1 << 20), large(1), small(2 << 20), small(3 << 20)]].concat();
+    for kind in [ModelKind::Px86, ModelKind::Eadr, ModelKind::Strict, ModelKind::ProcessCrash] {
+        let mut model = Model::new(kind, Vec::new());
+        let (mut windows, mut last_position): (Vec<Window>, u32) = (Vec::new(), 0);
+        for (number, event) in events.iter().enumerate() {
+            model.step(number as u32, event);
+            let position = number as u32 + 1;
+            if position > last_position {
+                windows.push(Window::starting_at(position, &model, &model.view(), &events));
+                last_position = windows[windows.len() - 1].last_position;
+            }
+        }
+        assert!(windows.len() > 3, "they end at a limit");
+        let hot: FxHashSet<UnitKey> = windows.iter().flat_map(|window| window.hot.iter().copied()).collect();
+        let stored = |offset: u64| UnitKey { file: FileId(0), number: offset / UNIT_BYTES };
+        assert!([0, 1 << 20, 2 << 20, 3 << 20].iter().all(|offset| hot.contains(&stored(*offset))), "{kind:?}");
+    }
+}
+
 #[test]
 fn complete_finds_what_exhaustive_finds() {
     let (mut runs, mut states) = (0, 0);

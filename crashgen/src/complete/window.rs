@@ -18,7 +18,8 @@ const HOT_LIMIT: usize = 4096;
 /// Some consecutive crash positions.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// Units that may hold more than one value in the states of the window's positions, in order.
+    /// Units that may hold more than one value in the states of the window's positions and of the one before it, in order: no store of
+    /// a trace is in no window.
     pub hot: Vec<UnitKey>,
     /// Its last crash position (events before the crash).
     pub last_position: u32,
@@ -35,15 +36,14 @@ impl Window {
             let units = (0..8).filter(|unit| mask >> unit & 1 == 1);
             hot.extend(units.map(|unit| UnitKey { file: line.key.file, number: first + unit }));
         }
+        hot.extend(UnitKey::of_store(&events[position as usize - 1])); // where caches persist it is decided already
         let undecided = hot.len();
         let mut last_position = position;
         for event in &events[position as usize..] {
             if is_boundary(&event.kind) || hot.len() >= undecided + HOT_LIMIT {
                 break;
             }
-            if let EventKind::Store { file, offset, bytes, .. } = &event.kind {
-                hot.extend(UnitKey::of_range(*file, *offset, bytes.len() as u64));
-            }
+            hot.extend(UnitKey::of_store(event));
             last_position += 1;
         }
         Self { hot: hot.into_iter().collect(), last_position }
