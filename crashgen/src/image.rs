@@ -29,6 +29,8 @@ struct LineState {
     /// What `content` was made of: a version of the model's line and a choice.
     made_of: (u64, Choice),
     is_dirty: bool,
+    /// The hashes are of what it was before.
+    is_hash_old: bool,
 }
 
 /// A file as the image shows it.
@@ -54,6 +56,8 @@ pub struct CrashImage {
     metadata_sum: u128,
     names_hash: u128,
     dirty: Vec<usize>,
+    /// Lines to hash again when a hash is asked for: mostly none is.
+    old_hashes: Vec<usize>,
 }
 
 impl CrashImage {
@@ -70,6 +74,7 @@ impl CrashImage {
             metadata_sum: 0,
             names_hash: 0,
             dirty: Vec::new(),
+            old_hashes: Vec::new(),
         }
     }
 
@@ -106,19 +111,23 @@ impl CrashImage {
         }
         self.names_hash = if planted::is(Fault::HashWithoutFiles) { 0 } else { xxh3_128(&names) };
         if self.seeds.len() > known {
-            (0..self.lines.len()).for_each(|at| self.hash_again(at));
+            self.lines.iter_mut().for_each(|line| line.is_hash_old = true);
+            self.old_hashes = (0..self.lines.len()).collect();
         }
     }
 
-    /// Of a line whose content changed, or whose file has come into sight: it was hashed without its seed.
-    fn hash_again(&mut self, at: usize) {
-        let LineState { key, content, metadata, hash: old, metadata_hash: old_metadata, .. } = self.lines[at];
-        let seed = self.seeds.get(&key.file).copied().unwrap_or(0);
-        let hash = hash_line(seed, key.number, &content);
-        let metadata_hash = hash_metadata(seed, key.number, &content, metadata);
-        self.sum = self.sum.wrapping_sub(old).wrapping_add(hash);
-        self.metadata_sum = self.metadata_sum.wrapping_sub(old_metadata).wrapping_add(metadata_hash);
-        (self.lines[at].hash, self.lines[at].metadata_hash) = (hash, metadata_hash);
+    /// Lines whose content changed, or whose file has come into sight: those were hashed without its seed.
+    fn hash_again(&mut self) {
+        for at in std::mem::take(&mut self.old_hashes) {
+            let LineState { key, content, metadata, hash: old, metadata_hash: old_metadata, .. } = self.lines[at];
+            let seed = self.seeds.get(&key.file).copied().unwrap_or(0);
+            let hash = hash_line(seed, key.number, &content);
+            let metadata_hash = hash_metadata(seed, key.number, &content, metadata);
+            self.sum = self.sum.wrapping_sub(old).wrapping_add(hash);
+            self.metadata_sum = self.metadata_sum.wrapping_sub(old_metadata).wrapping_add(metadata_hash);
+            let line = &mut self.lines[at];
+            (line.hash, line.metadata_hash, line.is_hash_old) = (hash, metadata_hash, false);
+        }
     }
 
     /// Goes to this state of the position that `follow` was last called for.
@@ -149,7 +158,10 @@ impl CrashImage {
             self.dirty.push(at);
         }
         (state.content, state.metadata) = (content, metadata);
-        self.hash_again(at);
+        if !state.is_hash_old {
+            state.is_hash_old = true;
+            self.old_hashes.push(at);
+        }
     }
 
     /// Where the line is kept. Models of several generations number lines each in their own way; mostly it is as here.
@@ -163,19 +175,30 @@ impl CrashImage {
         if at == next {
             let made_of = (u64::MAX, Choice::default());
             let (content, metadata) = ([0; 64], 0);
-            self.lines.push(LineState { key, content, metadata, hash: 0, metadata_hash: 0, made_of, is_dirty: false });
+            self.lines.push(LineState {
+                key,
+                content,
+                metadata,
+                hash: 0,
+                metadata_hash: 0,
+                made_of,
+                is_dirty: false,
+                is_hash_old: false,
+            });
         }
         at
     }
 
     /// Hash of the whole image: files, sizes and bytes.
-    pub fn hash(&self) -> ImageHash {
+    pub fn hash(&mut self) -> ImageHash {
+        self.hash_again();
         ImageHash(self.sum ^ self.names_hash)
     }
 
     /// Hash of what the allocator wrote of the image and nobody overwrote since. Application content and bytes that were never
     /// stored are the same here; a zero that the allocator stored is another thing.
-    pub fn metadata_hash(&self) -> ImageHash {
+    pub fn metadata_hash(&mut self) -> ImageHash {
+        self.hash_again();
         ImageHash(self.metadata_sum ^ self.names_hash)
     }
 
@@ -301,9 +324,9 @@ mod tests {
 
     #[test]
     fn hash_depends_on_content_not_on_the_way() {
-        let (one, _) = image_after(&[create(), vec![store(0, 1), store(64, 2), store(0, 3)]].concat());
-        let (two, _) = image_after(&[create(), vec![store(64, 2), store(0, 3)]].concat());
-        let (other, _) = image_after(&[create(), vec![store(64, 2), store(0, 4)]].concat());
+        let (mut one, _) = image_after(&[create(), vec![store(0, 1), store(64, 2), store(0, 3)]].concat());
+        let (mut two, _) = image_after(&[create(), vec![store(64, 2), store(0, 3)]].concat());
+        let (mut other, _) = image_after(&[create(), vec![store(64, 2), store(0, 4)]].concat());
         assert_eq!(one.hash(), two.hash());
         assert_ne!(one.hash(), other.hash());
     }
@@ -320,22 +343,22 @@ mod tests {
                 FileEffect::Truncate { file: FileId(0), bytes: 4096 },
             ])
         };
-        let (one, _) = image_after(&[create("heap"), vec![store(0, 1)], ends(&early)].concat());
-        let (two, _) = image_after(&[create("case-0/heap"), vec![store(0, 1)]].concat());
+        let (mut one, _) = image_after(&[create("heap"), vec![store(0, 1)], ends(&early)].concat());
+        let (mut two, _) = image_after(&[create("case-0/heap"), vec![store(0, 1)]].concat());
         assert_eq!(one.hash(), two.hash());
     }
 
     #[test]
     fn a_created_file_is_empty() {
-        let (one, _) = image_after(&[vec![store(0, 1)], create()].concat());
-        let (two, _) = image_after(&create());
+        let (mut one, _) = image_after(&[vec![store(0, 1)], create()].concat());
+        let (mut two, _) = image_after(&create());
         assert_eq!(one.hash(), two.hash());
     }
 
     #[test]
     fn the_same_content_elsewhere_is_another_image() {
-        let (one, _) = image_after(&[create(), vec![store(0, 1)]].concat());
-        let (other, _) = image_after(&[create(), vec![store(64, 1)]].concat());
+        let (mut one, _) = image_after(&[create(), vec![store(0, 1)]].concat());
+        let (mut other, _) = image_after(&[create(), vec![store(64, 1)]].concat());
         assert_ne!(one.hash(), other.hash());
     }
 
@@ -360,8 +383,8 @@ mod tests {
 
     #[test]
     fn zeros_are_like_never_stored() {
-        let (one, _) = image_after(&[create(), vec![store(0, 1), store(0, 0)]].concat());
-        let (two, _) = image_after(&create());
+        let (mut one, _) = image_after(&[create(), vec![store(0, 1), store(0, 0)]].concat());
+        let (mut two, _) = image_after(&create());
         assert_eq!(one.hash(), two.hash());
     }
 

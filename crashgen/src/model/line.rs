@@ -5,6 +5,7 @@ use super::LineKey;
 use crate::UNIT_BYTES;
 use crate::trace::SiteId;
 use planted::Fault;
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a line.
@@ -42,7 +43,7 @@ struct Entry {
     event: u32,
     site: SiteId,
     is_content: bool,
-    units: Vec<Unit>,
+    units: SmallVec<[Unit; 1]>,
     rank: Rank,
 }
 
@@ -89,7 +90,7 @@ pub struct Line {
     /// Which line.
     pub key: LineKey,
     /// One; after a crash that left the line undecided, each content that it may have left, the newest last.
-    bases: Vec<Base>,
+    bases: SmallVec<[Base; 1]>,
     /// What is not folded into the base, in memory order.
     entries: Vec<Entry>,
     ordered_count: u64,
@@ -109,11 +110,11 @@ pub(super) fn next_version() -> u64 {
 
 impl Line {
     pub(super) fn new(key: LineKey) -> Self {
-        Self::left_by_crash(key, vec![Base { content: [0; 64], metadata: 0 }])
+        Self::left_by_crash(key, smallvec![Base { content: [0; 64], metadata: 0 }])
     }
 
     /// The line in a new generation: any of these may be what the crash left of it, the newest last; at least one.
-    pub(super) fn left_by_crash(key: LineKey, bases: Vec<Base>) -> Self {
+    pub(super) fn left_by_crash(key: LineKey, bases: SmallVec<[Base; 1]>) -> Self {
         Self {
             key,
             bases,
@@ -126,10 +127,10 @@ impl Line {
         }
     }
 
-    pub(super) fn push_ordered(&mut self, event: u32, site: SiteId, is_content: bool, units: Vec<Unit>) {
+    pub(super) fn push_ordered(&mut self, event: u32, site: SiteId, is_content: bool, units: &[Unit]) {
         let rank = Rank::Ordered(self.ordered_count);
         self.ordered_count += 1;
-        self.entries.push(Entry { event, site, is_content, units, rank });
+        self.entries.push(Entry { event, site, is_content, units: units.into(), rank });
     }
 
     pub(super) fn push_floating(
@@ -138,14 +139,15 @@ impl Line {
         site: SiteId,
         is_content: bool,
         is_by_kernel: bool,
-        units: Vec<Unit>,
+        units: &[Unit],
     ) {
+        self.entries.reserve(units.len());
         for unit in units {
             self.entries.push(Entry {
                 event,
                 site,
                 is_content,
-                units: vec![unit],
+                units: smallvec![*unit],
                 rank: Rank::Floating { is_decided: false, is_by_kernel },
             });
         }
@@ -182,7 +184,7 @@ impl Line {
         if cleared == (0..64) {
             self.entries.clear();
             self.floor = self.ordered_count;
-            self.bases = vec![Base { content: [0; 64], metadata: 0 }];
+            self.bases = smallvec![Base { content: [0; 64], metadata: 0 }];
             return;
         }
         self.bases.iter_mut().for_each(|base| base.content[cleared.clone()].fill(0));

@@ -24,20 +24,25 @@
 //! the states in which the effect is already there are missing and [`Model::bounds_hit`] says so. Threads of one process do not
 //! run meanwhile under the Valgrind tracer, whose turn a file's system call keeps; processes that run at the same time do.
 
+mod ids;
 mod line;
 mod view;
 
 pub use line::{Choice, Line, LineContent};
-pub use view::{Born, OpenLine, View};
+pub use view::{OpenLine, View};
 
 use crate::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId};
 use crate::{LINE_BYTES, UNIT_BYTES};
+use ids::LineIds;
 use line::{Unit, next_version};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// Of a line.
+const UNITS: usize = (LINE_BYTES / UNIT_BYTES) as usize;
 
 /// Which stores survive a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -85,6 +90,16 @@ pub struct FileState {
     pub bytes: u64,
 }
 
+/// Which states came to be with the last event.
+enum Born {
+    /// Those that contain some of a store, which touched these lines.
+    Lines(Vec<LineId>),
+    /// All: the files changed, or the model leaves one state a position.
+    Everything,
+    /// None: the states are a subset of those of the position before.
+    Nothing,
+}
+
 /// A promise that becomes a floor when it is kept.
 #[derive(Clone, Copy, Debug)]
 struct Flushed {
@@ -110,7 +125,7 @@ pub struct Model {
     is_content_site: Vec<bool>,
     /// Shared with the models of later generations until one changes.
     lines: Vec<Rc<Line>>,
-    by_file: Rc<BTreeMap<FileId, BTreeMap<u64, LineId>>>,
+    ids: Rc<LineIds>,
     files: BTreeMap<FileId, FileState>,
     folders: BTreeSet<Arc<str>>,
     /// Those with more than one choice, by number, as a view shows them.
@@ -135,14 +150,13 @@ pub struct Model {
 pub struct Lines {
     origin: u64,
     lines: Vec<Rc<Line>>,
-    by_file: Rc<BTreeMap<FileId, BTreeMap<u64, LineId>>>,
+    ids: Rc<LineIds>,
 }
 
 impl Lines {
     /// The line with this key, if it was ever stored to or flushed.
     pub fn find(&self, key: LineKey) -> Option<&Rc<Line>> {
-        let id = self.by_file.get(&key.file)?.get(&key.number)?;
-        Some(&self.lines[id.0 as usize])
+        self.ids.find(key).map(|id| &self.lines[id.0 as usize])
     }
 
     /// Units of the line that were overwritten since the origin that the model had, in all choices: a bit for each.
@@ -158,7 +172,7 @@ impl Model {
             kind,
             is_content_site,
             lines: Vec::new(),
-            by_file: Rc::default(),
+            ids: Rc::default(),
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             open: Rc::default(),
@@ -181,7 +195,7 @@ impl Model {
     pub fn after_crash(&self, left: impl Fn(LineId, &Line) -> Vec<Choice>) -> Self {
         let mut next = Self {
             lines: self.lines.clone(),
-            by_file: self.by_file.clone(),
+            ids: self.ids.clone(),
             files: self.files.clone(),
             folders: self.folders.clone(),
             open: self.open.clone(),
@@ -192,7 +206,7 @@ impl Model {
             let line = self.line(*id);
             let bases = left(*id, line).into_iter().map(|choice| line.base_of(choice)).collect();
             next.lines[id.0 as usize] = Rc::new(Line::left_by_crash(line.key, bases));
-            next.refresh(*id);
+            next.refresh(*id, None);
         }
         next
     }
@@ -211,7 +225,7 @@ impl Model {
 
     /// The lines as they are now.
     pub fn lines(&self) -> Lines {
-        Lines { origin: self.origin, lines: self.lines.clone(), by_file: self.by_file.clone() }
+        Lines { origin: self.origin, lines: self.lines.clone(), ids: self.ids.clone() }
     }
 
     /// From here on [`Model::overwritten`] is about what the lines hold now. A new generation begins with an origin.
@@ -234,8 +248,8 @@ impl Model {
 
     /// Steps over event number `number` (its place in the trace).
     pub fn step(&mut self, number: u32, event: &Event) {
-        if let Born::Lines { lines, .. } = std::mem::replace(&mut self.born, Born::Nothing) {
-            self.mark_born(&lines);
+        if let Born::Lines(lines) = std::mem::replace(&mut self.born, Born::Nothing) {
+            self.forget_born(&lines);
         }
         for pending in self.file_operations.iter_mut().filter(|pending| pending.thread != event.thread) {
             pending.is_overlapped = true;
@@ -303,24 +317,20 @@ impl Model {
             }
             touched.push(id);
         });
-        for id in &touched {
-            self.refresh(*id);
+        for (at, id) in touched.iter().enumerate() {
+            let is_marked = self.kind.is_px86() && (at == 0 || !planted::is(Fault::BirthsOnOneLine));
+            self.refresh(*id, is_marked.then_some(number));
             #[cfg(feature = "planted")]
             self.writers.insert(*id, event.thread);
         }
-        if self.kind.is_px86() {
-            self.born = Born::Lines { event: number, lines: touched.clone() };
-            self.mark_born(&touched);
-        } else {
-            self.born = Born::Everything;
-        }
+        self.born = if self.kind.is_px86() { Born::Lines(touched) } else { Born::Everything };
     }
 
-    /// What of these lines is new has changed.
-    fn mark_born(&mut self, lines: &[LineId]) {
+    /// Nothing of these lines is new any more.
+    fn forget_born(&mut self, lines: &[LineId]) {
         for id in lines {
             if let Ok(at) = self.open.binary_search_by_key(id, |open| open.id) {
-                Rc::make_mut(&mut self.open)[at] = OpenLine::of(*id, &self.lines[id.0 as usize], &self.born);
+                Rc::make_mut(&mut self.open)[at].forget_new();
             }
         }
     }
@@ -371,13 +381,13 @@ impl Model {
         }
         for (id, event) in self.non_temporal.remove(&thread).unwrap_or_default() {
             self.line_mut(id).decide_floating(event);
-            self.refresh(id);
+            self.refresh(id, None);
         }
     }
 
     fn raise_floor(&mut self, flushed: Flushed) {
         self.line_mut(flushed.line).raise_floor(flushed.ordered);
-        self.refresh(flushed.line);
+        self.refresh(flushed.line, None);
     }
 
     fn file_end(&mut self, number: u32, thread: ThreadId, effect: &FileEffect, is_done: bool) {
@@ -481,27 +491,31 @@ impl Model {
         if to <= from {
             return;
         }
-        let Some(lines) = self.by_file.get(&file).filter(|_| !planted::is(Fault::IgnoreR9)) else { return };
-        let affected: Vec<LineId> = lines.range(from / LINE_BYTES..=(to - 1) / LINE_BYTES).map(|(_, id)| *id).collect();
-        for id in affected {
+        if planted::is(Fault::IgnoreR9) {
+            return;
+        }
+        for id in self.lines_between(file, from / LINE_BYTES, (to - 1) / LINE_BYTES) {
             let line = self.line_mut(id);
             let start = line.key.number * LINE_BYTES;
             line.clear(from.saturating_sub(start).min(LINE_BYTES), to.saturating_sub(start).min(LINE_BYTES));
-            self.refresh(id);
+            self.refresh(id, None);
         }
     }
 
     fn sync(&mut self, file: FileId, offset: u64, bytes: u64, begin: u32) {
-        let Some(lines) = self.by_file.get(&file) else { return };
-        let last = offset.saturating_add(bytes).saturating_sub(1) / LINE_BYTES;
         if bytes == 0 {
             return;
         }
-        let affected: Vec<LineId> = lines.range(offset / LINE_BYTES..=last).map(|(_, id)| *id).collect();
-        for id in affected {
+        let last = offset.saturating_add(bytes).saturating_sub(1) / LINE_BYTES;
+        for id in self.lines_between(file, offset / LINE_BYTES, last) {
             self.line_mut(id).persist_before(begin);
-            self.refresh(id);
+            self.refresh(id, None);
         }
+    }
+
+    /// Both included.
+    fn lines_between(&self, file: FileId, first: u64, last: u64) -> Vec<LineId> {
+        self.ids.range(file, first, last).map(|(_, id)| id).collect()
     }
 
     fn kernel_write(&mut self, number: u32, file: FileId, offset: u64, bytes: &[u8]) {
@@ -518,7 +532,7 @@ impl Model {
             touched.push(id);
         });
         for id in touched {
-            self.refresh(id);
+            self.refresh(id, None);
         }
     }
 
@@ -527,7 +541,7 @@ impl Model {
         if let Some(known) = self.find(key) {
             return known;
         }
-        Rc::make_mut(&mut self.by_file).entry(key.file).or_default().insert(key.number, next);
+        Rc::make_mut(&mut self.ids).insert(key, next);
         self.lines.push(Rc::new(Line::new(key)));
         next
     }
@@ -536,8 +550,8 @@ impl Model {
         Rc::make_mut(&mut self.lines[id.0 as usize])
     }
 
-    /// Notes that a line changed, and whether it still has choices.
-    fn refresh(&mut self, id: LineId) {
+    /// Notes that a line changed, and whether it still has choices. `newest`: the store that has just touched it, if one has.
+    fn refresh(&mut self, id: LineId, newest: Option<u32>) {
         let line = Rc::make_mut(&mut self.lines[id.0 as usize]);
         line.fold(self.origin);
         if line.is_bounded() {
@@ -546,8 +560,8 @@ impl Model {
         let is_reachable = self.files.get(&line.key.file).is_none_or(|state| state.path.is_some());
         let is_open = line.choice_count() > 1 && is_reachable;
         match (is_open, self.open.binary_search_by_key(&id, |open| open.id)) {
-            (true, Ok(at)) => Rc::make_mut(&mut self.open)[at] = OpenLine::of(id, line, &self.born),
-            (true, Err(at)) => Rc::make_mut(&mut self.open).insert(at, OpenLine::of(id, line, &self.born)),
+            (true, Ok(at)) => Rc::make_mut(&mut self.open)[at] = OpenLine::of(id, line, newest),
+            (true, Err(at)) => Rc::make_mut(&mut self.open).insert(at, OpenLine::of(id, line, newest)),
             (false, Ok(at)) => drop(Rc::make_mut(&mut self.open).remove(at)),
             (false, Err(_)) => {}
         }
@@ -566,12 +580,12 @@ impl Model {
 
     /// The line with this key, if it was ever stored to or flushed.
     pub fn find(&self, key: LineKey) -> Option<LineId> {
-        self.by_file.get(&key.file)?.get(&key.number).copied()
+        self.ids.find(key)
     }
 
     /// Numbers of the file's lines that were ever stored to or flushed, in order.
     pub fn line_numbers(&self, file: FileId) -> impl Iterator<Item = u64> {
-        self.by_file.get(&file).into_iter().flat_map(|lines| lines.keys().copied())
+        self.ids.range(file, 0, u64::MAX).map(|(number, _)| number)
     }
 
     /// Files of the heap, unlinked ones included.
@@ -616,20 +630,20 @@ pub(crate) fn renamed(path: &str, from: &str, to: &str) -> Option<Arc<str>> {
 }
 
 /// Splits a store at lines and units: calls `visit(line number, units)`.
-fn for_each_line(offset: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, Vec<Unit>)) {
+fn for_each_line(offset: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, &[Unit])) {
     let end = offset + bytes.len() as u64;
     let mut at = offset;
     while at < end {
         let line_number = at / LINE_BYTES;
         let line_end = end.min((line_number + 1) * LINE_BYTES);
-        let mut units = Vec::with_capacity(1);
+        let (mut units, mut count) = ([Unit::new(0, &[]); UNITS], 0);
         while at < line_end {
             let unit_end = line_end.min((at / UNIT_BYTES + 1) * UNIT_BYTES);
             let part = &bytes[(at - offset) as usize..(unit_end - offset) as usize];
-            units.push(Unit::new((at % LINE_BYTES) as u8, part));
-            at = unit_end;
+            units[count] = Unit::new((at % LINE_BYTES) as u8, part);
+            (at, count) = (unit_end, count + 1);
         }
-        visit(line_number, units);
+        visit(line_number, &units[..count]);
     }
 }
 
@@ -650,7 +664,7 @@ impl Model {
             for (id, event) in units {
                 self.line_mut(id).decide_floating(event);
             }
-            self.refresh(flushed.line);
+            self.refresh(flushed.line, None);
         }
         flushed
     }

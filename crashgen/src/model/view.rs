@@ -2,24 +2,7 @@
 //! What strategies see of a crash position: the lines that have choices, and which choices are new there.
 
 use super::{Choice, Line, LineId};
-use planted::Fault;
 use std::rc::Rc;
-
-/// Which states came to be with the last event.
-#[derive(Clone, Debug)]
-pub enum Born {
-    /// Those that contain some of this store.
-    Lines {
-        /// The store's event.
-        event: u32,
-        /// The lines it touched.
-        lines: Vec<LineId>,
-    },
-    /// All: the files changed.
-    Everything,
-    /// None: the states are a subset of those of the position before.
-    Nothing,
-}
 
 /// A line with more than one remaining choice.
 #[derive(Clone, Copy, Debug)]
@@ -41,25 +24,24 @@ pub struct OpenLine {
 }
 
 impl OpenLine {
-    pub(super) fn of(id: LineId, line: &Line, born: &Born) -> Self {
-        let (new_ordered, new_floating) = match born {
-            Born::Lines { lines, .. } if planted::is(Fault::BirthsOnOneLine) && lines.first() != Some(&id) => (None, 0),
-            Born::Lines { event, lines } if lines.contains(&id) => {
-                (line.first_choice_with(*event), line.floating_mask_of(*event))
-            }
-            _ => (None, 0),
-        };
+    /// `newest`: the store that is new at the position, if it touched the line.
+    pub(super) fn of(id: LineId, line: &Line, newest: Option<u32>) -> Self {
         let mut open = Self {
             id,
             base_count: line.base_count(),
             ordered_choices: line.ordered_choices(),
             floating_units: line.floating_units(),
-            new_ordered,
-            new_floating,
+            new_ordered: newest.and_then(|event| line.first_choice_with(event)),
+            new_floating: newest.map_or(0, |event| line.floating_mask_of(event)),
             count_log10: 0.0,
         };
         open.count_log10 = (open.choice_count() as f64).log10();
         open
+    }
+
+    /// The next position: what was new is not.
+    pub(super) fn forget_new(&mut self) {
+        (self.new_ordered, self.new_floating) = (None, 0);
     }
 
     fn has_new(&self) -> bool {
