@@ -121,16 +121,16 @@ impl<'a> SetContent<'a> {
         self.differing.into_inner()
     }
 
-    /// The first byte of the line's part `[from, to)` that differs in some state, with the newest choice that makes it differ.
+    /// The first byte of a line's part `[from, to)` that differs in some state, with the newest choice that makes it differ.
     fn line_differs(
         &self,
-        key: LineKey,
+        id: Option<LineId>,
         from: usize,
         to: usize,
         expected: &[u8],
     ) -> Option<(usize, Option<(LineId, Choice)>)> {
         let wrong = |content: &LineContent| content[from..to].iter().zip(expected).position(|(is, must)| is != must);
-        let Some(id) = self.at.model.find(key) else { return Some((wrong(&[0; 64])?, None)) };
+        let Some(id) = id else { return Some((wrong(&[0; 64])?, None)) };
         let line = self.at.model.line(id);
         if line.choice_count() == 1 {
             return Some((wrong(&line.content(Choice::default()).0)?, None));
@@ -243,11 +243,12 @@ impl ContentSource for SetContent<'_> {
             let from = (at % LINE_BYTES) as usize;
             let to = from + (line_end - at) as usize;
             let right = expected_bytes(expected, at - offset..line_end - offset);
-            if let Some((wrong, choice)) = self.line_differs(key, from, to, &right) {
+            let line = self.at.model.find(key);
+            if let Some((wrong, choice)) = self.line_differs(line, from, to, &right) {
                 self.differing.borrow_mut().push(choice);
                 return Some(at - offset + wrong as u64);
             }
-            is_narrowed |= self.at.model.find(key).is_some_and(|line| self.sets.contains_key(&line));
+            is_narrowed |= line.is_some_and(|line| self.sets.contains_key(&line));
             at = line_end;
         }
         // What holds for all choices of the lines holds for every leaf.

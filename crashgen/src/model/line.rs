@@ -84,6 +84,9 @@ pub(super) struct Base {
     pub metadata: u64,
 }
 
+/// Before anybody stores to the line.
+const EMPTY: Base = Base { content: [0; 64], metadata: 0 };
+
 /// The stores of one line.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -110,7 +113,7 @@ pub(super) fn next_version() -> u64 {
 
 impl Line {
     pub(super) fn new(key: LineKey) -> Self {
-        Self::left_by_crash(key, smallvec![Base { content: [0; 64], metadata: 0 }])
+        Self::left_by_crash(key, smallvec![EMPTY])
     }
 
     /// The line in a new generation: any of these may be what the crash left of it, the newest last; at least one.
@@ -184,7 +187,7 @@ impl Line {
         if cleared == (0..64) {
             self.entries.clear();
             self.floor = self.ordered_count;
-            self.bases = smallvec![Base { content: [0; 64], metadata: 0 }];
+            self.bases = smallvec![EMPTY];
             return;
         }
         self.bases.iter_mut().for_each(|base| base.content[cleared.clone()].fill(0));
@@ -324,6 +327,11 @@ impl Line {
     /// Nothing is stored on top of what a crash left.
     pub(super) fn is_settled(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// It holds zeros as if nobody had ever stored to it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_settled() && self.bases[..] == [EMPTY]
     }
 
     /// What a crash with this choice leaves to the next generation.

@@ -495,6 +495,9 @@ impl Model {
             return;
         }
         for id in self.lines_between(file, from / LINE_BYTES, (to - 1) / LINE_BYTES) {
+            if self.line(id).is_empty() {
+                continue;
+            }
             let line = self.line_mut(id);
             let start = line.key.number * LINE_BYTES;
             line.clear(from.saturating_sub(start).min(LINE_BYTES), to.saturating_sub(start).min(LINE_BYTES));
