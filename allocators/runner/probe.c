@@ -193,6 +193,8 @@ static void report_retained(struct life *life) {
 /* ---- check --------------------------------------------------------------------------------------------------------------- */
 
 static void report_check(struct life *life) {
+    if (life->probe->is_unchecked)
+        return;
     report_stage(FL_SECTION_CHECK);
     if (life->adapter->check == NULL)
         report_empty(FL_SECTION_CHECK, FL_UNSUPPORTED_CALL, 0);

@@ -67,7 +67,7 @@ struct options {
     uint64_t heap_bytes, limit_bytes, slots, address_hint;
     enum fl_slot_layout slot_layout;
     uint64_t cpu_limit_ms, wall_limit_ms;
-    bool is_full, is_text, is_verbose;
+    bool is_full, is_unchecked, is_text, is_verbose;
 };
 
 /* Where errors go: standard error, wherever it was moved. */
@@ -300,6 +300,7 @@ struct probe {
     const struct fl_adapter *adapter;
     struct fl_heap_options options;
     uint32_t slots; /* the workload's; the probe's follow */
+    bool is_unchecked; /* the stage check is left out */
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect, then drain */
     uint32_t generation; /* of LIFE_TOLD */
 };

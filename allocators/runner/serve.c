@@ -603,7 +603,10 @@ static void make_place(const struct options *options, const struct fl_adapter *a
     snprintf(server.aside, sizeof server.aside, "%s/aside-%s", options->folder, name);
     names_map(server.base, server.aside);
     server.place = (struct place){
-        .probe = {.adapter = adapter, .options = heap_options(options), .slots = (uint32_t)options->slots},
+        .probe = {.adapter = adapter,
+                  .options = heap_options(options),
+                  .slots = (uint32_t)options->slots,
+                  .is_unchecked = options->is_unchecked},
         .base = server.base,
         .copy = server.copy,
         .tree = &server.tree,
@@ -681,7 +684,10 @@ int run_probe_command(const struct options *options) {
     make_copy_folder(scratch);
     snprintf(copy, sizeof copy, "%s/copy", scratch);
     struct place place = {
-        .probe = {.adapter = adapter, .options = heap_options(options), .slots = (uint32_t)options->slots},
+        .probe = {.adapter = adapter,
+                  .options = heap_options(options),
+                  .slots = (uint32_t)options->slots,
+                  .is_unchecked = options->is_unchecked},
         .base = options->folder,
         .copy = copy,
         .tree = &tree,

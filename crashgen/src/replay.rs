@@ -151,6 +151,8 @@ pub struct ServerOptions {
     pub wall_limit_ms: u64,
     /// The adapter has hooks: runs need no process of their own.
     pub is_in_process: bool,
+    /// The probe leaves out the stage `check`.
+    pub is_unchecked: bool,
     /// Chooses the in-process runs that are compared with isolated ones.
     pub seed: u64,
 }
@@ -238,6 +240,7 @@ impl ReplayServer {
         let mut command = options.command("serve");
         command.arg("--cpu-limit-ms").arg(options.cpu_limit_ms.to_string());
         command.arg("--wall-limit-ms").arg(options.wall_limit_ms.to_string());
+        command.args(options.is_unchecked.then_some("--no-check"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process =
             command.spawn().map_err(|source| ReplayError::Start { runner: options.runner.clone(), source })?;

@@ -134,9 +134,11 @@ def error_line(run: subprocess.CompletedProcess[str]) -> str:
 
 
 class Server:
-    def __init__(self, runner: Path, adapter: Path, folder: Path, cpu_ms: int = 300, wall_ms: int = 2000) -> None:
+    def __init__(
+        self, runner: Path, adapter: Path, folder: Path, *options: str, cpu_ms: int = 300, wall_ms: int = 2000
+    ) -> None:
         command = [str(runner), "serve", "--adapter", str(adapter), "--folder", str(folder), *GEOMETRY]
-        command += ["--cpu-limit-ms", str(cpu_ms), "--wall-limit-ms", str(wall_ms)]
+        command += ["--cpu-limit-ms", str(cpu_ms), "--wall-limit-ms", str(wall_ms), *options]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
         self.folder = folder
@@ -189,8 +191,8 @@ class Server:
 def serve(runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes) -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def start(behaviour: str = "NONE", **limits: int) -> Server:
-        server = Server(runner, adapter(behaviour), folder, **limits)
+    def start(behaviour: str = "NONE", *options: str, **limits: int) -> Server:
+        server = Server(runner, adapter(behaviour), folder, *options, **limits)
         servers.append(server)
         server.load(image)
         return server
@@ -214,6 +216,12 @@ def test_first_part_reports_slots_walk_and_check(serve: Callable[..., Server]) -
     walk = report.one(0, WALK)
     assert walk.value == HEAP_BYTES
     assert sum(entry[3] for entry in walk.entries("<IIQQ")) == HEAP_BYTES
+
+
+def test_without_check_the_first_part_ends_with_the_walk(serve: Callable[..., Server]) -> None:
+    report = serve("NONE", "--no-check").run(FIRST)
+    assert (report.outcome, report.stage) == (DONE, WALK)
+    assert [section.kind for section in report.sections] == [OPEN, SLOT_LIST, WALK, FILES]
 
 
 def test_full_probe_goes_through_five_lives(serve: Callable[..., Server]) -> None:

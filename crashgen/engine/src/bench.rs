@@ -21,7 +21,8 @@ const TURNS: u32 = 3;
 /// Of the kernel's clock in /proc: Linux tells user programs hundredths, whatever its own are.
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// Runs the first part, then the full probe, as often as the time allows, on the heap as the last operation before close left it.
+/// Runs open, slots and walk, then the full probe, as often as the time allows, on the heap as the last operation before close left
+/// it.
 ///
 /// # Errors
 /// When the replay server fails.
@@ -30,17 +31,22 @@ pub fn bench(config: &Config, trace: &Trace) -> Result<(), EngineError> {
     let position = trace.events.iter().rposition(|event| is_close(&event.kind)).unwrap_or(trace.events.len());
     let (mut case, view) = go_to(config, trace, position as u32)?;
     case.image.go_to(&case.model, &view, &view.prefix_state());
-    let mut server = ReplayServer::start(&config.server("images")?)?;
+    let options = config.server("images")?;
+    let mut server = ReplayServer::start(&ServerOptions { is_unchecked: true, ..options.clone() })?;
     server.follow(&mut case.image)?;
     let report = HeapReport::parse(&server.run(Probe::First)?)
         .map_err(|error| EngineError::Infrastructure(error.to_string()))?;
     let live = report.life(0).and_then(|life| life.slots.as_ref()).map_or(0, |slots| slots.entries.len());
-    let first_per_s = rate(MEASURE, || server.run(Probe::First).map(drop).map_err(EngineError::from))?;
+    let walk_per_s = rate(MEASURE, || server.run(Probe::First).map(drop).map_err(EngineError::from))?;
+    drop(server);
+    let mut server = ReplayServer::start(&options)?;
+    case.image.start_again();
+    server.follow(&mut case.image)?;
     let full_per_s = rate(MEASURE, || server.run(Probe::Full).map(drop).map_err(EngineError::from))?;
     drop(server);
     let engines = if config.has_hooks() { compare_engines(config, trace, position as u32)? } else { Value::Null };
     print(&json!({
-        "first_per_s": first_per_s, "full_per_s": full_per_s, "heap_bytes": config.shape().heap_bytes, "live_objects": live,
+        "walk_per_s": walk_per_s, "full_per_s": full_per_s, "heap_bytes": config.shape().heap_bytes, "live_objects": live,
         "engines": engines,
     }));
     Ok(())
@@ -53,6 +59,10 @@ struct Measured {
     options: ServerOptions,
     runs: usize,
 }
+
+/// What is measured: name of the figures, probe, and whether it leaves out the stage `check`.
+const MEASURED: [(&str, Probe, bool); 3] =
+    [("walk", Probe::First, true), ("first", Probe::First, false), ("full", Probe::Full, false)];
 
 /// What one turn of an engine gave.
 struct Turn {
@@ -70,8 +80,9 @@ impl Measured {
     }
 
     /// With a server of its own, since a process that goes on running does not say what time it took.
-    fn turn(&mut self, probe: Probe) -> Result<Turn, EngineError> {
+    fn turn(&mut self, probe: Probe, is_unchecked: bool) -> Result<Turn, EngineError> {
         let cpu_before = cpu_seconds();
+        self.options.is_unchecked = is_unchecked;
         let mut server = ReplayServer::start(&self.options)?;
         self.case.image.start_again();
         let before = self.runs;
@@ -99,11 +110,11 @@ fn compare_engines(config: &Config, trace: &Trace, position: u32) -> Result<Valu
     let mut isolated = Measured::new(config, trace, position, false)?;
     let mut in_process = Measured::new(config, trace, position, true)?;
     let mut figures = serde_json::Map::new();
-    for (name, probe) in [("first", Probe::First), ("full", Probe::Full)] {
+    for (name, probe, is_unchecked) in MEASURED {
         let (mut per_s, mut cpu_us, mut runs) = ([0.0; 2], [0.0; 2], [0, 0, 0]);
         for _ in 0..TURNS {
             for (at, engine) in [&mut isolated, &mut in_process].into_iter().enumerate() {
-                let turn = engine.turn(probe)?;
+                let turn = engine.turn(probe, is_unchecked)?;
                 per_s[at] += turn.per_s / f64::from(TURNS);
                 cpu_us[at] += turn.cpu_us / f64::from(TURNS);
                 let isolated_instead: u64 = turn.engines.isolated.values().sum();

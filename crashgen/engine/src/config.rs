@@ -339,6 +339,7 @@ impl Config {
             cpu_limit_ms: self.limits.cpu_limit_ms,
             wall_limit_ms: self.limits.wall_limit_ms,
             is_in_process: false,
+            is_unchecked: false,
             seed: self.seed,
         })
     }
