@@ -186,11 +186,13 @@ HOOK void __tsan_atomic_signal_fence(int order) { (void)order, __atomic_signal_f
 
 /* ---- flushes and fences: persist.h calls these before its instructions -------------------------------------------------------- */
 
-HOOK void fl_hook_flush(int kind, const void *address);
+HOOK int fl_hook_flush(int kind, const void *address);
 HOOK void fl_hook_fence(void);
-HOOK void fl_hook_flush(int kind, const void *address) {
+/* In-process the image is ordinary memory. A flush of what is not mapped has to fault; what is around the last access is. */
+HOOK int fl_hook_flush(int kind, const void *address) {
     if (events_are_told())
         events_flushed((enum fl_event_flush)kind, address, CALLER);
+    return (uintptr_t)address - loads_window.start >= loads_window.bytes;
 }
 HOOK void fl_hook_fence(void) {
     if (events_are_told())

@@ -276,6 +276,17 @@ static void (*volatile taking)(struct wide wide) = take;
 static void by_value(void) { taking(*(struct wide *)at); }
 static void print(void) { sink = (uint64_t)snprintf((char *)volatile_memory, 300, "%s", (char *)at + 240); }
 static void flush(void) { fl_persist(at, 128); }
+#if defined(FL_HOOKED)
+static void ask_flush(void) {
+    sink = *(uint64_t *)at;
+    if (!fl_hook_flush(3, at) && fl_hook_flush(3, volatile_memory))
+        abort();
+}
+#endif
+static void flush_nothing(void) {
+    sink = *(uint64_t *)at;
+    fl_persist((const void *)(at - heap), 8);
+}
 static void *nothing(void *context) { return context; }
 static void start_thread(void) {
     pthread_t thread;
@@ -708,6 +719,10 @@ static const struct {
     ACCESS(by_value),
     ACCESS(print),
     ACCESS(flush),
+    ACCESS(flush_nothing),
+#if defined(FL_HOOKED)
+    ACCESS(ask_flush),
+#endif
     ACCESS(start_thread),
     ACCESS(crash),
     ACCESS(lives),

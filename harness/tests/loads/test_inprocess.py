@@ -159,7 +159,14 @@ def test_what_cannot_be_taken_back_is_done_in_the_isolated_engine(start: Started
 
 @pytest.mark.parametrize(
     ("access", "outcome"),
-    [("crash", SIGNAL), ("abort_now", SIGNAL), ("divide", SIGNAL), ("overflow_stack", SIGNAL), ("exit_now", EXITED)],
+    [
+        ("crash", SIGNAL),
+        ("flush_nothing", SIGNAL),
+        ("abort_now", SIGNAL),
+        ("divide", SIGNAL),
+        ("overflow_stack", SIGNAL),
+        ("exit_now", EXITED),
+    ],
 )
 def test_a_run_that_ends_the_process_is_compared(start: Started, access: str, outcome: int) -> None:
     server = start(access)
@@ -169,6 +176,13 @@ def test_a_run_that_ends_the_process_is_compared(start: Started, access: str, ou
         run = server.run(LOADS | IN_PROCESS)
         assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
     assert server.engines() == (3, 3, 0, {})
+
+
+def test_flushes_of_pm_are_left_out_in_process(start: Started) -> None:
+    """The target aborts where it is not to flush what it has just loaded, but what is no PM."""
+    server = start("ask_flush")
+    assert server.run(LOADS).outcome == DONE
+    assert server.run(LOADS | IN_PROCESS).flags == DIFFERS
 
 
 def with_files(server: Server) -> Server:
