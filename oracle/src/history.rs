@@ -675,7 +675,10 @@ impl Generation {
             self.first_index = operation.index;
             self.returned_below = operation.index;
         }
-        self.is_concurrent |= !self.pending.is_empty() || self.last_begun.is_some_and(|last| last > operation.index);
+        // A recovery overlaps nothing that the crash before it ended. What follows it overlaps what is unclear still.
+        let ended = if operation.kind == OperationKind::Open { self.carried } else { 0 };
+        let is_overlapping = self.pending.len() > ended;
+        self.is_concurrent |= is_overlapping || self.last_begun.is_some_and(|last| last > operation.index);
         self.last_begun = Some(operation.index);
         self.closed_by = None;
         self.is_graph |= operation.kind.has_field() || operation.kind == OperationKind::Drop;

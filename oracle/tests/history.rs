@@ -5,7 +5,7 @@ mod common;
 
 use common::Script;
 use common::graph::Step;
-use oracle::contract::{Durable, Fill};
+use oracle::contract::{Durable, Fill, Leaks};
 use oracle::history::{Candidates, Holder, Phase};
 use oracle::{History, Operation, OperationKind, Segment, Status};
 
@@ -387,6 +387,22 @@ fn what_was_pending_at_a_crash_may_have_happened_until_a_recovery_shows_it() {
     script.history.recovered(&[2], &[], Fill::Before);
     assert_eq!(script.history.pending_operations(), 1, "what leaked at the first crash stays leaked");
     assert_eq!(sizes(script.freed(2).history.candidates(2, Fill::Before)), [None]);
+}
+
+#[test]
+fn a_recovery_overlaps_nothing_that_a_crash_ended() {
+    let expected = |script: Script| {
+        let mut script = crashed(script);
+        let (thread, index, kind) = (0, 100, OperationKind::Open);
+        let open = Operation { thread, kind, index, slot: 0, bytes: 0, object: 0, field: 0, other_slot: 0 };
+        script.history.begin(open).expect("markers in order");
+        script.history.returned(thread, index, Status::Ok).expect("it has begun");
+        script.history.recovered(&[], &[], Fill::Before);
+        script.history.expected_id(Leaks::None)
+    };
+    let script = Script::created().allocated(1, 10);
+    let pending = script.clone().begin(OperationKind::Free, 1, 0);
+    assert_eq!(expected(script), expected(pending), "the free has not happened, as if it had not begun");
 }
 
 #[test]
