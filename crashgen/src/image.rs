@@ -310,7 +310,7 @@ mod tests {
     fn create() -> Vec<EventKind> {
         let create = FileEffect::Create { file: FileId(0), path: "case-0/heap".into() };
         let truncate = FileEffect::Truncate { file: FileId(0), bytes: 4096 };
-        [create, truncate].map(|effect| EventKind::FileEnd { effect, is_done: true }).into()
+        [create, truncate].map(|effect| EventKind::FileEnd { effect: effect.into(), is_done: true }).into()
     }
 
     fn store(offset: u64, value: u64) -> EventKind {
@@ -335,7 +335,7 @@ mod tests {
     fn hash_does_not_depend_on_when_a_file_came_into_sight() {
         let early = [FileEffect::Rename { from: "heap".into(), to: "case-0/heap".into() }];
         let ends = |effects: &[FileEffect]| -> Vec<EventKind> {
-            effects.iter().map(|effect| EventKind::FileEnd { effect: effect.clone(), is_done: true }).collect()
+            effects.iter().map(|effect| EventKind::FileEnd { effect: effect.clone().into(), is_done: true }).collect()
         };
         let create = |path: &str| {
             ends(&[

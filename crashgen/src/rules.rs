@@ -274,7 +274,7 @@ impl Judge {
     fn settle(&mut self, thread: ThreadId, kind: &EventKind) {
         let is_flushed = matches!(kind, EventKind::Store { kind: StoreKind::NonTemporal, .. });
         let is_removed =
-            matches!(kind, EventKind::FileEnd { effect, .. } if !matches!(effect, FileEffect::Sync { .. }));
+            matches!(kind, EventKind::FileEnd { effect, .. } if !matches!(**effect, FileEffect::Sync { .. }));
         for id in self.model.take_changed() {
             let mut undecided = self.model.line(id).open_stores(Choice::default());
             undecided.dedup_by_key(|(event, ..)| *event);
@@ -324,6 +324,7 @@ impl Judge {
 mod tests {
     use super::*;
     use crate::trace::{Event, FlushKind, Site};
+    use std::sync::Arc;
 
     const FILE: FileId = FileId(0);
 
@@ -333,7 +334,7 @@ mod tests {
     }
 
     fn trace(kinds: Vec<(u16, EventKind)>) -> Trace {
-        let created = FileEffect::Create { file: FILE, path: "heap".into() };
+        let created = Arc::new(FileEffect::Create { file: FILE, path: "heap".into() });
         let mut all = vec![
             (1, EventKind::Case { number: 0, folder: "case-0".into() }),
             (1, EventKind::FileBegin { effect: created.clone() }),
@@ -428,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_goes_with_its_file_is_no_warning() {
-        let unlinked = FileEffect::Unlink { path: "heap".into() };
+        let unlinked = Arc::new(FileEffect::Unlink { path: "heap".into() });
         let kinds = vec![
             (1, begin(0)),
             (1, store(0)),

@@ -37,8 +37,10 @@ fn check(trace: &Trace, bytes: &[u8]) {
     {
         step_over(trace, kind);
     }
-    let is_rename_done =
-        |kind: &EventKind| matches!(kind, EventKind::FileEnd { effect: FileEffect::Rename { .. }, is_done: true });
+    let is_rename_done = |kind: &EventKind| match kind {
+        EventKind::FileEnd { effect, is_done } => *is_done && matches!(**effect, FileEffect::Rename { .. }),
+        _ => false,
+    };
     let is_store = |kind: &EventKind| matches!(kind, EventKind::Store { .. });
     plant::here(|| {
         let mut events = trace.events.iter().map(|event| &event.kind);

@@ -143,14 +143,14 @@ mod tests {
         let (file, path) = (FileId(0), Arc::<str>::from("case-0/he\nap"));
         let begin = |kind, index, slot, bytes, object| EventKind::OperationBegin { kind, index, slot, bytes, object };
         let returned = |kind, index, status| EventKind::OperationReturn { kind, index, status };
-        let created = FileEffect::Create { file, path: path.clone() };
+        let created = Arc::new(FileEffect::Create { file, path: path.clone() });
         let events = vec![
             event(1, EventKind::Case { number: 0, folder: "case-0".into() }),
             event(1, begin(OperationKind::Create, 0, 0, 0, 0)),
             event(1, EventKind::FileBegin { effect: created.clone() }),
             event(1, EventKind::FileEnd { effect: created, is_done: true }),
-            event(1, EventKind::FileBegin { effect: FileEffect::Truncate { file, bytes: 4096 } }),
-            event(1, EventKind::FileEnd { effect: FileEffect::Truncate { file, bytes: 4096 }, is_done: false }),
+            event(1, EventKind::FileBegin { effect: FileEffect::Truncate { file, bytes: 4096 }.into() }),
+            event(1, EventKind::FileEnd { effect: FileEffect::Truncate { file, bytes: 4096 }.into(), is_done: false }),
             event(1, returned(OperationKind::Create, 0, 0)),
             event(2, begin(OperationKind::Allocate, 1, 3, 100, 2)),
             event(1, EventKind::Store { kind: StoreKind::Plain, file, offset: 64, bytes: vec![0x40, 1].into() }),
@@ -167,15 +167,21 @@ mod tests {
             event(1, returned(OperationKind::Load, 5, 0)),
             event(1, begin(OperationKind::Drop, 6, 4, 0, 0)),
             event(1, returned(OperationKind::Drop, 6, 0)),
-            event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 } }),
+            event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 }.into() }),
             event(
                 2,
-                EventKind::FileEnd { effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 }, is_done: true },
+                EventKind::FileEnd {
+                    effect: FileEffect::Sync { file, offset: 4096, bytes: 8192 }.into(),
+                    is_done: true,
+                },
             ),
-            event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 0, bytes: u64::MAX } }),
+            event(2, EventKind::FileBegin { effect: FileEffect::Sync { file, offset: 0, bytes: u64::MAX }.into() }),
             event(
                 2,
-                EventKind::FileEnd { effect: FileEffect::Sync { file, offset: 0, bytes: u64::MAX }, is_done: true },
+                EventKind::FileEnd {
+                    effect: FileEffect::Sync { file, offset: 0, bytes: u64::MAX }.into(),
+                    is_done: true,
+                },
             ),
         ];
         Trace {

@@ -109,8 +109,8 @@ impl ProgramRepeats {
 ///
 /// # Errors
 /// When the trace contradicts itself or the replay server fails.
-pub fn explore(config: &Config, as_it_is: &Trace, output: &mut Output) -> Result<Verdict, EngineError> {
-    let unchanged = unchanged::positions(config, as_it_is);
+pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<Verdict, EngineError> {
+    let unchanged = unchanged::positions(config, &as_it_is);
     let trace = &as_it_is.edited(&config.edits);
     let is_full = config.is_full();
     let started = Instant::now();

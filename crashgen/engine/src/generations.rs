@@ -773,7 +773,7 @@ impl Generation {
 
 /// Bytes of files change otherwise than by stores, or the answers of the file system do.
 fn is_file_change(event: &Event) -> bool {
-    matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !matches!(effect, FileEffect::Sync { .. }))
+    matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !matches!(**effect, FileEffect::Sync { .. }))
 }
 
 /// Of the image that a told run found, each line with its remaining choices, and of all that was told.
@@ -821,8 +821,9 @@ fn touched(model: &Model, events: &[Event]) -> BTreeSet<LineKey> {
     let mut touched: BTreeSet<LineKey> = events.iter().filter_map(line_of).flatten().collect();
     for event in events {
         let EventKind::FileEnd { effect, .. } = &event.kind else { continue };
-        let is_kept = matches!(effect, FileEffect::Create { .. } | FileEffect::Extend { .. } | FileEffect::Sync { .. });
-        let names: &[&std::sync::Arc<str>] = match effect {
+        let is_kept =
+            matches!(**effect, FileEffect::Create { .. } | FileEffect::Extend { .. } | FileEffect::Sync { .. });
+        let names: &[&std::sync::Arc<str>] = match &**effect {
             FileEffect::Unlink { path } => &[path],
             FileEffect::Rename { from, to } => &[from, to],
             _ => &[],

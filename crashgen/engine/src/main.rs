@@ -167,7 +167,7 @@ fn run(command: Command) -> Result<u8, EngineError> {
     match command {
         Command::Explore { config } => {
             let config = Config::read(&config)?;
-            Ok(explore::explore(&config, &Trace::read(&config.trace)?, &mut Output::new())?.exit_code())
+            Ok(explore::explore(&config, Trace::read(&config.trace)?, &mut Output::new())?.exit_code())
         }
         Command::Replay { config, token } => {
             let config = Config::read(&config)?;

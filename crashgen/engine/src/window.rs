@@ -147,15 +147,17 @@ fn text(
             text.size = Some(LINE_BYTES);
         }
         EventKind::FileBegin { effect } => file_operation(&mut text, trace, effect),
-        EventKind::FileEnd { effect: FileEffect::Write { file, offset, bytes }, is_done: true } => {
-            stored(&mut text, trace, state, *file, *offset, bytes);
-        }
-        EventKind::FileEnd { effect, is_done } => {
-            file_operation(&mut text, trace, effect);
-            if !is_done {
-                text.value = Some("failed".to_owned());
+        EventKind::FileEnd { effect, is_done } => match &**effect {
+            FileEffect::Write { file, offset, bytes } if *is_done => {
+                stored(&mut text, trace, state, *file, *offset, bytes);
             }
-        }
+            effect => {
+                file_operation(&mut text, trace, effect);
+                if !is_done {
+                    text.value = Some("failed".to_owned());
+                }
+            }
+        },
         EventKind::OperationBegin { kind, slot, bytes, object, .. } => {
             text.value = arguments(*kind, *slot, *bytes, *object);
         }
@@ -238,14 +240,15 @@ fn open_units(state: &StateRef, event: u32, file: FileId, offset: u64, bytes: u6
 
 /// Whether a file operation between the store and the crash took its first byte away.
 fn is_cleared(trace: &Trace, state: &StateRef, stored_at: u32, file: FileId, offset: u64) -> bool {
-    trace.events[stored_at as usize..state.position as usize].iter().any(|event| match &event.kind {
-        EventKind::FileEnd { effect: FileEffect::Truncate { file: of, bytes }, is_done: true } => {
-            *of == file && offset >= *bytes
+    trace.events[stored_at as usize..state.position as usize].iter().any(|event| {
+        let EventKind::FileEnd { effect, is_done: true } = &event.kind else { return false };
+        match **effect {
+            FileEffect::Truncate { file: of, bytes } => of == file && offset >= bytes,
+            FileEffect::Punch { file: of, offset: from, bytes } => {
+                of == file && (from..from.saturating_add(bytes)).contains(&offset)
+            }
+            _ => false,
         }
-        EventKind::FileEnd { effect: FileEffect::Punch { file: of, offset: from, bytes }, is_done: true } => {
-            *of == file && (*from..from.saturating_add(*bytes)).contains(&offset)
-        }
-        _ => false,
     })
 }
 
@@ -326,7 +329,7 @@ pub mod tests {
     }
 
     fn done(effect: FileEffect) -> EventKind {
-        EventKind::FileEnd { effect, is_done: true }
+        EventKind::FileEnd { effect: effect.into(), is_done: true }
     }
 
     fn case(number: u32) -> EventKind {

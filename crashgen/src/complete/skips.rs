@@ -115,7 +115,7 @@ mod tests {
     fn a_stretch_holds_over_fences_and_ends_with_files_that_change() {
         assert!(holds_after(&event(EventKind::Fence { kind: FenceKind::Sfence }), 2));
         let punch = FileEffect::Punch { file: FileId(0), offset: 0, bytes: 64 };
-        assert!(!holds_after(&event(EventKind::FileEnd { effect: punch, is_done: true }), 2));
+        assert!(!holds_after(&event(EventKind::FileEnd { effect: punch.into(), is_done: true }), 2));
         assert!(!holds_after(&event(EventKind::Case { folder: "next".into(), number: 1 }), 2));
     }
 

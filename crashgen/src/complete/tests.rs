@@ -38,7 +38,7 @@ fn event(kind: EventKind) -> Event {
 }
 
 fn done(effect: FileEffect) -> Event {
-    event(EventKind::FileEnd { effect, is_done: true })
+    event(EventKind::FileEnd { effect: effect.into(), is_done: true })
 }
 
 fn store(kind: StoreKind, file: u32, offset: u64, bytes: &[u8]) -> Event {
@@ -72,7 +72,7 @@ fn random_event(random: &mut Random, next_file: &mut u32) -> Vec<Event> {
         33 => vec![event(EventKind::OperationReturn { kind: OperationKind::Free, index: 0, status: 0 })],
         34 => {
             let sync = FileEffect::Sync { file: FileId(file), offset: 0, bytes: u64::MAX };
-            vec![event(EventKind::FileBegin { effect: sync.clone() }), done(sync)]
+            vec![event(EventKind::FileBegin { effect: sync.clone().into() }), done(sync)]
         }
         35 => vec![done(FileEffect::Punch { file: FileId(file), offset: unit, bytes: 20 })],
         36 => vec![done(FileEffect::Write { file: FileId(file), offset: unit, bytes: [value; 8].as_slice().into() })],

@@ -55,7 +55,7 @@ fn is_boundary(kind: &EventKind) -> bool {
     match kind {
         EventKind::Case { .. } | EventKind::OperationReturn { .. } => true,
         // A sync only decides what is there.
-        EventKind::FileEnd { effect: FileEffect::Sync { .. }, .. } => false,
+        EventKind::FileEnd { effect, .. } if matches!(**effect, FileEffect::Sync { .. }) => false,
         EventKind::FileEnd { is_done, .. } => *is_done && !planted::is(Fault::ForgetFileAnswer),
         _ => false,
     }

@@ -111,7 +111,7 @@ struct Flushed {
 /// A file operation between its begin and its end.
 struct PendingFileOperation {
     thread: ThreadId,
-    effect: FileEffect,
+    effect: Arc<FileEffect>,
     /// Its begin's event number.
     begin: u32,
     /// Another thread did something meanwhile.
@@ -392,7 +392,7 @@ impl Model {
 
     fn file_end(&mut self, number: u32, thread: ThreadId, effect: &FileEffect, is_done: bool) {
         let mut begin = number;
-        let is_this = |pending: &PendingFileOperation| pending.thread == thread && pending.effect == *effect;
+        let is_this = |pending: &PendingFileOperation| pending.thread == thread && *pending.effect == *effect;
         if let Some(at) = self.file_operations.iter().position(is_this) {
             let pending = self.file_operations.remove(at);
             begin = pending.begin;

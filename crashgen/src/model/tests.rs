@@ -25,7 +25,7 @@ fn run(model: &mut Model, effects: Vec<EventKind>) {
 }
 
 fn done(effect: FileEffect) -> EventKind {
-    EventKind::FileEnd { effect, is_done: true }
+    EventKind::FileEnd { effect: effect.into(), is_done: true }
 }
 
 fn create() -> EventKind {
@@ -139,7 +139,7 @@ fn fsync_persists_plain_stores_and_kernel_writes() {
     run(&mut model, vec![store(0, &[1; 8]), write]);
     assert_eq!(count(&model), 4);
     let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
-    run(&mut model, vec![EventKind::FileBegin { effect: sync.clone() }, done(sync)]);
+    run(&mut model, vec![EventKind::FileBegin { effect: sync.clone().into() }, done(sync)]);
     assert_eq!(count(&model), 1);
 }
 
@@ -186,7 +186,7 @@ fn the_allocators_bytes_are_marked() {
 fn fsync_leaves_non_temporal_units_to_their_fence() {
     let mut model = model();
     let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
-    run(&mut model, vec![nt_store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone() }, done(sync)]);
+    run(&mut model, vec![nt_store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone().into() }, done(sync)]);
     assert_eq!(count(&model), 2);
 }
 
@@ -252,7 +252,7 @@ fn a_clflush_guarantees_nothing_by_itself() {
 fn fsync_persists_what_was_there_when_it_began() {
     let mut model = model();
     let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
-    run(&mut model, vec![store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone() }]);
+    run(&mut model, vec![store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone().into() }]);
     run(&mut model, vec![store(64, &[1; 8]), done(sync)]);
     assert_eq!(count(&model), 2);
 }

@@ -156,7 +156,7 @@ fn gap(flags: u32) -> Option<&'static str> {
 
 fn kind(raw: &Raw, files: &mut Files) -> Option<EventKind> {
     if raw.kind == 6 {
-        return Some(EventKind::FileEnd { effect: file_effect(raw, files)?, is_done: true });
+        return Some(EventKind::FileEnd { effect: file_effect(raw, files)?.into(), is_done: true });
     }
     let file = || files.by_number.get(&raw.file).copied();
     let operation = || match raw.detail {

@@ -30,7 +30,10 @@ pub enum Edit {
 
 impl Trace {
     /// The trace with all edits made at once. Its hash names the edits too, so that no token of one is taken for the other's.
-    pub fn edited(&self, edits: &[Edit]) -> Self {
+    pub fn edited(self, edits: &[Edit]) -> Self {
+        if edits.is_empty() {
+            return self;
+        }
         let moves = Moves::of(&self.events, edits);
         let mut events = Vec::with_capacity(self.events.len());
         for (number, event) in self.events.iter().enumerate() {
@@ -48,7 +51,7 @@ impl Trace {
                 events.push(fence(store));
             }
         }
-        Self { events, hash: edited_hash(&self.hash, edits), ..self.clone() }
+        Self { events, hash: edited_hash(&self.hash, edits), ..self }
     }
 }
 
@@ -166,9 +169,6 @@ pub fn is_flush_or_fence(kind: &EventKind) -> bool {
 }
 
 fn edited_hash(hash: &str, edits: &[Edit]) -> String {
-    if edits.is_empty() {
-        return hash.to_owned();
-    }
     hex(&Sha256::new().chain_update(hash).chain_update(format!("{edits:?}")).finalize())
 }
 
@@ -177,11 +177,12 @@ mod tests {
     use super::*;
     use crate::model::{Choice, LineKey, Model, ModelKind};
     use crate::trace::{FileEffect, FileId, StoreKind, ThreadId};
+    use std::sync::Arc;
 
     const FILE: FileId = FileId(0);
 
     fn trace(kinds: Vec<EventKind>) -> Trace {
-        let created = FileEffect::Create { file: FILE, path: "heap".into() };
+        let created = Arc::new(FileEffect::Create { file: FILE, path: "heap".into() });
         let mut all = vec![
             EventKind::FileBegin { effect: created.clone() },
             EventKind::FileEnd { effect: created, is_done: true },
@@ -221,14 +222,14 @@ mod tests {
         let edited = whole.edited(&[Edit::Without(sites(&[2, 3, 5]))]);
         assert_eq!(kinds(&edited), [store(0), fence(), store(64)]);
         let locked = trace(vec![EventKind::Fence { kind: FenceKind::Locked }]);
-        assert_eq!(locked.edited(&[Edit::Without(sites(&[2]))]).events, locked.events);
+        assert_eq!(locked.clone().edited(&[Edit::Without(sites(&[2]))]).events, locked.events);
     }
 
     #[test]
     fn what_is_put_in_stands_where_it_is_said() {
         let whole = trace(vec![store(60), store(128)]);
         let persist = [Edit::FlushAfter(sites(&[2])), Edit::FenceAfter(sites(&[2]))];
-        assert_eq!(kinds(&whole.edited(&persist)), [store(60), clwb(0), clwb(64), fence(), store(128)]);
+        assert_eq!(kinds(&whole.clone().edited(&persist)), [store(60), clwb(0), clwb(64), fence(), store(128)]);
         assert_eq!(kinds(&whole.edited(&[Edit::FenceBefore(sites(&[3]))])), [store(60), fence(), store(128)]);
     }
 
@@ -334,9 +335,9 @@ mod tests {
     #[test]
     fn an_edited_trace_has_another_hash() {
         let whole = trace(vec![store(0)]);
-        let [one, other] =
-            [Edit::FlushAfter(sites(&[2])), Edit::FenceAfter(sites(&[2]))].map(|edit| whole.edited(&[edit]).hash);
-        assert_eq!(whole.edited(&[]).hash, whole.hash);
+        let [one, other] = [Edit::FlushAfter(sites(&[2])), Edit::FenceAfter(sites(&[2]))]
+            .map(|edit| whole.clone().edited(&[edit]).hash);
+        assert_eq!(whole.clone().edited(&[]).hash, whole.hash);
         assert!(one != other && one != whole.hash && other != whole.hash);
     }
 }

@@ -10,6 +10,7 @@ mod format;
 mod namespace;
 mod reader;
 mod seal;
+mod stored;
 #[cfg(test)]
 mod tests;
 pub mod write;
@@ -17,6 +18,7 @@ pub mod write;
 pub use edit::{Edit, is_flush_or_fence, is_left_out, only_leave_out};
 pub use reader::TraceError;
 pub use seal::seal;
+pub use stored::StoredBytes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -152,7 +154,7 @@ pub enum FileEffect {
     /// What the range held when the call began is persisted.
     Sync { file: FileId, offset: u64, bytes: u64 },
     /// Bytes written by the kernel: units as in R8, guaranteed by a sync of the file.
-    Write { file: FileId, offset: u64, bytes: Arc<[u8]> },
+    Write { file: FileId, offset: u64, bytes: StoredBytes },
 }
 
 impl FileEffect {
@@ -180,15 +182,15 @@ impl FileEffect {
 #[allow(missing_docs)]
 pub enum EventKind {
     /// A store into PM.
-    Store { kind: StoreKind, file: FileId, offset: u64, bytes: Arc<[u8]> },
+    Store { kind: StoreKind, file: FileId, offset: u64, bytes: StoredBytes },
     /// A flush of the line that holds `offset`.
     Flush { kind: FlushKind, file: FileId, offset: u64 },
     /// sfence, mfence, a locked RMW outside PM or a failed compare-exchange.
     Fence { kind: FenceKind },
     /// A file operation began: until its end the effect is there or not (R9).
-    FileBegin { effect: FileEffect },
+    FileBegin { effect: Arc<FileEffect> },
     /// It ended; `is_done` is false when it failed and had no effect.
-    FileEnd { effect: FileEffect, is_done: bool },
+    FileEnd { effect: Arc<FileEffect>, is_done: bool },
     /// A new heap starts; files of earlier cases are out of sight. `folder` is the case's own, below the PM folder.
     Case { number: u32, folder: Arc<str> },
     /// An operation of the workload begins.

@@ -53,9 +53,9 @@ impl Trace {
     /// # Errors
     /// As [`Trace::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let body_end = check_footer(path, bytes)?;
+        let (body_end, hash) = check_footer(path, bytes)?;
         let mut reader = Reader::new(path);
-        reader.trace.hash = hex(&Sha256::digest(&bytes[..body_end]));
+        reader.trace.hash = hash;
         reader.trace.tracer = text(&bytes[24..48]);
         let cell_count =
             for_each_chunk(path, bytes, body_end, &mut |at, process, cells| reader.chunk(at, process, cells))?;
@@ -112,8 +112,8 @@ pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Where the footer starts.
-fn check_footer(path: &Path, bytes: &[u8]) -> Result<usize> {
+/// Where the footer starts, and the hash of what is before it, in hexadecimal.
+fn check_footer(path: &Path, bytes: &[u8]) -> Result<(usize, String)> {
     check_header(path, bytes)?;
     let at = bytes.len().saturating_sub(format::FOOTER_BYTES);
     if at < format::HEADER_BYTES || u32_at(bytes, at) != format::FOOTER_MAGIC {
@@ -126,14 +126,15 @@ fn check_footer(path: &Path, bytes: &[u8]) -> Result<usize> {
             what: "the footer has another version than the header".into(),
         });
     }
-    if bytes[at + 16..at + 48] != Sha256::digest(&bytes[..at])[..] {
+    let digest = Sha256::digest(&bytes[..at]);
+    if bytes[at + 16..at + 48] != digest[..] {
         return Err(TraceError::Corrupt {
             path: path.into(),
             at,
             what: "the hash in the footer is not that of the contents".into(),
         });
     }
-    Ok(at)
+    Ok((at, hex(&digest)))
 }
 
 /// Calls `visit(offset of the first cell, process, cells)` for each chunk after checking it; returns the number of cells.
@@ -182,7 +183,7 @@ struct Process {
     files: FxHashMap<u32, FileId>,
     has_ended: bool,
     /// File operations that have begun; one msync over two mappings is two of them.
-    file_operations: Vec<(FileOperation, FileEffect)>,
+    file_operations: Vec<(FileOperation, Arc<FileEffect>)>,
 }
 
 /// What the begin and the end of one file operation have in common: thread, detail, file, offset.
@@ -436,7 +437,7 @@ impl<'a> Reader<'a> {
     }
 
     fn file_begin(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<EventKind> {
-        let effect = self.file_effect(at, process, record, payload)?;
+        let effect = Arc::new(self.file_effect(at, process, record, payload)?);
         self.state(process).file_operations.push((file_operation(record), effect.clone()));
         Ok(EventKind::FileBegin { effect })
     }
@@ -448,7 +449,7 @@ impl<'a> Reader<'a> {
         };
         let (_, effect) = operations.remove(begun);
         let is_done = record.value == 0;
-        match &effect {
+        match &*effect {
             FileEffect::Unlink { path } if is_done => self.namespace.unlink(path),
             FileEffect::Rename { from, to } if is_done => self.namespace.rename(from, to),
             _ => {}
