@@ -9,6 +9,8 @@ use super::{
 };
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,8 +46,8 @@ impl Trace {
     /// # Errors
     /// [`TraceError`] with the path, where it is damaged and what was expected.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|source| TraceError::Io { path: path.into(), source })?;
-        Self::parse(path, &bytes)
+        let file = File::open(path).map_err(|source| TraceError::Io { path: path.into(), source })?;
+        read_sealed(Input::new(path, file)?)
     }
 
     /// As [`Trace::read`], of bytes in memory; `path` is for messages.
@@ -53,18 +55,27 @@ impl Trace {
     /// # Errors
     /// As [`Trace::read`].
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
-        let (body_end, hash) = check_footer(path, bytes)?;
-        let mut reader = Reader::new(path);
-        reader.trace.hash = hash;
-        reader.trace.tracer = text(&bytes[24..48]);
-        let cell_count =
-            for_each_chunk(path, bytes, body_end, &mut |at, process, cells| reader.chunk(at, process, cells))?;
-        if cell_count != u64_at(bytes, body_end + 8) {
-            let what = format!("{cell_count} records, the footer says {}", u64_at(bytes, body_end + 8));
-            return Err(TraceError::Corrupt { path: path.into(), at: body_end, what });
-        }
-        reader.finish()
+        read_sealed(Input::new(path, Cursor::new(bytes))?)
     }
+}
+
+fn read_sealed<R: Read + Seek>(mut input: Input<R>) -> Result<Trace> {
+    let path = input.path;
+    let mut reader = Reader::new(path);
+    reader.trace.tracer = text(&input.header()?[24..48]);
+    let footer = input.footer()?;
+    let end = input.bytes - format::FOOTER_BYTES;
+    let cell_count = input.for_each_chunk(end, &mut |at, process, cells| reader.chunk(at, process, cells))?;
+    let digest = input.digest.finalize();
+    let corrupt = |what| Err(TraceError::Corrupt { path: path.into(), at: end, what });
+    if footer[16..48] != digest[..] {
+        return corrupt("the hash in the footer is not that of the contents".to_owned());
+    }
+    if cell_count != u64_at(&footer, 8) {
+        return corrupt(format!("{cell_count} records, the footer says {}", u64_at(&footer, 8)));
+    }
+    reader.trace.hash = hex(&digest);
+    reader.finish()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -88,7 +99,112 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
 
-pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<()> {
+/// The file, a chunk at a time: there is no copy of all of it. Header and chunks are hashed on the way.
+pub(super) struct Input<'a, R> {
+    path: &'a Path,
+    source: R,
+    /// In the whole file.
+    pub bytes: usize,
+    /// Of header and chunks.
+    pub digest: Sha256,
+}
+
+impl<'a, R: Read + Seek> Input<'a, R> {
+    pub fn new(path: &'a Path, mut source: R) -> Result<Self> {
+        let end = source.seek(SeekFrom::End(0));
+        let bytes = end.map_err(|source| TraceError::Io { path: path.into(), source })? as usize;
+        Ok(Self { path, source, bytes, digest: Sha256::new() })
+    }
+
+    fn io<T>(&self, done: std::io::Result<T>) -> Result<T> {
+        done.map_err(|source| TraceError::Io { path: self.path.into(), source })
+    }
+
+    fn go_to(&mut self, at: usize) -> Result<()> {
+        let sought = self.source.seek(SeekFrom::Start(at as u64));
+        self.io(sought).map(|_| ())
+    }
+
+    fn fill(&mut self, part: &mut [u8]) -> Result<()> {
+        let filled = self.source.read_exact(part);
+        self.io(filled)?;
+        self.digest.update(part);
+        Ok(())
+    }
+
+    /// Checked.
+    pub fn header(&mut self) -> Result<[u8; format::HEADER_BYTES]> {
+        let found = self.at(0, format::HEADER_BYTES)?;
+        check_header(self.path, &found)?;
+        self.digest.update(&found);
+        Ok(found.try_into().expect("checked"))
+    }
+
+    /// Checked, but for what it says of the contents.
+    fn footer(&mut self) -> Result<[u8; format::FOOTER_BYTES]> {
+        let at = self.bytes.saturating_sub(format::FOOTER_BYTES);
+        let found = self.at(at, format::FOOTER_BYTES)?;
+        if at < format::HEADER_BYTES || u32_at(&found, 0) != format::FOOTER_MAGIC {
+            return Err(TraceError::Truncated { path: self.path.into(), what: "its footer is missing".into() });
+        }
+        if u32_at(&found, 4) != format::VERSION {
+            let what = "the footer has another version than the header".into();
+            return Err(TraceError::Corrupt { path: self.path.into(), at, what });
+        }
+        Ok(found.try_into().expect("checked"))
+    }
+
+    /// At most so many bytes from there on, fewer at the end of the file.
+    fn at(&mut self, at: usize, bytes: usize) -> Result<Vec<u8>> {
+        let mut found = Vec::with_capacity(bytes);
+        self.go_to(at)?;
+        let read = self.source.by_ref().take(bytes as u64).read_to_end(&mut found);
+        self.io(read)?;
+        Ok(found)
+    }
+
+    /// Calls `visit(offset of the first cell, process, cells)` for each chunk after checking it; returns the number of cells.
+    pub fn for_each_chunk(&mut self, end: usize, visit: &mut VisitChunk) -> Result<u64> {
+        let path = self.path;
+        let mut at = format::HEADER_BYTES;
+        let mut cell_count = 0u64;
+        let mut cells = Vec::new();
+        self.go_to(at)?;
+        while at < end {
+            let corrupt = |what: &str| TraceError::Corrupt { path: path.into(), at, what: what.into() };
+            let truncated = |what: String| TraceError::Truncated { path: path.into(), what };
+            if end - at < format::CHUNK_BYTES {
+                return Err(truncated(format!("a chunk begins at byte {at} and does not end")));
+            }
+            let mut chunk = [0; format::CHUNK_BYTES];
+            self.fill(&mut chunk)?;
+            if u32_at(&chunk, 0) != format::CHUNK_MAGIC {
+                return Err(corrupt("expected the magic of a chunk"));
+            }
+            let count = u64_at(&chunk, 8);
+            let first = at + format::CHUNK_BYTES;
+            let length = usize::try_from(count)
+                .ok()
+                .and_then(|count| count.checked_mul(CELL))
+                .filter(|length| *length <= end - first);
+            let Some(length) = length else {
+                let what = format!("the chunk at byte {at} has {count} records, the file ends before");
+                return Err(truncated(what));
+            };
+            cells.resize(length, 0);
+            self.fill(&mut cells)?;
+            if format::checksum(&cells) != u64_at(&chunk, 16) {
+                return Err(corrupt("the checksum of this chunk is wrong"));
+            }
+            visit(first, u32_at(&chunk, 4), &cells)?;
+            cell_count += count;
+            at = first + length;
+        }
+        Ok(cell_count)
+    }
+}
+
+fn check_header(path: &Path, bytes: &[u8]) -> Result<()> {
     if bytes.len() < 8 || &bytes[..8] != format::MAGIC {
         return Err(TraceError::NotATrace { path: path.into() });
     }
@@ -110,69 +226,6 @@ pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// Where the footer starts, and the hash of what is before it, in hexadecimal.
-fn check_footer(path: &Path, bytes: &[u8]) -> Result<(usize, String)> {
-    check_header(path, bytes)?;
-    let at = bytes.len().saturating_sub(format::FOOTER_BYTES);
-    if at < format::HEADER_BYTES || u32_at(bytes, at) != format::FOOTER_MAGIC {
-        return Err(TraceError::Truncated { path: path.into(), what: "its footer is missing".into() });
-    }
-    if u32_at(bytes, at + 4) != format::VERSION {
-        return Err(TraceError::Corrupt {
-            path: path.into(),
-            at,
-            what: "the footer has another version than the header".into(),
-        });
-    }
-    let digest = Sha256::digest(&bytes[..at]);
-    if bytes[at + 16..at + 48] != digest[..] {
-        return Err(TraceError::Corrupt {
-            path: path.into(),
-            at,
-            what: "the hash in the footer is not that of the contents".into(),
-        });
-    }
-    Ok((at, hex(&digest)))
-}
-
-/// Calls `visit(offset of the first cell, process, cells)` for each chunk after checking it; returns the number of cells.
-pub(super) fn for_each_chunk(path: &Path, bytes: &[u8], end: usize, visit: &mut VisitChunk) -> Result<u64> {
-    let mut at = format::HEADER_BYTES;
-    let mut cell_count = 0u64;
-    while at < end {
-        let corrupt = |what: &str| TraceError::Corrupt { path: path.into(), at, what: what.into() };
-        if end - at < format::CHUNK_BYTES {
-            return Err(TraceError::Truncated {
-                path: path.into(),
-                what: format!("a chunk begins at byte {at} and does not end"),
-            });
-        }
-        if u32_at(bytes, at) != format::CHUNK_MAGIC {
-            return Err(corrupt("expected the magic of a chunk"));
-        }
-        let count = u64_at(bytes, at + 8);
-        let first = at + format::CHUNK_BYTES;
-        let length = usize::try_from(count)
-            .ok()
-            .and_then(|count| count.checked_mul(CELL))
-            .filter(|length| *length <= end - first);
-        let Some(length) = length else {
-            return Err(TraceError::Truncated {
-                path: path.into(),
-                what: format!("the chunk at byte {at} has {count} records, the file ends before"),
-            });
-        };
-        let cells = &bytes[first..first + length];
-        if format::checksum(cells) != u64_at(bytes, at + 16) {
-            return Err(corrupt("the checksum of this chunk is wrong"));
-        }
-        visit(first, u32_at(bytes, at + 4), cells)?;
-        cell_count += count;
-        at = first + length;
-    }
-    Ok(cell_count)
 }
 
 /// Ids that are local to one process.

@@ -2,8 +2,9 @@
 //! Writing the footer once all processes of a workload are done.
 
 use super::format;
-use super::reader::{TraceError, check_header, for_each_chunk, hex};
-use sha2::{Digest, Sha256};
+use super::reader::{Input, TraceError, hex};
+use sha2::Digest;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -13,10 +14,10 @@ use std::path::Path;
 /// [`TraceError`] when it is no trace, is damaged, or cannot be written.
 pub fn seal(path: &Path) -> Result<String, TraceError> {
     let io = |source| TraceError::Io { path: path.into(), source };
-    let bytes = std::fs::read(path).map_err(io)?;
-    check_header(path, &bytes)?;
-    let cell_count = for_each_chunk(path, &bytes, bytes.len(), &mut |_, _, _| Ok(()))?;
-    let digest = Sha256::digest(&bytes);
+    let mut input = Input::new(path, File::open(path).map_err(io)?)?;
+    input.header()?;
+    let cell_count = input.for_each_chunk(input.bytes, &mut |_, _, _| Ok(()))?;
+    let digest = input.digest.finalize();
     let mut footer = Vec::with_capacity(format::FOOTER_BYTES);
     footer.extend(format::FOOTER_MAGIC.to_le_bytes());
     footer.extend(format::VERSION.to_le_bytes());

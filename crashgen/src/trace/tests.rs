@@ -55,6 +55,19 @@ fn every_flipped_byte_is_an_error() {
 }
 
 #[test]
+fn damage_is_told_where_it_is_and_a_foreign_footer_is_noticed() {
+    let mut damaged = sample();
+    damaged[format::HEADER_BYTES + format::CHUNK_BYTES + 40] ^= 1;
+    let error = parse(&damaged).expect_err("damaged").to_string();
+    assert!(error.contains("corrupt at byte 64: the checksum of this chunk is wrong"), "{error}");
+    let mut foreign = sample();
+    let at = foreign.len() - format::FOOTER_BYTES + 16;
+    foreign[at] ^= 1;
+    let error = parse(&foreign).expect_err("another's").to_string();
+    assert!(error.contains("the hash in the footer is not that of the contents"), "{error}");
+}
+
+#[test]
 fn damaged_records_never_panic() {
     let bytes = sample();
     let cells = format::HEADER_BYTES + format::CHUNK_BYTES..bytes.len() - format::FOOTER_BYTES;
