@@ -188,11 +188,12 @@ HOOK void __tsan_atomic_signal_fence(int order) { (void)order, __atomic_signal_f
 
 HOOK int fl_hook_flush(int kind, const void *address);
 HOOK void fl_hook_fence(void);
-/* In-process the image is ordinary memory. A flush of what is not mapped has to fault; what is around the last access is. */
+/* In-process the image is ordinary memory. A flush of what is not mapped, or lies behind a file's end, has to fault; what is around
+ * the last access is mapped, and behind the end only where the run has cut the file. */
 HOOK int fl_hook_flush(int kind, const void *address) {
     if (events_are_told())
         events_flushed((enum fl_event_flush)kind, address, CALLER);
-    return (uintptr_t)address - loads_window.start >= loads_window.bytes;
+    return (uintptr_t)address - loads_window.start >= loads_window.bytes || undo_has_resized();
 }
 HOOK void fl_hook_fence(void) {
     if (events_are_told())

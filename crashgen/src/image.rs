@@ -303,6 +303,7 @@ mod tests {
             let view = model.view();
             image.follow(&mut model, view.are_all_new);
             image.go_to(&model, &view, &view.prefix_state());
+            let _ = (image.hash(), image.metadata_hash()); // what is changed later is hashed again
         }
         (image, model)
     }

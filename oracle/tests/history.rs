@@ -406,6 +406,18 @@ fn a_recovery_overlaps_nothing_that_a_crash_ended() {
 }
 
 #[test]
+fn what_follows_a_recovery_overlaps_what_it_left_unclear() {
+    let recovered = |unclear: &[u32]| {
+        let script = crashed(Script::created().allocated(1, 10).begin(OperationKind::Allocate, 2, 20));
+        let mut script = script.done(OperationKind::Open, 0, 0);
+        script.history.recovered(&[], unclear, Fill::Before);
+        script.allocated(3, 30).history
+    };
+    assert_eq!(recovered(&[]).linearised_prefix(&[]), Some(4), "all that returned");
+    assert_eq!(recovered(&[2]).linearised_prefix(&[]), None);
+}
+
+#[test]
 fn contents_that_a_crash_left_unfilled_are_promised_to_nobody() {
     let script = crashed(Script::created().allocated(1, 10).begin(OperationKind::Reallocate, 1, 30));
     let mut script = script.done(OperationKind::Open, 0, 0);

@@ -18,8 +18,8 @@ const HOT_LIMIT: usize = 4096;
 /// Some consecutive crash positions.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// Units that may hold more than one value in the states of the window's positions and of the one before it, in order: no store of
-    /// a trace is in no window.
+    /// Units that may hold more than one value in the states of the window's positions, and those of the store by which its first one
+    /// is reached, in order: where no position is left out, each store of a trace is in some window.
     pub hot: Vec<UnitKey>,
     /// Its last crash position (events before the crash).
     pub last_position: u32,

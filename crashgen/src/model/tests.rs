@@ -144,6 +144,17 @@ fn fsync_persists_plain_stores_and_kernel_writes() {
 }
 
 #[test]
+fn a_sync_of_a_range_persists_its_lines_and_no_others() {
+    let (mut model, file) = (model(), FILE);
+    let stores = (62..66).map(|line| store(line * LINE_BYTES, &[1; 8])).collect();
+    let sync = FileEffect::Sync { file, offset: 63 * LINE_BYTES, bytes: 2 * LINE_BYTES };
+    let begin = EventKind::FileBegin { effect: sync.clone().into() };
+    run(&mut model, [vec![create()], stores, vec![begin, done(sync)]].concat());
+    let open = model.view().lines.iter().map(|open| model.line(open.id).key.number).collect::<Vec<_>>();
+    assert_eq!((count(&model), &open[..]), (4, &[62, 65][..]));
+}
+
+#[test]
 fn born_states_are_those_with_the_newest_store() {
     let mut model = model();
     run(&mut model, vec![store(0, &[1; 8]), store(64, &[1; 8])]);

@@ -144,7 +144,8 @@ impl<'a, R: Read + Seek> Input<'a, R> {
     fn footer(&mut self) -> Result<[u8; format::FOOTER_BYTES]> {
         let at = self.bytes.saturating_sub(format::FOOTER_BYTES);
         let found = self.at(at, format::FOOTER_BYTES)?;
-        if at < format::HEADER_BYTES || u32_at(&found, 0) != format::FOOTER_MAGIC {
+        let is_there = at >= format::HEADER_BYTES && found.len() == format::FOOTER_BYTES;
+        if !is_there || u32_at(&found, 0) != format::FOOTER_MAGIC {
             return Err(TraceError::Truncated { path: self.path.into(), what: "its footer is missing".into() });
         }
         if u32_at(&found, 4) != format::VERSION {

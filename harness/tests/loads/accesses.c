@@ -287,6 +287,11 @@ static void flush_nothing(void) {
     sink = *(uint64_t *)at;
     fl_persist((const void *)(at - heap), 8);
 }
+static void flush_cut(void) {
+    sink = *(uint64_t *)at;
+    if (ftruncate(fd, 4096) == 0)
+        fl_persist(heap + HEAP_BYTES - 64, 8);
+}
 static void *nothing(void *context) { return context; }
 static void start_thread(void) {
     pthread_t thread;
@@ -720,6 +725,7 @@ static const struct {
     ACCESS(print),
     ACCESS(flush),
     ACCESS(flush_nothing),
+    ACCESS(flush_cut),
 #if defined(FL_HOOKED)
     ACCESS(ask_flush),
 #endif

@@ -162,6 +162,7 @@ def test_what_cannot_be_taken_back_is_done_in_the_isolated_engine(start: Started
     [
         ("crash", SIGNAL),
         ("flush_nothing", SIGNAL),
+        ("flush_cut", SIGNAL),
         ("abort_now", SIGNAL),
         ("divide", SIGNAL),
         ("overflow_stack", SIGNAL),
