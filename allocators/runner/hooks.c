@@ -11,6 +11,7 @@
  */
 #ifndef __SANITIZE_THREAD__ /* a runner that is itself looked at by the sanitizer has its functions */
 #include "runner.h"
+#include "inprocess.h"
 #include "loads.h"
 #include "vfs.h"
 #include <stdlib.h>
