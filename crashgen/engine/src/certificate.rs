@@ -38,7 +38,7 @@ pub struct Tally {
     /// Crash positions of which `complete` did not see every state, by reason.
     incomplete: BTreeMap<&'static str, Incomplete>,
     /// Places in the source that store and never flush (FL101).
-    never_flushed: usize,
+    pub never_flushed: usize,
     /// Rules that judgements of later generations could not judge there, and why.
     later_not_judged: BTreeSet<(RuleId, String)>,
     /// The same of crash positions of later generations: how many.
@@ -84,11 +84,6 @@ impl Tally {
         self.positions += 1;
         self.add_states(born_log10);
         ran.iter().for_each(|name| *self.by_strategy.entry(name).or_default() += 1);
-    }
-
-    /// Of a trace with so many places that store and never flush.
-    pub fn of_trace(never_flushed: usize) -> Self {
-        Self { never_flushed, ..Self::default() }
     }
 
     /// Adds what `pairwise` covered at a position.

@@ -20,14 +20,13 @@ use crate::outcomes::OutcomeSet;
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
-use crate::{reads, trace_rules, twins, unchanged};
+use crate::{reads, twins, unchanged};
 use crashgen::complete::Repeats;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, ModelKind, View};
 use crashgen::replay::{Engines, Probe};
 use crashgen::strategy::{Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{Event, EventKind, Trace};
-use oracle::contract::Durable;
 use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
 use planted::Fault;
 use rustc_hash::FxHashSet;
@@ -114,10 +113,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let trace = &as_it_is.edited(&config.edits);
     let is_full = config.is_full();
     let started = Instant::now();
-    let is_durable_on_return = config.contract.durable == Durable::OnReturn;
-    let rules = trace_rules::judge(trace, &mut config.symbols(), is_durable_on_return);
-    output.trace_rules(&rules);
-    let mut tally = Tally::of_trace(rules.never_flushed());
+    let mut tally = Tally::default();
     let twins = if is_full { twins::make(config, trace, &mut tally)? } else { None };
     for text in &trace.unsupported {
         tally.add_unknown(&format!("the tracer could not follow: {text}"));
@@ -145,9 +141,8 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         false => whole.explore(&task, &parts, output)?,
     };
     if let Some(why) = unfit {
-        let findings = std::mem::take(&mut whole.findings);
-        whole = Whole::new(fresh, StrategyName::Mixed);
-        whole.findings = findings;
+        let complete = std::mem::replace(&mut whole, Whole::new(fresh, StrategyName::Mixed));
+        whole.go_on_from(complete);
         whole.tally.fallback = Some(format!("strategy complete is not possible: {why}"));
         let so_far = Stopped { position: 1, why: "interrupted".to_owned() };
         output.certificate(&whole.certificate(&task, Some(so_far))); // what goes on from here must not go on with `complete`

@@ -12,7 +12,8 @@
 //! generations: what their recoveries taught is kept over windows.
 //!
 //! Workers share what nobody changes: configuration, trace, twins. Each has a replay server and a model of its own; it takes the
-//! next part and steps through the events before it, or begins with the case that the part lies in.
+//! next part and steps through the events before it, or begins with the case that the part lies in. What comes before all parts is to judge
+//! the trace rules: the worker that is first does it while the others explore, and nothing is told before that is over.
 
 use crate::cases::Case;
 use crate::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
@@ -23,8 +24,10 @@ use crate::finding::Finding;
 use crate::outcomes::OutcomeSet;
 use crate::output::Output;
 use crate::probes::Probes;
+use crate::trace_rules::{self, TraceRules};
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
+use oracle::contract::Durable;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -84,6 +87,8 @@ pub struct Explored {
 
 /// From a worker.
 pub enum Message {
+    /// What the trace rules say.
+    Rules(Box<TraceRules>),
     /// So many more crash positions and recoveries.
     Progress(u32, u64),
     /// A part has a finding.
@@ -100,6 +105,19 @@ pub struct Cursor {
     pub next: usize,
 }
 
+/// What is there to do, for workers to take.
+struct Work<'a> {
+    task: &'a Task<'a>,
+    strategy: StrategyName,
+    parts: &'a [Part],
+    /// So many parts were taken.
+    dealt: AtomicUsize,
+    /// The trace rules are judged, or somebody took that on.
+    are_rules_taken: AtomicBool,
+    /// Nobody waits for what is left.
+    is_over: AtomicBool,
+}
+
 /// The sum of parts.
 pub struct Whole {
     /// Of all that count.
@@ -112,6 +130,8 @@ pub struct Whole {
     /// Why it ended early.
     pub stopped: Option<Stopped>,
     strategy: StrategyName,
+    /// What the trace rules say was told.
+    are_rules_told: bool,
 }
 
 /// The parts of the trace for a strategy.
@@ -147,7 +167,15 @@ impl Whole {
             numbers: Numbers::default(),
             stopped: None,
             strategy,
+            are_rules_told: false,
         }
+    }
+
+    /// What another exploration of the same trace told is known: its findings, and what the trace rules say.
+    pub fn go_on_from(&mut self, before: Self) {
+        self.findings = before.findings;
+        self.are_rules_told = before.are_rules_told;
+        self.tally.never_flushed = before.tally.never_flushed;
     }
 
     /// The certificate of what was added so far.
@@ -179,29 +207,33 @@ impl Whole {
         self.stopped = part.stopped;
     }
 
-    /// Explores the parts and adds them. Some: `complete` is not possible, why; what was explored by then is nothing worth, but for
-    /// findings.
+    /// Judges the trace rules if nobody did, explores the parts and adds them. Some: `complete` is not possible, why; what was explored by
+    /// then is nothing worth, but for findings.
     ///
     /// # Errors
     /// Those of the first part that has one.
     pub fn explore(&mut self, task: &Task, parts: &[Part], output: &mut Output) -> Result<Option<String>, EngineError> {
         let (sender, messages) = channel();
-        let dealt = AtomicUsize::new(0);
-        let is_over = AtomicBool::new(false);
-        let strategy = self.strategy;
+        let work = &Work {
+            task,
+            strategy: self.strategy,
+            parts,
+            dealt: AtomicUsize::new(0),
+            are_rules_taken: AtomicBool::new(self.are_rules_told),
+            is_over: AtomicBool::new(false),
+        };
         let jobs = (task.config.jobs as usize).clamp(1, parts.len().max(1));
         std::thread::scope(|scope| {
             for _ in 0..jobs {
-                let (sender, dealt, is_over) = (sender.clone(), &dealt, &is_over);
-                let work = move || work(task, strategy, parts, dealt, is_over, &sender);
+                let sender = sender.clone();
                 std::thread::Builder::new()
                     .stack_size(STACK_BYTES)
-                    .spawn_scoped(scope, work)
+                    .spawn_scoped(scope, move || work.live(&sender))
                     .map_err(|error| EngineError::Infrastructure(format!("a worker cannot be started: {error}")))?;
             }
             drop(sender);
             let added = self.add_all(task, parts, &messages, output);
-            is_over.store(true, Ordering::Relaxed);
+            work.is_over.store(true, Ordering::Relaxed);
             added
         })
     }
@@ -217,17 +249,24 @@ impl Whole {
         let mut early: BTreeMap<usize, Vec<Finding>> = BTreeMap::new();
         let mut told: Vec<String> = self.findings.iter().map(|finding| finding.id.clone()).collect();
         let (mut next, mut positions, mut recoveries, mut certified) = (0, 0, 0, task.started);
-        while next < parts.len() {
+        while next < parts.len() || !self.are_rules_told {
             match messages.recv() {
+                Ok(Message::Rules(rules)) => {
+                    output.trace_rules(&rules);
+                    self.tally.never_flushed = rules.never_flushed();
+                    self.are_rules_told = true;
+                }
                 Ok(Message::Progress(more_positions, more_recoveries)) => {
                     (positions, recoveries) = (positions + more_positions, recoveries + more_recoveries);
-                    output.progress(parts[0].first + positions, task.trace.events.len(), recoveries, told.len());
+                    if self.are_rules_told {
+                        output.progress(parts[0].first + positions, task.trace.events.len(), recoveries, told.len());
+                    }
                 }
                 Ok(Message::Finding(part, finding)) => early.entry(part).or_default().push(*finding),
                 Ok(Message::Over(part, explored)) => drop(over.insert(part, explored)),
                 Err(_) => return Err(EngineError::Infrastructure("a worker ended without a word".to_owned())),
             }
-            loop {
+            while self.are_rules_told {
                 for finding in early.remove(&next).into_iter().flatten() {
                     if !told.contains(&finding.id) {
                         output.finding(&finding);
@@ -253,26 +292,29 @@ impl Whole {
     }
 }
 
-/// A worker's life: part after part, until there are none.
-fn work(
-    task: &Task,
-    strategy: StrategyName,
-    parts: &[Part],
-    dealt: &AtomicUsize,
-    is_over: &AtomicBool,
-    sender: &Sender<Message>,
-) {
-    let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
-    let mut probes: Option<Probes> = None;
-    while let Some(part) = parts.get(dealt.fetch_add(1, Ordering::Relaxed)) {
-        let explored = start(task, strategy, &mut probes)
-            .and_then(|probes| explore_part(task, strategy, part, &mut cursor, probes, is_over, sender));
-        let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
-        if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
-            return;
+impl Work<'_> {
+    /// A worker's life: the trace rules if nobody has them yet, then part after part, until there are none.
+    fn live(&self, sender: &Sender<Message>) {
+        let Self { task, strategy, .. } = *self;
+        if !self.are_rules_taken.swap(true, Ordering::Relaxed) {
+            let is_durable_on_return = task.config.contract.durable == Durable::OnReturn;
+            let rules = trace_rules::judge(task.trace, &mut task.config.symbols(), is_durable_on_return);
+            if sender.send(Message::Rules(Box::new(rules))).is_err() {
+                return;
+            }
         }
-        if is_over.load(Ordering::Relaxed) {
-            return;
+        let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
+        let mut probes: Option<Probes> = None;
+        while let Some(part) = self.parts.get(self.dealt.fetch_add(1, Ordering::Relaxed)) {
+            let explored = start(task, strategy, &mut probes)
+                .and_then(|probes| explore_part(task, strategy, part, &mut cursor, probes, &self.is_over, sender));
+            let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
+            if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
+                return;
+            }
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
         }
     }
 }

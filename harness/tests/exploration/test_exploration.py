@@ -331,6 +331,18 @@ def test_trace_rules_are_told_before_anything_is_explored(engine: Engine) -> Non
     assert events[-2]["recoveries"] == 0
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_trace_rules_are_told_once_also_when_complete_falls_back(engine: Engine, jobs: int) -> None:
+    toy = with_flag(toy_runner.THREADED)
+    toy.free(1, store(LINE_BYTES, 0))
+    events = engine.events("explore", engine.config(toy, **COMPLETE, jobs=jobs))
+    assert [event["event"] == "trace_rules" for event in events] == [True] + [False] * (len(events) - 1)
+    certificate = [event for event in events if event["event"] == "certificate"][-1]
+    assert certificate["fallback"]
+    [never_flushed] = [warning for warning in events[0]["warnings"] if warning["rule"] == "FL101"]
+    assert never_flushed["count"] == 1
+
+
 def test_findings_of_an_assumed_state_replay(engine: Engine) -> None:
     toy = random_toy(2)
     [finding, *_] = engine.explore(toy, **COMPLETE, model="px86-returned").findings

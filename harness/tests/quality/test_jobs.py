@@ -51,6 +51,7 @@ class Explored:
             run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert run.returncode in (0, 1), run.stderr
         events = [json.loads(line) for line in run.stdout.splitlines()]
+        assert events[0]["event"] == "trace_rules"
         last = [event for event in events if event["event"] == "certificate"][-1]
         del last["time_s"], last["peak_memory_bytes"], last["engines"]["compared"]
         return [
