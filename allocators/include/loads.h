@@ -22,6 +22,8 @@
  *                      with FL_RUN_AFRESH too: all of it is run. Else its later stages may be those of another recorded in-process
  *                      run that came to the same state, under the same number of the hot units; the answer is the same.
  *     FL_SERVE_REPORT  answered: u32 bytes, then a path. No bytes: there is no such file.
+ *     FL_SERVE_SEAT    payload: a set of processors, as sched_setaffinity(2) takes it, at most FL_MOST_SEAT_BYTES. The runs from now on
+ *                      are to be done there, if that is possible. Not answered.
  *     FL_SERVE_ENGINES answered: u32 bytes, then fl_engines, and for each reason why runs were not in-process a u64, how many, and
  *                      text with a NUL that goes on after `the target `.
  *
@@ -56,13 +58,16 @@
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 6u
+#define FL_LOADS_VERSION 7u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */
 #define FL_SERVE_WATCH 11u
 #define FL_SERVE_ENGINES 12u
 #define FL_SERVE_REPORT 13u
+#define FL_SERVE_SEAT 14u
+
+#define FL_MOST_SEAT_BYTES 1024u
 
 /* In `offset` of FL_SERVE_RUN. */
 #define FL_RUN_LOADS 1u

@@ -71,6 +71,7 @@ static struct {
 bool inprocess_is_running(void) { return all.is_running; }
 bool inprocess_is_first(void) { return all.shared->runs == 1; }
 bool inprocess_is_trusted(void) { return !all.is_distrusted; }
+pid_t inprocess_worker(void) { return all.worker; }
 
 /* ---- in the worker: lives ------------------------------------------------------------------------------------------------- */
 

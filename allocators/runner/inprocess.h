@@ -39,6 +39,7 @@ enum inprocess_turn {
 enum inprocess_turn inprocess_give_turn(struct fl_command *command, void (*work)(struct fl_command *command));
 /* The worker's files and image are no longer those of the server. */
 void inprocess_end_worker(void);
+pid_t inprocess_worker(void); /* 0: there is none */
 /* In the worker; returns with the next command when it has the turn again. */
 void inprocess_give_back(enum inprocess_turn why, struct fl_command *command);
 /* In the worker: runs the probe, takes back what it stored. False: the run was given back and is answered. */

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -349,6 +350,18 @@ static void watch_units(const struct fl_command *command) {
     free(watches);
 }
 
+/* Where server and worker run; it is only for speed that they do as they are told. */
+static void take_seat(const struct fl_command *command) {
+    unsigned long processors[FL_MOST_SEAT_BYTES / sizeof(unsigned long)];
+    if (command->payload_bytes > sizeof processors)
+        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes, expected a set of processors, at most %zu", command->kind,
+             (unsigned long long)command->payload_bytes, sizeof processors);
+    take_payload(processors, command->payload_bytes);
+    pid_t both[] = {0, server.is_worker ? getppid() : inprocess_worker()};
+    for (size_t i = 0; i < 2; i++)
+        (void)sched_setaffinity(both[i], command->payload_bytes, (const cpu_set_t *)processors);
+}
+
 static void refresh_tree(void) {
     if (!server.is_tree_old)
         return;
@@ -444,6 +457,8 @@ static void work(struct fl_command *command) {
             write_memory(command);
         else if (command->kind == FL_SERVE_WATCH)
             watch_units(command);
+        else if (command->kind == FL_SERVE_SEAT)
+            take_seat(command);
         else {
             inprocess_give_back(TURN_COMMAND, command);
             continue;
@@ -561,8 +576,8 @@ static void obey_run(struct fl_command *command) {
 }
 
 static bool changes_files(const struct fl_command *command) {
-    static const uint32_t OTHERS[] = {FL_SERVE_WRITE, FL_SERVE_RUN,     FL_SERVE_STAGES,
-                                      FL_SERVE_WATCH, FL_SERVE_ENGINES, FL_SERVE_REPORT};
+    static const uint32_t OTHERS[] = {FL_SERVE_WRITE,   FL_SERVE_RUN,    FL_SERVE_STAGES, FL_SERVE_WATCH,
+                                      FL_SERVE_ENGINES, FL_SERVE_REPORT, FL_SERVE_SEAT};
     for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
         if (command->kind == OTHERS[i])
             return false;
@@ -588,6 +603,7 @@ static void obey(struct fl_command *command) {
     case FL_SERVE_WATCH: watch_units(command); break;
     case FL_SERVE_ENGINES: send_engines(); break;
     case FL_SERVE_REPORT: send_report_path(); break;
+    case FL_SERVE_SEAT: take_seat(command); break;
     default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
     }
 }

@@ -9,6 +9,7 @@ use crate::LINE_BYTES;
 use crate::complete::{Doubt, UnitKey};
 use crate::image::{CrashImage, ImageFile};
 use crate::model::{LineContent, LineKey};
+use crate::seat;
 use crate::trace::{Event, FileId, SiteId};
 use planted::Fault;
 use rustc_hash::FxHashMap;
@@ -39,11 +40,12 @@ mod serve {
     pub const WATCH: u32 = 11;
     pub const ENGINES: u32 = 12;
     pub const REPORT: u32 = 13;
+    pub const SEAT: u32 = 14;
 }
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 6;
+    pub const VERSION: u32 = 7;
     pub const HEADER_BYTES: usize = 32;
     pub const LOAD_BYTES: usize = 24;
     pub const RUN_LOADS: u64 = 1;
@@ -229,6 +231,8 @@ pub struct ReplayServer {
     watch_count: u64,
     is_in_process: bool,
     seed: u32,
+    /// The seat that it was last told of ([`seat::since`]).
+    seat: u64,
 }
 
 impl ReplayServer {
@@ -260,6 +264,7 @@ impl ReplayServer {
             watch_count: 0,
             is_in_process: options.is_in_process,
             seed: options.seed as u32,
+            seat: 0,
         })
     }
 
@@ -352,8 +357,16 @@ impl ReplayServer {
     /// # Errors
     /// When the server ended or answers nonsense.
     pub fn run(&mut self, probe: Probe) -> Result<Vec<u8>, ReplayError> {
-        self.send(serve::RUN, 0, 0, probe as u64, &[])?;
+        self.send_run(0, 0, probe as u64)?;
         self.answer()
+    }
+
+    fn send_run(&mut self, file: u32, flags: u64, probe: u64) -> Result<(), ReplayError> {
+        if let Some((number, processors)) = seat::since(self.seat) {
+            self.send(serve::SEAT, 0, 0, 0, &processors)?;
+            self.seat = number;
+        }
+        self.send(serve::RUN, file, flags, probe, &[])
     }
 
     /// These units are hot until the next call or until files come, go or change their size: recorded runs list them. In order;
@@ -403,7 +416,7 @@ impl ReplayServer {
         };
         let mut reports = self.reports.take().map_or_else(|| self.find_reports(), Ok)?;
         let apart = if matches!(reports, Reports::Apart { .. }) { loads::RUN_REPORT_APART } else { 0 };
-        self.send(serve::RUN, self.seed, loads::RUN_LOADS | more | apart, probe as u64, &[])?;
+        self.send_run(self.seed, loads::RUN_LOADS | more | apart, probe as u64)?;
         match &mut reports {
             Reports::Sent(last) => *last = self.answer()?,
             Reports::Apart { file, path, last } => {
@@ -434,7 +447,7 @@ impl ReplayServer {
     /// # Errors
     /// When the server ended or answers nonsense.
     pub fn run_told(&mut self, generation: u32) -> Result<(Vec<u8>, Loads, Vec<u8>), ReplayError> {
-        self.send(serve::RUN, generation, loads::RUN_LOADS, told::PROBE, &[])?;
+        self.send_run(generation, loads::RUN_LOADS, told::PROBE)?;
         let report = self.answer()?;
         let answer = self.answer()?;
         let loads = self.parse_loads(&answer).ok_or(ReplayError::Loads)?;

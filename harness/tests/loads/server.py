@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT = 1, 6, 7, 9, 11, 12, 13
+CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT, SEAT = 1, 6, 7, 9, 11, 12, 13, 14
 FIRST, FULL, GENERATION = 1, 2, 3
 LOADS, GUARDED, IN_PROCESS, REPORT_APART, AFRESH = 1, 3, 4, 16, 32
 OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
@@ -109,7 +109,7 @@ class Server:
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 6
+            assert version == 7
             entries = struct.iter_unpack("<BBxxIQIxxxx", answer[32 : 32 + 24 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 24 * count :].decode()

@@ -4,6 +4,7 @@ that is counted with its reason."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from loads.server import (
     MKDIR,
     REPORT_APART,
     RUN,
+    SEAT,
     WRITE,
     Run,
     Server,
@@ -91,6 +93,33 @@ def test_a_report_can_be_fetched_instead_of_sent(start: Started, access: str, en
         apart = server.run(flags | engine | REPORT_APART)
         assert apart.report == server.run(flags | engine).report == sent.report
         assert apart.loads == (sent.loads if flags else ())
+
+
+def test_server_and_worker_run_where_they_are_told(start: Started) -> None:
+    """Told before the worker is there, then by the worker, then by the server."""
+
+    def processors() -> list[set[int]]:
+        server_id = server.process.pid
+        workers = Path(f"/proc/{server_id}/task/{server_id}/children").read_text().split()
+        return [os.sched_getaffinity(int(process)) for process in (server_id, *workers)]
+
+    def seat(*chosen: int) -> None:
+        bits = sum(1 << processor for processor in chosen)
+        server.send(SEAT, payload=bits.to_bytes(128, "little"))
+
+    server, allowed = start(STAYS[0]), sorted(os.sched_getaffinity(0))
+    seat(allowed[-1])
+    alone = server.run(LOADS)
+    assert processors() == [{allowed[-1]}]
+    report = server.run(LOADS | IN_PROCESS)
+    assert processors() == [{allowed[-1]}] * 2
+    for chosen in (allowed, allowed[:1]):
+        seat(*chosen)
+        assert server.run(LOADS | IN_PROCESS) == report
+        assert processors() == [set(chosen)] * 2
+    seat(*allowed)
+    assert server.run(LOADS).loads == report.loads == alone.loads
+    assert processors() == [set(allowed)] * 2
 
 
 @pytest.mark.parametrize("access", ["lives", "store4_then_load", "update_all", "grow"])
