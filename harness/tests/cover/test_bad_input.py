@@ -275,6 +275,25 @@ def test_set_up_names_what_is_missing_when_it_may_not_install(tmp_path: Path, ro
     assert "error: system packages are missing: valgrind" in run.stderr
 
 
+def test_set_up_takes_nothing_from_the_environment_that_it_makes(tmp_path: Path, root: Path) -> None:
+    """With .venv active its python3 comes first on PATH, and would make its own successor. Here it has the only cargo."""
+    shutil.copytree(root / "ci", tmp_path / "clone" / "ci")
+    active = tmp_path / "clone" / ".venv" / "bin"
+    active.mkdir(parents=True)
+    (active / "cargo").write_text("#!/bin/sh\necho cargo 0.0.1\n")
+    (active / "cargo").chmod(0o755)
+    path = f"{active}:{without('cargo', tmp_path)['PATH']}:{active}"
+    run = subprocess.run(
+        ["/bin/bash", str(tmp_path / "clone" / "ci" / "setup.sh")],
+        env={"PATH": path, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 3
+    assert "error: cargo was not found" in run.stderr
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path, sent: signal.Signals) -> None:
     command = [
