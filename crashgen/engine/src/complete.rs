@@ -294,6 +294,16 @@ impl Complete {
         &self.search
     }
 
+    /// What is remembered in the window, bytes, about.
+    pub fn kept_bytes(&self) -> usize {
+        self.search.kept_bytes() + self.outcomes.bytes
+    }
+
+    /// Leaves that are remembered in the window.
+    pub fn leaf_count(&self) -> usize {
+        self.search.leaf_count()
+    }
+
     /// Begins a window that the caller chose.
     ///
     /// # Errors

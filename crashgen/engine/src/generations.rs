@@ -39,7 +39,7 @@ use crate::explore::{Explorer, Here};
 use crate::finding::StateRef;
 use crate::probes::Probes;
 use crate::set_content::{Contents, Narrowing, SetContent};
-use crashgen::complete::{Doubt, Held, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
+use crashgen::complete::{Bounds, Doubt, Held, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, Line, LineId, LineKey, Lines, Model, View};
 use crashgen::replay::{CONTENT_SITE, Told};
@@ -57,6 +57,9 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Units stored to ahead of the current window that are hot for later recoveries: some operations on objects of a few KiB. More make
 /// paths longer and save less and less.
 const AHEAD_UNITS: usize = 4096;
+/// Crash positions that tries of later recoveries are used for at least before they begin again, so that those with more to remember
+/// than there is room for are gaps in the exploration and not most of its time.
+const RENEWED_AFTER: u64 = 64;
 
 /// The crash before a later generation: where power failed, and what it may have left.
 pub struct Before<'a> {
@@ -163,23 +166,52 @@ struct LaterRecoveries {
     hot: BTreeSet<UnitKey>,
     /// One trie for each state of the file system: its answers are no nodes.
     tries: FxHashMap<u128, Complete>,
-    /// Of the told runs that were explored with these tries.
+    /// Crash positions that they were used for.
+    used: u64,
+    /// Of the told runs that were explored over the same hot units.
     begins: Begins,
+    /// What tries that are forgotten by now loaded.
+    loaded_before: FxHashSet<UnitKey>,
 }
 
 impl LaterRecoveries {
     fn new(hot: BTreeSet<UnitKey>) -> Self {
-        Self { hot, tries: FxHashMap::default(), begins: Begins::default() }
+        Self {
+            hot,
+            tries: FxHashMap::default(),
+            used: 0,
+            begins: Begins::default(),
+            loaded_before: FxHashSet::default(),
+        }
+    }
+
+    /// Whether to begin tries again, before there is no room for what is needed next.
+    fn is_nearly_full(&self, bounds: Bounds) -> bool {
+        let bytes: usize = self.tries.values().map(Complete::kept_bytes).sum();
+        let leaves = self.tries.values().map(Complete::leaf_count).max().unwrap_or(0);
+        self.used >= RENEWED_AFTER && (bytes >= bounds.bytes / 2 || leaves >= bounds.leaves / 2)
+    }
+
+    fn forget_tries(&mut self) {
+        self.loaded_before.extend(self.tries.values().flat_map(|complete| complete.search().loaded()));
+        self.tries.clear();
+        self.used = 0;
     }
 
     /// Other units vary, too: what is remembered of loads is void.
     fn start_again(&mut self) {
-        self.tries.clear();
+        self.forget_tries();
         self.begins.clear();
     }
 
     fn loaded(&self) -> impl Iterator<Item = UnitKey> {
-        self.tries.values().flat_map(|complete| complete.search().loaded().copied())
+        let of_tries = self.tries.values().flat_map(|complete| complete.search().loaded());
+        of_tries.chain(&self.loaded_before).copied()
+    }
+
+    fn is_touched(&self, event: &Event) -> bool {
+        self.tries.values().any(|complete| complete.search().is_touched(event))
+            || UnitKey::of_store(event).any(|unit| self.loaded_before.contains(&unit))
     }
 
     /// A told run was explored over what these lines may hold, which was looked at after recovery's return as `looked` says.
@@ -394,8 +426,7 @@ impl Generations {
 
     /// Whether the event changes what a recovery of a later generation loads.
     fn is_touched(&self, event: &Event) -> bool {
-        let mut tries = self.later.iter().flat_map(|later| later.tries.values());
-        tries.any(|complete| complete.search().is_touched(event))
+        self.later.as_ref().is_some_and(|later| later.is_touched(event))
             || UnitKey::of_store(event).any(|unit| self.loaded.contains(&unit))
     }
 }
@@ -653,6 +684,11 @@ impl Explorer<'_> {
             }
             let (config, repeats, budget) = (explorer.config, &explorer.repeats.probe, explorer.budget());
             let names = case.image.names_hash();
+            if later.is_nearly_full(config.bounds()) {
+                passes.end(later);
+                later.forget_tries();
+            }
+            later.used += 1;
             later.trie(names, config, repeats, explorer.probes, budget)?;
             if passes.names != Some(names) {
                 passes.go_on(later, names);

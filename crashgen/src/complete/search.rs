@@ -188,6 +188,11 @@ impl Search {
         self.memory.bytes() + self.tables.bytes() + self.skips.bytes(&self.lines)
     }
 
+    /// Leaves that are kept in the window.
+    pub fn leaf_count(&self) -> usize {
+        self.memory.leaf_count()
+    }
+
     /// Whether the event stores to what the trie loads.
     pub fn is_touched(&self, event: &Event) -> bool {
         UnitKey::of_store(event).any(|unit| self.loaded.contains(&unit))

@@ -30,12 +30,13 @@ class Explored:
         scripts: Path,
         mutant: str | None = None,
         limits: dict[str, Any] | None = None,
+        workload: str = "churn",
         **more: Any,
     ) -> None:
         cache, self.engine = Cache(root / ".faultline"), Engine(scripts / "faultline-engine")
         allocator = find_allocator(root, "nvm_malloc")
-        self.spec = CellSpec(allocator.name, "churn", OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
-        self.workload = workloads.find("churn", OPERATIONS, 1, allocator.heap, cache)
+        self.spec = CellSpec(allocator.name, workload, OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
+        self.workload = workloads.find(workload, OPERATIONS, 1, allocator.heap, cache)
         self.target = tracing.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
         self.traced = tracing.trace(cache, self.engine, self.target, self.workload)
         self.cache, self.more, self.limits = cache, more, limits or {}
@@ -90,3 +91,19 @@ def test_behind_the_expected_rule_nothing_counts(root: Path, scripts: Path) -> N
     alone = explored.events(1)
     assert not alone[-1]["complete"]
     assert explored.events(2) == alone
+
+
+def test_second_crashes_are_complete_with_room_for_a_few_of_them(root: Path, scripts: Path) -> None:
+    """What later recoveries loaded is remembered for all crash positions, but for a tenth of it there is no room here: then it is
+    forgotten, and some of them run again."""
+
+    def certificate(**limits: Any) -> dict[str, Any]:
+        *_, last = Explored(root, scripts, limits=limits, workload="smoke", nested=1).events(1)
+        assert last["complete"], last["why"]
+        return last
+
+    whole, small = certificate(), certificate(leaves=100)
+    assert whole["recoveries"] > 1000
+    assert small["recoveries"] > whole["recoveries"]
+    for name in ("crash_positions", "later_positions", "states_log10"):
+        assert small[name] == whole[name]
