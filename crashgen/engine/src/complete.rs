@@ -278,7 +278,7 @@ impl Complete {
         let mut walk = self.search.walk();
         let mut outcomes = BTreeSet::new();
         while let Some(held) = self.search.next(&mut walk, &at, &mut case.image, &mut runner)? {
-            outcomes.insert((self.search.leaf(held.leaf).outcome, has_own_contents(&mut self.search, &at, &held)));
+            outcomes.insert((self.search.leaf(held.leaf).outcome, self.search.has_own_contents(&at, &held)));
         }
         let report = |outcome: u32| self.outcomes.reports[outcome as usize].own.clone();
         let reports = outcomes.into_iter().map(|(outcome, is_own)| Seen::of_leaf(report(outcome), is_own)).collect();
@@ -374,34 +374,6 @@ impl Complete {
         states.dedup();
         states
     }
-}
-
-/// Whether the contents that the report shows are those of every state of the leaf.
-fn has_own_contents(search: &mut Search, at: &Position, held: &Held) -> bool {
-    let contents = search.leaf(held.leaf).contents.clone();
-    let mut is_own = true;
-    for of_line in contents.chunk_by(|(one, _), (next, _)| one.place().0 == next.place().0) {
-        let (key, _) = of_line[0].0.place();
-        let line = at.model.find(key);
-        let units = of_line.iter().fold(0, |units, (unit, _)| units | 1 << unit.place().1);
-        search.look(key, units, line, at.model);
-        is_own = is_own && is_content_of(search, at, held, line, of_line);
-    }
-    is_own
-}
-
-/// Whether these units of the line hold these values in every state of the leaf.
-fn is_content_of(
-    search: &mut Search,
-    at: &Position,
-    held: &Held,
-    line: Option<LineId>,
-    contents: &[(UnitKey, u64)],
-) -> bool {
-    let Some(line) = line else { return contents.iter().all(|(_, value)| *value == 0) };
-    let choices = search.tables.of(at.model, line);
-    let set = held.sets.get(&line).unwrap_or(&choices.all);
-    set.iter().all(|member| contents.iter().all(|(unit, value)| choices.unit(*member, unit.place().1) == *value))
 }
 
 impl Explorer<'_> {
@@ -531,7 +503,7 @@ impl Explorer<'_> {
         held: &Held,
     ) -> (Rc<HeapReport>, Judgement, BTreeSet<(LineId, Choice)>) {
         let at = Position { model: &case.model, view };
-        let has_own_contents = has_own_contents(&mut complete.search, &at, held);
+        let has_own_contents = complete.search.has_own_contents(&at, held);
         let kept = complete.kept(held.leaf);
         let report = if has_own_contents { &kept.own } else { kept.without_contents() }.clone();
         let (tables, contents) = (&mut complete.search.tables, &mut complete.contents);

@@ -115,6 +115,8 @@ struct ToldRuns {
     runs: Vec<ToldRun>,
     numbers: FxHashMap<(Vec<u8>, Vec<u8>), u32>,
     hot: Rc<[UnitKey]>,
+    /// What they take, about.
+    bytes: usize,
 }
 
 #[derive(Clone)]
@@ -365,6 +367,8 @@ impl Recoveries for Teller<'_, '_> {
                 let report = Rc::new(report.map_err(Stop::Error)?);
                 let (recovery, follow_up) = key.1.split_at(told.recovery_bytes);
                 let (recovery, follow_up) = (xxh3_128(recovery), xxh3_128(follow_up));
+                let answers = key.0.len() + key.1.len();
+                self.told.bytes += answers + key.0.len() + told.events.len() * size_of::<Event>();
                 self.told.runs.push(ToldRun { report, told: Rc::new(told), hash, recovery, follow_up });
                 self.told.numbers.insert(key, next);
                 next
@@ -375,6 +379,10 @@ impl Recoveries for Teller<'_, '_> {
         }
         let doubt = loads.doubt.or_else(|| doubt_of(self.told.runs[outcome as usize].report.outcome));
         Ok(Run { outcome, loads: loads.by_target, contents: Vec::new(), doubt })
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.told.bytes
     }
 }
 

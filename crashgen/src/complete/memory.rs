@@ -13,8 +13,8 @@ pub struct LeafId(pub u32);
 pub struct Leaf {
     /// Number of the heap report.
     pub outcome: u32,
-    /// Units that the report's contents depend on, with the values they had: in other states the contents may be others.
-    pub contents: Rc<[(UnitKey, u64)]>,
+    /// What the report's contents depend on, by the numbers of [`super::scanned`]: in other states the contents may be others.
+    pub(super) contents: Rc<[u32]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,7 +104,7 @@ impl Memory {
         self.nodes.len() * (size_of::<Node>() + size_of::<NodeId>())
             + self.edges * size_of::<(u64, NodeId)>()
             + self.leaves.len() * size_of::<Leaf>()
-            + self.contents * size_of::<(UnitKey, u64)>()
+            + self.contents * size_of::<u32>()
     }
 
     /// Makes an unknown node a load.

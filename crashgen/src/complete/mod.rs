@@ -32,11 +32,13 @@
 //! | [`memory`] | the trie |
 //! | [`search`] | the walk of one crash position |
 //! | [`skips`] | what a walk need not look at again |
+//! | `scanned` | what the runs of a window read of objects |
 //! | [`looked`] | what the walks of a pass looked at |
 
 pub mod choices;
 pub mod looked;
 pub mod memory;
+mod scanned;
 pub mod search;
 mod skips;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! It can be left at any time: what was run is in memory, and another walk of the position passes it without a recovery.
 
 use super::memory::{Load, Memory, Node, NodeId};
+use super::scanned::Scanned;
 use super::skips::Skips;
 use super::{ChoiceSet, Doubt, Leaf, LeafId, Looked, Recoveries, Run, Tables, UnitKey, Window};
 use crate::UNIT_BYTES;
@@ -65,6 +66,8 @@ pub struct Search {
     /// Of the window, among those of all searches.
     window_number: u64,
     memory: Memory,
+    /// What contents the window's runs read.
+    scanned: Scanned,
     /// Units that are loads of the trie.
     loaded: FxHashSet<UnitKey>,
     /// What the walks of this pass looked at, if somebody asks.
@@ -129,6 +132,7 @@ impl Search {
             windows: 0,
             window_number: 0,
             memory: Memory::new(),
+            scanned: Scanned::default(),
             loaded: FxHashSet::default(),
             looked: None,
             lines: Lines::default(),
@@ -176,6 +180,7 @@ impl Search {
         self.window_number = self.repeats.windows.get() + 1;
         self.repeats.windows.set(self.window_number);
         self.memory = Memory::new();
+        self.scanned = Scanned::default();
         self.skips.clear();
         self.lines = Lines::default();
         self.loaded.clear();
@@ -185,7 +190,7 @@ impl Search {
 
     /// What is kept in the window, bytes, about; the outcomes apart.
     pub fn kept_bytes(&self) -> usize {
-        self.memory.bytes() + self.tables.bytes() + self.skips.bytes(&self.lines)
+        self.memory.bytes() + self.scanned.bytes() + self.tables.bytes() + self.skips.bytes(&self.lines)
     }
 
     /// Leaves that are kept in the window.
@@ -357,7 +362,8 @@ impl Search {
             end = self.memory.child(end, value);
         }
         let contents = distinct(&run.contents);
-        let contents = contents.into_iter().map(|unit| (unit, self.newest_value(at, walk, unit))).collect();
+        let contents: Vec<_> = contents.into_iter().map(|unit| (unit, self.newest_value(at, walk, unit))).collect();
+        let contents = self.scanned.add(contents.into_iter()).into();
         self.memory.add_leaf(end, Leaf { outcome: run.outcome, contents });
         Ok(())
     }
@@ -412,6 +418,18 @@ impl Search {
         let last = |set: &ChoiceSet| set[set.len() - 1];
         let of = |tables: &mut Tables, line| sets.get(&line).map(|set| tables.of(at.model, line).choice(last(set)));
         at.view.lines.iter().map(|open| of(&mut self.tables, open.id).unwrap_or_default()).collect()
+    }
+
+    /// Whether what the leaf's run read of contents is what every state of the leaf holds there.
+    pub fn has_own_contents(&mut self, at: &Position, held: &Held) -> bool {
+        let mut is_own = true;
+        for number in self.memory.leaf(held.leaf).contents.clone().iter() {
+            let (scanned, line) = self.scanned.find(*number, at.model);
+            self.look(scanned.key, scanned.units, line, at.model);
+            let set = line.and_then(|line| held.sets.get(&line));
+            is_own = is_own && self.scanned.is_held(*number, at.model, &mut self.tables, set);
+        }
+        is_own
     }
 
     /// A leaf of the current window.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `complete` against `exhaustive`: random traces, random recovery programs, the same set of (crash position, outcome).
 
+use super::scanned::Scanned;
 use super::*;
 use crate::model::{Choice, Model, ModelKind, View};
 use crate::strategy::{Exhaustive, Scope, Strategy};
@@ -338,6 +339,49 @@ fn contents_are_those_of_the_choices() {
             }
         }
     }
+}
+
+/// What a run read of a line is held by all its choices, or by some, as a look at each of them says, whatever was asked before.
+#[test]
+fn scanned_lines_are_held_as_a_look_at_each_choice_says() {
+    let (mut held, mut lost) = (0, 0);
+    for seed in 0..100 {
+        let (mut stepper, mut random) = (Stepper::new(random_trace(seed)), Random::new(seed));
+        let (mut scanned, mut tables) = (Scanned::default(), Tables::default());
+        let mut read: Vec<Vec<(UnitKey, u64)>> = Vec::new();
+        while stepper.step().is_some() {
+            let model = &stepper.model;
+            let mut choices_of = |key| model.find(key).map(|line| tables.of(model, line));
+            let value = |choices: &Option<Rc<LineChoices>>, member, unit: UnitKey| {
+                choices.as_ref().map_or(0, |choices| choices.unit(member, unit.place().1))
+            };
+            let key = LineKey { file: FileId(random.below(2) as u32), number: random.below(LINES) };
+            let units = UnitKey::of_line(key).filter(|_| random.below(3) == 0);
+            let now = choices_of(key);
+            read.push(units.map(|unit| (unit, value(&now, 0, unit))).collect());
+            read.retain(|units| !units.is_empty());
+            let numbers = scanned.add(read.iter().flatten().copied().filter(|_| random.below(8) > 0));
+            assert!(numbers.len() <= read.len());
+            for units in &read {
+                let [number] = scanned.add(units.iter().copied())[..] else { panic!("units of one line") };
+                let key = units[0].0.place().0;
+                let choices = choices_of(key);
+                let (line, found) = scanned.find(number, model);
+                assert_eq!((line.key, found), (key, model.find(key)));
+                assert_eq!(line.units.count_ones() as usize, units.len());
+                let all = choices.as_ref().map_or_else(|| Rc::from([0]), |choices| choices.all.clone());
+                for set in [None, Some(Rc::from(&all[..1])), Some(all.clone())] {
+                    let is_held =
+                        |member: &u32| units.iter().all(|(unit, read)| value(&choices, *member, *unit) == *read);
+                    let expected = set.as_ref().unwrap_or(&all).iter().all(is_held);
+                    let mut own = Tables::default();
+                    assert_eq!(scanned.is_held(number, model, &mut own, set.as_ref()), expected, "seed {seed}");
+                    *(if expected { &mut held } else { &mut lost }) += 1;
+                }
+            }
+        }
+    }
+    assert!(held > 1000 && lost > 1000, "{held} {lost}");
 }
 
 /// A line with more choices than are told apart makes the position incomplete.
