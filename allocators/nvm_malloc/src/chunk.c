@@ -64,7 +64,7 @@ static void store_tag(struct nvm_heap *heap, uint32_t chunk, uint64_t tag) {
     struct nvm_chunk_header *header = &nvm_chunk_at(heap, chunk)->header;
     fl_store8(&header->tag, tag);
     fl_flush(header, sizeof *header);
-    /* Where a lock or the next fence does it as well, mutate tells no loss after one crash; callers count on this one. */
+    /* After one crash a lock or the next fence does it as well; after a second one growth.workload tells its loss. */
     fl_fence();
 }
 
@@ -95,7 +95,7 @@ int nvm_chunk_map(struct nvm_heap *heap, uint32_t first, uint32_t count) {
 static void count_on_media(struct nvm_heap *heap, uint32_t chunks) {
     fl_store8(&heap->media->heap.heap_bytes, chunks * heap->chunk_bytes);
     fl_flush(&heap->media->heap, sizeof heap->media->heap);
-    fl_fence(); /* the next fence comes before anything in the new chunks is reachable, too: after one crash mutate tells no loss */
+    fl_fence(); /* the next fence comes before anything in the new chunks is reachable, too: mutate tells no loss */
 }
 
 /* A header for chunks that the file has and the heap has not. */
