@@ -8,8 +8,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 started=$SECONDS
 # From a shell in which .venv is active: what it is made with must not be its own Python.
-PATH=:$PATH:
-PATH=${PATH//:$PWD\/.venv\/bin:/:}
+PATH=:${PATH//:/::}:
+PATH=${PATH//":$PWD/.venv/bin:"/}
+PATH=${PATH//::/:}
 PATH=${PATH#:} PATH=${PATH%:}
 export PATH
 

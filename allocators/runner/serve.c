@@ -357,9 +357,10 @@ static void take_seat(const struct fl_command *command) {
         FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes, expected a set of processors, at most %zu", command->kind,
              (unsigned long long)command->payload_bytes, sizeof processors);
     take_payload(processors, command->payload_bytes);
-    pid_t both[] = {0, server.is_worker ? getppid() : inprocess_worker()};
-    for (size_t i = 0; i < 2; i++)
-        (void)sched_setaffinity(both[i], command->payload_bytes, (const cpu_set_t *)processors);
+    pid_t other = server.is_worker ? getppid() : inprocess_worker();
+    (void)sched_setaffinity(0, command->payload_bytes, (const cpu_set_t *)processors);
+    if (other > 1) /* 0: there is no worker; 1: the server has just ended */
+        (void)sched_setaffinity(other, command->payload_bytes, (const cpu_set_t *)processors);
 }
 
 static void refresh_tree(void) {

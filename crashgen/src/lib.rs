@@ -12,7 +12,7 @@
 //! | [`strategy`] | which states of a position are run |
 //! | [`complete`] | all states of a position, by what recovery loads |
 //! | [`replay`] | the isolated engine: recovery of a crash image in the runner's fork server |
-//! | `seat` | the processor that an engine's thread shares with its servers |
+//! | [`seat`] | the processor that an engine's thread shares with its servers |
 //! | [`symbols`], [`ordinals`] | function, file and line of a site, and a name of it that lasts |
 //! | [`token`] | the printable identity of one crash state |
 //! | [`litmus`] | small tests of the model itself |
@@ -26,7 +26,7 @@ pub mod model;
 pub mod ordinals;
 pub mod replay;
 pub mod rules;
-mod seat;
+pub mod seat;
 pub mod strategy;
 pub mod symbols;
 pub mod token;

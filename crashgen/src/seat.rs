@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the kernel may choose: some hundred turns.
@@ -25,8 +26,16 @@ const SEATED: Duration = Duration::from_millis(100);
 const CROWDED: f64 = 0.15;
 const BYTE_BITS: usize = 8;
 
+/// The next seat's number: no two threads have one in common.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 thread_local! {
     static SEAT: RefCell<Option<Seat>> = RefCell::new(Seat::of_this_thread());
+}
+
+/// Between runs: the thread may work from memory for long, and find that others want its processor.
+pub fn look() {
+    SEAT.with_borrow_mut(|seat| seat.iter_mut().for_each(|seat| seat.look(Instant::now())));
 }
 
 /// Where a server of this thread's is to run, if it was last told of seat number `known` (0: never) and that is no longer so: the number of the
@@ -53,15 +62,19 @@ struct Seat {
     is_seated: bool,
 }
 
-/// How long the thread was ready to run and did not, as the kernel tells it (`/proc/thread-self/schedstat`).
+/// How long the thread was ready to run and did not, as the kernel tells it (`/proc/thread-self/schedstat`: nanoseconds that it ran, that it
+/// waited, and how often).
 struct Waits(File);
 
 impl Waits {
+    /// None: not told. A kernel that counts neither says that the thread never ran.
     fn until_now(&self) -> Option<Duration> {
         let mut text = [0; 128];
         let bytes = self.0.read_at(&mut text, 0).ok()?;
         let text = std::str::from_utf8(&text[..bytes]).ok()?;
-        Some(Duration::from_nanos(text.split_ascii_whitespace().nth(1)?.parse().ok()?))
+        let (ran, rest) = text.split_once(' ')?;
+        let waited = rest.split_ascii_whitespace().next()?.parse().ok()?;
+        (ran != "0").then_some(Duration::from_nanos(waited))
     }
 }
 
@@ -72,8 +85,9 @@ impl Seat {
         let allowed = (*ALLOWED.get_or_init(|| sched_getaffinity(None).ok())).filter(|allowed| allowed.count() > 1)?;
         sched_setaffinity(None, &allowed).ok()?; // a thread begins where the one that made it was seated
         let waits = Waits(File::open("/proc/thread-self/schedstat").ok()?);
-        let looked = (waits.until_now()?, Instant::now());
-        Some(Self { number: 0, processors: allowed, allowed, waits, looked, is_seated: false })
+        let looked = (Duration::ZERO, Instant::now());
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Some(Self { number, processors: allowed, allowed, waits, looked, is_seated: false })
     }
 
     /// Takes a seat or gives it up, when it is time to.
@@ -82,19 +96,16 @@ impl Seat {
         if since < if self.is_seated { SEATED } else { FREE } {
             return;
         }
-        let waited = self.waits.until_now().unwrap_or_default();
-        let is_seated = waited.saturating_sub(self.looked.0) <= since.mul_f64(CROWDED);
-        self.looked = (waited, now);
-        if self.is_seated != is_seated {
-            self.go(if is_seated { of_one(sched_getcpu()) } else { self.allowed });
-            self.is_seated = is_seated;
+        let waited = self.waits.until_now();
+        let is_alone = waited.is_some_and(|waited| waited.saturating_sub(self.looked.0) <= since.mul_f64(CROWDED));
+        self.looked = (waited.unwrap_or_default(), now);
+        if self.is_seated == is_alone {
+            return;
         }
-    }
-
-    fn go(&mut self, processors: CpuSet) {
+        let processors = if is_alone { of_one(sched_getcpu()) } else { self.allowed };
         if sched_setaffinity(None, &processors).is_ok() {
-            self.processors = processors;
-            self.number += 1;
+            self.number = NEXT.fetch_add(1, Ordering::Relaxed);
+            (self.processors, self.is_seated) = (processors, is_alone);
         }
     }
 }
@@ -118,54 +129,80 @@ mod tests {
         sched_getaffinity(None).expect("of this thread")
     }
 
-    /// The kernel tells that it waited so long, and nothing else from then on.
-    fn waited(nanoseconds: u64) -> Waits {
-        let path = std::env::temp_dir().join(format!("faultline-seat-{}-{nanoseconds}", std::process::id()));
-        std::fs::write(&path, format!("1 {nanoseconds} 1\n")).expect("a file");
+    /// The kernel tells that it ran and waited so long, and nothing else from then on.
+    fn told(ran: u64, waited: Duration) -> Waits {
+        static FILES: AtomicU64 = AtomicU64::new(0);
+        let number = FILES.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("faultline-seat-{}-{number}", std::process::id()));
+        std::fs::write(&path, format!("{ran} {} 1\n", waited.as_nanos())).expect("a file");
         let file = File::open(&path).expect("just written");
-        let _ = std::fs::remove_file(&path); // another test may have
+        std::fs::remove_file(&path).expect("just written");
         Waits(file)
     }
 
+    /// In a thread of its own, which may be moved; not where there is one processor, or nothing to ask.
+    fn in_a_thread(test: impl FnOnce(Seat) + Send) {
+        let run = || match Seat::of_this_thread() {
+            Some(seat) => test(Seat { waits: told(1, Duration::ZERO), ..seat }),
+            None => assert_eq!(since(0), None),
+        };
+        std::thread::scope(|scope| scope.spawn(run).join().expect("no panic"));
+    }
+
     /// Alone on its processor.
-    fn seated() -> Seat {
-        let mut seat = Seat { waits: waited(0), ..Seat::of_this_thread().expect("more than one processor") };
+    fn take(seat: &mut Seat) {
         let start = seat.looked.1;
         seat.look(start + FREE / 2);
         assert!(!seat.is_seated && seat.processors == seat.allowed);
         seat.look(start + FREE);
         assert!(seat.is_seated);
-        seat
     }
 
     #[test]
     fn a_thread_takes_one_processor_and_gives_it_up_where_it_has_to_wait() {
-        let allowed = processors();
-        if allowed.count() == 1 {
-            assert_eq!(since(0), None);
-            return;
-        }
-        let mut seat = seated();
-        assert_eq!((processors().count(), processors(), seat.number), (1, seat.processors, 1));
-        seat.look(seat.looked.1 + SEATED);
-        assert_eq!((processors(), seat.number), (seat.processors, 1), "it keeps it");
-        seat.waits = waited(SEATED.as_nanos() as u64 / 2);
-        seat.look(seat.looked.1 + SEATED / 2);
-        assert!(seat.is_seated, "it is not looked at yet");
-        seat.look(seat.looked.1 + SEATED);
-        assert_eq!((processors(), seat.processors, seat.number, seat.is_seated), (allowed, allowed, 2, false));
+        in_a_thread(|mut seat| {
+            let (allowed, first) = (processors(), seat.number);
+            take(&mut seat);
+            let (one, second) = (seat.processors, seat.number);
+            assert_eq!((processors().count(), processors()), (1, one));
+            assert!(second > first && first > 0);
+            seat.look(seat.looked.1 + SEATED);
+            assert_eq!((processors(), seat.number), (one, second), "it keeps it");
+            seat.waits = told(1, SEATED / 2);
+            seat.look(seat.looked.1 + SEATED / 2);
+            assert!(seat.is_seated, "it is not looked at yet");
+            seat.look(seat.looked.1 + SEATED);
+            assert_eq!((processors(), seat.processors, seat.is_seated), (allowed, allowed, false));
+            assert!(seat.number > second);
+        });
+    }
+
+    #[test]
+    fn without_a_word_of_waiting_no_seat_is_taken_or_kept() {
+        in_a_thread(|mut seat| {
+            let (allowed, nothing) = (processors(), || told(0, Duration::ZERO));
+            seat.waits = nothing();
+            seat.look(seat.looked.1 + FREE);
+            assert_eq!((processors(), seat.is_seated), (allowed, false));
+            seat.waits = told(1, Duration::ZERO);
+            seat.look(seat.looked.1 + FREE);
+            assert!(seat.is_seated);
+            seat.waits = nothing();
+            seat.look(seat.looked.1 + SEATED);
+            assert_eq!((processors(), seat.is_seated), (allowed, false));
+        });
     }
 
     #[test]
     fn a_thread_that_another_one_made_is_not_bound_to_its_seat() {
-        let allowed = processors();
-        if allowed.count() == 1 {
-            return;
-        }
-        let seat = seated();
-        let other = || (processors(), Seat::of_this_thread().expect("as here").processors, processors());
-        let (before, seat_of_other, after) = std::thread::spawn(other).join().expect("no panic");
-        assert_eq!((before, seat_of_other, after), (seat.processors, allowed, allowed));
+        in_a_thread(|mut seat| {
+            let allowed = processors();
+            take(&mut seat);
+            let other = || (processors(), Seat::of_this_thread().expect("as here").number, processors());
+            let (before, number, after) = std::thread::spawn(other).join().expect("no panic");
+            assert_eq!((before, after), (seat.processors, allowed));
+            assert_ne!(number, seat.number);
+        });
     }
 
     #[test]

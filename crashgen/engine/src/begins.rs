@@ -8,7 +8,8 @@
 //! Where each line of the second leaves no other bytes there than the first one did, a walk of any of its crash positions
 //! meets nothing but nodes and leaves of the trie that the walks of the first one met, with the same expectation: it is known.
 //!
-//! What the trie does not watch is the same for all images while it lives. So what is remembered here ends with it.
+//! What tries do not watch is the same for all images while one set of units is hot. So what is remembered here ends with that set. It does
+//! not end with a trie: what was judged then stays judged.
 
 use crashgen::complete::Looked;
 use crashgen::model::{Line, LineContent, LineKey, Lines};

@@ -139,7 +139,7 @@ pub struct Limits {
     pub recoveries: Option<u64>,
     /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
     pub leaves: Option<u32>,
-    /// And about this much of loads, choices of lines and heap reports, each worker, so that what is found does not depend on how
+    /// And about this much of loads, choices of lines, contents, heap reports and what recoveries did, each worker, so that what is found does not depend on how
     /// many there are; none: [`MEMORY_LIMIT_MIB`].
     pub memory_mib: Option<u32>,
     /// CPU time of one life; more is a hang.

@@ -25,6 +25,7 @@ use crashgen::complete::Repeats;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, ModelKind, View};
 use crashgen::replay::{Engines, Probe};
+use crashgen::seat;
 use crashgen::strategy::{Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{Event, EventKind, Trace};
 use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
@@ -137,7 +138,10 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let mut whole = Whole::new(tally, config.strategy);
     let is_blind = config.strategy == StrategyName::Complete && !config.has_hooks();
     let unfit = match is_blind {
-        true => Some("the adapter was built without hooks".to_owned()),
+        true => {
+            whole.judge_rules(&task, output);
+            Some("the adapter was built without hooks".to_owned())
+        }
         false => whole.explore(&task, &parts, output)?,
     };
     if let Some(why) = unfit {
@@ -332,6 +336,7 @@ impl Explorer<'_> {
 
     fn position(&mut self, case: &mut Case, complete: &mut Complete, here: &Here) -> ControlFlow<()> {
         self.ran.clear();
+        seat::look();
         self.output.progress(here.position, self.trace.events.len(), self.probes.recoveries, self.findings.count());
         let is_expectation_new = here.is_expectation_new && !planted::is(Fault::JudgeBornOnly);
         let here = &Here { is_expectation_new, ..*here };

@@ -18,7 +18,7 @@
 //!
 //! The trie of later recoveries ends with a file operation of the trace, because other bytes change then, or when a unit turns out
 //! to vary that was not hot in it. To make that rare its hot units are those of the next operations too ([`AHEAD_UNITS`]), and of all told
-//! runs so far.
+//! runs so far. It begins again when there is no room for much more ([`LaterRecoveries::is_nearly_full`]), and what it loaded stays known.
 //!
 //! Runs that did the same are told apart only by what was looked at: see [`crate::begins`].
 //!

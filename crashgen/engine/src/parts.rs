@@ -13,7 +13,7 @@
 //!
 //! Workers share what nobody changes: configuration, trace, twins. Each has a replay server and a model of its own; it takes the
 //! next part and steps through the events before it, or begins with the case that the part lies in. What comes before all parts is to judge
-//! the trace rules: the worker that is first does it while the others explore, and nothing is told before that is over.
+//! the trace rules: the worker that is first does it, while the others explore if there are any, and nothing is told before that is over.
 
 use crate::cases::Case;
 use crate::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
@@ -65,6 +65,13 @@ pub struct Task<'a> {
     pub started: Instant,
     /// When it has to end.
     pub deadline: Option<Instant>,
+}
+
+impl Task<'_> {
+    fn rules(&self) -> TraceRules {
+        let is_durable_on_return = self.config.contract.durable == Durable::OnReturn;
+        trace_rules::judge(self.trace, &mut self.config.symbols(), is_durable_on_return)
+    }
 }
 
 /// What a part showed.
@@ -207,6 +214,17 @@ impl Whole {
         self.stopped = part.stopped;
     }
 
+    /// Judges the trace rules, where nothing is explored that it could be done beside.
+    pub fn judge_rules(&mut self, task: &Task, output: &mut Output) {
+        self.tell_rules(&task.rules(), output);
+    }
+
+    fn tell_rules(&mut self, rules: &TraceRules, output: &mut Output) {
+        output.trace_rules(rules);
+        self.tally.never_flushed = rules.never_flushed();
+        self.are_rules_told = true;
+    }
+
     /// Judges the trace rules if nobody did, explores the parts and adds them. Some: `complete` is not possible, why; what was explored by
     /// then is nothing worth, but for findings.
     ///
@@ -251,11 +269,7 @@ impl Whole {
         let (mut next, mut positions, mut recoveries, mut certified) = (0, 0, 0, task.started);
         while next < parts.len() || !self.are_rules_told {
             match messages.recv() {
-                Ok(Message::Rules(rules)) => {
-                    output.trace_rules(&rules);
-                    self.tally.never_flushed = rules.never_flushed();
-                    self.are_rules_told = true;
-                }
+                Ok(Message::Rules(rules)) => self.tell_rules(&rules, output),
                 Ok(Message::Progress(more_positions, more_recoveries)) => {
                     (positions, recoveries) = (positions + more_positions, recoveries + more_recoveries);
                     if self.are_rules_told {
@@ -297,11 +311,8 @@ impl Work<'_> {
     fn live(&self, sender: &Sender<Message>) {
         let Self { task, strategy, .. } = *self;
         if !self.are_rules_taken.swap(true, Ordering::Relaxed) {
-            let is_durable_on_return = task.config.contract.durable == Durable::OnReturn;
-            let rules = trace_rules::judge(task.trace, &mut task.config.symbols(), is_durable_on_return);
-            if sender.send(Message::Rules(Box::new(rules))).is_err() {
-                return;
-            }
+            // Where nobody listens any more, there is a part whose message says so.
+            let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
         let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
         let mut probes: Option<Probes> = None;

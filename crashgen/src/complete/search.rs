@@ -30,7 +30,7 @@ const REPEAT_ONE_IN: u64 = 16;
 pub struct Bounds {
     /// Leaves that are kept in a window.
     pub leaves: usize,
-    /// Bytes that are kept in a window: the trie, the choices of lines, heap reports.
+    /// Bytes that are kept in a window: the trie, the choices of lines, contents, outcomes.
     pub bytes: usize,
     /// Chooses the leaves that are run twice.
     pub seed: u64,

@@ -282,7 +282,7 @@ def test_set_up_takes_nothing_from_the_environment_that_it_makes(tmp_path: Path,
     active.mkdir(parents=True)
     (active / "cargo").write_text("#!/bin/sh\necho cargo 0.0.1\n")
     (active / "cargo").chmod(0o755)
-    path = f"{active}:{without('cargo', tmp_path)['PATH']}:{active}"
+    path = f"{active}:{active}:{without('cargo', tmp_path)['PATH']}:{active}"
     run = subprocess.run(
         ["/bin/bash", str(tmp_path / "clone" / "ci" / "setup.sh")],
         env={"PATH": path, "HOME": str(tmp_path)},

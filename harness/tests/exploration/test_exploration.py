@@ -323,7 +323,7 @@ def test_lines_that_are_never_flushed_cost_what_the_limit_allows(engine: Engine)
     assert all_of_many / all_of_few > 1.5 * more_positions / positions, "without it they grow faster"
 
 
-def test_trace_rules_are_told_before_anything_is_explored(engine: Engine) -> None:
+def test_trace_rules_are_told_before_anything_else_is(engine: Engine) -> None:
     events = engine.events("explore", engine.config(never_flushed(2), **COMPLETE, limits={**LIMITS, "time_s": 0.0}))
     assert [event["event"] for event in events][:1] == ["trace_rules"]
     [rules, *_] = events
@@ -331,11 +331,13 @@ def test_trace_rules_are_told_before_anything_is_explored(engine: Engine) -> Non
     assert events[-2]["recoveries"] == 0
 
 
+@pytest.mark.parametrize("is_hooked", [True, False], ids=["a thread in recovery", "no hooks"])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_trace_rules_are_told_once_also_when_complete_falls_back(engine: Engine, jobs: int) -> None:
+def test_trace_rules_are_told_once_also_when_complete_falls_back(engine: Engine, jobs: int, is_hooked: bool) -> None:
     toy = with_flag(toy_runner.THREADED)
     toy.free(1, store(LINE_BYTES, 0))
-    events = engine.events("explore", engine.config(toy, **COMPLETE, jobs=jobs))
+    how = COMPLETE if is_hooked else {"strategy": "complete"}
+    events = engine.events("explore", engine.config(toy, **how, jobs=jobs))
     assert [event["event"] == "trace_rules" for event in events] == [True] + [False] * (len(events) - 1)
     certificate = [event for event in events if event["event"] == "certificate"][-1]
     assert certificate["fallback"]
