@@ -6,7 +6,7 @@ target's loads are seen."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,10 @@ from faultline.exploring import Workshop, explore
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace
 from faultline.workloads import Workload
+
+FIRST_LOOK_S = 10.0
+"""Of each repair, before one of them is given what is left of the budget: one that forbids some of the states and not all may leave
+recovery more to tell apart, or to hang in, than the whole of it allows, where the next one is explored in seconds."""
 
 
 def explain(
@@ -44,26 +48,33 @@ def explain(
         read=finding.read.text() if finding.read else "",
     )
     deadline = time.monotonic() + BUDGET_S
-    partly: Trial | None = None
-    for repair in finding.repairs:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            found.is_cut = True
-            break
-        if say is not None:
-            say(repair.text)
-        tried = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
-        trial = _try(workshop, spec, target, traced, workload, finding, tried, left)
-        found.trials.append(trial)
-        found.is_cut = trial.outcome == "unknown" and time.monotonic() >= deadline
-        if trial.outcome == "helps":
-            return found
-        if trial.outcome == "helps, others remain" and partly is None:
-            partly = trial
-    if partly is not None:
-        found.trials.remove(partly)
-        found.trials.append(partly)
+    trials: dict[str, Trial] = {}
+    left: Sequence[Repair] = finding.repairs
+    for share_s in (FIRST_LOOK_S, BUDGET_S):
+        again: list[Repair] = []
+        for repair in left:
+            limit_s = min(share_s, deadline - time.monotonic())
+            if limit_s <= 0:
+                found.is_cut = True
+                break
+            if say is not None:
+                say(repair.text)
+            tried = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
+            trial, is_stopped = _try(workshop, spec, target, traced, workload, finding, tried, limit_s)
+            trials[repair.text] = trial
+            if trial.outcome == "helps":
+                found.trials = _ending_with(trial, trials.values())
+                return found
+            again += [repair] * is_stopped
+        left = again
+    found.is_cut = found.is_cut or bool(left)
+    partly = next((trial for trial in trials.values() if trial.outcome == "helps, others remain"), None)
+    found.trials = _ending_with(partly, trials.values())
     return found
+
+
+def _ending_with(last: Trial | None, trials: Iterable[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: trial is last)
 
 
 def _try(
@@ -75,7 +86,8 @@ def _try(
     finding: Finding,
     repair: Repair,
     limit_s: float,
-) -> Trial:
+) -> tuple[Trial, bool]:
+    """And whether the limit ended it."""
     trial = Trial(repair.text, "unknown")
     verdict: Verdict = "unknown"
     is_stopped = False
@@ -100,7 +112,7 @@ def _try(
         explore(workshop, spec, target, traced, workload, handle, jobs=jobs, more=more)
     except FaultlineError as error:
         trial.why = error.message
-        return trial
+        return trial, False
     others = sorted({other.rule for other in seen if other.id != finding.id})
     if any(other.id == finding.id for other in seen):
         trial.outcome = "does not help"
@@ -112,7 +124,7 @@ def _try(
         # A flush or a fence more forbids states and allows no other: what is there with it was there without.
         trial.outcome = "breaks others" if _is_another_order(repair) else "helps, others remain"
         trial.others = others
-    return trial
+    return trial, is_stopped and trial.outcome == "unknown"
 
 
 def _is_another_order(repair: Repair) -> bool:

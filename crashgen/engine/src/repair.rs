@@ -126,7 +126,13 @@ impl Maker<'_> {
             }
             self.add(
                 format!("clwb after {at_stores}, sfence before the store at {words}"),
-                vec![Edit::FlushAfter(stores), Edit::FenceBefore(before)],
+                vec![Edit::FlushAfter(stores), Edit::FenceBefore(before.clone())],
+            );
+            self.add(
+                format!(
+                    "clwb of all that its thread stored and did not flush, then sfence, before the store at {words}"
+                ),
+                vec![Edit::PersistBefore(before)],
             );
         }
     }
@@ -275,7 +281,8 @@ mod tests {
         let found = proposed(vec![store(0), sfence(), store(1)], 3, &[false, true]);
         let flush = Edit::FlushAfter(sites(&[1]));
         let both = vec![flush.clone(), Edit::FenceAfter(sites(&[1]))];
-        assert_eq!(found, [vec![flush.clone()], both, vec![flush, Edit::FenceBefore(sites(&[3]))]]);
+        let order = vec![flush.clone(), Edit::FenceBefore(sites(&[3]))];
+        assert_eq!(found, [vec![flush], both, order, vec![Edit::PersistBefore(sites(&[3]))]]);
     }
 
     #[test]

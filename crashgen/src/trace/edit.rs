@@ -6,8 +6,9 @@
 //! not tell.
 
 use super::reader::hex;
-use super::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, Trace};
+use super::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId, Trace};
 use crate::LINE_BYTES;
+use crate::model::LineKey;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +24,9 @@ pub enum Edit {
     FenceAfter(BTreeSet<SiteId>),
     /// Before each event of these sites, its thread fences (sfence).
     FenceBefore(BTreeSet<SiteId>),
+    /// Before each event of these sites, its thread flushes every line that it stored to and did not flush since (clwb), and fences
+    /// (sfence).
+    PersistBefore(BTreeSet<SiteId>),
     /// Each plain store of the first sites is made after the stores of the second ones that its thread makes later in the operation:
     /// those are flushed and fenced (clwb, sfence) before it, and so is it then.
     MoveBehind(BTreeSet<SiteId>, BTreeSet<SiteId>),
@@ -35,8 +39,16 @@ impl Trace {
             return self;
         }
         let moves = Moves::of(&self.events, edits);
+        let mut unflushed = edits.iter().any(|edit| matches!(edit, Edit::PersistBefore(_))).then(Unflushed::default);
         let mut events = Vec::with_capacity(self.events.len());
         for (number, event) in self.events.iter().enumerate() {
+            let before = events.len();
+            if let Some(unflushed) = &mut unflushed
+                && edits.iter().any(|edit| matches!(edit, Edit::PersistBefore(sites) if sites.contains(&event.site)))
+            {
+                events.extend(unflushed.flushes(event));
+                events.push(fence(event));
+            }
             if !moves.moved.contains(&number) {
                 edit(event, edits, &mut events);
             }
@@ -49,6 +61,9 @@ impl Trace {
                 events.push(store.clone());
                 events.extend(flushes(store));
                 events.push(fence(store));
+            }
+            if let Some(unflushed) = &mut unflushed {
+                events[before..].iter().for_each(|event| unflushed.step(event));
             }
         }
         Self { events, hash: edited_hash(&self.hash, edits), ..self }
@@ -90,15 +105,49 @@ fn fence(event: &Event) -> Event {
 
 /// Of the lines that the event stores to, by its thread.
 fn flushes(event: &Event) -> impl Iterator<Item = Event> {
+    let thread = event.thread;
+    lines_stored_to(event).map(move |line| clwb(thread, line))
+}
+
+fn clwb(thread: ThreadId, line: LineKey) -> Event {
+    let kind = EventKind::Flush { kind: FlushKind::Clwb, file: line.file, offset: line.number * LINE_BYTES };
+    Event { thread, site: SiteId(0), kind }
+}
+
+fn lines_stored_to(event: &Event) -> impl Iterator<Item = LineKey> {
     let (file, lines) = match &event.kind {
         EventKind::Store { file, offset, bytes, .. } => {
             (*file, offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES))
         }
         _ => (FileId(0), 0..0),
     };
-    let thread = event.thread;
-    let kind = move |line| EventKind::Flush { kind: FlushKind::Clwb, file, offset: line * LINE_BYTES };
-    lines.map(move |line| Event { thread, site: SiteId(0), kind: kind(line) })
+    lines.map(move |number| LineKey { file, number })
+}
+
+/// The lines that each thread stored to and did not flush since.
+#[derive(Default)]
+struct Unflushed(BTreeMap<ThreadId, BTreeSet<LineKey>>);
+
+impl Unflushed {
+    fn step(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::Store { .. } => self.0.entry(event.thread).or_default().extend(lines_stored_to(event)),
+            EventKind::Flush { file, offset, .. } => {
+                if let Some(lines) = self.0.get_mut(&event.thread) {
+                    lines.remove(&LineKey { file: *file, number: offset / LINE_BYTES });
+                }
+            }
+            // Other files.
+            EventKind::Case { .. } => self.0.clear(),
+            _ => {}
+        }
+    }
+
+    /// By the thread of the event.
+    fn flushes(&self, event: &Event) -> impl Iterator<Item = Event> {
+        let thread = event.thread;
+        self.0.get(&thread).into_iter().flatten().map(move |line| clwb(thread, *line))
+    }
 }
 
 /// Which stores are moved, by the numbers of their events.
@@ -231,6 +280,26 @@ mod tests {
         let persist = [Edit::FlushAfter(sites(&[2])), Edit::FenceAfter(sites(&[2]))];
         assert_eq!(kinds(&whole.clone().edited(&persist)), [store(60), clwb(0), clwb(64), fence(), store(128)]);
         assert_eq!(kinds(&whole.edited(&[Edit::FenceBefore(sites(&[3]))])), [store(60), fence(), store(128)]);
+    }
+
+    #[test]
+    fn what_a_thread_stored_and_did_not_flush_is_persisted_once_before_an_event() {
+        // Sites are counted from the file's creation: the first event is 2.
+        let persist = |stores: &[u32]| [Edit::PersistBefore(sites(stores))];
+        let whole = trace(vec![store(60), store(128), clwb(128), store(192), store(256)]);
+        let expected = [store(60), store(128), clwb(128), clwb(0), clwb(64), fence(), store(192), store(256)];
+        assert_eq!(kinds(&whole.clone().edited(&persist(&[5]))), expected);
+        // The second time there is what came since.
+        let again =
+            [store(60), store(128), clwb(128), clwb(0), clwb(64), fence(), store(192), clwb(192), fence(), store(256)];
+        assert_eq!(kinds(&whole.clone().edited(&persist(&[5, 6]))), again);
+        // A flush that is left out at the same time leaves its line to it; what another thread stored is that one's to flush.
+        let mut without = vec![Edit::Without(sites(&[4]))];
+        without.extend(persist(&[5]));
+        assert_eq!(kinds(&whole.clone().edited(&without))[2..6], [clwb(0), clwb(64), clwb(128), fence()]);
+        let mut threads = whole;
+        threads.events[3].thread.thread = 2;
+        assert_eq!(kinds(&threads.edited(&persist(&[6])))[4..7], [clwb(0), clwb(64), clwb(192)]);
     }
 
     #[test]

@@ -63,11 +63,11 @@ def explain(monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], found: Fin
     """With trials that end like this."""
     left = iter(outcomes)
 
-    def one(*arguments: Any) -> Trial:
+    def one(*arguments: Any) -> tuple[Trial, bool]:
         outcome = next(left)
         others = ["FL010"] if outcome == "helps, others remain" else []
         why = "60 s limit" if outcome == "unknown" else ""
-        return Trial(arguments[-2].text, outcome, others, 1234, is_complete=not why, why=why)
+        return Trial(arguments[-2].text, outcome, others, 1234, is_complete=not why, why=why), False
 
     monkeypatch.setattr(explaining, "_try", one)
     nothing = cast(Any, None)
@@ -139,6 +139,37 @@ def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cut.repair_text() == "not found in 60 s, 0 tried"
 
 
+@pytest.mark.parametrize("helpful", [0, 1, 2, None])
+def test_one_that_takes_long_does_not_keep_another_from_being_tried(
+    monkeypatch: pytest.MonkeyPatch, helpful: int | None
+) -> None:
+    """Of three the first two are not done in their first share of the budget; a helpful one is when it has what is left."""
+    now, looked = 0.0, []
+
+    def one(*arguments: Any) -> tuple[Trial, bool]:
+        nonlocal now
+        repair, limit_s = arguments[-2:]
+        number = int(repair.text[-1])
+        looked.append((number, limit_s))
+        needed_s = 10.0 if number == 2 else 20.0 if number == helpful else 100.0
+        now += min(needed_s, limit_s)
+        is_stopped = needed_s > limit_s
+        outcome: Outcome = "unknown" if is_stopped else "helps" if number == helpful else "does not help"
+        return Trial(repair.text, outcome, why="stopped" * is_stopped), is_stopped
+
+    monkeypatch.setattr(explaining, "_try", one)
+    monkeypatch.setattr(explaining, "time", SimpleNamespace(monotonic=lambda: now))
+    nothing = cast(Any, None)
+    told = explaining.explain(nothing, nothing, nothing, nothing, nothing, finding())
+    first = [(0, 15.0), (1, 15.0), (2, 15.0)]
+    again = {0: [(0, 20.0)], 1: [(0, 20.0)], 2: [], None: [(0, 20.0)]}
+    assert looked == first + again[helpful]
+    assert told.is_cut == (helpful in (1, None)), "the first one used up what was left"
+    repair = f"repair {helpful}" if helpful in (0, 2) else None
+    assert (told.repair.text if told.repair else None) == repair
+    assert sorted(trial.text for trial in told.trials) == ["repair 0", "repair 1", "repair 2"]
+
+
 CELL = samples.spec(strategy="complete", recovery_limit=5, nested=1)
 WHOLE = {**samples.CERTIFICATE, "complete": True, "recoveries": 77}
 OTHER = {**samples.FINDING, "id": "FL004-00000000"}
@@ -175,7 +206,7 @@ def test_a_trial_says_what_the_exploration_said(
     target = cast(Any, SimpleNamespace(hooked=True))
     found = finding(1)
     found.repairs[0].edits = [{"edit": "flush-after", "sites": [7]}]
-    trial = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    trial, _ = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
     assert (trial.outcome, trial.others) == (outcome, others)
     (spec,) = asked
     assert (spec.stop_at_rule, spec.recovery_limit, spec.nested, spec.time_limit_s) == (found.id, None, 0, 60)
@@ -188,7 +219,7 @@ def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.Monke
     monkeypatch.setattr(explaining, "explore", explore)
     target = cast(Any, SimpleNamespace(hooked=True))
     nothing, found = cast(Any, None), finding(1)
-    trial = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    trial, _ = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
     assert (trial.outcome, trial.why) == ("unknown", "no memory")
 
 
