@@ -124,7 +124,8 @@ static int create(const fl_heap_options *options, fl_heap **created) {
     return result;
 }
 
-/* Everything behind the commit may have been done already. */
+/* Everything behind the commit may have been done already, and is done again by recovery until the slot is cleared: so the fences
+ * between its steps can be told from none by nothing (mutate), and Move is in one line, which keeps its stores in order (R4). */
 static int finish_move(fl_heap *heap) {
     Move &move = heap->slots->move;
     PPtrBase &slot = heap->slots->pointers[move.slot - 1];
@@ -148,7 +149,7 @@ static int recover_move(fl_heap *heap) {
         FL_STAGE("adapter: a committed move was finished");
         return finish_move(heap);
     }
-    store_flushed(move.old, {});
+    store_flushed(move.old, {}); /* not committed: old means nothing, and is gone before the next move begins */
     fl_fence();
     if (move.fresh.is_null()) {
         FL_STAGE("adapter: nothing was moving");
@@ -218,7 +219,7 @@ static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t
     uint64_t kept = old_bytes < new_bytes ? old_bytes : new_bytes;
     auto *object = static_cast<char *>(heap->heap->to_pointer(move.fresh));
     memcpy(object, heap->heap->to_pointer(*pointer), kept);
-    fl_persist(object, kept);
+    fl_persist(object, kept); /* its fence is that of the commit, too */
     if (kept < new_bytes)
         fill(context, object, kept, new_bytes - kept);
     store_flushed(move.old, *pointer);

@@ -206,7 +206,7 @@ void Big::free_block() {
     const PPtrBase joined{block.file, block.offset - left}, after{block.file, block.offset + bytes};
     uint64_t all = left + bytes + right, is_last = (item().info & BLOCK_LAST) | item().right_last;
     set_argument({});
-    fl_fence();
+    fl_fence(); /* null before anybody else can get the block; until end(), which fences, recovery does it again */
     bool is_whole = all == WHOLE_BYTES;
     if (!is_whole && free_tree.prepare(free_key(all, joined)) != Status::OK) {
         FL_STAGE("big: a free without memory for a leaf became a hole");
@@ -232,7 +232,7 @@ void Big::free_block() {
     info_tree.erase(info_key(joined));
     store(item().segment, {block.file, 0});
     store(item().is_hole, 0);
-    fl_fence();
+    fl_fence(); /* the trees are without the block before the state says so; erase fenced, too */
     set_state(BIG_RETURN_SEGMENT);
 }
 
@@ -256,7 +256,7 @@ void Big::punch_block() {
         set_info(block, bytes | BLOCK_HOLE | (item().info & BLOCK_LAST));
         segments.note_hole(block.file, bytes);
     }
-    fl_fence();
+    fl_fence(); /* a hole for recovery before it is one; the block is free, so that nothing is lost by it */
     segments.punch(block.file, block.offset, bytes);
     free_erase(bytes, block);
     if (right != 0)
@@ -275,7 +275,7 @@ void Big::punch_block() {
     }
     info_tree.erase(info_key(joined));
     store(item().segment, segments.bytes_of(block.file) == 0 ? PPtrBase{} : PPtrBase{block.file, 0});
-    fl_fence();
+    fl_fence(); /* as in free_block */
     store(item().is_hole, 1);
     set_state(BIG_RETURN_SEGMENT);
 }

@@ -227,7 +227,7 @@ Status Segments::create_anchor(const Options &options, unsigned cores) {
 #ifndef MUTANT_READY_TOO_EARLY
     fl_persist(base, bytes);
     store_flushed(anchor_->status, STATUS_READY);
-    fl_fence();
+    fl_fence(); /* the heap is there when create returns; the first operation would fence, too */
 #else
     store_flushed(anchor_->status, STATUS_READY);
     fl_fence();
@@ -385,7 +385,7 @@ void Segments::begin(SegmentState state, uint64_t entry, uint64_t id, uint64_t b
 void Segments::end() {
     fl_fence();
     store_flushed(anchor_->segment_item.state, SEGMENT_NONE);
-    fl_fence();
+    fl_fence(); /* over when this returns; recovery would do it again, and the next item is in the same line, behind this store (R4) */
 }
 
 /* The pointer may lie in a segment that has been destroyed since. */
@@ -432,7 +432,7 @@ Status Segments::create(PPtrBase &pointer, uint64_t bytes, uint64_t offset) {
 #else
     store(anchor_->segment_counter, id);
 #endif
-    fl_fence();
+    fl_fence(); /* before there is a file; a crash before the next fence could take the number back, since no pointer has it by then */
     Status status = make_file(id, bytes, &base);
     if (status != Status::OK) {
         end();

@@ -275,7 +275,7 @@ void Tree::insert(const TreeEntry &entry) {
     fl_fence();
 #endif
     store_flushed(leaf->bitmap, leaf->bitmap | UINT64_C(1) << index);
-    fl_fence();
+    fl_fence(); /* there when this returns; who inserts has an item, which is persisted behind another fence */
     if (leaf == place.previous) { /* its limit must cover the key again */
         std::vector<std::pair<Leaf *, Key>> leaves;
         for (Leaf *at = leaf_at(head); at != nullptr; at = leaf_at(at->next))
@@ -292,7 +292,7 @@ void Tree::erase(const Key &key) {
     uint64_t left = place.leaf->bitmap & ~(UINT64_C(1) << index);
     if (left != 0) {
         store_flushed(place.leaf->bitmap, left);
-        fl_fence();
+        fl_fence(); /* as in insert */
     } else {
         remove_from_inner(*place.leaf, key);
         unlink(*place.leaf, place.previous);
@@ -317,7 +317,7 @@ void Tree::begin(TreeState state, const PPtrBase &leaf, const PPtrBase &other) {
 void Tree::end() {
     fl_fence();
     store_flushed(log.state, TREE_NONE);
-    fl_fence();
+    fl_fence(); /* over when this returns; recovery would do it again, and the next log is in the same line, behind this store (R4) */
 }
 
 Status Tree::prepare(const Key &key) {
@@ -346,9 +346,8 @@ Status Tree::make_first_leaf() {
 void Tree::finish_first() {
     Leaf &leaf = *leaf_at(log.other);
     store(leaf.next, {});
-    store_flushed(leaf.bitmap, 0);
-    fl_flush(&leaf.next, sizeof leaf.next);
-    fl_fence();
+    store_flushed(leaf.bitmap, 0); /* both are in one line */
+    fl_fence(); /* empty before it is found; until end(), which fences, recovery does it again */
     store_flushed(head, log.other);
 }
 
@@ -385,7 +384,7 @@ void Tree::finish_split() {
 #endif
         store_flushed(lower.bitmap, FULL & ~moved);
 #ifndef MUTANT_SPLIT_NOT_FLUSHED
-        fl_fence();
+        fl_fence(); /* bitmap and next are one line, which keeps their order by itself (R4) */
 #endif
     }
     store_flushed(lower.next, log.other);
