@@ -48,24 +48,26 @@ def explain(
         read=finding.read.text() if finding.read else "",
     )
     deadline = time.monotonic() + BUDGET_S
-    trials: dict[str, Trial] = {}
-    left: Sequence[Repair] = finding.repairs
-    for share_s in (FIRST_LOOK_S, BUDGET_S):
-        again: list[Repair] = []
-        for repair in left:
-            limit_s = min(share_s, deadline - time.monotonic())
-            if limit_s <= 0:
+    trials: dict[int, Trial] = {}
+    left = list(enumerate(finding.repairs))
+    for is_first_look in (True, False):
+        again: list[tuple[int, Repair]] = []
+        for place, (number, repair) in enumerate(left):
+            limit_s = deadline - time.monotonic()
+            if is_first_look:
+                limit_s = min(FIRST_LOOK_S, limit_s / (len(left) - place))
+            if limit_s <= (0 if is_first_look else FIRST_LOOK_S):
                 found.is_cut = True
                 break
             if say is not None:
                 say(repair.text)
             tried = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
             trial, is_stopped = _try(workshop, spec, target, traced, workload, finding, tried, limit_s)
-            trials[repair.text] = trial
+            trials[number] = trial
             if trial.outcome == "helps":
                 found.trials = _ending_with(trial, trials.values())
                 return found
-            again += [repair] * is_stopped
+            again += [(number, repair)] * is_stopped
         left = again
     found.is_cut = found.is_cut or bool(left)
     partly = next((trial for trial in trials.values() if trial.outcome == "helps, others remain"), None)

@@ -65,11 +65,11 @@ class Explanation(msgspec.Struct):
             return f"{said}, and no other appears after one crash" if repair.is_complete else said
         if self.is_later:
             return "not looked for: power failed more than once, and repairs are tried in the workload's own trace"
+        unknown = [trial for trial in self.trials if trial.outcome == "unknown"]
         if self.is_cut:
-            return f"not found in {BUDGET_S:.0f} s, {tried} tried"
-        unknown = next((trial for trial in self.trials if trial.outcome == "unknown"), None)
-        if unknown is not None:
-            return f"not found: of {tried} tried, some could not be explored whole ({unknown.why})"
+            return f"not found in {BUDGET_S:.0f} s: {tried} tried, {len(unknown)} of them not to the end"
+        if unknown:
+            return f"not found: of {tried} tried, some could not be explored whole ({unknown[0].why})"
         if not self.lost:
             alone = (
                 " without breaking another rule" if any(one.outcome == "breaks others" for one in self.trials) else ""

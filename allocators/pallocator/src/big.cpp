@@ -206,7 +206,7 @@ void Big::free_block() {
     const PPtrBase joined{block.file, block.offset - left}, after{block.file, block.offset + bytes};
     uint64_t all = left + bytes + right, is_last = (item().info & BLOCK_LAST) | item().right_last;
     set_argument({});
-    fl_fence(); /* null before anybody else can get the block; until end(), which fences, recovery does it again */
+    fl_fence(); /* null before anybody else can get the block; until the state changes, behind a fence, recovery does it again */
     bool is_whole = all == WHOLE_BYTES;
     if (!is_whole && free_tree.prepare(free_key(all, joined)) != Status::OK) {
         FL_STAGE("big: a free without memory for a leaf became a hole");

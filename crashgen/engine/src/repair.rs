@@ -3,7 +3,8 @@
 //! the trace as if its source had them ([`crashgen::trace::Edit`]).
 //!
 //! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). Proposed are,
-//! for the oldest store that is lost and then for all of them, the changes that need the fewest new instructions first. Where a store is
+//! for the oldest store that is lost and then for all of them, the changes that need the fewest new instructions first; then to persist
+//! all that the thread had not flushed before it made the newest store that is there. Where a store is
 //! there that the source makes before the one that is lost, or before one that it had not come to yet, no flush and no fence forbids the
 //! state: proposed is to make it after that one.
 
@@ -54,6 +55,7 @@ pub fn candidates(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> Vec
     if of_place.len() < lost.len() {
         maker.propose(&lost);
     }
+    maker.propose_all_before();
     if let Some((there, _)) = newest.filter(|(event, _)| *event < oldest.event) {
         maker.propose_order(Some(there), Some(oldest.site));
     }
@@ -126,15 +128,20 @@ impl Maker<'_> {
             }
             self.add(
                 format!("clwb after {at_stores}, sfence before the store at {words}"),
-                vec![Edit::FlushAfter(stores), Edit::FenceBefore(before.clone())],
-            );
-            self.add(
-                format!(
-                    "clwb of all that its thread stored and did not flush, then sfence, before the store at {words}"
-                ),
-                vec![Edit::PersistBefore(before)],
+                vec![Edit::FlushAfter(stores), Edit::FenceBefore(before)],
             );
         }
+    }
+
+    /// A flush that is missing may have covered stores of many places, which the other repairs would leave lost.
+    fn propose_all_before(&mut self) {
+        let Some(newest) = self.newest.filter(|site| *site != SiteId(0)) else { return };
+        let before = self.all_of([newest].into_iter());
+        let words = self.words(&before);
+        self.add(
+            format!("before the store at {words}: clwb of all that its thread stored and did not flush, then sfence"),
+            vec![Edit::PersistBefore(before)],
+        );
     }
 
     /// The store of this event, made after one that is lost; or after each of the next ones of its operation, which are not made yet.

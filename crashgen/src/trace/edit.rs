@@ -2,7 +2,7 @@
 //! Edits of a trace: what it would be if the source had a flush or a fence less, or one more, or two stores the other way round.
 //!
 //! An edit changes which stores are guaranteed and when they are made, never which stores are made: the same workload, interleaving
-//! and values, as a build with that one line changed would give them. A store that is moved must not be read in between: a trace does
+//! and values, as a build with that one line changed would give them ([`Edit::PersistBefore`] stands for lines of several places). A store that is moved must not be read in between: a trace does
 //! not tell.
 
 use super::reader::hex;

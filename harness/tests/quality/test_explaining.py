@@ -136,22 +136,24 @@ def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(explaining, "BUDGET_S", 0.0)
     cut = explain(monkeypatch, [], finding())
     assert cut.is_cut
-    assert cut.repair_text() == "not found in 60 s, 0 tried"
+    assert cut.repair_text() == "not found in 60 s: 0 tried, 0 of them not to the end"
 
 
 @pytest.mark.parametrize("helpful", [0, 1, 2, None])
 def test_one_that_takes_long_does_not_keep_another_from_being_tried(
     monkeypatch: pytest.MonkeyPatch, helpful: int | None
 ) -> None:
-    """Of three the first two are not done in their first share of the budget; a helpful one is when it has what is left."""
+    """Of three the first two are not done in their first look; a helpful one is when it has what is left."""
     now, looked = 0.0, []
+    first_s = explaining.FIRST_LOOK_S
+    left_s = explaining.BUDGET_S - 3 * first_s
 
     def one(*arguments: Any) -> tuple[Trial, bool]:
         nonlocal now
         repair, limit_s = arguments[-2:]
         number = int(repair.text[-1])
         looked.append((number, limit_s))
-        needed_s = 10.0 if number == 2 else 20.0 if number == helpful else 100.0
+        needed_s = first_s if number == 2 else left_s if number == helpful else 1000.0
         now += min(needed_s, limit_s)
         is_stopped = needed_s > limit_s
         outcome: Outcome = "unknown" if is_stopped else "helps" if number == helpful else "does not help"
@@ -161,13 +163,30 @@ def test_one_that_takes_long_does_not_keep_another_from_being_tried(
     monkeypatch.setattr(explaining, "time", SimpleNamespace(monotonic=lambda: now))
     nothing = cast(Any, None)
     told = explaining.explain(nothing, nothing, nothing, nothing, nothing, finding())
-    first = [(0, 15.0), (1, 15.0), (2, 15.0)]
-    again = {0: [(0, 20.0)], 1: [(0, 20.0)], 2: [], None: [(0, 20.0)]}
-    assert looked == first + again[helpful]
+    assert looked == [(0, first_s), (1, first_s), (2, first_s)] + [(0, left_s)] * (helpful != 2)
     assert told.is_cut == (helpful in (1, None)), "the first one used up what was left"
     repair = f"repair {helpful}" if helpful in (0, 2) else None
     assert (told.repair.text if told.repair else None) == repair
     assert sorted(trial.text for trial in told.trials) == ["repair 0", "repair 1", "repair 2"]
+    if told.is_cut:
+        assert told.repair_text() == "not found in 60 s: 3 tried, 2 of them not to the end"
+
+
+def test_each_of_many_repairs_has_a_share_and_none_is_tried_again_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looked = 0.0, []
+
+    def one(*arguments: Any) -> tuple[Trial, bool]:
+        nonlocal now
+        looked.append(arguments[-1])
+        now += arguments[-1]
+        return Trial(arguments[-2].text, "unknown", why="stopped"), True
+
+    monkeypatch.setattr(explaining, "_try", one)
+    monkeypatch.setattr(explaining, "time", SimpleNamespace(monotonic=lambda: now))
+    nothing = cast(Any, None)
+    told = explaining.explain(nothing, nothing, nothing, nothing, nothing, finding(8))
+    assert looked == [pytest.approx(explaining.BUDGET_S / 8)] * 8
+    assert (told.is_cut, len(told.trials)) == (True, 8)
 
 
 CELL = samples.spec(strategy="complete", recovery_limit=5, nested=1)
