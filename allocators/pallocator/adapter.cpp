@@ -222,7 +222,7 @@ static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t
     fl_persist(object, kept); /* its fence is that of the commit, too */
     if (kept < new_bytes)
         fill(context, object, kept, new_bytes - kept);
-    store_flushed(move.old, *pointer);
+    store_flushed(move.old, *pointer); /* in the line of slot, before it: this flush and fence are the commit's, too */
     fl_fence();
     store_flushed(move.slot, uint64_t{slot} + 1);
     fl_fence();

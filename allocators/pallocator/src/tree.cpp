@@ -268,6 +268,7 @@ void Tree::insert(const TreeEntry &entry) {
     for (unsigned i = 0; i < 3; i++)
         store(leaf->entries[index].words[i], entry.words[i]);
     fl_flush(&leaf->entries[index], sizeof(TreeEntry));
+    /* The first 32 fingerprints lie in the line of the bitmap, which is flushed behind them. */
     uint64_t &word = reinterpret_cast<uint64_t *>(leaf->fingerprints)[index / 8];
     unsigned shift = static_cast<unsigned>(index % 8) * 8;
     store_flushed(word, (word & ~(UINT64_C(0xff) << shift)) | uint64_t{fingerprint(key)} << shift);
