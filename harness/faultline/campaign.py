@@ -175,8 +175,9 @@ def run_in_pool(
         try:
             _wait_for_all(futures)
         except BaseException:
+            for future in futures:  # before those that run are ended, else one of them makes room for a next
+                future.cancel()
             stop()
-            pool.shutdown(cancel_futures=True)
             raise
     return [future.result() for future in futures]
 

@@ -244,6 +244,25 @@ def test_ctrl_c_keeps_what_was_found_and_what_the_engine_still_says(
     assert [(cell.state, len(cell.findings)) for cell in cells] == [("stopped", 2)]
 
 
+def test_what_waits_in_a_stopped_pool_never_begins() -> None:
+    begun: list[int] = []
+    is_ended = threading.Event()
+
+    def run(item: int) -> None:
+        begun.append(item)
+        if item == 0:
+            raise KeyboardInterrupt
+        is_ended.wait()
+
+    def stop() -> None:
+        is_ended.set()
+        time.sleep(0.2)  # long enough for the worker that this made room in to take what waits
+
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run_in_pool(run, stop, [0, 1, 2], jobs=1)
+    assert 2 not in begun
+
+
 def test_a_stopped_matrix_goes_on_where_it_was(
     root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
