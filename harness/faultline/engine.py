@@ -143,16 +143,19 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""
-        if not self.operation:
-            return "outside any operation"
-        operation = self.operation
-        words = [f"{operation.get('kind', 'operation')}"]
-        if operation.get("kind") in ("allocate", "free", "reallocate"):
-            words.append(f"slot {operation.get('slot')}")
-        if operation.get("bytes"):
-            words.append(f"{operation['bytes']} bytes")
-        state = "pending" if operation.get("pending") else "returned"
-        return f"operation {operation.get('index')}: {', '.join(words)} ({state})"
+        return _operation_text(self.operation)
+
+
+def _operation_text(operation: dict[str, Any] | None) -> str:
+    if not operation:
+        return "outside any operation"
+    words = [f"{operation.get('kind', 'operation')}"]
+    if operation.get("kind") in ("allocate", "free", "reallocate"):
+        words.append(f"slot {operation.get('slot')}")
+    if operation.get("bytes"):
+        words.append(f"{operation['bytes']} bytes")
+    state = "pending" if operation.get("pending") else "returned"
+    return f"operation {operation.get('index')}: {', '.join(words)} ({state})"
 
 
 class TraceWarning(msgspec.Struct):
@@ -276,11 +279,30 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
         return f"stopped at crash position {self.stopped.position} of " if self.stopped else ""
 
 
+class NewOutcome(msgspec.Struct):
+    """A crash state of which recovery shows what no recovery showed before, with as few lines lost as possible. sites: as a
+    finding's; line_count: lines that are not as everything persisted leaves them; differences: how its heap report is not as that
+    of the state of the same crash in which everything persisted, contents apart."""
+
+    position: int
+    operation: dict[str, Any] | None = None
+    sites: list[Site] = []
+    read: Site | None = None
+    line_count: int = 0
+    is_later: bool = False
+    differences: list[str] = []
+
+    def operation_text(self) -> str:
+        """The operation at the crash position, in words."""
+        return _operation_text(self.operation)
+
+
 class Outcomes(msgspec.Struct, tag_field="event", tag="outcomes"):
     """Distinct pairs of expected heap and heap report; new: those that the exploration it is compared with lacks."""
 
     count: int
     new: int = 0
+    first_new: NewOutcome | None = None
 
 
 class StateSize(msgspec.Struct):

@@ -13,7 +13,7 @@ import msgspec
 
 from faultline.engine import Certificate, Done, Event, Finding, Repair, Verdict
 from faultline.errors import FaultlineError
-from faultline.explanation import BUDGET_S, Explanation, Trial
+from faultline.explanation import BUDGET_S, Explanation, Trial, lost_and_there, when_text
 from faultline.exploring import Workshop, explore
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace
@@ -36,13 +36,10 @@ def explain(
 ) -> Explanation:
     """Tries the engine's repairs of the finding until one makes it go. spec: of the cell that shows it; say hears of each before it
     is tried; edits: what the trace was explored with."""
-    names = [site.text() for site in finding.sites]
-    is_lost = bool(finding.lines)
     found = Explanation(
         finding.id,
-        f"power fails at position {finding.position}, {finding.operation_text()}",
-        names[0] if is_lost and names else "",
-        (names[1] if len(names) > 1 else "") if is_lost else (names[0] if names else ""),
+        when_text(finding),
+        *lost_and_there(finding.sites, bool(finding.lines)),
         [],
         is_later=finding.is_later,
         read=finding.read.text() if finding.read else "",

@@ -3,14 +3,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+
+from faultline.engine import Finding, NewOutcome, Site
 
 BUDGET_S = 60.0
 """Of all repairs of a finding: they are tried one after the other."""
 
 Outcome = Literal["helps", "helps, others remain", "breaks others", "does not help", "unknown"]
+
+
+def when_text(state: Finding | NewOutcome) -> str:
+    """The crash position and its operation."""
+    return f"power fails at position {state.position}, {state.operation_text()}"
+
+
+def lost_and_there(sites: Sequence[Site], is_lost: bool) -> tuple[str, str]:
+    """Of a state's sites: the earliest store that is lost, and the newest that is there; where none is lost the last store."""
+    names = [*(site.text() for site in sites), "", ""]
+    return (names[0], names[1]) if is_lost else ("", names[0])
+
+
+def stores_text(lost: str, there: str, read: str) -> str:
+    """Which stores persisted and which did not, and where recovery saw that."""
+    if not lost:
+        return f"every store is persisted; the last one is at {there}" if there else "no store is lost"
+    stores = f"lost: the store at {lost}" + (f"; persisted: the store at {there}" if there else "")
+    return stores + (f"; recovery read it at {read}" if read else "")
+
+
+def lines_of_new_outcome(state: NewOutcome) -> list[tuple[str, str]]:
+    """What recovery shows only without a flush or a fence, as of a finding, each line a word and what it is."""
+    lost, there = lost_and_there(state.sites, state.line_count > 0)
+    stores = stores_text(lost, there, state.read.text() if state.read else "")
+    when = when_text(state) + (" (after an earlier crash)" if state.is_later else "")
+    shown = state.differences or ["no more than where everything persisted, which no crash showed here before"]
+    return [("when", when), ("stores", stores), *(("shows", one) for one in shown)]
 
 
 class Trial(msgspec.Struct):
@@ -45,13 +76,7 @@ class Explanation(msgspec.Struct):
 
     def lines(self) -> list[tuple[str, str]]:
         """Three lines, each a word and what it is: the operation, the stores, the repair."""
-        if self.lost:
-            stores = f"lost: the store at {self.lost}" + (
-                f"; persisted: the store at {self.there}" if self.there else ""
-            )
-            stores += f"; recovery read it at {self.read}" if self.read else ""
-        else:
-            stores = f"every store is persisted; the last one is at {self.there}" if self.there else "no store is lost"
+        stores = stores_text(self.lost, self.there, self.read)
         return [("when", self.operation), ("stores", stores), ("repair", self.repair_text())]
 
     def repair_text(self) -> str:

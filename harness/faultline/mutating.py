@@ -31,7 +31,7 @@ from faultline import kill_rates, workloads
 from faultline.cache import key_of, scratch_folder
 from faultline.campaign import cell_key, kill_rate_key, run_in_pool
 from faultline.config import find_allocator
-from faultline.engine import Certificate, Done, Event, Finding, Outcomes, Site, Verdict
+from faultline.engine import Certificate, Done, Event, Finding, NewOutcome, Outcomes, Site, Verdict
 from faultline.errors import BadInputError, InterruptedCampaignError
 from faultline.exploring import Workshop, explore, write_config
 from faultline.kill_rates import KillRate
@@ -72,8 +72,8 @@ class _Places(msgspec.Struct):
 
 class Trial(msgspec.Struct):
     """One workload explored without the place. together: places that were taken out at once, this one among them; nested: crashes
-    after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; why: what keeps the
-    exploration from being complete."""
+    after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; first_new: a crash
+    state that shows the first of them; why: what keeps the exploration from being complete."""
 
     workload: str
     count: int
@@ -83,6 +83,7 @@ class Trial(msgspec.Struct):
     is_complete: bool = False
     why: str = ""
     new_outcomes: int = 0
+    first_new: NewOutcome | None = None
     recoveries: int = 0
     time_s: float = 0.0
     in_recovery: int = 0
@@ -350,7 +351,7 @@ class _Runner:
                     trial.is_complete, trial.why = event.complete, event.why
                     trial.recoveries = event.recoveries
                 case Outcomes():
-                    trial.new_outcomes = event.new
+                    trial.new_outcomes, trial.first_new = event.new, event.first_new
                 case Done():
                     trial.verdict = event.verdict
 

@@ -25,7 +25,7 @@ from faultline.coverage import recovery_coverage
 from faultline.engine import Finding, TraceRules
 from faultline.engine import Progress as EngineProgress
 from faultline.errors import FaultlineError
-from faultline.explanation import Explanation
+from faultline.explanation import Explanation, lines_of_new_outcome
 from faultline.mutating import Fate, Mutation
 from faultline.outcomes import mark, outcome, scientific
 from faultline.page import event_rows
@@ -278,6 +278,8 @@ def print_mutation(mutation: Mutation) -> None:
                 many = "s" * (trial.new_outcomes > 1)
                 said = f"{trial.workload}: recovery shows {trial.new_outcomes:,} new outcome{many}, and no rule minds"
                 _print_line(console, f"{place.name}: ", "bold red", said)
+                for word, text in lines_of_new_outcome(trial.first_new) if trial.first_new else ():
+                    _print_line(console, f"  {word}: ", "cyan", text)
 
 
 def print_bisection(bisection: Bisection) -> None:

@@ -361,7 +361,7 @@ fn tail(message: Option<&Message>) -> String {
     text.filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
 }
 
-fn recovery_phrase(life: u16) -> &'static str {
+pub(crate) fn recovery_phrase(life: u16) -> &'static str {
     match life {
         0 => "recovery",
         1 => "recovery (life 1)",

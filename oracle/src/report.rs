@@ -12,6 +12,7 @@
 //! number may mean another file in another life. Compare files by name.
 
 pub mod build;
+mod difference;
 mod parse;
 
 use std::collections::BTreeMap;

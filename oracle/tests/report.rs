@@ -225,3 +225,63 @@ fn an_empty_heap_is_reported() {
     let report = Heap::default().probe().report();
     assert!(report.lives[0].slots.as_ref().unwrap().entries.is_empty());
 }
+
+/// The heap of `two_objects` probed once, its blocks as given.
+fn walked(second_block_bytes: u64, check: Status) -> HeapReport {
+    let blocks = [allocated(64, 128), allocated(512, second_block_bytes)];
+    let builder = ReportBuilder::new().life(0).open(Status::Ok).files(&["heap"]).slots(8, &[(1, 0, 64), (3, 0, 512)]);
+    builder.walk(HEAP_BYTES, &blocks).check(check).report()
+}
+
+#[test]
+fn differences_name_the_life_the_section_and_the_first_entry() {
+    let (one, other) = (walked(256, Status::Ok), walked(192, Status::Corrupt));
+    assert_eq!(
+        one.differences(&other),
+        [
+            "heap blocks after recovery: the first that differs: 256 bytes allocated in heap at 0x200, \
+             not 192 bytes allocated in heap at 0x200",
+            "check after recovery: ok, not corrupt",
+        ]
+    );
+    let fewer = ReportBuilder::new().life(0).open(Status::Ok).files(&["heap"]).slots(8, &[(1, 0, 64)]).report();
+    assert_eq!(
+        fewer.differences(&one),
+        [
+            "the probe ended with Done in life 0 at Slots, not Done in life 0 at Check",
+            "slots in use after recovery: 1, not 2; the first that differs: nothing, not slot 3 points to heap at 0x200",
+            "walk after recovery: nothing, not ok, 8192 bytes of files",
+            "heap blocks after recovery: 0, not 2; the first that differs: nothing, not 128 bytes allocated in heap at 0x40",
+            "check after recovery: nothing, not ok",
+        ]
+    );
+}
+
+#[test]
+fn differences_are_none_exactly_where_reports_are_equal_but_for_contents() {
+    let crash = common::graph::GraphCrash::random(0x5eed);
+    let created = ReportBuilder::new().life(0).open(Status::NotAHeap).recreate(Status::Ok).bytes();
+    let opened = ReportBuilder::new().life(0).open(Status::Ok).files(&["heap"]).slots(8, &[(1, 0, 64)]);
+    let retained = opened.walk(HEAP_BYTES, &[allocated(64, 128)]).retained(1, &[allocated(64, 128)]).bytes();
+    for bytes in [full_report(), crash.graph.probe().builder().bytes(), created, retained] {
+        let whole = HeapReport::parse(&bytes).unwrap();
+        let mut random = Random(0x5eed);
+        let (mut equal, mut different) = (0, 0);
+        for _ in 0..4_000 {
+            let mut mutated = bytes.clone();
+            let at = random.below(mutated.len());
+            mutated[at] = [0, 1, random.below(256) as u8][random.below(3)];
+            let Ok(report) = HeapReport::parse(&mutated) else { continue };
+            let is_equal = without_contents(&report) == without_contents(&whole);
+            assert_eq!(report.differences(&whole).is_empty(), is_equal, "byte {at}");
+            *if is_equal { &mut equal } else { &mut different } += 1;
+        }
+        assert!(equal > 100 && different > 100, "{equal} equal, {different} different: hardly tried");
+    }
+}
+
+fn without_contents(report: &HeapReport) -> HeapReport {
+    let mut report = report.clone();
+    report.lives.iter_mut().for_each(|life| life.contents.clear());
+    report
+}

@@ -21,6 +21,7 @@ use crate::explore::{Explorer, Here, judge_image};
 use crate::finding::StateRef;
 use crate::outcomes::Shown;
 use crate::probes::{Probes, without_contents};
+use crate::reads;
 use crate::set_content::{Contents, SetContent};
 use crate::yardstick::Seen;
 use crashgen::complete::{Doubt, Held, LeafId, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
@@ -464,17 +465,20 @@ impl Explorer<'_> {
         }
         self.budget().check(0)?;
         let (report, judgement, differing) = self.judge_all_states(complete, case, here.view, held);
+        self.tally.add(&judgement);
+        let at = Position { model: &case.model, view: here.view };
+        let states = complete.witnesses(&at, held, &differing);
         if let Some(outcomes) = &mut self.outcomes {
             // What earlier generations differ in, and no rule asks for any more, is explored once and not for each of them.
             let expected = match self.before {
                 None => case.history.state_id(),
                 Some(_) => case.history.expected_id(self.config.contract.leaks),
             };
-            outcomes.add(expected, complete.kept(held.leaf).shown());
+            let kept = complete.kept(held.leaf);
+            if outcomes.add(expected, kept.shown()) {
+                self.keep_new_outcome(case, here, &states[0], kept).map_err(Stop::Error)?;
+            }
         }
-        self.tally.add(&judgement);
-        let at = Position { model: &case.model, view: here.view };
-        let states = complete.witnesses(&at, held, &differing);
         let claims = match differing.is_empty() {
             true => judgement.violations.into_iter().map(|violation| (violation, states.clone())).collect(),
             false => self.claims(case, here.view, &report, &states, judgement.violations),
@@ -492,6 +496,31 @@ impl Explorer<'_> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// The state is one of the leaf with this report.
+    fn keep_new_outcome(
+        &mut self,
+        case: &mut Case,
+        here: &Here,
+        state: &[Choice],
+        kept: &Kept,
+    ) -> Result<(), EngineError> {
+        let shown = kept.shown();
+        let (state, _) = self.reduce(case, here.view, state, |explorer, case| {
+            let report = explorer.probes.probe(&mut case.image, explorer.probe)?.report;
+            Ok((Shown::of(&without_contents(&report)) == shown).then_some(()))
+        })?;
+        case.image.go_to(&case.model, here.view, &here.view.prefix_state());
+        let whole = self.probes.probe(&mut case.image, self.probe)?.report;
+        let differences = kept.own.differences(&whole);
+        let read = reads::first(self.config, case, here.view, &state);
+        let seen = StateRef { case, view: here.view, state: &state, position: here.position, strategy: NAME, read };
+        let new = self.findings.new_outcome(self.trace, &seen, self.before.is_some(), differences);
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.first_new = Some(Box::new(new));
+        }
+        Ok(())
     }
 
     /// Of every state of the leaf, with the choices that make a content differ; and the report as it was judged.

@@ -16,7 +16,7 @@ use crate::content::ImageContent;
 use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
 use crate::generations::{Before, Generations};
-use crate::outcomes::OutcomeSet;
+use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
@@ -131,8 +131,9 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         tally.bounds_hit.insert(format!("no crash position after {last} was looked at, as was asked for"));
     }
     let fresh = tally.clone();
+    let known = outcomes::known(config.outcomes.as_ref())?;
     let deadline = deadline(config, started);
-    let task = Task { config, trace, unchanged: &unchanged, twins: twins.as_ref(), started, deadline };
+    let task = Task { config, trace, unchanged: &unchanged, twins: twins.as_ref(), known, started, deadline };
     let first = trace.first_event() as u32 + 1;
     let parts = parts_of(config, trace, config.strategy, config.first_position.unwrap_or(first).max(first));
     let mut whole = Whole::new(tally, config.strategy);
@@ -154,7 +155,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         whole.explore(&task, &parts, output)?;
     }
     if let Some(file) = &config.outcomes {
-        output.outcomes(&whole.outcomes.settle(file)?);
+        output.outcomes(&whole.outcomes.settle(file, task.known.as_ref())?);
     }
     Ok(finish(&task, &mut whole, output))
 }
@@ -173,7 +174,7 @@ pub fn explore_part(
     sender: &Sender<Message>,
 ) -> Result<Explored, EngineError> {
     let (mut tally, mut findings) = (Tally::default(), Findings::new(task.config));
-    let mut outcomes = task.config.outcomes.as_ref().map(|_| OutcomeSet::default());
+    let mut outcomes = task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone()));
     let stages_before = probes.recovery_stages()?;
     let engines_before = probes.engines()?;
     let mut explorer = Explorer {
@@ -454,7 +455,11 @@ impl Explorer<'_> {
         strategy: &'static str,
         key: String,
     ) -> Result<(), EngineError> {
-        let (state, violation) = self.reduce(case, here.view, state, violation)?;
+        let is_same = |other: &Violation| other.rule == violation.rule || planted::is(Fault::ReduceToAnyRule);
+        let (state, same) = self.reduce(case, here.view, state, |explorer, case| {
+            Ok(explorer.judge(case)?.violations.into_iter().find(is_same))
+        })?;
+        let violation = same.unwrap_or_else(|| violation.clone());
         let read = reads::first(self.config, case, here.view, &state);
         let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read };
         if let Some(finding) =
@@ -465,18 +470,18 @@ impl Explorer<'_> {
         Ok(())
     }
 
-    /// The state with as many lines as possible as everything persisted leaves them, while the rule stays broken: halves of
-    /// the lines first, then quarters, down to single ones. What is left are the lines that matter, so that one bug is one
-    /// finding however many other lines were lost with it.
-    fn reduce(
+    /// The state with as many lines as possible as everything persisted leaves them, while the image still shows what is asked for:
+    /// halves of the lines first, then quarters, down to single ones. What is left are the lines that matter, so that one bug is
+    /// one finding however many other lines were lost with it. With it what was shown last; none: nothing could be left out.
+    pub(crate) fn reduce<T>(
         &mut self,
         case: &mut Case,
         view: &View,
         state: &[Choice],
-        violation: &Violation,
-    ) -> Result<(Vec<Choice>, Violation), EngineError> {
+        mut shown: impl FnMut(&mut Self, &mut Case) -> Result<Option<T>, EngineError>,
+    ) -> Result<(Vec<Choice>, Option<T>), EngineError> {
         let mut reduced = state.to_vec();
-        let mut reason = violation.clone();
+        let mut last = None;
         let newest = view.prefix_state();
         let mut piece = state.len().div_ceil(2);
         while piece > 0 {
@@ -488,15 +493,13 @@ impl Explorer<'_> {
                 let mut tried = reduced.clone();
                 tried[lines.clone()].copy_from_slice(&newest[lines]);
                 case.image.go_to(&case.model, view, &tried);
-                let judgement = self.judge(case)?;
-                let is_same = |other: &Violation| other.rule == violation.rule || planted::is(Fault::ReduceToAnyRule);
-                if let Some(same) = judgement.violations.into_iter().find(is_same) {
-                    (reduced, reason) = (tried, same);
+                if let Some(same) = shown(self, case)? {
+                    (reduced, last) = (tried, Some(same));
                 }
             }
             piece /= 2;
         }
-        Ok((reduced, reason))
+        Ok((reduced, last))
     }
 
     /// Of the state that the image shows.

@@ -4,6 +4,7 @@
 use crate::cases::{Case, CurrentOperation};
 use crate::config::Config;
 use crate::generations::{Before, Later, Sites};
+use crate::outcomes::NewOutcome;
 use crate::repair::{Repair, candidates};
 use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
@@ -58,6 +59,19 @@ pub struct OperationText {
     pub slot: u32,
     pub bytes: u64,
     pub pending: bool,
+}
+
+impl OperationText {
+    fn of(current: CurrentOperation) -> Self {
+        let operation = current.operation;
+        Self {
+            index: operation.index,
+            kind: operation.kind.name(),
+            slot: operation.slot,
+            bytes: operation.bytes,
+            pending: current.is_pending,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -131,6 +145,25 @@ impl Findings {
         self.list
     }
 
+    /// A state that no recovery showed before, and how.
+    pub fn new_outcome(
+        &mut self,
+        trace: &Trace,
+        state: &StateRef,
+        is_later: bool,
+        differences: Vec<String>,
+    ) -> NewOutcome {
+        NewOutcome {
+            position: state.position,
+            operation: state.case.current.map(OperationText::of),
+            sites: sites(state).into_iter().map(|site| self.symbols.find(trace, site)).collect(),
+            read: state.read.clone(),
+            line_count: changed_lines(state).count(),
+            is_later,
+            differences,
+        }
+    }
+
     /// Counts the violation if its like was seen before; else returns its key.
     pub fn recognise(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> Option<String> {
         let key = self.key(trace, state, rule);
@@ -162,8 +195,6 @@ impl Findings {
         let numbers = sites(state);
         let sites: Vec<Symbol> = numbers.iter().map(|site| self.symbols.find(trace, *site)).collect();
         let callers = numbers.iter().map(|site| self.symbols.callers(trace, *site)).collect();
-        let operation = state.case.current;
-        let kind = operation.map_or("none", |current| current.operation.kind.name());
         let key = self.key(trace, state, violation.rule);
         if let Some(known) = self.by_key.get(&key).copied() {
             self.list[known].seen += 1;
@@ -182,13 +213,7 @@ impl Findings {
                 Origin::Token(token) | Origin::LaterToken(token) => token,
             },
             position: state.position,
-            operation: operation.map(|current| OperationText {
-                index: current.operation.index,
-                kind,
-                slot: current.operation.slot,
-                bytes: current.operation.bytes,
-                pending: current.is_pending,
-            }),
+            operation: state.case.current.map(OperationText::of),
             sites,
             callers,
             read: state.read.clone(),

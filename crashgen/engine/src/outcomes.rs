@@ -10,20 +10,36 @@
 
 use crate::config::OutcomesFile;
 use crate::error::EngineError;
+use crate::finding::OperationText;
+use crashgen::symbols::Symbol;
 use oracle::HeapReport;
 use rustc_hash::FxHasher;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::hash::Hasher;
+use std::path::Path;
+use std::sync::Arc;
 
 const HASH_BYTES: usize = 8;
 
+/// Hashes of what is expected and of what is shown.
+type Pair = (u64, u64);
+
+/// Outcomes of an exploration that another is compared with.
+pub type Known = Arc<BTreeSet<Pair>>;
+
 /// Distinct outcomes.
 #[derive(Default)]
-pub struct OutcomeSet(BTreeSet<(u64, u64)>);
+pub struct OutcomeSet {
+    pairs: BTreeSet<Pair>,
+    /// Those of the exploration that it is compared with.
+    known: Option<Known>,
+    /// The first that is not known, by crash position.
+    pub first_new: Option<Box<NewOutcome>>,
+}
 
 /// Hash of what a recovery shows.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Shown(u64);
 
 impl Shown {
@@ -35,51 +51,77 @@ impl Shown {
     }
 }
 
+/// A crash state, with as few lines lost as possible, of which recovery shows what no recovery showed before.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs)] // as of a finding
+pub struct NewOutcome {
+    pub position: u32,
+    pub operation: Option<OperationText>,
+    pub sites: Vec<Symbol>,
+    pub read: Option<Symbol>,
+    pub line_count: usize,
+    pub is_later: bool,
+    /// How its heap report is not as that of the state of the same crash in which everything persisted; contents apart.
+    pub differences: Vec<String>,
+}
+
 /// How many there were.
 #[derive(Serialize)]
-pub struct Settled {
+pub struct Settled<'a> {
     count: usize,
     /// Of them, those that the other exploration lacks.
     new: usize,
+    first_new: Option<&'a NewOutcome>,
 }
 
 impl OutcomeSet {
-    /// `expected` is the history's state.
-    pub fn add(&mut self, expected: u64, shown: Shown) {
-        self.0.insert((expected, shown.0));
+    /// None yet. known: of the exploration that it is compared with.
+    pub fn new(known: Option<Known>) -> Self {
+        Self { known, ..Self::default() }
+    }
+
+    /// `expected` is the history's state. Whether it is the first that is not known.
+    pub fn add(&mut self, expected: u64, shown: Shown) -> bool {
+        let pair = (expected, shown.0);
+        let is_known = self.known.as_ref().is_none_or(|known| known.contains(&pair));
+        self.pairs.insert(pair) && !is_known && self.first_new.is_none()
     }
 
     /// Adds those of the next part.
     pub fn join(&mut self, mut part: Self) {
-        self.0.append(&mut part.0);
+        self.pairs.append(&mut part.pairs);
+        self.first_new = self.first_new.take().or(part.first_new);
     }
 
-    /// Writes them, or compares them.
+    /// Writes them, if that is asked for, or counts those that are not known.
     ///
     /// # Errors
-    /// When the file cannot be written or read.
-    pub fn settle(&self, file: &OutcomesFile) -> Result<Settled, EngineError> {
-        let count = self.0.len();
-        match file {
-            OutcomesFile::Write(path) => {
-                let bytes: Vec<u8> =
-                    self.0.iter().flat_map(|(one, other)| [one.to_le_bytes(), other.to_le_bytes()]).flatten().collect();
-                std::fs::write(path, bytes).map_err(|error| failed(path, "written", &error))?;
-                Ok(Settled { count, new: 0 })
-            }
-            OutcomesFile::Compare(path) => {
-                let bytes = std::fs::read(path).map_err(|error| failed(path, "read", &error))?;
-                let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-                let pairs = bytes.chunks_exact(2 * HASH_BYTES);
-                let known: BTreeSet<(u64, u64)> =
-                    pairs.map(|pair| (number(&pair[..HASH_BYTES]), number(&pair[HASH_BYTES..]))).collect();
-                Ok(Settled { count, new: self.0.difference(&known).count() })
-            }
+    /// When the file cannot be written.
+    pub fn settle(&self, file: &OutcomesFile, known: Option<&Known>) -> Result<Settled<'_>, EngineError> {
+        if let OutcomesFile::Write(path) = file {
+            let bytes: Vec<u8> =
+                self.pairs.iter().flat_map(|(one, other)| [one.to_le_bytes(), other.to_le_bytes()]).flatten().collect();
+            std::fs::write(path, bytes).map_err(|error| failed(path, "written", &error))?;
         }
+        let new = known.map_or(0, |known| self.pairs.difference(known).count());
+        Ok(Settled { count: self.pairs.len(), new, first_new: self.first_new.as_deref() })
     }
 }
 
-fn failed(path: &std::path::Path, what: &str, error: &std::io::Error) -> EngineError {
+/// Those to compare with, if that is asked for.
+///
+/// # Errors
+/// When their file cannot be read.
+pub fn known(file: Option<&OutcomesFile>) -> Result<Option<Known>, EngineError> {
+    let Some(OutcomesFile::Compare(path)) = file else { return Ok(None) };
+    let bytes = std::fs::read(path).map_err(|error| failed(path, "read", &error))?;
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+    let pairs = bytes.chunks_exact(2 * HASH_BYTES);
+    let known = pairs.map(|pair| (number(&pair[..HASH_BYTES]), number(&pair[HASH_BYTES..]))).collect();
+    Ok(Some(Arc::new(known)))
+}
+
+fn failed(path: &Path, what: &str, error: &std::io::Error) -> EngineError {
     EngineError::Infrastructure(format!("{}: outcomes cannot be {what}: {error}", path.display()))
 }
 
@@ -87,19 +129,39 @@ fn failed(path: &std::path::Path, what: &str, error: &std::io::Error) -> EngineE
 mod tests {
     use super::*;
 
+    fn set(pairs: &[Pair], known: Option<&Known>) -> OutcomeSet {
+        let mut set = OutcomeSet::new(known.cloned());
+        for (expected, shown) in pairs {
+            if set.add(*expected, Shown(*shown)) {
+                let position = *shown as u32;
+                set.first_new = Some(Box::new(NewOutcome { position, ..NewOutcome::default() }));
+            }
+        }
+        set
+    }
+
     #[test]
-    fn what_the_other_exploration_lacks_is_counted() {
+    fn what_the_other_exploration_lacks_is_counted_and_its_first_is_kept() {
         let folder = std::env::temp_dir().join(format!("faultline-outcomes-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let set = |pairs: &[(u64, u64)]| OutcomeSet(pairs.iter().copied().collect());
-        let file = folder.join("outcomes");
-        let written = set(&[(1, 1), (1, 2)]).settle(&OutcomesFile::Write(file.clone())).expect("written");
-        assert_eq!((written.count, written.new), (2, 0));
+        let path = folder.join("outcomes");
+        let write = OutcomesFile::Write(path.clone());
+        assert!(known(Some(&write)).expect("not read").is_none());
+        let written = set(&[(1, 1), (1, 2)], None);
+        let settled = written.settle(&write, None).expect("written");
+        assert_eq!((settled.count, settled.new, settled.first_new.is_none()), (2, 0, true));
+        let compare = OutcomesFile::Compare(path.clone());
+        let known_pairs = known(Some(&compare)).expect("read").expect("some");
         // The same heap where something else is expected is another outcome.
-        let compared = set(&[(1, 2), (2, 2), (1, 3)]).settle(&OutcomesFile::Compare(file.clone())).expect("read");
-        assert_eq!((compared.count, compared.new), (3, 2));
-        std::fs::remove_file(file).expect("there");
-        let missing = set(&[]).settle(&OutcomesFile::Compare(folder.join("none")));
+        let mut compared = set(&[(1, 2), (2, 2)], Some(&known_pairs));
+        compared.join(set(&[(1, 1), (2, 2), (1, 3)], Some(&known_pairs)));
+        let settled = compared.settle(&compare, Some(&known_pairs)).expect("nothing to write");
+        assert_eq!((settled.count, settled.new), (4, 2));
+        assert_eq!(settled.first_new.map(|first| first.position), Some(2), "of the first part");
+        let only_later = [(1, 2), (1, 3), (1, 4)];
+        assert_eq!(set(&only_later, Some(&known_pairs)).first_new.map(|first| first.position), Some(3));
+        std::fs::remove_file(path).expect("there");
+        let missing = known(Some(&OutcomesFile::Compare(folder.join("none"))));
         assert!(matches!(missing, Err(EngineError::Infrastructure(text)) if text.contains("outcomes cannot be read")));
     }
 }

@@ -21,7 +21,7 @@ use crate::config::{Config, StrategyName};
 use crate::error::EngineError;
 use crate::explore::explore_part;
 use crate::finding::Finding;
-use crate::outcomes::OutcomeSet;
+use crate::outcomes::{Known, OutcomeSet};
 use crate::output::Output;
 use crate::probes::Probes;
 use crate::trace_rules::{self, TraceRules};
@@ -61,6 +61,8 @@ pub struct Task<'a> {
     pub unchanged: &'a [bool],
     /// What the full probe is compared with.
     pub twins: Option<&'a TwinSet>,
+    /// Outcomes that what recoveries show is compared with.
+    pub known: Option<Known>,
     /// When the exploration began.
     pub started: Instant,
     /// When it has to end.

@@ -17,11 +17,12 @@ import samples
 from command_line import Faultline, assert_one_clear_line
 from faultline import mutating, terminal
 from faultline.cache import Cache
-from faultline.engine import Site
+from faultline.engine import NewOutcome, Site
 from faultline.exploring import Workshop
 from faultline.mutating import Mutation, Place, PlaceResult, Trial
 
 MUTATE = ("mutate", "nvm_malloc", "-w", "smoke")
+SPACES = "allocators/makalu/workloads/spaces.workload"
 
 
 def fates(faultline: Faultline, only: str) -> dict[str, Any]:
@@ -71,6 +72,39 @@ def test_what_shows_and_no_rule_minds_is_a_blind_spot(capsys: pytest.CaptureFixt
     terminal.print_mutation(mutation)
     assert "smoke: recovery shows 1 new outcome, and no rule minds" in capsys.readouterr().out
     assert mutation.line() == "summary: places=1 killed=0 redundant=0 blind=1 unknown=0 kill_rate=0.0%"
+
+
+def test_a_blind_spot_shows_a_crash_state_and_how_its_heap_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    sites = [Site("f", "f.c", 1), Site("g", "f.c", 2)]
+    operation = {"index": 3, "kind": "allocate", "slot": 2, "bytes": 64, "pending": True}
+    differs = "check after recovery: ok, not corrupt"
+    lost = NewOutcome(7, operation, sites, Site("check", "f.c", 9), line_count=1, differences=[differs])
+    persisted = NewOutcome(8, None, sites[:1], is_later=True)
+    blind = [trial("pass", is_complete=True, new_outcomes=1, first_new=first) for first in (lost, persisted)]
+    terminal.print_mutation(Mutation("a", ["smoke"], [result(*blind)]))
+    assert capsys.readouterr().out.splitlines()[-7:] == [
+        "  when: power fails at position 7, operation 3: allocate, slot 2, 64 bytes (pending)",
+        "  stores: lost: the store at f (f.c:1); persisted: the store at g (f.c:2); recovery read it at check (f.c:9)",
+        f"  shows: {differs}",
+        "flush at f (f.c:1): smoke: recovery shows 1 new outcome, and no rule minds",
+        "  when: power fails at position 8, outside any operation (after an earlier crash)",
+        "  stores: every store is persisted; the last one is at f (f.c:1)",
+        "  shows: no more than where everything persisted, which no crash showed here before",
+    ]
+
+
+def test_the_blind_spot_of_makalu_is_a_section_that_is_undone(faultline: Faultline) -> None:
+    """The version of the log is lost after its section returned: recovery takes back the header space that the section made."""
+    run = faultline("mutate", "makalu", "-w", SPACES, "--only", "mak_section_end (allocators", "--json")
+    assert run.returncode == 1, run.stderr
+    found = json.loads(run.stdout)
+    blind = [place for place in found["places"] if found["fates"][place["name"]] == "blind spot"]
+    assert len(blind) == 1, found["fates"]
+    (first,) = [trial["first_new"] for trial in blind[0]["trials"]]
+    assert (first["line_count"], first["is_later"]) == (1, False)
+    assert [site["function"] for site in first["sites"]] == ["mak_section_end"]
+    assert "bytes free in region" in first["differences"][0]
+    assert "bytes metadata in region" in first["differences"][0].split(", not ")[-1]
 
 
 def test_options_of_a_workload_need_one(faultline: Faultline) -> None:
