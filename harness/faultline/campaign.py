@@ -23,7 +23,7 @@ from faultline.cache import hash_of_file, key_of
 from faultline.config import Matrix, MatrixCell, MatrixMutants, find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Progress, TraceRules
 from faultline.errors import FaultlineError, InterruptedCampaignError
-from faultline.explaining import explain
+from faultline.explaining import Tried, explain
 from faultline.exploring import Workshop, explore
 from faultline.known import Known
 from faultline.processes import interrupt_all
@@ -325,9 +325,10 @@ class _CellRunner:
             self._check_stop()
             self.watcher.cell_begins(position, result.spec, f"try {text}")
 
+        tried: Tried = {}
         with contextlib.suppress(_StoppedError):
             for finding in self._first_findings(result):
-                explained = explain(self.workshop, result.spec, target, traced, workload, finding, say)
+                explained = explain(self.workshop, result.spec, target, traced, workload, finding, say, tried=tried)
                 self._check_stop()  # else what was tried last ended for that reason
                 result.explanations.append(explained)
 

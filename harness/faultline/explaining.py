@@ -24,6 +24,10 @@ FIRST_LOOK_S = 10.0
 recovery more to tell apart, or to hang in, than the whole of it allows, where the next one is explored in seconds."""
 
 
+Tried = dict[bytes, Trial]
+"""By edits: what came of the repairs that were tried for other findings of the same exploration."""
+
+
 def explain(
     workshop: Workshop,
     spec: CellSpec,
@@ -33,9 +37,11 @@ def explain(
     finding: Finding,
     say: Callable[[str], None] | None = None,
     edits: Sequence[Any] = (),
+    tried: Tried | None = None,
 ) -> Explanation:
     """Tries the engine's repairs of the finding until one makes it go. spec: of the cell that shows it; say hears of each before it
-    is tried; edits: what the trace was explored with."""
+    is tried; edits: what the trace was explored with; tried: is read, and gets what is tried here. One that helped there left no
+    finding at all, so it helps here; what was tried there beside it left one, so it is no better here."""
     found = Explanation(
         finding.id,
         when_text(finding),
@@ -46,10 +52,20 @@ def explain(
     )
     deadline = time.monotonic() + BUDGET_S
     trials: dict[int, Trial] = {}
-    left = list(enumerate(finding.repairs))
+    tried = {} if tried is None else tried
+    known = [tried.get(_key(repair)) for repair in finding.repairs]
+    helping = next((trial for trial in known if trial is not None and trial.outcome == "helps"), None)
+    left = [
+        (number, repair)
+        for number, repair in enumerate(finding.repairs)
+        if helping is None or known[number] is None or known[number] is helping
+    ]
     for is_first_look in (True, False):
         again: list[tuple[int, Repair]] = []
         for place, (number, repair) in enumerate(left):
+            if helping is not None and known[number] is helping:
+                found.trials = _ending_with(helping, [*trials.values(), helping])
+                return found
             limit_s = deadline - time.monotonic()
             if is_first_look:
                 limit_s = min(FIRST_LOOK_S, limit_s / (len(left) - place))
@@ -58,9 +74,9 @@ def explain(
                 break
             if say is not None:
                 say(repair.text)
-            tried = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
-            trial, is_stopped = _try(workshop, spec, target, traced, workload, finding, tried, limit_s)
-            trials[number] = trial
+            edited = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
+            trial, is_stopped = _try(workshop, spec, target, traced, workload, finding, edited, limit_s)
+            trials[number] = tried[_key(repair)] = trial
             if trial.outcome == "helps":
                 found.trials = _ending_with(trial, trials.values())
                 return found
@@ -70,6 +86,10 @@ def explain(
     partly = next((trial for trial in trials.values() if trial.outcome == "helps, others remain"), None)
     found.trials = _ending_with(partly, trials.values())
     return found
+
+
+def _key(repair: Repair) -> bytes:
+    return msgspec.json.encode(repair.edits)
 
 
 def _ending_with(last: Trial | None, trials: Iterable[Trial]) -> list[Trial]:

@@ -87,6 +87,48 @@ def test_one_that_leaves_others_is_the_second_choice(monkeypatch: pytest.MonkeyP
     assert told.repair_text().endswith("complete, but FL010 elsewhere")
 
 
+def tried_after(
+    monkeypatch: pytest.MonkeyPatch, first: list[Outcome], then: list[Outcome], later: list[int]
+) -> Explanation:
+    """Of a second finding with these of the first one's repairs, or others, and what is tried of them, which ends like `then`."""
+    left = iter([*first, *then])
+
+    def one(*arguments: Any) -> tuple[Trial, bool]:
+        return Trial(arguments[-2].text, next(left), recoveries=1234, is_complete=True), False
+
+    def proposing(numbers: list[int]) -> Finding:
+        repairs = [{"text": f"repair {number}", "edits": [{"edit": "flush", "at": number}]} for number in numbers]
+        return msgspec.convert({**samples.FINDING, "repairs": repairs}, Finding)
+
+    monkeypatch.setattr(explaining, "_try", one)
+    nothing = cast(Any, None)
+    tried: explaining.Tried = {}
+    explaining.explain(*[nothing] * 5, proposing(list(range(len(first)))), tried=tried)
+    told = explaining.explain(*[nothing] * 5, proposing(later), tried=tried)
+    assert next(left, None) is None, "all that was to be tried was"
+    return told
+
+
+def test_what_helped_another_finding_of_the_cell_is_not_explored_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left no finding at all; what did not help there left one. What comes before it and is new is tried."""
+    told = tried_after(monkeypatch, ["unknown", "does not help", "helps"], [], [0, 1, 2])
+    assert [(trial.text, trial.outcome, trial.recoveries) for trial in told.trials] == [("repair 2", "helps", 1234)]
+    told = tried_after(monkeypatch, ["unknown", "helps"], ["does not help"], [0, 7, 1])
+    assert [trial.text for trial in told.trials] == ["repair 7", "repair 1"]
+    told = tried_after(monkeypatch, ["unknown", "helps"], ["helps"], [7, 1])
+    assert [trial.text for trial in told.trials] == ["repair 7"]
+
+
+def test_what_did_not_help_another_finding_is_tried_again_where_nothing_else_helped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = tried_after(
+        monkeypatch, ["does not help", "helps, others remain"], ["helps, others remain", "unknown"], [0, 1]
+    )
+    assert told.repair is not None
+    assert told.repair.text == "repair 0"
+
+
 def test_an_order_that_breaks_another_rule_is_no_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     """More flushes and fences allow no new state; two stores the other way round do."""
     with_others = [samples.finding(id="FL008-00000000", rule="FL008"), Done("fail", 1)]
