@@ -851,9 +851,10 @@ def mutate_command(
     A place is a line of source that the workloads come to; a helper (`helpers` of allocator.toml) is one for each line that calls
     it. killed: without it a rule is broken. redundant: complete explorations of these workloads prove that recovery shows no other
     heap without it (contents apart), after one crash of each, and after a second one of one: of those whose own opens run the
-    place, if there are, that which the matrix runs with a second crash, else that with the fewest recoveries. What survives a
-    workload is taken out of the next one together. blind spot: recovery shows something new and no rule minds; the first
-    crash state that shows it is told, and how its heap differs. unknown: a limit was hit.
+    place, if there are, that which the matrix runs with a second crash (of several the one that takes fewest recoveries; where a
+    limit ends it, the next one), else that with the fewest recoveries. What survives a workload is taken out of the next one
+    together. blind spot: recovery shows something new and no rule minds; the first crash state that shows it is told, and how its
+    heap differs. unknown: a limit was hit.
     Exit code 1 when there is a blind spot, 3 when something is unknown.
     """
     given = [name for name in ("mutant", "ops", "seed", "flush") if _is_given(name)]

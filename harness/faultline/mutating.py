@@ -3,8 +3,9 @@
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
 redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
 apart) after one crash of each workload, and after a second one of one of them: of those whose own opens run the place, else of all
-that have it, the one that the matrix runs with a second crash, else the one that needs the fewest recoveries (recovery of a crash
-may run what no clean open does). What is neither is a blind spot: of the contract, the oracle or the workloads.
+that have it, the one that the matrix runs with a second crash (of several the one that takes the fewest recoveries with it; where a
+limit ends it without the place, the next one), else the one that needs the fewest after one crash. Recovery of a crash may run what
+no clean open does. What is neither is a blind spot: of the contract, the oracle or the workloads.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and fences
 guarantee less, so every state that is reachable without one place is reachable without that one and others (a test of edit.rs).
@@ -17,6 +18,7 @@ Trials are kept in the cache: a mutate that was stopped goes on where it was."""
 
 from __future__ import annotations
 
+import math
 import tempfile
 import threading
 import time
@@ -95,6 +97,11 @@ class Trial(msgspec.Struct):
         """Whether a complete exploration found nothing that tells the loss."""
         return self.verdict == "pass" and self.is_complete and not self.new_outcomes
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it proves nothing: it was not killed, and not seen whole."""
+        return self.verdict != "fail" and not (self.verdict == "pass" and self.is_complete)
+
 
 class PlaceResult(msgspec.Struct):
     """All trials of a place; the last one is that which killed it, if one did."""
@@ -108,11 +115,14 @@ class PlaceResult(msgspec.Struct):
     def fate(self) -> Fate:
         if any(trial.verdict == "fail" for trial in self.trials):
             return "killed"
-        if not all(trial.verdict == "pass" and trial.is_complete for trial in self.trials):
+        if any(trial.is_cut for trial in self.trials if not trial.nested):
             return "unknown"
-        if not self.is_silent:
+        whole = [trial for trial in self.trials if not trial.is_cut]
+        if any(trial.new_outcomes for trial in whole):
             return "blind spot"
-        return "redundant" if any(trial.nested for trial in self.trials) else "unknown"
+        if any(trial.new_outcomes for trial in self.trials):
+            return "unknown"
+        return "redundant" if any(trial.nested for trial in whole) else "unknown"
 
     @property
     def is_silent(self) -> bool:
@@ -121,7 +131,7 @@ class PlaceResult(msgspec.Struct):
 
     def why_unknown(self) -> str:
         """What keeps it from being proved."""
-        cut = next((trial for trial in self.trials if not trial.is_complete or trial.verdict != "pass"), None)
+        cut = next((trial for trial in self.trials if trial.is_cut), None)
         return (
             f"{cut.workload}{', second crash' * bool(cut.nested)}: {cut.why or 'its verdict is unknown'}" if cut else ""
         )
@@ -185,6 +195,11 @@ class _Traced:
 
     def outcomes_after(self, nested: int) -> Path:
         return self.outcomes.with_suffix(f".{nested}")
+
+    def second_crash_cost(self) -> float:
+        """Recoveries; of one that was not seen whole more than of any other."""
+        second = self.whole.get(1)
+        return second.recoveries if second is not None and second.is_complete else math.inf
 
 
 def specs_of_matrix(cells: Sequence[CellSpec], allocator: str) -> list[CellSpec]:
@@ -277,17 +292,29 @@ class _Runner:
                 results.setdefault(name, PlaceResult(name, place.kind, place.site, []))
             self._try(one, fresh, 0, jobs, results)
             self._try(one, [survivors], 0, jobs, results)
-        by_workload: dict[int, list[str]] = {}
+        self._try_second_crash(traced, jobs, results)
+        return [results[name] for name in names]
+
+    def _try_second_crash(self, traced: Sequence[_Traced], jobs: int, results: dict[str, PlaceResult]) -> None:
+        """Where that may tell more: in one workload, and where a limit ends it in the next one."""
+        able: dict[str, list[int]] = {}
         for name, result in results.items():
             having = [number for number, one in enumerate(traced) if name in one.places]
             recovering = [number for number in having if traced[number].places[name].in_recovery]
             if result.fate != "killed" and (recovering or result.is_silent):
-                able = recovering or having
-                asked = [number for number in able if traced[number].spec.nested]
-                by_workload.setdefault((asked or able)[0], []).append(name)
-        for number, survivors in sorted(by_workload.items()):
-            self._try(traced[number], [survivors], 1, jobs, results)
-        return [results[name] for name in names]
+                asked = [number for number in recovering or having if traced[number].spec.nested]
+                able[name] = asked or (recovering or having)[:1]
+        compared = sorted({number for numbers in able.values() if len(numbers) > 1 for number in numbers})
+        run_in_pool(lambda number: self._whole(traced[number], 1), self.stop, compared, jobs)
+        for numbers in able.values():
+            numbers.sort(key=lambda number: traced[number].second_crash_cost())
+        while able:
+            by_workload: dict[int, list[str]] = {}
+            for name, numbers in able.items():
+                by_workload.setdefault(numbers.pop(0), []).append(name)
+            for number, survivors in sorted(by_workload.items()):
+                self._try(traced[number], [survivors], 1, jobs, results)
+            able = {name: numbers for name, numbers in able.items() if numbers and results[name].trials[-1].is_cut}
 
     def _try(
         self, one: _Traced, groups: Sequence[list[str]], nested: int, jobs: int, results: dict[str, PlaceResult]
@@ -321,14 +348,17 @@ class _Runner:
         }
 
     def _without(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int) -> Trial:
-        with traced.guard:
-            if nested not in traced.whole:
-                traced.whole[nested] = self._explore(traced, (), nested, workers)
-        whole = traced.whole[nested]
+        whole = self._whole(traced, nested, workers)
         if whole.verdict == "pass" and whole.is_complete:
             return self._explore(traced, places, nested, workers)
         why = f"as it is, {whole.message or whole.why or 'its verdict is unknown'}"
         return msgspec.structs.replace(whole, verdict="unknown", rules=[], why=why)
+
+    def _whole(self, traced: _Traced, nested: int, workers: int = 1) -> Trial:
+        with traced.guard:
+            if nested not in traced.whole:
+                traced.whole[nested] = self._explore(traced, (), nested, workers)
+        return traced.whole[nested]
 
     def _explore(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
         """As if the source lacked the places; none: as it is, for the outcomes."""

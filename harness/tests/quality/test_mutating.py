@@ -11,6 +11,7 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 import samples
@@ -143,6 +144,12 @@ def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
     assert result(good, good, second).fate == "redundant"
     assert result(good, trial("fail", rules=["FL004"])).fate == "killed"
     assert result(good, trial("pass", is_complete=True, new_outcomes=1)).fate == "blind spot"
+    # A second crash of one workload is enough, and where a limit ended another nothing is known of that.
+    cut = trial("pass", why="60 s limit", nested=1)
+    assert result(good, cut, second).fate == "redundant"
+    assert result(good, cut).fate == "unknown"
+    assert result(good, trial("pass", new_outcomes=1, nested=1), second).fate == "unknown"
+    assert result(good, cut, trial("pass", is_complete=True, new_outcomes=1, nested=1)).fate == "blind spot"
     # What was not seen whole is not proved, whatever else is new.
     assert result(good, trial("pass", is_complete=False)).fate == "unknown"
     recovering = trial("pass", is_complete=True, in_recovery=1)
@@ -169,6 +176,10 @@ class Explored(mutating._Runner):
         watcher = SimpleNamespace(begins=lambda *_: None, ends=lambda _: None)
         super().__init__(cast(Workshop, None), tmp, watcher)
         self.nested_whole, self.told = nested_whole, told or {}
+        self.cut: dict[str, set[int]] = {}
+        """By workload, lines of places without which a second crash does not end within the limit."""
+        self.recoveries: dict[str, int] = {}
+        """By workload, with a second crash as it is."""
         self.explored: list[tuple[str, list[int], int]] = []
         """Workload, lines of the places, crashes after the first."""
 
@@ -176,7 +187,9 @@ class Explored(mutating._Runner):
         workload = traced.spec.workload
         self.explored.append((workload, [place.site.line for place in places], nested))
         if not places:
-            return self.nested_whole
+            return msgspec.structs.replace(self.nested_whole, recoveries=self.recoveries.get(workload, 0))
+        if nested and {place.site.line for place in places} & self.cut.get(workload, set()):
+            return trial("pass", why="60 s limit", nested=nested)
         is_told = {place.name for place in places} & self.told.get(workload, set())
         return trial("fail", rules=["FL004"]) if is_told else trial("pass", is_complete=True, nested=nested)
 
@@ -238,6 +251,31 @@ def test_the_second_crash_is_of_a_workload_that_the_matrix_runs_with_one(tmp_pat
     lines = [place.site.line for place in PLACES]
     second = [one for one in runner.explored if one[2] and one[1]]
     assert sorted(second) == [("chunks", lines[2:], 1), ("smoke", lines[:2], 1)]
+
+
+def test_of_several_it_is_the_one_with_fewest_recoveries_and_the_next_where_a_limit_ends_it(tmp_path: Path) -> None:
+    nested = {"nested": 1}
+    dear, cheap = (
+        dataclasses.replace(traced_with(PLACES[:2], tmp_path, name), spec=samples.spec(workload=name, **nested))
+        for name in ("punch", "smoke")
+    )
+    runner = Explored(tmp_path, WHOLE)
+    runner.recoveries = {"punch": 3330, "smoke": 2634}
+    found = tried(runner, dear, cheap)
+    assert [place.fate for place in found.values()] == ["redundant", "redundant"]
+    assert [one for one in runner.explored if one[2] and one[1]] == [("smoke", [1, 2], 1)]
+    runner = Explored(tmp_path, WHOLE)
+    runner.recoveries, runner.cut = {"punch": 3330, "smoke": 2634}, {"smoke": {2}}
+    found = tried(runner, dear, cheap)
+    assert [one for one in runner.explored if one[2] and one[1]] == [
+        *[("smoke", lines, 1) for lines in ([1, 2], [1], [2])],
+        ("punch", [2], 1),
+    ]
+    assert [place.fate for place in found.values()] == ["redundant", "redundant"]
+    runner = Explored(tmp_path, WHOLE)
+    runner.cut = {"smoke": {2}, "punch": {2}}
+    found = tried(runner, dear, cheap)
+    assert [place.fate for place in found.values()] == ["redundant", "unknown"]
 
 
 def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
