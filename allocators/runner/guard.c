@@ -134,14 +134,6 @@ static void tell(uintptr_t instruction, const struct vfs_view *view, uintptr_t a
     loads_unknown(FL_LOADS_UNSEEN, text);
 }
 
-/* clflush, clflushopt, clwb: they fault as loads do, and load nothing. Intel SDM vol. 2. */
-static bool is_flush(const uint8_t *code) {
-    while (*code == 0x66 || *code == 0x67 || *code == 0x64 || *code == 0x65 || (*code & 0xf0) == 0x40)
-        code++;
-    unsigned extension = code[2] >> 3 & 7;
-    return code[0] == 0x0f && code[1] == 0xae && (extension == 7 || extension == 6) && code[2] >> 6 != 3;
-}
-
 static void on_fault(int number, siginfo_t *info, void *context) {
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     uintptr_t address = (uintptr_t)info->si_addr;
@@ -155,7 +147,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
         return;
     }
     uintptr_t instruction = (uintptr_t)registers[REG_RIP];
-    if (!is_flush((const uint8_t *)instruction)) {
+    if (!is_flush((const uint8_t *)instruction)) { /* they fault as loads do, and load nothing */
         loads_guarded(is_announced(address));
         if (!is_announced(address))
             tell(instruction, &view, address);

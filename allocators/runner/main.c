@@ -251,6 +251,7 @@ int main(int count, char **arguments) {
     }
     if ((command->bit & FOR_LIVES) != 0)
         check_limits(&options);
+    flushes_prepare();
     int code = command->run(&options);
     if (fflush(stdout) != 0)
         fail(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));

@@ -24,6 +24,7 @@
  *   loads.c         which hot units of the image a run read (loads.h)
  *   hooks.c         what targets compiled with hooks call around their accesses
  *   guard.c         finds accesses that no hook announced
+ *   flushes.c       flush instructions, and what stands in for those that the processor lacks
  *   inprocess.c, undo.c, names.c, arena.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
  *   events.c        what a recovery does to PM, event by event (generation.h)
  *   stages.c        which stages of its recovery a target entered
@@ -475,6 +476,15 @@ void loads_filled(const void *address, uint64_t bytes); /* the same, and the ker
 void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for UNSEEN and DIFFERS */
 void loads_follow(void); /* mappings of the heap changed */
 void loads_guarded(bool is_announced); /* guard.c saw an access */
+
+/* ---- flushes.c */
+/* From here on a flush instruction that the processor lacks is a clflush. */
+void flushes_prepare(void);
+/* Whether a clflush, clflushopt or clwb stands there. */
+bool is_flush(const uint8_t *code);
+/* What is to stand there instead of a clwb or clflushopt, up to its operand; its length. 0: there is neither. */
+#define FL_FLUSH_BYTES 18u
+size_t flush_replacement(const uint8_t *code, uint8_t replacement[FL_FLUSH_BYTES]);
 
 /* ---- events.c: for the server */
 void events_map(const void *adapter); /* once; adapter: any address in its file as it is mapped */

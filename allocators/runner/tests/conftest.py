@@ -28,7 +28,8 @@ def runner(built: Path) -> Path:
     sources = sorted(str(source) for source in (ROOT / "allocators/runner").glob("*.c"))
     warnings = ["-Wall", "-Wextra", "-Werror"]
     includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
-    command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", *includes, *sources, "-o", str(path)]
+    command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", "-DFL_LOCKED_FLUSHES", *includes]
+    command += [*sources, "-o", str(path)]
     subprocess.run([*command, "-rdynamic", "-fvisibility=hidden", "-ldl", "-lpthread"], check=True)
     return path
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import signal
 import struct
 import subprocess
@@ -378,6 +379,8 @@ def test_stages_of_cpp_are_listed_wherever_they_stand(tmp_path: Path, flags: str
 OUTCOMES = [
     ("CRASH", FIRST, SIGNAL, signal.SIGSEGV, 0, OPEN),
     ("ABORT", FIRST, SIGNAL, signal.SIGABRT, 0, OPEN),
+    ("ILLEGAL", FIRST, SIGNAL, signal.SIGILL, 0, OPEN),
+    ("FLUSH_UNMAPPED", FIRST, SIGNAL, signal.SIGSEGV, 0, OPEN),
     ("EXIT", FULL, EXITED, 0, 0, OPEN),
     ("BUSY", FIRST, HUNG, 0, 0, OPEN),
     ("ASLEEP", FULL, HUNG, 0, 0, OPEN),
@@ -396,6 +399,76 @@ def test_outcome(
         report = server.run(probe)
         assert (report.outcome, report.signal, report.life, report.stage) == (outcome, number, life, stage)
     assert server.leftovers() == []
+
+
+OPERANDS = [
+    *("(%rax)", "(%r9)", "8(%rbp)", "(%rsp)", "(%r12)", "(%r13,%r14,8)", "-1000(%rdi,%rcx,2)", "70(%rip)", "0x1000"),
+    *("(%eax)", "%fs:(%rbx)", "%gs:8(%r10)", "%fs:(%r8d)", "%ds:(%rax)"),
+]
+OTHERS = [
+    *(
+        "clflush (%rax)",
+        "xsave (%rax)",
+        "xsaveopt (%rax)",
+        "xsaveopt64 (%r8)",
+        "xrstor (%rax)",
+        "ldmxcsr (%rax)",
+        "sfence",
+    ),
+    *("mfence", "lfence", "tpause %eax", "ud2", "nop", "lock clwb (%rax)", "lock clflush (%rax)"),
+]
+
+
+def assemble(folder: Path, lines: list[str]) -> list[bytes]:
+    """The bytes of each line."""
+    source, library = folder / "lines.s", folder / "lines.o"
+    labels = [f"line{number}: {line}\n" for number, line in enumerate([*lines, "nop"])]
+    source.write_text("".join(labels).replace("lock ", ".byte 0xf0; "))
+    subprocess.run(["gcc", "-c", str(source), "-o", str(library)], check=True)
+    subprocess.run(["objcopy", "-O", "binary", "-j", ".text", str(library), str(folder / "lines.bin")], check=True)
+    code, names = (folder / "lines.bin").read_bytes(), subprocess.check_output(["nm", str(library)], text=True)
+    starts = {fields[2]: int(fields[0], 16) for fields in map(str.split, names.splitlines())}
+    ends = [starts[f"line{number}"] for number in range(len(labels))]
+    return [code[start:end] for start, end in itertools.pairwise(ends)]
+
+
+@pytest.fixture(scope="session")
+def replaced(built: Path) -> Callable[[bytes], bytes]:
+    """flush_replacement of flushes.c, as products have it; what is left of the instruction goes after it."""
+    path, sources = built / "flushes.so", ROOT / "allocators/runner/flushes.c"
+    includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
+    subprocess.run(["gcc", "-std=gnu11", "-shared", "-fPIC", *includes, str(sources), "-o", str(path)], check=True)
+    library = ctypes.CDLL(str(path))
+    library.flush_replacement.restype = ctypes.c_size_t
+
+    def replacement(code: bytes) -> bytes:
+        bytes_of = (ctypes.c_uint8 * 18)()
+        count = library.flush_replacement(code.ljust(18, b"\0"), bytes_of)
+        return bytes(bytes_of[:count]) + code[count:] if count > 0 else b""
+
+    return replacement
+
+
+@pytest.mark.parametrize("flush", ["clwb", "clflushopt"])
+def test_a_flush_becomes_a_clflush_of_the_same_operand(
+    replaced: Callable[[bytes], bytes], tmp_path: Path, flush: str
+) -> None:
+    code = assemble(tmp_path, [f"{name} {operand}" for operand in OPERANDS for name in (flush, "clflush")])
+    for operand, one, other in zip(OPERANDS, code[::2], code[1::2], strict=True):
+        assert replaced(one) == b"\x90" + other, operand
+
+
+def test_nothing_else_is_taken_for_a_flush(replaced: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    code = assemble(tmp_path, OTHERS)
+    assert [line for line, one in zip(OTHERS, code, strict=True) if replaced(one) != b""] == []
+
+
+@pytest.mark.parametrize("behaviour", ["FLUSH", "FLUSH_BY_THREADS"])
+def test_a_recovery_flushes_with_what_the_processor_lacks(serve: Callable[..., Server], behaviour: str) -> None:
+    server = serve(behaviour)
+    for _ in range(2):
+        report = server.run(FULL)
+        assert (report.outcome, report.life, report.stage) == (DONE, 4, CLOSE)
 
 
 def test_a_life_below_its_cpu_limit_at_the_wall_limit_is_overloaded(serve: Callable[..., Server]) -> None:
