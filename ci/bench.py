@@ -255,7 +255,7 @@ def bench_wear(root: Path, cache: Cache) -> dict[str, float]:
     workshop = exploring.Workshop(root, cache, Engine(), None)
     workload = wearing.find_workload(workshop, wearing.DEFAULT_WORKLOAD, wearing.DEFAULT_OPS, 1)
     model = wearing.Cache(wear.DEFAULT_CACHE_BYTES, wear.DEFAULT_CACHE_WAYS)
-    build.build_driver(root, cache, is_counting=False)
+    build.build_driver(root, cache, "clwb")
     build.build_tracer(root, cache)
     for name in wearing.subject_names(root):
         note(f"wear: {name}")

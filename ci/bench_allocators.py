@@ -24,6 +24,7 @@ from typing import Any
 from faultline.build import DRIVER_BASELINE as BASELINE
 from faultline.build import allocators_here, build_driver
 from faultline.cache import Cache
+from faultline.environment import best_flush
 from faultline.errors import InfrastructureError
 from faultline.terminal import note
 
@@ -119,8 +120,8 @@ def ask(program: Path, *arguments: str | int | float, ends_by: int = 0) -> dict[
 
 def measure_throughput(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
     """One row for each benchmark and allocator."""
-    timing = build_driver(root, cache, is_counting=False).path
-    counting = build_driver(root, cache, is_counting=True).path
+    timing = build_driver(root, cache, best_flush()).path
+    counting = build_driver(root, cache, best_flush(), is_counting=True).path
     names = allocators_here(root)
     rows = []
     for benchmark in scale.benchmarks:
@@ -176,7 +177,7 @@ def row_of(name: str, benchmark: Benchmark, turns: list[Turn], counted: dict[str
 
 def measure_recovery(root: Path, cache: Cache, scratch: Path, scale: Scale) -> dict[str, Any]:
     """A row for each allocator, largest object and heap size; and what was left out."""
-    program = build_driver(root, cache, is_counting=False).path
+    program = build_driver(root, cache, best_flush()).path
     rows, left_out = [], []
     for largest, sizes, chosen in scale.heaps:
         names = chosen or allocators_here(root)[1:]

@@ -28,6 +28,7 @@ from bench_allocators import (
 from faultline.build import DRIVER_BASELINE as BASELINE
 from faultline.build import allocators_here, build_driver
 from faultline.cache import Cache
+from faultline.environment import best_flush
 from faultline.terminal import note
 
 KIB = 1024
@@ -127,8 +128,8 @@ TINY = Scale(
 
 def measure_sizes(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
     """One row for each experiment, number of threads and allocator."""
-    timing = build_driver(root, cache, is_counting=False).path
-    counting = build_driver(root, cache, is_counting=True).path
+    timing = build_driver(root, cache, best_flush()).path
+    counting = build_driver(root, cache, best_flush(), is_counting=True).path
     names = allocators_here(root)
     rows = []
     for experiment in scale.experiments:
@@ -187,7 +188,7 @@ def sizes_in_words(rows: list[dict[str, Any]], scale: Scale) -> list[str]:
 
 def measure_restart(root: Path, cache: Cache, scratch: Path, scale: Scale) -> dict[str, Any]:
     """A row for each heap and allocator: recovery after a crash, with the collection where there is one."""
-    program = build_driver(root, cache, is_counting=False).path
+    program = build_driver(root, cache, best_flush()).path
     names = allocators_here(root)[1:]
     rows, left_out = [], []
     for mib in scale.heaps_mib:
@@ -250,7 +251,7 @@ def restart_in_words(restart: dict[str, Any], scale: Scale) -> list[str]:
 
 def measure_fragmentation(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
     """A row for each allocator whose heap has a limit."""
-    program = build_driver(root, cache, is_counting=False).path
+    program = build_driver(root, cache, best_flush()).path
     rows = []
     for name in allocators_here(root)[1:]:
         note(f"fragmentation, {name}")

@@ -22,6 +22,7 @@ import msgspec
 from faultline import build, wear, wear_pictures, wear_report, wearing
 from faultline.cache import Cache, project_root, scratch_folder
 from faultline.engine import Engine
+from faultline.environment import best_flush
 from faultline.exploring import Workshop
 from faultline.terminal import note
 
@@ -98,7 +99,7 @@ def panel_title(run: wearing.Run) -> str:
 
 def measure_fragmentation(workshop: Workshop) -> list[dict[str, Any]]:
     """A row for each ratio and seed; both allocators do the same operations, in turns."""
-    program = build.build_driver(workshop.root, workshop.cache, is_counting=False).path
+    program = build.build_driver(workshop.root, workshop.cache, best_flush()).path
     rows = []
     with scratch_folder(workshop.cache) as scratch:
         for per_free in PAPER_TABLE_2:

@@ -168,7 +168,7 @@ def adapter_recipe(
         *("-fPIC", "-shared", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
         COMMON_INCLUDE,
         *(f"-I{(folder / include).relative_to(root).as_posix()}" for include in build.include),
-        f"-DFL_FLUSH_{flush.upper()}",
+        flush_definition(flush),
         *([f"-DMUTANT_{mutant}"] if mutant else []),
         *build.flags,
         *(HOOKS if is_hooked else ()),
@@ -247,12 +247,17 @@ def allocators_here(root: Path) -> list[str]:
     return [DRIVER_BASELINE, *(name for name in allocator_names(root) if any(folder.glob(f"{name}.c*")))]
 
 
-def build_driver(root: Path, cache: Cache, *, is_counting: bool) -> Built:
+def flush_definition(flush: Flush) -> str:
+    """For persist.h."""
+    return f"-DFL_FLUSH_{flush.upper()}"
+
+
+def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = False) -> Built:
     """Each allocator is one object of its own, with the language, the include folders and the flags of its allocator.toml but for
     -D, which make everything small for crash tests. is_counting: flushes and fences."""
     folder = root / "allocators" / "bench"
     common = [
-        *(*OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", "-DFL_FLUSH_CLWB"),
+        *(*OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", flush_definition(flush)),
         *(COMMON_INCLUDE, "-Iallocators/bench", *(["-DFL_COUNT"] if is_counting else [])),
     ]
     shared = sources_below(folder, root / "allocators" / "include")

@@ -13,7 +13,7 @@ from pathlib import Path
 from faultline import build, config
 from faultline.cache import Cache
 from faultline.engine import Engine
-from faultline.environment import heap_folder_of, persistent_memory
+from faultline.environment import described_flushes, heap_folder_of, persistent_memory
 from faultline.errors import FaultlineError, InfrastructureError
 
 SCRATCH_BYTES_WANTED = 256 << 20
@@ -39,6 +39,7 @@ def examine(root: Path, cache: Cache, engine: Engine) -> list[Check]:
         _check("allocators", lambda: _allocators(root)),
         _check("cache", lambda: _writable(cache.folder)),
         _check("heap folder", lambda: _scratch(cache)),
+        _check("flushes", described_flushes),
         _check("persistent memory", lambda: _map_sync(cache)),
     ]
 

@@ -19,6 +19,7 @@ import msgspec
 
 from faultline import __version__, build
 from faultline.cache import SCRATCH_FOLDER, Cache
+from faultline.config import FLUSHES, Flush
 from faultline.engine import Engine
 from faultline.errors import FaultlineError, InfrastructureError
 
@@ -42,6 +43,7 @@ def describe(root: Path, cache: Cache, engine: Engine, heap_folder: Path | None)
         "revision": _known(lambda: revision(root)),
         "heaps": _known(lambda: f"{file_system_of(heaps)}, {persistent_memory(heaps)}"),
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} usable",
+        "flushes": described_flushes(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "system": system(),
         "valgrind": _known(build.valgrind_version),
@@ -74,12 +76,33 @@ def revision(root: Path) -> str:
 
 def processor() -> str:
     """The model name of the first processor."""
+    return _of_first_processor("model name") or platform.machine()
+
+
+def flushes() -> tuple[Flush, ...]:
+    """The flush instructions of the processor, best first; all x86-64 processors have clflush."""
+    known = _of_first_processor("flags").split()
+    return tuple(flush for flush in FLUSHES if flush in known or flush == "clflush")
+
+
+def described_flushes() -> str:
+    """What recoveries flush with changes none of their results."""
+    lacks_some = len(flushes()) < len(FLUSHES)
+    return ", ".join(flushes()) + ("; a recovery's flush of another kind is a clflush" if lacks_some else "")
+
+
+def best_flush() -> Flush:
+    """For programs that run on the processor as they are; traces are the same on all."""
+    return flushes()[0]
+
+
+def _of_first_processor(field: str) -> str:
+    """Empty: it is not told."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.split(":")[0].strip() == field), "")
 
 
 def system() -> str:

@@ -212,7 +212,7 @@ def count(
     workshop: Workshop, subject: Subject, workload: Workload, line_bytes: int, cache: Cache, *, fresh: bool = False
 ) -> Run:
     """fresh: count even if it is cached."""
-    driver = build_driver(workshop.root, workshop.cache, is_counting=False)
+    driver = build_driver(workshop.root, workshop.cache, "clwb")
     tracer = build_tracer(workshop.root, workshop.cache)
     options = [f"--wear-line={line_bytes}", f"--wear-cache={cache.bytes}", f"--wear-ways={cache.ways}"]
     arguments = [subject.driver, "" if subject.wait is None else str(subject.wait)]

@@ -36,6 +36,8 @@ from test_runner import (
 )
 
 from faultline import workloads
+from faultline.build import flush_definition
+from faultline.environment import best_flush
 
 ROOT = Path(__file__).resolve().parents[3]
 ALLOCATED = 1
@@ -49,6 +51,7 @@ def makalu(built: Path) -> Path:
     build = tomllib.loads((folder / "allocator.toml").read_text())["build"]
     sources = [str(source) for glob in build["sources"] + build["adapter"] for source in folder.glob(glob)]
     command = ["gcc", "-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", "-fPIC", "-shared", *build["flags"]]
+    command += [flush_definition(best_flush())]  # class Heap loads it
     command += ["-I", str(ROOT / "allocators/include"), "-I", str(folder / "src"), *sources]
     subprocess.run([*command, "-o", str(path), "-lpthread"], check=True)
     return path

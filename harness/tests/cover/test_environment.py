@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import samples
 from faultline import environment
 from faultline.cache import Cache
@@ -22,6 +24,25 @@ def test_the_facts_are_there(root: Path, cache: Cache, fake_engine: Callable[[di
     assert "PM" in facts["heaps"] or "MAP_SYNC" in facts["heaps"]
     assert all(facts.values()), facts
     assert not [name for name in ("valgrind", "gcc", "kernel", "processor") if "unknown" in facts[name]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "flushes"),
+    [
+        ("fpu clflush clwb clflushopt", ("clwb", "clflushopt", "clflush")),
+        ("fpu clflush clflushopt", ("clflushopt", "clflush")),
+        ("", ("clflush",)),
+    ],
+)
+def test_the_flushes_of_the_processor(
+    root: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch, flags: str, flushes: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(environment, "_of_first_processor", lambda field: {"flags": flags}.get(field, ""))
+    assert environment.flushes() == flushes
+    assert environment.best_flush() == flushes[0]
+    told = environment.describe(root, cache, Engine(), None).facts["flushes"]
+    assert told.startswith(", ".join(flushes))
+    assert ("is a clflush" in told) == ("clwb" not in flags)
 
 
 def test_what_cannot_be_found_out_is_unknown(tmp_path: Path, cache: Cache) -> None:

@@ -41,9 +41,9 @@ def _bench_modules(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def driver(root: Path) -> Path:
-    from faultline import build
+    from faultline import build, environment
 
-    return build.build_driver(root, Cache(root / ".faultline"), is_counting=False).path
+    return build.build_driver(root, Cache(root / ".faultline"), environment.best_flush()).path
 
 
 def rows(figures: Any, allocator: str) -> list[dict[str, Any]]:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from command_line import Faultline
-from faultline.build import build_tracer
+from faultline.build import build_tracer, flush_definition
 from faultline.cache import Cache, project_root
 from faultline.config import find_allocator
+from faultline.environment import best_flush
 
 LIMIT_S = 1200
 
@@ -31,7 +32,10 @@ def test_the_tracer_conforms(root: Path, tmp_path: Path) -> None:
     check(command, root)
 
 
-COMMON = ("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread")
+COMMON = (
+    *("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"),
+    flush_definition(best_flush()),  # they run as they are
+)
 MEMORY = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 RACES = ("-fsanitize=thread",)
 SHARED = ("-I../testing", "-I../include")

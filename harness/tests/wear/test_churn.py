@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from faultline.build import flush_definition
+from faultline.environment import best_flush
+
 BUMP = """
 #include "bench.h"
 #include "persist.h"
@@ -41,7 +44,7 @@ def churn(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
                 "-std=gnu11",
                 "-O1",
                 "-D_GNU_SOURCE",
-                "-DFL_FLUSH_CLWB",
+                flush_definition(best_flush()),
                 "-DBENCH_ALLOCATORS=X(bump)",
                 f"-DSTEP={step}",
             ]
