@@ -73,8 +73,8 @@ void mak_section_end(void) {
 #if !defined(MUTANT_VERSION_NOT_FLUSHED)
     mak_flush(&mak.media->md_log_version, 8);
 #endif
-    /* A section is done when this returns. On x86 the instruction that unlocks the log would do for that, and a crash may undo what
-     * nothing reaches by then: mutate calls this fence a blind spot. Another thread's fence in the next section would not (R5). */
+    /* A section is done when this returns. On x86 the instruction that unlocks the log would do for that, and mutate calls this fence
+     * redundant: what a crash undoes then is reached by nothing yet. Another thread's fence in the next section would not do (R5). */
     mak_fence();
     mak.log_next = 0;
 }

@@ -145,27 +145,25 @@ uint64_t mak_chunks_count(uint64_t *blocks) {
 
 /* ---- growth, §6.4 ---- */
 
-/* A header space of its own in the region. Zeros, so all its headers are free. */
-static bool add_header_space(void) {
+/* A header space of its own in the region, whose file has room for it. Zeros, so all its headers are free. */
+static void add_header_space(void) {
     uint64_t address = mak.media->rgn_curr, bytes = mak.media->header_space_bytes;
-    if (mak.space_count == MAK_HEADER_SPACES || mak_extend_file(address + bytes - (uint64_t)(uintptr_t)mak.base) != MAK_OK)
-        return false;
     mak_section_begin();
     mak_section_store_addr(&mak.media->rgn_curr, address + bytes);
     mak_section_store_addr(&mak.media->header_spaces[mak.space_count], address);
     mak_section_store_char(&mak.media->header_space_count, (uint8_t)(mak.space_count + 1));
     mak_section_end();
     mak.space_count++;
-    return true;
 }
 
-/* Acquires blocks at the end of the region, as a chunk or as more of the last one; claimed. */
+/* The file as long as it has to be for so many more blocks. */
+static bool extend_file(uint32_t blocks) {
+    return mak_extend_file((uint64_t)(mak_end_block() + blocks) * MAK_BLOCK_BYTES) == MAK_OK;
+}
+
+/* Acquires blocks at the end of the region, whose file has room for them, as a chunk or as more of the last one; claimed. */
 static struct mak_header *acquire(struct mak_header *last, uint32_t blocks) {
     uint64_t address = mak.media->rgn_curr, bytes = (uint64_t)blocks * MAK_BLOCK_BYTES;
-#if !defined(MUTANT_FILE_GROWS_LATER)
-    if (mak_extend_file(address + bytes - (uint64_t)(uintptr_t)mak.base) != MAK_OK)
-        return NULL;
-#endif
     struct mak_header *header = last != NULL ? last : mak_header_take();
     mak_section_begin();
     mak_section_store_addr(&mak.media->rgn_curr, address + bytes);
@@ -178,7 +176,7 @@ static struct mak_header *acquire(struct mak_header *last, uint32_t blocks) {
     }
     mak_section_end();
 #if defined(MUTANT_FILE_GROWS_LATER)
-    if (mak_extend_file(address + bytes - (uint64_t)(uintptr_t)mak.base) != MAK_OK)
+    if (!extend_file(0))
         return NULL;
 #endif
     if (last != NULL)
@@ -191,40 +189,47 @@ static struct mak_header *acquire(struct mak_header *last, uint32_t blocks) {
 
 static uint32_t smaller(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-/* Header spaces for this many more blocks of heap, if they and the blocks have room below the limit. */
-static bool add_headers_for(uint32_t blocks) {
-    uint32_t space_blocks = (uint32_t)(mak.media->header_space_bytes / MAK_BLOCK_BYTES);
-    uint32_t missing = mak.heap_blocks + blocks - mak_header_count();
-    uint32_t spaces = (missing + mak.headers_in_space - 1) / mak.headers_in_space;
-    uint32_t available = (uint32_t)(mak.limit_bytes / MAK_BLOCK_BYTES) - mak_end_block();
-    if ((uint64_t)spaces * space_blocks + blocks > available)
-        return false;
-    for (uint32_t i = 0; i < spaces; i++)
-        if (!add_header_space())
-            return false;
-    return true;
+static uint32_t blocks_of_space(void) { return (uint32_t)(mak.media->header_space_bytes / MAK_BLOCK_BYTES); }
+
+/* How many more header spaces so many more blocks of heap need. */
+static uint32_t missing_spaces(uint32_t blocks) {
+    uint32_t headers = mak_header_count() - mak.heap_blocks;
+    return headers >= blocks ? 0 : (blocks - headers + mak.headers_in_space - 1) / mak.headers_in_space;
+}
+
+/* The file grows for all of what is acquired, or nothing is: of `wanted` blocks of heap, or of the `needed` ones, for the file
+ * system may have room for less. How many; 0: not even that. */
+static uint32_t make_room(uint32_t spaces, uint32_t needed, uint32_t wanted) {
+    uint32_t before = spaces * blocks_of_space();
+#if defined(MUTANT_FILE_GROWS_LATER)
+    if (extend_file(before))
+        return wanted;
+#endif
+    return extend_file(before + wanted) ? wanted : needed < wanted && extend_file(before + needed) ? needed : 0;
 }
 
 /* Expands the heap so that it has a chunk of this size; null: it cannot. The paper does not say when header spaces are acquired:
  * here a heap block is never acquired without a header for it, so that cutting a chunk cannot fail half-way, and what a region
- * can hold does not depend on the order of requests. */
+ * can hold does not depend on the order of requests. The file grows once, before both: between a header space and the heap
+ * behind it nothing outside the region tells that the space is there. */
 static struct mak_header *grow(uint32_t blocks) {
     struct mak_header *last = take_chunk_at(mak_end_block() - 1);
     uint32_t needed = last == NULL ? blocks : blocks - blocks_of(last);
-    if (needed > mak_header_count() - mak.heap_blocks) {
-        if (last != NULL) /* a header space comes in between */
-            mak_chunk_list(last);
-        if (!add_headers_for(blocks))
-            return NULL;
+    if (missing_spaces(needed) > 0 && last != NULL) { /* a header space comes in between */
+        mak_chunk_list(last);
         last = NULL;
         needed = blocks;
     }
-    uint32_t available = (uint32_t)(mak.limit_bytes / MAK_BLOCK_BYTES) - mak_end_block();
-    uint32_t wanted = (uint32_t)(MAK_GROW_BYTES / MAK_BLOCK_BYTES);
-    wanted = smaller(smaller(wanted, mak_header_count() - mak.heap_blocks), available);
-    struct mak_header *chunk = needed > available ? NULL : acquire(last, wanted > needed ? wanted : needed);
-    if (chunk == NULL && needed < wanted) /* the file system may have room for less */
-        chunk = acquire(last, needed);
+    uint32_t spaces = missing_spaces(needed), headers = mak_header_count() + spaces * mak.headers_in_space - mak.heap_blocks;
+    uint64_t taken = (uint64_t)spaces * blocks_of_space() + mak_end_block(), limit = mak.limit_bytes / MAK_BLOCK_BYTES;
+    struct mak_header *chunk = NULL;
+    if (spaces <= MAK_HEADER_SPACES - mak.space_count && taken + needed <= limit) {
+        uint32_t most = smaller(smaller((uint32_t)(MAK_GROW_BYTES / MAK_BLOCK_BYTES), headers), (uint32_t)(limit - taken));
+        uint32_t acquired = make_room(spaces, needed, most > needed ? most : needed);
+        for (uint32_t i = 0; acquired > 0 && i < spaces; i++)
+            add_header_space();
+        chunk = acquired > 0 ? acquire(last, acquired) : NULL;
+    }
     if (chunk == NULL && last != NULL)
         mak_chunk_list(last);
     return chunk;
