@@ -6,6 +6,7 @@
  * does: what its flushes persist is told by hooks, not by the processor. Every x86-64 processor has clflush.
  */
 #include "runner.h"
+#include "vfs.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -77,8 +78,8 @@ static bool write_code(uint8_t *code, const uint8_t *bytes, size_t count) {
     return is_written;
 }
 
-/* Other threads may run the same instruction. What they meet in between is a clflushopt, which comes here too if it is illegal;
- * clflush before its prefixes are gone would be one; with them gone first, xsaveopt. */
+/* Other threads may run the same instruction. The opcode is changed first, and what they meet before the prefix is gone is a
+ * clflushopt, which comes here too if it is illegal; the other way round it would be an xsaveopt, which stores. */
 static bool replace(uint8_t *code) {
     uint8_t bytes[FL_FLUSH_BYTES];
     size_t count = flush_replacement(code, bytes);
@@ -88,14 +89,20 @@ static bool replace(uint8_t *code) {
 /* Another thread was here first: a nop is never illegal. */
 static bool is_replaced(const uint8_t *code) { return *code == NOP; }
 
+static __typeof__(&signal) set_action; /* not that which targets call (calls_state.c) */
+
 static void on_illegal(int number, siginfo_t *info, void *context) {
     uint8_t *code = (uint8_t *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-    (void)info;
-    if (!replace(code) && !is_replaced(code))
-        signal(number, SIG_DFL); /* the target's own: it dies of it when the instruction runs again */
+    bool is_sent = info->si_code <= 0;
+    if (!is_sent && (replace(code) || is_replaced(code)))
+        return;
+    set_action(number, SIG_DFL); /* the target's own: it dies of it when the instruction runs again */
+    if (is_sent)
+        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
 }
 
 void flushes_prepare(void) {
     struct sigaction action = {.sa_sigaction = on_illegal, .sa_flags = SA_SIGINFO};
-    sigaction(SIGILL, &action, NULL);
+    set_action = REAL(signal);
+    REAL(sigaction)(SIGILL, &action, NULL);
 }

@@ -854,7 +854,7 @@ def mutate_command(
     place, if there are, that which the matrix runs with a second crash (of several the one that takes fewest recoveries; where a
     limit ends it, the next one), else that with the fewest recoveries. What survives a workload is taken out of the next one
     together. blind spot: recovery shows something new and no rule minds; the first crash state that shows it is told, and how its
-    heap differs. unknown: a limit was hit.
+    heap differs. unknown: not every state was explored, or something else kept one from being judged.
     Exit code 1 when there is a blind spot, 3 when something is unknown.
     """
     given = [name for name in ("mutant", "ops", "seed", "flush") if _is_given(name)]

@@ -86,7 +86,7 @@ def flushes() -> tuple[Flush, ...]:
 
 
 def described_flushes() -> str:
-    """What recoveries flush with changes none of their results."""
+    """In words, with what recoveries do instead of those that the processor lacks; that changes none of their results."""
     lacks_some = len(flushes()) < len(FLUSHES)
     return ", ".join(flushes()) + ("; a recovery's flush of another kind is a clflush" if lacks_some else "")
 

@@ -41,7 +41,8 @@ def explain(
 ) -> Explanation:
     """Tries the engine's repairs of the finding until one makes it go. spec: of the cell that shows it; say hears of each before it
     is tried; edits: what the trace was explored with; tried: is read, and gets what is tried here. One that helped there left no
-    finding at all, so it helps here; what was tried there beside it left one, so it is no better here."""
+    finding at all, so it helps here, and what was tried there beside it is not tried again: it left a finding, or was not explored
+    to its end."""
     found = Explanation(
         finding.id,
         when_text(finding),
@@ -70,7 +71,7 @@ def explain(
             if is_first_look:
                 limit_s = min(FIRST_LOOK_S, limit_s / (len(left) - place))
             if limit_s <= (0 if is_first_look else FIRST_LOOK_S):
-                found.is_cut = True
+                found.is_cut = helping is None
                 break
             if say is not None:
                 say(repair.text)
@@ -82,6 +83,9 @@ def explain(
                 return found
             again += [(number, repair)] * is_stopped
         left = again
+    if helping is not None:  # the time was over before its turn
+        found.trials = _ending_with(helping, [*trials.values(), helping])
+        return found
     found.is_cut = found.is_cut or bool(left)
     partly = next((trial for trial in trials.values() if trial.outcome == "helps, others remain"), None)
     found.trials = _ending_with(partly, trials.values())

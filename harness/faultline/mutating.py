@@ -75,7 +75,8 @@ class _Places(msgspec.Struct):
 class Trial(msgspec.Struct):
     """One workload explored without the place. together: places that were taken out at once, this one among them; nested: crashes
     after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; first_new: a crash
-    state that shows the first of them; why: what keeps the exploration from being complete."""
+    state that shows the first of them; why: what keeps the exploration from being complete; is_unfinished: that alone, for
+    `complete` did not explore every state and had nothing against those that it did."""
 
     workload: str
     count: int
@@ -84,6 +85,7 @@ class Trial(msgspec.Struct):
     message: str = ""
     is_complete: bool = False
     why: str = ""
+    is_unfinished: bool = False
     new_outcomes: int = 0
     first_new: NewOutcome | None = None
     recoveries: int = 0
@@ -115,7 +117,7 @@ class PlaceResult(msgspec.Struct):
     def fate(self) -> Fate:
         if any(trial.verdict == "fail" for trial in self.trials):
             return "killed"
-        if any(trial.is_cut for trial in self.trials if not trial.nested):
+        if any(trial.is_cut and not (trial.nested and trial.is_unfinished) for trial in self.trials):
             return "unknown"
         whole = [trial for trial in self.trials if not trial.is_cut]
         if any(trial.new_outcomes for trial in whole):
@@ -131,7 +133,8 @@ class PlaceResult(msgspec.Struct):
 
     def why_unknown(self) -> str:
         """What keeps it from being proved."""
-        cut = next((trial for trial in self.trials if trial.is_cut), None)
+        all_cut = [trial for trial in self.trials if trial.is_cut]
+        cut = min(all_cut, key=lambda trial: trial.nested and trial.is_unfinished, default=None)
         return (
             f"{cut.workload}{', second crash' * bool(cut.nested)}: {cut.why or 'its verdict is unknown'}" if cut else ""
         )
@@ -270,11 +273,7 @@ class _Runner:
         places = places_of(workshop, spec, target, traced, workload)
         trial = whole.whole[0] = self._explore(whole, (), 0)
         if trial.verdict != "pass" or not trial.is_complete:
-            said = f"{trial.rules[0]}: {trial.message}" if trial.rules else trial.why or "its verdict is unknown"
-            raise BadInputError(
-                f"{spec.name} does not pass completely as it is, so that what a flush is for cannot be told: {said}",
-                f"look at it first: {spec.command_line()}",
-            )
+            raise _as_it_is_broken(spec, trial)
         self.watcher.ends(f"{spec.name}: {len(places)} places")
         return replace(whole, places={place.name: place for place in places})
 
@@ -305,6 +304,8 @@ class _Runner:
                 asked = [number for number in recovering or having if traced[number].spec.nested]
                 able[name] = asked or (recovering or having)[:1]
         compared = sorted({number for numbers in able.values() if len(numbers) > 1 for number in numbers})
+        if compared:
+            self.watcher.begins("as it is, second crash", len(compared))
         run_in_pool(lambda number: self._whole(traced[number], 1), self.stop, compared, jobs)
         for numbers in able.values():
             numbers.sort(key=lambda number: traced[number].second_crash_cost())
@@ -314,7 +315,9 @@ class _Runner:
                 by_workload.setdefault(numbers.pop(0), []).append(name)
             for number, survivors in sorted(by_workload.items()):
                 self._try(traced[number], [survivors], 1, jobs, results)
-            able = {name: numbers for name, numbers in able.items() if numbers and results[name].trials[-1].is_cut}
+            able = {
+                name: numbers for name, numbers in able.items() if numbers and results[name].trials[-1].is_unfinished
+            }
 
     def _try(
         self, one: _Traced, groups: Sequence[list[str]], nested: int, jobs: int, results: dict[str, PlaceResult]
@@ -358,7 +361,10 @@ class _Runner:
         with traced.guard:
             if nested not in traced.whole:
                 traced.whole[nested] = self._explore(traced, (), nested, workers)
-        return traced.whole[nested]
+        whole = traced.whole[nested]
+        if whole.verdict == "fail":
+            raise _as_it_is_broken(msgspec.structs.replace(traced.spec, nested=nested), whole)
+        return whole
 
     def _explore(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
         """As if the source lacked the places; none: as it is, for the outcomes."""
@@ -379,6 +385,7 @@ class _Runner:
                     trial.message = trial.message or event.message
                 case Certificate():
                     trial.is_complete, trial.why = event.complete, event.why
+                    trial.is_unfinished = not (event.complete or event.fallback or event.unknown_reasons)
                     trial.recoveries = event.recoveries
                 case Outcomes():
                     trial.new_outcomes, trial.first_new = event.new, event.first_new
@@ -394,6 +401,14 @@ class _Runner:
         trial.time_s = round(time.monotonic() - started, 3)
         kept.keep(trial)
         return trial
+
+
+def _as_it_is_broken(spec: CellSpec, whole: Trial) -> BadInputError:
+    said = f"{whole.rules[0]}: {whole.message}" if whole.rules else whole.why or "its verdict is unknown"
+    return BadInputError(
+        f"{spec.name} does not pass completely as it is, so that what a flush is for cannot be told: {said}",
+        f"look at it first: {spec.command_line()}",
+    )
 
 
 class _KeptTrial:

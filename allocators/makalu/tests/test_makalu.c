@@ -12,11 +12,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -343,6 +345,37 @@ static void test_the_heap_grows_to_its_limit(void) { /* §6.4 */
         again++;
     EXPECT(again == blocks);
     MAK_close();
+}
+
+/* As many blocks as there is room for in a file of that size, one by one, then all that the heap can have. */
+static unsigned take_blocks(uint64_t most_file_bytes) {
+    struct rlimit before, small;
+    unsigned blocks = 0;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = (struct rlimit){most_file_bytes, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    while (MAK_malloc(4096) != NULL)
+        blocks++;
+    setrlimit(RLIMIT_FSIZE, &before);
+    return blocks;
+}
+
+/* What the file system has no room for is not acquired, neither as heap nor as headers; what it has room for is. */
+static void test_a_file_system_without_room_takes_nothing(void) { /* §6.4 */
+    char folder[128];
+    for (uint64_t room = INITIAL; room <= INITIAL + 24 * 4096 + 2 * MAK_HEADER_SPACE_BYTES; room += 4096) {
+        start(folder, INITIAL, LIMIT);
+        unsigned blocks = take_blocks(room);
+        uint64_t end = MAK_file_bytes();
+        struct totals totals = totals_of_region();
+        EXPECT(end <= room && totals.at == end && MAK_check() == MAK_OK);
+        EXPECT(totals.parts[MAK_PART_ALLOCATED] == blocks && MAK_malloc(2 * INITIAL) != NULL);
+        EXPECT(MAK_file_bytes() > room);
+        fail_and_recover(folder);
+        EXPECT(totals_of_region().parts[MAK_PART_ALLOCATED] == 0);
+        MAK_close();
+    }
 }
 
 static void test_a_surplus_of_the_file_is_used(void) {
@@ -930,6 +963,7 @@ int main(int count, char **arguments) {
     RUN(test_out_of_memory_and_back());
     RUN(test_too_few_free_objects_for_a_sweep_still_count());
     RUN(test_the_heap_grows_to_its_limit());
+    RUN(test_a_file_system_without_room_takes_nothing());
     RUN(test_a_surplus_of_the_file_is_used());
     RUN(test_what_roots_reach_survives());
     RUN(test_recovery_does_not_depend_on_auxiliary_metadata());

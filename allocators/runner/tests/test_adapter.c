@@ -169,6 +169,8 @@ __attribute__((unused)) static int behaviour_FLUSH_UNMAPPED(struct fl_heap *heap
     return FL_OK;
 }
 
+__attribute__((unused)) static int behaviour_RAISE_ILLEGAL(struct fl_heap *heap) { return (void)heap, raise(SIGILL); }
+
 __attribute__((unused)) static int behaviour_ILLEGAL(struct fl_heap *heap) {
     (void)heap;
     __asm__ volatile("ud2");

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from exploration.files_project import files_project
 from exploration.traced import read_events
 from faultline import config, exploring, tracing, workloads
 from faultline.build import build_adapter
@@ -248,14 +249,7 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def place(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project in which files/ is an allocator."""
-    place = tmp_path_factory.mktemp("project")
-    (place / "allocators").mkdir()
-    for name in ("include", "runner", "hooked"):
-        (place / "allocators" / name).symlink_to(root / "allocators" / name)
-    (place / "allocators" / "files").symlink_to(HERE / "files")
-    (place / "pintools").symlink_to(root / "pintools")
-    return place
+    return files_project(root, tmp_path_factory.mktemp("project"))
 
 
 @pytest.fixture

@@ -119,6 +119,24 @@ def test_what_helped_another_finding_of_the_cell_is_not_explored_again(monkeypat
     assert [trial.text for trial in told.trials] == ["repair 7"]
 
 
+def test_what_is_known_to_help_is_told_when_the_time_is_over_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, found = 0.0, finding()
+    known = Trial("repair 2", "helps", is_complete=True)
+    found.repairs = [msgspec.structs.replace(one, edits=[number]) for number, one in enumerate(found.repairs)]
+
+    def one(*arguments: Any) -> tuple[Trial, bool]:
+        nonlocal now
+        now += explaining.BUDGET_S
+        return Trial(arguments[-2].text, "unknown", why="stopped"), True
+
+    monkeypatch.setattr(explaining, "_try", one)
+    monkeypatch.setattr(explaining, "time", SimpleNamespace(monotonic=lambda: now))
+    tried = {explaining._key(found.repairs[2]): known}
+    told = explaining.explain(*[cast(Any, None)] * 5, found, tried=tried)
+    assert (told.repair, told.is_cut) == (known, False)
+    assert [trial.text for trial in told.trials] == ["repair 0", "repair 2"]
+
+
 def test_what_did_not_help_another_finding_is_tried_again_where_nothing_else_helped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
