@@ -154,6 +154,11 @@ def hooked_link(language: str) -> tuple[str, ...]:
     return ("-nodefaultlibs", *wraps, *libraries, "-lc", "-lgcc")
 
 
+def flush_definition(flush: Flush) -> str:
+    """For persist.h."""
+    return f"-DFL_FLUSH_{flush.upper()}"
+
+
 def adapter_recipe(
     root: Path, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
 ) -> Recipe:
@@ -245,11 +250,6 @@ def allocators_here(root: Path) -> list[str]:
     """Those that the driver has: glibc first, then each with a file of its own in allocators/bench."""
     folder = root / "allocators" / "bench"
     return [DRIVER_BASELINE, *(name for name in allocator_names(root) if any(folder.glob(f"{name}.c*")))]
-
-
-def flush_definition(flush: Flush) -> str:
-    """For persist.h."""
-    return f"-DFL_FLUSH_{flush.upper()}"
 
 
 def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = False) -> Built:

@@ -65,8 +65,7 @@ def explain(
         again: list[tuple[int, Repair]] = []
         for place, (number, repair) in enumerate(left):
             if helping is not None and known[number] is helping:
-                found.trials = _ending_with(helping, [*trials.values(), helping])
-                return found
+                break
             limit_s = deadline - time.monotonic()
             if is_first_look:
                 limit_s = min(FIRST_LOOK_S, limit_s / (len(left) - place))
@@ -82,10 +81,10 @@ def explain(
                 found.trials = _ending_with(trial, trials.values())
                 return found
             again += [(number, repair)] * is_stopped
+        if helping is not None:  # it is its turn, or the time is over
+            found.trials = _ending_with(helping, [*trials.values(), helping])
+            return found
         left = again
-    if helping is not None:  # the time was over before its turn
-        found.trials = _ending_with(helping, [*trials.values(), helping])
-        return found
     found.is_cut = found.is_cut or bool(left)
     partly = next((trial for trial in trials.values() if trial.outcome == "helps, others remain"), None)
     found.trials = _ending_with(partly, trials.values())

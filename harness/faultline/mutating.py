@@ -75,7 +75,7 @@ class _Places(msgspec.Struct):
 class Trial(msgspec.Struct):
     """One workload explored without the place. together: places that were taken out at once, this one among them; nested: crashes
     after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; first_new: a crash
-    state that shows the first of them; why: what keeps the exploration from being complete; is_unfinished: that alone, for
+    state that shows the first of them; why: what keeps the exploration from being complete; is_only_incomplete: that alone, for
     `complete` did not explore every state and had nothing against those that it did."""
 
     workload: str
@@ -85,7 +85,7 @@ class Trial(msgspec.Struct):
     message: str = ""
     is_complete: bool = False
     why: str = ""
-    is_unfinished: bool = False
+    is_only_incomplete: bool = False
     new_outcomes: int = 0
     first_new: NewOutcome | None = None
     recoveries: int = 0
@@ -117,7 +117,7 @@ class PlaceResult(msgspec.Struct):
     def fate(self) -> Fate:
         if any(trial.verdict == "fail" for trial in self.trials):
             return "killed"
-        if any(trial.is_cut and not (trial.nested and trial.is_unfinished) for trial in self.trials):
+        if any(trial.is_cut and not (trial.nested and trial.is_only_incomplete) for trial in self.trials):
             return "unknown"
         whole = [trial for trial in self.trials if not trial.is_cut]
         if any(trial.new_outcomes for trial in whole):
@@ -134,7 +134,7 @@ class PlaceResult(msgspec.Struct):
     def why_unknown(self) -> str:
         """What keeps it from being proved."""
         all_cut = [trial for trial in self.trials if trial.is_cut]
-        cut = min(all_cut, key=lambda trial: trial.nested and trial.is_unfinished, default=None)
+        cut = min(all_cut, key=lambda trial: trial.nested and trial.is_only_incomplete, default=None)
         return (
             f"{cut.workload}{', second crash' * bool(cut.nested)}: {cut.why or 'its verdict is unknown'}" if cut else ""
         )
@@ -316,7 +316,9 @@ class _Runner:
             for number, survivors in sorted(by_workload.items()):
                 self._try(traced[number], [survivors], 1, jobs, results)
             able = {
-                name: numbers for name, numbers in able.items() if numbers and results[name].trials[-1].is_unfinished
+                name: numbers
+                for name, numbers in able.items()
+                if numbers and results[name].trials[-1].is_only_incomplete
             }
 
     def _try(
@@ -385,7 +387,7 @@ class _Runner:
                     trial.message = trial.message or event.message
                 case Certificate():
                     trial.is_complete, trial.why = event.complete, event.why
-                    trial.is_unfinished = not (event.complete or event.fallback or event.unknown_reasons)
+                    trial.is_only_incomplete = not (event.complete or event.fallback or event.unknown_reasons)
                     trial.recoveries = event.recoveries
                 case Outcomes():
                     trial.new_outcomes, trial.first_new = event.new, event.first_new

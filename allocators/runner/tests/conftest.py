@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -32,6 +33,22 @@ def runner(built: Path) -> Path:
     command += [*sources, "-o", str(path)]
     subprocess.run([*command, "-rdynamic", "-fvisibility=hidden", "-ldl", "-lpthread"], check=True)
     return path
+
+
+@pytest.fixture(scope="session")
+def alone(built: Path) -> Callable[[str, str], ctypes.CDLL]:
+    """One source of the runner by itself, in this process, with a stub for what it calls of the others."""
+
+    def build(source: str, stub: str) -> ctypes.CDLL:
+        rest, path = built / f"{source}-stub.c", built / f"{source}.so"
+        rest.write_text(f"#include <stdlib.h>\n{stub}\n")
+        folders = ("allocators/include", "allocators/runner", "pintools")
+        command = ["gcc", "-std=gnu11", "-shared", "-fPIC", *(f"-I{ROOT / folder}" for folder in folders)]
+        command += [str(ROOT / "allocators/runner" / source), str(rest), "-o", str(path)]
+        subprocess.run(command, check=True)
+        return ctypes.CDLL(str(path))
+
+    return build
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,14 +89,8 @@ class Marking(ctypes.Structure):
 
 
 @pytest.fixture(scope="session")
-def mark(built: Path) -> ctypes.CDLL:
-    """mark.c by itself."""
-    rest, path = built / "rest.c", built / "mark.so"
-    rest.write_text("#include <stdlib.h>\nvoid report_broken(const char *message) { (void)message; abort(); }\n")
-    includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "allocators/runner")]
-    source = str(ROOT / "allocators/runner/mark.c")
-    subprocess.run(["gcc", "-std=gnu11", "-shared", "-fPIC", *includes, source, str(rest), "-o", str(path)], check=True)
-    return ctypes.CDLL(str(path))
+def mark(alone: Callable[[str, str], ctypes.CDLL]) -> ctypes.CDLL:
+    return alone("mark.c", "void report_broken(const char *message) { (void)message; abort(); }")
 
 
 def random_heap(chance: random.Random) -> list[tuple[int, bytes]]:

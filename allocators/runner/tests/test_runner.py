@@ -434,13 +434,9 @@ def assemble(folder: Path, lines: list[str]) -> list[bytes]:
 
 
 @pytest.fixture(scope="session")
-def replaced(built: Path) -> Callable[[bytes], bytes]:
+def replaced(alone: Callable[[str, str], ctypes.CDLL]) -> Callable[[bytes], bytes]:
     """flush_replacement of flushes.c, as products have it; what is left of the instruction goes after it."""
-    path, rest, source = built / "flushes.so", built / "no-calls.c", str(ROOT / "allocators/runner/flushes.c")
-    rest.write_text("void *vfs_real(const char *name) { return (void)name, (void *)0; }\n")
-    includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
-    subprocess.run(["gcc", "-std=gnu11", "-shared", "-fPIC", *includes, source, str(rest), "-o", str(path)], check=True)
-    library = ctypes.CDLL(str(path))
+    library = alone("flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }")
     library.flush_replacement.restype = ctypes.c_size_t
 
     def replacement(code: bytes) -> bytes:

@@ -152,7 +152,7 @@ def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
     assert result(good, trial("fail", rules=["FL004"])).fate == "killed"
     assert result(good, trial("pass", is_complete=True, new_outcomes=1)).fate == "blind spot"
     # A second crash of one workload is enough, and where a limit ended another nothing is known of that.
-    cut = trial("pass", why="60 s limit", nested=1, is_unfinished=True)
+    cut = trial("pass", why="60 s limit", nested=1, is_only_incomplete=True)
     assert result(good, cut, second).fate == "redundant"
     assert result(good, cut).fate == "unknown"
     assert result(good, trial("pass", new_outcomes=1, nested=1), second).fate == "unknown"
@@ -201,7 +201,7 @@ class Explored(mutating._Runner):
         if not places:
             return msgspec.structs.replace(self.nested_whole, recoveries=self.recoveries.get(workload, 0))
         if nested and {place.site.line for place in places} & self.cut.get(workload, set()):
-            return trial("unknown", why="60 s limit", nested=nested, is_unfinished=workload not in self.doubted)
+            return trial("unknown", why="60 s limit", nested=nested, is_only_incomplete=workload not in self.doubted)
         is_told = {place.name for place in places} & self.told.get(workload, set())
         return trial("fail", rules=["FL004"]) if is_told else trial("pass", is_complete=True, nested=nested)
 
@@ -296,7 +296,7 @@ def test_of_several_it_is_the_one_with_fewest_recoveries_and_the_next_where_a_li
 
 
 def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
-    runner = Explored(tmp_path, trial("pass", nested=1, why="60 s limit", is_unfinished=True))
+    runner = Explored(tmp_path, trial("pass", nested=1, why="60 s limit", is_only_incomplete=True))
     found = tried(runner, traced_with(PLACES[:2], tmp_path))
     assert [one.fate for one in found.values()] == ["unknown", "unknown"]
     assert [one.trials[-1].count for one in found.values()] == [1, 2]
