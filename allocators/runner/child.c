@@ -192,6 +192,7 @@ enum fl_outcome child_end_late(pid_t child) {
 
 enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal) {
     *signal = 0;
+    flushes_take_over();
     pid_t child = fork();
     if (child < 0) {
         char text[128];

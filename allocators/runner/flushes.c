@@ -7,9 +7,11 @@
  */
 #include "runner.h"
 #include "vfs.h"
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -69,32 +71,59 @@ size_t flush_replacement(const uint8_t *code, uint8_t replacement[FL_FLUSH_BYTES
     return prefixes + 3;
 }
 
-/* Also of what must not be written, as code is. */
-static bool write_code(uint8_t *code, const uint8_t *bytes, size_t count) {
+/* Through a file, for code is not to be written, and a server's may not be there. Other threads may run the same instruction. The
+ * opcode is changed first, and what they meet before the prefix is gone is a clflushopt, which comes here too if it is illegal; the
+ * other way round it would be an xsaveopt, which stores. */
+static bool replace(const uint8_t *code) {
+    uint8_t there[FL_FLUSH_BYTES] = {0}, bytes[FL_FLUSH_BYTES];
+    off_t at = (off_t)(uintptr_t)code;
     int memory = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/mem", O_RDWR | O_CLOEXEC, 0);
-    bool is_written = memory >= 0 && syscall(SYS_pwrite64, memory, bytes, count, (off_t)(uintptr_t)code) == (long)count;
-    if (memory >= 0)
-        syscall(SYS_close, memory);
-    return is_written;
-}
-
-/* Other threads may run the same instruction. The opcode is changed first, and what they meet before the prefix is gone is a
- * clflushopt, which comes here too if it is illegal; the other way round it would be an xsaveopt, which stores. */
-static bool replace(uint8_t *code) {
-    uint8_t bytes[FL_FLUSH_BYTES];
-    size_t count = flush_replacement(code, bytes);
-    return count > 0 && write_code(code + count - 1, bytes + count - 1, 1) && write_code(code, bytes, count - 1);
+    if (memory < 0)
+        return false;
+    size_t count = syscall(SYS_pread64, memory, there, sizeof there, at) > 0 ? flush_replacement(there, bytes) : 0;
+    bool is_replaced = count > 0 && syscall(SYS_pwrite64, memory, bytes + count - 1, 1, at + (off_t)count - 1) == 1 &&
+                       syscall(SYS_pwrite64, memory, bytes, count - 1, at) == (long)count - 1;
+    syscall(SYS_close, memory);
+    return is_replaced;
 }
 
 /* Another thread was here first: a nop is never illegal. */
 static bool is_replaced(const uint8_t *code) { return *code == NOP; }
 
+/* ---- for those that are forked later -------------------------------------------------------------------------------------- */
+
+#define MOST_FOUND 4096u
+
+/* By this process and those forked from it, which share it. */
+static struct found {
+    uint32_t count;
+    const uint8_t *code[MOST_FOUND];
+} *found;
+
+static void note(const uint8_t *code) {
+    uint32_t at = __atomic_fetch_add(&found->count, 1, __ATOMIC_RELAXED);
+    if (at < MOST_FOUND)
+        found->code[at] = code;
+}
+
+void flushes_take_over(void) {
+    static uint32_t taken_over;
+    Dl_info object;
+    for (; taken_over < found->count && taken_over < MOST_FOUND; taken_over++)
+        if (dladdr(found->code[taken_over], &object) != 0) /* not what only a target has loaded */
+            replace(found->code[taken_over]);
+}
+
+/* ---- the signal ------------------------------------------------------------------------------------------------------------ */
+
 static __typeof__(&signal) set_action; /* not that which targets call (calls_state.c) */
 
 static void on_illegal(int number, siginfo_t *info, void *context) {
-    uint8_t *code = (uint8_t *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    const uint8_t *code = (const uint8_t *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
     bool is_sent = info->si_code <= 0;
-    if (!is_sent && (replace(code) || is_replaced(code)))
+    if (!is_sent && replace(code))
+        return note(code);
+    if (!is_sent && is_replaced(code))
         return;
     set_action(number, SIG_DFL); /* the target's own: it dies of it when the instruction runs again */
     if (is_sent)
@@ -103,6 +132,9 @@ static void on_illegal(int number, siginfo_t *info, void *context) {
 
 void flushes_prepare(void) {
     struct sigaction action = {.sa_sigaction = on_illegal, .sa_flags = SA_SIGINFO};
+    found = mmap(NULL, sizeof *found, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (found == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for the list of flushes");
     set_action = REAL(signal);
     REAL(sigaction)(SIGILL, &action, NULL);
 }

@@ -480,6 +480,8 @@ void loads_guarded(bool is_announced); /* guard.c saw an access */
 /* ---- flushes.c */
 /* From here on a flush instruction that the processor lacks is a clflush. */
 void flushes_prepare(void);
+/* Before a fork: what forked processes replaced is replaced here, so that none of those to come has to. */
+void flushes_take_over(void);
 /* Whether a clflush, clflushopt or clwb stands there. */
 bool is_flush(const uint8_t *code);
 /* What is to stand there instead of a clwb or clflushopt, up to its operand; its length. 0: there is neither. */

@@ -436,7 +436,8 @@ def assemble(folder: Path, lines: list[str]) -> list[bytes]:
 @pytest.fixture(scope="session")
 def replaced(alone: Callable[[str, str], ctypes.CDLL]) -> Callable[[bytes], bytes]:
     """flush_replacement of flushes.c, as products have it; what is left of the instruction goes after it."""
-    library = alone("flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }")
+    fails = "void fail(int code, const char *format, ...) { (void)code, (void)format, abort(); }"
+    library = alone("flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }\n" + fails)
     library.flush_replacement.restype = ctypes.c_size_t
 
     def replacement(code: bytes) -> bytes:
@@ -467,6 +468,11 @@ def test_a_recovery_flushes_with_what_the_processor_lacks(serve: Callable[..., S
     for _ in range(2):
         report = server.run(FULL)
         assert (report.outcome, report.life, report.stage) == (DONE, 4, CLOSE)
+
+
+def test_what_one_life_replaced_is_replaced_for_the_next(serve: Callable[..., Server]) -> None:
+    server = serve("FLUSH_IS_KNOWN")
+    assert [server.run().one(0, OPEN).status for _ in range(3)] == [ERROR, OK, OK]
 
 
 def test_a_life_below_its_cpu_limit_at_the_wall_limit_is_overloaded(serve: Callable[..., Server]) -> None:
