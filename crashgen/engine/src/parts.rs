@@ -8,8 +8,8 @@
 //! compared are not.
 //!
 //! A part of `complete` ends where a window of its search ends, so that no recovery is run twice for it. Other strategies remember
-//! images over the whole trace, and a budget of recoveries is one of the whole: those are one part. So is an exploration of later
-//! generations: what their recoveries taught is kept over windows.
+//! images over the whole trace, and a budget of recoveries is one of the whole: those are one part. Of later generations what recoveries
+//! taught is kept over windows, and learned again in each part.
 //!
 //! Workers share what nobody changes: configuration, trace, twins. Each has a replay server and a model of its own; it takes the
 //! next part and steps through the events before it, or begins with the case that the part lies in. What comes before all parts is to judge
@@ -35,6 +35,8 @@ use std::time::{Duration, Instant};
 
 /// Crash positions that a part has at least, but for the last one: a second of work or less, and the start of a server is little.
 const PART_POSITIONS: u32 = 4096;
+/// The same of an exploration of later generations, where most crash positions are those of the recoveries from one: seconds.
+const NESTED_PART_POSITIONS: u32 = 1024;
 /// Time between two certificates of what is explored so far, so that an exploration that is killed can go on.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
 /// Of a worker's thread: the search of a window is recursive nowhere, the parsers of debug information are.
@@ -146,7 +148,8 @@ pub struct Whole {
 /// The parts of the trace for a strategy.
 pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u32) -> Vec<Part> {
     let end = config.last_position.unwrap_or(u32::MAX).min(trace.events.len() as u32);
-    let is_one = strategy != StrategyName::Complete || config.limits.recoveries.is_some() || config.nested > 0;
+    let is_one = strategy != StrategyName::Complete || config.limits.recoveries.is_some();
+    let least = if config.nested > 0 { NESTED_PART_POSITIONS } else { PART_POSITIONS };
     let mut parts = Vec::new();
     let mut begin = first;
     let is_end_of_window = |position: u32| {
@@ -154,8 +157,8 @@ pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u
         matches!(next, EventKind::Case { .. } | EventKind::OperationReturn { .. })
     };
     for position in first..end {
-        let is_long = position + 1 - begin >= PART_POSITIONS;
-        if !is_one && is_long && end - position >= PART_POSITIONS && is_end_of_window(position) {
+        let is_long = position + 1 - begin >= least && end - position >= least;
+        if !is_one && is_long && is_end_of_window(position) {
             parts.push(Part { number: parts.len(), first: begin, last: position });
             begin = position + 1;
         }
@@ -375,6 +378,19 @@ mod tests {
             assert!(matches!(trace.events[one.last as usize].kind, EventKind::OperationReturn { .. }));
             assert!(one.last + 1 - one.first >= PART_POSITIONS);
         }
+    }
+
+    #[test]
+    fn with_second_crashes_they_are_smaller() {
+        let mut config = Config::parse("test", CONFIG).expect("a configuration");
+        config.nested = 1;
+        let trace = operations(200, 100);
+        let parts = parts_of(&config, &trace, StrategyName::Complete, 1);
+        assert_eq!(parts.len(), 18);
+        assert!(parts.iter().all(|part| part.last + 1 - part.first >= NESTED_PART_POSITIONS));
+        assert!(parts.windows(2).all(|two| two[0].last + 1 == two[1].first));
+        config.nested = 0;
+        assert!(parts_of(&config, &trace, StrategyName::Complete, 1).len() < parts.len());
     }
 
     #[test]

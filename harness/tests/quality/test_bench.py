@@ -85,9 +85,11 @@ def test_explorations_are_measured_to_their_end(figures: Any) -> None:
     ace, nested = figures["ace"], figures["nested"]
     assert [row["allocator"] for row in ace] == [row["allocator"] for row in nested] == list(PERSISTENT)
     assert all(row["complete"] and row["cpu_s"] > 0 for row in ace)
-    for one, two in (row["crashes"] for row in nested):
+    for row in nested:
+        one, two = row["crashes"]
         assert all(crashes["complete"] for crashes in (one, two))
         assert two["recoveries"] > one["recoveries"] > 0
+        assert row["two_workers"]["recoveries"] == two["recoveries"]
 
 
 def test_every_size_is_measured_at_one_and_two_threads(figures: Any) -> None:

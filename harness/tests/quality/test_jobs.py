@@ -93,6 +93,15 @@ def test_behind_the_expected_rule_nothing_counts(root: Path, scripts: Path) -> N
     assert explored.events(2) == alone
 
 
+def test_second_crashes_are_those_of_one_worker(root: Path, scripts: Path) -> None:
+    """Of findings, too: what recoveries taught is learned again in each part, by whoever explores it."""
+    explored = Explored(root, scripts, "REPLAY_IDLE_FIRST", workload="smoke", nested=1)
+    alone = explored.events(1)
+    assert {event["rule"] for event in alone if event["event"] == "finding"} == {"FL014"}
+    assert alone[-1]["crash_positions"] > 2 * 1024, "two parts at least"
+    assert explored.events(2) == alone
+
+
 def test_second_crashes_are_complete_with_room_for_a_few_of_them(root: Path, scripts: Path) -> None:
     """What later recoveries loaded is remembered for all crash positions, but for a tenth of it there is no room here: then it is
     forgotten, and some of them run again."""
