@@ -494,7 +494,7 @@ static void list_access(uint8_t kind, const struct span *span, uintptr_t from, u
 
 static void announce(uint8_t kind, const void *address, uint64_t bytes) {
     if (loads_accesses++ >= LOADS_MOST_ACCESSES)
-        inprocess_leave("makes more than 50 million accesses to PM");
+        inprocess_leave("makes more than 10 million accesses to PM");
     if (loads.is_guarded)
         guard_announce(address, bytes);
     for (size_t i = 0; loads.is_every && i < loads.span_count; i++) {

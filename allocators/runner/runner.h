@@ -447,8 +447,9 @@ struct loads_window {
 };
 extern struct loads_window loads_window;
 extern uint32_t loads_accesses; /* to PM in this run */
-/* More in an in-process run is a hang: a tenth of a second or more of nothing else. */
-#define LOADS_MOST_ACCESSES 50000000u
+/* More in an in-process run is taken for a hang, which the isolated engine is asked about: some hundredths of a second of nothing
+ * else, where most runs make some thousands. */
+#define LOADS_MOST_ACCESSES 10000000u
 /* Within one unit, and nothing of it is the crash's; bytes: constant. */
 static inline bool loads_is_settled(const volatile void *address, uint64_t bytes) {
     uint64_t at = (uintptr_t)address - loads_window.start;

@@ -173,7 +173,7 @@ def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start
         ("use_unmapped", "touches memory that it has unmapped"),
         ("free_twice", "frees what is not allocated, or wrote past the end of an allocation"),
         ("store_assembly", "stores to PM where no hook sees it"),
-        ("load_for_ever", "makes more than 50 million accesses to PM"),
+        ("load_for_ever", "makes more than 10 million accesses to PM"),
         ("loop_for_ever", "reached a time limit"),
     ],
 )
