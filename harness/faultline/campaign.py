@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -34,9 +34,16 @@ from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
 
 EXPLAINED = 3
-"""Findings of a cell that are explained and shrunk: each takes up to a minute and a half, and the first ones have most to say."""
+"""Findings of a cell that are explained and shrunk: the first ones have most to say."""
+FOUND_S = 40.0
+"""Of that, all of them together: a run ends within a minute where exploring takes the rest of it. What it cuts short is said; the
+commands explain and shrink have more for one."""
+SHRINKING_S = 14.0
+"""Of it, kept for shrinking."""
 SHRUNK_S = 30.0
-"""Of a finding's shrinking: less than by itself, as others wait; what it cuts short is said."""
+"""Of a finding's shrinking at most."""
+LEAST_SHRUNK_S = 4.0
+"""At least, however late it is: the smallest crash state of the whole workload takes a second."""
 
 
 class Watcher(Protocol):
@@ -270,8 +277,9 @@ class _CellRunner:
             self._explore(position, result, target, traced, workload)
             self.known.mark(result)
             if self.explains(spec):
-                self._explain(position, result, target, traced, workload)
-                self._shrink(position, result, target, workload)
+                deadline = time.monotonic() + FOUND_S
+                self._explain(position, result, target, traced, workload, deadline - SHRINKING_S)
+                self._shrink(position, result, target, workload, deadline)
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():
@@ -318,7 +326,9 @@ class _CellRunner:
         self._check_stop()
         result.explore_s = _since(started)
 
-    def _explain(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
+    def _explain(
+        self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload, deadline: float
+    ) -> None:
         """Ctrl-C ends it and leaves the cell done."""
 
         def say(text: str) -> None:
@@ -327,12 +337,14 @@ class _CellRunner:
 
         tried: Tried = {}
         with contextlib.suppress(_StoppedError):
-            for finding in self._first_findings(result):
-                explained = explain(self.workshop, result.spec, target, traced, workload, finding, say, tried=tried)
+            for finding, budget_s in _shared(self._first_findings(result), deadline):
+                explained = explain(
+                    self.workshop, result.spec, target, traced, workload, finding, say, tried=tried, budget_s=budget_s
+                )
                 self._check_stop()  # else what was tried last ended for that reason
                 result.explanations.append(explained)
 
-    def _shrink(self, position: int, result: CellResult, target: Target, workload: Workload) -> None:
+    def _shrink(self, position: int, result: CellResult, target: Target, workload: Workload, deadline: float) -> None:
         """Ctrl-C ends it and leaves the cell done."""
 
         def say(text: str) -> None:
@@ -340,11 +352,12 @@ class _CellRunner:
             self.watcher.cell_begins(position, result.spec, f"shrink: {text}")
 
         with contextlib.suppress(_StoppedError):
-            for finding in self._first_findings(result):
+            for finding, share_s in _shared(self._first_findings(result), deadline):
+                budget = Budget(max(LEAST_SHRUNK_S, min(SHRUNK_S, share_s)))
                 nested = result.spec.nested if finding.is_later else 0
                 spec = msgspec.structs.replace(result.spec, nested=nested)
                 try:
-                    shrunk = shrink(self.workshop, spec, target, workload, finding, Budget(SHRUNK_S), say)
+                    shrunk = shrink(self.workshop, spec, target, workload, finding, budget, say)
                     result.shrunk.append(shrunk)
                 except FaultlineError as error:
                     self._check_stop()  # else it ended for that reason
@@ -378,6 +391,12 @@ class _CellRunner:
         for finding in result.findings:
             self.results.finding(self.campaign, position, finding)
         return earlier.certificate
+
+
+def _shared(findings: Sequence[Finding], deadline: float) -> Iterator[tuple[Finding, float]]:
+    """Each finding with its share of the time, which is asked for when it is its turn: what one leaves is the others'."""
+    for place, finding in enumerate(findings):
+        yield finding, max(0.0, deadline - time.monotonic()) / (len(findings) - place)
 
 
 def _since(started: float) -> float:

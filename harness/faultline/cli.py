@@ -27,7 +27,6 @@ from faultline import (
     campaign,
     config,
     doctor,
-    explanation,
     exploring,
     mutating,
     report,
@@ -503,7 +502,7 @@ def _copy(source: Path, path: Path) -> None:
     type=click.FloatRange(0, min_open=True),
     metavar="S",
     help=f"Stop exploring after S seconds. The first {campaign.EXPLAINED} findings are then explained and shrunk, which takes up to"
-    f" {explanation.BUDGET_S + campaign.SHRUNK_S:.0f} s each.",
+    f" {campaign.FOUND_S:.0f} s.",
 )
 @click.option("--recoveries", "recovery_limit", type=click.IntRange(1), metavar="N", help="Run at most N recoveries.")
 @click.option(

@@ -38,11 +38,12 @@ def explain(
     say: Callable[[str], None] | None = None,
     edits: Sequence[Any] = (),
     tried: Tried | None = None,
+    budget_s: float = BUDGET_S,
 ) -> Explanation:
     """Tries the engine's repairs of the finding until one makes it go. spec: of the cell that shows it; say hears of each before it
     is tried; edits: what the trace was explored with; tried: is read, and gets what is tried here. One that helped there left no
     finding at all, so it helps here, and what was tried there beside it is not tried again: it left a finding, or was not explored
-    to its end."""
+    to its end. budget_s: of all repairs."""
     found = Explanation(
         finding.id,
         when_text(finding),
@@ -51,7 +52,7 @@ def explain(
         is_later=finding.is_later,
         read=finding.read.text() if finding.read else "",
     )
-    deadline = time.monotonic() + BUDGET_S
+    deadline = time.monotonic() + budget_s
     trials: dict[int, Trial] = {}
     tried = {} if tried is None else tried
     known = [tried.get(_key(repair)) for repair in finding.repairs]
@@ -86,6 +87,7 @@ def explain(
             return found
         left = again
     found.is_cut = found.is_cut or bool(left)
+    found.budget_s = round(budget_s) if found.is_cut else BUDGET_S
     partly = next((trial for trial in trials.values() if trial.outcome == "helps, others remain"), None)
     found.trials = _ending_with(partly, trials.values())
     return found

@@ -11,7 +11,7 @@ import msgspec
 from faultline.engine import Finding, NewOutcome, Site
 
 BUDGET_S = 60.0
-"""Of all repairs of a finding: they are tried one after the other."""
+"""Of all repairs of a finding, when it is asked for: they are tried one after the other."""
 
 Outcome = Literal["helps", "helps, others remain", "breaks others", "does not help", "unknown"]
 
@@ -68,6 +68,8 @@ class Explanation(msgspec.Struct):
     is_later: bool = False
     read: str = ""
     """Where recovery first reads what is lost, if that can be seen."""
+    budget_s: float = BUDGET_S
+    """Where is_cut: what there was for all of them."""
 
     @property
     def repair(self) -> Trial | None:
@@ -92,7 +94,8 @@ class Explanation(msgspec.Struct):
             return "not looked for: power failed more than once, and repairs are tried in the workload's own trace"
         unknown = [trial for trial in self.trials if trial.outcome == "unknown"]
         if self.is_cut:
-            return f"not found in {BUDGET_S:.0f} s: {tried} tried, {len(unknown)} of them not to the end"
+            more = f"; faultline explain has {BUDGET_S:.0f} s" if self.budget_s < BUDGET_S else ""
+            return f"not found in {self.budget_s:.0f} s: {tried} tried, {len(unknown)} of them not to the end{more}"
         if unknown:
             return f"not found: of {tried} tried, some could not be explored whole ({unknown[0].why})"
         if not self.lost:

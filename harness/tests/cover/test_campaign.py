@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ from faultline.cache import Cache
 from faultline.campaign import SilentWatcher, run_cells
 from faultline.config import find_allocator
 from faultline.engine import Engine
-from faultline.errors import BadInputError, InfrastructureError, InterruptedCampaignError
+from faultline.errors import BadInputError, FaultlineError, InfrastructureError, InterruptedCampaignError
+from faultline.explanation import Explanation
 from faultline.exploring import Workshop
 from faultline.results import CellResult, CellSpec, Results
 from faultline.shrunk import Shrunk
@@ -179,10 +181,50 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
     assert [one.finding for one in alone.explanations] == [samples.FINDING["id"]]
     assert (of_matrix.not_shrunk, list(alone.not_shrunk)) == ({}, [samples.FINDING["id"]]), "nothing can be traced here"
     assert (alone.verdict, alone.error) == ("fail", None), "what was found stays"
-    assert seconds == [campaign.SHRUNK_S] * 2, "others wait"
+    assert seconds == [campaign.SHRUNK_S] * 2, "one alone has no more, too"
     config = json.loads((tmp_path / "script.json.config").read_text())
     assert config["edits"] == samples.FINDING["repairs"][0]["edits"]
     assert config["stop_at_rule"] == samples.FINDING["id"]
+
+
+def test_the_findings_of_a_cell_share_the_time_to_explain_and_shrink_them(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one leaves is the others'; the last one has some, too, when all of it is used up."""
+    three = [{**samples.FINDING, "id": f"FL004-0000000{number}", "repairs": []} for number in range(3)]
+    engine = fake_engine({"explore": {"print": [*three, samples.CERTIFICATE, samples.done("fail")]}})
+    now, given = 1000.0, []
+
+    def taking(explained_s: list[float], shrunk_s: float) -> None:
+        def explained(*arguments: Any, budget_s: float, **_: Any) -> Explanation:
+            nonlocal now
+            given.append(budget_s)
+            now += explained_s.pop(0)
+            return Explanation(arguments[5].id, "", "", "", [])
+
+        def shrunk(*arguments: Any) -> Shrunk:
+            nonlocal now
+            given.append(arguments[5].time_s)
+            now += shrunk_s
+            raise FaultlineError("nothing smaller")
+
+        given.clear()
+        monkeypatch.setattr(campaign, "explain", explained)
+        monkeypatch.setattr(campaign, "shrink", shrunk)
+        [result] = run(workshop(root, cache, engine), results, [samples.spec(strategy="complete")])
+        assert (len(result.explanations), len(result.not_shrunk)) == (3, 3)
+
+    monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: now))
+    whole, explaining = campaign.FOUND_S, campaign.FOUND_S - campaign.SHRINKING_S
+    taking([2.0, 4.0, 8.0], 1.0)
+    left = whole - 14.0
+    assert given[:3] == pytest.approx([explaining / 3, (explaining - 2) / 2, explaining - 6])
+    assert given[3:] == pytest.approx([left / 3, (left - 1) / 2, min(campaign.SHRUNK_S, left - 2)])
+    taking([explaining, 3.0, 3.0], campaign.SHRINKING_S)
+    assert given[:3] == pytest.approx([explaining / 3, 0.0, 0.0])
+    assert given[3:] == pytest.approx(
+        [max(campaign.LEAST_SHRUNK_S, (campaign.SHRINKING_S - 6) / 3), *[campaign.LEAST_SHRUNK_S] * 2]
+    )
 
 
 @contextlib.contextmanager

@@ -59,7 +59,9 @@ def finding(repairs: int = 3, **more: Any) -> Finding:
     return msgspec.convert({**samples.FINDING, "repairs": proposed, **more}, Finding)
 
 
-def explain(monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], found: Finding) -> Explanation:
+def explain(
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], found: Finding, budget_s: float = explaining.BUDGET_S
+) -> Explanation:
     """With trials that end like this."""
     left = iter(outcomes)
 
@@ -71,7 +73,7 @@ def explain(monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], found: Fin
 
     monkeypatch.setattr(explaining, "_try", one)
     nothing = cast(Any, None)
-    return explaining.explain(nothing, nothing, nothing, nothing, nothing, found)
+    return explaining.explain(nothing, nothing, nothing, nothing, nothing, found, budget_s=budget_s)
 
 
 def test_the_first_that_helps_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,10 +195,9 @@ def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     open_ = explain(monkeypatch, ["does not help", "unknown"], finding(2, lines=[]))
     assert open_.repair_text() == "not found: of 2 tried, some could not be explored whole (60 s limit)"
-    monkeypatch.setattr(explaining, "BUDGET_S", 0.0)
-    cut = explain(monkeypatch, [], finding())
+    cut = explain(monkeypatch, [], finding(), budget_s=0.0)
     assert cut.is_cut
-    assert cut.repair_text() == "not found in 60 s: 0 tried, 0 of them not to the end"
+    assert cut.repair_text() == "not found in 0 s: 0 tried, 0 of them not to the end; faultline explain has 60 s"
 
 
 @pytest.mark.parametrize("helpful", [0, 1, 2, None])
