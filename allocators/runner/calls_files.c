@@ -313,6 +313,11 @@ INTERPOSED int fcntl64(int fd, int command, ...) {
     return fcntl(fd, command, argument);
 }
 
+/* Of an isolated life it is the kernel's: the lock goes with the process. */
+INTERPOSED int flock(int fd, int operation) {
+    return inprocess_is_running() ? kept_flock(fd, operation) : (int)syscall(SYS_flock, fd, operation);
+}
+
 INTERPOSED int lockf(int fd, int command, off_t bytes) {
     vfs_before_change(fd);
     return REAL(lockf)(fd, command, bytes);

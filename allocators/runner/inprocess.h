@@ -108,6 +108,7 @@ int kept_munmap(void *address, size_t bytes);
 /* is_change: of the heap folder, or of the file. */
 int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_change);
 int kept_close(int fd);
+int kept_flock(int fd, int operation);
 /* For files of the image. The calls' answers. */
 int kept_truncate(int fd, off_t bytes);
 int kept_fallocate(int fd, int mode, off_t offset, off_t bytes);

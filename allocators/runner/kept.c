@@ -13,6 +13,7 @@
 #include "inprocess.h"
 #include "loads.h"
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 
 #define MOST_MAPPINGS 128u
@@ -39,6 +40,7 @@ struct descriptor {
     int fd;
     int flags;
     bool is_live, is_kept;
+    bool was_locked; /* in this life */
     struct stat info;
     char path[PATH_MAX];
 };
@@ -48,6 +50,7 @@ static struct {
     size_t mapping_count;
     struct descriptor descriptors[MOST_DESCRIPTORS];
     size_t descriptor_count;
+    bool has_lost_lock; /* one that was locked in this life is forgotten */
 } kept;
 
 static uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES; }
@@ -134,6 +137,7 @@ int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_chang
 }
 
 static void forget_descriptor(struct descriptor *descriptor) {
+    kept.has_lost_lock |= descriptor->was_locked;
     syscall(SYS_close, descriptor->fd);
     *descriptor = kept.descriptors[--kept.descriptor_count];
 }
@@ -148,6 +152,23 @@ int kept_close(int fd) {
         descriptor->is_live = false;
     else
         forget_descriptor(descriptor);
+    return 0;
+}
+
+/* A lock is nobody's business but this life's: whoever has the file open besides is no program that the target would meet. When the kernel
+ * lets go of a lock depends on descriptors and mappings, so what is locked by two descriptors is a matter of the isolated engine. */
+int kept_flock(int fd, int operation) {
+    struct descriptor *descriptor = find_descriptor(fd);
+    int kind = operation & ~LOCK_NB;
+    if (descriptor == NULL || kept.has_lost_lock || (kind != LOCK_SH && kind != LOCK_EX && kind != LOCK_UN))
+        inprocess_leave("locks a file in a way that is not kept");
+    for (size_t i = 0; i < kept.descriptor_count; i++) {
+        const struct descriptor *other = &kept.descriptors[i];
+        bool is_same = other->info.st_dev == descriptor->info.st_dev && other->info.st_ino == descriptor->info.st_ino;
+        if (other != descriptor && other->was_locked && is_same)
+            inprocess_leave("locks a file by two descriptors");
+    }
+    descriptor->was_locked |= kind != LOCK_UN;
     return 0;
 }
 
@@ -406,11 +427,13 @@ void kept_end_life(void) {
     for (size_t i = 0; i < kept.mapping_count; i++)
         unmap_whole(&kept.mappings[i]);
     for (size_t i = kept.descriptor_count; i-- > 0;) {
+        kept.descriptors[i].was_locked = false;
         if (kept.descriptors[i].is_kept)
             kept.descriptors[i].is_live = false;
         else
             forget_descriptor(&kept.descriptors[i]);
     }
+    kept.has_lost_lock = false;
 }
 
 static bool tell_mapping(const struct mapping *mapping, void (*tell)(const void *bytes, size_t count)) {
@@ -432,11 +455,12 @@ bool kept_tell_state(void (*tell)(const void *bytes, size_t count)) {
             return false;
     for (size_t i = 0; i < kept.descriptor_count; i++) {
         const struct descriptor *descriptor = &kept.descriptors[i];
-        if (!descriptor->is_live)
+        if (!descriptor->is_live && !descriptor->was_locked)
             continue;
-        long place = syscall(SYS_lseek, descriptor->fd, 0, SEEK_CUR);
-        tell((long[3]){descriptor->fd, descriptor->flags, place}, 3 * sizeof(long));
+        long place = descriptor->is_live ? syscall(SYS_lseek, descriptor->fd, 0, SEEK_CUR) : -1;
+        tell((long[4]){descriptor->fd, descriptor->flags, place, descriptor->was_locked}, 4 * sizeof(long));
         tell(descriptor->path, strlen(descriptor->path) + 1);
     }
+    tell(&kept.has_lost_lock, sizeof kept.has_lost_lock);
     return true;
 }

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -594,6 +595,18 @@ static void leave_environment(void) {
 }
 static void leave_library(void) { sink = *(uint64_t *)(at + 8 * (lrand48() & 255)); }
 static void leave_file(void) { sink = *(uint64_t *)(at + 8 * (uint64_t)(pwrite(fd, "x", 1, 0) == 1 && heap[0] != 'x')); }
+static uint64_t locks(int descriptor, int operation) { return (uint64_t)(flock(descriptor, operation) == 0); }
+static void lock_file(void) {
+    bool is_shared = locks(fd, LOCK_SH | LOCK_NB), is_own = locks(fd, LOCK_EX | LOCK_NB);
+    sink = *(uint64_t *)(at + 8 * (4 * is_shared + 2 * is_own + locks(fd, LOCK_UN)));
+    flock(fd, LOCK_EX);
+}
+static void lock_twice(void) {
+    flock(fd, LOCK_EX | LOCK_NB);
+    int other = open(in_folder("heap"), O_RDWR);
+    sink = *(uint64_t *)(at + 8 * locks(other, LOCK_EX | LOCK_NB));
+    close(other);
+}
 static void exit_now(void) { exit(0); }
 static void abort_now(void) { abort(); }
 static void divide(void) {
@@ -760,6 +773,8 @@ static const struct {
     ACCESS(leave_environment),
     ACCESS(leave_library),
     ACCESS(leave_file),
+    ACCESS(lock_file),
+    ACCESS(lock_twice),
     ACCESS(exit_now),
     ACCESS(abort_now),
     ACCESS(divide),

@@ -133,6 +133,21 @@ def test_full_probes_are_alike(start: Started, access: str) -> None:
     assert (in_process, instead) == (3, 0), reasons
 
 
+@pytest.mark.parametrize("probe", [FIRST, FULL])
+def test_a_lock_on_the_heap_file_is_gone_when_power_fails(start: Started, probe: int) -> None:
+    """The worker is still there and has the file open: the isolated engine, and the next life, get the lock all the same."""
+    server = start("lock_file")
+    isolated = server.run(LOADS, probe)
+    assert isolated.outcome == DONE
+    assert isolated.units() == [BASE + 7], "each lock was there to get"
+    for _ in range(3):
+        run = server.run(LOADS | IN_PROCESS, probe)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+        assert server.run(LOADS, probe).loads == isolated.loads
+    in_process, _, instead, reasons = server.engines()
+    assert (in_process, instead) == (3, 0), reasons
+
+
 def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start: Started) -> None:
     """Of unit 64, which is not hot, check makes what unit 0 is; it overwrites unit 1. Drain reads 64, 1 and 2, and 5 if 64 is not
     0."""
@@ -171,6 +186,7 @@ def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start
         ("leave_environment", "changes its environment"),
         ("private_mapping", "maps a file privately"),
         ("use_unmapped", "touches memory that it has unmapped"),
+        ("lock_twice", "locks a file by two descriptors"),
         ("free_twice", "frees what is not allocated, or wrote past the end of an allocation"),
         ("store_assembly", "stores to PM where no hook sees it"),
         ("load_for_ever", "makes more than 10 million accesses to PM"),
