@@ -35,10 +35,10 @@ from faultline.workloads import Workload
 
 EXPLAINED = 3
 """Findings of a cell that are explained and shrunk: the first ones have most to say."""
-FOUND_S = 40.0
+FOUND_S = 35.0
 """Of that, all of them together: a run ends within a minute where exploring takes the rest of it. What it cuts short is said; the
 commands explain and shrink have more for one."""
-SHRINKING_S = 14.0
+SHRINKING_S = 12.0
 """Of it, kept for shrinking."""
 SHRUNK_S = 30.0
 """Of a finding's shrinking at most."""
