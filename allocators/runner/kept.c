@@ -39,8 +39,7 @@ struct mapping {
 struct descriptor {
     int fd;
     int flags;
-    bool is_live, is_kept;
-    bool was_locked; /* in this life */
+    bool is_live, is_kept, was_locked; /* the last one: in this life */
     struct stat info;
     char path[PATH_MAX];
 };
@@ -50,7 +49,6 @@ static struct {
     size_t mapping_count;
     struct descriptor descriptors[MOST_DESCRIPTORS];
     size_t descriptor_count;
-    bool has_lost_lock; /* one that was locked in this life is forgotten */
 } kept;
 
 static uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES; }
@@ -130,6 +128,7 @@ int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_chang
     descriptor->fd = fd;
     descriptor->flags = flags;
     descriptor->is_live = true;
+    descriptor->was_locked = false;
     strcpy(descriptor->path, path->path);
     syscall(SYS_fstat, fd, &descriptor->info);
     descriptor->is_kept = path->is_heap && !is_change && is_of_image(path, &descriptor->info);
@@ -137,7 +136,6 @@ int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_chang
 }
 
 static void forget_descriptor(struct descriptor *descriptor) {
-    kept.has_lost_lock |= descriptor->was_locked;
     syscall(SYS_close, descriptor->fd);
     *descriptor = kept.descriptors[--kept.descriptor_count];
 }
@@ -155,12 +153,13 @@ int kept_close(int fd) {
     return 0;
 }
 
-/* A lock is nobody's business but this life's: whoever has the file open besides is no program that the target would meet. When the kernel
- * lets go of a lock depends on descriptors and mappings, so what is locked by two descriptors is a matter of the isolated engine. */
+/* A lock on a file of the image is nobody's business but this life's: whoever has it open besides is no program that the target would
+ * meet. When the kernel lets go of a lock depends on descriptors and mappings, so what is locked by two descriptors is a matter of the
+ * isolated engine. */
 int kept_flock(int fd, int operation) {
     struct descriptor *descriptor = find_descriptor(fd);
     int kind = operation & ~LOCK_NB;
-    if (descriptor == NULL || kept.has_lost_lock || (kind != LOCK_SH && kind != LOCK_EX && kind != LOCK_UN))
+    if (descriptor == NULL || !descriptor->is_kept || (kind != LOCK_SH && kind != LOCK_EX && kind != LOCK_UN))
         inprocess_leave("locks a file in a way that is not kept");
     for (size_t i = 0; i < kept.descriptor_count; i++) {
         const struct descriptor *other = &kept.descriptors[i];
@@ -433,7 +432,6 @@ void kept_end_life(void) {
         else
             forget_descriptor(&kept.descriptors[i]);
     }
-    kept.has_lost_lock = false;
 }
 
 static bool tell_mapping(const struct mapping *mapping, void (*tell)(const void *bytes, size_t count)) {
@@ -461,6 +459,5 @@ bool kept_tell_state(void (*tell)(const void *bytes, size_t count)) {
         tell((long[4]){descriptor->fd, descriptor->flags, place, descriptor->was_locked}, 4 * sizeof(long));
         tell(descriptor->path, strlen(descriptor->path) + 1);
     }
-    tell(&kept.has_lost_lock, sizeof kept.has_lost_lock);
     return true;
 }

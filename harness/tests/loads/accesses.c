@@ -607,6 +607,11 @@ static void lock_twice(void) {
     sink = *(uint64_t *)(at + 8 * locks(other, LOCK_EX | LOCK_NB));
     close(other);
 }
+static void lock_other(void) {
+    int other = open(in_folder("other"), O_CREAT | O_RDWR, 0600);
+    sink = *(uint64_t *)(at + 8 * locks(other, LOCK_EX | LOCK_NB));
+    close(other);
+}
 static void exit_now(void) { exit(0); }
 static void abort_now(void) { abort(); }
 static void divide(void) {
@@ -775,6 +780,7 @@ static const struct {
     ACCESS(leave_file),
     ACCESS(lock_file),
     ACCESS(lock_twice),
+    ACCESS(lock_other),
     ACCESS(exit_now),
     ACCESS(abort_now),
     ACCESS(divide),

@@ -187,6 +187,7 @@ def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start
         ("private_mapping", "maps a file privately"),
         ("use_unmapped", "touches memory that it has unmapped"),
         ("lock_twice", "locks a file by two descriptors"),
+        ("lock_other", "locks a file in a way that is not kept"),
         ("free_twice", "frees what is not allocated, or wrote past the end of an allocation"),
         ("store_assembly", "stores to PM where no hook sees it"),
         ("load_for_ever", "makes more than 10 million accesses to PM"),
