@@ -7,6 +7,10 @@ that have it, the one that the matrix runs with a second crash (of several the o
 limit ends it without the place, the next one), else the one that needs the fewest after one crash. Recovery of a crash may run what
 no clean open does. What is neither is a blind spot: of the contract, the oracle or the workloads.
 
+Without a place there may be more crash states than a limit allows: what stays undecided in each of some things multiplies. A
+generated workload that a limit ends is tried with half as many operations, a quarter and so on, as long as it comes to the place,
+and what is told of the place says so.
+
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and fences
 guarantee less, so every state that is reachable without one place is reachable without that one and others (a test of edit.rs).
 Where nothing tells the loss of several, nothing tells the loss of one of them: places that survived a workload are taken out of the
@@ -18,6 +22,7 @@ Trials are kept in the cache: a mutate that was stopped goes on where it was."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 import threading
@@ -76,7 +81,8 @@ class Trial(msgspec.Struct):
     """One workload explored without the place. together: places that were taken out at once, this one among them; nested: crashes
     after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; first_new: a crash
     state that shows the first of them; why: what keeps the exploration from being complete; is_only_incomplete: that alone, for
-    `complete` did not explore every state and had nothing against those that it did."""
+    `complete` did not explore every state and had nothing against those that it did; instead_of: the same workload with more
+    operations, and the limit that ended it."""
 
     workload: str
     count: int
@@ -93,6 +99,7 @@ class Trial(msgspec.Struct):
     in_recovery: int = 0
     nested: int = 0
     together: int = 1
+    instead_of: str = ""
 
     @property
     def is_silent(self) -> bool:
@@ -223,7 +230,7 @@ def mutate(
         runner = _Runner(workshop, Path(folder), watcher)
         try:
             watcher.begins("as it is", len(specs))
-            traced: list[_Traced] = run_in_pool(runner.explore_whole, runner.stop, list(enumerate(specs)), jobs)
+            traced: list[_Traced] = run_in_pool(runner.explore_whole, runner.stop, specs, jobs)
             traced.sort(key=lambda one: one.whole[0].recoveries)
             names = list(dict.fromkeys(name for one in traced for name in one.places))
             chosen = [name for name in names if only is None or only in name]
@@ -256,26 +263,45 @@ class _Runner:
         self.folder = folder
         self.watcher = watcher
         self._is_stopped = threading.Event()
+        self._numbers = itertools.count()
+        self._halves: dict[str, _Traced] = {}
+        """By the cell's name."""
+        self._halving = threading.Lock()
 
     def stop(self) -> None:
         self._is_stopped.set()
         interrupt_all()
 
-    def explore_whole(self, numbered: tuple[int, CellSpec]) -> _Traced:
-        number, spec = numbered
+    def explore_whole(self, spec: CellSpec) -> _Traced:
+        traced = self._trace(spec)
+        trial = traced.whole[0]
+        if trial.verdict != "pass" or not trial.is_complete:
+            raise _as_it_is_broken(spec, trial)
+        self.watcher.ends(f"{spec.name}: {len(traced.places)} places")
+        return traced
+
+    def _trace(self, spec: CellSpec) -> _Traced:
         workshop = self.workshop
         allocator = find_allocator(workshop.root, spec.allocator)
         workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
         target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
-        outcomes = self.folder / f"{number}.outcomes"
+        outcomes = self.folder / f"{next(self._numbers)}.outcomes"
         whole = _Traced(spec, workload, target, traced, {}, outcomes, {}, threading.Lock())
         places = places_of(workshop, spec, target, traced, workload)
-        trial = whole.whole[0] = self._explore(whole, (), 0)
-        if trial.verdict != "pass" or not trial.is_complete:
-            raise _as_it_is_broken(spec, trial)
-        self.watcher.ends(f"{spec.name}: {len(places)} places")
+        whole.whole[0] = self._explore(whole, (), 0)
         return replace(whole, places={place.name: place for place in places})
+
+    def _half(self, one: _Traced) -> _Traced | None:
+        """The same generated workload with half as many operations; None: there is none."""
+        spec = one.spec
+        if not workloads.takes_ops(spec.workload) or spec.ops < 2:
+            return None
+        spec = msgspec.structs.replace(spec, ops=spec.ops // 2)
+        with self._halving:
+            if spec.name not in self._halves:
+                self._halves[spec.name] = self._trace(spec)
+        return self._halves[spec.name]
 
     def without(self, names: Sequence[str], traced: Sequence[_Traced], jobs: int) -> list[PlaceResult]:
         """Workloads of few recoveries first, each for the places that none before it killed; then with a second crash, where that
@@ -343,6 +369,8 @@ class _Runner:
             middle = len(group) // 2
             halves = group[:middle], group[middle:]
             return {name: trial for half in halves for name, trial in self._settle(one, half, nested, workers).items()}
+        if not nested and len(group) == 1:
+            trial = self._with_fewer_operations(one, group[0], trial, workers)
         said = "nothing tells" if trial.is_silent else trial.rules[0] if trial.rules else "not killed"
         for place in places:
             self.watcher.ends(f"{place.name}: {said}")
@@ -351,6 +379,18 @@ class _Runner:
             name: msgspec.structs.replace(trial, together=len(group), **count)
             for name, count in zip(group, counts, strict=True)
         }
+
+    def _with_fewer_operations(self, one: _Traced, name: str, trial: Trial, workers: int) -> Trial:
+        """The trial, or where a limit ended it one that came to its end."""
+        shorter, shorter_trial = one, trial
+        while shorter_trial.is_cut and shorter_trial.is_only_incomplete and not shorter_trial.new_outcomes:
+            half = self._half(shorter)
+            if half is None or name not in half.places:
+                return trial
+            shorter, shorter_trial = half, self._without(half, [half.places[name]], 0, workers)
+        if shorter is one or shorter_trial.is_cut:
+            return trial
+        return msgspec.structs.replace(shorter_trial, instead_of=f"{trial.workload} ({trial.why})")
 
     def _without(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int) -> Trial:
         whole = self._whole(traced, nested, workers)

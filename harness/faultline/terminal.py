@@ -274,6 +274,8 @@ def print_mutation(mutation: Mutation) -> None:
         if place.fate == "unknown":
             _print_line(console, f"{place.name}: ", "yellow", f"unknown: {place.why_unknown()}")
         for trial in place.trials:
+            if trial.instead_of:
+                _print_line(console, f"{place.name}: ", "", f"{trial.workload} instead of {trial.instead_of}")
             if place.fate == "blind spot" and trial.new_outcomes:
                 many = "s" * (trial.new_outcomes > 1)
                 said = f"{trial.workload}: recovery shows {trial.new_outcomes:,} new outcome{many}, and no rule minds"

@@ -190,6 +190,10 @@ class Explored(mutating._Runner):
         """By workload, lines of places without which a second crash does not end within the limit."""
         self.doubted: set[str] = set()
         """Workloads in which more than the limit keeps those from passing."""
+        self.most_operations = 100
+        """With more, places 1 and 2 do not come to an end after one crash."""
+        self.fewest_operations = 1
+        """With fewer, place 2 is not come to."""
         self.recoveries: dict[str, int] = {}
         """By workload, with a second crash as it is."""
         self.explored: list[tuple[str, list[int], int]] = []
@@ -202,8 +206,15 @@ class Explored(mutating._Runner):
             return msgspec.structs.replace(self.nested_whole, recoveries=self.recoveries.get(workload, 0))
         if nested and {place.site.line for place in places} & self.cut.get(workload, set()):
             return trial("unknown", why="60 s limit", nested=nested, is_only_incomplete=workload not in self.doubted)
+        if not nested and traced.spec.ops > self.most_operations and {place.site.line for place in places} & {1, 2}:
+            cut = trial("pass", why="60 s limit", is_only_incomplete=workload not in self.doubted)
+            return msgspec.structs.replace(cut, workload=traced.spec.workload_text)
         is_told = {place.name for place in places} & self.told.get(workload, set())
         return trial("fail", rules=["FL004"]) if is_told else trial("pass", is_complete=True, nested=nested)
+
+    def _trace(self, spec: CellSpec) -> mutating._Traced:
+        places = PLACES[:1] if spec.ops < self.fewest_operations else PLACES[:3]
+        return dataclasses.replace(traced_with(places, self.folder, spec.workload), spec=spec)
 
 
 def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> mutating._Traced:
@@ -293,6 +304,37 @@ def test_of_several_it_is_the_one_with_fewest_recoveries_and_the_next_where_a_li
     runner.cut = {"smoke": {2}, "punch": {2}}
     found = tried(runner, dear, cheap)
     assert [place.fate for place in found.values()] == ["redundant", "unknown"]
+
+
+def test_a_workload_that_a_limit_ends_is_tried_with_fewer_operations(tmp_path: Path) -> None:
+    """As many as come to an end, as long as they come to the place; and it is told."""
+    churn = dataclasses.replace(traced_with(PLACES[:3], tmp_path, "churn"), spec=samples.spec(workload="churn", ops=80))
+    runner = Explored(tmp_path, WHOLE)
+    runner.most_operations, runner.fewest_operations = 20, 40
+    found = tried(runner, churn)
+    assert {line: place.fate for line, place in found.items()} == {1: "redundant", 2: "unknown", 3: "redundant"}
+    assert [found[line].trials[0].instead_of for line in (1, 2, 3)] == ["churn 80 (60 s limit)", "", ""]
+    assert found[2].why_unknown() == "churn 80: 60 s limit"
+    # What shows in the shorter one counts.
+    runner = Explored(tmp_path, WHOLE, {"churn": {PLACES[0].name}})
+    runner.most_operations = 20
+    assert tried(runner, churn)[1].fate == "killed"
+    # Not where more than a limit keeps it from passing.
+    runner = Explored(tmp_path, WHOLE)
+    runner.most_operations, runner.doubted = 20, {"churn"}
+    found = tried(runner, churn)
+    assert {line: place.fate for line, place in found.items()} == {1: "unknown", 2: "unknown", 3: "redundant"}
+    # Nor where there are no operations to leave out.
+    smoke = dataclasses.replace(churn, spec=samples.spec(workload="smoke", ops=80))
+    runner = Explored(tmp_path, WHOLE)
+    runner.most_operations = 20
+    assert tried(runner, smoke)[1].fate == "unknown"
+
+
+def test_the_table_tells_of_fewer_operations(capsys: pytest.CaptureFixture[str]) -> None:
+    shorter = trial("pass", is_complete=True, instead_of="churn 80 (60 s limit)")
+    terminal.print_mutation(Mutation("a", ["churn"], [result(shorter, trial("pass", is_complete=True, nested=1))]))
+    assert "flush at f (f.c:1): smoke instead of churn 80 (60 s limit)" in capsys.readouterr().out
 
 
 def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
