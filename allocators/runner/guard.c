@@ -92,6 +92,12 @@ void guard_open(const void *address, uint64_t bytes) {
     }
 }
 
+/* Nothing is open but the OS pages of this, which lie in one mapping. */
+static bool is_all_that_is_open(const void *address, uint64_t bytes) {
+    uintptr_t start = (uintptr_t)address, end = start + bytes;
+    return guard.open_count == 1 && guard.open[0].start == page_of(start) && guard.open[0].end == page_of(end - 1) + OS_PAGE_BYTES;
+}
+
 /* caller: of the hook; NULL: the runner. Calls are chosen without a period, which a loop might have, too. */
 static bool is_well_known(const void *caller) {
     struct hook_site *site = &guard.sites[XXH3_64bits(&caller, sizeof caller) % SITES];
@@ -103,11 +109,14 @@ static bool is_well_known(const void *caller) {
 }
 
 void guard_announce(const void *address, uint64_t bytes) {
-    if (guard.open_count > 0)
-        close_again();
     uintptr_t start = (uintptr_t)address, end = start + bytes;
     guard.announced[guard.next++ % ANNOUNCED] = (struct range){start & ~7ul, (end + 7) & ~7ul};
-    if (is_well_known(loads_caller))
+    bool is_opened = is_well_known(loads_caller);
+    if (is_opened && is_all_that_is_open(address, bytes))
+        return; /* closed and opened again it would be the same, and most accesses are where the last one was */
+    if (guard.open_count > 0)
+        close_again();
+    if (is_opened)
         guard_open(address, bytes);
 }
 
