@@ -114,6 +114,7 @@ void loads_map(void) {
     loads.none = map_memory(MOST_UNITS / 8, MAP_PRIVATE);
     loads.were_undecided = map_memory(MOST_UNITS / 8, MAP_SHARED);
     loads.were_unscanned = map_memory(MOST_UNITS / 8, MAP_SHARED);
+    guard_map();
 }
 
 static void copy_parts(uint64_t *to) {
@@ -410,6 +411,8 @@ void loads_follow(void) {
     look_at(NULL);
     fl_hook_near.bytes = 0;
     events_follow();
+    if (loads.is_guarded)
+        guard_forget();
     bool is_undone = inprocess_is_running();
     if (is_undone && !kept_range(&lowest, &highest))
         return;

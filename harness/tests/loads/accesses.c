@@ -51,6 +51,13 @@ static void load_often(void) {
     for (int i = 0; i < 20000; i++)
         load8();
 }
+/* What the guard had opened is closed again by each mapping. */
+static void load_between_mappings(void) {
+    for (int i = 0; i < 100; i++) {
+        load8();
+        munmap(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0), 4096);
+    }
+}
 static void load16(void) {
     vector value = *(vector *)(at + 16);
     sink = value[0] + value[1];
@@ -685,6 +692,7 @@ static const struct {
     ACCESS(load1),
     ACCESS(load8),
     ACCESS(load_often),
+    ACCESS(load_between_mappings),
     ACCESS(load16),
     ACCESS(load_across_units),
     ACCESS(load_across_lines),

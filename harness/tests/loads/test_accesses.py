@@ -35,6 +35,7 @@ LISTED: dict[str, list[int]] = {
     "load1": [0],
     "load8": [0],
     "load_often": [0],
+    "load_between_mappings": [0],
     "load16": [2, 3],
     "load_across_units": [0, 1],
     "load_across_lines": [7, 8],
@@ -143,6 +144,15 @@ def test_a_guarded_run_may_take_longer(start: Started) -> None:
     recorded, guarded = server.run(LOADS), server.run(GUARDED)
     assert recorded.outcome == DONE
     assert (guarded.report, guarded.loads) == (recorded.report, recorded.loads)
+
+
+def test_guarded_runs_look_closely_at_other_accesses(start: Started) -> None:
+    """At the first ones of each hook in the first run alone; of the others at some, in each run at others."""
+    server = start("load_often")
+    first, second, third = (server.run(GUARDED) for _ in range(3))
+    assert (first.flags, second.flags, third.flags) == (0, 0, 0)
+    assert 0 < second.seen < first.seen, "the first ones are not looked at again"
+    assert second.seen != third.seen, "the same ones would be as many"
 
 
 def test_a_target_without_hooks_is_told(start: Started) -> None:
