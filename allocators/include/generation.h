@@ -5,7 +5,8 @@
  *
  *     FL_SERVE_RUN with size FL_PROBE_GENERATION and FL_RUN_LOADS: one life, recorded (loads.h) and told event by event:
  *     open, slots, and in the graph layout objects; then the follow-up: FL_FOLLOW_UP_OPERATIONS, each on a probe slot, an
- *     allocation of each of FL_FOLLOW_UP_BYTES and then a free of each that was made. `file` of the command: number of the
+ *     allocation of each of FL_FOLLOW_UP_BYTES and then a free of each that was made. With size FL_PROBE_RECOVERY there is no
+ *     follow-up. `file` of the command: number of the
  *     generation, from 1, so that no two generations use an operation index (or object id) twice.
  *     Answered: the report, the list of loads, and then u32 bytes, then fl_events_header, and for each event fl_event and its
  *     payload, zero padded to 8.
@@ -24,10 +25,11 @@
 
 #include <stdint.h>
 
-#define FL_GENERATION_VERSION 1u
+#define FL_GENERATION_VERSION 2u
 
 /* More of enum fl_probe. */
 #define FL_PROBE_GENERATION 3u
+#define FL_PROBE_RECOVERY 4u
 
 /* Sizes that reach the allocation paths that allocators have: the smallest, small runs, several OS pages, large. Bytes. */
 #define FL_FOLLOW_UP_BYTES {48, 1000, 9000, 70000}

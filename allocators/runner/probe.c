@@ -408,7 +408,8 @@ static void told_life(struct life *life) {
     report_slots(life);
     if (has_fields(life))
         report_objects(life);
-    follow_up(life);
+    if (life->probe->has_follow_up)
+        follow_up(life);
 }
 
 /* ---- lives ------------------------------------------------------------------------------------------------------------ */

@@ -295,7 +295,7 @@ enum life_kind {
     LIFE_USE,      /* open, slots, walk, check, contents; drain, free all, maximal; close */
     LIFE_LAST,     /* open, slots, walk, check, contents; close */
     LIFE_RECREATE, /* create */
-    LIFE_TOLD,     /* open, slots, follow-up, told event by event (generation.h) */
+    LIFE_TOLD,     /* open, slots, perhaps follow-up, told event by event (generation.h) */
 };
 struct probe {
     const struct fl_adapter *adapter;
@@ -304,6 +304,7 @@ struct probe {
     bool is_unchecked; /* the stage check is left out */
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect, then drain */
     uint32_t generation; /* of LIFE_TOLD */
+    bool has_follow_up;  /* of LIFE_TOLD */
 };
 /* Runs in the life's own process. */
 void probe_life(const struct probe *probe, enum life_kind kind);
@@ -394,7 +395,7 @@ struct place {
     const char *base, *copy;
     struct tree *tree;
 };
-/* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. kind: or FL_PROBE_GENERATION. */
+/* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. kind: or one of generation.h. */
 void run_probe(const struct place *place, enum fl_probe kind);
 /* Later lives, numbered, on the copy that lies at place->copy already. True: each came to its end with an open heap. */
 bool run_lives(const struct place *place, uint32_t first, uint32_t last);

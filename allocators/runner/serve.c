@@ -306,6 +306,10 @@ static void send_all(const void *const answers[], const uint32_t bytes[], int co
 
 static void send(const void *answer, uint32_t bytes) { send_all(&answer, &bytes, 1); }
 
+static bool is_told(const struct fl_command *command) {
+    return command->size == FL_PROBE_GENERATION || command->size == FL_PROBE_RECOVERY;
+}
+
 /* The report, and what a recorded run read. */
 static void send_report(const struct fl_command *command) {
     const void *answers[MOST_ANSWERS] = {(command->offset & FL_RUN_REPORT_APART) != 0 ? NULL : report_bytes()};
@@ -314,7 +318,7 @@ static void send_report(const struct fl_command *command) {
     if ((command->offset & FL_RUN_LOADS) != 0) {
         answers[count] = loads_answer(&bytes[count]);
         count++;
-        if (command->size == FL_PROBE_GENERATION) {
+        if (is_told(command)) {
             answers[count] = events_answer(&bytes[count]);
             count++;
         }
@@ -378,10 +382,10 @@ static void refresh_tree(void) {
 }
 
 static void check_run(const struct fl_command *command) {
-    bool is_told = command->size == FL_PROBE_GENERATION;
-    if (command->size != FL_PROBE_FIRST && command->size != FL_PROBE_FULL && !(is_told && command->offset == FL_RUN_LOADS))
-        FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first), 2 (full) or, with loads, 3 (generation)", command->kind,
-             (unsigned long long)command->size);
+    bool is_known = command->size == FL_PROBE_FIRST || command->size == FL_PROBE_FULL;
+    if (!is_known && !(is_told(command) && command->offset == FL_RUN_LOADS))
+        FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first), 2 (full) or, with loads, 3 (generation) or 4 (recovery)",
+             command->kind, (unsigned long long)command->size);
     uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS | FL_RUN_AFRESH);
     bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->offset & FL_RUN_IN_PROCESS) != 0;
     if (flags > (FL_RUN_LOADS | FL_RUN_GUARDED) || flags == FL_RUN_GUARDED || is_guarded_here)
@@ -404,8 +408,9 @@ static void run(const struct fl_command *command) {
     refresh_tree();
     take_events(name);
     loads_begin(command->offset);
-    events_begin(command->size == FL_PROBE_GENERATION);
+    events_begin(is_told(command));
     server.place.probe.generation = command->file;
+    server.place.probe.has_follow_up = command->size == FL_PROBE_GENERATION;
     run_probe(&server.place, (enum fl_probe)command->size);
     if (child_stop_requested())
         FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");

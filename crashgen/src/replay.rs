@@ -442,12 +442,13 @@ impl ReplayServer {
         Ok(File::open(&path).map_or_else(|_| Reports::Sent(Vec::new()), apart))
     }
 
-    /// Runs recovery and follow-up of generation `generation` (from 1), recorded, and told event by event.
+    /// Runs recovery of generation `generation` (from 1), and what follows it if that is wanted, recorded, and told event by event.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
-    pub fn run_told(&mut self, generation: u32) -> Result<(Vec<u8>, Loads, Vec<u8>), ReplayError> {
-        self.send_run(generation, loads::RUN_LOADS, told::PROBE)?;
+    pub fn run_told(&mut self, generation: u32, has_follow_up: bool) -> Result<(Vec<u8>, Loads, Vec<u8>), ReplayError> {
+        let probe = if has_follow_up { told::WITH_FOLLOW_UP } else { told::RECOVERY };
+        self.send_run(generation, loads::RUN_LOADS, probe)?;
         let report = self.answer()?;
         let answer = self.answer()?;
         let loads = self.parse_loads(&answer).ok_or(ReplayError::Loads)?;

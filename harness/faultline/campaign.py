@@ -101,7 +101,7 @@ def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[Cell
             allocator.name,
             **{
                 **_workload_keys(matrix, group, mutant.workload or group.workload),
-                **({"nested": mutant.nested, "strategy": "complete"} if mutant.nested else {}),
+                **({"nested": mutant.nested, "follow_up": True, "strategy": "complete"} if mutant.nested else {}),
             },
             mutant=mutant.id,
             expected_rule=mutant.rule,
@@ -130,6 +130,7 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "exhaustive_states": chosen("exhaustive_states"),
         "samples": chosen("samples"),
         "nested": chosen("nested"),
+        "follow_up": chosen("follow_up") or not chosen("nested"),
     }
 
 

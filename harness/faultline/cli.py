@@ -528,6 +528,12 @@ def _copy(source: Path, path: Path) -> None:
     help="Strategy complete: crashes after the first, in recoveries and in what follows them.",
 )
 @click.option(
+    "--follow-up/--no-follow-up",
+    default=True,
+    show_default=True,
+    help="With --nested: whether they are explored in what follows recoveries, too.",
+)
+@click.option(
     "--stop-at-rule",
     metavar="RULE",
     help=f"Stop at the first finding of this rule; {GO_ON}: at none.  [default: a mutant's own, else {GO_ON}]",
@@ -565,6 +571,8 @@ def run_command(
         nested = max(spec.nested, mutant.nested)
         stop = None if stop_at_rule == GO_ON else stop_at_rule or mutant.rule
         spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)
+    if not spec.follow_up and not spec.nested:
+        raise BadInputError("--no-follow-up is about second crashes, and none is explored", "give --nested 1, too")
     results = _run_campaign(workshop, "run", [spec], 1, out, as_json, files, is_resumed)
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError

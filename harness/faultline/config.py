@@ -137,6 +137,7 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     exhaustive_states: Annotated[int, Meta(ge=0)] = EXHAUSTIVE_STATES
     samples: Annotated[int, Meta(ge=0)] = SAMPLES
     nested: Nested = 0
+    follow_up: bool = True
 
 
 class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -150,6 +151,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     exhaustive_states: Annotated[int, Meta(ge=0)] | None = None
     samples: Annotated[int, Meta(ge=0)] | None = None
     nested: Nested | None = None
+    follow_up: bool | None = None
 
 
 class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -88,6 +88,7 @@ def engine_config(
         "model": spec.model,
         "strategy": spec.strategy,
         "nested": spec.nested,
+        "follow_up": spec.follow_up,
         "jobs": jobs,
         "seed": spec.seed,
         "limits": {

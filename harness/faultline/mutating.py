@@ -225,7 +225,10 @@ def mutate(
 
     Raises BadInputError when the allocator breaks a rule as it is, or no place has such a name.
     """
-    specs = [msgspec.structs.replace(spec, time_limit_s=time_s) for spec in specs]
+    specs = [
+        msgspec.structs.replace(spec, time_limit_s=time_s, nested=spec.nested * spec.follow_up, follow_up=True)
+        for spec in specs
+    ]
     with tempfile.TemporaryDirectory(prefix="faultline-mutate-") as folder:
         runner = _Runner(workshop, Path(folder), watcher)
         try:

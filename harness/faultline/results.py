@@ -70,6 +70,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Strategy complete: what it may keep of loads, choices of lines and heap reports; None: the engine's own limit."""
     nested: int = 0
     """Strategy complete: crashes after the first that are explored, in recoveries and in what follows them."""
+    follow_up: bool = True
+    """Of nested: in what follows recoveries, too."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
 
@@ -111,6 +113,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
         for option, value, usual in unusual:
             words += [] if value in (usual, None) else [option, str(value)]
+        words += [] if self.follow_up else ["--no-follow-up"]
         return " ".join(words)
 
 

@@ -47,6 +47,9 @@ pub struct Config {
     /// Crashes after the first, one after the other: in recoveries and in what follows them.
     #[serde(default)]
     pub nested: u32,
+    /// Whether they are explored in what follows recoveries, too.
+    #[serde(default = "yes")]
+    pub follow_up: bool,
     /// Workers over the crash positions of `complete`.
     #[serde(default = "one")]
     pub jobs: u32,
@@ -206,6 +209,10 @@ pub struct Identity {
 
 fn one() -> u32 {
     1
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Config {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Crashes after the crash: in a recovery, and in the follow-up after it (DESIGN section 6).
+//! Crashes after the crash: in a recovery, and, where that is asked for, in the follow-up after it (DESIGN section 6).
 //!
 //! A recovery is itself a trace: what it stores, flushes and fences in PM, told by the runner (`generation.h`), with open and the
 //! operations of the follow-up as its operations. So a later generation is explored as the first one is, by the same code. It begins
@@ -351,7 +351,7 @@ impl Recoveries for Teller<'_, '_> {
 
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
         self.explorer.budget().check(self.explorer.probes.recoveries)?;
-        let generation = self.explorer.generation();
+        let generation = (self.explorer.generation(), self.explorer.config.follow_up);
         let probes = &mut *self.explorer.probes;
         let (bytes, loads, events) = probes.tell(image, generation, &self.told.hot).map_err(Stop::Error)?;
         let next = self.told.runs.len() as u32;
@@ -782,7 +782,7 @@ impl Generation {
         number: u32,
     ) -> Result<Self, EngineError> {
         case.image.go_to(&case.model, view, state);
-        let (bytes, _, answer) = probes.tell(&mut case.image, number, &Rc::from([]))?;
+        let (bytes, _, answer) = probes.tell(&mut case.image, (number, config.follow_up), &Rc::from([]))?;
         let told = probes.parse_told(&answer, before.files.len() as u32, case.image.prefix())?;
         let report = HeapReport::parse(&bytes)
             .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;

@@ -198,8 +198,11 @@ impl Whole {
             ..self.numbers.clone()
         };
         let covers = format!(
-            "workload {}, one interleaving, memory order as traced by {}, built with {}",
-            task.config.identity.workload, task.trace.tracer, task.config.identity.flush
+            "workload {}, one interleaving, memory order as traced by {}, built with {}{}",
+            task.config.identity.workload,
+            task.trace.tracer,
+            task.config.identity.flush,
+            crashes_text(task.config)
         );
         let run = Run { strategy: self.strategy.name(), stopped, last_position: task.trace.events.len() };
         self.tally.certificate(run, numbers, covers)
@@ -336,6 +339,19 @@ impl Work<'_> {
 }
 
 /// The worker's server, with nothing remembered.
+/// Crashes after the first, for a certificate.
+fn crashes_text(config: &Config) -> String {
+    let times = match config.nested {
+        _ if config.strategy != StrategyName::Complete => return String::new(),
+        0 => return String::new(),
+        1 => "again".to_owned(),
+        more => format!("{more} times more"),
+    };
+    let place =
+        if config.follow_up { "recoveries and in what follows them" } else { "recoveries, not in what follows them" };
+    format!("; power fails {times} in {place}")
+}
+
 fn start<'p>(
     task: &Task,
     strategy: StrategyName,

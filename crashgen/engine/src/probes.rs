@@ -168,19 +168,19 @@ impl Probes {
         Ok(self.server.run_recorded(probe, manner)?)
     }
 
-    /// Runs recovery and follow-up on the image, recorded as by [`Probes::record`], and told event by event.
+    /// Runs recovery on the image, and what follows it if that is wanted, recorded as by [`Probes::record`], and told event by event.
     ///
     /// # Errors
     /// When the server ended or sent no report.
     pub fn tell(
         &mut self,
         image: &mut CrashImage,
-        generation: u32,
+        (generation, has_follow_up): (u32, bool),
         hot: &Rc<[UnitKey]>,
     ) -> Result<(Vec<u8>, Loads, Vec<u8>), EngineError> {
         self.watch(image, hot)?;
         self.recoveries += 1;
-        Ok(self.server.run_told(generation)?)
+        Ok(self.server.run_told(generation, has_follow_up)?)
     }
 
     /// The events of the last told run ([`ReplayServer::parse_told`]).

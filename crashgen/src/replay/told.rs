@@ -9,9 +9,11 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// `FL_PROBE_GENERATION`.
-pub const PROBE: u64 = 3;
+pub const WITH_FOLLOW_UP: u64 = 3;
+/// `FL_PROBE_RECOVERY`.
+pub const RECOVERY: u64 = 4;
 
 const HEADER_BYTES: usize = 16;
 const EVENT_BYTES: usize = 24;

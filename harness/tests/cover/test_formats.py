@@ -15,7 +15,7 @@ JOINTS = {
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
     "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 5, "6df46b25b39ece3b"),
     "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 5, "ae629856685da9a0"),
-    "allocators/include/generation.h": ("FL_GENERATION_VERSION", 1, "b762c20c74ef34d2"),
+    "allocators/include/generation.h": ("FL_GENERATION_VERSION", 2, "552a44315efb6fe2"),
     "allocators/include/loads.h": ("FL_LOADS_VERSION", 7, "9cda47cd13b6ebba"),
 }
 

@@ -528,13 +528,15 @@ def test_two_bugs_of_one_rule_are_two_findings(engine: Engine) -> None:
 # ---- crashes after the crash ---------------------------------------------------------------------------------------------
 
 
-def test_a_second_crash_is_explored_as_brute_force_does(engine: Engine) -> None:
+@pytest.mark.parametrize("follow_up", [True, False])
+def test_a_second_crash_is_explored_as_brute_force_does(engine: Engine, follow_up: bool) -> None:
     """FL014 is found if some state of some position of some recovery is broken, and else not: at a position where one is after
     the first crash that shows it."""
     broken = 0
     for seed in range(NESTED_SEEDS):
         toy = random_journal(seed)
-        found, expected = engine.explore(toy, **COMPLETE, nested=1), later(toy)
+        found = engine.explore(toy, **COMPLETE, nested=1, follow_up=follow_up)
+        expected = later(toy, follow_up)
         certificate = found.certificate
         assert (certificate["complete"], certificate["why"]) == (True, ""), seed
         assert certificate["crash_positions"] == len(toy.events), seed

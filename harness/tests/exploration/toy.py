@@ -310,7 +310,7 @@ def recovered(heap: bytes) -> bytes:
     return bytes(after)
 
 
-def later(toy: Toy) -> Later:
+def later(toy: Toy, has_follow_up: bool = True) -> Later:
     """By brute force: each state of each position of each recovery of each state of each position."""
     found, model, expected = Later(), Px86(), Expected()
     known: set[tuple[str, int]] = set()
@@ -325,7 +325,7 @@ def later(toy: Toy) -> Later:
                 continue
             known.add((image, expected.markers))
             if not broken_rules(recovered(heap), expected):
-                crash_again(heap, expected, position, found)
+                crash_again(heap, expected, (position, has_follow_up), found)
     return found
 
 
@@ -345,14 +345,16 @@ def persisted_heap(heap: bytes) -> Px86:
     return model
 
 
-def crash_again(heap: bytes, expected: Expected, position: int, found: Later) -> None:
+def crash_again(heap: bytes, expected: Expected, how: tuple[int, bool], found: Later) -> None:
+    """how: position of the first crash; whether something follows the recovery."""
+    position, has_follow_up = how
     found.told += 1
     model, after = persisted_heap(heap), recovered(heap)
     ids = []
     for slot in range(SLOTS):
         shown = word(after, (1 + slot) * LINE_BYTES) and word(after, place(slot))
         ids.append(next(one for one in expected.candidates(slot) if shown == (one and pattern_word(one))))
-    _, told = toy_runner.told_life(bytearray(heap), 1)
+    _, told = toy_runner.told_life(bytearray(heap), 1, has_follow_up)
     for number, (kind, detail, slot, at, payload) in enumerate(told, 1):
         if kind == toy_runner.STORE_EVENT:
             model.step(Store(1, 1, at, payload, StoreKind.PLAIN))

@@ -57,8 +57,8 @@ LOADS_VERSION = 7
 BY_TARGET = 1
 RUN_GUARDED = 2
 SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
-FULL, GENERATION = 2, 3
-GENERATION_VERSION = 1
+FULL, GENERATION, RECOVERY = 2, 3, 4
+GENERATION_VERSION = 2
 FILES_CHANGED = 2
 STORE_EVENT, FLUSH_EVENT, FENCE_EVENT, BEGIN_EVENT, RETURN_EVENT = 1, 2, 3, 4, 5
 PLAIN, CLWB, SFENCE = 1, 3, 1
@@ -156,7 +156,7 @@ def follow_up(heap: bytearray, index: int) -> list[Told]:
     return [*events, (RETURN_EVENT, FREES, OK, index + 1, b"")]
 
 
-def told_life(heap: bytearray, generation: int) -> tuple[bytes, list[Told]]:
+def told_life(heap: bytearray, generation: int, has_follow_up: bool) -> tuple[bytes, list[Told]]:
     """The heap report, and everything that was done."""
     index = FIRST_INDEX + generation * INDEXES_OF_A_GENERATION
     stored.clear()
@@ -166,7 +166,7 @@ def told_life(heap: bytearray, generation: int) -> tuple[bytes, list[Told]]:
         return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)]), told
     events.append((RETURN_EVENT, OPENS, OK, index, b""))
     sections = life_of(heap, 0)
-    return report(DONE, 0, SLOT_LIST, sections), events + follow_up(heap, index + 1)
+    return report(DONE, 0, SLOT_LIST, sections), events + (follow_up(heap, index + 1) if has_follow_up else [])
 
 
 def told_answer(file: int, flag: int, events: list[Told]) -> bytes:
@@ -249,8 +249,8 @@ def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], command: tuple
     generation, how, kind = command
     flag = heap[8] if heap and len(heap) > 8 else 0
     is_guarded = bool(how & RUN_GUARDED)
-    if kind == GENERATION:
-        answer, told = told_life(bytearray(heap or b""), generation)
+    if kind in (GENERATION, RECOVERY):
+        answer, told = told_life(bytearray(heap or b""), generation, kind == GENERATION)
         return [answer, recorded_loads(file, hot, flag, is_guarded), told_answer(file, flag, told)]
     answer = probe(heap, kind, is_guarded)
     return [answer, recorded_loads(file, hot, flag, is_guarded)] if how else [answer]

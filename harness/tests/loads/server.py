@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT, SEAT = 1, 6, 7, 9, 11, 12, 13, 14
-FIRST, FULL, GENERATION = 1, 2, 3
+FIRST, FULL, GENERATION, RECOVERY = 1, 2, 3, 4
 LOADS, GUARDED, IN_PROCESS, REPORT_APART, AFRESH = 1, 3, 4, 16, 32
 OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
 TARGET, CONTENTS = 1, 2
@@ -56,7 +56,7 @@ class Told:
 
     def __init__(self, answer: bytes) -> None:
         version, self.flags, count, _ = struct.unpack_from("<4I", answer)
-        assert version == 1
+        assert version == 2
         self.events: list[tuple[int, int, int, int, int, bytes]] = []
         at = 16
         for _ in range(count):
@@ -143,9 +143,9 @@ class Server:
         in_process, compared, isolated, self.remembered = struct.unpack_from("<4Q", answer)
         return in_process, compared, isolated, reasons
 
-    def tell(self, generation: int = 1) -> Told:
+    def tell(self, generation: int = 1, probe: int = GENERATION) -> Told:
         """Recovery and follow-up, told event by event (allocators/include/generation.h)."""
-        self.send(RUN, file=generation, offset=LOADS, size=GENERATION)
+        self.send(RUN, file=generation, offset=LOADS, size=probe)
         self.answer()
         self.answer()
         return Told(self.answer())

@@ -21,6 +21,7 @@ from loads.server import (
     LOADS,
     MAPPINGS,
     NOT_HOOKED,
+    RECOVERY,
     SHARED,
     UNSEEN,
     WRITE,
@@ -297,6 +298,16 @@ def test_generations_have_operations_of_their_own(start: Started) -> None:
     indexes = [{event[4] for event in server.tell(number).events if event[0] == BEGIN} for number in (1, 2)]
     assert all(len(numbers) == 5 for numbers in indexes)
     assert not indexes[0] & indexes[1]
+
+
+def test_a_recovery_is_told_without_what_follows_it(start: Started) -> None:
+    """As it is told with that, up to open's return."""
+    server = start("store8")
+    whole, recovery = server.tell().events, server.tell(probe=RECOVERY).events
+    assert [event[0] for event in recovery].count(BEGIN) == 1
+    assert recovery[-1][0] == RETURN
+    assert whole[: len(recovery)] == recovery
+    assert len(whole) > len(recovery)
 
 
 @pytest.mark.parametrize("access", ["store8", "resize"])

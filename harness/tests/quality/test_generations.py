@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Faultline
+from command_line import Faultline, assert_one_clear_line
 from faultline.config import read_allocator
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,6 +52,21 @@ def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> No
     assert "FL014" not in once["rules_judged"]
     assert certificate["crash_positions"] == once["crash_positions"], "later generations are counted apart"
     assert certificate["later_positions"] > 0
+
+
+def test_without_what_follows_recoveries_there_are_fewer_crashes(faultline: Faultline) -> None:
+    """And the certificate says so."""
+    nested = ("nvm_malloc", "--workload", "churn", "--ops", "4", "--nested", "1")
+    whole, short = (run(faultline, *nested, *more)["certificate"] for more in ((), ("--no-follow-up",)))
+    assert (short["complete"], "FL014" in short["rules_judged"]) == (True, True)
+    assert 0 < short["later_positions"] < whole["later_positions"] / 2
+    assert whole["covers"].endswith("; power fails again in recoveries and in what follows them")
+    assert short["covers"].endswith("; power fails again in recoveries, not in what follows them")
+
+
+def test_no_follow_up_is_about_second_crashes(faultline: Faultline) -> None:
+    refused = faultline("run", "nvm_malloc", "--workload", "smoke", "--no-follow-up")
+    assert_one_clear_line(refused, 2, "--no-follow-up is about second crashes", "give --nested 1, too")
 
 
 def test_what_a_follow_up_left_in_a_graph_is_judged_after_the_next_crash(faultline: Faultline, tmp_path: Path) -> None:
