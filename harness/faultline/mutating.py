@@ -218,6 +218,12 @@ def specs_of_matrix(cells: Sequence[CellSpec], allocator: str) -> list[CellSpec]
     return [spec for spec in chosen if spec.strategy == "complete"]
 
 
+def as_tried(spec: CellSpec, time_s: float | None) -> CellSpec:
+    """A second crash is explored in what follows recoveries, too: a cell without that is none that has one."""
+    nested = spec.nested if spec.follow_up else 0
+    return msgspec.structs.replace(spec, time_limit_s=time_s, nested=nested, follow_up=True)
+
+
 def mutate(
     workshop: Workshop, specs: Sequence[CellSpec], only: str | None, time_s: float | None, jobs: int, watcher: Watcher
 ) -> Mutation:
@@ -225,10 +231,7 @@ def mutate(
 
     Raises BadInputError when the allocator breaks a rule as it is, or no place has such a name.
     """
-    specs = [
-        msgspec.structs.replace(spec, time_limit_s=time_s, nested=spec.nested * spec.follow_up, follow_up=True)
-        for spec in specs
-    ]
+    specs = [as_tried(spec, time_s) for spec in specs]
     with tempfile.TemporaryDirectory(prefix="faultline-mutate-") as folder:
         runner = _Runner(workshop, Path(folder), watcher)
         try:

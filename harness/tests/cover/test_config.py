@@ -177,5 +177,24 @@ def test_the_matrix_has_every_mutant_once_and_every_workload(root: Path) -> None
         assert (spec.ops > 0) == workloads.takes_ops(spec.workload)
 
 
+def test_a_cell_says_where_second_crashes_are_explored(root: Path, tmp_path: Path) -> None:
+    """Where there are none, it does not matter; a mutant that needs one is looked for everywhere."""
+    text = (
+        "version = 1\n[defaults]\nnested = 1\nfollow_up = false\n"
+        '[[cell]]\nallocator = "nvm_malloc"\nworkload = "smoke"\n'
+        '[[cell]]\nallocator = "nvm_malloc"\nworkload = "sizes"\nfollow_up = true\n'
+        '[[cell]]\nallocator = "nvm_malloc"\nworkload = "chain"\nnested = 0\n'
+        '[[mutants]]\nallocator = "nvm_malloc"\nworkload = "churn"\n'
+    )
+    clean, mutants = [], []
+    for spec in cells_of_matrix(root, config.read_toml(write(tmp_path, text), config.Matrix)):
+        (mutants if spec.mutant else clean).append(spec)
+    assert [(spec.nested, spec.follow_up) for spec in clean] == [(1, False), (1, True), (0, True)]
+    needed = {mutant.id: mutant.nested for mutant in config.find_allocator(root, "nvm_malloc").mutant}
+    assert any(needed.values())
+    assert all(spec.follow_up == bool(needed[spec.mutant]) for spec in mutants)
+    assert clean[0].command_line().endswith("--nested 1 --no-follow-up")
+
+
 def test_the_nightly_matrix_is_good(root: Path) -> None:
     assert cells_of_matrix(root, config.read_toml(root / "ci" / "nightly.toml", config.Matrix))

@@ -276,6 +276,12 @@ def test_the_second_crash_is_of_a_workload_that_the_matrix_runs_with_one(tmp_pat
     assert sorted(second) == [("chunks", lines[2:], 1), ("smoke", lines[:2], 1)]
 
 
+def test_second_crashes_in_recoveries_alone_are_not_those_of_mutate() -> None:
+    short, whole = (mutating.as_tried(samples.spec(nested=1, follow_up=one), 9.0) for one in (False, True))
+    assert (short.nested, short.follow_up, short.time_limit_s) == (0, True, 9.0)
+    assert (whole.nested, whole.follow_up) == (1, True)
+
+
 def test_of_several_it_is_the_one_with_fewest_recoveries_and_the_next_where_a_limit_ends_it(tmp_path: Path) -> None:
     nested = {"nested": 1}
     dear, cheap = (
