@@ -5,9 +5,9 @@
  * whose first byte lies in none of the units announced by the last few hooks is one that the hooks do not see.
  *
  * The runner opens what it touches itself, and what a system call is to touch, until the next hook. For hooks that were called
- * from one place many times, in this guarded run and those before it, what they announce is opened so, too, all but one time in a
- * few: a fault and a step cost much more, and the loops of a recovery have tens of thousands. What has no hook and comes behind such a
- * hook, on the OS pages of what that announced, is found the other times.
+ * from one place many times, what they announce is opened so, too, all but one time in a few: a fault and a step cost much more,
+ * and the loops of a recovery have tens of thousands. What has no hook and comes behind such a hook, on the OS pages of what that
+ * announced, is found the other times.
  */
 #include "runner.h"
 #include "loads.h"
@@ -44,7 +44,7 @@ static struct {
     struct range open[MOST_OPEN];
     unsigned open_count;
     bool is_stepping, is_started;
-    struct hook_site *sites; /* SITES; of all guarded runs of the server, so that each looks closely at other accesses */
+    struct hook_site sites[SITES];
 } guard;
 
 static uintptr_t page_of(uintptr_t address) { return address & ~(uintptr_t)(OS_PAGE_BYTES - 1); }
@@ -118,13 +118,6 @@ void guard_announce(const void *address, uint64_t bytes) {
         close_again();
     if (is_opened)
         guard_open(address, bytes);
-}
-
-void guard_map(void) {
-    guard.sites =
-        mmap(NULL, SITES * sizeof *guard.sites, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (guard.sites == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for the hooks of guarded runs");
 }
 
 /* ---- faults ------------------------------------------------------------------------------------------------------------- */

@@ -114,7 +114,6 @@ void loads_map(void) {
     loads.none = map_memory(MOST_UNITS / 8, MAP_PRIVATE);
     loads.were_undecided = map_memory(MOST_UNITS / 8, MAP_SHARED);
     loads.were_unscanned = map_memory(MOST_UNITS / 8, MAP_SHARED);
-    guard_map();
 }
 
 static void copy_parts(uint64_t *to) {

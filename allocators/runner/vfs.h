@@ -79,7 +79,6 @@ bool vfs_view(size_t index, struct vfs_view *view); /* false: there are no more 
 uint32_t vfs_file_number(int fd);                   /* NO_FILE: it leads to no file that the engine made */
 
 /* ---- guard.c: for loads.c, in guarded runs */
-void guard_map(void); /* in the server */
 void guard_forget(void);
 void guard_close(const struct vfs_view *view);
 void guard_announce(const void *address, uint64_t bytes);

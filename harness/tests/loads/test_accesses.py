@@ -147,15 +147,6 @@ def test_a_guarded_run_may_take_longer(start: Started) -> None:
     assert (guarded.report, guarded.loads) == (recorded.report, recorded.loads)
 
 
-def test_guarded_runs_look_closely_at_other_accesses(start: Started) -> None:
-    """At the first ones of each hook in the first run alone; of the others at some, in each run at others."""
-    server = start("load_often")
-    first, second, third = (server.run(GUARDED) for _ in range(3))
-    assert (first.flags, second.flags, third.flags) == (0, 0, 0)
-    assert 0 < second.seen < first.seen, "the first ones are not looked at again"
-    assert second.seen != third.seen, "the same ones would be as many"
-
-
 def test_a_target_without_hooks_is_told(start: Started) -> None:
     run = start("load8", is_hooked=False).run(LOADS)
     assert (run.flags, run.outcome) == (NOT_HOOKED, DONE)
