@@ -529,7 +529,11 @@ impl Explorer<'_> {
             return Ok(ControlFlow::Continue(()));
         }
         let is_cut = report.outcome != Outcome::Done;
-        if let Some(gap) = told.gap.or(is_cut.then_some("what follows a recovery did not come to its end")) {
+        let cut = match self.config.follow_up {
+            true => "what follows a recovery did not come to its end",
+            false => "what a recovery left was not read to its end",
+        };
+        if let Some(gap) = told.gap.or(is_cut.then_some(cut)) {
             self.tally.add_incomplete(here.position, gap);
             return Ok(ControlFlow::Continue(()));
         }

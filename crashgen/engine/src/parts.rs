@@ -202,7 +202,7 @@ impl Whole {
             task.config.identity.workload,
             task.trace.tracer,
             task.config.identity.flush,
-            crashes_text(task.config)
+            crashes_text(task.config, self.strategy)
         );
         let run = Run { strategy: self.strategy.name(), stopped, last_position: task.trace.events.len() };
         self.tally.certificate(run, numbers, covers)
@@ -338,11 +338,10 @@ impl Work<'_> {
     }
 }
 
-/// The worker's server, with nothing remembered.
-/// Crashes after the first, for a certificate.
-fn crashes_text(config: &Config) -> String {
+/// Crashes after the first, for the certificate of what this strategy ran.
+fn crashes_text(config: &Config, strategy: StrategyName) -> String {
     let times = match config.nested {
-        _ if config.strategy != StrategyName::Complete => return String::new(),
+        _ if strategy != StrategyName::Complete => return String::new(),
         0 => return String::new(),
         1 => "again".to_owned(),
         more => format!("{more} times more"),
@@ -352,6 +351,7 @@ fn crashes_text(config: &Config) -> String {
     format!("; power fails {times} in {place}")
 }
 
+/// The worker's server, with nothing remembered.
 fn start<'p>(
     task: &Task,
     strategy: StrategyName,

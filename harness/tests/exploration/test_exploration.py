@@ -366,6 +366,7 @@ def check_fallback(found: Explored, why: str) -> None:
     certificate = found.certificate
     assert (certificate["strategy"], certificate["complete"]) == ("mixed", False)
     assert certificate["fallback"] == f"strategy complete is not possible: {why}"
+    assert "power fails" not in certificate["covers"]
     assert certificate["why"].startswith(certificate["fallback"])
     assert "complete" not in certificate["positions_by_strategy"]
     assert certificate["positions_by_strategy"]["prefix"] == certificate["crash_positions"]
@@ -384,7 +385,7 @@ def test_complete_without_hooks_falls_back(engine: Engine) -> None:
 
 
 def test_loads_past_the_hooks_make_complete_fall_back(engine: Engine) -> None:
-    found = engine.explore(with_flag(toy_runner.PAST_HOOKS), **COMPLETE)
+    found = engine.explore(with_flag(toy_runner.PAST_HOOKS), **COMPLETE, nested=1)
     check_fallback(found, "recovery loads PM past the hooks: a read at 0x8")
 
 
