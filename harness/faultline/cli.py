@@ -855,14 +855,14 @@ def mutate_command(
 ) -> int:
     """Take every flush and every fence out of the trace in turn, and explore what is left.
 
-    A place is a line of source that the workloads come to; a helper (`helpers` of allocator.toml) is one for each line that calls
-    it. killed: without it a rule is broken. redundant: complete explorations of these workloads prove that recovery shows no other
-    heap without it (contents apart), after one crash of each, and after a second one of one: of those whose own opens run the
-    place, if there are, that which the matrix runs with a second crash (of several the one that takes fewest recoveries; where a
-    limit ends it, the next one), else that with the fewest recoveries. A generated workload that a limit ends without the place is
-    tried with half as many operations, a quarter and so on, and that is told. What survives a workload is taken out of the next one
-    together. blind spot: recovery shows something new and no rule minds; the first crash state that shows it is told, and how its
-    heap differs. unknown: not every state was explored, or something else kept one from being judged.
+    A place is a line of source that the workloads come to; a helper (`helpers` of allocator.toml) is one for each line that
+    calls it. killed: without it a rule is broken. redundant: complete explorations of these workloads prove that recovery shows
+    no other heap without it (contents apart), after one crash of each, and after a second one of those that the matrix runs
+    with second crashes in what follows recoveries, too (a limit may end some of them, not all); where there are none, of one. A
+    generated workload that a limit ends without the place is tried with half as many operations, a quarter and so on, and that
+    is told. What survives a workload is taken out of the next one together. blind spot: recovery shows something new and no
+    rule minds; the first crash state that shows it is told, and how its heap differs. unknown: not every state was explored, or
+    something else kept one from being judged.
     Exit code 1 when there is a blind spot, 3 when something is unknown.
     """
     given = [name for name in ("mutant", "ops", "seed", "flush") if _is_given(name)]

@@ -16,7 +16,7 @@ FOLDER = "mutations"
 
 class KillRate(msgspec.Struct):
     """What `mutate` found of one build. places: lines of source that flush or fence, in all; workloads: those they were looked for
-    in."""
+    in; shortened: places without which one of them had more crash states than a limit allows, and fewer operations stand for it."""
 
     allocator: str
     workloads: list[str]
@@ -25,6 +25,7 @@ class KillRate(msgspec.Struct):
     redundant: int
     blind: int
     unknown: int
+    shortened: int = 0
 
     @property
     def share(self) -> float:
@@ -40,7 +41,9 @@ class KillRate(msgspec.Struct):
         said = f"{self.share:.1%} of the flushes and fences it needs are missed when they are gone: "
         said += f"{self.killed} killed, {self.redundant} redundant, {self.blind} blind spots, {self.unknown} unknown"
         many = "s" * (len(self.workloads) != 1)
-        return f"{said} ({len(self.workloads)} workload{many})"
+        places = "place" if self.shortened == 1 else "places"
+        shorter = f", {self.shortened} {places} in fewer operations of one" if self.shortened else ""
+        return f"{said} ({len(self.workloads)} workload{many}{shorter})"
 
 
 def name(allocator: str, flush: str) -> str:

@@ -2,10 +2,10 @@
 """`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
 `complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
 redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
-apart) after one crash of each workload, and after a second one of one of them: of those whose own opens run the place, else of all
-that have it, the one that the matrix runs with a second crash (of several the one that takes the fewest recoveries with it; where a
-limit ends it without the place, the next one), else the one that needs the fewest after one crash. Recovery of a crash may run what
-no clean open does. What is neither is a blind spot: of the contract, the oracle or the workloads.
+apart) after one crash of each workload, and after a second one of those that the matrix runs with second crashes in what follows
+recoveries, too (a limit may end some of them, not all). Where it runs none that comes to the place so, one is tried: of those whose
+own opens run the place, else of all, the one that needs the fewest recoveries after one crash. Recovery of a crash may run what no
+clean open does. What is neither is a blind spot: of the contract, the oracle or the workloads.
 
 Without a place there may be more crash states than a limit allows: what stays undecided in each of some things multiplies. A
 generated workload that a limit ends is tried with half as many operations, a quarter and so on, as long as it comes to the place,
@@ -165,7 +165,8 @@ class Mutation(msgspec.Struct):
 
     def kill_rate(self) -> KillRate:
         fates: tuple[Fate, ...] = ("killed", "redundant", "blind spot", "unknown")
-        return KillRate(self.allocator, self.workloads, len(self.places), *map(self.count, fates))
+        shortened = sum(any(trial.instead_of for trial in place.trials) for place in self.places)
+        return KillRate(self.allocator, self.workloads, len(self.places), *map(self.count, fates), shortened=shortened)
 
     def line(self) -> str:
         """The last line that `mutate` prints."""
@@ -190,7 +191,8 @@ class Watcher(Protocol):
 @dataclass(frozen=True)
 class _Traced:
     """A workload of the allocator as it is: its trace, and its outcomes, in files by crashes after the first, that others are
-    compared with. spec.nested says only whether the matrix runs it with a second crash: it costs some a hundred times as much."""
+    compared with. spec.nested says only whether the matrix runs it with second crashes in what follows
+    recoveries, too: they cost some a hundred times as much."""
 
     spec: CellSpec
     workload: Workload
@@ -272,7 +274,9 @@ class _Runner:
         self._numbers = itertools.count()
         self._halves: dict[str, _Traced] = {}
         """By the cell's name."""
-        self._halving = threading.Lock()
+        self._shortened: set[tuple[str, str]] = set()
+        """Cell and place, of which fewer operations stand for those that a limit ended."""
+        self._halving: dict[str, threading.Lock] = {}
 
     def stop(self) -> None:
         self._is_stopped.set()
@@ -304,7 +308,7 @@ class _Runner:
         if not workloads.takes_ops(spec.workload) or spec.ops < 2:
             return None
         spec = msgspec.structs.replace(spec, ops=spec.ops // 2)
-        with self._halving:
+        with self._halving.setdefault(spec.name, threading.Lock()):
             if spec.name not in self._halves:
                 self._halves[spec.name] = self._trace(spec)
         return self._halves[spec.name]
@@ -327,31 +331,25 @@ class _Runner:
         return [results[name] for name in names]
 
     def _try_second_crash(self, traced: Sequence[_Traced], jobs: int, results: dict[str, PlaceResult]) -> None:
-        """Where that may tell more: in one workload, and where a limit ends it in the next one."""
+        """Where that may tell more, in workloads of few recoveries first."""
         able: dict[str, list[int]] = {}
         for name, result in results.items():
-            having = [number for number, one in enumerate(traced) if name in one.places]
+            whole = {number for number, one in enumerate(traced) if name in one.places}
+            limited = {number for number in whole if (traced[number].spec.name, name) in self._shortened}
+            having = sorted(whole - limited or whole)
             recovering = [number for number in having if traced[number].places[name].in_recovery]
             if result.fate != "killed" and (recovering or result.is_silent):
-                asked = [number for number in recovering or having if traced[number].spec.nested]
+                asked = [number for number in having if traced[number].spec.nested]
                 able[name] = asked or (recovering or having)[:1]
         compared = sorted({number for numbers in able.values() if len(numbers) > 1 for number in numbers})
         if compared:
             self.watcher.begins("as it is, second crash", len(compared))
         run_in_pool(lambda number: self._whole(traced[number], 1), self.stop, compared, jobs)
-        for numbers in able.values():
-            numbers.sort(key=lambda number: traced[number].second_crash_cost())
-        while able:
-            by_workload: dict[int, list[str]] = {}
-            for name, numbers in able.items():
-                by_workload.setdefault(numbers.pop(0), []).append(name)
-            for number, survivors in sorted(by_workload.items()):
-                self._try(traced[number], [survivors], 1, jobs, results)
-            able = {
-                name: numbers
-                for name, numbers in able.items()
-                if numbers and results[name].trials[-1].is_only_incomplete
-            }
+        for number in sorted(
+            set().union(*able.values()), key=lambda number: (traced[number].second_crash_cost(), number)
+        ):
+            survivors = [name for name, numbers in able.items() if number in numbers and results[name].fate != "killed"]
+            self._try(traced[number], [survivors], 1, jobs, results)
 
     def _try(
         self, one: _Traced, groups: Sequence[list[str]], nested: int, jobs: int, results: dict[str, PlaceResult]
@@ -376,7 +374,7 @@ class _Runner:
             halves = group[:middle], group[middle:]
             return {name: trial for half in halves for name, trial in self._settle(one, half, nested, workers).items()}
         if not nested and len(group) == 1:
-            trial = self._with_fewer_operations(one, group[0], trial, workers)
+            trial, places = self._with_fewer_operations(one, group[0], trial, workers)
         said = "nothing tells" if trial.is_silent else trial.rules[0] if trial.rules else "not killed"
         for place in places:
             self.watcher.ends(f"{place.name}: {said}")
@@ -386,17 +384,19 @@ class _Runner:
             for name, count in zip(group, counts, strict=True)
         }
 
-    def _with_fewer_operations(self, one: _Traced, name: str, trial: Trial, workers: int) -> Trial:
-        """The trial, or where a limit ended it one that came to its end."""
+    def _with_fewer_operations(self, one: _Traced, name: str, trial: Trial, workers: int) -> tuple[Trial, list[Place]]:
+        """The trial, or where a limit ended it one that came to its end; and the place as that comes to it."""
         shorter, shorter_trial = one, trial
         while shorter_trial.is_cut and shorter_trial.is_only_incomplete and not shorter_trial.new_outcomes:
             half = self._half(shorter)
             if half is None or name not in half.places:
-                return trial
+                return trial, [one.places[name]]
             shorter, shorter_trial = half, self._without(half, [half.places[name]], 0, workers)
         if shorter is one or shorter_trial.is_cut:
-            return trial
-        return msgspec.structs.replace(shorter_trial, instead_of=f"{trial.workload} ({trial.why})")
+            return trial, [one.places[name]]
+        self._shortened.add((one.spec.name, name))
+        shorter_trial = msgspec.structs.replace(shorter_trial, instead_of=f"{trial.workload} ({trial.why})")
+        return shorter_trial, [shorter.places[name]]
 
     def _without(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int) -> Trial:
         whole = self._whole(traced, nested, workers)

@@ -24,6 +24,12 @@ from faultline.tracing import Target
 RATE = KillRate("nvm_malloc", ["smoke", "churn"], places=36, killed=30, redundant=4, blind=2, unknown=0)
 
 
+def test_it_says_where_fewer_operations_stand_for_a_workload() -> None:
+    assert RATE.text().endswith("0 unknown (2 workloads)")
+    shorter = msgspec.structs.replace(RATE, shortened=1)
+    assert shorter.text().endswith("0 unknown (2 workloads, 1 place in fewer operations of one)")
+
+
 def test_it_is_kept_by_build(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     kill_rates.keep(cache, "one", RATE)

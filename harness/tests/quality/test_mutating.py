@@ -183,15 +183,23 @@ class Explored(mutating._Runner):
     """Explores by the test's word: `told` are the places whose loss shows, by workload; what is as it is with a second crash says
     what it is given."""
 
-    def __init__(self, tmp: Path, nested_whole: Trial, told: dict[str, set[str]] | None = None) -> None:
+    def __init__(
+        self,
+        tmp: Path,
+        nested_whole: Trial,
+        told: dict[str, set[str]] | None = None,
+        told_twice: dict[str, set[int]] | None = None,
+    ) -> None:
         super().__init__(cast(Workshop, None), tmp, IDLE)
+        self.told_twice = told_twice or {}
+        """By workload, lines of places whose loss a second crash shows."""
         self.nested_whole, self.told = nested_whole, told or {}
         self.cut: dict[str, set[int]] = {}
         """By workload, lines of places without which a second crash does not end within the limit."""
         self.doubted: set[str] = set()
         """Workloads in which more than the limit keeps those from passing."""
         self.most_operations = 100
-        """With more, places 1 and 2 do not come to an end after one crash."""
+        """With more, places 1 and 2 do not come to an end."""
         self.fewest_operations = 1
         """With fewer, place 2 is not come to."""
         self.recoveries: dict[str, int] = {}
@@ -206,10 +214,11 @@ class Explored(mutating._Runner):
             return msgspec.structs.replace(self.nested_whole, recoveries=self.recoveries.get(workload, 0))
         if nested and {place.site.line for place in places} & self.cut.get(workload, set()):
             return trial("unknown", why="60 s limit", nested=nested, is_only_incomplete=workload not in self.doubted)
-        if not nested and traced.spec.ops > self.most_operations and {place.site.line for place in places} & {1, 2}:
-            cut = trial("pass", why="60 s limit", is_only_incomplete=workload not in self.doubted)
+        if traced.spec.ops > self.most_operations and {place.site.line for place in places} & {1, 2}:
+            cut = trial("pass", why="60 s limit", nested=nested, is_only_incomplete=workload not in self.doubted)
             return msgspec.structs.replace(cut, workload=traced.spec.workload_text)
-        is_told = {place.name for place in places} & self.told.get(workload, set())
+        is_told = bool({place.name for place in places} & self.told.get(workload, set()))
+        is_told |= bool(nested and {place.site.line for place in places} & self.told_twice.get(workload, set()))
         return trial("fail", rules=["FL004"]) if is_told else trial("pass", is_complete=True, nested=nested)
 
     def _trace(self, spec: CellSpec) -> mutating._Traced:
@@ -282,45 +291,56 @@ def test_second_crashes_in_recoveries_alone_are_not_those_of_mutate() -> None:
     assert (whole.nested, whole.follow_up) == (1, True)
 
 
-def test_of_several_it_is_the_one_with_fewest_recoveries_and_the_next_where_a_limit_ends_it(tmp_path: Path) -> None:
+def test_all_that_the_matrix_runs_with_second_crashes_are_tried_cheap_ones_first(tmp_path: Path) -> None:
     nested = {"nested": 1}
     dear, cheap = (
         dataclasses.replace(traced_with(PLACES[:2], tmp_path, name), spec=samples.spec(workload=name, **nested))
         for name in ("punch", "smoke")
     )
+    other = traced_with(PLACES[:2], tmp_path, "chunks")
+
+    def second_crashes(runner: Explored) -> list[tuple[str, list[int]]]:
+        return [(workload, lines) for workload, lines, nested in runner.explored if nested and lines]
+
     runner = Explored(tmp_path, WHOLE)
     runner.recoveries = {"punch": 3330, "smoke": 2634}
-    found = tried(runner, dear, cheap)
+    found = tried(runner, dear, cheap, other)
     assert [place.fate for place in found.values()] == ["redundant", "redundant"]
-    assert [one for one in runner.explored if one[2] and one[1]] == [("smoke", [1, 2], 1)]
+    assert second_crashes(runner) == [("smoke", [1, 2]), ("punch", [1, 2])]
+    # What one of them kills is not tried in the next one.
+    runner = Explored(tmp_path, WHOLE, told_twice={"smoke": {2}})
+    runner.recoveries = {"punch": 3330, "smoke": 2634}
+    found = tried(runner, dear, cheap, other)
+    assert [place.fate for place in found.values()] == ["redundant", "killed"]
+    assert second_crashes(runner) == [*[("smoke", lines) for lines in ([1, 2], [1], [2])], ("punch", [1])]
+    # Where a limit ends one, another one proves it; if there is one.
     runner = Explored(tmp_path, WHOLE)
     runner.recoveries, runner.cut = {"punch": 3330, "smoke": 2634}, {"smoke": {2}}
-    found = tried(runner, dear, cheap)
-    assert [one for one in runner.explored if one[2] and one[1]] == [
-        *[("smoke", lines, 1) for lines in ([1, 2], [1], [2])],
-        ("punch", [2], 1),
-    ]
-    assert [place.fate for place in found.values()] == ["redundant", "redundant"]
+    assert [place.fate for place in tried(runner, dear, cheap, other).values()] == ["redundant", "redundant"]
     runner = Explored(tmp_path, WHOLE)
     runner.recoveries, runner.cut, runner.doubted = {"punch": 3330, "smoke": 2634}, {"smoke": {2}}, {"smoke"}
-    found = tried(runner, dear, cheap)
-    assert "punch" not in [one[0] for one in runner.explored if one[2] and one[1]], "another workload changes nothing"
-    assert [place.fate for place in found.values()] == ["redundant", "unknown"]
+    assert [place.fate for place in tried(runner, dear, cheap, other).values()] == ["redundant", "unknown"]
     runner = Explored(tmp_path, WHOLE)
     runner.cut = {"smoke": {2}, "punch": {2}}
-    found = tried(runner, dear, cheap)
-    assert [place.fate for place in found.values()] == ["redundant", "unknown"]
+    assert [place.fate for place in tried(runner, dear, cheap, other).values()] == ["redundant", "unknown"]
 
 
 def test_a_workload_that_a_limit_ends_is_tried_with_fewer_operations(tmp_path: Path) -> None:
     """As many as come to an end, as long as they come to the place; and it is told."""
     churn = dataclasses.replace(traced_with(PLACES[:3], tmp_path, "churn"), spec=samples.spec(workload="churn", ops=80))
+    smoke = dataclasses.replace(traced_with(PLACES[:3], tmp_path), spec=samples.spec(workload="smoke", ops=0))
     runner = Explored(tmp_path, WHOLE)
     runner.most_operations, runner.fewest_operations = 20, 40
-    found = tried(runner, churn)
+    found = tried(runner, churn, smoke)
     assert {line: place.fate for line, place in found.items()} == {1: "redundant", 2: "unknown", 3: "redundant"}
     assert [found[line].trials[0].instead_of for line in (1, 2, 3)] == ["churn 80 (60 s limit)", "", ""]
     assert found[2].why_unknown() == "churn 80: 60 s limit"
+    assert ("smoke", [1], 1) in runner.explored, "a second crash of what one has too many states for does not end"
+    assert Mutation("a", ["churn", "smoke"], list(found.values())).kill_rate().shortened == 1
+    # Where only that workload comes to the place, a second crash does not end, and nothing is proved.
+    runner = Explored(tmp_path, WHOLE)
+    runner.most_operations = 20
+    assert tried(runner, churn)[1].fate == "unknown"
     # What shows in the shorter one counts.
     runner = Explored(tmp_path, WHOLE, {"churn": {PLACES[0].name}})
     runner.most_operations = 20
@@ -331,10 +351,10 @@ def test_a_workload_that_a_limit_ends_is_tried_with_fewer_operations(tmp_path: P
     found = tried(runner, churn)
     assert {line: place.fate for line, place in found.items()} == {1: "unknown", 2: "unknown", 3: "redundant"}
     # Nor where there are no operations to leave out.
-    smoke = dataclasses.replace(churn, spec=samples.spec(workload="smoke", ops=80))
+    file = dataclasses.replace(churn, spec=samples.spec(workload="smoke", ops=80))
     runner = Explored(tmp_path, WHOLE)
     runner.most_operations = 20
-    assert tried(runner, smoke)[1].fate == "unknown"
+    assert tried(runner, file)[1].trials[0].instead_of == ""
 
 
 def test_the_table_tells_of_fewer_operations(capsys: pytest.CaptureFixture[str]) -> None:
