@@ -164,9 +164,16 @@ class Mutation(msgspec.Struct):
         return sum(place.fate == fate for place in self.places)
 
     def kill_rate(self) -> KillRate:
-        fates: tuple[Fate, ...] = ("killed", "redundant", "blind spot", "unknown")
-        shortened = sum(any(trial.instead_of for trial in place.trials) for place in self.places)
-        return KillRate(self.allocator, self.workloads, len(self.places), *map(self.count, fates), shortened=shortened)
+        return KillRate(
+            self.allocator,
+            self.workloads,
+            len(self.places),
+            killed=self.count("killed"),
+            redundant=self.count("redundant"),
+            blind=self.count("blind spot"),
+            unknown=self.count("unknown"),
+            shortened=sum(any(trial.instead_of for trial in place.trials) for place in self.places),
+        )
 
     def line(self) -> str:
         """The last line that `mutate` prints."""
