@@ -283,6 +283,8 @@ class _Runner:
         """By the cell's name."""
         self._shortened: set[tuple[str, str]] = set()
         """Cell and place, of which fewer operations stand for those that a limit ended."""
+        self._proved: set[str] = set()
+        """Places of which a second crash of some workload tells no loss: in the next ones they are tried as far as several are."""
         self._halving: dict[str, threading.Lock] = {}
 
     def stop(self) -> None:
@@ -371,6 +373,8 @@ class _Runner:
         for trials in run_in_pool(lambda group: self._settle(one, group, nested, workers), self.stop, groups, jobs):
             for name, trial in trials.items():
                 results[name].trials.append(trial)
+                if nested and not trial.is_cut:
+                    self._proved.add(name)
 
     def _settle(self, one: _Traced, group: list[str], nested: int, workers: int) -> dict[str, Trial]:
         """A trial of each, together as far as nothing tells their loss."""
@@ -450,7 +454,8 @@ class _Runner:
         edits = [{"edit": "without", "sites": sites}] if places else []
         outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
         more: dict[str, Any] = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
-        most = TOGETHER_RECOVERIES * (traced.whole[nested].recoveries + 1) if len(places) > 1 else None
+        is_bounded = len(places) > 1 or (nested > 0 and all(place.name in self._proved for place in places))
+        most = TOGETHER_RECOVERIES * (traced.whole[nested].recoveries + 1) if is_bounded and places else None
         spec = msgspec.structs.replace(traced.spec, nested=nested, recovery_limit=most)
         explore(self.workshop, spec, traced.target, traced.trace, traced.workload, handle, jobs=workers, more=more)
         trial.time_s = round(time.monotonic() - started, 3)

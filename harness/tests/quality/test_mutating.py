@@ -307,6 +307,7 @@ def test_all_that_the_matrix_runs_with_second_crashes_are_tried_cheap_ones_first
     found = tried(runner, dear, cheap, other)
     assert [place.fate for place in found.values()] == ["redundant", "redundant"]
     assert second_crashes(runner) == [("smoke", [1, 2]), ("punch", [1, 2])]
+    assert runner._proved == {place.name for place in PLACES[:2]}
     # What one of them kills is not tried in the next one.
     runner = Explored(tmp_path, WHOLE, told_twice={"smoke": {2}})
     runner.recoveries = {"punch": 3330, "smoke": 2634}
@@ -323,6 +324,21 @@ def test_all_that_the_matrix_runs_with_second_crashes_are_tried_cheap_ones_first
     runner = Explored(tmp_path, WHOLE)
     runner.cut = {"smoke": {2}, "punch": {2}}
     assert [place.fate for place in tried(runner, dear, cheap, other).values()] == ["redundant", "unknown"]
+
+
+def test_what_is_proved_already_is_tried_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one workload that explodes without a place would take hours, and change nothing."""
+    limits: list[int | None] = []
+    never_kept = SimpleNamespace(find=lambda: None, keep=lambda _: None)
+    monkeypatch.setattr(mutating, "_KeptTrial", lambda *_: never_kept)
+    monkeypatch.setattr(mutating, "explore", lambda _, spec, *__, **___: limits.append(spec.recovery_limit))
+    runner = mutating._Runner(cast(Workshop, None), tmp_path, IDLE)
+    traced = traced_with(PLACES, tmp_path)
+    traced.whole.update({nested: trial("pass", is_complete=True, recoveries=9) for nested in (0, 1)})
+    runner._proved.add(PLACES[0].name)
+    for places, nested in (((), 1), (PLACES[:1], 0), (PLACES[:1], 1), (PLACES[1:2], 1), (PLACES[1:3], 1)):
+        runner._explore(traced, places, nested)
+    assert limits == [None, None, 30, None, 30]
 
 
 def test_a_workload_that_a_limit_ends_is_tried_with_fewer_operations(tmp_path: Path) -> None:
