@@ -4,8 +4,10 @@ a person has suppressed for a while, with a reason.
 
 A baseline is `results.json`, or what `--write-baseline FILE` wrote:
 
-    {"version": 1, "cells": ["x smoke"],
-     "findings": [{"allocator": "x", "mutant": null, "id": "FL004-1a2b3c4d", "cells": ["x smoke"]}]}
+    {"version": 2,
+     "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}],
+     "findings": [{"allocator": "x", "mutant": null, "id": "FL004-1a2b3c4d",
+                   "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}]}]}
 
 A file of suppressions:
 
@@ -35,7 +37,7 @@ from faultline.engine import Finding
 from faultline.errors import BadInputError
 from faultline.results import RESULTS_VERSION, CellResult, CellSpec
 
-BASELINE_VERSION = 1
+BASELINE_VERSION = 2
 FindingId = Annotated[str, Meta(pattern="^FL[0-9]{3}-[0-9a-f]{8}$")]
 
 
@@ -55,12 +57,28 @@ class _Suppressions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     suppression: list[Suppression] = []
 
 
+class Explored(msgspec.Struct, frozen=True):
+    """A cell by name, and how far it was explored."""
+
+    name: str
+    strategy: str
+    """What ran."""
+    nested: int
+    follow_up: bool
+
+    def reaches(self, other: Explored) -> bool:
+        """Whether what other found would be found here, too, if it were still there."""
+        goes_on = self.follow_up or not other.follow_up or other.nested == 0
+        is_as_strong = self.strategy in (other.strategy, "complete")
+        return self.name == other.name and is_as_strong and self.nested >= other.nested and goes_on
+
+
 class BaselineFinding(msgspec.Struct, frozen=True):
     allocator: str
     id: FindingId
     mutant: str | None = None
-    cells: list[str] = []
-    """By name; where it was found."""
+    cells: list[Explored] = []
+    """Where it was found."""
 
     def is_of(self, spec: CellSpec, finding: Finding) -> bool:
         return (self.allocator, self.mutant, self.id) == (spec.allocator, spec.mutant, finding.id)
@@ -69,7 +87,7 @@ class BaselineFinding(msgspec.Struct, frozen=True):
 class Baseline(msgspec.Struct, frozen=True):
     version: int
     findings: list[BaselineFinding]
-    cells: list[str]
+    cells: list[Explored]
     """All that were run."""
 
 
@@ -103,20 +121,32 @@ class Known:
                 counts = any(self._why(*pair)[0] is None for pair in its)
                 now = "counts again" if counts else "does not count all the same: it is known otherwise"
                 lines.append(f"expired: {one.id} was suppressed until {one.expires} ({one.reason}) and {now}")
-        explored = {result.spec.name for result in results if result.is_explored}
+        explored = [_explored(result) for result in results if result.is_explored and not _is_stopped(result)]
+
+        def reach(cells: list[Explored]) -> bool:
+            return all(any(one.reaches(cell) for one in explored) for cell in cells)
+
         for entry in self.baseline.findings if self.baseline else []:
-            is_run = entry.cells and explored.issuperset(entry.cells)
-            if is_run and not any(entry.is_of(*pair) for pair in found):
+            if entry.cells and reach(entry.cells) and not any(entry.is_of(*pair) for pair in found):
                 lines.append(f"stale: {entry.id} of {entry.allocator} is in the baseline and is not found any more")
-        if self.baseline is None or explored.issuperset(
-            self.baseline.cells
-        ):  # else one that a part of them lacks is no news
+        if self.baseline is None or reach(self.baseline.cells):  # else one that a part of them lacks is no news
             lines += [
                 f"stale: {one.id} is suppressed ({one.reason}) and is not found in this campaign"
                 for one in self.suppressions
                 if not any(one.is_of(*pair) for pair in found)
             ]
         return lines
+
+
+def _explored(result: CellResult) -> Explored:
+    spec = result.spec
+    ran = result.certificate.strategy if result.certificate is not None else spec.strategy
+    return Explored(spec.name, ran, spec.nested, spec.follow_up)
+
+
+def _is_stopped(result: CellResult) -> bool:
+    """Before its end: what it did not find may be behind that."""
+    return result.certificate is not None and result.certificate.stopped is not None
 
 
 def read_known(baseline: Path | None, suppressions: Path | None, specs: Iterable[CellSpec]) -> Known:
@@ -166,26 +196,27 @@ def _of_results(document: Any) -> dict[str, Any]:
 
 def baseline_of(results: list[CellResult]) -> dict[str, Any]:
     """As a baseline file holds it. What is suppressed is known for its own reason, and only until then."""
-    cells: dict[tuple[str, str | None, str], list[str]] = {}
+    cells: dict[tuple[str, str | None, str], list[dict[str, Any]]] = {}
     for result in results:
         for finding in result.findings:
             if not finding.is_suppressed:
-                cells.setdefault((result.spec.allocator, result.spec.mutant, finding.id), []).append(result.spec.name)
+                key = result.spec.allocator, result.spec.mutant, finding.id
+                cells.setdefault(key, []).append(msgspec.to_builtins(_explored(result)))
     findings = [
-        {"allocator": allocator, "mutant": mutant, "id": identity, "cells": names}
-        for (allocator, mutant, identity), names in cells.items()
+        {"allocator": allocator, "mutant": mutant, "id": identity, "cells": found_in}
+        for (allocator, mutant, identity), found_in in cells.items()
     ]
     return {
         "version": BASELINE_VERSION,
         "findings": findings,
-        "cells": [result.spec.name for result in results if result.is_explored],
+        "cells": [msgspec.to_builtins(_explored(result)) for result in results if result.is_explored],
     }
 
 
 def _check_is_of(path: Path, baseline: Baseline, specs: Iterable[CellSpec]) -> None:
     """A baseline of something else would let every finding through as new, or hide that it is the wrong file."""
     allocators = {spec.allocator for spec in specs}
-    known = {name.partition(" ")[0] for name in baseline.cells} | {one.allocator for one in baseline.findings}
+    known = {cell.name.partition(" ")[0] for cell in baseline.cells} | {one.allocator for one in baseline.findings}
     if not known & allocators:
         raise BadInputError(
             f"{path}: a stale baseline: it is of {', '.join(sorted(known)) or 'no cell'}, and not of "

@@ -19,6 +19,7 @@ from faultline.results import CellResult, summarise
 
 ID = samples.FINDING["id"]
 OTHER = "FL004-00000001"
+OTHER_CELL = '{"name": "other smoke", "strategy": "complete", "nested": 0, "follow_up": true}'
 
 
 def cell(*ids: str, **spec: object) -> CellResult:
@@ -139,16 +140,43 @@ def test_stale_entries_are_said_where_their_cells_were_run(tmp_path: Path) -> No
     ]
 
 
+def explored(strategy: str = "complete", stopped: Stopped | None = None, **spec: object) -> CellResult:
+    result = cell(**spec)
+    result.certificate = samples.certificate(strategy=strategy, stopped=stopped)
+    return result
+
+
+def test_stale_entries_are_not_said_where_less_was_explored(tmp_path: Path) -> None:
+    found = cell(ID, nested=1, follow_up=True)
+    found.certificate = samples.certificate(strategy="complete")
+    files = read_known(baseline_of(tmp_path, found), None, [samples.spec()])
+    less = [
+        explored(nested=0),
+        explored(nested=1, follow_up=False),
+        explored(nested=2, follow_up=False),
+        explored("mixed", nested=1),
+        explored(nested=1, stopped=Stopped(17, "60 s limit")),
+    ]
+    assert [files.lines([one]) for one in less] == [[]] * len(less)
+    stale = [f"stale: {ID} of nvm_malloc is in the baseline and is not found any more"]
+    assert [files.lines([explored(nested=nested)]) for nested in (1, 2)] == [stale] * 2
+    assert files.lines([less[0], explored(nested=1)]) == stale, "one of two cells of that name is enough"
+    found.spec, found.certificate = samples.spec(nested=0), samples.certificate(strategy="sample")
+    files = read_known(baseline_of(tmp_path, found), None, [samples.spec()])
+    assert files.lines([explored(nested=0)]) == files.lines([explored(nested=1, follow_up=False)]) == stale
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "is no baseline"),
         ("[1]", "is no baseline"),
-        ('{"version": 1, "findings": 3, "cells": []}', "is no baseline"),
-        ('{"version": 7, "findings": [], "cells": ["nvm_malloc smoke"]}', "a stale baseline: version 7, expected 1"),
+        ('{"version": 2, "findings": 3, "cells": []}', "is no baseline"),
+        ('{"version": 2, "findings": [], "cells": ["nvm_malloc smoke"]}', "is no baseline"),
+        ('{"version": 1, "findings": [], "cells": ["nvm_malloc smoke"]}', "a stale baseline: version 1, expected 2"),
         ('{"version": 1, "summary": {}, "cells": []}', "a stale baseline: version 1, expected 2"),
-        ('{"version": 1, "findings": [], "cells": ["other smoke"]}', "it is of other, and not of nvm_malloc"),
-        ('{"version": 1, "findings": [], "cells": []}', "it is of no cell"),
+        (f'{{"version": 2, "findings": [], "cells": [{OTHER_CELL}]}}', "it is of other, and not of nvm_malloc"),
+        ('{"version": 2, "findings": [], "cells": []}', "it is of no cell"),
     ],
 )
 def test_what_is_no_baseline_is_said(tmp_path: Path, text: str, words: str) -> None:
