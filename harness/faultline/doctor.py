@@ -4,6 +4,8 @@ one says what to do."""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -13,11 +15,15 @@ from pathlib import Path
 from faultline import build, config
 from faultline.cache import Cache
 from faultline.engine import Engine
-from faultline.environment import described_flushes, heap_folder_of, persistent_memory
+from faultline.environment import described_flushes, flushes, heap_folder_of, persistent_memory
 from faultline.errors import FaultlineError, InfrastructureError
 
 SCRATCH_BYTES_WANTED = 256 << 20
 """Room for the heaps, images and private copies of two cells at a time."""
+
+
+OWN_MEMORY = Path("/proc/self/mem")
+"""Through which the runner changes a flush that the processor lacks (allocators/runner/flushes.c)."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ def examine(root: Path, cache: Cache, engine: Engine) -> list[Check]:
         _check("allocators", lambda: _allocators(root)),
         _check("cache", lambda: _writable(cache.folder)),
         _check("heap folder", lambda: _scratch(cache)),
-        _check("flushes", described_flushes),
+        _check("flushes", _flushes),
         _check("persistent memory", lambda: _map_sync(cache)),
     ]
 
@@ -78,6 +84,32 @@ def _scratch(cache: Cache) -> str:
             "free space there, or choose another folder with --heap-folder DIR",
         )
     return f"{folder}, {free >> 20} MiB free"
+
+
+def _flushes() -> str:
+    """Kernels can be told to refuse writes to code (proc_mem.force_override), and sandboxes hide the file."""
+    lacking = [flush for flush in config.FLUSHES if flush not in flushes()]
+    if lacking and not _can_change_code():
+        raise InfrastructureError(
+            f"{OWN_MEMORY}: code cannot be changed there, and a recovery with {' or '.join(lacking)}, which this processor lacks,"
+            f" ends by SIGILL",
+            f"build for a flush that it has: --flush {flushes()[0]}",
+        )
+    return described_flushes()
+
+
+def _can_change_code() -> bool:
+    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(len(page)), mmap.PROT_READ) != 0:
+        return False
+    try:
+        with OWN_MEMORY.open("r+b", buffering=0) as memory:
+            memory.seek(address)
+            memory.write(b"\x90")
+    except OSError:
+        return False
+    return page[:1] == b"\x90"
 
 
 def _map_sync(cache: Cache) -> str:

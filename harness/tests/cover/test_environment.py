@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import samples
-from faultline import environment
+from faultline import doctor, environment
 from faultline.cache import Cache
 from faultline.engine import Engine
 from faultline.results import Results
@@ -43,6 +43,24 @@ def test_the_flushes_of_the_processor(
     told = environment.describe(root, cache, Engine(), None).facts["flushes"]
     assert told.startswith(", ".join(flushes))
     assert ("is a clflush" in told) == ("clwb" not in flags)
+
+
+@pytest.mark.parametrize("flags", ["clflush clflushopt clwb", "clflush clflushopt"])
+def test_doctor_tries_whether_a_flush_that_lacks_can_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    def check() -> doctor.Check:
+        return doctor._check("flushes", doctor._flushes)
+
+    monkeypatch.setattr(environment, "_of_first_processor", lambda field: {"flags": flags}.get(field, ""))
+    assert check().is_good
+    for memory in (Path("/dev/null"), tmp_path / "hidden"):
+        monkeypatch.setattr(doctor, "OWN_MEMORY", memory)
+        found = check()
+        assert found.is_good == ("clwb" in flags), found
+        if not found.is_good:
+            assert "a recovery with clwb, which this processor lacks" in found.detail
+            assert found.hint == "build for a flush that it has: --flush clflushopt"
 
 
 def test_what_cannot_be_found_out_is_unknown(tmp_path: Path, cache: Cache) -> None:
