@@ -6,8 +6,9 @@
  *
  * The runner opens what it touches itself, and what a system call is to touch, until the next hook. For hooks that were called
  * from one place many times, what they announce is opened so, too, all but one time in a few: a fault and a step cost much more,
- * and the loops of a recovery have tens of thousands. What has no hook and comes behind such a hook, on the OS pages of what that
- * announced, is found the other times.
+ * and the loops of a recovery have tens of thousands. Such loops go to and fro between a few OS pages, which stay open until a
+ * hook comes that is looked at closely; then nothing is. What has no hook and comes behind such a hook, on OS pages that are
+ * open, is found the other times.
  */
 #include "runner.h"
 #include "loads.h"
@@ -23,6 +24,7 @@
 #include <xxhash.h>
 
 #define ANNOUNCED 8u  /* hooks come right before their access; a statement has a few of them */
+#define MOST_KEPT 4u  /* ranges open between hooks that are known well */
 #define MOST_OPEN 64u /* OS pages that one instruction touches, or ranges that the runner opened */
 #define TRAP_FLAG 0x100
 #define SITES 8192u         /* of hooks; two that share one begin anew each time */
@@ -92,12 +94,6 @@ void guard_open(const void *address, uint64_t bytes) {
     }
 }
 
-/* Nothing is open but the OS pages of this, which lie in one mapping. */
-static bool is_all_that_is_open(const void *address, uint64_t bytes) {
-    uintptr_t start = (uintptr_t)address, end = start + bytes;
-    return guard.open_count == 1 && guard.open[0].start == page_of(start) && guard.open[0].end == page_of(end - 1) + OS_PAGE_BYTES;
-}
-
 /* caller: of the hook; NULL: the runner. Calls are chosen without a period, which a loop might have, too. */
 static bool is_well_known(const void *caller) {
     struct hook_site *site = &guard.sites[XXH3_64bits(&caller, sizeof caller) % SITES];
@@ -112,9 +108,7 @@ void guard_announce(const void *address, uint64_t bytes) {
     uintptr_t start = (uintptr_t)address, end = start + bytes;
     guard.announced[guard.next++ % ANNOUNCED] = (struct range){start & ~7ul, (end + 7) & ~7ul};
     bool is_opened = is_well_known(loads_caller);
-    if (is_opened && is_all_that_is_open(address, bytes))
-        return; /* closed and opened again it would be the same, and most accesses are where the last one was */
-    if (guard.open_count > 0)
+    if (guard.open_count > (is_opened ? MOST_KEPT : 0))
         close_again();
     if (is_opened)
         guard_open(address, bytes);
