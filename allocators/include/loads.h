@@ -12,7 +12,8 @@
  *                      overlap and reach past a file's end. Files are meant by their numbers at the time of each run.
  *     FL_SERVE_RUN     with FL_RUN_LOADS in `offset`: recorded. Answered as ever, and then: u32 bytes, then
  *                      fl_loads_header, fl_load[count], text[text_bytes].
- *                      with FL_RUN_GUARDED too: slowly, and every access to PM that no hook announced is found.
+ *                      with FL_RUN_GUARDED too: slowly, and accesses to PM that no hook announced are found: all that are made after the
+ *                      first calls of a hook, and of the later ones those that `file`, a seed, chooses.
  *                      with FL_RUN_IN_PROCESS, recorded or not: not in a process of its own, if the target lets that happen.
  *                      The answer is the same. The first such run, one in FL_COMPARE_ONE_IN others, chosen by `file`, a seed,
  *                      and every run that does not come to its end are done in processes of their own too, and the

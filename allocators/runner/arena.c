@@ -4,8 +4,10 @@
  * of the libraries that were loaded for it, their thread-locals, its thread-specific data.
  *
  * While a target is loaded and while a life runs in-process, malloc and its like (the runner's, the C library's and the C++
- * library's calls too) take from one arena of fixed addresses: a bump pointer and free lists by size. What was allocated by the end of loading
- * is part of the snapshot; everything above is zeroed when a life is over. At all other times they are the C library's own.
+ * library's calls too) take from one arena of fixed addresses: two areas, for small and for large allocations, each a bump pointer,
+ * and free lists by size. What was allocated by the end of loading is part of the snapshot; everything above is zeroed when a life is
+ * over. Of large allocations most is often never touched, so their area is given back to the kernel instead. At all other times they
+ * are the C library's own.
  *
  * What the C library holds for its callers (streams, exit handlers, signal actions, locale, environment) cannot be reset:
  * calls_state.c makes a run that changes such a thing an isolated one.
@@ -23,8 +25,10 @@
 #include <unistd.h>
 #include <xmmintrin.h>
 
-#define ARENA_BYTES (1ull << 30)
-#define ZEROED_BYTES (1ull << 20) /* used part above this is given back to the kernel instead */
+#define AREA_BYTES (1ull << 30)
+#define LARGE_BYTES (64ull << 10)  /* from here on an allocation is a large one */
+#define ZEROED_BYTES (1ull << 20)  /* used part of the small area above this is given back to the kernel instead */
+#define TOLD_BYTES (16ull << 20)   /* of the large area, to be part of what is known of a run's state */
 #define SMALL_BYTES 1024u         /* up to here each multiple of 16 has a list of its own */
 #define CLASSES 192u
 #define IN_USE 0x6e6975u
@@ -41,8 +45,12 @@ struct part { /* of memory, to be restored */
     size_t bytes;
 };
 
-static struct {
+struct area {
     uint8_t *start, *top, *end, *base_top;
+};
+
+static struct {
+    struct area small, large;
     struct head *lists[CLASSES], *base_lists[CLASSES];
     bool is_on;
     struct part parts[MOST_PARTS];
@@ -66,19 +74,23 @@ static uint32_t class_of(uint64_t *bytes) {
 }
 
 static struct head *head_of(void *memory) { return (struct head *)memory - 1; }
-static bool is_ours(const void *memory) { return (const uint8_t *)memory >= arena.start && (const uint8_t *)memory < arena.end; }
+static bool is_in(const struct area *area, const void *memory) {
+    return (const uint8_t *)memory >= area->start && (const uint8_t *)memory < area->end;
+}
+static bool is_ours(const void *memory) { return is_in(&arena.small, memory) || is_in(&arena.large, memory); }
 
 static void *take_fresh(uint64_t bytes, uint32_t class, size_t alignment) {
-    uintptr_t at = ((uintptr_t)arena.top + sizeof(struct head) + alignment - 1) & ~(uintptr_t)(alignment - 1);
-    if (bytes > ARENA_BYTES || at + bytes > (uintptr_t)arena.end)
+    struct area *area = bytes < LARGE_BYTES ? &arena.small : &arena.large;
+    uintptr_t at = ((uintptr_t)area->top + sizeof(struct head) + alignment - 1) & ~(uintptr_t)(alignment - 1);
+    if (bytes > AREA_BYTES || at + bytes > (uintptr_t)area->end)
         inprocess_leave("has a heap larger than 1 GiB");
-    arena.top = (uint8_t *)at + bytes;
+    area->top = (uint8_t *)at + bytes;
     *head_of((void *)at) = (struct head){bytes, class, IN_USE};
     return (void *)at;
 }
 
 static void *take(uint64_t bytes, size_t alignment, bool is_zeroed) {
-    if (bytes > ARENA_BYTES)
+    if (bytes > AREA_BYTES)
         return errno = ENOMEM, NULL;
     uint64_t wanted = bytes;
     uint32_t class = class_of(&wanted);
@@ -237,12 +249,17 @@ static int count_library(struct dl_phdr_info *info, size_t bytes, void *count) {
     return 0;
 }
 
-void arena_begin_load(void) {
-    arena.start = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (arena.start == MAP_FAILED)
+static void map_area(struct area *area) {
+    area->start = mmap(NULL, AREA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (area->start == MAP_FAILED)
         fail(EXIT_INFRASTRUCTURE, "no addresses for the targets' heap: %s", strerror(errno));
-    arena.top = arena.start;
-    arena.end = arena.start + ARENA_BYTES;
+    area->top = area->start;
+    area->end = area->start + AREA_BYTES;
+}
+
+void arena_begin_load(void) {
+    map_area(&arena.small);
+    map_area(&arena.large);
     dl_iterate_phdr(count_library, &arena.libraries_before);
     arena.is_on = true;
 }
@@ -284,25 +301,36 @@ static int add_library(struct dl_phdr_info *info, size_t bytes, void *number) {
     return 0;
 }
 
+static void add_area(struct area *area) {
+    add_part(area->start, (size_t)(area->top - area->start));
+    area->base_top = area->top;
+}
+
 void arena_take_snapshot(void) {
     static char buffer[BUFSIZ];
     size_t number = 0;
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer); /* its own would be of the first life's heap */
     dl_iterate_phdr(add_library, &number);
-    add_part(arena.start, (size_t)(arena.top - arena.start));
-    arena.base_top = arena.top;
+    arena.large.top = (uint8_t *)whole_pages((uintptr_t)arena.large.top);
+    add_area(&arena.small);
+    add_area(&arena.large);
     memcpy(arena.base_lists, arena.lists, sizeof arena.lists);
     arena.control = _mm_getcsr();
 }
 
-void arena_begin_life(void) { arena.is_on = true; }
+void arena_begin_life(void) {
+    arena.is_on = true;
+    errno = 0;
+}
 void arena_pause(bool is_paused) { arena.is_on = !is_paused; }
 
-void arena_tell_state(void (*tell)(const void *bytes, size_t count)) {
+bool arena_tell_state(void (*tell)(const void *bytes, size_t count)) {
     unsigned control = _mm_getcsr();
     for (size_t i = 0; i < arena.part_count; i++)
         tell(arena.parts[i].start, arena.parts[i].bytes);
-    tell(arena.base_top, (size_t)(arena.top - arena.base_top));
+    size_t large = (size_t)(arena.large.top - arena.large.base_top);
+    tell(arena.small.base_top, (size_t)(arena.small.top - arena.small.base_top));
+    tell(&large, sizeof large);
     tell(arena.lists, sizeof arena.lists);
     tell(&control, sizeof control);
     for (pthread_key_t key = 0; key < FIRST_KEYS; key++) {
@@ -310,22 +338,27 @@ void arena_tell_state(void (*tell)(const void *bytes, size_t count)) {
         tell(&keys[key], sizeof keys[key]);
         tell(&value, sizeof value);
     }
+    return touched_tell(arena.large.base_top, whole_pages(large), TOLD_BYTES, tell);
+}
+
+static void give_back(const uint8_t *start, const uint8_t *end) {
+    syscall(SYS_madvise, start, end - start, MADV_DONTNEED); /* not the interposed one, which is the target's */
 }
 
 void arena_end_life(void) {
-    size_t used = (size_t)(arena.top - arena.base_top), zeroed = used < ZEROED_BYTES ? used : ZEROED_BYTES;
+    struct area *small = &arena.small, *large = &arena.large;
+    size_t used = (size_t)(small->top - small->base_top), zeroed = used < ZEROED_BYTES ? used : ZEROED_BYTES;
     reset_keys();
     arena.is_on = false;
-    memset(arena.base_top, 0, zeroed);
-    if (used > zeroed) {
-        uintptr_t start = ((uintptr_t)arena.base_top + zeroed) & ~(uintptr_t)(OS_PAGE_BYTES - 1);
-        syscall(SYS_madvise, start, (uintptr_t)arena.top - start,
-                MADV_DONTNEED); /* not the interposed one, which is the target's */
-    }
-    arena.top = arena.base_top;
+    memset(small->base_top, 0, zeroed);
+    if (used > zeroed)
+        give_back((uint8_t *)((uintptr_t)(small->base_top + zeroed) & ~(uintptr_t)(OS_PAGE_BYTES - 1)), small->top);
+    if (large->top > large->base_top)
+        give_back(large->base_top, large->top);
+    small->top = small->base_top;
+    large->top = large->base_top;
     memcpy(arena.lists, arena.base_lists, sizeof arena.lists);
     for (size_t i = 0; i < arena.part_count && !planted("keep-globals"); i++)
         memcpy(arena.parts[i].start, arena.parts[i].saved, arena.parts[i].bytes);
     _mm_setcsr(arena.control);
-    errno = 0;
 }

@@ -5,10 +5,10 @@
  * whose first byte lies in none of the units announced by the last few hooks is one that the hooks do not see.
  *
  * The runner opens what it touches itself, and what a system call is to touch, until the next hook. For hooks that were called
- * from one place many times, what they announce is opened so, too, all but one time in a few: a fault and a step cost much more,
- * and the loops of a recovery have tens of thousands. Such loops go to and fro between a few OS pages, which stay open until a
- * hook comes that is looked at closely; then nothing is. What has no hook and comes behind such a hook, on OS pages that are
- * open, is found the other times.
+ * from one place many times in the run, what they announce is opened so, too, all but one time in a few, and in fewer and fewer: a
+ * fault and a step cost much more, and the loops of a recovery have tens of thousands. Such loops go to and fro between a few OS
+ * pages, which stay open until a hook comes that is looked at closely; then nothing is. What has no hook and comes behind such a
+ * hook, on OS pages that are open, is found the other times, which are others in each guarded run.
  */
 #include "runner.h"
 #include "loads.h"
@@ -28,8 +28,9 @@
 #define MOST_OPEN 64u /* OS pages that one instruction touches, or ranges that the runner opened */
 #define TRAP_FLAG 0x100
 #define SITES 8192u         /* of hooks; two that share one begin anew each time */
-#define STRICT_CALLS 32u    /* of one of them: the first ones */
-#define STRICT_ONE_IN 8u    /* of the others */
+#define STRICT_CALLS 8u     /* of one of them: the first ones */
+#define STRICT_ONE_IN 8u    /* of the next ones */
+#define STRICT_SHARE 16u    /* of so many calls that there were: one, where that is less */
 
 struct range {
     uintptr_t start, end;
@@ -46,7 +47,8 @@ static struct {
     struct range open[MOST_OPEN];
     unsigned open_count;
     bool is_stepping, is_started;
-    struct hook_site sites[SITES];
+    struct hook_site *sites; /* SITES of them; of all lives of a run: the server's memory */
+    uint64_t seed;
 } guard;
 
 static uintptr_t page_of(uintptr_t address) { return address & ~(uintptr_t)(OS_PAGE_BYTES - 1); }
@@ -59,6 +61,17 @@ static bool find_view(uintptr_t address, struct vfs_view *view) {
         if (view->start <= address && address < view->end)
             return true;
     return false;
+}
+
+void guard_map(void) {
+    guard.sites = mmap(NULL, SITES * sizeof *guard.sites, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (guard.sites == MAP_FAILED)
+        fail(EXIT_INFRASTRUCTURE, "no memory for guarded runs");
+}
+
+void guard_begin_run(uint64_t seed) {
+    guard.seed = seed;
+    memset(guard.sites, 0, SITES * sizeof *guard.sites);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------------ */
@@ -99,8 +112,9 @@ static bool is_well_known(const void *caller) {
     struct hook_site *site = &guard.sites[XXH3_64bits(&caller, sizeof caller) % SITES];
     if (site->caller != caller)
         *site = (struct hook_site){.caller = caller};
-    uint64_t call[2] = {(uintptr_t)caller, site->calls++};
-    bool is_strict = call[1] < STRICT_CALLS || XXH3_64bits(call, sizeof call) % STRICT_ONE_IN == 0;
+    uint64_t number = site->calls++, call[3] = {(uintptr_t)caller, number, guard.seed};
+    uint64_t one_in = number / STRICT_SHARE > STRICT_ONE_IN ? number / STRICT_SHARE : STRICT_ONE_IN;
+    bool is_strict = number < STRICT_CALLS || XXH3_64bits(call, sizeof call) % one_in == 0;
     return caller != NULL && !is_strict;
 }
 

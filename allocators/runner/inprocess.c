@@ -82,8 +82,6 @@ void inprocess_leave(const char *reason) {
     siglongjmp(all.way_out, 1);
 }
 
-_Noreturn void inprocess_end_early(void) { siglongjmp(all.way_out, 2); }
-
 static void end_life(void) {
     arena_end_life();
     kept_end_life();
@@ -108,12 +106,12 @@ static bool is_chosen(uint64_t seed, uint64_t run) {
 
 /* False: the target left. */
 static bool run_lives_here(const struct place *place, const struct fl_command *command) {
-    int way = sigsetjmp(all.way_out, 0);
-    bool is_done = way != 1;
-    if (way == 0) {
+    bool is_done = sigsetjmp(all.way_out, 0) == 0;
+    if (is_done) {
         all.is_running = true;
-        loads_begin(command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS));
-        rests_begin_run((command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS | FL_RUN_AFRESH)) == FL_RUN_LOADS);
+        loads_begin(command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS), 0);
+        uint64_t flags = command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS | FL_RUN_AFRESH);
+        rests_begin_run(flags == FL_RUN_LOADS && command->size == FL_PROBE_FULL);
         run_probe(place, (enum fl_probe)command->size);
     } else
         end_life();

@@ -9,15 +9,14 @@
 #include "heap_report.h"
 #include "loads.h"
 
+static inline uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES; }
+
 /* ---- inprocess.c */
 /* While a life runs in-process. */
 bool inprocess_is_running(void);
 /* Does nothing but while a life runs in-process: that run ends here, and is done in the isolated engine instead. The reason goes on
  * after "the target ". */
 void inprocess_leave(const char *reason);
-
-/* The run ends here, done: rests.c has the rest of its report. */
-_Noreturn void inprocess_end_early(void);
 
 /* Runs body here, as child_run does in a process of its own. The image keeps what it stored, until undo_apply. */
 enum fl_outcome inprocess_live(void (*body)(void *context), void *context);
@@ -98,9 +97,14 @@ void arena_end_load(void);
 void arena_take_snapshot(void); /* in the worker, before its first life */
 void arena_begin_life(void);
 void arena_end_life(void); /* all is as it was when the snapshot was taken */
-/* All of it, as far as the run may have changed it. */
-void arena_tell_state(void (*tell)(const void *bytes, size_t count));
+/* All of it, as far as the run may have changed it. False: too much to tell. */
+bool arena_tell_state(void (*tell)(const void *bytes, size_t count));
 void arena_pause(bool is_paused); /* in a life: what the runner allocates for itself now is to stay */
+
+/* ---- touched.c */
+void touched_open(void); /* in the worker */
+/* Each OS page of private anonymous memory that is not zero, with its number in it. False: they are more than `most` bytes. */
+bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(const void *bytes, size_t count));
 
 /* ---- kept.c */
 void *kept_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
@@ -124,8 +128,13 @@ bool kept_tell_state(void (*tell)(const void *bytes, size_t count));
 
 /* ---- rests.c: in the worker */
 void rests_begin_run(bool is_wanted);
-/* The rest of the run is all that is left; life: what the runner holds of it. Does not return if that is known. */
-void rests_checkpoint(const void *life, size_t bytes);
+/* In life 0: open has returned; and its end, where life is what the runner holds of it. */
+void rests_opened(void);
+void rests_end_first(const void *life, size_t bytes);
+/* After life 0: the run is over. */
+bool rests_is_known(void);
+/* In lives 1 and 3: what life 0 did is done. */
+void rests_go_on(void);
 /* The run's state will not be all known. */
 void rests_forbid(void);
 /* After a run whose stores were taken back. True: its rest was that of another one. */

@@ -51,8 +51,6 @@ static struct {
     size_t descriptor_count;
 } kept;
 
-static uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES; }
-
 /* ---- descriptors -------------------------------------------------------------------------------------------------------- */
 
 static struct descriptor *find_descriptor(int fd) {
@@ -440,11 +438,9 @@ static bool tell_mapping(const struct mapping *mapping, void (*tell)(const void 
     bool is_memory = request->inode == 0 && request->protection != PROT_NONE;
     tell(request, sizeof *request);
     tell((uintptr_t[3]){mapping->start, mapping->live_start, mapping->live_end}, 3 * sizeof(uintptr_t));
-    if (is_memory && (bytes > TOLD_BYTES || (request->protection & PROT_READ) == 0))
+    if (is_memory && (request->protection & PROT_READ) == 0)
         return false;
-    if (is_memory)
-        tell((const void *)mapping->live_start, bytes);
-    return true;
+    return !is_memory || touched_tell((const void *)mapping->live_start, bytes, TOLD_BYTES, tell);
 }
 
 bool kept_tell_state(void (*tell)(const void *bytes, size_t count)) {

@@ -95,7 +95,7 @@ void run_probe(const struct place *place, enum fl_probe kind) {
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;
     if (report_result()->made_copy || report_outcome() != FL_OUTCOME_DONE)
         remove_copy(place);
-    if (kind != FL_PROBE_FULL || !(goes_on || has_no_heap))
+    if (kind != FL_PROBE_FULL || !(goes_on || has_no_heap) || rests_is_known())
         return;
     if (has_no_heap)
         recreate(place);

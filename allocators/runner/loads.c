@@ -82,8 +82,7 @@ static struct {
     uint64_t changed[MOST_CHANGED]; /* words of undecided and unscanned that are not those of hot */
     size_t changed_count;
     bool are_words_known; /* all others are */
-    uint64_t *were_undecided,
-        *were_unscanned; /* before the rest of the run made them so again: its list is too long until it ends */
+    uint64_t *were_undecided, *were_unscanned; /* when the rest of the run began: its list is too long until it ends */
     bool are_bits_spoilt; /* the last run set bits of what is not hot */
     uint32_t life;
     bool is_hooked, is_recording, is_guarded, is_every;
@@ -114,6 +113,7 @@ void loads_map(void) {
     loads.none = map_memory(MOST_UNITS / 8, MAP_PRIVATE);
     loads.were_undecided = map_memory(MOST_UNITS / 8, MAP_SHARED);
     loads.were_unscanned = map_memory(MOST_UNITS / 8, MAP_SHARED);
+    guard_map();
 }
 
 static void copy_parts(uint64_t *to) {
@@ -249,7 +249,7 @@ static void set_words(void) {
 
 void loads_forget_words(void) { loads.are_words_known = false; }
 
-void loads_begin(uint64_t flags) {
+void loads_begin(uint64_t flags, uint64_t seed) {
     loads_accesses = 0;
     loads_caller = NULL;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
@@ -257,6 +257,8 @@ void loads_begin(uint64_t flags) {
     loads.is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
     if (!loads.is_recording)
         return;
+    if (loads.is_guarded)
+        guard_begin_run(seed);
     loads.shared->header = (struct fl_loads_header){
         .version = FL_LOADS_VERSION,
         .flags = loads.is_hooked ? 0 : FL_LOADS_NOT_HOOKED,
@@ -305,12 +307,16 @@ static bool is_set(const uint64_t *bits, uint64_t bit) { return (bits[bit / 64] 
 
 void loads_begin_rest(void) {
     loads.shared->rest = listed();
-    for (size_t i = 0; i < loads.hot->part_count; i++)
-        for (uint64_t word = loads.hot->parts[i].first; word < loads.hot->parts[i].end; word++) {
-            loads.were_undecided[word] = loads.undecided[word];
-            loads.were_unscanned[word] = loads.unscanned[word];
-            loads.undecided[word] = loads.unscanned[word] = loads.hot->bits[word];
-        }
+    for (size_t i = 0; i < loads.hot->part_count; i++) {
+        uint64_t first = loads.hot->parts[i].first, bytes = (loads.hot->parts[i].end - first) * sizeof *loads.undecided;
+        memcpy(loads.were_undecided + first, loads.undecided + first, bytes);
+        memcpy(loads.were_unscanned + first, loads.unscanned + first, bytes);
+    }
+}
+
+void loads_list_rest(void) {
+    copy_parts(loads.undecided);
+    copy_parts(loads.unscanned);
 }
 
 bool loads_is_hot(uint32_t number, uint64_t unit) {
@@ -332,11 +338,16 @@ void loads_add_rest(const struct fl_load *rest, uint32_t count) {
     header->count = listed() + count;
 }
 
-/* It is listed without the units that loads_begin_rest made undecided again, too. */
+/* It is listed without the units that loads_list_rest made undecided again, too; and once. */
 static bool is_new(const struct fl_load *load) {
     uint64_t bit;
-    return !find_bit(load, &bit) ||
-           (is_set(loads.were_undecided, bit) && (load->kind == FL_LOAD_TARGET || is_set(loads.were_unscanned, bit)));
+    if (!find_bit(load, &bit))
+        return true;
+    bool is_by_target = load->kind == FL_LOAD_TARGET;
+    if (!is_set(loads.were_undecided, bit) || (!is_by_target && !is_set(loads.were_unscanned, bit)))
+        return false;
+    (is_by_target ? loads.were_undecided : loads.were_unscanned)[bit / 64] &= ~(1ull << bit % 64);
+    return true;
 }
 
 void loads_end_rest(void) {

@@ -435,7 +435,7 @@ static void recreate(struct life *life) {
 
 void probe_life(const struct probe *probe, enum life_kind kind) {
     struct life life;
-    memset(&life, 0, sizeof life); /* rests_checkpoint looks at its padding, too */
+    memset(&life, 0, sizeof life); /* rests_end_first looks at its padding, too */
     life.adapter = probe->adapter;
     life.probe = probe;
     if (kind != LIFE_FIRST)
@@ -450,7 +450,10 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     }
     if (open_heap(&life) != FL_OK)
         return;
+    if (kind == LIFE_FIRST)
+        rests_opened();
     if (kind == LIFE_POWER) {
+        rests_go_on();
         if (has_fields(&life))
             find_objects(&life);
         report_contents(&life);
@@ -462,10 +465,12 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     report_walk(&life);
     report_retained(&life);
     report_check(&life);
-    if (kind == LIFE_FIRST)
+    if (kind == LIFE_FIRST) {
+        rests_end_first(&life, sizeof life);
         return;
+    }
     if (kind == LIFE_USE)
-        rests_checkpoint(&life, sizeof life);
+        rests_go_on();
     report_contents(&life);
     if (kind == LIFE_SECOND)
         return;

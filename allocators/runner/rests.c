@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rest of an in-process run, known from another run. The later stages of the full probe (drain, free all, and so on) are
- * most of its time, and most recoveries end in a heap that another one ended in. From the checkpoint in life 3 on, after open,
- * slots, walk and check, a run is a function of
+ * The rest of an in-process run, known from another run. What follows the first recovery (a second and a third one, drain, free all,
+ * and so on) is most of a full probe's time, and most recoveries end in a heap that another one ended in. When life 0 has come
+ * to its end, with open, slots, walk and check, the rest is a function of
  *
  *     what target and runner hold outside the image        hashed: arena.c, kept.c, the names of report.c
  *     what the life stored to units that are not hot       hashed; where it stored nothing, they are the same in all runs of one watch
- *     what hot units hold that are read from there on      listed, as loads are, with what they hold at the checkpoint
+ *     what hot units hold that are read from there on      listed, as loads are, with what they hold at the end of life 0
  *
- * The last is known when the rest was run once. Then it is remembered, and a run that comes to the checkpoint with the same
- * hash and finds the same values there ends: the rest of its report and of its list are those of the other one. While the life
+ * Lives 1 and 3 recover the crash image again, by the same loads and to the same end as life 0: what they load is not of the rest,
+ * up to where life 0 was then (open in life 1, check in life 3). That holds only if life 0 stored nothing after open, or else
+ * life 1 leaves another image than it did; so what it stored is looked at twice.
+ *
+ * What is read is known when the rest was run once. Then it is remembered, and a run whose life 0 ends with the same hash and
+ * the same values there is over: the rest of its report and of its list are those of the other one. While the life
  * has changed no file, the answers of the file system are the same, too (loads.h).
  *
  * Equal hashes count as equal states, as the engine's of images do. Runs that the engine asks for afresh, to see whether the
@@ -39,9 +43,8 @@ struct rest {
     uint8_t bytes[]; /* loads, then the report's */
 };
 
-struct stored {
-    uint32_t file;
-    uint64_t unit, value;
+struct stored { /* without padding: it is hashed */
+    uint64_t file, unit, value;
 };
 
 static struct {
@@ -50,9 +53,10 @@ static struct {
     XXH3_state_t hash;
     /* Of the run: */
     XXH128_hash_t units; /* not hot, that it stored to; the sum of their hashes: in any order */
-    struct stored stored[MOST_STORED]; /* in hot units, at the checkpoint */
+    struct stored stored[MOST_STORED]; /* in hot units, by the end of life 0 */
     size_t stored_count;
     bool is_wanted, is_state_known;
+    XXH128_hash_t opened; /* what was stored by the end of open */
     XXH128_hash_t state;
     struct report_place place;
     const struct rest *known;
@@ -76,7 +80,7 @@ static void forget_all(void) {
     all.bytes = 0;
 }
 
-/* What those units hold, or held at the checkpoint. */
+/* What those units hold, or held at the end of life 0. */
 static XXH128_hash_t values_of(const struct fl_load *loads, uint32_t count, uint64_t (*value_of)(uint32_t file, uint64_t unit)) {
     XXH3_128bits_reset(&all.hash);
     for (uint32_t i = 0; i < count; i++) {
@@ -92,7 +96,7 @@ static int compare_stored(const void *one, const void *other) {
 }
 
 /* The run's stores were taken back. */
-static uint64_t at_checkpoint(uint32_t file, uint64_t unit) {
+static uint64_t after_first(uint32_t file, uint64_t unit) {
     struct stored wanted = {.file = file, .unit = unit}, *found;
     found = bsearch(&wanted, all.stored, all.stored_count, sizeof wanted, compare_stored);
     return found != NULL ? found->value : undo_unit(file, unit);
@@ -110,14 +114,14 @@ static void remember(void) {
     *rest = (struct rest){.next = *bucket_of(all.state), .watch = loads_watch_number(), .state = all.state, .report = report};
     rest->load_count = count;
     qsort(all.stored, all.stored_count, sizeof *all.stored, compare_stored);
-    rest->values = values_of(loads, count, at_checkpoint);
+    rest->values = values_of(loads, count, after_first);
     memcpy(rest->bytes, loads, count * sizeof *loads);
     memcpy(rest->bytes + count * sizeof *loads, text, report.bytes);
     *bucket_of(all.state) = rest;
     all.bytes += size;
 }
 
-/* ---- the state at the checkpoint ------------------------------------------------------------------------------------------ */
+/* ---- the state at the end of life 0 --------------------------------------------------------------------------------------- */
 
 static void add(const void *bytes, size_t count) { XXH3_128bits_update(&all.hash, bytes, count); }
 
@@ -132,6 +136,17 @@ static void add_stored(uint32_t file, uint64_t unit, uint64_t value) {
     all.units.high64 += hash.high64;
 }
 
+/* What the run stored so far. */
+static XXH128_hash_t hash_stored(void) {
+    all.units = (XXH128_hash_t){0, 0};
+    all.stored_count = 0;
+    undo_each_change(add_stored);
+    XXH3_128bits_reset(&all.hash);
+    add(&all.units, sizeof all.units);
+    add(all.stored, all.stored_count * sizeof *all.stored);
+    return XXH3_128bits_digest(&all.hash);
+}
+
 /* False: it is not all known. */
 static bool hash_state(int error, const void *life, size_t bytes) {
     struct vfs_view view;
@@ -140,9 +155,8 @@ static bool hash_state(int error, const void *life, size_t bytes) {
     add(life, bytes);
     for (size_t i = 0; vfs_view(i, &view); i++) /* in the order in which they are looked through */
         add(&view.start, sizeof view.start);
-    arena_tell_state(add);
     report_tell_names(add);
-    if (!kept_tell_state(add))
+    if (!arena_tell_state(add) || !kept_tell_state(add))
         return false;
     if (!planted("rest-of-other-stores"))
         add(&all.units, sizeof all.units);
@@ -162,30 +176,46 @@ static const struct rest *find(void) {
 
 /* ---- in a run ------------------------------------------------------------------------------------------------------------- */
 
+static bool is_asked(void) {
+    return inprocess_is_running() && all.is_wanted && loads_watch_number() != 0 && !undo_has_resized() && !names_are_changed();
+}
+
 void rests_begin_run(bool is_wanted) {
     all.is_wanted = is_wanted;
     all.is_state_known = false;
     all.known = NULL;
 }
 
-void rests_forbid(void) { all.is_wanted = false; }
+void rests_forbid(void) { all.is_wanted = all.is_state_known = false; }
 
-void rests_checkpoint(const void *life, size_t bytes) {
+void rests_opened(void) {
     int error = errno;
-    if (!inprocess_is_running() || !all.is_wanted || loads_watch_number() == 0)
-        return;
-    if (undo_has_resized() || names_are_changed())
-        return;
-    all.units = (XXH128_hash_t){0, 0};
-    all.stored_count = 0;
-    undo_each_change(add_stored);
-    loads_begin_rest();
-    report_mark(&all.place);
-    all.is_state_known = all.stored_count < MOST_STORED && hash_state(error, life, bytes);
-    all.known = all.is_state_known ? find() : NULL;
-    if (all.known != NULL)
-        inprocess_end_early();
+    if (is_asked())
+        all.opened = hash_stored();
     errno = error;
+}
+
+void rests_end_first(const void *life, size_t bytes) {
+    int error = errno;
+    if (!is_asked())
+        return;
+    bool is_as_opened = XXH128_isEqual(all.opened, hash_stored()) || planted("rest-of-later-stores");
+    all.is_state_known = is_as_opened && all.stored_count < MOST_STORED && hash_state(error, life, bytes);
+    if (all.is_state_known) {
+        all.known = find();
+        loads_begin_rest();
+    }
+    errno = error;
+}
+
+bool rests_is_known(void) {
+    report_mark(&all.place);
+    return all.known != NULL;
+}
+
+void rests_go_on(void) {
+    if (inprocess_is_running() && all.is_state_known)
+        loads_list_rest();
 }
 
 bool rests_end_run(bool is_done) {

@@ -25,7 +25,7 @@
  *   hooks.c         what targets compiled with hooks call around their accesses
  *   guard.c         finds accesses that no hook announced
  *   flushes.c       flush instructions, and what stands in for those that the processor lacks
- *   inprocess.c, undo.c, names.c, arena.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
+ *   inprocess.c, undo.c, names.c, arena.c, touched.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
  *   events.c        what a recovery does to PM, event by event (generation.h)
  *   stages.c        which stages of its recovery a target entered
  *   serve.c         the fork server
@@ -405,7 +405,7 @@ struct fl_watch;
 void loads_map(void); /* once */
 /* The set of hot units; bytes_of: size of a file; false: they span too much. */
 bool loads_watch(uint64_t number, const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file));
-void loads_begin(uint64_t flags); /* of FL_SERVE_RUN */
+void loads_begin(uint64_t flags, uint64_t seed); /* of FL_SERVE_RUN; seed: of guarded runs */
 /* One more of these, for tests of the hooks: with FL_RUN_LOADS, lists every access to hot files that they announce, in order.
  * kind 1: load, 2: store; `unit` is its offset in bytes, `zero` its length. */
 #define RUN_EVERY_ACCESS 8u
@@ -421,8 +421,10 @@ const void *loads_answer(uint32_t *bytes);
 /* ---- loads.c: for rests.c */
 uint64_t loads_watch_number(void);
 bool loads_are_known(void); /* all that were made */
-/* From here on every hot unit is listed when it is read, also if it was before or holds what the run stored. */
+/* What is listed from here on is of the rest of the run. */
 void loads_begin_rest(void);
+/* From here on every hot unit is listed when it is read, also if it was before or holds what the run stored; until the next copy. */
+void loads_list_rest(void);
 bool loads_is_hot(uint32_t file, uint64_t unit);
 const struct fl_load *loads_rest(uint32_t *count); /* what was listed from there on */
 void loads_add_rest(const struct fl_load *rest, uint32_t count);

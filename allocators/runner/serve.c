@@ -407,7 +407,7 @@ static void run(const struct fl_command *command) {
     char name[NAME_MAX + 1];
     refresh_tree();
     take_events(name);
-    loads_begin(command->offset);
+    loads_begin(command->offset, command->file);
     events_begin(is_told(command));
     server.place.probe.generation = command->file;
     server.place.probe.has_follow_up = command->size == FL_PROBE_GENERATION;
@@ -451,6 +451,7 @@ static void work(struct fl_command *command) {
     for (uint32_t i = 0; i < server.file_count; i++)
         if (server.files[i].name != NULL)
             undo_add_file(i, server.files[i].fd, server.files[i].bytes);
+    touched_open();
     arena_take_snapshot();
     for (;;) {
         bool is_run = command->kind == FL_SERVE_RUN && (command->offset & FL_RUN_IN_PROCESS) != 0;

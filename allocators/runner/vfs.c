@@ -273,8 +273,6 @@ static void add_mapping(const struct mapping *mapping) {
     vfs.mappings[vfs.mapping_count++] = *mapping;
 }
 
-static uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES; }
-
 void vfs_forget_mapping(uintptr_t address, uint64_t bytes) {
     uintptr_t end = address + whole_pages(bytes);
     for (size_t i = vfs.mapping_count; i-- > 0;) {

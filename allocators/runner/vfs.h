@@ -79,6 +79,9 @@ bool vfs_view(size_t index, struct vfs_view *view); /* false: there are no more 
 uint32_t vfs_file_number(int fd);                   /* NO_FILE: it leads to no file that the engine made */
 
 /* ---- guard.c: for loads.c, in guarded runs */
+void guard_map(void); /* once, in the server */
+/* In the server: hooks are counted anew, over all lives of the run. seed: chooses which calls of those known well are looked at. */
+void guard_begin_run(uint64_t seed);
 void guard_forget(void);
 void guard_close(const struct vfs_view *view);
 void guard_announce(const void *address, uint64_t bytes);

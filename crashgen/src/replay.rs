@@ -85,8 +85,11 @@ pub enum Manner {
     Fast,
     /// All of it is run.
     Afresh,
-    /// Slowly; loads without a hook are found.
-    Guarded,
+    /// Slowly; loads without a hook are found. Of hooks that are called again and again, the seed chooses which calls are looked at.
+    Guarded {
+        /// Another one looks at others.
+        seed: u32,
+    },
 }
 
 /// What a recorded run read of the crash image (`loads.h`).
@@ -409,14 +412,15 @@ impl ReplayServer {
     /// When the server ended or answers nonsense.
     pub fn run_recorded(&mut self, probe: Probe, manner: Manner) -> Result<(&[u8], Loads), ReplayError> {
         let more = match (manner, self.is_in_process) {
-            (Manner::Guarded, _) => loads::RUN_GUARDED,
+            (Manner::Guarded { .. }, _) => loads::RUN_GUARDED,
             (Manner::Afresh, true) => loads::RUN_IN_PROCESS | loads::RUN_AFRESH,
             (Manner::Fast, true) => loads::RUN_IN_PROCESS,
             (_, false) => 0,
         };
         let mut reports = self.reports.take().map_or_else(|| self.find_reports(), Ok)?;
         let apart = if matches!(reports, Reports::Apart { .. }) { loads::RUN_REPORT_APART } else { 0 };
-        self.send_run(self.seed, loads::RUN_LOADS | more | apart, probe as u64)?;
+        let seed = if let Manner::Guarded { seed } = manner { seed } else { self.seed };
+        self.send_run(seed, loads::RUN_LOADS | more | apart, probe as u64)?;
         match &mut reports {
             Reports::Sent(last) => *last = self.answer()?,
             Reports::Apart { file, path, last } => {

@@ -198,7 +198,7 @@ impl Runner<'_> {
             }
         };
         let doubt = loads.doubt.or_else(|| match outcomes.reports[outcome as usize].own.outcome {
-            Outcome::Hung if manner == Manner::Guarded => Some(Doubt::Unknown(GUARDED_HUNG.to_owned())),
+            Outcome::Hung if matches!(manner, Manner::Guarded { .. }) => Some(Doubt::Unknown(GUARDED_HUNG.to_owned())),
             outcome => doubt_of(outcome),
         });
         Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })
@@ -221,7 +221,7 @@ impl Recoveries for Runner<'_> {
     fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
         let repeated = self.outcomes.repeats.leaves() + 1;
         let is_guarded = repeated % GUARD_ONE_IN == 0 || repeated.is_power_of_two();
-        self.record(image, if is_guarded { Manner::Guarded } else { Manner::Afresh })
+        self.record(image, if is_guarded { Manner::Guarded { seed: repeated as u32 } } else { Manner::Afresh })
     }
 
     fn kept_bytes(&self) -> usize {

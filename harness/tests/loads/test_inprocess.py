@@ -149,7 +149,7 @@ def test_a_lock_on_the_heap_file_is_gone_when_power_fails(start: Started, probe:
 
 
 def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start: Started) -> None:
-    """Of unit 64, which is not hot, check makes what unit 0 is; it overwrites unit 1. Drain reads 64, 1 and 2, and 5 if 64 is not
+    """Of unit 64, which is not hot, open makes what unit 0 is; it overwrites unit 1. Drain reads 64, 1 and 2, and 5 if 64 is not
     0."""
     server = start("rest", heap=bytes(HEAP_BYTES))
     steps = [  # what is written to which unit; number of the hot units; flags; whether the rest is known
@@ -174,6 +174,17 @@ def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start
         assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
     in_process, _, instead, reasons = server.engines()
     assert (in_process, instead, server.remembered) == (len(steps), 0, sum(step[-1] for step in steps)), reasons
+
+
+def test_the_rest_of_a_run_whose_check_stores_is_its_own(start: Started) -> None:
+    """Life 1 leaves another image than life 0 did: it makes no check."""
+    server = start("rest_of_check", heap=bytes(HEAP_BYTES))
+    for _ in range(3):
+        server.watch((0, BASE, 8), number=1)
+        isolated, run = server.run(LOADS, FULL), server.run(LOADS | IN_PROCESS, FULL)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+    server.engines()
+    assert server.remembered == 0
 
 
 @pytest.mark.parametrize(

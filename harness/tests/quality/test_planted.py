@@ -167,6 +167,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "forget-a-write": in_process("test_changes_of_files_are_taken_back[write_files-1]"),
     "rest-of-other-stores": in_process(REST),
     "rest-of-other-values": in_process(REST),
+    "rest-of-later-stores": in_process("test_the_rest_of_a_run_whose_check_stores_is_its_own"),
     "keep-globals": in_process("test_nothing_is_left_to_the_next_run[keep_global]"),
     "blind-comparison": in_process("test_a_difference_between_the_engines_is_told"),
     "blind-guard": access("test_the_guard_finds_an_access_without_a_hook[by_value]"),

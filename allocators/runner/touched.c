@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run left in anonymous memory of which it may have touched little. To read all of it would make the kernel map a page for
+ * each one that nobody has touched; /proc/self/pagemap says which those are.
+ */
+#include "inprocess.h"
+#include <string.h>
+#include <sys/mman.h>
+
+#define BATCH 1024u /* pages asked for at a time */
+#define PRESENT (3ull << 62) /* in memory, or swapped out */
+
+static int pagemap = -1;
+
+void touched_open(void) {
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return; /* all of it is read then */
+    pagemap = move_away(fd);
+    syscall(SYS_close, fd);
+}
+
+static bool is_zero(const uint8_t *page) {
+    uint64_t first;
+    memcpy(&first, page, sizeof first);
+    return first == 0 && memcmp(page, page + sizeof first, OS_PAGE_BYTES - sizeof first) == 0;
+}
+
+/* Of each page, what the kernel says of it; where it says nothing, that it is there. */
+static void find_present(uintptr_t start, size_t count, uint64_t present[]) {
+    off_t offset = (off_t)(start / OS_PAGE_BYTES * sizeof *present);
+    ssize_t wanted = (ssize_t)(count * sizeof *present);
+    if (pagemap < 0 || syscall(SYS_pread64, pagemap, present, wanted, offset) != wanted)
+        memset(present, 0xff, (size_t)wanted);
+}
+
+bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(const void *bytes, size_t count)) {
+    static uint64_t present[BATCH];
+    const uint8_t *pages = start;
+    size_t told = 0, count = bytes / OS_PAGE_BYTES;
+    for (size_t i = 0; i < count; i++) {
+        if (i % BATCH == 0)
+            find_present((uintptr_t)(pages + i * OS_PAGE_BYTES), count - i < BATCH ? count - i : BATCH, present);
+        const uint8_t *page = pages + i * OS_PAGE_BYTES;
+        if ((present[i % BATCH] & PRESENT) == 0 || is_zero(page))
+            continue;
+        if ((told += OS_PAGE_BYTES) > most)
+            return false;
+        tell(&i, sizeof i);
+        tell(page, OS_PAGE_BYTES);
+    }
+    tell(&told, sizeof told);
+    return true;
+}
