@@ -78,6 +78,17 @@ impl CrashImage {
         }
     }
 
+    /// Of this state of a position. `prefix`: of the case's folder, as [`CrashImage::prefix`] has it.
+    pub fn of(prefix: &str, model: &Model, view: &View, state: &[Choice]) -> Self {
+        let mut image = Self { prefix: prefix.to_owned(), ..Self::new("") };
+        image.follow_files(model);
+        for id in model.line_ids() {
+            image.set(model, id, model.line(id).newest());
+        }
+        image.go_to(model, view, state);
+        image
+    }
+
     /// Follows the model to a new position: files, and the lines that have no choice left.
     pub fn follow(&mut self, model: &mut Model, are_files_new: bool) {
         if are_files_new {

@@ -11,7 +11,7 @@
 //! What tries do not watch is the same for all images while one set of units is hot. So what is remembered here ends with that set. It does
 //! not end with a trie: what was judged then stays judged.
 
-use crashgen::complete::Looked;
+use crashgen::complete::{ChoiceSet, LineChoices, Looked};
 use crashgen::model::{Line, LineContent, LineKey, Lines};
 use planted::Fault;
 use rustc_hash::FxHashMap;
@@ -23,6 +23,28 @@ pub struct Begin {
     lines: Vec<(LineKey, u8, Option<Rc<Line>>)>,
 }
 
+/// What a line may hold when a run begins.
+pub enum Holding<'a> {
+    /// Nobody stored to it.
+    Nothing,
+    /// What is below its stores.
+    Line(&'a Rc<Line>),
+    /// What a crash leaves of it.
+    Left(&'a LineChoices, &'a ChoiceSet),
+}
+
+/// The lines that a run begins with.
+pub trait BeginsWith {
+    /// What this one may hold.
+    fn holding(&self, key: LineKey) -> Holding<'_>;
+}
+
+impl BeginsWith for Lines {
+    fn holding(&self, key: LineKey) -> Holding<'_> {
+        self.find(key).map_or(Holding::Nothing, Holding::Line)
+    }
+}
+
 /// What explored runs began with, by what they did and what was expected.
 #[derive(Default)]
 pub struct Begins {
@@ -32,7 +54,7 @@ pub struct Begins {
 
 impl Begins {
     /// A run that did the same and was explored over all states of these lines.
-    pub fn find(&self, did: u128, lines: &Lines) -> Option<&Begin> {
+    pub fn find(&self, did: u128, lines: &impl BeginsWith) -> Option<&Begin> {
         let mut begins = self.known.get(&did)?.iter();
         begins.find(|begin| planted::is(Fault::AnyBegin) || begin.holds(lines))
     }
@@ -65,21 +87,22 @@ impl Begin {
     }
 
     /// Whether each of the lines may only be what it might have been here.
-    fn holds(&self, lines: &Lines) -> bool {
+    fn holds(&self, lines: &impl BeginsWith) -> bool {
         self.lines.iter().all(|(key, units, known)| {
-            let line = lines.find(*key);
-            let is_shared = matches!((known, line), (Some(known), Some(line)) if Rc::ptr_eq(known, line));
-            if is_shared || (known.is_none() && line.is_none()) {
-                return true;
+            let now = lines.holding(*key);
+            match (known, &now) {
+                (None, Holding::Nothing) => return true,
+                (Some(known), Holding::Line(line)) if Rc::ptr_eq(known, line) => return true,
+                _ => {}
             }
-            let known = contents(known.as_ref(), *units);
-            contents(line, *units).iter().all(|content| known.binary_search(content).is_ok())
+            let known = contents(known.as_ref().map_or(Holding::Nothing, Holding::Line), *units);
+            contents(now, *units).iter().all(|content| known.binary_search(content).is_ok())
         })
     }
 }
 
 /// What the line may hold in these units, zeros elsewhere; sorted.
-fn contents(line: Option<&Rc<Line>>, units: u8) -> Vec<LineContent> {
+fn contents(line: Holding, units: u8) -> Vec<LineContent> {
     let looked_at = |content: &LineContent| {
         let mut part = [0; size_of::<LineContent>()];
         for unit in (0..8).filter(|unit| units >> unit & 1 == 1) {
@@ -88,8 +111,9 @@ fn contents(line: Option<&Rc<Line>>, units: u8) -> Vec<LineContent> {
         part
     };
     let mut found: Vec<LineContent> = match line {
-        Some(line) => line.bases().map(looked_at).collect(),
-        None => vec![[0; size_of::<LineContent>()]],
+        Holding::Line(line) => line.bases().map(looked_at).collect(),
+        Holding::Left(choices, set) => set.iter().map(|member| looked_at(choices.content(*member))).collect(),
+        Holding::Nothing => vec![[0; size_of::<LineContent>()]],
     };
     found.sort_unstable();
     found.dedup();

@@ -48,6 +48,11 @@ impl Case {
         Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history)
     }
 
+    /// What is recovered, and what is expected of it.
+    pub fn recovered_image(&mut self) -> (&mut CrashImage, &History) {
+        (&mut self.image, &self.history)
+    }
+
     /// Power fails here: the case of what recovery does then, by its model. It takes the image along.
     pub fn next_generation(&mut self, model: Model) -> Self {
         let mut history = self.history.clone();

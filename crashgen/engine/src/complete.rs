@@ -19,6 +19,7 @@ use crate::content::ImageContent;
 use crate::error::EngineError;
 use crate::explore::{Explorer, Here, judge_image};
 use crate::finding::StateRef;
+use crate::generations::Later;
 use crate::outcomes::Shown;
 use crate::probes::{Probes, without_contents};
 use crate::reads;
@@ -574,12 +575,20 @@ impl Explorer<'_> {
     fn is_confirmed(&mut self, case: &mut Case, rule: RuleId) -> Result<bool, EngineError> {
         case.image.start_again();
         let mut plain = Probes::start(&self.config.server("plain")?, self.probe == Probe::Full)?;
-        let judgement = judge_image(self.config, self.twins, (&mut plain, self.probe), case)?;
+        let judgement = judge_image(self.config, self.twins, (&mut plain, self.probe), case.recovered_image())?;
         case.image.start_again();
         Ok(judgement.violations.iter().any(|violation| violation.rule == rule))
     }
 
-    /// Makes a finding of a violation that one of these states shows in a run of its own; false if none does.
+    /// The crash before that state breaks a rule by itself.
+    fn is_told_before(&mut self, case: &Case, here: &Here, state: &[Choice]) -> Result<bool, EngineError> {
+        let Some(before) = self.before else { return Ok(false) };
+        let later = Later { model: &case.model, view: here.view, state: state.to_vec() };
+        self.first_crashes.is_broken(self.config, before, &later, case.image.prefix())
+    }
+
+    /// Makes a finding of a violation that one of these states shows in a run of its own, but for states whose crash before this one
+    /// shows something already; false if none does.
     fn show(
         &mut self,
         case: &mut Case,
@@ -587,9 +596,14 @@ impl Explorer<'_> {
         states: &[Vec<Choice>],
         violation: &Violation,
     ) -> Result<bool, EngineError> {
+        let mut is_told = false;
         for state in states {
             let seen = StateRef { case, view: here.view, state, position: here.position, strategy: NAME, read: None };
             let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
+            if self.is_told_before(case, here, state)? {
+                is_told = true;
+                continue;
+            }
             case.image.go_to(&case.model, here.view, state);
             let judgement = self.judge(case)?;
             let same = judgement.violations.into_iter().find(|other| other.rule == violation.rule);
@@ -605,6 +619,6 @@ impl Explorer<'_> {
                 return Ok(true);
             }
         }
-        Ok(false)
+        Ok(is_told)
     }
 }

@@ -15,6 +15,7 @@ use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
+use crate::first_crash::FirstCrashes;
 use crate::generations::{Before, Generations};
 use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
@@ -22,13 +23,13 @@ use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
 use crate::{reads, twins, unchanged};
 use crashgen::complete::Repeats;
-use crashgen::image::ImageHash;
+use crashgen::image::{CrashImage, ImageHash};
 use crashgen::model::{Choice, ModelKind, View};
 use crashgen::replay::{Engines, Probe};
 use crashgen::seat;
 use crashgen::strategy::{Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{Event, EventKind, Trace};
-use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
+use oracle::{History, Judgement, RuleId, TwinSet, Violation, judge};
 use planted::Fault;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -63,6 +64,7 @@ pub struct Explorer<'a> {
     pub(crate) twins: Option<&'a TwinSet>,
     pub(crate) tally: &'a mut Tally,
     pub(crate) findings: &'a mut Findings,
+    pub(crate) first_crashes: &'a mut FirstCrashes,
     /// What recoveries showed, if somebody asks.
     pub(crate) outcomes: Option<&'a mut OutcomeSet>,
     /// Crash positions that are passed by ([`crate::unchanged`]), by number; empty: none.
@@ -187,6 +189,7 @@ pub fn explore_part(
         twins: task.twins,
         tally: &mut tally,
         findings: &mut findings,
+        first_crashes: &mut FirstCrashes::default(),
         outcomes: outcomes.as_mut(),
         unchanged: task.unchanged,
         before: None,
@@ -504,7 +507,7 @@ impl Explorer<'_> {
 
     /// Of the state that the image shows.
     pub(crate) fn judge(&mut self, case: &mut Case) -> Result<Judgement, EngineError> {
-        judge_image(self.config, self.twins, (self.probes, self.probe), case)
+        judge_image(self.config, self.twins, (self.probes, self.probe), case.recovered_image())
     }
 }
 
@@ -514,15 +517,15 @@ pub(crate) fn judge_image(
     config: &Config,
     twins: Option<&TwinSet>,
     (probes, probe): (&mut Probes, Probe),
-    case: &mut Case,
+    (image, history): (&mut CrashImage, &History),
 ) -> Result<Judgement, EngineError> {
-    let mut probed = probes.probe(&mut case.image, probe)?;
+    let mut probed = probes.probe(image, probe)?;
     loop {
-        let content = ImageContent::new(&case.image);
-        let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins);
+        let content = ImageContent::new(image);
+        let judgement = judge(&config.contract, &config.shape(), history, &probed.report, &content, twins);
         if probed.is_own || !judgement.violations.iter().any(|violation| violation.rule == RuleId::ContentChanged) {
             return Ok(judgement);
         }
-        probed = probes.probe_fully(&mut case.image)?;
+        probed = probes.probe_fully(image)?;
     }
 }

@@ -23,12 +23,12 @@
 //! Runs that did the same are told apart only by what was looked at: see [`crate::begins`].
 //!
 //! States that one crash breaks already are no matter of a second one: where recovery does not write what an object holds, the
-//! choices with which that is wrong are left out.
+//! choices with which that is wrong are left out. What only the later stages of the probe show of it: [`crate::first_crash`].
 //!
 //! Of later generations all of the probe is judged, as FL014: that a second recovery finds the same heap (FL013), that it can be used
 //! (FL012), but for its capacity, since there are no twins of them.
 
-use crate::begins::{Begin, Begins};
+use crate::begins::{Begin, Begins, BeginsWith, Holding};
 use crate::cases::Case;
 use crate::certificate::Tally;
 use crate::complete::{Budget, Complete, Stop, doubt_of};
@@ -39,15 +39,17 @@ use crate::explore::{Explorer, Here};
 use crate::finding::StateRef;
 use crate::probes::Probes;
 use crate::set_content::{Contents, Narrowing, SetContent};
-use crashgen::complete::{Bounds, Doubt, Held, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
+use crashgen::LINE_BYTES;
+use crashgen::complete::{
+    Bounds, ChoiceSet, Doubt, Held, LineChoices, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window,
+};
 use crashgen::image::CrashImage;
-use crashgen::model::{Choice, Line, LineId, LineKey, Lines, Model, View};
+use crashgen::model::{Choice, Line, LineId, LineKey, Lines, Model, OpenLine, View};
 use crashgen::replay::{CONTENT_SITE, Told};
 use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
-use crashgen::{LINE_BYTES, complete::ChoiceSet};
 use oracle::contract::Contract;
-use oracle::{HeapReport, History, Judgement, Outcome, Status, judge};
-use rustc_hash::{FxHashMap, FxHashSet};
+use oracle::{HeapReport, History, Judgement, Outcome, Status, TwinSet, judge};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
@@ -69,6 +71,10 @@ pub struct Before<'a> {
     pub position: u32,
     /// The case as it was.
     pub model: &'a Model,
+    /// What the workload, or the recovery before, did until here.
+    pub history: &'a History,
+    /// Of the heap without a crash; none: there are none of this generation.
+    pub twins: Option<&'a TwinSet>,
     /// The operation around the crash.
     pub current: Option<crate::cases::CurrentOperation>,
     /// Remaining choices of the lines, in the order of the view, each the newest last: what [`Choice::base`] counts.
@@ -544,7 +550,7 @@ impl Explorer<'_> {
         let Some(held) = self.with_right_contents((generations, complete), case, here.view, held, &run) else {
             return Ok(ControlFlow::Continue(()));
         };
-        let left = left(&mut generations.search, case, here.view, &held);
+        let left = Left::of(&mut generations.search, case, here.view, &held);
         let begins = hash_of_begin(case, here.view, &left, run.hash);
         let (whole, rest) = expected_ids(&self.config.contract, &case.history, &judgement);
         let mut is_known = |expected: u64| {
@@ -558,6 +564,14 @@ impl Explorer<'_> {
         let edited = self.is_unchanged(here.position).then(|| self.edited_trace(told));
         if edited.as_ref().is_some_and(|(trace, gap)| gap.is_none() && trace.events.len() == told.events.len()) {
             return Ok(ControlFlow::Continue(())); // all of it is as in the trace that this one is compared with
+        }
+        let is_last = self.crashes_before() + 1 == self.config.nested;
+        let did = (is_last && case.model.crash_settles())
+            .then(|| Did::of(&run, case.image.names_hash(), (whole, rest), case.history.is_graph()));
+        if let (Some(did), Some(later)) = (did, &generations.later)
+            && later.begins.find(did.whole, &AfterCrash { model: &case.model, left: &left }).is_some()
+        {
+            return Ok(ControlFlow::Continue(()));
         }
         let touched = touched(&case.model, &told.events);
         case.model.know(touched.iter().copied());
@@ -573,16 +587,11 @@ impl Explorer<'_> {
             generations.loaded.extend(later.loaded());
             later.start_again();
         }
+        let left = left.choices(here.view);
         let by_line: FxHashMap<LineId, &Vec<Choice>> = here.view.lines.iter().map(|line| line.id).zip(&left).collect();
         let left_of =
             |id: LineId, line: &Line| by_line.get(&id).map_or_else(|| vec![line.newest()], |left| left.to_vec());
-        let is_last = self.crashes_before() + 1 == self.config.nested;
         let mut model = case.model.after_crash(left_of);
-        let did = (is_last && model.is_settled())
-            .then(|| Did::of(&run, case.image.names_hash(), (whole, rest), case.history.is_graph()));
-        if did.is_some_and(|did| later.begins.find(did.whole, &model.lines()).is_some()) {
-            return Ok(ControlFlow::Continue(()));
-        }
         let (trace, gap) = edited.unwrap_or_else(|| self.edited_trace(told));
         if let Some(gap) = gap {
             self.tally.add_incomplete(here.position, gap);
@@ -593,6 +602,8 @@ impl Explorer<'_> {
             view: here.view,
             position: here.position,
             model: &case.model,
+            history: &case.history,
+            twins: self.twins,
             current: case.current,
             left,
             before: self.before,
@@ -658,6 +669,7 @@ impl Explorer<'_> {
             twins: None,
             tally: &mut tally,
             findings: &mut *self.findings,
+            first_crashes: &mut *self.first_crashes,
             outcomes: self.outcomes.as_deref_mut(),
             unchanged: &[],
             before: Some(before),
@@ -824,19 +836,71 @@ fn is_file_change(event: &Event) -> bool {
     matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !matches!(**effect, FileEffect::Sync { .. }))
 }
 
+/// What a crash leaves of each line that is not decided.
+struct Left {
+    lines: FxHashMap<LineId, (Rc<LineChoices>, ChoiceSet)>,
+}
+
+impl Left {
+    /// In this leaf.
+    fn of(search: &mut Search, case: &Case, view: &View, held: &Held) -> Self {
+        let mut lines = FxHashMap::with_capacity_and_hasher(view.lines.len(), FxBuildHasher);
+        for open in view.lines.iter() {
+            let table = search.tables.of(&case.model, open.id);
+            let set = held.sets.get(&open.id).unwrap_or(&table.all).clone();
+            lines.insert(open.id, (table, set));
+        }
+        Self { lines }
+    }
+
+    /// Of the lines of the view, each the newest last.
+    fn choices(&self, view: &View) -> Vec<Vec<Choice>> {
+        let choices = |line: &OpenLine| {
+            let (table, set) = &self.lines[&line.id];
+            set.iter().rev().map(|member| table.choice(*member)).collect()
+        };
+        view.lines.iter().map(choices).collect()
+    }
+
+    fn newest(&self, view: &View) -> Vec<Choice> {
+        let newest = |line: &OpenLine| {
+            let (table, set) = &self.lines[&line.id];
+            table.choice(set[0])
+        };
+        view.lines.iter().map(newest).collect()
+    }
+}
+
+/// The lines that recovery finds after a crash.
+struct AfterCrash<'a> {
+    model: &'a Model,
+    left: &'a Left,
+}
+
+impl BeginsWith for AfterCrash<'_> {
+    fn holding(&self, key: LineKey) -> Holding<'_> {
+        let Some(id) = self.model.find(key) else { return Holding::Nothing };
+        match self.left.lines.get(&id) {
+            Some((table, set)) => Holding::Left(table, set),
+            None => Holding::Line(self.model.shared_line(id)),
+        }
+    }
+}
+
 /// Of the image that a told run found, each line with its remaining choices, and of all that was told.
-fn hash_of_begin(case: &mut Case, view: &View, left: &[Vec<Choice>], told: u128) -> u128 {
-    let newest: Vec<Choice> = left.iter().map(|choices| choices[choices.len() - 1]).collect();
-    case.image.go_to(&case.model, view, &newest);
-    let mut bytes = Vec::new();
+fn hash_of_begin(case: &mut Case, view: &View, left: &Left, told: u128) -> u128 {
+    case.image.go_to(&case.model, view, &left.newest(view));
+    let mut bytes = Vec::with_capacity(2 * size_of::<u128>() + view.lines.len() * 28);
     bytes.extend(told.to_le_bytes());
     bytes.extend(case.image.hash().0.to_le_bytes());
-    for (line, choices) in view.lines.iter().zip(left).filter(|(_, choices)| choices.len() > 1) {
-        let line = case.model.line(line.id);
-        bytes.extend(line.key.file.0.to_le_bytes());
-        bytes.extend(line.key.number.to_le_bytes());
-        bytes.extend((choices.len() as u64).to_le_bytes());
-        choices.iter().for_each(|choice| bytes.extend(line.content(*choice).0));
+    for open in view.lines.iter() {
+        let (table, set) = &left.lines[&open.id];
+        if set.len() > 1 {
+            let key = case.model.line(open.id).key;
+            bytes.extend(key.file.0.to_le_bytes());
+            bytes.extend(key.number.to_le_bytes());
+            bytes.extend(table.hash(set).to_le_bytes());
+        }
     }
     xxh3_128(&bytes)
 }
@@ -852,16 +916,6 @@ fn expected_ids(contract: &Contract, history: &History, shown: &Judgement) -> (u
 
 fn is_open_return(event: &Event) -> bool {
     matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. })
-}
-
-/// Remaining choices of the lines of the view, in a leaf, each the newest last.
-fn left(search: &mut Search, case: &Case, view: &View, held: &Held) -> Vec<Vec<Choice>> {
-    let choices = |line: LineId| {
-        let table = search.tables.of(&case.model, line);
-        let set: &ChoiceSet = held.sets.get(&line).unwrap_or(&table.all);
-        set.iter().rev().map(|member| table.choice(*member)).collect()
-    };
-    view.lines.iter().map(|line| line.id).map(choices).collect()
 }
 
 /// Lines that the events store to, flush, or take away.

@@ -12,6 +12,7 @@ mod dump;
 mod error;
 mod explore;
 mod finding;
+mod first_crash;
 mod generations;
 mod litmus_files;
 mod outcomes;

@@ -379,7 +379,7 @@ impl<'a> Shrinker<'a> {
             case.image.go_to(&case.model, &view, &state);
             case.image.start_again();
             let is_in_order = |probes: &mut Probes, case: &mut Case| {
-                let judgement = judge_image(self.config, None, (probes, Probe::Full), case)?;
+                let judgement = judge_image(self.config, None, (probes, Probe::Full), case.recovered_image())?;
                 Ok::<bool, EngineError>(judgement.violations.is_empty())
             };
             if places.is_some() && !is_in_order(&mut self.probes, &mut case)? {
@@ -426,7 +426,8 @@ impl<'a> Shrinker<'a> {
 
     fn violation(&mut self, case: &mut Case, view: &View, state: &[Choice]) -> Result<Option<Violation>, EngineError> {
         case.image.go_to(&case.model, view, state);
-        let judgement = judge_image(self.config, self.twins.as_ref(), (&mut self.probes, self.probe), case)?;
+        let judgement =
+            judge_image(self.config, self.twins.as_ref(), (&mut self.probes, self.probe), case.recovered_image())?;
         Ok(judgement.violations.into_iter().find(|violation| violation.rule == self.rule))
     }
 

@@ -4,7 +4,9 @@
 use crate::model::{Choice, LineContent, LineId, Model};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::OnceCell;
 use std::rc::Rc;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// Choices of one line that are told apart: 65,536 are two non-temporal rewrites of a whole line without a fence. A line with more is
 /// explored with what is guaranteed and with everything, and the crash position is not complete.
@@ -17,6 +19,7 @@ pub struct LineChoices {
     contents: Vec<(Choice, LineContent)>,
     /// All of them.
     pub all: ChoiceSet,
+    hash_of_all: OnceCell<u128>,
     /// There are more choices than [`CHOICE_LIMIT`].
     pub is_cut: bool,
 }
@@ -32,7 +35,7 @@ impl LineChoices {
         contents.reverse();
         contents.retain(|(_, content)| seen.insert(*content));
         let all = (0..contents.len() as u32).collect();
-        Self { version: line.version(), contents, all, is_cut }
+        Self { version: line.version(), contents, all, hash_of_all: OnceCell::new(), is_cut }
     }
 
     /// What it takes, about.
@@ -49,6 +52,16 @@ impl LineChoices {
     /// The line's bytes with a member of a set.
     pub fn content(&self, member: u32) -> &LineContent {
         &self.contents[member as usize].1
+    }
+
+    /// Of the contents of a set, in its order.
+    pub fn hash(&self, set: &ChoiceSet) -> u128 {
+        let bytes = || set.iter().flat_map(|member| *self.content(*member)).collect::<Vec<u8>>();
+        if Rc::ptr_eq(set, &self.all) {
+            *self.hash_of_all.get_or_init(|| xxh3_128(&bytes()))
+        } else {
+            xxh3_128(&bytes())
+        }
     }
 
     /// Value of one of the line's eight units.

@@ -211,6 +211,21 @@ impl Model {
         next
     }
 
+    /// All lines that were stored to or flushed.
+    pub fn line_ids(&self) -> impl Iterator<Item = LineId> + use<> {
+        (0..self.lines.len() as u32).map(LineId)
+    }
+
+    /// The line, to be compared with what models that come from this one, or went before, have.
+    pub fn shared_line(&self, line: LineId) -> &Rc<Line> {
+        &self.lines[line.0 as usize]
+    }
+
+    /// Whether [`Model::is_settled`] holds of the model after a crash here.
+    pub fn crash_settles(&self) -> bool {
+        self.lines.iter().all(|line| line.is_settled() || line.choice_count() > 1)
+    }
+
     /// Gives these lines numbers, so that all models that come from this one know them by the same.
     pub fn know(&mut self, keys: impl Iterator<Item = LineKey>) {
         keys.for_each(|key| {

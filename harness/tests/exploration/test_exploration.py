@@ -604,6 +604,23 @@ def test_content_that_one_crash_loses_is_not_told_again_of_a_second(engine: Engi
     assert twice.certificate["later_positions"] > 0
 
 
+@pytest.mark.parametrize(
+    ("wrong", "rule"), [(toy_runner.FORGETS_LATER, "FL013"), (toy_runner.NOT_USABLE, "FL012")], ids=["FL013", "FL012"]
+)
+def test_what_later_stages_show_of_one_crash_is_not_told_again_of_a_second(
+    engine: Engine, wrong: int, rule: str
+) -> None:
+    """The heap begins with the mark of a recovery that was cut short, so that the first recovery leaves what a second one would. What
+    follows a recovery would be lost, too, after a crash that loses nothing by itself."""
+    toy = Toy()
+    toy.create(*persisted(store(toy_runner.MARK, 1)), *persisted(store(8, toy_runner.CAREFUL + wrong)))
+    toy.allocate(0, *journalled(0, 2))
+    once = engine.explore(toy, **COMPLETE)
+    twice = engine.explore(toy, **COMPLETE, nested=1, follow_up=False)
+    assert (set(once.seen), set(twice.seen)) == ({rule}, {rule})
+    assert twice.certificate["later_positions"] > 0
+
+
 def test_a_second_crash_is_explored_where_some_states_of_the_first_are_broken(engine: Engine) -> None:
     """Those in which another object's content is lost are told of one crash, the others show what only a second one does."""
     toy = Toy()
