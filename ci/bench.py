@@ -159,7 +159,8 @@ def in_words(figures: dict[str, Any], is_tiny: bool) -> str:
 def isolated_in_words(replay: dict[str, Any]) -> list[str]:
     return [
         f"recoveries a second a core, open + slots + walk: {replay['walk_per_s']:.0f} (goal >= 2,000;"
-        f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects)",
+        f" {replay['heap_bytes'] >> 20} MiB heap, {replay['live_objects']} live objects); without hooks in one process with"
+        f" others: {replay['batched_per_s']:.0f}, {replay['batched_per_s'] / replay['walk_per_s']:.1f}x",
         f"recoveries a second a core, full probe: {replay['full_per_s']:.1f}",
     ]
 

@@ -14,7 +14,8 @@
  *                      fl_loads_header, fl_load[count], text[text_bytes].
  *                      with FL_RUN_GUARDED too: slowly, and accesses to PM that no hook announced are found: all that are made after the
  *                      first calls of a hook, and of the later ones those that `file`, a seed, chooses.
- *                      with FL_RUN_IN_PROCESS, recorded or not: not in a process of its own, if the target lets that happen.
+ *                      with FL_RUN_IN_PROCESS, recorded or not: not in a process of its own, if the target lets that happen. Of a
+ *                      target without hooks only first parts of the probe that are not recorded are done so.
  *                      The answer is the same. The first such run, one in FL_COMPARE_ONE_IN others, chosen by `file`, a seed,
  *                      and every run that does not come to its end are done in processes of their own too, and the
  *                      answers compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN.

@@ -302,6 +302,8 @@ INTERPOSED int fcntl(int fd, int command, ...) {
         vfs_materialise();
     int result = (int)syscall(SYS_fcntl, fd, command, argument);
     int wanted = is_protected && command == F_GETFL && result >= 0 ? vfs_wanted_flags(fd) : -1;
+    if (inprocess_is_plain() && command == F_GETFL && result >= 0)
+        wanted = kept_flags(fd);
     return wanted < 0 ? result : (result & ~O_ACCMODE) | (wanted & O_ACCMODE);
 }
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The in-process engine: lives of targets with hooks, one after the other in one long-lived process, the worker.
+ * The in-process engine: lives of a target, one after the other in one long-lived process, the worker.
  *
  *     image     the server's own files. What a run does to them is taken back: contents and sizes (undo.c), names (names.c)
  *     target    its heap, globals and thread-locals are put back after each life (arena.c)
  *     kernel    mappings and descriptors are kept for the next life (kept.c)
  *     the rest  threads, folders that change, signal actions, ...: inprocess_leave() ends the run; the isolated engine does it then
+ *
+ * Targets without hooks. Nobody sees what they store, so shared mappings of the image are private ones (copy on write), which go with
+ * the life; what those cannot show truthfully (a second mapping of a file, a call that reads behind one, any change of files)
+ * ends the run. So only the first part of the probe is of use here: later lives would not see what the ones before stored.
  *
  * Guard. The worker is a child of the server, and its death is the guard: signals, stack overflow, exit and abort of a target end
  * it, however broken it is by then. The server takes back what was stored, does that run in the isolated engine, whose answer counts,
@@ -69,6 +73,7 @@ static struct {
 } all;
 
 bool inprocess_is_running(void) { return all.is_running; }
+bool inprocess_is_plain(void) { return all.is_running && !loads_has_hooks(); }
 bool inprocess_is_first(void) { return all.shared->runs == 1; }
 bool inprocess_is_trusted(void) { return !all.is_distrusted; }
 pid_t inprocess_worker(void) { return all.worker; }

@@ -14,6 +14,8 @@ static inline uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYT
 /* ---- inprocess.c */
 /* While a life runs in-process. */
 bool inprocess_is_running(void);
+/* While a life of a target without hooks does: what it stores to the image is not seen, so it stores to private mappings. */
+bool inprocess_is_plain(void);
 /* Does nothing but while a life runs in-process: that run ends here, and is done in the isolated engine instead. The reason goes on
  * after "the target ". */
 void inprocess_leave(const char *reason);
@@ -113,6 +115,9 @@ int kept_munmap(void *address, size_t bytes);
 int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_change);
 int kept_close(int fd);
 int kept_flock(int fd, int operation);
+int kept_flags(int fd); /* of open, as the target asked; -1: it did not open that */
+/* Before the kernel reads behind the descriptor. */
+void kept_will_read(int fd);
 /* For files of the image. The calls' answers. */
 int kept_truncate(int fd, off_t bytes);
 int kept_fallocate(int fd, int mode, off_t offset, off_t bytes);

@@ -8,10 +8,13 @@
  * that goes. What a target reads or stores where it has nothing mapped is found by the hooks (kept_is_unmapped). Calls that do
  * not fit this picture make the run an isolated one.
  *
+ * Mappings of files that a target without hooks stores to are private, and are not kept.
+ *
  * Reservations (PROT_NONE) hold nothing, so other mappings may lie over them.
  */
 #include "inprocess.h"
 #include "loads.h"
+#include "planted.h"
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -50,6 +53,8 @@ static struct {
     struct descriptor descriptors[MOST_DESCRIPTORS];
     size_t descriptor_count;
 } kept;
+
+#define CHANGES "changes files, without hooks"
 
 /* ---- descriptors -------------------------------------------------------------------------------------------------------- */
 
@@ -106,7 +111,14 @@ static bool is_of_image(const struct vfs_path *path, const struct stat *info) {
     return entry != NULL && vfs_located_heap_path(path, name) && strcmp(entry->path, name) == 0;
 }
 
+static int open_known(const struct vfs_path *path, int flags) {
+    bool is_view = inprocess_is_plain() && path->is_heap && (flags & O_DIRECTORY) == 0 && !planted("plain-stores-stay");
+    return (int)syscall(SYS_openat, path->folder, path->path, is_view ? (flags & ~(O_ACCMODE | O_TRUNC)) | O_RDONLY : flags, 0);
+}
+
 int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_change) {
+    if (is_change && inprocess_is_plain())
+        inprocess_leave(CHANGES);
     if ((flags & (O_APPEND | O_ASYNC | O_NONBLOCK | O_PATH)) != 0)
         inprocess_leave("opens a file in a way that is not kept");
     struct descriptor *known = path->is_heap && !is_change ? find_unused(path->path, flags) : NULL;
@@ -115,7 +127,7 @@ int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_chang
         known->is_live = true;
         return known->fd;
     }
-    int fd = is_change ? open_anew(path, flags, mode) : (int)syscall(SYS_openat, path->folder, path->path, flags, 0);
+    int fd = is_change ? open_anew(path, flags, mode) : open_known(path, flags);
     if (fd < 0)
         return fd;
     if (kept.descriptor_count == MOST_DESCRIPTORS || strlen(path->path) >= PATH_MAX) {
@@ -169,6 +181,11 @@ int kept_flock(int fd, int operation) {
     return 0;
 }
 
+int kept_flags(int fd) {
+    const struct descriptor *descriptor = find_descriptor(fd);
+    return descriptor == NULL ? -1 : descriptor->flags;
+}
+
 /* ---- changes of files of the image ------------------------------------------------------------------------------------------ */
 
 /* *bytes_now: its size. NO_FILE: the kernel will say that the descriptor is not for that. */
@@ -186,12 +203,18 @@ static uint32_t file_to_change(int fd, uint64_t *bytes_now) {
 int kept_truncate(int fd, off_t bytes) {
     uint64_t bytes_now;
     uint32_t number = file_to_change(fd, &bytes_now);
+    if (inprocess_is_plain() && number != NO_FILE && (uint64_t)bytes == bytes_now)
+        return 0;
+    if (inprocess_is_plain())
+        inprocess_leave(CHANGES);
     if (number != NO_FILE && bytes >= 0 && (uint64_t)bytes != bytes_now)
         undo_note_resize(number, bytes_now, (uint64_t)bytes);
     return (int)syscall(SYS_ftruncate, fd, bytes);
 }
 
 int kept_fallocate(int fd, int mode, off_t offset, off_t bytes) {
+    if (inprocess_is_plain())
+        inprocess_leave(CHANGES);
     uint64_t bytes_now;
     uint32_t number = file_to_change(fd, &bytes_now);
     bool is_meant = number != NO_FILE && offset >= 0 && bytes > 0;
@@ -205,6 +228,8 @@ int kept_fallocate(int fd, int mode, off_t offset, off_t bytes) {
 }
 
 void kept_will_write(int fd, const off_t *offset, uint64_t count) {
+    if (inprocess_is_plain())
+        inprocess_leave(CHANGES);
     uint64_t bytes_now;
     uint32_t number = file_to_change(fd, &bytes_now);
     long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
@@ -216,6 +241,29 @@ void kept_will_write(int fd, const off_t *offset, uint64_t count) {
 
 static bool is_reservation(const struct request *request) { return request->protection == PROT_NONE && request->inode == 0; }
 static bool is_live(const struct mapping *mapping) { return mapping->live_start < mapping->live_end; }
+
+static bool is_private_view(const struct mapping *mapping) {
+    const struct request *request = &mapping->request;
+    return inprocess_is_plain() && request->inode != 0 && (request->flags & MAP_TYPE) != MAP_PRIVATE;
+}
+
+/* The target has some of that part of the file mapped, as only it can see it. */
+static bool has_private_view(uint64_t device, uint64_t inode, uint64_t offset, uint64_t bytes) {
+    for (size_t i = 0; i < kept.mapping_count; i++) {
+        const struct mapping *mapping = &kept.mappings[i];
+        const struct request *request = &mapping->request;
+        bool is_it = request->device == device && request->inode == inode && is_private_view(mapping) && is_live(mapping);
+        if (is_it && (uint64_t)request->offset < offset + bytes && offset < (uint64_t)request->offset + whole_pages(request->bytes))
+            return true;
+    }
+    return false;
+}
+
+void kept_will_read(int fd) {
+    const struct descriptor *descriptor = inprocess_is_plain() ? find_descriptor(fd) : NULL;
+    if (descriptor != NULL && has_private_view(descriptor->info.st_dev, descriptor->info.st_ino, 0, INT64_MAX))
+        inprocess_leave("reads a file that it has mapped, without hooks");
+}
 
 /* A live mapping with content in the range. */
 static bool is_in_use(uintptr_t start, uintptr_t end, bool counts_reservations) {
@@ -305,12 +353,15 @@ static void *map_anew(const struct request *request, int fd) {
     }
     if (kept.mapping_count == MOST_MAPPINGS)
         inprocess_leave("has more than 128 mappings");
-    void *base =
-        (void *)syscall(SYS_mmap, request->address, request->bytes, request->protection, request->flags, fd, request->offset);
+    int flags = request->flags;
+    bool is_view = inprocess_is_plain() && request->inode != 0 && (flags & MAP_TYPE) != MAP_PRIVATE;
+    if (is_view && !planted("plain-stores-stay"))
+        flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE | MAP_NORESERVE;
+    void *base = (void *)syscall(SYS_mmap, request->address, request->bytes, request->protection, flags, fd, request->offset);
     if (base == MAP_FAILED)
         return base;
     uintptr_t start = (uintptr_t)base, end = start + whole_pages(request->bytes);
-    bool is_kept = request->inode == 0 || vfs_file_number(fd) != NO_FILE;
+    bool is_kept = request->inode == 0 || (vfs_file_number(fd) != NO_FILE && !is_view);
     kept.mappings[kept.mapping_count++] = (struct mapping){*request, start, end, start, end, is_kept};
     return base;
 }
@@ -341,6 +392,8 @@ void *kept_mmap(void *address, size_t bytes, int protection, int flags, int fd, 
         const struct descriptor *descriptor = find_descriptor(fd);
         request.device = descriptor->info.st_dev;
         request.inode = descriptor->info.st_ino;
+        if (inprocess_is_plain() && has_private_view(request.device, request.inode, (uint64_t)offset, whole_pages(bytes)))
+            inprocess_leave("maps a part of a file twice, without hooks");
     } else if ((flags & MAP_TYPE) != MAP_PRIVATE || (protection & PROT_EXEC) != 0)
         inprocess_leave("maps shared or executable memory");
     void *base;
@@ -380,6 +433,8 @@ int kept_munmap(void *address, size_t bytes) {
         struct mapping *mapping = &kept.mappings[i];
         if (!is_live(mapping) || mapping->live_end <= start || end <= mapping->live_start)
             continue;
+        if (is_private_view(mapping) && (mapping->request.protection & PROT_WRITE) != 0)
+            inprocess_leave("unmaps a file, without hooks");
         unmap_part(mapping, start, end);
         found = true;
     }

@@ -385,6 +385,7 @@ const void *loads_answer(uint32_t *bytes) {
 /* ---- in a life ---------------------------------------------------------------------------------------------------------- */
 
 void loads_is_hooked(void) { loads.is_hooked = true; }
+bool loads_has_hooks(void) { return loads.is_hooked; }
 bool loads_is_recording(void) { return loads.is_recording && vfs_is_active(); }
 
 void loads_unknown(uint32_t flag, const char *text) {

@@ -98,8 +98,8 @@ int names_unlink(const struct vfs_path *path, int flags) {
     struct stat info;
     if (!look_at(path, &info) || S_ISDIR(info.st_mode) != ((flags & AT_REMOVEDIR) != 0))
         return (int)syscall(SYS_unlinkat, path->folder, path->path, flags); /* says why it cannot be */
-    if (!S_ISREG(info.st_mode))
-        inprocess_leave("removes what is no file");
+    if (!S_ISREG(info.st_mode) || inprocess_is_plain())
+        inprocess_leave(S_ISREG(info.st_mode) ? "changes files, without hooks" : "removes what is no file");
     return remove_file(path, &info);
 }
 
@@ -113,6 +113,8 @@ int names_rename(const struct vfs_path *from, const struct vfs_path *to, unsigne
     bool is_same = is_there && replaces && info.st_dev == other.st_dev && info.st_ino == other.st_ino;
     if (!is_there || is_same || (replaces && (flags & RENAME_NOREPLACE) != 0))
         return (int)syscall(SYS_renameat2, from->folder, from->path, to->folder, to->path, flags); /* changes nothing */
+    if (inprocess_is_plain())
+        inprocess_leave("changes files, without hooks");
     if (replaces && remove_file(to, &other) != 0)
         inprocess_leave("replaces a file that cannot be removed");
     note(RENAMED, from, to);

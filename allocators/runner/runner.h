@@ -464,6 +464,7 @@ static inline bool loads_is_stored_already(const volatile void *address, uint64_
     return loads_is_settled(address, bytes) && loads_window.is_noted[((uintptr_t)address - loads_window.start) / 64] != 0;
 }
 void loads_is_hooked(void); /* a target with hooks was loaded */
+bool loads_has_hooks(void);
 bool loads_is_recording(void);
 /* Return address of the hook that is about to tell an access; NULL: the access is not the target's. */
 extern const void *loads_caller;

@@ -395,6 +395,11 @@ static void check_run(const struct fl_command *command) {
              command->kind, (unsigned long long)command->offset);
 }
 
+static bool is_in_process(const struct fl_command *command) {
+    bool is_plain = (command->offset & FL_RUN_LOADS) == 0 && command->size == FL_PROBE_FIRST;
+    return (command->offset & FL_RUN_IN_PROCESS) != 0 && (loads_has_hooks() || is_plain);
+}
+
 /* The answer is sent, and nothing more can be. */
 static _Noreturn void end_with_answer(const struct fl_command *command, const char *text) {
     report_break(text);
@@ -454,7 +459,7 @@ static void work(struct fl_command *command) {
     touched_open();
     arena_take_snapshot();
     for (;;) {
-        bool is_run = command->kind == FL_SERVE_RUN && (command->offset & FL_RUN_IN_PROCESS) != 0;
+        bool is_run = command->kind == FL_SERVE_RUN && is_in_process(command);
         if (is_run) {
             check_run(command);
             if (!inprocess_run(&server.place, command))
@@ -576,7 +581,7 @@ static void send_report_path(void) {
 
 static void obey_run(struct fl_command *command) {
     check_run(command);
-    if ((command->offset & FL_RUN_IN_PROCESS) != 0)
+    if (is_in_process(command))
         run_in_process(command);
     else
         run_and_answer(command);

@@ -461,6 +461,7 @@ bool vfs_is_modified(uintptr_t address, uint64_t bytes) {
 
 void vfs_before_read(int fd) {
     struct stat info;
+    kept_will_read(fd);
     if (vfs.mode != VFS_ISOLATE || !vfs_is_heap_mapped() || raw_stat(fd, &info) != 0)
         return;
     for (size_t i = 0; i < vfs.mapping_count; i++) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs recovery and probe script on crash images in the runner's server (`heap_report.h`): each run in processes of its own, the
-//! isolated engine, or where the target has hooks in one long-lived process, the in-process engine (`loads.h`).
+//! isolated engine, or in one long-lived process, the in-process engine (`loads.h`): of targets with hooks all of it, of others the
+//! first part of the probe.
 //!
 //! The server keeps one base image. Going from one crash image to the next sends it the lines and files that differ; each
 //! probe then runs in children of the server, whose stores never reach the base.
@@ -156,6 +157,8 @@ pub struct ServerOptions {
     pub wall_limit_ms: u64,
     /// The adapter has hooks: runs need no process of their own.
     pub is_in_process: bool,
+    /// The adapter has none, and first parts of the probe need no process of their own all the same.
+    pub is_batched: bool,
     /// The probe leaves out the stage `check`.
     pub is_unchecked: bool,
     /// Chooses the in-process runs that are compared with isolated ones.
@@ -233,6 +236,7 @@ pub struct ReplayServer {
     /// Numbers that were given.
     watch_count: u64,
     is_in_process: bool,
+    is_batched: bool,
     seed: u32,
     /// The seat that it was last told of ([`seat::since`]).
     seat: u64,
@@ -266,6 +270,7 @@ impl ReplayServer {
             watches: Vec::new(),
             watch_count: 0,
             is_in_process: options.is_in_process,
+            is_batched: options.is_batched,
             seed: options.seed as u32,
             seat: 0,
         })
@@ -361,6 +366,23 @@ impl ReplayServer {
     /// When the server ended or answers nonsense.
     pub fn run(&mut self, probe: Probe) -> Result<Vec<u8>, ReplayError> {
         self.send_run(0, 0, probe as u64)?;
+        self.answer()
+    }
+
+    /// Whether first parts of the probe may be run in one process with others.
+    pub fn is_batched(&self) -> bool {
+        self.is_batched
+    }
+
+    /// The same, in processes of its own or in one for many.
+    ///
+    /// # Errors
+    /// When the server ended or answers nonsense.
+    pub fn run_in_batch(&mut self, probe: Probe) -> Result<Vec<u8>, ReplayError> {
+        if !self.is_batched || probe != Probe::First {
+            return self.run(probe);
+        }
+        self.send_run(self.seed, loads::RUN_IN_PROCESS, probe as u64)?;
         self.answer()
     }
 
@@ -517,7 +539,7 @@ impl ReplayServer {
     /// # Errors
     /// When the server ended or answers nonsense.
     pub fn engines(&mut self) -> Result<Engines, ReplayError> {
-        if !self.is_in_process {
+        if !self.is_in_process && !self.is_batched {
             return Ok(Engines::default());
         }
         self.send(serve::ENGINES, 0, 0, 0, &[])?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `bench-replay`: recoveries a second of the isolated engine, and of the in-process engine where there are hooks, on the last image
-//! of a trace.
+//! `bench-replay`: recoveries a second of the isolated engine, of the same target in one process, and of the in-process engine where
+//! there are hooks, on the last image of a trace.
 
 use crate::cases::Case;
 use crate::config::{Config, StrategyName};
@@ -39,6 +39,11 @@ pub fn bench(config: &Config, trace: &Trace) -> Result<(), EngineError> {
     let live = report.life(0).and_then(|life| life.slots.as_ref()).map_or(0, |slots| slots.entries.len());
     let walk_per_s = rate(MEASURE, || server.run(Probe::First).map(drop).map_err(EngineError::from))?;
     drop(server);
+    let mut server = ReplayServer::start(&ServerOptions { is_unchecked: true, is_batched: true, ..options.clone() })?;
+    case.image.start_again();
+    server.follow(&mut case.image)?;
+    let batched_per_s = rate(MEASURE, || server.run_in_batch(Probe::First).map(drop).map_err(EngineError::from))?;
+    drop(server);
     let mut server = ReplayServer::start(&options)?;
     case.image.start_again();
     server.follow(&mut case.image)?;
@@ -46,7 +51,7 @@ pub fn bench(config: &Config, trace: &Trace) -> Result<(), EngineError> {
     drop(server);
     let engines = if config.has_hooks() { compare_engines(config, trace, position as u32)? } else { Value::Null };
     print(&json!({
-        "walk_per_s": walk_per_s, "full_per_s": full_per_s, "heap_bytes": config.shape().heap_bytes, "live_objects": live,
+        "walk_per_s": walk_per_s, "batched_per_s": batched_per_s, "full_per_s": full_per_s, "heap_bytes": config.shape().heap_bytes, "live_objects": live,
         "engines": engines,
     }));
     Ok(())

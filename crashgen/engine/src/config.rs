@@ -322,7 +322,7 @@ impl Config {
             (StrategyName::Complete, Some(hooked)) => {
                 Ok(ServerOptions { adapter: hooked.clone(), is_in_process: true, ..self.server("recorded")? })
             }
-            _ => self.server("images"),
+            _ => Ok(ServerOptions { is_batched: true, ..self.server("images")? }),
         }
     }
 
@@ -346,6 +346,7 @@ impl Config {
             cpu_limit_ms: self.limits.cpu_limit_ms,
             wall_limit_ms: self.limits.wall_limit_ms,
             is_in_process: false,
+            is_batched: false,
             is_unchecked: false,
             seed: self.seed,
         })

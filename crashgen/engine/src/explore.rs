@@ -438,6 +438,7 @@ impl Explorer<'_> {
         for violation in &judgement.violations {
             let seen = StateRef { case, view: here.view, state, position: here.position, strategy, read: None };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
+                self.probes.confirm(&mut case.image)?;
                 self.add_finding(case, here, state, violation, strategy, key)?;
             }
             if let Some(why) = self.config.stop_at(violation.rule, |id| self.findings.has(id)) {
@@ -462,6 +463,8 @@ impl Explorer<'_> {
         let (state, same) = self.reduce(case, here.view, state, |explorer, case| {
             Ok(explorer.judge(case)?.violations.into_iter().find(is_same))
         })?;
+        case.image.go_to(&case.model, here.view, &state);
+        self.probes.confirm(&mut case.image)?;
         let violation = same.unwrap_or_else(|| violation.clone());
         let read = reads::first(self.config, case, here.view, &state);
         let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read };

@@ -128,7 +128,7 @@ impl Probes {
         let metadata = if planted::is(Fault::StagesOfAnother) { ImageHash(0) } else { image.metadata_hash() };
         let key = (number, metadata);
         if !self.stages.contains_key(&key) {
-            let own = Rc::new(self.run(image, Probe::Full)?.1);
+            let own = Rc::new(self.run(image, Probe::Full)?);
             self.full_probes += 1;
             self.stages.insert(key, Stages { image: hash, own, of_others: OnceCell::new() });
         }
@@ -147,7 +147,26 @@ impl Probes {
     /// When the server ended or sent no report.
     pub fn probe_fully(&mut self, image: &mut CrashImage) -> Result<Probed, EngineError> {
         self.full_probes += 1;
-        Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?.1), is_own: true })
+        Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?), is_own: true })
+    }
+
+    /// The first part of the probe of this very image once more, in a process of its own if it was not in one: what is told of an image
+    /// is told of that.
+    ///
+    /// # Errors
+    /// When the answers differ: then runs cannot be believed; or when the server ended or sent no report.
+    pub fn confirm(&mut self, image: &mut CrashImage) -> Result<(), EngineError> {
+        let Some(known) = self.first.get(&image.hash()).copied().filter(|_| self.server.is_batched()) else {
+            return Ok(());
+        };
+        self.server.follow(image)?;
+        let bytes = self.server.run(Probe::First)?;
+        if self.numbers.get(&bytes) == Some(&known) || planted::is(Fault::BlindConfirmation) {
+            return Ok(());
+        }
+        Err(EngineError::Infrastructure(
+            "a recovery in one process with others has another heap report than in a process of its own".to_owned(),
+        ))
     }
 
     /// Runs the probe on the image and records what it loads of the hot units. Searches whose hot units are not the same may
@@ -202,24 +221,30 @@ impl Probes {
     }
 
     fn run_first(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<u32, EngineError> {
-        let (bytes, report) = self.run(image, Probe::First)?;
+        self.server.follow(image)?;
+        let bytes = self.server.run_in_batch(Probe::First)?;
         self.recoveries += 1;
         let next = self.reports.len() as u32;
-        let number = *self.numbers.entry(bytes).or_insert(next);
-        if number == next {
-            self.reports.push(Rc::new(report));
-        }
+        let number = match self.numbers.get(&bytes) {
+            Some(known) => *known,
+            None => {
+                self.reports.push(Rc::new(parse(&bytes)?));
+                self.numbers.insert(bytes, next);
+                next
+            }
+        };
         self.first.insert(hash, number);
         Ok(number)
     }
 
-    fn run(&mut self, image: &mut CrashImage, probe: Probe) -> Result<(Vec<u8>, HeapReport), EngineError> {
+    fn run(&mut self, image: &mut CrashImage, probe: Probe) -> Result<HeapReport, EngineError> {
         self.server.follow(image)?;
-        let bytes = self.server.run(probe)?;
-        let report = HeapReport::parse(&bytes)
-            .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;
-        Ok((bytes, report))
+        parse(&self.server.run(probe)?)
     }
+}
+
+fn parse(bytes: &[u8]) -> Result<HeapReport, EngineError> {
+    HeapReport::parse(bytes).map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))
 }
 
 /// A recovery that did not come to its end has no later stages.

@@ -107,6 +107,8 @@ faults! {
     FirstPartOnly = "first-part-only",
     /// What could not be known passes.
     UnknownPasses = "unknown-passes",
+    /// A failure that a process of its own does not show is told all the same.
+    BlindConfirmation = "blind-confirmation",
     /// Findings of one rule are one, wherever they come from.
     FindingByRule = "finding-by-rule",
     /// A finding's state is reduced to one that breaks another rule.

@@ -394,6 +394,14 @@ def test_a_thread_in_recovery_makes_complete_fall_back(engine: Engine) -> None:
     check_fallback(found, "recovery started a thread or a process, whose loads have no order")
 
 
+def test_a_failure_that_a_process_of_its_own_does_not_show_is_an_error(engine: Engine) -> None:
+    config = engine.config(with_flag(toy_runner.FORGETFUL), strategy="prefix", probe="first")
+    command = [str(engine.path), "explore", str(config)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert (run.returncode, "than in a process of its own" in run.stderr) == (3, True), run.stderr
+    assert '"event":"finding"' not in run.stdout
+
+
 def check_incomplete(found: Explored, verdict: str, why: str) -> None:
     """Some crash positions are not complete, the others are."""
     certificate = found.certificate
@@ -610,8 +618,8 @@ def test_content_that_one_crash_loses_is_not_told_again_of_a_second(engine: Engi
 def test_what_later_stages_show_of_one_crash_is_not_told_again_of_a_second(
     engine: Engine, wrong: int, rule: str
 ) -> None:
-    """The heap begins with the mark of a recovery that was cut short, so that the first recovery leaves what a second one would. What
-    follows a recovery would be lost, too, after a crash that loses nothing by itself."""
+    """The heap begins with the mark of a recovery that was cut short, so that the first recovery leaves what a second one would.
+    What follows a recovery would be lost, too, after a crash that loses nothing by itself."""
     toy = Toy()
     toy.create(*persisted(store(toy_runner.MARK, 1)), *persisted(store(8, toy_runner.CAREFUL + wrong)))
     toy.allocate(0, *journalled(0, 2))

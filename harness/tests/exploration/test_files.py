@@ -171,7 +171,7 @@ def messages(answers: bytes) -> Iterator[str]:
     while at < len(answers):
         (length,) = struct.unpack_from("<I", answers, at)
         report, at = answers[at + 4 : at + 4 + length], at + 4 + length
-        if not report:  # no recovery stages
+        if not report.startswith(b"FLHR"):  # recovery stages, or which engine did the runs
             continue
         assert struct.unpack_from("<I", report, 16)[0] == DONE
         place, text = 32, ""

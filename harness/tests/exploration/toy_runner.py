@@ -13,11 +13,11 @@ LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
 BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE, PAST_HOOKS, THREADED, RESTLESS = 1, 2, 3, 4, 5, 6
-MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED = 7, 8, 9
+MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL = 7, 8, 9, 10
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
 free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
 starts a thread; it looks at its first object every other time, for nothing; it maps its heap more often than the runner follows; it
-overwrites the list of its loads; a guarded run of it takes too long."""
+overwrites the list of its loads; a guarded run of it takes too long; a run in one process with others finds no object."""
 CAREFUL = 64
 """With this flag or a greater one recovery takes up the journal, and what it does wrong is the sum of these."""
 CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD = (
@@ -55,7 +55,7 @@ DONE, HUNG, OVERLOADED = 0, 2, 4
 REPORT_VERSION = 5
 LOADS_VERSION = 7
 BY_TARGET = 1
-RUN_GUARDED = 2
+RUN_LOADS, RUN_GUARDED, RUN_IN_PROCESS = 1, 2, 4
 SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
 FULL, GENERATION, RECOVERY = 2, 3, 4
 GENERATION_VERSION = 2
@@ -210,15 +210,17 @@ def opened(image: bytes) -> bytearray:
     return heap
 
 
-def probe(image: bytes | None, kind: int, is_guarded: bool) -> bytes:
+def probe(image: bytes | None, kind: int, how: int) -> bytes:
     heap = opened(image or b"")
     if image is None or word(heap, 0) != MAGIC:
         return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)])
     flag = word(heap, 8)
     if flag == OVERLOADED_NOW:
         return report(OVERLOADED, 0, OPEN, [])
-    if flag == SLOW_GUARDED and is_guarded:
+    if flag == SLOW_GUARDED and how & RUN_GUARDED:
         return report(HUNG, 0, OPEN, [])
+    if flag == FORGETFUL and how & RUN_IN_PROCESS:
+        heap[LINE_BYTES : (1 + SLOTS) * LINE_BYTES] = bytes(SLOTS * LINE_BYTES)
     sections = life_of(heap, 0)
     if kind != FULL:
         return report(DONE, 0, CHECK, sections)
@@ -252,8 +254,8 @@ def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], command: tuple
     if kind in (GENERATION, RECOVERY):
         answer, told = told_life(bytearray(heap or b""), generation, kind == GENERATION)
         return [answer, recorded_loads(file, hot, flag, is_guarded), told_answer(file, flag, told)]
-    answer = probe(heap, kind, is_guarded)
-    return [answer, recorded_loads(file, hot, flag, is_guarded)] if how else [answer]
+    answer = probe(heap, kind, how)
+    return [answer, recorded_loads(file, hot, flag, is_guarded)] if how & RUN_LOADS else [answer]
 
 
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:

@@ -46,6 +46,7 @@ class Target:
         allocator = find_allocator(root, name)
         self.runner = build_runner(root, cache).path
         self.adapter = build_adapter(root, cache, allocator, None, "clwb", is_hooked=True).path
+        self.plain_adapter = build_adapter(root, cache, allocator, None, "clwb").path
         images, self.options = campaign_images(scripts, self.runner, folder, name, *CAMPAIGN)
         images = [image for image in images if image.contents]
         self.next_to_each_other = images[len(images) // 2 :][:RESTS]
@@ -268,6 +269,22 @@ def test_in_process_runs_are_like_isolated_ones(target: Target, tmp_path: Path) 
     assert set(reasons) <= {"changes files"}  # those that cannot be taken back
     assert opened > IMAGES // 10
     assert [server.close() for server in (isolated, in_process)] == [(0, ""), (0, "")]
+
+
+def test_in_process_runs_without_hooks_are_like_isolated_ones(target: Target, tmp_path: Path) -> None:
+    server = Server(target.runner, target.plain_adapter, tmp_path, *target.options)
+    before, opened = Image(), 0
+    for image in target.images:
+        image.follow(server, before)
+        isolated = server.run(0)
+        opened += isolated.status_of_open == 0
+        for _ in range(2):
+            assert server.run(IN_PROCESS).report == isolated.report
+        before = image
+    done, _, _, reasons = server.engines()
+    assert server.close() == (0, "")
+    assert done >= IMAGES, reasons
+    assert opened > IMAGES // 10
 
 
 def test_the_rest_of_a_run_is_what_it_would_have_been(target: Target, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "first-part-only": RANDOM_TRACES,
     "reduce-to-any-rule": RANDOM_TRACES,
     "unknown-passes": exploration("test_what_cannot_be_known_never_passes"),
+    "blind-confirmation": exploration("test_a_failure_that_a_process_of_its_own_does_not_show_is_an_error"),
     "finding-by-rule": exploration("test_two_bugs_of_one_rule_are_two_findings"),
     "forget-bounds": exploration("test_a_position_with_too_many_states_is_a_bound_that_is_said"),
     # The oracle.
@@ -168,6 +169,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "rest-of-other-stores": in_process(REST),
     "rest-of-other-values": in_process(REST),
     "rest-of-later-stores": in_process("test_the_rest_of_a_run_whose_check_stores_is_its_own"),
+    "plain-stores-stay": Python("harness/tests/loads/test_plain.py", "test_a_store_is_gone_when_the_run_is_over"),
     "keep-globals": in_process("test_nothing_is_left_to_the_next_run[keep_global]"),
     "blind-comparison": in_process("test_a_difference_between_the_engines_is_told"),
     "blind-guard": access("test_the_guard_finds_an_access_without_a_hook[by_value]"),
