@@ -107,6 +107,8 @@ void arena_pause(bool is_paused); /* in a life: what the runner allocates for it
 void touched_open(void); /* in the worker */
 /* Each OS page of private anonymous memory that is not zero, with its number in it. False: they are more than `most` bytes. */
 bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(const void *bytes, size_t count));
+/* Some OS page of a private mapping of a file is not the file's any more, or it cannot be known. */
+bool touched_is_stored_to(const void *start, size_t bytes);
 
 /* ---- kept.c */
 void *kept_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);

@@ -8,7 +8,7 @@
  * that goes. What a target reads or stores where it has nothing mapped is found by the hooks (kept_is_unmapped). Calls that do
  * not fit this picture make the run an isolated one.
  *
- * Mappings of files that a target without hooks stores to are private, and are not kept.
+ * Of a target without hooks mappings of files are private, and neither they nor descriptors are kept.
  *
  * Reservations (PROT_NONE) hold nothing, so other mappings may lie over them.
  */
@@ -141,7 +141,7 @@ int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_chang
     descriptor->was_locked = false;
     strcpy(descriptor->path, path->path);
     syscall(SYS_fstat, fd, &descriptor->info);
-    descriptor->is_kept = path->is_heap && !is_change && is_of_image(path, &descriptor->info);
+    descriptor->is_kept = path->is_heap && !is_change && !inprocess_is_plain() && is_of_image(path, &descriptor->info);
     return fd;
 }
 
@@ -165,8 +165,10 @@ int kept_close(int fd) {
 
 /* A lock on a file of the image is nobody's business but this life's: whoever has it open besides is no program that the target would
  * meet. When the kernel lets go of a lock depends on descriptors and mappings, so what is locked by two descriptors is a matter of the
- * isolated engine. */
+ * isolated engine. Without hooks neither is kept, so the lock goes with them. */
 int kept_flock(int fd, int operation) {
+    if (inprocess_is_plain())
+        return (int)syscall(SYS_flock, fd, operation);
     struct descriptor *descriptor = find_descriptor(fd);
     int kind = operation & ~LOCK_NB;
     if (descriptor == NULL || !descriptor->is_kept || (kind != LOCK_SH && kind != LOCK_EX && kind != LOCK_UN))
@@ -433,8 +435,8 @@ int kept_munmap(void *address, size_t bytes) {
         struct mapping *mapping = &kept.mappings[i];
         if (!is_live(mapping) || mapping->live_end <= start || end <= mapping->live_start)
             continue;
-        if (is_private_view(mapping) && (mapping->request.protection & PROT_WRITE) != 0)
-            inprocess_leave("unmaps a file, without hooks");
+        if (is_private_view(mapping) && touched_is_stored_to((void *)mapping->start, mapping->end - mapping->start))
+            inprocess_leave("unmaps a file that it stored to, without hooks");
         unmap_part(mapping, start, end);
         found = true;
     }

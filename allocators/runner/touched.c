@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a run left in anonymous memory of which it may have touched little. To read all of it would make the kernel map a page for
- * each one that nobody has touched; /proc/self/pagemap says which those are.
+ * each one that nobody has touched; /proc/self/pagemap says which those are. And whether it stored to a private mapping of a file.
  */
 #include "inprocess.h"
 #include <string.h>
@@ -9,6 +9,7 @@
 
 #define BATCH 1024u /* pages asked for at a time */
 #define PRESENT (3ull << 62) /* in memory, or swapped out */
+#define OF_FILE (1ull << 61) /* it is the file's */
 
 static int pagemap = -1;
 
@@ -51,4 +52,16 @@ bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(con
     }
     tell(&told, sizeof told);
     return true;
+}
+
+bool touched_is_stored_to(const void *start, size_t bytes) {
+    static uint64_t present[BATCH];
+    size_t count = bytes / OS_PAGE_BYTES;
+    for (size_t i = 0; i < count; i++) {
+        if (i % BATCH == 0)
+            find_present((uintptr_t)start + i * OS_PAGE_BYTES, count - i < BATCH ? count - i : BATCH, present);
+        if ((present[i % BATCH] & PRESENT) != 0 && (pagemap < 0 || (present[i % BATCH] & OF_FILE) == 0))
+            return true;
+    }
+    return false;
 }

@@ -347,7 +347,7 @@ void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t
 
 /* An inode number that a copy had before its file was removed may be a new file's: that one counts as the old one then. */
 static uint32_t number_of(uint64_t device, uint64_t inode) {
-    for (size_t i = 0; i < vfs.tree->count && device == vfs.tree->device; i++)
+    for (size_t i = 0; vfs.tree != NULL && i < vfs.tree->count && device == vfs.tree->device; i++)
         if (vfs.tree->entries[i].inode == inode || vfs.tree->entries[i].copy_inode == inode)
             return vfs.tree->entries[i].number;
     return NO_FILE;

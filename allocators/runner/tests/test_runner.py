@@ -843,6 +843,14 @@ def test_generated_workloads_run(
     assert f"has {workload.session_count} session" in error_line(run)
 
 
+def test_a_workload_may_make_a_stream_of_a_descriptor(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    text = WORKLOAD + "reopen\n"
+    for session in (0, 1):
+        run = execute(runner, adapter("STREAM"), folder, text, session)
+        assert run.returncode == 0, run.stderr
+    Path(f"{folder}.session").unlink(missing_ok=True)
+
+
 def test_an_error_of_the_adapter_ends_the_workload(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
     text = WORKLOAD + "reopen\n"
     assert execute(runner, adapter("REFUSE"), folder, text).returncode == 0

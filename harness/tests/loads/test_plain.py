@@ -17,7 +17,7 @@ NAMES = re.findall(r"^ +ACCESS\((\w+)\),", (Path(__file__).parent / "accesses.c"
 REASONS = {
     "maps a part of a file twice, without hooks",
     "reads a file that it has mapped, without hooks",
-    "unmaps a file, without hooks",
+    "unmaps a file that it stored to, without hooks",
     "changes files, without hooks",
     "changes files",
     "changes its environment",
