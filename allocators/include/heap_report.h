@@ -17,7 +17,7 @@
  *
  * Life 0 works on the image itself, lives 1 and 2 on one private copy of it, lives 3 and 4 on another, made afresh: life 3
  * recovers the crash image, so that its allocations use what the first recovery built in volatile memory, and life 2 what life 1
- * left. Each life is a process of its own.
+ * left. Each life begins as a process of its own does (in-process runs: loads.h).
  * When open of life 0 answers FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
  */
 #ifndef FAULTLINE_HEAP_REPORT_H

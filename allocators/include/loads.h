@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * loads.h - which bytes of a crash image a recovery read: the part of the serve protocol (heap_report.h) for targets that were
- * compiled with hooks (build variant `hooks`). For exploration by loads: images that a run cannot tell apart need no second run.
+ * compiled with hooks (build variant `hooks`). For exploration by loads: images that a run cannot tell apart need no second run. And
+ * for any target which runs need no process of their own.
  *
  * Engine to runner:
  *
@@ -15,7 +16,9 @@
  *                      with FL_RUN_GUARDED too: slowly, and accesses to PM that no hook announced are found: all that are made after the
  *                      first calls of a hook, and of the later ones those that `file`, a seed, chooses.
  *                      with FL_RUN_IN_PROCESS, recorded or not: not in a process of its own, if the target lets that happen. Of a
- *                      target without hooks only first parts of the probe that are not recorded are done so.
+ *                      target without hooks only first parts of the probe that are not recorded are done so, and what becomes of misused
+ *                      volatile memory (a free too many, a use after free) may be another thing; the first comparison that differs ends
+ *                      that.
  *                      The answer is the same. The first such run, one in FL_COMPARE_ONE_IN others, chosen by `file`, a seed,
  *                      and every run that does not come to its end are done in processes of their own too, and the
  *                      answers compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN.
@@ -109,7 +112,7 @@ struct fl_loads_header {
     uint64_t seen;       /* accesses to PM that a guarded run saw, announced or not */
 };
 
-/* 32 bytes. Runs that FL_RUN_IN_PROCESS asked for. */
+/* 32 bytes. Runs that FL_RUN_IN_PROCESS asked for, without hooks first parts of the probe that are not recorded. */
 struct fl_engines {
     uint64_t in_process;
     uint64_t compared; /* of them: isolated, too */

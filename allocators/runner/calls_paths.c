@@ -128,6 +128,8 @@ INTERPOSED int creat64(const char *path, mode_t mode) { return creat(path, mode)
 
 /* ---- streams: their reads and writes happen inside the C library, so they get the copy when they could matter ----------------- */
 
+#define STREAMS "opens a stream" /* which the C library keeps */
+
 static void locate_stream(const char *name, const char *mode, struct vfs_path *path) {
     bool only_reads = mode[0] == 'r' && strchr(mode, '+') == NULL;
     vfs_locate(AT_FDCWD, name, path);
@@ -137,9 +139,8 @@ static void locate_stream(const char *name, const char *mode, struct vfs_path *p
         vfs_locate_for_change(AT_FDCWD, name, path);
 }
 
-/* The reads of a stream are not seen one by one, nor what is left of them. */
+/* The reads of a stream are not seen one by one. */
 static FILE *read_whole(FILE *stream) {
-    rests_forbid();
     if (stream != NULL)
         loads_read_file(fileno(stream), 0, UINT64_MAX);
     return stream;
@@ -148,6 +149,7 @@ static FILE *read_whole(FILE *stream) {
 INTERPOSED FILE *fopen(const char *name, const char *mode) {
     if (!vfs_is_active())
         return REAL(fopen)(name, mode);
+    inprocess_leave(STREAMS);
     struct vfs_path path;
     locate_stream(name, mode, &path);
     return read_whole(REAL(fopen)(path.path, mode));
@@ -158,12 +160,14 @@ INTERPOSED FILE *fopen64(const char *name, const char *mode) { return fopen(name
 INTERPOSED FILE *freopen(const char *name, const char *mode, FILE *stream) {
     if (!vfs_is_active() || name == NULL)
         return REAL(freopen)(name, mode, stream);
+    inprocess_leave(STREAMS);
     struct vfs_path path;
     locate_stream(name, mode, &path);
     return read_whole(REAL(freopen)(path.path, mode, stream));
 }
 
 INTERPOSED FILE *fdopen(int fd, const char *mode) {
+    inprocess_leave(STREAMS);
     vfs_before_change(fd);
     if (vfs_file_number(fd) != NO_FILE && strcmp(mode, "r") != 0)
         events_files_changed();

@@ -321,6 +321,11 @@ const char *inprocess_damage(void) {
 
 void inprocess_note_isolated(void) { note_reason(all.shared->reason); }
 
+void inprocess_distrust(const char *reason) {
+    all.is_distrusted = true;
+    snprintf(all.shared->reason, REASON_BYTES, "%s", reason);
+}
+
 static void keep(uint8_t **kept, uint32_t *kept_bytes, const void *bytes, uint32_t count) {
     *kept = allocate_or_fail(*kept, count);
     memcpy(*kept, bytes, count);

@@ -54,6 +54,7 @@ uint32_t inprocess_different_load(const struct fl_load **here, const struct fl_l
  * reason that goes on after `the target `. Null also if it was found after the first run: no more of them are trusted. */
 const char *inprocess_damage(void);
 void inprocess_note_isolated(void); /* a run, for the last reason */
+void inprocess_distrust(const char *reason); /* no more runs are in-process; the reason is the last one */
 void *inprocess_engines(uint32_t *bytes); /* what FL_SERVE_ENGINES answers, to be freed */
 
 /* ---- reference.c: in the server, but for reference_write */
@@ -142,8 +143,6 @@ void rests_end_first(const void *life, size_t bytes);
 bool rests_is_known(void);
 /* In lives 1 and 3: what life 0 did is done. */
 void rests_go_on(void);
-/* The run's state will not be all known. */
-void rests_forbid(void);
 /* After a run whose stores were taken back. True: its rest was that of another one. */
 bool rests_end_run(bool is_done);
 

@@ -8,7 +8,8 @@
  * that goes. What a target reads or stores where it has nothing mapped is found by the hooks (kept_is_unmapped). Calls that do
  * not fit this picture make the run an isolated one.
  *
- * Of a target without hooks mappings of files are private, and neither they nor descriptors are kept.
+ * Of a target without hooks shared mappings of files are private, and neither mappings nor descriptors are kept: what it uses after it
+ * has let go of it faults as it should.
  *
  * Reservations (PROT_NONE) hold nothing, so other mappings may lie over them.
  */
@@ -111,9 +112,18 @@ static bool is_of_image(const struct vfs_path *path, const struct stat *info) {
     return entry != NULL && vfs_located_heap_path(path, name) && strcmp(entry->path, name) == 0;
 }
 
+/* Without hooks nothing but the target's own memory may change: a file of the heap is opened for reading. */
 static int open_known(const struct vfs_path *path, int flags) {
-    bool is_view = inprocess_is_plain() && path->is_heap && (flags & O_DIRECTORY) == 0 && !planted("plain-stores-stay");
-    return (int)syscall(SYS_openat, path->folder, path->path, is_view ? (flags & ~(O_ACCMODE | O_TRUNC)) | O_RDONLY : flags, 0);
+    bool is_view = inprocess_is_plain() && path->is_heap && (flags & O_ACCMODE) != O_RDONLY && (flags & O_DIRECTORY) == 0;
+    if (!is_view || planted("plain-stores-stay"))
+        return (int)syscall(SYS_openat, path->folder, path->path, flags, 0);
+    struct stat info;
+    int fd = (int)syscall(SYS_openat, path->folder, path->path, (flags & ~(O_ACCMODE | O_TRUNC)) | O_RDONLY, 0);
+    if (fd < 0 || syscall(SYS_fstat, fd, &info) != 0 || !S_ISDIR(info.st_mode))
+        return fd;
+    syscall(SYS_close, fd);
+    errno = EISDIR;
+    return -1;
 }
 
 int kept_open(const struct vfs_path *path, int flags, mode_t mode, bool is_change) {
@@ -249,12 +259,13 @@ static bool is_private_view(const struct mapping *mapping) {
     return inprocess_is_plain() && request->inode != 0 && (request->flags & MAP_TYPE) != MAP_PRIVATE;
 }
 
-/* The target has some of that part of the file mapped, as only it can see it. */
-static bool has_private_view(uint64_t device, uint64_t inode, uint64_t offset, uint64_t bytes) {
+/* The target has some of that part of the file mapped; is_view: as only it can see it. */
+static bool has_mapped(uint64_t device, uint64_t inode, uint64_t offset, uint64_t bytes, bool is_view) {
     for (size_t i = 0; i < kept.mapping_count; i++) {
         const struct mapping *mapping = &kept.mappings[i];
         const struct request *request = &mapping->request;
-        bool is_it = request->device == device && request->inode == inode && is_private_view(mapping) && is_live(mapping);
+        bool is_it =
+            request->device == device && request->inode == inode && is_live(mapping) && (!is_view || is_private_view(mapping));
         if (is_it && (uint64_t)request->offset < offset + bytes && offset < (uint64_t)request->offset + whole_pages(request->bytes))
             return true;
     }
@@ -263,7 +274,7 @@ static bool has_private_view(uint64_t device, uint64_t inode, uint64_t offset, u
 
 void kept_will_read(int fd) {
     const struct descriptor *descriptor = inprocess_is_plain() ? find_descriptor(fd) : NULL;
-    if (descriptor != NULL && has_private_view(descriptor->info.st_dev, descriptor->info.st_ino, 0, INT64_MAX))
+    if (descriptor != NULL && has_mapped(descriptor->info.st_dev, descriptor->info.st_ino, 0, INT64_MAX, true))
         inprocess_leave("reads a file that it has mapped, without hooks");
 }
 
@@ -363,7 +374,7 @@ static void *map_anew(const struct request *request, int fd) {
     if (base == MAP_FAILED)
         return base;
     uintptr_t start = (uintptr_t)base, end = start + whole_pages(request->bytes);
-    bool is_kept = request->inode == 0 || (vfs_file_number(fd) != NO_FILE && !is_view);
+    bool is_kept = !inprocess_is_plain() && (request->inode == 0 || vfs_file_number(fd) != NO_FILE);
     kept.mappings[kept.mapping_count++] = (struct mapping){*request, start, end, start, end, is_kept};
     return base;
 }
@@ -394,7 +405,7 @@ void *kept_mmap(void *address, size_t bytes, int protection, int flags, int fd, 
         const struct descriptor *descriptor = find_descriptor(fd);
         request.device = descriptor->info.st_dev;
         request.inode = descriptor->info.st_ino;
-        if (inprocess_is_plain() && has_private_view(request.device, request.inode, (uint64_t)offset, whole_pages(bytes)))
+        if (inprocess_is_plain() && has_mapped(request.device, request.inode, (uint64_t)offset, whole_pages(bytes), false))
             inprocess_leave("maps a part of a file twice, without hooks");
     } else if ((flags & MAP_TYPE) != MAP_PRIVATE || (protection & PROT_EXEC) != 0)
         inprocess_leave("maps shared or executable memory");

@@ -83,6 +83,7 @@ static struct {
     size_t changed_count;
     bool are_words_known; /* all others are */
     uint64_t *were_undecided, *were_unscanned; /* when the rest of the run began: its list is too long until it ends */
+    uint32_t opened; /* loads that were listed when life 0 had opened the heap */
     bool are_bits_spoilt; /* the last run set bits of what is not hot */
     uint32_t life;
     bool is_hooked, is_recording, is_guarded, is_every;
@@ -305,13 +306,33 @@ bool loads_are_known(void) { return (loads.shared->header.flags & FL_LOADS_UNKNO
 
 static bool is_set(const uint64_t *bits, uint64_t bit) { return (bits[bit / 64] >> bit % 64 & 1) != 0; }
 
-void loads_begin_rest(void) {
-    loads.shared->rest = listed();
+static void keep_bits(void) {
     for (size_t i = 0; i < loads.hot->part_count; i++) {
         uint64_t first = loads.hot->parts[i].first, bytes = (loads.hot->parts[i].end - first) * sizeof *loads.undecided;
         memcpy(loads.were_undecided + first, loads.undecided + first, bytes);
         memcpy(loads.were_unscanned + first, loads.unscanned + first, bytes);
     }
+}
+
+static uint64_t decided_since_kept(void) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < loads.hot->part_count; i++)
+        for (uint64_t word = loads.hot->parts[i].first; word < loads.hot->parts[i].end; word++)
+            count += (uint64_t)__builtin_popcountll(loads.were_undecided[word] & ~loads.undecided[word]);
+    return count;
+}
+
+void loads_begin_rest(void) {
+    loads.opened = listed();
+    keep_bits();
+}
+
+bool loads_go_on_with_rest(void) {
+    if (decided_since_kept() != listed() - loads.opened)
+        return false;
+    loads.shared->rest = listed();
+    keep_bits();
+    return true;
 }
 
 void loads_list_rest(void) {

@@ -9,8 +9,9 @@
  *     what hot units hold that are read from there on      listed, as loads are, with what they hold at the end of life 0
  *
  * Lives 1 and 3 recover the crash image again, by the same loads and to the same end as life 0: what they load is not of the rest,
- * up to where life 0 was then (open in life 1, check in life 3). That holds only if life 0 stored nothing after open, or else
- * life 1 leaves another image than it did; so what it stored is looked at twice.
+ * up to where life 0 was then (open in life 1, check in life 3). Life 1 goes on from the end of open. So what the target holds
+ * then is hashed, too; and life 0 must have stored nothing to the image since: life 1 would leave another one than it did, or find
+ * the crash's bytes in units that life 0 had decided.
  *
  * What is read is known when the rest was run once. Then it is remembered, and a run whose life 0 ends with the same hash and
  * the same values there is over: the rest of its report and of its list are those of the other one. While the life
@@ -56,7 +57,7 @@ static struct {
     struct stored stored[MOST_STORED]; /* in hot units, by the end of life 0 */
     size_t stored_count;
     bool is_wanted, is_state_known;
-    XXH128_hash_t opened; /* what was stored by the end of open */
+    XXH128_hash_t opened_stored, opened; /* what was stored by the end of open, and what was held outside the image */
     XXH128_hash_t state;
     struct report_place place;
     const struct rest *known;
@@ -147,21 +148,31 @@ static XXH128_hash_t hash_stored(void) {
     return XXH3_128bits_digest(&all.hash);
 }
 
-/* False: it is not all known. */
-static bool hash_state(int error, const void *life, size_t bytes) {
+/* Of what target and runner hold outside the image. False: it is not all known. */
+static bool hash_memory(int error, XXH128_hash_t *hash) {
     struct vfs_view view;
     XXH3_128bits_reset(&all.hash);
     add(&error, sizeof error);
-    add(life, bytes);
     for (size_t i = 0; vfs_view(i, &view); i++) /* in the order in which they are looked through */
         add(&view.start, sizeof view.start);
     report_tell_names(add);
-    if (!arena_tell_state(add) || !kept_tell_state(add))
-        return false;
+    bool is_known = arena_tell_state(add) && kept_tell_state(add);
+    *hash = XXH3_128bits_digest(&all.hash);
+    return is_known;
+}
+
+/* False: it is not all known. */
+static bool hash_state(int error, const void *life, size_t bytes) {
+    XXH128_hash_t memory;
+    bool is_known = hash_memory(error, &memory);
+    XXH3_128bits_reset(&all.hash);
+    add(&memory, sizeof memory);
+    add(&all.opened, sizeof all.opened);
+    add(life, bytes);
     if (!planted("rest-of-other-stores"))
         add(&all.units, sizeof all.units);
     all.state = XXH3_128bits_digest(&all.hash);
-    return true;
+    return is_known;
 }
 
 static const struct rest *find(void) {
@@ -186,12 +197,13 @@ void rests_begin_run(bool is_wanted) {
     all.known = NULL;
 }
 
-void rests_forbid(void) { all.is_wanted = all.is_state_known = false; }
-
 void rests_opened(void) {
     int error = errno;
-    if (is_asked())
-        all.opened = hash_stored();
+    if (!is_asked())
+        return;
+    all.opened_stored = hash_stored();
+    all.is_wanted = hash_memory(error, &all.opened);
+    loads_begin_rest();
     errno = error;
 }
 
@@ -199,12 +211,10 @@ void rests_end_first(const void *life, size_t bytes) {
     int error = errno;
     if (!is_asked())
         return;
-    bool is_as_opened = XXH128_isEqual(all.opened, hash_stored()) || planted("rest-of-later-stores");
+    bool is_as_opened = loads_go_on_with_rest() && XXH128_isEqual(all.opened_stored, hash_stored());
+    is_as_opened |= planted("rest-of-later-stores");
     all.is_state_known = is_as_opened && all.stored_count < MOST_STORED && hash_state(error, life, bytes);
-    if (all.is_state_known) {
-        all.known = find();
-        loads_begin_rest();
-    }
+    all.known = all.is_state_known ? find() : NULL;
     errno = error;
 }
 
@@ -219,7 +229,7 @@ void rests_go_on(void) {
 }
 
 bool rests_end_run(bool is_done) {
-    const struct rest *known = all.known;
+    const struct rest *known = is_done && report_outcome() == FL_OUTCOME_DONE ? all.known : NULL;
     if (known != NULL) {
         loads_add_rest(loads_of(known), known->load_count);
         report_add_rest(&known->report, report_of(known));

@@ -421,8 +421,11 @@ const void *loads_answer(uint32_t *bytes);
 /* ---- loads.c: for rests.c */
 uint64_t loads_watch_number(void);
 bool loads_are_known(void); /* all that were made */
-/* What is listed from here on is of the rest of the run. */
+/* Life 0 has opened the heap. */
 void loads_begin_rest(void);
+/* It has come to its end: what is listed from here on is of the rest of the run. False: it decided units since then otherwise than by
+ * reading them, and there is no rest. */
+bool loads_go_on_with_rest(void);
 /* From here on every hot unit is listed when it is read, also if it was before or holds what the run stored; until the next copy. */
 void loads_list_rest(void);
 bool loads_is_hot(uint32_t file, uint64_t unit);

@@ -512,7 +512,10 @@ static void compare(const struct fl_command *command) {
     run(command);
     stages_pause(false);
     const char *what = inprocess_difference(is_recorded);
-    if (what != NULL && !planted("blind-comparison")) {
+    if (what != NULL && !is_recorded && !loads_has_hooks() && inprocess_is_first()) {
+        inprocess_distrust("does not do the same in one process with others"); /* nothing was believed yet */
+        inprocess_note_isolated();
+    } else if (what != NULL && !planted("blind-comparison")) {
         snprintf(text, sizeof text, "the in-process and the isolated run of one image %s", what);
         if (is_recorded)
             add_different_load(text, sizeof text);

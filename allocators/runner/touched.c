@@ -27,23 +27,23 @@ static bool is_zero(const uint8_t *page) {
     return first == 0 && memcmp(page, page + sizeof first, OS_PAGE_BYTES - sizeof first) == 0;
 }
 
-/* Of each page, what the kernel says of it; where it says nothing, that it is there. */
-static void find_present(uintptr_t start, size_t count, uint64_t present[]) {
-    off_t offset = (off_t)(start / OS_PAGE_BYTES * sizeof *present);
-    ssize_t wanted = (ssize_t)(count * sizeof *present);
-    if (pagemap < 0 || syscall(SYS_pread64, pagemap, present, wanted, offset) != wanted)
-        memset(present, 0xff, (size_t)wanted);
+/* Of each page, what the kernel says of it. False: nothing. */
+static bool ask(uintptr_t start, size_t count, uint64_t said[]) {
+    off_t offset = (off_t)(start / OS_PAGE_BYTES * sizeof *said);
+    ssize_t wanted = (ssize_t)(count * sizeof *said);
+    return pagemap >= 0 && syscall(SYS_pread64, pagemap, said, wanted, offset) == wanted;
 }
 
 bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(const void *bytes, size_t count)) {
-    static uint64_t present[BATCH];
+    static uint64_t said[BATCH];
     const uint8_t *pages = start;
     size_t told = 0, count = bytes / OS_PAGE_BYTES;
+    bool is_said = false;
     for (size_t i = 0; i < count; i++) {
-        if (i % BATCH == 0)
-            find_present((uintptr_t)(pages + i * OS_PAGE_BYTES), count - i < BATCH ? count - i : BATCH, present);
         const uint8_t *page = pages + i * OS_PAGE_BYTES;
-        if ((present[i % BATCH] & PRESENT) == 0 || is_zero(page))
+        if (i % BATCH == 0)
+            is_said = ask((uintptr_t)page, count - i < BATCH ? count - i : BATCH, said);
+        if ((is_said && (said[i % BATCH] & PRESENT) == 0) || is_zero(page))
             continue;
         if ((told += OS_PAGE_BYTES) > most)
             return false;
@@ -55,12 +55,13 @@ bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(con
 }
 
 bool touched_is_stored_to(const void *start, size_t bytes) {
-    static uint64_t present[BATCH];
+    static uint64_t said[BATCH];
     size_t count = bytes / OS_PAGE_BYTES;
+    bool is_said = false;
     for (size_t i = 0; i < count; i++) {
         if (i % BATCH == 0)
-            find_present((uintptr_t)start + i * OS_PAGE_BYTES, count - i < BATCH ? count - i : BATCH, present);
-        if ((present[i % BATCH] & PRESENT) != 0 && (pagemap < 0 || (present[i % BATCH] & OF_FILE) == 0))
+            is_said = ask((uintptr_t)start + i * OS_PAGE_BYTES, count - i < BATCH ? count - i : BATCH, said);
+        if (!is_said || ((said[i % BATCH] & PRESENT) != 0 && (said[i % BATCH] & OF_FILE) == 0))
             return true;
     }
     return false;

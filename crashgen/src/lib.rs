@@ -11,7 +11,7 @@
 //! | [`rules`] | warnings about flushes and fences, and what operations pay for them |
 //! | [`strategy`] | which states of a position are run |
 //! | [`complete`] | all states of a position, by what recovery loads |
-//! | [`replay`] | the isolated engine: recovery of a crash image in the runner's fork server |
+//! | [`replay`] | recovery of a crash image in the runner's fork server |
 //! | [`seat`] | the processor that an engine's thread shares with its servers |
 //! | [`symbols`], [`ordinals`] | function, file and line of a site, and a name of it that lasts |
 //! | [`token`] | the printable identity of one crash state |

@@ -534,7 +534,7 @@ impl ReplayServer {
         Ok(stages)
     }
 
-    /// Which engine did the recorded runs that were not guarded.
+    /// Which engine did the runs that were to be in-process: of targets with hooks the recorded ones that were not guarded.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.

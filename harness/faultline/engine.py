@@ -196,13 +196,14 @@ class Stage(msgspec.Struct):
 
     name: str
     entered: int
-    """How often recoveries of crash images came there; equal images are recovered once."""
+    """How often recoveries of crash images came there; equal images are recovered once, or twice where something is confirmed."""
 
 
 class Engines(msgspec.Struct):
-    """Which engine did the recoveries of `complete` (the isolated one did the others). compared: of those in-process, in both, with
-    equal answers; remembered: of those in-process, whose later stages were those of another one, that had come to the same state;
-    isolated: instead, by what the target does that an in-process run cannot take back."""
+    """Which engine did the recoveries of `complete`, or without hooks the first parts of the probe (the isolated one did the
+    others). compared: of those in-process, in both, with equal answers; remembered: of those in-process, whose later stages were
+    those of another one, that had come to the same state; isolated: instead, by what the target does that an in-process run cannot
+    take back."""
 
     in_process: int = 0
     compared: int = 0

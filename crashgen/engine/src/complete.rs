@@ -468,7 +468,12 @@ impl Explorer<'_> {
         let (report, judgement, differing) = self.judge_all_states(complete, case, here.view, held);
         self.tally.add(&judgement);
         let at = Position { model: &case.model, view: here.view };
-        let states = complete.witnesses(&at, held, &differing);
+        let mut states = complete.witnesses(&at, held, &differing);
+        if self.before.is_some() {
+            // What one first crash breaks by itself another one of the leaf may not.
+            let oldest = complete.search.oldest_state(&at, &held.sets);
+            states.extend(Some(oldest).filter(|oldest| !states.contains(oldest)));
+        }
         if let Some(outcomes) = &mut self.outcomes {
             // What earlier generations differ in, and no rule asks for any more, is explored once and not for each of them.
             let expected = match self.before {
@@ -584,7 +589,7 @@ impl Explorer<'_> {
     fn is_told_before(&mut self, case: &Case, here: &Here, state: &[Choice]) -> Result<bool, EngineError> {
         let Some(before) = self.before else { return Ok(false) };
         let later = Later { model: &case.model, view: here.view, state: state.to_vec() };
-        self.first_crashes.is_broken(self.config, before, &later, case.image.prefix())
+        self.first_crashes.is_broken(self.config, before, &later, (case.image.prefix(), self.probe))
     }
 
     /// Makes a finding of a violation that one of these states shows in a run of its own, but for states whose crash before this one

@@ -42,6 +42,9 @@ use std::time::{Duration, Instant};
 /// `--strategy exhaustive` enumerates a position of at most this many states (an hour of recoveries); beyond it says so.
 const EXHAUSTIVE_LIMIT: u128 = 1 << 24;
 
+/// Why a failure is not told.
+const UNSTEADY: &str = "the same image has other heap reports when it is recovered again";
+
 /// A crash position, as its case has stepped to it.
 pub(crate) struct Here<'v> {
     /// Events before the crash.
@@ -438,7 +441,10 @@ impl Explorer<'_> {
         for violation in &judgement.violations {
             let seen = StateRef { case, view: here.view, state, position: here.position, strategy, read: None };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
-                self.probes.confirm(&mut case.image)?;
+                if !self.probes.confirm(&mut case.image)? {
+                    self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
+                    continue;
+                }
                 self.add_finding(case, here, state, violation, strategy, key)?;
             }
             if let Some(why) = self.config.stop_at(violation.rule, |id| self.findings.has(id)) {
@@ -464,7 +470,10 @@ impl Explorer<'_> {
             Ok(explorer.judge(case)?.violations.into_iter().find(is_same))
         })?;
         case.image.go_to(&case.model, here.view, &state);
-        self.probes.confirm(&mut case.image)?;
+        if !self.probes.confirm(&mut case.image)? {
+            self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
+            return Ok(());
+        }
         let violation = same.unwrap_or_else(|| violation.clone());
         let read = reads::first(self.config, case, here.view, &state);
         let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read };

@@ -74,7 +74,7 @@ enum Command {
         #[arg(long)]
         token: String,
     },
-    /// Recoveries a second of the isolated engine.
+    /// Recoveries a second of both engines.
     BenchReplay {
         /// Configuration file (JSON).
         config: PathBuf,

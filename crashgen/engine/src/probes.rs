@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What recovery makes of an image, each distinct image asked once.
 
+use crate::complete::doubt_of;
 use crate::error::EngineError;
 use crashgen::complete::UnitKey;
 use crashgen::image::{CrashImage, ImageHash};
@@ -97,7 +98,7 @@ impl Probes {
         Ok(self.server.stages()?)
     }
 
-    /// Which engine did the recorded runs.
+    /// Which engine did the runs that were to be in-process.
     ///
     /// # Errors
     /// When the server ended, also because in-process runs cannot be believed.
@@ -150,19 +151,22 @@ impl Probes {
         Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?), is_own: true })
     }
 
-    /// The first part of the probe of this very image once more, in a process of its own if it was not in one: what is told of an image
-    /// is told of that.
+    /// Runs the first part of the probe of this very image once more, in a process of its own, if it may have been in one with others: what
+    /// is told of an image is told of that. False: it says another thing each time, or comes to no end that says anything.
     ///
     /// # Errors
-    /// When the answers differ: then runs cannot be believed; or when the server ended or sent no report.
-    pub fn confirm(&mut self, image: &mut CrashImage) -> Result<(), EngineError> {
+    /// When a process of its own says another thing: then runs with others cannot be believed. When the server ended or sent no report.
+    pub fn confirm(&mut self, image: &mut CrashImage) -> Result<bool, EngineError> {
         let Some(known) = self.first.get(&image.hash()).copied().filter(|_| self.server.is_batched()) else {
-            return Ok(());
+            return Ok(true);
         };
         self.server.follow(image)?;
         let bytes = self.server.run(Probe::First)?;
         if self.numbers.get(&bytes) == Some(&known) || planted::is(Fault::BlindConfirmation) {
-            return Ok(());
+            return Ok(true);
+        }
+        if doubt_of(parse(&bytes)?.outcome).is_some() || self.server.run(Probe::First)? != bytes {
+            return Ok(false);
         }
         Err(EngineError::Infrastructure(
             "a recovery in one process with others has another heap report than in a process of its own".to_owned(),

@@ -394,6 +394,12 @@ def test_a_thread_in_recovery_makes_complete_fall_back(engine: Engine) -> None:
     check_fallback(found, "recovery started a thread or a process, whose loads have no order")
 
 
+def test_a_failure_that_is_another_one_each_time_is_unknown(engine: Engine) -> None:
+    found = engine.explore(with_flag(toy_runner.CHANGEABLE), strategy="prefix", probe="first")
+    assert (found.verdict, found.seen) == ("unknown", Counter())
+    assert "has other heap reports when it is recovered again" in found.certificate["unknown_reasons"][0]
+
+
 def test_a_failure_that_a_process_of_its_own_does_not_show_is_an_error(engine: Engine) -> None:
     config = engine.config(with_flag(toy_runner.FORGETFUL), strategy="prefix", probe="first")
     command = [str(engine.path), "explore", str(config)]
@@ -627,6 +633,18 @@ def test_what_later_stages_show_of_one_crash_is_not_told_again_of_a_second(
     twice = engine.explore(toy, **COMPLETE, nested=1, follow_up=False)
     assert (set(once.seen), set(twice.seen)) == ({rule}, {rule})
     assert twice.certificate["later_positions"] > 0
+
+
+def test_each_first_crash_is_judged_by_what_it_left(engine: Engine) -> None:
+    """The mark of a recovery that was cut short is there for a while. Afterwards a crash is in order by itself, and only a second
+    one shows that recovery leaves a heap in which nothing can be allocated."""
+    toy = Toy()
+    toy.create(*persisted(store(toy_runner.MARK, 1)), *persisted(store(8, toy_runner.CAREFUL + toy_runner.NOT_USABLE)))
+    toy.allocate(0, *journalled(0, 2))
+    toy.allocate(1, *persisted(store(toy_runner.MARK, 0)), *journalled(1, 3))
+    once = engine.explore(toy, **COMPLETE)
+    twice = engine.explore(toy, **COMPLETE, nested=1, follow_up=False)
+    assert (set(once.seen), set(twice.seen)) == ({"FL012"}, {"FL012", "FL014"})
 
 
 def test_a_second_crash_is_explored_where_some_states_of_the_first_are_broken(engine: Engine) -> None:

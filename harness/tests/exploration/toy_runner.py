@@ -13,11 +13,12 @@ LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
 BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE, PAST_HOOKS, THREADED, RESTLESS = 1, 2, 3, 4, 5, 6
-MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL = 7, 8, 9, 10
+MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL, CHANGEABLE = 7, 8, 9, 10, 11
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
 free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
 starts a thread; it looks at its first object every other time, for nothing; it maps its heap more often than the runner follows; it
-overwrites the list of its loads; a guarded run of it takes too long; a run in one process with others finds no object."""
+overwrites the list of its loads; a guarded run of it takes too long; a run in one process with others finds no object; each
+run finds them somewhere else."""
 CAREFUL = 64
 """With this flag or a greater one recovery takes up the journal, and what it does wrong is the sum of these."""
 CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD = (
@@ -221,6 +222,8 @@ def probe(image: bytes | None, kind: int, how: int) -> bytes:
         return report(HUNG, 0, OPEN, [])
     if flag == FORGETFUL and how & RUN_IN_PROCESS:
         heap[LINE_BYTES : (1 + SLOTS) * LINE_BYTES] = bytes(SLOTS * LINE_BYTES)
+    if flag == CHANGEABLE:
+        heap[LINE_BYTES : LINE_BYTES + 8] = (8 * runs[0]).to_bytes(8, "little")
     sections = life_of(heap, 0)
     if kind != FULL:
         return report(DONE, 0, CHECK, sections)

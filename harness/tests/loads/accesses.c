@@ -7,6 +7,7 @@
 #include "generation.h"
 #include "persist.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
 #include <ftw.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -127,6 +129,10 @@ static void mapped_again(void) {
     munmap(heap, HEAP_BYTES);
     heap = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096);
     sink = *(uint64_t *)(heap + 8);
+}
+static void stored_and_mapped_again(void) {
+    *(volatile uint64_t *)at = 7;
+    mapped_again();
 }
 static void private_copy(void) { /* a change of names moves the mappings to a copy */
     char link[64], path[4096];
@@ -342,6 +348,14 @@ static void leave_rest(void) {
 
 static void rest(void) {}
 static void rest_of_check(void) { leave_rest(); }
+/* Check leaves what the crash left, but life 1 makes no check, and life 2 reads it. */
+static void open_before_check(void) {
+    volatile uint64_t *units = (volatile uint64_t *)at;
+    if (units[65] != 0) /* life 1 or 3 was here */
+        sink = units[2];
+    units[65] = 1;
+}
+static void rest_decided_by_check(void) { __atomic_store_n((uint64_t *)(at + 16), 7, __ATOMIC_SEQ_CST); }
 
 static bool is_refused(void) {
     volatile uint64_t *units = (volatile uint64_t *)at;
@@ -398,6 +412,23 @@ static void use_unmapped(void) {
     munmap(other, 4096);
     sink = *(volatile uint64_t *)other;
 }
+static void use_unmapped_memory(void) {
+    uint64_t *other = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    sink = *(volatile uint64_t *)other;
+    munmap(other, 4096);
+    sink = *(volatile uint64_t *)other;
+}
+static void fail_in_a_worker(void) { /* whose memory lies elsewhere */
+    if ((uintptr_t)malloc(16) >> 44 == 7)
+        abort();
+}
+static void fail_the_second_time(void) {
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    if (name[0] == '@')
+        abort();
+    prctl(PR_SET_NAME, "@");
+}
 static void free_twice(void) {
     void *memory = malloc(100);
     free(memory);
@@ -421,6 +452,21 @@ static const char *in_folder(const char *name) {
     char *path = paths[next++ % 2];
     snprintf(path, sizeof paths[0], "%s/%s", folder_path, name);
     return path;
+}
+
+static void stream_of_what_was_stored(void) {
+    *(volatile uint64_t *)(at + 8) = 5;
+    FILE *file = fopen(in_folder("heap"), "r");
+    fseek(file, 4096 + 8, SEEK_SET);
+    uint64_t word = 0;
+    if (fread(&word, sizeof word, 1, file) != 1 || word != 5)
+        abort();
+    fclose(file);
+}
+static void stream_left_open(void) { sink = fopen(in_folder("heap"), "r") == NULL; }
+static void open_folder_to_write(void) {
+    if (open(folder_path, O_RDWR) >= 0 || errno != EISDIR)
+        abort();
 }
 static void show(unsigned place, uint64_t seen) { sink = *(uint64_t *)(at + 512 + 512 * place + 8 * (seen % 64)); }
 static uint64_t bytes_of(const char *name) {
@@ -725,9 +771,13 @@ static const struct {
     ACCESS(file_read),
     ACCESS(file_read_here),
     ACCESS(stream),
+    ACCESS(stream_of_what_was_stored),
+    ACCESS(stream_left_open),
+    ACCESS(open_folder_to_write),
     ACCESS(private_mapping),
     ACCESS(second_mapping),
     ACCESS(mapped_again),
+    ACCESS(stored_and_mapped_again),
     ACCESS(private_copy),
     ACCESS(list_folder),
     ACCESS(scan_folder),
@@ -763,6 +813,7 @@ static const struct {
     ACCESS(lives),
     ACCESS(rest),
     ACCESS(rest_of_check),
+    ACCESS(rest_decided_by_check),
     ACCESS(own_function),
     ACCESS(keep_global),
     ACCESS(keep_thread_local),
@@ -773,6 +824,9 @@ static const struct {
     ACCESS(keep_key),
     ACCESS(keep_descriptor),
     ACCESS(use_unmapped),
+    ACCESS(use_unmapped_memory),
+    ACCESS(fail_in_a_worker),
+    ACCESS(fail_the_second_time),
     ACCESS(free_twice),
     ACCESS(grow),
     ACCESS(make_file),
@@ -824,6 +878,8 @@ static int access_open(const struct fl_heap_options *options, fl_heap **out) {
         on_open();
     if (wanted != NULL && strcmp(wanted, "rest") == 0 && heap != MAP_FAILED)
         leave_rest();
+    if (wanted != NULL && strcmp(wanted, "rest_decided_by_check") == 0 && heap != MAP_FAILED)
+        open_before_check();
     return heap == MAP_FAILED ? FL_ERROR : FL_OK;
 }
 

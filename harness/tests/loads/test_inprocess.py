@@ -187,9 +187,24 @@ def test_the_rest_of_a_run_whose_check_stores_is_its_own(start: Started) -> None
     assert server.remembered == 0
 
 
+def test_what_life_2_reads_is_listed_where_check_of_life_0_decided_it(start: Started) -> None:
+    """Check stores what the crash left there anyway, so life 1 leaves the image that life 0 left; but in lives 1 and 2 it is the
+    crash's."""
+    heap = bytearray(HEAP_BYTES)
+    heap[8 * (BASE + 2)] = 7
+    server = start("rest_decided_by_check", heap=bytes(heap))
+    for _ in range(3):
+        server.watch((0, BASE, 8), number=1)
+        isolated, run = server.run(LOADS, FULL), server.run(LOADS | IN_PROCESS, FULL)
+        assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
+    assert BASE + 2 in isolated.units()
+
+
 @pytest.mark.parametrize(
     ("access", "reason"),
     [
+        ("stream_of_what_was_stored", "opens a stream"),
+        ("stream_left_open", "opens a stream"),
         ("start_thread", "starts a thread or a process"),
         ("make_folder", "changes files"),
         ("make_link", "changes files"),
