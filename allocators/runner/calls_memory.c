@@ -12,10 +12,6 @@
 #include <sys/mman.h>
 #include <threads.h>
 
-static void *raw_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
-    return (void *)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
-}
-
 static void *refuse(int error) {
     errno = error;
     return MAP_FAILED;
@@ -34,9 +30,9 @@ static void *map_heap_file(void *address, size_t bytes, int protection, int flag
         return refuse(EACCES);
     if (vfs_overlaps(fd, (uint64_t)offset, bytes)) {
         vfs_materialise();
-        return raw_mmap(address, bytes, protection, flags, fd, offset);
+        return guarded_mmap(address, bytes, protection, flags, fd, offset);
     }
-    return raw_mmap(address, bytes, protection, stand_in_flags(flags), fd, offset);
+    return guarded_mmap(address, bytes, protection, stand_in_flags(flags), fd, offset);
 }
 
 static void *map_file(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
@@ -46,7 +42,7 @@ static void *map_file(void *address, size_t bytes, int protection, int flags, in
     if (!is_shared && vfs_is_protected(fd))
         vfs_before_read(fd); /* a private mapping shows what others stored to shared ones before */
     void *base = is_shared && vfs_is_protected(fd) ? map_heap_file(address, bytes, protection, flags, fd, offset)
-                                                   : raw_mmap(address, bytes, protection, flags, fd, offset);
+                                                   : guarded_mmap(address, bytes, protection, flags, fd, offset);
     if (base != MAP_FAILED) {
         vfs_forget_mapping((uintptr_t)base, bytes);
         vfs_note_mapping((uintptr_t)base, bytes, fd, (uint64_t)offset, is_shared, protection);
@@ -59,7 +55,7 @@ INTERPOSED void *mmap(void *address, size_t bytes, int protection, int flags, in
         return kept_mmap(address, bytes, protection, flags, fd, offset);
     bool is_file = (flags & MAP_ANONYMOUS) == 0 && fd >= 0;
     if (vfs_mode() == VFS_PASS || (!is_file && (flags & MAP_FIXED) == 0))
-        return raw_mmap(address, bytes, protection, flags, fd, offset);
+        return guarded_mmap(address, bytes, protection, flags, fd, offset);
     vfs_lock();
     void *base;
     if (is_file)
@@ -67,7 +63,7 @@ INTERPOSED void *mmap(void *address, size_t bytes, int protection, int flags, in
     else {
         if (vfs_is_modified((uintptr_t)address, bytes))
             vfs_materialise();
-        base = raw_mmap(address, bytes, protection, flags, fd, offset);
+        base = guarded_mmap(address, bytes, protection, flags, fd, offset);
         if (base != MAP_FAILED)
             vfs_forget_mapping((uintptr_t)base, bytes);
     }
@@ -83,11 +79,11 @@ INTERPOSED int munmap(void *address, size_t bytes) {
     if (inprocess_is_running())
         return kept_munmap(address, bytes);
     if (vfs_mode() == VFS_PASS)
-        return (int)syscall(SYS_munmap, address, bytes);
+        return guarded_munmap(address, bytes);
     vfs_lock();
     if (vfs_is_modified((uintptr_t)address, bytes))
         vfs_materialise();
-    int result = (int)syscall(SYS_munmap, address, bytes);
+    int result = guarded_munmap(address, bytes);
     if (result == 0)
         vfs_forget_mapping((uintptr_t)address, bytes);
     vfs_unlock();
@@ -101,11 +97,11 @@ INTERPOSED void *mremap(void *address, size_t old_bytes, size_t new_bytes, int f
     va_end(arguments);
     inprocess_leave("calls mremap");
     if (vfs_mode() == VFS_PASS)
-        return (void *)syscall(SYS_mremap, address, old_bytes, new_bytes, flags, wanted);
+        return guarded_mremap(address, old_bytes, new_bytes, flags, wanted);
     vfs_lock();
     if (vfs_stands_in((uintptr_t)address, old_bytes) || (wanted != NULL && vfs_is_modified((uintptr_t)wanted, new_bytes)))
         vfs_materialise();
-    void *base = (void *)syscall(SYS_mremap, address, old_bytes, new_bytes, flags, wanted);
+    void *base = guarded_mremap(address, old_bytes, new_bytes, flags, wanted);
     if (base != MAP_FAILED)
         vfs_move_mapping((uintptr_t)address, old_bytes, (uintptr_t)base, new_bytes);
     vfs_unlock();

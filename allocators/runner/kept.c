@@ -318,7 +318,7 @@ static void release(uintptr_t start, uintptr_t end) {
                 syscall(SYS_mmap, from, to - from, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
             continue;
         }
-        syscall(SYS_munmap, from, to - from);
+        guarded_munmap((void *)from, to - from);
         release(from, to); /* what lay over it is gone, too */
         i = kept.mapping_count;
     }
@@ -370,7 +370,7 @@ static void *map_anew(const struct request *request, int fd) {
     bool is_view = inprocess_is_plain() && request->inode != 0 && (flags & MAP_TYPE) != MAP_PRIVATE;
     if (is_view && !planted("plain-stores-stay"))
         flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE | MAP_NORESERVE;
-    void *base = (void *)syscall(SYS_mmap, request->address, request->bytes, request->protection, flags, fd, request->offset);
+    void *base = guarded_mmap(request->address, request->bytes, request->protection, flags, fd, request->offset);
     if (base == MAP_FAILED)
         return base;
     uintptr_t start = (uintptr_t)base, end = start + whole_pages(request->bytes);

@@ -78,6 +78,11 @@ struct vfs_view {
 bool vfs_view(size_t index, struct vfs_view *view); /* false: there are no more */
 uint32_t vfs_file_number(int fd);                   /* NO_FILE: it leads to no file that the engine made */
 
+/* ---- guard_pages.c: the system calls, for mappings of the target and the tester */
+void *guarded_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
+int guarded_munmap(void *address, size_t bytes);
+void *guarded_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *wanted);
+
 /* ---- guard.c: for loads.c, in guarded runs */
 void guard_map(void); /* once, in the server */
 /* In the server: hooks are counted anew, over all lives of the run. seed: chooses which calls of those known well are looked at. */

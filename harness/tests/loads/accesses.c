@@ -312,6 +312,43 @@ static void start_thread(void) {
     pthread_create(&thread, NULL, nothing, NULL);
     pthread_join(thread, NULL);
 }
+static void store_past_the_end(void) { /* up to 16 OS pages further, where the tester's memory may lie */
+    for (size_t i = 0; i < HEAP_BYTES; i += 512)
+        *(volatile uint8_t *)(heap + HEAP_BYTES + i) = 7;
+}
+static void load_past_the_end(void) { sink = *(volatile uint64_t *)(heap + HEAP_BYTES); }
+static void load_before_the_start(void) { sink = *(volatile uint64_t *)(heap - 8); }
+static void load_past_a_wish(void) {
+    uint8_t *memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory = mmap(memory, 8192, PROT_READ, MAP_SHARED, fd, 0); /* a wish that is not granted */
+    sink = *(volatile uint64_t *)(memory + 8192);
+}
+static void map_a_neighbour(void) { /* in the place of a guard page; then it is nobody's guard */
+    uint8_t *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    uint8_t *neighbour = mmap(memory + 8192, 4096, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (neighbour != memory + 8192)
+        abort();
+    munmap(memory, 8192);
+    neighbour[5]++;
+    sink = *(uint64_t *)(at + 8 * neighbour[5]);
+}
+static int count_mappings(void) {
+    char text[4096];
+    int count = 0, maps = open("/proc/self/maps", O_RDONLY);
+    for (ssize_t got; (got = read(maps, text, sizeof text)) > 0;)
+        for (ssize_t i = 0; i < got; i++)
+            count += text[i] == '\n';
+    close(maps);
+    return count;
+}
+static void map_for_long(void) {
+    int before = count_mappings();
+    for (int i = 0; i < 100; i++)
+        munmap(mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0), 4096);
+    if (count_mappings() > before + 20)
+        abort();
+}
 static void crash(void) {
     sink = *(uint64_t *)at;
     sink = *(volatile uint64_t *)(at - heap);
@@ -809,6 +846,12 @@ static const struct {
     ACCESS(ask_flush),
 #endif
     ACCESS(start_thread),
+    ACCESS(store_past_the_end),
+    ACCESS(load_past_the_end),
+    ACCESS(load_before_the_start),
+    ACCESS(load_past_a_wish),
+    ACCESS(map_a_neighbour),
+    ACCESS(map_for_long),
     ACCESS(crash),
     ACCESS(lives),
     ACCESS(rest),

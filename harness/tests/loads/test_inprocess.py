@@ -56,7 +56,17 @@ STAYS = [name for name in LISTED if name not in ("crash", "stream", "private_map
 
 
 @pytest.mark.parametrize(
-    "access", [*STAYS, "update_all", "keep_global", "keep_thread_local", "keep_allocated", "keep_much"]
+    "access",
+    [
+        *STAYS,
+        "map_a_neighbour",
+        "map_for_long",
+        "update_all",
+        "keep_global",
+        "keep_thread_local",
+        "keep_allocated",
+        "keep_much",
+    ],
 )
 def test_in_process_runs_are_like_isolated_ones(start: Started, access: str) -> None:
     server = start(access)
@@ -233,6 +243,10 @@ def test_what_cannot_be_taken_back_is_done_in_the_isolated_engine(start: Started
     ("access", "outcome"),
     [
         ("crash", SIGNAL),
+        ("store_past_the_end", SIGNAL),
+        ("load_past_the_end", SIGNAL),
+        ("load_before_the_start", SIGNAL),
+        ("load_past_a_wish", SIGNAL),
         ("flush_nothing", SIGNAL),
         ("flush_cut", SIGNAL),
         ("abort_now", SIGNAL),

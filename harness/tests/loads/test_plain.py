@@ -12,10 +12,16 @@ import pytest
 from loads.access_targets import BASE, Started
 from loads.server import FULL, IN_PROCESS, LOADS, WRITE
 
-DONE, BROKEN = 0, 5
+DONE, SIGNAL, BROKEN = 0, 1, 5
 NAMES = re.findall(r"^ +ACCESS\((\w+)\),", (Path(__file__).parent / "accesses.c").read_text(), re.MULTILINE)
 LEAVES = {
-    "maps a part of a file twice, without hooks": ["load_between_mappings", "second_mapping", "use_unmapped"],
+    "maps a part of a file twice, without hooks": [
+        "map_for_long",
+        "load_past_a_wish",
+        "load_between_mappings",
+        "second_mapping",
+        "use_unmapped",
+    ],
     "reads a file that it has mapped, without hooks": ["file_read", "file_read_here", "update_all"],
     "unmaps a file that it stored to, without hooks": ["stored_and_mapped_again"],
     "changes files, without hooks": [
@@ -47,6 +53,15 @@ def test_runs_are_like_isolated_ones(start: Started, access: str) -> None:
     in_process, _, instead, reasons = server.engines()
     wanted = (0, 3, {REASONS[access]: 3}) if access in REASONS else (3, 0, {})
     assert (in_process, instead, reasons) == wanted
+
+
+@pytest.mark.parametrize(
+    "access", ["store_past_the_end", "load_past_the_end", "load_before_the_start", "load_past_a_wish"]
+)
+def test_what_runs_over_an_end_of_a_mapping_dies(start: Started, access: str) -> None:
+    """Whatever would lie there."""
+    server = start(access, is_hooked=False)
+    assert server.run(0).outcome == server.run(IN_PROCESS).outcome == SIGNAL
 
 
 def test_what_is_not_followed_says_nothing(start: Started) -> None:
