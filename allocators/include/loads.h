@@ -26,6 +26,8 @@
  *                      that FL_SERVE_REPORT names, until the next command. A report is most of an answer, and a pipe copies it twice.
  *                      with FL_RUN_AFRESH too: all of it is run. Else its later stages may be those of another recorded in-process
  *                      run that came to the same state, under the same number of the hot units; the answer is the same.
+ *                      with FL_RUN_TELL_DEATH, which has no other flag beside it: if a life dies of a signal, where. Answered as ever, and
+ *                      then: u32 bytes, then fl_death, fl_death_call[call_count], and the modules' paths, each with a NUL.
  *     FL_SERVE_REPORT  answered: u32 bytes, then a path. No bytes: there is no such file.
  *     FL_SERVE_SEAT    payload: a set of processors, as sched_setaffinity(2) takes it, at most FL_MOST_SEAT_BYTES. The runs from now on
  *                      are to be done there, if that is possible. Not answered.
@@ -80,6 +82,7 @@
 #define FL_RUN_IN_PROCESS 4u
 #define FL_RUN_REPORT_APART 16u
 #define FL_RUN_AFRESH 32u
+#define FL_RUN_TELL_DEATH 64u
 
 #define FL_COMPARE_ONE_IN 1000u
 
@@ -134,7 +137,40 @@ struct fl_load {
     uint32_t zero_too;
 };
 
+#define FL_DEATH_VERSION 1u
+#define FL_DEATH_CALLS 32u
+
+/* Of which address a SIGSEGV or SIGBUS came. */
+enum fl_touched {
+    FL_TOUCHED_NOTHING = 0,
+    FL_TOUCHED_FILE,       /* in a mapping of a file; offset: in the file */
+    FL_TOUCHED_BEHIND,     /* less than an OS page behind the end of one; offset: from there */
+    FL_TOUCHED_BEFORE,     /* at most an OS page before the start of one; offset: to there */
+    FL_TOUCHED_NEAR_NULL,  /* offset: the address */
+    FL_TOUCHED_UNMAPPED,   /* somewhere else */
+    FL_TOUCHED_NO_ADDRESS, /* one that is not canonical, as words of the pattern are */
+};
+
+/* 32 bytes. */
+struct fl_death {
+    uint32_t version;
+    uint32_t signal;  /* 0: no life died of one, or where is not known */
+    uint32_t touched; /* enum fl_touched */
+    uint32_t file;    /* number of FL_SERVE_CREATE; UINT32_MAX: recovery made it */
+    uint64_t offset;
+    uint32_t call_count;
+    uint32_t zero;
+};
+
+/* 16 bytes. Of the target, innermost first: where it died, then the call that led there, and so on. */
+struct fl_death_call {
+    uint64_t offset; /* in the module's file */
+    uint32_t module; /* position of its path */
+    uint32_t zero;
+};
+
 #ifndef __cplusplus
+_Static_assert(sizeof(struct fl_death) == 32 && sizeof(struct fl_death_call) == 16, "loads format");
 _Static_assert(sizeof(struct fl_watch) == 24 && sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 24,
                "loads format");
 _Static_assert(sizeof(struct fl_engines) == 32, "loads format");

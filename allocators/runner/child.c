@@ -5,7 +5,7 @@
  * CPU time is limited by ITIMER_PROF in the child, whose SIGPROF kills it; wall time by the parent, which waits for SIGCHLD
  * with a time-out. The parent must stay small and touch no image: forking it is most of a recovery's cost.
  */
-#include "runner.h"
+#include "vfs.h"
 #include "planted.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -83,6 +83,7 @@ static _Noreturn void live(void (*body)(void *context), void *context) {
     struct itimerval timer = {.it_value = in_timeval(cpu_limit_ms())};
     syscall(SYS_setitimer, ITIMER_PROF, &timer, NULL);
     child_unmask();
+    deaths_begin_life();
     report_enter_life();
     body(context);
     report_result()->is_done = 1;

@@ -125,6 +125,7 @@ static void on_illegal(int number, siginfo_t *info, void *context) {
         return note(code);
     if (!is_sent && is_replaced(code))
         return;
+    deaths_note(number, info, context);
     set_action(number, SIG_DFL); /* the target's own: it dies of it when the instruction runs again */
     if (is_sent)
         syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);

@@ -381,17 +381,21 @@ static void refresh_tree(void) {
     server.is_tree_old = false;
 }
 
+static bool tells_death(const struct fl_command *command) { return command->offset == FL_RUN_TELL_DEATH; }
+
 static void check_run(const struct fl_command *command) {
     bool is_known = command->size == FL_PROBE_FIRST || command->size == FL_PROBE_FULL;
     if (!is_known && !(is_told(command) && command->offset == FL_RUN_LOADS))
         FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first), 2 (full) or, with loads, 3 (generation) or 4 (recovery)",
              command->kind, (unsigned long long)command->size);
+    if (tells_death(command))
+        return;
     uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS | FL_RUN_AFRESH);
     bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->offset & FL_RUN_IN_PROCESS) != 0;
     if (flags > (FL_RUN_LOADS | FL_RUN_GUARDED) || flags == FL_RUN_GUARDED || is_guarded_here)
         FAIL(EXIT_BAD_INPUT,
              "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart), 32 (afresh) or "
-             "without, not 7",
+             "without, not 7; or 64 (tell death)",
              command->kind, (unsigned long long)command->offset);
 }
 
@@ -426,9 +430,24 @@ static void run(const struct fl_command *command) {
     end_with_answer(command, text);
 }
 
+static void send_death(void) {
+    static struct deaths_told told;
+    static uint8_t answer[sizeof told];
+    deaths_tell(&told);
+    size_t calls = told.death.call_count * sizeof told.calls[0], bytes = 0;
+    memcpy(answer, &told.death, bytes = sizeof told.death);
+    memcpy(answer + bytes, told.calls, calls);
+    memcpy(answer + (bytes += calls), told.paths, told.path_bytes);
+    send(answer, (uint32_t)bytes + told.path_bytes);
+}
+
 static void run_and_answer(const struct fl_command *command) {
+    deaths_want(tells_death(command));
     run(command);
     send_report(command);
+    if (tells_death(command))
+        send_death();
+    deaths_want(false);
 }
 
 static int descriptor_of(uint32_t file) {

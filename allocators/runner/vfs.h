@@ -6,9 +6,11 @@
 #define FAULTLINE_VFS_H
 
 #include "runner.h"
+#include "loads.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -82,6 +84,18 @@ uint32_t vfs_file_number(int fd);                   /* NO_FILE: it leads to no f
 void *guarded_mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset);
 int guarded_munmap(void *address, size_t bytes);
 void *guarded_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *wanted);
+
+/* ---- deaths.c */
+struct deaths_told {
+    struct fl_death death;
+    struct fl_death_call calls[FL_DEATH_CALLS];
+    char paths[4 * PATH_MAX];
+    uint32_t path_bytes;
+};
+void deaths_want(bool is_wanted); /* in the server: of the runs from now on */
+void deaths_tell(struct deaths_told *told);
+void deaths_begin_life(void);
+void deaths_note(int number, const siginfo_t *info, const void *context); /* for those who handle signals themselves */
 
 /* ---- guard.c: for loads.c, in guarded runs */
 void guard_map(void); /* once, in the server */

@@ -54,6 +54,7 @@ mod loads {
     pub const RUN_IN_PROCESS: u64 = 4;
     pub const RUN_REPORT_APART: u64 = 16;
     pub const RUN_AFRESH: u64 = 32;
+    pub const RUN_TELL_DEATH: u64 = 64;
     pub const ENGINES_BYTES: usize = 32;
     pub const OVERFLOW: u32 = 1;
     pub const NOT_HOOKED: u32 = 2;
@@ -67,7 +68,10 @@ mod loads {
     pub const BY_TARGET: u8 = 1;
 }
 
+mod death;
 mod told;
+
+pub use death::{Death, Touched};
 
 /// How much of the probe script is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +211,11 @@ pub enum ReplayError {
         told::VERSION
     )]
     Told,
+    #[error(
+        "the replay server's answer of where a recovery died is not of version {}; engine and runner must be of one version",
+        death::VERSION
+    )]
+    Death,
     #[error("the replay server's list of recovery stages ends in the middle; engine and runner must be of one version")]
     Stages,
 }
@@ -367,6 +376,18 @@ impl ReplayServer {
     pub fn run(&mut self, probe: Probe) -> Result<Vec<u8>, ReplayError> {
         self.send_run(0, 0, probe as u64)?;
         self.answer()
+    }
+
+    /// The same, in order to know where it dies of a signal. None: it does not, or where is not known.
+    ///
+    /// # Errors
+    /// When the server ended or answers nonsense.
+    pub fn run_to_death(&mut self, probe: Probe) -> Result<Option<Death>, ReplayError> {
+        self.send_run(0, loads::RUN_TELL_DEATH, probe as u64)?;
+        self.answer()?;
+        let answer = self.answer()?;
+        let name = |number: u32| Some(self.files[self.by_number.get(&number)?].path.to_string());
+        death::parse(&answer, name).ok_or(ReplayError::Death)
     }
 
     /// Whether first parts of the probe may be run in one process with others.

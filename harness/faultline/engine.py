@@ -102,6 +102,19 @@ class Repair(msgspec.Struct):
     edits: list[Any]
 
 
+class Died(msgspec.Struct):
+    """Where a recovery died that a signal ended. callers: innermost first; touched: which address, in words; empty: the signal has
+    none."""
+
+    at: Site
+    callers: list[Site] = []
+    touched: str = ""
+
+    def text(self) -> str:
+        """PLACE, touching ADDRESS."""
+        return self.at.text() + (f", touching {self.touched}" if self.touched else "")
+
+
 class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     id: str
     rule: str
@@ -115,6 +128,7 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Of each of the sites: who called it, innermost first, as far as the trace says."""
     read: Site | None = None
     """Where recovery first reads what the state lacks."""
+    died: Died | None = None
     seen: int = 1
     strategy: str | None = None
     model_note: str | None = None
@@ -131,7 +145,7 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Known because a person said so, with a date."""
 
     def call_paths(self) -> list[tuple[str, str]]:
-        """What each site is, and the calls that led there; and where recovery read what is lost."""
+        """What each site is, and the calls that led there; where recovery read what is lost, and where it died."""
         is_lost = any(event.is_persisted in ("no", "partly") for event in self.events)
         roles = ["lost", "persisted"] if is_lost and len(self.sites) == 2 else ["lost"] if is_lost else ["last store"]
         callers = self.callers or [[] for _ in self.sites]
@@ -139,7 +153,11 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
             " < ".join(one.text() for one in [site, *above]) for site, above in zip(self.sites, callers, strict=True)
         ]
         told = list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
-        return [*told, ("recovery read it at", self.read.text())] if self.read else told
+        if self.read:
+            told.append(("recovery read it at", self.read.text()))
+        if self.died:
+            told.append(("recovery died at", " < ".join(one.text() for one in [self.died.at, *self.died.callers])))
+        return told
 
     def operation_text(self) -> str:
         """The operation at the crash position, in words."""

@@ -51,6 +51,7 @@ def explain(
         [],
         is_later=finding.is_later,
         read=finding.read.text() if finding.read else "",
+        died=finding.died.text() if finding.died else "",
     )
     deadline = time.monotonic() + budget_s
     trials: dict[int, Trial] = {}

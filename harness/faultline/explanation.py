@@ -27,12 +27,13 @@ def lost_and_there(sites: Sequence[Site], is_lost: bool) -> tuple[str, str]:
     return (names[0], names[1]) if is_lost else ("", names[0])
 
 
-def stores_text(lost: str, there: str, read: str) -> str:
-    """Which stores persisted and which did not, and where recovery saw that."""
-    if not lost:
-        return f"every store is persisted; the last one is at {there}" if there else "no store is lost"
-    stores = f"lost: the store at {lost}" + (f"; persisted: the store at {there}" if there else "")
-    return stores + (f"; recovery read it at {read}" if read else "")
+def stores_text(lost: str, there: str, read: str, died: str = "") -> str:
+    """Which stores persisted and which did not, where recovery saw that, and where it died."""
+    if lost:
+        stores = f"lost: the store at {lost}" + (f"; persisted: the store at {there}" if there else "")
+    else:
+        stores = f"every store is persisted; the last one is at {there}" if there else "no store is lost"
+    return stores + (f"; recovery read it at {read}" if read else "") + (f"; it died at {died}" if died else "")
 
 
 def lines_of_new_outcome(state: NewOutcome) -> list[tuple[str, str]]:
@@ -68,6 +69,8 @@ class Explanation(msgspec.Struct):
     is_later: bool = False
     read: str = ""
     """Where recovery first reads what is lost, if that can be seen."""
+    died: str = ""
+    """Where the recovery died that a signal ended, if that is known, and what it touched."""
     budget_s: float = BUDGET_S
     """Where is_cut: what there was for all of them."""
 
@@ -78,7 +81,7 @@ class Explanation(msgspec.Struct):
 
     def lines(self) -> list[tuple[str, str]]:
         """Three lines, each a word and what it is: the operation, the stores, the repair."""
-        stores = stores_text(self.lost, self.there, self.read)
+        stores = stores_text(self.lost, self.there, self.read, self.died)
         return [("when", self.operation), ("stores", stores), ("repair", self.repair_text())]
 
     def repair_text(self) -> str:

@@ -521,7 +521,15 @@ impl Explorer<'_> {
         let whole = self.probes.probe(&mut case.image, self.probe)?.report;
         let differences = kept.own.differences(&whole);
         let read = reads::first(self.config, case, here.view, &state);
-        let seen = StateRef { case, view: here.view, state: &state, position: here.position, strategy: NAME, read };
+        let seen = StateRef {
+            case,
+            view: here.view,
+            state: &state,
+            position: here.position,
+            strategy: NAME,
+            read,
+            died: None,
+        };
         let new = self.findings.new_outcome(self.trace, &seen, self.before.is_some(), differences);
         if let Some(outcomes) = &mut self.outcomes {
             outcomes.first_new = Some(Box::new(new));
@@ -603,7 +611,15 @@ impl Explorer<'_> {
     ) -> Result<bool, EngineError> {
         let mut is_told = false;
         for state in states {
-            let seen = StateRef { case, view: here.view, state, position: here.position, strategy: NAME, read: None };
+            let seen = StateRef {
+                case,
+                view: here.view,
+                state,
+                position: here.position,
+                strategy: NAME,
+                read: None,
+                died: None,
+            };
             let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
             if self.is_told_before(case, here, state)? {
                 is_told = true;

@@ -21,7 +21,7 @@ use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
-use crate::{reads, twins, unchanged};
+use crate::{deaths, reads, twins, unchanged};
 use crashgen::complete::Repeats;
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::model::{Choice, ModelKind, View};
@@ -439,7 +439,8 @@ impl Explorer<'_> {
         let judgement = self.judge(case)?;
         self.tally.add(&judgement);
         for violation in &judgement.violations {
-            let seen = StateRef { case, view: here.view, state, position: here.position, strategy, read: None };
+            let seen =
+                StateRef { case, view: here.view, state, position: here.position, strategy, read: None, died: None };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
                 if !self.probes.confirm(&mut case.image)? {
                     self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
@@ -476,7 +477,8 @@ impl Explorer<'_> {
         }
         let violation = same.unwrap_or_else(|| violation.clone());
         let read = reads::first(self.config, case, here.view, &state);
-        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read };
+        let died = deaths::place(self.config, case, (here.view, &state), &violation);
+        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read, died };
         if let Some(finding) =
             self.findings.add(self.config, self.trace, Origin::Explored(self.before), &reduced, &violation, key)
         {

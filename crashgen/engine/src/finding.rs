@@ -3,6 +3,7 @@
 
 use crate::cases::{Case, CurrentOperation};
 use crate::config::Config;
+use crate::deaths::Died;
 use crate::generations::{Before, Later, Sites};
 use crate::outcomes::NewOutcome;
 use crate::repair::{Repair, candidates};
@@ -37,6 +38,8 @@ pub struct Finding {
     pub callers: Vec<Vec<Symbol>>,
     /// Where recovery first reads what the state lacks; null where that cannot be seen.
     pub read: Option<Symbol>,
+    /// Where the recovery died that a signal ended; null: none did, or where is not known.
+    pub died: Option<Died>,
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
@@ -106,6 +109,8 @@ pub struct StateRef<'a> {
     pub strategy: &'static str,
     /// Where recovery first reads what it lacks, if that was looked for ([`crate::reads`]).
     pub read: Option<Symbol>,
+    /// Where it dies, if that was looked for ([`crate::deaths`]).
+    pub died: Option<Died>,
 }
 
 /// All findings of an exploration.
@@ -217,6 +222,7 @@ impl Findings {
             sites,
             callers,
             read: state.read.clone(),
+            died: state.died.clone(),
             seen: 1,
             strategy: state.strategy,
             model_note: is_conservative(state).then_some("model: conservative"),

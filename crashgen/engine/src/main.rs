@@ -8,6 +8,7 @@ mod certificate;
 mod complete;
 mod config;
 mod content;
+mod deaths;
 mod dump;
 mod error;
 mod explore;

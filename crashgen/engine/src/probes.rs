@@ -5,7 +5,7 @@ use crate::complete::doubt_of;
 use crate::error::EngineError;
 use crashgen::complete::UnitKey;
 use crashgen::image::{CrashImage, ImageHash};
-use crashgen::replay::{Engines, Loads, Manner, Probe, ReplayServer, ServerOptions, Told};
+use crashgen::replay::{Death, Engines, Loads, Manner, Probe, ReplayServer, ServerOptions, Told};
 use oracle::HeapReport;
 use planted::Fault;
 use rustc_hash::FxHashMap;
@@ -171,6 +171,15 @@ impl Probes {
         Err(EngineError::Infrastructure(
             "a recovery in one process with others has another heap report than in a process of its own".to_owned(),
         ))
+    }
+
+    /// Where the probe of this image dies of a signal; none: it does not, or where is not known.
+    ///
+    /// # Errors
+    /// When the server ended or sent no answer.
+    pub fn death(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Option<Death>, EngineError> {
+        self.server.follow(image)?;
+        Ok(self.server.run_to_death(probe)?)
     }
 
     /// Runs the probe on the image and records what it loads of the hot units. Searches whose hot units are not the same may

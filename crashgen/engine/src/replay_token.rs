@@ -5,15 +5,17 @@ use crate::cases::Case;
 use crate::certificate::Tally;
 use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
+use crate::deaths::Died;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{Findings, Origin, StateRef, model_name};
 use crate::generations::{Generation, Sites};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
-use crate::reads;
 use crate::twins;
+use crate::{deaths, reads};
 use crashgen::model::{Choice, LineKey, View};
 use crashgen::replay::Probe;
+use crashgen::symbols::Symbol;
 use crashgen::token::{LaterCrash, LineChoice, Witness};
 use crashgen::trace::{EventKind, FileId, Trace};
 use oracle::{Judgement, judge};
@@ -38,9 +40,9 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
-    let read = if judgement.violations.is_empty() { None } else { reads::first(config, &mut case, &view, &state) };
-    let state =
-        StateRef { case: &case, view: &view, state: &state, position: witness.position, strategy: "replay", read };
+    let (read, died) = sights(config, (&mut case, &view, &state), &judgement);
+    let (position, strategy) = (witness.position, "replay");
+    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, read, died };
     Ok(say(config, trace, &state, witness, tally, &judgement, &mut findings, output))
 }
 
@@ -64,10 +66,23 @@ fn replay_later(
     let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
-    let read = if judgement.violations.is_empty() { None } else { reads::first(config, &mut case, &view, &state) };
-    let state =
-        StateRef { case: &case, view: &view, state: &state, position: crash.position, strategy: "replay", read };
+    let (read, died) = sights(config, (&mut case, &view, &state), &judgement);
+    let (position, strategy) = (crash.position, "replay");
+    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, read, died };
     Ok(say(config, &before, &state, witness, Tally::default(), &judgement, &mut findings, output))
+}
+
+/// Where the recovery of a state that breaks a rule first reads what is lacking, and where it dies.
+fn sights(
+    config: &Config,
+    (case, view, state): (&mut Case, &View, &[Choice]),
+    judgement: &Judgement,
+) -> (Option<Symbol>, Option<Died>) {
+    if judgement.violations.is_empty() {
+        return (None, None);
+    }
+    let died = judgement.violations.iter().find_map(|violation| deaths::place(config, case, (view, state), violation));
+    (reads::first(config, case, view, state), died)
 }
 
 /// The generation in which the token's last crash is, as it begins. `hooked` has the adapter with hooks.

@@ -21,9 +21,9 @@ use crate::finding::{Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
-use crate::reads;
 use crate::replay_token::{check_belongs, go_to, last_generation, state_of, step_to};
 use crate::twins;
+use crate::{deaths, reads};
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
@@ -420,7 +420,7 @@ impl<'a> Shrinker<'a> {
     }
 
     fn id_of(&mut self, trace: &Trace, case: &Case, view: &View, state: &[Choice], position: u32) -> String {
-        let state = StateRef { case, view, state, position, strategy: "shrink", read: None };
+        let state = StateRef { case, view, state, position, strategy: "shrink", read: None, died: None };
         self.findings.id_of(trace, &state, self.rule)
     }
 
@@ -475,7 +475,8 @@ impl<'a> Shrinker<'a> {
         let state = state_of(case, &view, from_newest, lines)?;
         let violation = self.violation(case, &view, &state)?.ok_or_else(unstable)?;
         let read = reads::first(self.config, case, &view, &state);
-        let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read };
+        let died = deaths::place(self.config, case, (&view, &state), &violation);
+        let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read, died };
         let origin = match last {
             None => Origin::Explored(None),
             Some(_) => Origin::LaterToken(witness.encode()),
@@ -498,7 +499,7 @@ fn with_state(
     (case, view, state, position): (&Case, &View, &[Choice], u32),
 ) -> Witness {
     let (from_newest, lines): (bool, Vec<LineChoice>) =
-        shortest_form(&StateRef { case, view, state, position, strategy: "shrink", read: None });
+        shortest_form(&StateRef { case, view, state, position, strategy: "shrink", read: None, died: None });
     let mut changed = witness.clone();
     match crash.checked_sub(1) {
         Some(later) => changed.later[later] = LaterCrash { position, from_newest, lines },

@@ -366,7 +366,7 @@ pub mod tests {
         let view = view.expect("at least one event");
         let mut state = view.prefix_state();
         choose(&view, &mut state);
-        say(&StateRef { case: &case, view: &view, state: &state, position, strategy: "test", read: None })
+        say(&StateRef { case: &case, view: &view, state: &state, position, strategy: "test", read: None, died: None })
     }
 
     fn window(trace: &Trace, position: u32, choose: impl Fn(&View, &mut Vec<Choice>)) -> Vec<EventText> {

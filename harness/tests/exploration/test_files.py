@@ -479,8 +479,12 @@ def test_a_heap_of_several_files_passes(bench: Bench) -> None:
 
 
 NO_BUGS = ("MANGLE", "READS_CLOCK", "LOADS_PAST_HOOKS")
+DIES = "READS_WHAT_WAS_CUT"
+"""Of a signal, in another workload."""
 BUGS = {
-    bug.id: bug.rule for bug in config.read_allocator(HERE / "files" / "allocator.toml").mutant if bug.id not in NO_BUGS
+    bug.id: bug.rule
+    for bug in config.read_allocator(HERE / "files" / "allocator.toml").mutant
+    if bug.id not in (*NO_BUGS, DIES)
 }
 
 
@@ -493,3 +497,27 @@ def test_a_file_operation_at_the_wrong_time_is_found(bench: Bench, mutant: str) 
 @pytest.mark.slow
 def test_contents_may_come_later_where_the_contract_says_so(bench: Bench) -> None:
     assert bench.rules("FILL_AFTER", contract={"fill": "after"}) == set()
+
+
+def test_where_a_recovery_dies_is_told(bench: Bench) -> None:
+    """A token's replay and a shrunk witness say it, too."""
+    short = "workload 1\nslots 4\ncase\nallocate 0 5000\nreallocate 0 100\n"
+    path, _ = bench.config(DIES, short, strategy="prefix")
+    found = [event for event in bench.run("explore", path) if event["event"] == "finding" and event["rule"] == "FL001"]
+    replayed = [
+        event for event in bench.run("replay", "--token", found[0]["token"], path) if event["event"] == "finding"
+    ]
+    shrunk = [event for event in bench.run("shrink", "--token", found[0]["token"], path) if event["event"] == "finding"]
+    for finding in (*found, *replayed, *shrunk):
+        assert finding["message"].startswith("recovery died of signal 11 (SIGSEGV)"), finding["message"]
+        died = finding["died"]
+        assert [died["at"]["function"], *(call["function"] for call in died["callers"])][:4] == [
+            "last_of",
+            "recover_object",
+            "recover",
+            "open_heap",
+        ]
+        assert died["touched"] == "967 bytes further than the end of the mapping of 1"
+    other = bench.config("TRUNCATE_FIRST", stop_at_rule="FL003")[0]
+    [one] = [event for event in bench.run("explore", other) if event["event"] == "finding"]
+    assert one["died"] is None

@@ -54,9 +54,9 @@ OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
 DONE, HUNG, OVERLOADED = 0, 2, 4
 REPORT_VERSION = 5
-LOADS_VERSION = 7
+LOADS_VERSION, DEATH_VERSION = 7, 1
 BY_TARGET = 1
-RUN_LOADS, RUN_GUARDED, RUN_IN_PROCESS = 1, 2, 4
+RUN_LOADS, RUN_GUARDED, RUN_IN_PROCESS, RUN_TELL_DEATH = 1, 2, 4, 64
 SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
 FULL, GENERATION, RECOVERY = 2, 3, 4
 GENERATION_VERSION = 2
@@ -258,6 +258,8 @@ def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], command: tuple
         answer, told = told_life(bytearray(heap or b""), generation, kind == GENERATION)
         return [answer, recorded_loads(file, hot, flag, is_guarded), told_answer(file, flag, told)]
     answer = probe(heap, kind, how)
+    if how == RUN_TELL_DEATH:
+        return [answer, struct.pack("<4IQ2I", DEATH_VERSION, 0, 0, 0, 0, 0, 0)]
     return [answer, recorded_loads(file, hot, flag, is_guarded)] if how & RUN_LOADS else [answer]
 
 

@@ -711,6 +711,24 @@ static void divide(void) {
     volatile int zero = at[0] - 1;
     sink = (uint64_t)(7 / zero);
 }
+static void trap(void) {
+    sink = at[0];
+    __builtin_trap();
+}
+static void load_cut(void) {
+    if (ftruncate(fd, 4096) != 0)
+        return;
+    sink = *(volatile uint64_t *)(heap + HEAP_BYTES - 64);
+}
+static void follow_content(void) {
+    *(volatile uint64_t *)at = 0xF1ED000001000001ull;
+    sink = **(uint64_t *volatile *)at;
+}
+static void load_nowhere(void) { sink = *(volatile uint64_t *)0x123456789000; }
+static void crash_if_asked(void) {
+    if (heap[0] == 1)
+        sink = *(volatile uint64_t *)(at - heap);
+}
 static void load_for_ever(void) {
     for (;;)
         sink = at[0];
@@ -893,6 +911,11 @@ static const struct {
     ACCESS(exit_now),
     ACCESS(abort_now),
     ACCESS(divide),
+    ACCESS(trap),
+    ACCESS(load_cut),
+    ACCESS(follow_content),
+    ACCESS(load_nowhere),
+    ACCESS(crash_if_asked),
     ACCESS(load_for_ever),
     ACCESS(loop_for_ever),
     ACCESS(overflow_stack),

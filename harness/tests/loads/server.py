@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT, SEAT = 1, 6, 7, 9, 11, 12, 13, 14
+TELL_DEATH = 64
 FIRST, FULL, GENERATION, RECOVERY = 1, 2, 3, 4
 LOADS, GUARDED, IN_PROCESS, REPORT_APART, AFRESH = 1, 3, 4, 16, 32
 OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
@@ -49,6 +50,18 @@ class Run:
 
     def units(self, kind: int = TARGET) -> list[int]:
         return [load.unit for load in self.loads if load.kind == kind]
+
+
+@dataclass
+class Death:
+    """Of a run that was asked to tell where it dies (loads.h); calls: (module's path, offset in it), innermost first."""
+
+    outcome: int
+    signal: int
+    touched: int
+    file: int
+    offset: int
+    calls: list[tuple[str, int]]
 
 
 class Told:
@@ -115,6 +128,17 @@ class Server:
             run.text = answer[32 + 24 * count :].decode()
             assert len(run.text) == text_bytes
         return run
+
+    def death(self, probe: int = FIRST) -> Death:
+        self.send(RUN, offset=TELL_DEATH, size=probe)
+        run, answer = Run(self.answer()), self.answer()
+        version, signal, touched, file, offset, count, _ = struct.unpack_from("<4IQ2I", answer)
+        assert version == 1
+        paths = answer[32 + 16 * count :].decode().split("\0")
+        calls = [
+            (paths[module], offset) for offset, module, _ in struct.iter_unpack("<Q2I", answer[32 : 32 + 16 * count])
+        ]
+        return Death(run.outcome, signal, touched, file, offset, calls)
 
     def report_apart(self) -> bytes:
         """Of the run whose answer comes next; only its length is sent."""

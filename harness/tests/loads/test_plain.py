@@ -26,7 +26,7 @@ LEAVES = {
     "unmaps a file that it stored to, without hooks": ["stored_and_mapped_again"],
     "changes files, without hooks": [
         *("private_copy", "list_after_change", "resize", "write_file", "flush_cut", "grow", "make_file", "remove_file"),
-        *("rename_files", "cut_files", "punch_file", "write_files", "change_all", "change_all_and_crash"),
+        *("load_cut", "rename_files", "cut_files", "punch_file", "write_files", "change_all", "change_all_and_crash"),
         *("change_all_and_leave", "leave_file", "lock_other"),
     ],
     "changes files": ["walk_folder", "make_folder", "make_link"],

@@ -306,6 +306,15 @@ def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.Monke
 def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = explain(monkeypatch, ["helps"], finding(read=samples.site("replay_ring", 7)))
     assert reading.lines()[1][1].endswith("; recovery read it at replay_ring (allocators/x/src/activate.c:7)")
+    place = {"at": samples.site("replay_ring", 7), "callers": [samples.site("nvm_open", 9)], "touched": "address 0x18"}
+    dying = finding(died=place)
+    assert (
+        explain(monkeypatch, ["helps"], dying)
+        .lines()[1][1]
+        .endswith("; it died at replay_ring (allocators/x/src/activate.c:7), touching address 0x18")
+    )
+    called = "replay_ring (allocators/x/src/activate.c:7) < nvm_open (allocators/x/src/activate.c:9)"
+    assert dying.call_paths()[-1] == ("recovery died at", called)
     told = explain(monkeypatch, ["helps"], finding())
     assert told.lines() == [
         ("when", "power fails at position 123, operation 4: allocate, slot 3, 128 bytes (returned)"),

@@ -229,6 +229,13 @@ static int is_wanted(const struct fl_heap *heap, unsigned number) {
     return 0;
 }
 
+#if defined(MUTANT_READS_WHAT_WAS_CUT)
+static uint64_t last_of(const struct object *object) {
+    const volatile uint8_t *bytes = (const uint8_t *)(object->header + 1);
+    return object->header->bytes == 0 ? 0 : bytes[object->header->bytes - 1];
+}
+#endif
+
 static int recover_object(struct fl_heap *heap, const char *name) {
     char *end;
     unsigned number = (unsigned)strtoul(name, &end, 10);
@@ -238,6 +245,10 @@ static int recover_object(struct fl_heap *heap, const char *name) {
     int status = open_object(heap, number, name, 0, 0);
     if (status != FL_OK || object->header->magic != MAGIC)
         return status != FL_OK ? status : fail_with("has no header", name);
+#if defined(MUTANT_READS_WHAT_WAS_CUT)
+    if (last_of(object) == 0)
+        return fail_with("ends with a zero", name);
+#endif
 #if !defined(MUTANT_KEEPS_FREED)
     if (!is_wanted(heap, number))
         return remove_object(heap, number);
@@ -399,7 +410,7 @@ static int grow(struct fl_heap *heap, struct object *object, uint64_t old_bytes,
 }
 
 static int shrink(struct object *object, uint64_t bytes) {
-#if defined(MUTANT_TRUNCATE_FIRST)
+#if defined(MUTANT_TRUNCATE_FIRST) || defined(MUTANT_READS_WHAT_WAS_CUT)
     int status = resize_object(object, bytes);
     if (status == FL_OK)
         set_bytes(object, bytes);

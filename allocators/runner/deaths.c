@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a life died of a signal, in a run that is asked to tell (FL_RUN_TELL_DEATH, loads.h): the calls that led there, and what was
+ * touched. Only such runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
+ */
+#include "vfs.h"
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#define STACK_BYTES (128u << 10) /* a life may die because its own is full */
+#define MOST_ADDRESSES 64        /* the handler's own calls among them */
+#define LOWEST_MAPPED 65536u     /* vm.mmap_min_addr: what lies below is an offset from null */
+
+/* A life's, and the server's. */
+struct shared {
+    struct fl_death death;
+    uintptr_t addresses[MOST_ADDRESSES]; /* innermost first, each in the instruction itself */
+    uint32_t address_count;
+};
+
+static struct {
+    struct shared *shared;
+    uint8_t *stack;
+    bool is_wanted;
+} deaths;
+
+void deaths_want(bool is_wanted) {
+    deaths.is_wanted = is_wanted;
+    if (!is_wanted)
+        return;
+    if (deaths.shared == NULL) {
+        void *frame;
+        (void)backtrace(&frame, 1); /* its first call loads a library */
+        deaths.shared = mmap(NULL, sizeof *deaths.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        deaths.stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (deaths.shared == MAP_FAILED || deaths.stack == MAP_FAILED)
+            fail(EXIT_INFRASTRUCTURE, "no memory to tell where a life dies");
+    }
+    *deaths.shared = (struct shared){0};
+}
+
+/* ---- in the life ----------------------------------------------------------------------------------------------------------- */
+
+static void note_touched(struct fl_death *death, const siginfo_t *info) {
+    uintptr_t address = (uintptr_t)info->si_addr;
+    if (info->si_code == SI_KERNEL) { /* x86 tells no address of one that is not canonical */
+        death->touched = FL_TOUCHED_NO_ADDRESS;
+        return;
+    }
+    death->touched = address < LOWEST_MAPPED ? FL_TOUCHED_NEAR_NULL : FL_TOUCHED_UNMAPPED;
+    death->offset = address;
+    struct vfs_view view;
+    for (size_t i = 0; vfs_view(i, &view); i++) {
+        bool is_in = view.start <= address && address < view.end;
+        bool is_behind = view.end <= address && address - view.end < OS_PAGE_BYTES;
+        if (!is_in && !is_behind && !(address < view.start && view.start - address <= OS_PAGE_BYTES))
+            continue;
+        death->file = view.file;
+        death->touched = is_in ? FL_TOUCHED_FILE : is_behind ? FL_TOUCHED_BEHIND : FL_TOUCHED_BEFORE;
+        death->offset = is_in ? address - view.start + view.offset : is_behind ? address - view.end : view.start - address;
+        if (is_in)
+            return;
+    }
+    if (death->touched == FL_TOUCHED_UNMAPPED)
+        death->offset = 0; /* it may be another one each time */
+}
+
+void deaths_note(int number, const siginfo_t *info, const void *context) {
+    if (!deaths.is_wanted || deaths.shared->address_count > 0)
+        return;
+    void *found[MOST_ADDRESSES];
+    uintptr_t instruction = (uintptr_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    struct shared *shared = deaths.shared;
+    shared->addresses[0] = instruction;
+    shared->address_count = 1;
+    shared->death.signal = (uint32_t)number;
+    if (info->si_code > 0 && (number == SIGSEGV || number == SIGBUS))
+        note_touched(&shared->death, info);
+    int count = backtrace(found, MOST_ADDRESSES), at = 0;
+    while (at < count && (uintptr_t)found[at] != instruction)
+        at++; /* the handler's */
+    for (at++; at < count; at++)
+        shared->addresses[shared->address_count++] = (uintptr_t)found[at] - 1;
+}
+
+static void on_death(int number, siginfo_t *info, void *context) {
+    deaths_note(number, info, context);
+    if (info->si_code <= 0) /* sent; else the instruction runs again, and nothing handles it */
+        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+}
+
+void deaths_begin_life(void) {
+    static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
+    struct sigaction action = {.sa_sigaction = on_death, .sa_flags = SA_SIGINFO | SA_ONSTACK | (int)SA_RESETHAND};
+    stack_t stack = {.ss_sp = deaths.stack, .ss_size = STACK_BYTES};
+    if (!deaths.is_wanted)
+        return;
+    syscall(SYS_sigaltstack, &stack, NULL);
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++)
+        sigaction(SIGNALS[i], &action, NULL);
+}
+
+/* ---- in the server --------------------------------------------------------------------------------------------------------- */
+
+/* What is nobody's source to look at. */
+static bool is_of_the_system(const char *path) {
+    static const char *const NAMES[] = {"libc.so", "libm.so", "libstdc++.so", "libgcc_s.so", "ld-linux"};
+    const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
+    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++)
+        if (strncmp(name, NAMES[i], strlen(NAMES[i])) == 0)
+            return true;
+    return false;
+}
+
+static uint32_t number_of(const char *path, struct deaths_told *told) {
+    uint32_t number = 0;
+    for (uint32_t at = 0; at < told->path_bytes; at += (uint32_t)strlen(told->paths + at) + 1, number++)
+        if (strcmp(told->paths + at, path) == 0)
+            return number;
+    size_t bytes = strlen(path) + 1;
+    if (told->path_bytes + bytes > sizeof told->paths)
+        return UINT32_MAX;
+    memcpy(told->paths + told->path_bytes, path, bytes);
+    told->path_bytes += (uint32_t)bytes;
+    return number;
+}
+
+/* The target's own calls, from the innermost one outwards, up to the runner's. */
+void deaths_tell(struct deaths_told *told) {
+    Dl_info runner, module;
+    *told = (struct deaths_told){.death = deaths.shared->death};
+    told->death.version = FL_DEATH_VERSION;
+    bool knows_itself = dladdr((void *)(uintptr_t)deaths_tell, &runner) != 0;
+    for (uint32_t i = 0; knows_itself && i < deaths.shared->address_count && told->death.call_count < FL_DEATH_CALLS; i++) {
+        uintptr_t address = deaths.shared->addresses[i];
+        if (dladdr((void *)address, &module) == 0 || module.dli_fname == NULL || is_of_the_system(module.dli_fname))
+            continue;
+        bool is_runner = module.dli_fbase == runner.dli_fbase;
+        if (is_runner && told->death.call_count > 0)
+            break;
+        uint32_t number = is_runner ? UINT32_MAX : number_of(module.dli_fname, told);
+        if (number != UINT32_MAX)
+            told->calls[told->death.call_count++] =
+                (struct fl_death_call){.offset = address - (uintptr_t)module.dli_fbase, .module = number};
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a recovery died of a signal, read from the runner (`FL_RUN_TELL_DEATH` in `loads.h`).
+
+use std::path::PathBuf;
+
+pub const VERSION: u32 = 1;
+
+const HEADER_BYTES: usize = 32;
+const CALL_BYTES: usize = 16;
+
+/// The address of a SIGSEGV or SIGBUS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// The signal has none.
+    Nothing,
+    /// In a mapping of a heap file, at this offset of the file.
+    File(Option<String>, u64),
+    /// So many bytes behind the end of a mapping of one.
+    Behind(Option<String>, u64),
+    /// So many bytes before the start of one.
+    Before(Option<String>, u64),
+    /// This one, close to null.
+    NearNull(u64),
+    /// Somewhere where nothing is mapped, or nothing that may be touched so.
+    Unmapped,
+    /// One that no address can be.
+    NotCanonical,
+}
+
+/// Where a life died.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// Of which address.
+    pub touched: Touched,
+    /// Module and offset in it, of the target: where it died, then the call that led there, and so on.
+    pub calls: Vec<(PathBuf, u64)>,
+}
+
+/// None: it is of another version. Some of none: no life died so, or where is not known. `name`: of the file with that number; none:
+/// recovery made it.
+#[allow(clippy::option_option)]
+pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Option<Death>> {
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    let long = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let (header, rest) = answer.split_at_checked(HEADER_BYTES)?;
+    let (list, paths) = rest.split_at_checked((word(header, 24) as usize).checked_mul(CALL_BYTES)?)?;
+    if word(header, 0) != VERSION {
+        return None;
+    }
+    let (file, offset) = (name(word(header, 12)), long(header, 16));
+    let touched = match word(header, 8) {
+        0 => Touched::Nothing,
+        1 => Touched::File(file, offset),
+        2 => Touched::Behind(file, offset),
+        3 => Touched::Before(file, offset),
+        4 => Touched::NearNull(offset),
+        5 => Touched::Unmapped,
+        6 => Touched::NotCanonical,
+        _ => return None,
+    };
+    let paths: Vec<&[u8]> = paths.split(|byte| *byte == 0).collect();
+    let call = |call: &[u8]| {
+        let path = paths.get(word(call, 8) as usize)?;
+        Some((PathBuf::from(String::from_utf8_lossy(path).into_owned()), long(call, 0)))
+    };
+    let calls = list.chunks_exact(CALL_BYTES).map(call).collect::<Option<Vec<_>>>()?;
+    Some((word(header, 4) != 0 && !calls.is_empty()).then_some(Death { touched, calls }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(version: u32, signal: u32, touched: u32, calls: &[(u64, u32)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for word in [version, signal, touched, 7] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(24u64.to_le_bytes());
+        bytes.extend((calls.len() as u64).to_le_bytes());
+        for (offset, module) in calls {
+            bytes.extend(offset.to_le_bytes());
+            bytes.extend(u64::from(*module).to_le_bytes());
+        }
+        bytes.extend(b"/a.so\0/b.so\0");
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Option<Option<Death>> {
+        parse(bytes, |number| (number == 7).then(|| "heap".to_owned()))
+    }
+
+    #[test]
+    fn a_death_is_read() {
+        let calls = vec![("/b.so".into(), 16), ("/a.so".into(), 8)];
+        let death = Death { touched: Touched::Behind(Some("heap".into()), 24), calls };
+        assert_eq!(read(&answer(1, 11, 2, &[(16, 1), (8, 0)])), Some(Some(death)));
+    }
+
+    #[test]
+    fn where_is_not_known_without_a_signal_or_a_call() {
+        assert_eq!(read(&answer(1, 0, 0, &[(16, 1)])), Some(None));
+        assert_eq!(read(&answer(1, 11, 4, &[])), Some(None));
+    }
+
+    #[test]
+    fn what_is_of_another_version_or_cut_is_no_answer() {
+        let whole = answer(1, 11, 1, &[(16, 1)]);
+        assert_eq!(read(&answer(2, 11, 1, &[(16, 1)])), None);
+        assert_eq!(read(&answer(1, 11, 7, &[(16, 1)])), None);
+        assert_eq!(read(&answer(1, 11, 1, &[(16, 5)])), None);
+        for length in 0..HEADER_BYTES + CALL_BYTES {
+            assert_eq!(read(&whole[..length]), None);
+        }
+    }
+}
