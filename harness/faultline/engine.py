@@ -19,6 +19,8 @@ from faultline.errors import EXIT_BAD_INPUT, EXIT_OK, BadInputError, Infrastruct
 from faultline.processes import child
 
 ENGINE_NAME = "faultline-engine"
+ORDINALS = ("", "first", "second", "third")
+"""Of generations: after so many crashes."""
 
 Verdict = Literal["pass", "fail", "unknown"]
 
@@ -53,8 +55,11 @@ class Site(msgspec.Struct):
 
 
 class EventOperation(msgspec.Struct):
+    """index: in the workload, or in what follows the recovery of that generation, where 0 is the recovery."""
+
     index: int
     name: str
+    generation: int = 0
 
 
 class TraceEvent(msgspec.Struct):
@@ -83,7 +88,10 @@ class TraceEvent(msgspec.Struct):
         return words + (f", {self.size} bytes" if self.size is not None else "")
 
     def operation_text(self) -> str:
-        return f"{self.operation.index} {self.operation.name}" if self.operation else ""
+        if not self.operation:
+            return ""
+        after = f"{ORDINALS[self.operation.generation]} recovery, " if self.operation.generation else ""
+        return f"{after}{self.operation.index} {self.operation.name}"
 
     def state_text(self) -> str:
         """What became of a store in the crash state."""
@@ -100,6 +108,16 @@ class Repair(msgspec.Struct):
 
     text: str
     edits: list[Any]
+
+
+class EarlierCrash(msgspec.Struct):
+    """A crash before the one of a finding, in the workload or in the recovery before."""
+
+    position: int
+    operation: dict[str, Any] | None = None
+
+    def text(self) -> str:
+        return f"position {self.position}, {_operation_text(self.operation)}"
 
 
 class Died(msgspec.Struct):
@@ -139,6 +157,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """What may forbid the state, in the order in which to try it."""
     is_later: bool = False
     """Power failed more than once."""
+    earlier: list[EarlierCrash] = []
+    """The crashes before, the first one first, as far as they are known."""
     known: str | None = None
     """Why it does not fail the campaign (known.py); the engine does not say that."""
     is_suppressed: bool = False
@@ -164,16 +184,25 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         return _operation_text(self.operation)
 
 
+def _name_of(index: int, generation: int) -> str:
+    """As the engine's messages have it (later_names.rs)."""
+    if not generation:
+        return f"operation {index}"
+    recovery = f"the {ORDINALS[generation]} recovery"
+    return f"operation {index} after {recovery}" if index else recovery
+
+
 def _operation_text(operation: dict[str, Any] | None) -> str:
     if not operation:
         return "outside any operation"
+    name = _name_of(operation.get("index", 0), operation.get("generation", 0))
     words = [f"{operation.get('kind', 'operation')}"]
     if operation.get("kind") in ("allocate", "free", "reallocate"):
         words.append(f"slot {operation.get('slot')}")
     if operation.get("bytes"):
         words.append(f"{operation['bytes']} bytes")
     state = "pending" if operation.get("pending") else "returned"
-    return f"operation {operation.get('index')}: {', '.join(words)} ({state})"
+    return f"{name}: {', '.join(words)} ({state})"
 
 
 class TraceWarning(msgspec.Struct):

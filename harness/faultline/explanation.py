@@ -17,8 +17,14 @@ Outcome = Literal["helps", "helps, others remain", "breaks others", "does not he
 
 
 def when_text(state: Finding | NewOutcome) -> str:
-    """The crash position and its operation."""
-    return f"power fails at position {state.position}, {state.operation_text()}"
+    """The crash position and its operation; with earlier crashes, the first one first."""
+    last = f"position {state.position}, {state.operation_text()}"
+    if not isinstance(state, Finding) or not state.is_later:
+        return f"power fails at {last}"
+    if not state.earlier:
+        return f"power fails, and again at {last}"
+    first, *more = (crash.text() for crash in state.earlier)
+    return f"power fails at {first}" + "".join(f"; again at {crash}" for crash in [*more, last])
 
 
 def lost_and_there(sites: Sequence[Site], is_lost: bool) -> tuple[str, str]:

@@ -93,7 +93,7 @@ impl Budget {
 
     pub(crate) fn check(&self, run: u64) -> Result<(), Stop> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(Stop::Budget(format!("{} s limit", self.time_s)));
+            return Err(Stop::Budget(format!("{} s limit", (self.time_s * 10.0).round() / 10.0)));
         }
         match self.recoveries {
             Some(limit) if run >= limit => Err(Stop::Budget(format!("limit of {limit} recoveries"))),

@@ -4,9 +4,12 @@
 use crate::cases::{Case, CurrentOperation};
 use crate::config::Config;
 use crate::deaths::Died;
+use crate::error::EngineError;
 use crate::generations::{Before, Later, Sites};
+use crate::later_names;
 use crate::outcomes::NewOutcome;
 use crate::repair::{Repair, candidates};
+use crate::replay_token::go_to;
 use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
@@ -52,12 +55,47 @@ pub struct Finding {
     pub repairs: Vec<Repair>,
     /// Power failed more than once.
     pub is_later: bool,
+    /// The crashes before that, the first one first, as far as they are known.
+    pub earlier: Vec<EarlierCrash>,
+}
+
+/// A crash before the one of a finding.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct EarlierCrash {
+    pub position: u32,
+    pub operation: Option<OperationText>,
+}
+
+impl EarlierCrash {
+    /// All of them.
+    fn chain(last: Option<&Before>) -> Vec<Self> {
+        let mut crashes: Vec<Self> = std::iter::successors(last, |crash| crash.before).map(Self::of).collect();
+        crashes.reverse();
+        crashes
+    }
+
+    /// The first crash of a token.
+    ///
+    /// # Errors
+    /// When the trace has no such position.
+    pub fn first_of(config: &Config, trace: &Trace, witness: &Witness) -> Result<Self, EngineError> {
+        let (case, _) = go_to(config, trace, witness.position)?;
+        Ok(Self { position: witness.position, operation: case.current.map(OperationText::of) })
+    }
+
+    fn of(crash: &Before) -> Self {
+        Self { position: crash.position, operation: crash.current.map(OperationText::of) }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct OperationText {
+    /// In the workload, or in what follows the recovery of that generation.
     pub index: u32,
+    /// 0: the workload.
+    pub generation: u32,
     pub kind: &'static str,
     pub slot: u32,
     pub bytes: u64,
@@ -67,8 +105,10 @@ pub struct OperationText {
 impl OperationText {
     fn of(current: CurrentOperation) -> Self {
         let operation = current.operation;
+        let (generation, index) = later_names::place(operation.index);
         Self {
-            index: operation.index,
+            index,
+            generation,
             kind: operation.kind.name(),
             slot: operation.slot,
             bytes: operation.bytes,
@@ -91,8 +131,8 @@ pub enum Origin<'a> {
     Explored(Option<&'a Before<'a>>),
     /// A token, which names it.
     Token(String),
-    /// A token of a later generation.
-    LaterToken(String),
+    /// A token of a later generation, and the first crash.
+    LaterToken(String, EarlierCrash),
 }
 
 /// One crash state of a case.
@@ -208,15 +248,19 @@ impl Findings {
         }
         let is_first = matches!(origin, Origin::Explored(None) | Origin::Token(_));
         let repairs = if is_first { candidates(trace, &mut self.symbols, state) } else { Vec::new() };
+        let (token, earlier) = match origin {
+            Origin::Explored(before) => {
+                (witness(config, trace, before, state, violation.rule, &sites).encode(), EarlierCrash::chain(before))
+            }
+            Origin::Token(token) => (token, Vec::new()),
+            Origin::LaterToken(token, first) => (token, vec![first]),
+        };
         let finding = Finding {
             id: id(violation.rule, &key),
             rule: violation.rule.to_string(),
             title: violation.rule.title(),
-            message: violation.message.clone(),
-            token: match origin {
-                Origin::Explored(before) => witness(config, trace, before, state, violation.rule, &sites).encode(),
-                Origin::Token(token) | Origin::LaterToken(token) => token,
-            },
+            message: later_names::in_text(&violation.message),
+            token,
             position: state.position,
             operation: state.case.current.map(OperationText::of),
             sites,
@@ -231,6 +275,7 @@ impl Findings {
             events: events_around(trace, &mut self.symbols, state),
             repairs,
             is_later: !is_first,
+            earlier,
         };
         self.by_key.insert(key, self.list.len());
         self.by_key.insert(original, self.list.len());

@@ -15,6 +15,7 @@ mod explore;
 mod finding;
 mod first_crash;
 mod generations;
+mod later_names;
 mod litmus_files;
 mod outcomes;
 mod output;

@@ -7,7 +7,7 @@ use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::deaths::Died;
 use crate::error::{EngineError, bad_input};
-use crate::finding::{Findings, Origin, StateRef, model_name};
+use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
 use crate::generations::{Generation, Sites};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
@@ -43,7 +43,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let (read, died) = sights(config, (&mut case, &view, &state), &judgement);
     let (position, strategy) = (witness.position, "replay");
     let state = StateRef { case: &case, view: &view, state: &state, position, strategy, read, died };
-    Ok(say(config, trace, &state, witness, tally, &judgement, &mut findings, output))
+    Ok(say(config, trace, &state, (witness, None), tally, &judgement, &mut findings, output))
 }
 
 /// A state of a later generation: what recovery did is told again, and power fails in it where the token says.
@@ -69,7 +69,8 @@ fn replay_later(
     let (read, died) = sights(config, (&mut case, &view, &state), &judgement);
     let (position, strategy) = (crash.position, "replay");
     let state = StateRef { case: &case, view: &view, state: &state, position, strategy, read, died };
-    Ok(say(config, &before, &state, witness, Tally::default(), &judgement, &mut findings, output))
+    let first = EarlierCrash::first_of(config, trace, witness)?;
+    Ok(say(config, &before, &state, (witness, Some(first)), Tally::default(), &judgement, &mut findings, output))
 }
 
 /// Where the recovery of a state that breaks a rule first reads what is lacking, and where it dies.
@@ -128,13 +129,13 @@ pub fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, numbe
     })
 }
 
-/// Prints what the oracle says of the token's state.
+/// Prints what the oracle says of the token's state; with it the first crash, if that is another one.
 #[allow(clippy::too_many_arguments)]
 fn say(
     config: &Config,
     trace: &Trace,
     state: &StateRef,
-    witness: &Witness,
+    (witness, first): (&Witness, Option<EarlierCrash>),
     mut tally: Tally,
     judgement: &Judgement,
     findings: &mut Findings,
@@ -142,7 +143,10 @@ fn say(
 ) -> Verdict {
     for violation in &judgement.violations {
         let token = Witness { rule: violation.rule.to_string(), ..witness.clone() }.encode();
-        let origin = if witness.later.is_empty() { Origin::Token(token) } else { Origin::LaterToken(token) };
+        let origin = match &first {
+            None => Origin::Token(token),
+            Some(first) => Origin::LaterToken(token, first.clone()),
+        };
         if let Some(finding) = findings.add(config, trace, origin, state, violation, String::new()) {
             output.finding(finding);
         }

@@ -17,7 +17,7 @@ use crate::complete::{Budget, Stop};
 use crate::config::{Config, StrategyName};
 use crate::error::{EngineError, bad_input};
 use crate::explore::{deadline, judge_image};
-use crate::finding::{Findings, Origin, StateRef, shortest_form};
+use crate::finding::{EarlierCrash, Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
@@ -479,7 +479,10 @@ impl<'a> Shrinker<'a> {
         let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read, died };
         let origin = match last {
             None => Origin::Explored(None),
-            Some(_) => Origin::LaterToken(witness.encode()),
+            Some(_) => {
+                let first = EarlierCrash::first_of(self.config, self.trace, witness)?;
+                Origin::LaterToken(witness.encode(), first)
+            }
         };
         if let Some(finding) = self.findings.add(self.config, trace, origin, &state, &violation, String::new()) {
             output.finding(finding);

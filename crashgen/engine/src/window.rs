@@ -8,6 +8,7 @@
 //! Positions tell where events are left out.
 
 use crate::finding::StateRef;
+use crate::later_names;
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId, Trace};
@@ -53,7 +54,10 @@ pub struct EventText {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct EventOperation {
+    /// In the workload, or in what follows the recovery of that generation.
     pub index: u32,
+    /// 0: the workload.
+    pub generation: u32,
     pub name: &'static str,
 }
 
@@ -73,7 +77,8 @@ pub fn events_around(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> 
     let mut texts = Vec::with_capacity(shown.len());
     for (number, event) in trace.events.iter().enumerate().take(end).skip(case) {
         if let EventKind::OperationBegin { kind, index, .. } = &event.kind {
-            operations.insert(event.thread, EventOperation { index: *index, name: kind.name() });
+            let (generation, index) = later_names::place(*index);
+            operations.insert(event.thread, EventOperation { index, generation, name: kind.name() });
         }
         if shown.contains(&number) {
             let operation = operations.get(&event.thread).copied();

@@ -15,7 +15,7 @@ from command_line import Faultline
 from faultline import explaining
 from faultline.engine import Done, Event, Finding
 from faultline.errors import InfrastructureError
-from faultline.explanation import Explanation, Outcome, Trial
+from faultline.explanation import Explanation, Outcome, Trial, when_text
 from faultline.results import CellSpec
 
 MUTANTS = [
@@ -301,6 +301,20 @@ def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.Monke
     nothing, found = cast(Any, None), finding(1)
     trial, _ = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
     assert (trial.outcome, trial.why) == ("unknown", "no memory")
+
+
+def test_of_a_later_crash_the_first_one_is_told() -> None:
+    """And what follows a recovery has names, not the numbers that keep it apart from the workload."""
+    first = {"position": 40, "operation": {"index": 3, "kind": "free", "slot": 2, "pending": True}}
+    later = {"index": 2, "generation": 1, "kind": "allocate", "slot": 9, "bytes": 1000, "pending": True}
+    found = finding(is_later=True, earlier=[first], position=140, operation=later)
+    assert when_text(found) == (
+        "power fails at position 40, operation 3: free, slot 2 (pending); again at position 140, "
+        "operation 2 after the first recovery: allocate, slot 9, 1000 bytes (pending)"
+    )
+    recovery = {"index": 0, "generation": 1, "kind": "open", "pending": True}
+    unknown = finding(is_later=True, position=7, operation=recovery)
+    assert when_text(unknown) == "power fails, and again at position 7, the first recovery: open (pending)"
 
 
 def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
