@@ -124,7 +124,9 @@ static void mark_word(struct marker *marker, uint64_t word) {
 
 static void scan(struct marker *marker, struct range range) {
     if (range.words > PIECE_WORDS) {
+#if !defined(MUTANT_REST_NOT_SCANNED)
         push(marker, range.start + PIECE_WORDS, range.words - PIECE_WORDS);
+#endif
         range.words = PIECE_WORDS;
     }
     for (uint64_t i = 0; i < range.words; i++)

@@ -106,6 +106,7 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("makalu", "MAGIC_NOT_LAST"): (0, 0),
     ("makalu", "REPLAY_KEEPS_VERSION"): (1, 0),
     ("makalu", "USE_NOT_MARKED"): (0, 0),
+    ("makalu", "REST_NOT_SCANNED"): (1, 0),
     ("makalu", "REPLAY_VERSION_FIRST"): (1, 0),
     ("makalu", "REPLAY_NOT_FLUSHED"): (1, 1),
     ("makalu", "CLEAN_BEFORE_COLLECTED"): (0, 0),
