@@ -65,7 +65,7 @@
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 7u
+#define FL_LOADS_VERSION 8u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */

@@ -46,7 +46,7 @@ mod serve {
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 7;
+    pub const VERSION: u32 = 8;
     pub const HEADER_BYTES: usize = 32;
     pub const LOAD_BYTES: usize = 24;
     pub const RUN_LOADS: u64 = 1;

@@ -437,7 +437,8 @@ def assemble(folder: Path, lines: list[str]) -> list[bytes]:
 def replaced(alone: Callable[[str, str], ctypes.CDLL]) -> Callable[[bytes], bytes]:
     """flush_replacement of flushes.c, as products have it; what is left of the instruction goes after it."""
     fails = "void fail(int code, const char *format, ...) { (void)code, (void)format, abort(); }"
-    library = alone("flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }\n" + fails)
+    notes = "void deaths_note(int number, const void *info, const void *at) { (void)number, (void)info, (void)at; }\n"
+    library = alone("flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }\n" + notes + fails)
     library.flush_replacement.restype = ctypes.c_size_t
 
     def replacement(code: bytes) -> bytes:

@@ -122,7 +122,7 @@ class Server:
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 7
+            assert version == 8
             entries = struct.iter_unpack("<BBxxIQIxxxx", answer[32 : 32 + 24 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 24 * count :].decode()
