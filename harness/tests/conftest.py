@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from command_line import Faultline
 from faultline.cache import Cache, project_root
 
 COMMAND_LIMIT_S = 600
+
+# A shell that starts something behind it lets it ignore Ctrl-C, and so do all programs that it starts; here they are sent it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
