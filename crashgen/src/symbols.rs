@@ -6,7 +6,7 @@
 //! helpers: `persist.h`, and those that `allocator.toml` names.
 
 use crate::ordinals::Ordinals;
-use crate::trace::{SiteId, Trace};
+use crate::trace::{Module, Site, SiteId, Trace};
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +96,26 @@ impl Symbols {
         let frames = self.frames(trace, site);
         let at = self.place_of(&frames).map_or(0, |(at, _)| at + 1);
         frames.into_iter().skip(at).map(|frame| frame.symbol).collect()
+    }
+
+    /// The place of a call that is known by module and offset in it, and who called it; `calls`: that one first, then the one that led
+    /// there, and so on. With an own object for each: sites have numbers, and calls are none of a trace's.
+    pub fn of_calls(mut self, calls: &[(PathBuf, u64)]) -> (Symbol, Vec<Symbol>) {
+        let mut paths: Vec<&Path> = calls.iter().map(|(path, _)| path.as_path()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let site = |(number, (path, offset)): (u32, &(PathBuf, u64))| {
+            let module = paths.binary_search(&path.as_path()).expect("all are there") as u32;
+            let caller = ((number as usize) + 1 < calls.len()).then_some(SiteId(number + 2));
+            Site { module: Some(module), offset: *offset, caller }
+        };
+        let unknown = Site { module: None, offset: 0, caller: None };
+        let trace = Trace {
+            sites: [unknown].into_iter().chain((0..).zip(calls).map(site)).collect(),
+            modules: paths.iter().map(|path| Module { path: path.to_path_buf(), build_id: String::new() }).collect(),
+            ..Trace::default()
+        };
+        (self.find(&trace, SiteId(1)), self.callers(&trace, SiteId(1)))
     }
 
     /// A name of the site's line of source that lasts when lines around it move and other workloads run:
@@ -218,7 +238,6 @@ fn is_in(symbol: &Symbol, file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Module, Site};
 
     fn frame(function: &str, file: &str, line: u32) -> Symbol {
         Symbol { function: function.into(), file: file.into(), line, helper: String::new() }

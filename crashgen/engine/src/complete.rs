@@ -22,8 +22,8 @@ use crate::finding::StateRef;
 use crate::generations::Later;
 use crate::outcomes::Shown;
 use crate::probes::{Probes, without_contents};
-use crate::reads;
 use crate::set_content::{Contents, SetContent};
+use crate::sights::Sights;
 use crate::yardstick::Seen;
 use crashgen::complete::{Doubt, Held, LeafId, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
 use crashgen::image::CrashImage;
@@ -520,16 +520,8 @@ impl Explorer<'_> {
         case.image.go_to(&case.model, here.view, &here.view.prefix_state());
         let whole = self.probes.probe(&mut case.image, self.probe)?.report;
         let differences = kept.own.differences(&whole);
-        let read = reads::first(self.config, case, here.view, &state);
-        let seen = StateRef {
-            case,
-            view: here.view,
-            state: &state,
-            position: here.position,
-            strategy: NAME,
-            read,
-            died: None,
-        };
+        let sights = Sights::of(self.config, case, (here.view, &state), &[]);
+        let seen = StateRef { case, view: here.view, state: &state, position: here.position, strategy: NAME, sights };
         let new = self.findings.new_outcome(self.trace, &seen, self.before.is_some(), differences);
         if let Some(outcomes) = &mut self.outcomes {
             outcomes.first_new = Some(Box::new(new));
@@ -617,8 +609,7 @@ impl Explorer<'_> {
                 state,
                 position: here.position,
                 strategy: NAME,
-                read: None,
-                died: None,
+                sights: Sights::default(),
             };
             let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
             if self.is_told_before(case, here, state)? {

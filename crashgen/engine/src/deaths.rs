@@ -8,10 +8,7 @@ use crate::probes::Probes;
 use crashgen::model::{Choice, View};
 use crashgen::replay::{Death, Probe, Touched};
 use crashgen::symbols::Symbol;
-use crashgen::trace::{Module, Site, SiteId, Trace};
-use oracle::{RuleId, Violation};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
 
 /// As it is printed.
 #[derive(Clone, Debug, Serialize)]
@@ -24,17 +21,9 @@ pub struct Died {
     pub touched: String,
 }
 
-/// Where recovery, or the probe after it, dies on this state. None: no signal ended it, or where is not known: in the probe itself, or
+/// Where recovery, or the probe after it, dies on this state. None: no signal ends it, or where is not known: in the probe itself, or
 /// after the stack was overwritten.
-pub fn place(
-    config: &Config,
-    case: &mut Case,
-    (view, state): (&View, &[Choice]),
-    violation: &Violation,
-) -> Option<Died> {
-    if violation.rule != RuleId::RecoveryCrashed {
-        return None;
-    }
+pub fn place(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Died> {
     case.image.go_to(&case.model, view, state);
     case.image.start_again();
     let death = death_of(config, case);
@@ -48,27 +37,8 @@ fn death_of(config: &Config, case: &mut Case) -> Result<Option<Death>, EngineErr
 }
 
 fn in_words(config: &Config, death: &Death) -> Died {
-    let mut paths: Vec<&Path> = death.calls.iter().map(|(path, _)| path.as_path()).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    let count = death.calls.len() as u32;
-    let site = |(number, (path, offset)): (u32, &(PathBuf, u64))| {
-        let module = paths.binary_search(&path.as_path()).expect("all are there") as u32;
-        let caller = (number + 1 < count).then_some(SiteId(number + 2));
-        Site { module: Some(module), offset: *offset, caller }
-    };
-    let unknown = Site { module: None, offset: 0, caller: None };
-    let calls = Trace {
-        sites: [unknown].into_iter().chain((0..).zip(&death.calls).map(site)).collect(),
-        modules: paths.iter().map(|path| Module { path: path.to_path_buf(), build_id: String::new() }).collect(),
-        ..Trace::default()
-    };
-    let mut symbols = config.symbols();
-    Died {
-        at: symbols.find(&calls, SiteId(1)),
-        callers: symbols.callers(&calls, SiteId(1)),
-        touched: touched_text(&death.touched),
-    }
+    let (at, callers) = config.symbols().of_calls(&death.calls);
+    Died { at, callers, touched: touched_text(&death.touched) }
 }
 
 fn touched_text(touched: &Touched) -> String {

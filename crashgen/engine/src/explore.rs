@@ -21,7 +21,8 @@ use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
 use crate::probes::Probes;
-use crate::{deaths, reads, twins, unchanged};
+use crate::sights::Sights;
+use crate::{twins, unchanged};
 use crashgen::complete::Repeats;
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::model::{Choice, ModelKind, View};
@@ -440,7 +441,7 @@ impl Explorer<'_> {
         self.tally.add(&judgement);
         for violation in &judgement.violations {
             let seen =
-                StateRef { case, view: here.view, state, position: here.position, strategy, read: None, died: None };
+                StateRef { case, view: here.view, state, position: here.position, strategy, sights: Sights::default() };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
                 if !self.probes.confirm(&mut case.image)? {
                     self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
@@ -476,9 +477,8 @@ impl Explorer<'_> {
             return Ok(());
         }
         let violation = same.unwrap_or_else(|| violation.clone());
-        let read = reads::first(self.config, case, here.view, &state);
-        let died = deaths::place(self.config, case, (here.view, &state), &violation);
-        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, read, died };
+        let sights = Sights::of(self.config, case, (here.view, &state), std::slice::from_ref(&violation));
+        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, sights };
         if let Some(finding) =
             self.findings.add(self.config, self.trace, Origin::Explored(self.before), &reduced, &violation, key)
         {

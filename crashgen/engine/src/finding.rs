@@ -4,12 +4,11 @@
 use crate::cases::{Case, CurrentOperation};
 use crate::config::Config;
 use crate::deaths::Died;
-use crate::error::EngineError;
 use crate::generations::{Before, Later, Sites};
 use crate::later_names;
 use crate::outcomes::NewOutcome;
 use crate::repair::{Repair, candidates};
-use crate::replay_token::go_to;
+use crate::sights::Sights;
 use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
@@ -55,7 +54,7 @@ pub struct Finding {
     pub repairs: Vec<Repair>,
     /// Power failed more than once.
     pub is_later: bool,
-    /// The crashes before that, the first one first, as far as they are known.
+    /// The crashes before that, the first one first.
     pub earlier: Vec<EarlierCrash>,
 }
 
@@ -70,22 +69,16 @@ pub struct EarlierCrash {
 impl EarlierCrash {
     /// All of them.
     fn chain(last: Option<&Before>) -> Vec<Self> {
-        let mut crashes: Vec<Self> = std::iter::successors(last, |crash| crash.before).map(Self::of).collect();
+        let mut crashes: Vec<Self> = std::iter::successors(last, |crash| crash.before)
+            .map(|crash| Self::new(crash.position, crash.current))
+            .collect();
         crashes.reverse();
         crashes
     }
 
-    /// The first crash of a token.
-    ///
-    /// # Errors
-    /// When the trace has no such position.
-    pub fn first_of(config: &Config, trace: &Trace, witness: &Witness) -> Result<Self, EngineError> {
-        let (case, _) = go_to(config, trace, witness.position)?;
-        Ok(Self { position: witness.position, operation: case.current.map(OperationText::of) })
-    }
-
-    fn of(crash: &Before) -> Self {
-        Self { position: crash.position, operation: crash.current.map(OperationText::of) }
+    /// Power failed there, within that operation.
+    pub fn new(position: u32, current: Option<CurrentOperation>) -> Self {
+        Self { position, operation: current.map(OperationText::of) }
     }
 }
 
@@ -131,8 +124,8 @@ pub enum Origin<'a> {
     Explored(Option<&'a Before<'a>>),
     /// A token, which names it.
     Token(String),
-    /// A token of a later generation, and the first crash.
-    LaterToken(String, EarlierCrash),
+    /// A token of a later generation, and the crashes before it.
+    LaterToken(String, Vec<EarlierCrash>),
 }
 
 /// One crash state of a case.
@@ -147,10 +140,8 @@ pub struct StateRef<'a> {
     pub position: u32,
     /// Who chose it.
     pub strategy: &'static str,
-    /// Where recovery first reads what it lacks, if that was looked for ([`crate::reads`]).
-    pub read: Option<Symbol>,
-    /// Where it dies, if that was looked for ([`crate::deaths`]).
-    pub died: Option<Died>,
+    /// What else is told of it.
+    pub sights: Sights,
 }
 
 /// All findings of an exploration.
@@ -202,7 +193,7 @@ impl Findings {
             position: state.position,
             operation: state.case.current.map(OperationText::of),
             sites: sites(state).into_iter().map(|site| self.symbols.find(trace, site)).collect(),
-            read: state.read.clone(),
+            read: state.sights.read.clone(),
             line_count: changed_lines(state).count(),
             is_later,
             differences,
@@ -253,7 +244,7 @@ impl Findings {
                 (witness(config, trace, before, state, violation.rule, &sites).encode(), EarlierCrash::chain(before))
             }
             Origin::Token(token) => (token, Vec::new()),
-            Origin::LaterToken(token, first) => (token, vec![first]),
+            Origin::LaterToken(token, earlier) => (token, earlier),
         };
         let finding = Finding {
             id: id(violation.rule, &key),
@@ -265,8 +256,8 @@ impl Findings {
             operation: state.case.current.map(OperationText::of),
             sites,
             callers,
-            read: state.read.clone(),
-            died: state.died.clone(),
+            read: state.sights.read.clone(),
+            died: state.sights.died.clone(),
             seen: 1,
             strategy: state.strategy,
             model_note: is_conservative(state).then_some("model: conservative"),

@@ -36,7 +36,7 @@ use crate::config::{Config, StrategyName};
 use crate::content::Unasked;
 use crate::error::{EngineError, bad_input};
 use crate::explore::{Explorer, Here};
-use crate::finding::StateRef;
+use crate::finding::{EarlierCrash, StateRef};
 use crate::probes::Probes;
 use crate::set_content::{Contents, Narrowing, SetContent};
 use crashgen::LINE_BYTES;
@@ -781,6 +781,8 @@ pub struct Generation {
     pub case: Case,
     /// What recovery and follow-up did.
     pub trace: Trace,
+    /// The crashes that it came of, where a token names them.
+    pub earlier: Vec<EarlierCrash>,
     happened: Vec<u32>,
     unclear: Vec<u32>,
 }
@@ -814,7 +816,7 @@ impl Generation {
         let mut model = case.model.after_crash(|id, line| vec![by_line.get(&id).copied().unwrap_or(line.newest())]);
         model.set_content_sites(sites.are_content(&trace));
         let case = case.next_generation(model);
-        Ok(Self { case, trace, happened: judgement.happened, unclear: judgement.unclear })
+        Ok(Self { case, trace, earlier: Vec::new(), happened: judgement.happened, unclear: judgement.unclear })
     }
 
     /// Steps over the recovery's event with this number; returns what the crash position after it shows.

@@ -27,6 +27,7 @@ mod repair;
 mod replay_token;
 mod set_content;
 mod shrink;
+mod sights;
 mod states;
 mod trace_info;
 mod trace_rules;

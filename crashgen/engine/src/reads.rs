@@ -12,7 +12,6 @@ use crashgen::complete::UnitKey;
 use crashgen::model::{Choice, Model, View};
 use crashgen::replay::{Manner, Probe, ServerOptions};
 use crashgen::symbols::Symbol;
-use crashgen::trace::{Module, Site, SiteId, Trace};
 use crashgen::{LINE_BYTES, UNIT_BYTES};
 use std::rc::Rc;
 
@@ -36,7 +35,8 @@ fn read_of(config: &Config, case: &mut Case, differing: &Rc<[UnitKey]>) -> Resul
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
     let (_, loads) = probes.record(&mut case.image, probe, differing, Manner::Afresh)?;
     let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
-    Ok(first.map(|site| symbol(config, u64::from(*site))))
+    let place = |site: &u32| config.symbols().of_calls(&[(config.hooked_adapter().to_owned(), u64::from(*site))]).0;
+    Ok(first.map(place))
 }
 
 /// Units that the state's choices leave otherwise than all stores would.
@@ -51,12 +51,4 @@ fn differing_units(model: &Model, view: &View, state: &[Choice]) -> Vec<UnitKey>
         units.extend(differing.map(|(number, _)| UnitKey { file: line.key.file, number }));
     }
     units
-}
-
-fn symbol(config: &Config, offset: u64) -> Symbol {
-    let site = |module, offset| Site { module, offset, caller: None };
-    let module = Module { path: config.hooked_adapter().to_owned(), build_id: String::new() };
-    let adapter =
-        Trace { sites: vec![site(None, 0), site(Some(0), offset)], modules: vec![module], ..Trace::default() };
-    config.symbols().find(&adapter, SiteId(1))
 }

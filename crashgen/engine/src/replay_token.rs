@@ -5,17 +5,15 @@ use crate::cases::Case;
 use crate::certificate::Tally;
 use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
-use crate::deaths::Died;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
 use crate::generations::{Generation, Sites};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
+use crate::sights::Sights;
 use crate::twins;
-use crate::{deaths, reads};
 use crashgen::model::{Choice, LineKey, View};
 use crashgen::replay::Probe;
-use crashgen::symbols::Symbol;
 use crashgen::token::{LaterCrash, LineChoice, Witness};
 use crashgen::trace::{EventKind, FileId, Trace};
 use oracle::{Judgement, judge};
@@ -40,10 +38,10 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
-    let (read, died) = sights(config, (&mut case, &view, &state), &judgement);
+    let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (witness.position, "replay");
-    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, read, died };
-    Ok(say(config, trace, &state, (witness, None), tally, &judgement, &mut findings, output))
+    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights };
+    Ok(say(config, trace, &state, (witness, Vec::new()), tally, &judgement, &mut findings, output))
 }
 
 /// A state of a later generation: what recovery did is told again, and power fails in it where the token says.
@@ -59,31 +57,17 @@ fn replay_later(
     let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.told_sites))?;
     let view = step_to(config, &mut last, crash, witness.later.len())?;
     let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
-    let Generation { mut case, trace: before, .. } = last;
+    let Generation { mut case, trace: before, earlier, .. } = last;
     case.image.go_to(&case.model, &view, &state);
     case.image.start_again();
     let mut probes = Probes::start(&config.server("images")?, true)?;
     let probed = probes.probe(&mut case.image, Probe::Full)?;
     let content = ImageContent::new(&case.image);
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
-    let (read, died) = sights(config, (&mut case, &view, &state), &judgement);
+    let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (crash.position, "replay");
-    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, read, died };
-    let first = EarlierCrash::first_of(config, trace, witness)?;
-    Ok(say(config, &before, &state, (witness, Some(first)), Tally::default(), &judgement, &mut findings, output))
-}
-
-/// Where the recovery of a state that breaks a rule first reads what is lacking, and where it dies.
-fn sights(
-    config: &Config,
-    (case, view, state): (&mut Case, &View, &[Choice]),
-    judgement: &Judgement,
-) -> (Option<Symbol>, Option<Died>) {
-    if judgement.violations.is_empty() {
-        return (None, None);
-    }
-    let died = judgement.violations.iter().find_map(|violation| deaths::place(config, case, (view, state), violation));
-    (reads::first(config, case, view, state), died)
+    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights };
+    Ok(say(config, &before, &state, (witness, earlier), Tally::default(), &judgement, &mut findings, output))
 }
 
 /// The generation in which the token's last crash is, as it begins. `hooked` has the adapter with hooks.
@@ -99,15 +83,18 @@ pub fn last_generation(
     let (mut case, mut view) = go_to(config, trace, witness.position)?;
     let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
     let mut before = trace.clone();
+    let (mut position, mut earlier) = (witness.position, Vec::new());
     for (number, crash) in (1..).zip(&witness.later) {
+        earlier.push(EarlierCrash::new(position, case.current));
         let here = (&mut case, &view, state.as_slice());
         let mut next = Generation::after(config, (hooked, sites), &before, here, number)?;
         if number as usize == witness.later.len() {
+            next.earlier = earlier;
             return Ok(next);
         }
         view = step_to(config, &mut next, crash, number as usize)?;
         state = state_of(&next.case, &view, crash.from_newest, &crash.lines)?;
-        (case, before) = (next.case, next.trace);
+        (case, before, position) = (next.case, next.trace, crash.position);
     }
     Err(bad_input("the token has no second crash"))
 }
@@ -129,13 +116,13 @@ pub fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, numbe
     })
 }
 
-/// Prints what the oracle says of the token's state; with it the first crash, if that is another one.
+/// Prints what the oracle says of the token's state, before which power failed there.
 #[allow(clippy::too_many_arguments)]
 fn say(
     config: &Config,
     trace: &Trace,
     state: &StateRef,
-    (witness, first): (&Witness, Option<EarlierCrash>),
+    (witness, earlier): (&Witness, Vec<EarlierCrash>),
     mut tally: Tally,
     judgement: &Judgement,
     findings: &mut Findings,
@@ -143,10 +130,7 @@ fn say(
 ) -> Verdict {
     for violation in &judgement.violations {
         let token = Witness { rule: violation.rule.to_string(), ..witness.clone() }.encode();
-        let origin = match &first {
-            None => Origin::Token(token),
-            Some(first) => Origin::LaterToken(token, first.clone()),
-        };
+        let origin = if earlier.is_empty() { Origin::Token(token) } else { Origin::LaterToken(token, earlier.clone()) };
         if let Some(finding) = findings.add(config, trace, origin, state, violation, String::new()) {
             output.finding(finding);
         }

@@ -17,13 +17,13 @@ use crate::complete::{Budget, Stop};
 use crate::config::{Config, StrategyName};
 use crate::error::{EngineError, bad_input};
 use crate::explore::{deadline, judge_image};
-use crate::finding::{EarlierCrash, Findings, Origin, StateRef, shortest_form};
+use crate::finding::{Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::replay_token::{check_belongs, go_to, last_generation, state_of, step_to};
+use crate::sights::Sights;
 use crate::twins;
-use crate::{deaths, reads};
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
@@ -420,7 +420,7 @@ impl<'a> Shrinker<'a> {
     }
 
     fn id_of(&mut self, trace: &Trace, case: &Case, view: &View, state: &[Choice], position: u32) -> String {
-        let state = StateRef { case, view, state, position, strategy: "shrink", read: None, died: None };
+        let state = StateRef { case, view, state, position, strategy: "shrink", sights: Sights::default() };
         self.findings.id_of(trace, &state, self.rule)
     }
 
@@ -471,18 +471,18 @@ impl<'a> Shrinker<'a> {
                 None => return Err(unstable()),
             }
         };
+        let earlier = match &walk.generation {
+            WalkedGeneration::Workload(..) => None,
+            WalkedGeneration::Recovery(generation) => Some(generation.earlier.clone()),
+        };
         let (trace, case) = walk.generation.trace_and_case();
         let state = state_of(case, &view, from_newest, lines)?;
         let violation = self.violation(case, &view, &state)?.ok_or_else(unstable)?;
-        let read = reads::first(self.config, case, &view, &state);
-        let died = deaths::place(self.config, case, (&view, &state), &violation);
-        let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", read, died };
-        let origin = match last {
+        let sights = Sights::of(self.config, case, (&view, &state), std::slice::from_ref(&violation));
+        let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", sights };
+        let origin = match earlier {
             None => Origin::Explored(None),
-            Some(_) => {
-                let first = EarlierCrash::first_of(self.config, self.trace, witness)?;
-                Origin::LaterToken(witness.encode(), first)
-            }
+            Some(earlier) => Origin::LaterToken(witness.encode(), earlier),
         };
         if let Some(finding) = self.findings.add(self.config, trace, origin, &state, &violation, String::new()) {
             output.finding(finding);
@@ -502,7 +502,7 @@ fn with_state(
     (case, view, state, position): (&Case, &View, &[Choice], u32),
 ) -> Witness {
     let (from_newest, lines): (bool, Vec<LineChoice>) =
-        shortest_form(&StateRef { case, view, state, position, strategy: "shrink", read: None, died: None });
+        shortest_form(&StateRef { case, view, state, position, strategy: "shrink", sights: Sights::default() });
     let mut changed = witness.clone();
     match crash.checked_sub(1) {
         Some(later) => changed.later[later] = LaterCrash { position, from_newest, lines },

@@ -311,6 +311,7 @@ pub mod tests {
     use super::*;
     use crate::cases::Case;
     use crate::config::Config;
+    use crate::sights::Sights;
     use crashgen::model::{Choice, View};
     use crashgen::trace::{FenceKind, OperationKind, SiteId};
     use std::sync::Arc;
@@ -371,7 +372,14 @@ pub mod tests {
         let view = view.expect("at least one event");
         let mut state = view.prefix_state();
         choose(&view, &mut state);
-        say(&StateRef { case: &case, view: &view, state: &state, position, strategy: "test", read: None, died: None })
+        say(&StateRef {
+            case: &case,
+            view: &view,
+            state: &state,
+            position,
+            strategy: "test",
+            sights: Sights::default(),
+        })
     }
 
     fn window(trace: &Trace, position: u32, choose: impl Fn(&View, &mut Vec<Choice>)) -> Vec<EventText> {

@@ -573,6 +573,26 @@ def test_what_a_second_crash_shows_replays(engine: Engine) -> None:
     assert replayed > 0
 
 
+@pytest.mark.parametrize("nested", [1, 2])
+def test_the_crashes_before_a_later_one_are_told(engine: Engine, nested: int) -> None:
+    """By an exploration, by the token's replay, and of the shrunk token."""
+    most = 0
+    for seed in range(NESTED_SEEDS):
+        toy = random_journal(seed)
+        for finding in engine.explore(toy, **COMPLETE, nested=nested).findings:
+            replayed = engine.events("replay", engine.config(toy), "--token", finding["token"])
+            shrunk = engine.shrink(toy, finding["token"], nested=nested).finding
+            for found in (finding, shrunk, *(event for event in replayed if event["event"] == "finding")):
+                [token] = engine.events("token", found["token"])
+                positions = [token["position"], *(crash["position"] for crash in token["later"])]
+                assert [*(crash["position"] for crash in found["earlier"]), found["position"]] == positions
+                most = max(most, len(found["earlier"]))
+            assert [one["operation"]["generation"] for one in finding["earlier"] if one["operation"]] == [
+                number for number, one in enumerate(finding["earlier"]) if one["operation"]
+            ]
+    assert most == nested
+
+
 def with_journal(wrong: int) -> Toy:
     toy = Toy()
     toy.create(*persisted(store(8, toy_runner.CAREFUL + wrong)))

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a person is told of the recovery of one crash state, beside the rule that it breaks.
+
+use crate::cases::Case;
+use crate::config::Config;
+use crate::deaths::{self, Died};
+use crate::reads;
+use crashgen::model::{Choice, View};
+use crashgen::symbols::Symbol;
+use oracle::{Judgement, RuleId, Violation};
+
+/// Nothing of it hangs on this. None, where it was not looked for, and where it cannot be seen.
+#[derive(Clone, Debug, Default)]
+pub struct Sights {
+    /// Where recovery first reads what the state lacks ([`reads::first`]).
+    pub read: Option<Symbol>,
+    /// Where a signal ends it ([`deaths::place`]).
+    pub died: Option<Died>,
+}
+
+impl Sights {
+    /// Of the state, which breaks these rules.
+    pub fn of(config: &Config, case: &mut Case, (view, state): (&View, &[Choice]), violations: &[Violation]) -> Self {
+        let is_dying = violations.iter().any(|violation| violation.rule == RuleId::RecoveryCrashed);
+        Self {
+            read: reads::first(config, case, view, state),
+            died: is_dying.then(|| deaths::place(config, case, view, state)).flatten(),
+        }
+    }
+
+    /// The same, of what was judged; nothing where no rule is broken.
+    pub fn of_judged(config: &Config, case: &mut Case, state: (&View, &[Choice]), judgement: &Judgement) -> Self {
+        match judgement.violations.as_slice() {
+            [] => Self::default(),
+            violations => Self::of(config, case, state, violations),
+        }
+    }
+}
