@@ -165,6 +165,20 @@ static void trim_end(struct nvmalloc_heap *heap) {
     bits_clear(heap->starts, last);
     heap->top = last;
 }
+#elif defined(MUTANT_RECOVERY_RESTARTS_CLOCK)
+/* Free blocks count as freed before all that is to come: the timestamp goes, then the checksum that covers it is made anew. */
+static void restart_clock(struct nvmalloc_heap *heap) {
+    for (uint32_t line = NVMALLOC_FIRST_LINE, next; line < heap->top; line = next) {
+        next = nvmalloc_block_end(heap, line);
+        if (!is_free(heap, line))
+            continue;
+        struct nvmalloc_header *header = nvmalloc_header_at(heap, line);
+        fl_store8(&header->wait, 0);
+        fl_store8(&header->word, nvmalloc_make_word(line, next - line, NVMALLOC_FREE, 0));
+        fl_persist(header, sizeof *header);
+    }
+    heap->operations = 0;
+}
 #endif
 
 int nvmalloc_scan(struct nvmalloc_heap *heap) {
@@ -176,6 +190,8 @@ int nvmalloc_scan(struct nvmalloc_heap *heap) {
     merge_neighbours(heap);
 #elif defined(MUTANT_RECOVERY_TRIMS)
     trim_end(heap);
+#elif defined(MUTANT_RECOVERY_RESTARTS_CLOCK)
+    restart_clock(heap);
 #endif
     nvmalloc_resume_waiting(heap);
     nvmalloc_add_hints(heap, NVMALLOC_FIRST_LINE, heap->top);

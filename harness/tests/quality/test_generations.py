@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ MUTANTS = [
     if mutant.nested
 ]
 
+FEWEST = 3
+"""Such mutants of each allocator."""
 OPERATIONS = 12
 MORE_OPERATIONS = {"RECOVERY_TRIMS": 40}
 """Of the matrix: the last heap block must be a free one when power fails."""
@@ -27,6 +30,12 @@ MORE_OPERATIONS = {"RECOVERY_TRIMS": 40}
 
 def run(faultline: Faultline, *arguments: str) -> dict[str, Any]:
     return dict(json.loads(faultline("run", *arguments, "--strategy", "complete", "--json").stdout)["cells"][0])
+
+
+def test_each_allocator_has_some() -> None:
+    counts = Counter(allocator for allocator, _, _ in MUTANTS)
+    assert set(counts) == {path.parent.name for path in (ROOT / "allocators").glob("*/allocator.toml")}
+    assert min(counts.values()) >= FEWEST, counts
 
 
 @pytest.mark.parametrize(("allocator", "mutant", "workload"), MUTANTS)

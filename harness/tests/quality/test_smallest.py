@@ -128,6 +128,7 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("nvmalloc", "ROOT_NOT_FLUSHED"): (0, 2),
     ("nvmalloc", "RECOVERY_MERGES"): (3, 0),
     ("nvmalloc", "RECOVERY_TRIMS"): (2, 0),
+    ("nvmalloc", "RECOVERY_RESTARTS_CLOCK"): (2, 0),
     ("pallocator", "ARGUMENT_NOT_FLUSHED"): (1, 1),
     ("pallocator", "SLOT_NOT_CLEARED"): (2, 1),
     ("pallocator", "FILE_BEFORE_OFFSET"): (1, 0),
