@@ -11,8 +11,8 @@
  *
  *     life 0   open, slots, walk, check                                            (the first part; its heap is thrown away)
  *     life 1   open, contents, power fails at once, with every store persisted
- *     life 2   open, slots, walk, check, contents; power fails
- *     life 3   open, slots, walk, check, contents; drain, contents; free all, contents; maximal allocation; close
+ *     life 2   open, slots, walk, check, contents; free all, the workload's objects too, drain; power fails
+ *     life 3   open, slots, walk, check, contents; drain, contents; free what it got, contents; maximal allocation; close
  *     life 4   open, slots, walk, check, contents; close
  *
  * Life 0 works on the image itself, lives 1 and 2 on one private copy of it, lives 3 and 4 on another, made afresh: life 3
@@ -69,8 +69,9 @@ enum fl_section_kind {
     FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects in
                               FL_SECTION_OBJECTS, slot is the position there as it was after open */
     FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made. value: bytes in all.
-                              status: FL_OK, or FL_OUT_OF_MEMORY when all probe slots were used up (bounded) */
-    FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK */
+                              status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded) */
+    FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK. Life 2: of every slot that is set; in the graph
+                              layout the workload's slots are dropped instead, and then collected. Life 3: of the drain's */
     FL_SECTION_MAXIMAL,    /* value: bytes asked for (largest that drain got); status */
     FL_SECTION_CLOSE,
     FL_SECTION_RECREATE,   /* status of create after FL_NOT_A_HEAP */

@@ -18,7 +18,7 @@ struct life {
     fl_heap *heap;
     uint32_t numbers[16]; /* report numbers of the adapter's first files, + 1; 0: not asked yet */
     uint64_t largest;     /* that the drain got, bytes */
-    uint8_t *is_drained;  /* by probe slot: the drain allocated it */
+    uint8_t *is_drained;  /* by slot: the drain allocated it */
     struct blocks blocks;    /* of the last walk */
     struct objects objects;  /* graph layout: as they were after open */
 };
@@ -51,6 +51,12 @@ static uint32_t file_number(struct life *life, uint32_t file) {
 }
 
 static uint32_t slot_count(const struct life *life) { return life->probe->options.slot_count; }
+
+/* Where the probe's allocations begin: the empty slots of the workload serve, too, where they are of a layout of their own, so that
+ * its path (names, a list) is used after a recovery. */
+static uint32_t first_slot(const struct life *life) {
+    return life->probe->options.slot_layout == FL_SLOTS_ROOT ? life->probe->slots : 0;
+}
 
 static bool has_fields(const struct life *life) { return life->probe->options.slot_layout == FL_SLOTS_GRAPH; }
 
@@ -272,7 +278,7 @@ static int allocate_probe_object(struct life *life, uint32_t slot, uint64_t byte
     return life->adapter->allocate(life->heap, slot, bytes, pattern_fill, &fill);
 }
 
-/* The next empty probe slot from slot on; slot_count when there is none. */
+/* The next empty slot from slot on; slot_count when there is none. */
 static uint32_t empty_slot(struct life *life, uint32_t slot, int *status) {
     for (; slot < slot_count(life); slot++) {
         struct fl_location location = {0};
@@ -285,7 +291,7 @@ static uint32_t empty_slot(struct life *life, uint32_t slot, int *status) {
 
 static int note_drained(struct life *life, uint32_t slot, uint64_t bytes) {
     struct fl_location location = {0};
-    life->is_drained[slot - life->probe->slots] = 1;
+    life->is_drained[slot] = 1;
     if (bytes > life->largest)
         life->largest = bytes;
     int status = life->adapter->read_slot(life->heap, slot, &location);
@@ -294,19 +300,25 @@ static int note_drained(struct life *life, uint32_t slot, uint64_t bytes) {
     return status;
 }
 
+/* A twin was closed and not recovered: what a recovery collects it has still. */
+static int collect_in_twin(struct life *life) {
+    return life->probe->is_twin && life->adapter->collect != NULL ? life->adapter->collect(life->heap) : FL_OK;
+}
+
 /* Largest first and halving: what is left of the heap after each size is too small for it. */
 static int drain(struct life *life) {
     report_stage(FL_SECTION_DRAIN);
-    if (life->probe->is_twin && life->adapter->collect != NULL) {
-        int status = life->adapter->collect(life->heap);
-        if (status != FL_OK)
-            return report_status(life, FL_SECTION_DRAIN, status, 0), status;
-    }
+    life->is_drained = calloc(slot_count(life), 1);
+    if (life->is_drained == NULL)
+        report_broken("no memory for the drain");
+    int collected = collect_in_twin(life);
+    if (collected != FL_OK)
+        return report_status(life, FL_SECTION_DRAIN, collected, 0), collected;
     report_section(FL_SECTION_DRAIN);
     uint64_t total = 0, bytes = life->probe->options.limit_bytes / 2;
     while ((bytes & (bytes - 1)) != 0)
         bytes &= bytes - 1; /* down to a power of two */
-    uint32_t count = 0, slot = life->probe->slots;
+    uint32_t count = 0, slot = first_slot(life);
     int status = FL_OK;
     while (bytes >= SMALLEST_DRAIN_BYTES) {
         slot = empty_slot(life, slot, &status);
@@ -336,12 +348,34 @@ static int drain(struct life *life) {
     return is_failed ? status : FL_OK;
 }
 
-static int free_all(struct life *life) {
+static int free_drained(struct life *life) {
     report_stage(FL_SECTION_FREE_ALL);
     int status = FL_OK;
-    for (uint32_t slot = life->probe->slots; slot < slot_count(life) && status == FL_OK; slot++)
-        if (life->is_drained[slot - life->probe->slots])
+    for (uint32_t slot = 0; slot < slot_count(life) && status == FL_OK; slot++)
+        if (life->is_drained[slot])
             status = life->adapter->free(life->heap, slot);
+    report_status(life, FL_SECTION_FREE_ALL, status, 0);
+    return status;
+}
+
+/* Where others may point to an object it is not freed, but let go of. */
+static int give_up(struct life *life, uint32_t slot) {
+    struct fl_location location = {0};
+    int status = life->adapter->read_slot(life->heap, slot, &location);
+    if (status != FL_OK || !location.is_set)
+        return status;
+    bool has_fields_of_its_own = has_fields(life) && slot < life->probe->options.layout_slots;
+    return has_fields_of_its_own ? life->adapter->drop(life->heap, slot) : life->adapter->free(life->heap, slot);
+}
+
+/* The workload's objects, too: none is left. */
+static int free_all(struct life *life) {
+    report_stage(FL_SECTION_FREE_ALL);
+    int status = collect_in_twin(life);
+    for (uint32_t slot = 0; slot < slot_count(life) && status == FL_OK; slot++)
+        status = give_up(life, slot);
+    if (status == FL_OK && has_fields(life) && life->adapter->collect != NULL)
+        status = life->adapter->collect(life->heap);
     report_status(life, FL_SECTION_FREE_ALL, status, 0);
     return status;
 }
@@ -381,7 +415,7 @@ static int tell_free(struct life *life, uint32_t slot) {
 /* Ends with the first operation that fails but for want of memory: the full probe says what that means. */
 static void follow_up(struct life *life) {
     static const uint64_t BYTES[] = FL_FOLLOW_UP_BYTES;
-    uint32_t made[sizeof BYTES / sizeof BYTES[0]], count = 0, slot = life->probe->slots;
+    uint32_t made[sizeof BYTES / sizeof BYTES[0]], count = 0, slot = first_slot(life);
     int status = FL_OK;
     for (size_t i = 0; i < sizeof BYTES / sizeof BYTES[0]; i++, slot++) {
         slot = empty_slot(life, slot, &status);
@@ -416,12 +450,9 @@ static void told_life(struct life *life) {
 
 /* A stage that failed is the end of the stages, but not of the life: whether the heap can be closed and opened is still told. */
 static void use_heap(struct life *life) {
-    life->is_drained = calloc(FL_PROBE_SLOTS, 1);
-    if (life->is_drained == NULL)
-        report_broken("no memory for the drain");
     int status = drain(life);
     report_contents(life);
-    if (status != FL_OK || free_all(life) != FL_OK)
+    if (status != FL_OK || free_drained(life) != FL_OK)
         return;
     report_contents(life);
     allocate_maximal(life);
@@ -472,8 +503,11 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     if (kind == LIFE_USE)
         rests_go_on();
     report_contents(&life);
-    if (kind == LIFE_SECOND)
+    if (kind == LIFE_SECOND) {
+        if (free_all(&life) == FL_OK)
+            drain(&life);
         return;
+    }
     if (kind == LIFE_USE)
         use_heap(&life);
     close_heap(&life);

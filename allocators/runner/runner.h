@@ -291,8 +291,8 @@ void report_print(const struct fl_report_header *report);
 enum life_kind {
     LIFE_FIRST,    /* open, slots, walk, check */
     LIFE_POWER,    /* open, contents, power fails */
-    LIFE_SECOND,   /* open, slots, walk, check, contents; power fails */
-    LIFE_USE,      /* open, slots, walk, check, contents; drain, free all, maximal; close */
+    LIFE_SECOND,   /* open, slots, walk, check, contents; free all, drain; power fails */
+    LIFE_USE,      /* open, slots, walk, check, contents; drain, free what it got, maximal; close */
     LIFE_LAST,     /* open, slots, walk, check, contents; close */
     LIFE_RECREATE, /* create */
     LIFE_TOLD,     /* open, slots, perhaps follow-up, told event by event (generation.h) */
@@ -302,7 +302,7 @@ struct probe {
     struct fl_heap_options options;
     uint32_t slots; /* the workload's; the probe's follow */
     bool is_unchecked; /* the stage check is left out */
-    bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect, then drain */
+    bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect before it is used */
     uint32_t generation; /* of LIFE_TOLD */
     bool has_follow_up;  /* of LIFE_TOLD */
 };

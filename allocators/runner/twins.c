@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Twins: the workload without a crash. After each operation's return a private copy of the heap is closed, and lives 3 and 4
- * of the full probe run on it. Written to standard output for each: u32 operation index, u32 bytes, report.
+ * Twins: the workload without a crash. After each operation's return a private copy of the heap is closed, and lives 2
+ * to 4 of the full probe run on it, which no power failure came before. Written to standard output for each: u32 operation index, u32 bytes, report.
  *
  * Of a workload with threads the file does not say what had happened before what: a plan says which histories are wanted (plan.c),
  * and each is executed from its case's create on, one operation after the other, each on its own thread, and closed. What is
@@ -99,10 +99,10 @@ static void copy_open_heap(struct execution *execution, struct tree *tree, struc
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-static void copy_closed_heap(struct tree *tree) {
-    int error = tree_copy(tree, twins.execution.case_folder, twins.copy);
+static void copy_or_end(struct tree *tree, const char *from, const char *to) {
+    int error = tree_copy(tree, from, to);
     if (error != 0)
-        fail(EXIT_INFRASTRUCTURE, "%s: the heap cannot be copied: %s", twins.copy, strerror(error));
+        fail(EXIT_INFRASTRUCTURE, "%s: the heap cannot be copied: %s", to, strerror(error));
 }
 
 /* Called after each operation: makes the copy, and waits until the parent has looked at it. */
@@ -111,7 +111,7 @@ static void show_twin(struct execution *execution, const struct step *step) {
     struct notice notice = {.index = step->index, .case_number = step->case_number, .is_closed = execution->heap == NULL};
     list_case(&tree);
     if (notice.is_closed)
-        copy_closed_heap(&tree);
+        copy_or_end(&tree, twins.execution.case_folder, twins.copy);
     else
         copy_open_heap(execution, &tree, &notice);
     tree_free(&tree);
@@ -152,6 +152,30 @@ static enum news next_notice(pid_t executor, struct notice *notice) {
     return NEWS_LATE;
 }
 
+static void remove_or_end(const char *path) {
+    int error = tree_remove(path);
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", path, strerror(error));
+}
+
+/* Life 2 leaves nothing of the heap for the others, so it has a copy of the copy. */
+static void run_twin_lives(struct place *place) {
+    char emptied[sizeof twins.copy + sizeof "-2"];
+    struct tree tree;
+    snprintf(emptied, sizeof emptied, "%s-2", twins.copy);
+    int error = tree_list(twins.copy, &tree);
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", twins.copy, strerror(error));
+    copy_or_end(&tree, twins.copy, emptied);
+    tree_free(&tree);
+    place->copy = emptied;
+    bool goes_on = run_lives(place, 2, 2);
+    remove_or_end(emptied);
+    place->copy = twins.copy;
+    if (goes_on)
+        run_lives(place, 3, 4);
+}
+
 static void probe_twin(const struct notice *notice) {
     char base[PATH_MAX];
     struct tree tree;
@@ -182,11 +206,9 @@ static void probe_twin(const struct notice *notice) {
         report_finish_life((enum fl_outcome)notice->outcome, 0);
     }
     if (notice->close_status == FL_OK)
-        run_lives(&place, 3, 4);
+        run_twin_lives(&place);
     tree_free(&tree);
-    error = tree_remove(twins.copy);
-    if (error != 0)
-        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", twins.copy, strerror(error));
+    remove_or_end(twins.copy);
     uint32_t head[2] = {notice->index, report_bytes()->total_bytes};
     write_all(head, sizeof head);
     write_all(report_bytes(), head[1]);
@@ -310,7 +332,7 @@ static void probe_planned(const struct planned_twin *twin, struct notice *notice
     enter_case(&twins.execution, twin->case_number);
     if (notice->close_status == FL_OK) {
         list_case(&tree);
-        copy_closed_heap(&tree);
+        copy_or_end(&tree, twins.execution.case_folder, twins.copy);
         tree_free(&tree);
     }
     notice->index = twin->number;

@@ -6,8 +6,9 @@
 //! section := section header (24 bytes)  payload, zero padded to 8 bytes
 //! ```
 //! A probe runs the heap through up to five *lives*, each a process of its own: life 0 is the recovery of the crash image; life 1
-//! recovers it again and loses power with every store persisted; life 2 recovers that; life 3 recovers a fresh copy of the crash
-//! image and goes through the stages drain, free all, maximal allocation and close, so that these use what the first recovery
+//! recovers it again and loses power with every store persisted; life 2 recovers that, frees all objects and drains
+//! what it then has; life 3 recovers a fresh copy of the crash
+//! image and goes through the stages drain, free what it got, maximal allocation and close, so that these use what the first recovery
 //! built; life 4 opens what life 3 closed. **File numbers belong to a life**: each life has its own FILES section, and the same
 //! number may mean another file in another life. Compare files by name.
 
@@ -193,9 +194,9 @@ pub struct Life {
     pub check: Option<Status>,
     /// The objects' contents, once for each stage after which they were looked at.
     pub contents: Vec<Contents>,
-    /// The allocations down to out-of-memory.
+    /// The allocations down to out-of-memory: beside the objects, and in life 2 when they were freed.
     pub drain: Option<Drain>,
-    /// The first failure of the frees, or ok.
+    /// The first failure of the frees, or ok: of what the drain got, in life 2 of all objects.
     pub free_all: Option<Status>,
     /// The maximal allocation.
     pub maximal: Option<Maximal>,

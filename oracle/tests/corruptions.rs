@@ -55,6 +55,7 @@ const CORRUPTIONS: &[(&str, bool, Corruption)] = &[
     ("objects that the probe freed are back", false, probe_objects_back),
     ("a pending allocation names another's heap block", false, block_shared),
     ("live heap blocks overlap", false, blocks_overlap),
+    ("two allocations of the emptied heap overlap", false, emptied_overlaps),
     ("an allocation overlaps a live heap block", false, drain_overlaps_live),
     ("two allocations overlap", false, drain_overlaps_itself),
     ("an object is off alignment", false, misaligned),
@@ -63,6 +64,7 @@ const CORRUPTIONS: &[(&str, bool, Corruption)] = &[
     ("an allocation lies past the heap's end", false, drain_past_end),
     ("a slot names a free heap block", false, slot_dangles),
     ("a published pending allocation has no heap block", false, pending_dangles),
+    ("an allocation of the emptied heap lies past its end", false, emptied_past_end),
     ("an object has another's content", false, content_of_another),
     ("a byte of an object is wrong", false, byte_wrong),
     ("a later stage changes an object", false, content_changes_later),
@@ -71,7 +73,10 @@ const CORRUPTIONS: &[(&str, bool, Corruption)] = &[
     ("check fails", false, check_fails),
     ("walk fails", false, walk_fails),
     ("capacity is lost", true, capacity_lost),
+    ("capacity is lost when all objects are freed", true, emptied_capacity_lost),
     ("an allocation fails", false, drain_fails),
+    ("an allocation of the emptied heap fails", false, emptied_drain_fails),
+    ("a free of an object fails", false, emptying_fails),
     ("a free fails", false, free_fails),
     ("the maximal allocation fails", false, maximal_fails),
     ("close fails", false, close_fails),
@@ -312,7 +317,22 @@ fn drain_overlaps_itself(crash: &Crash, random: &mut Random) -> Option<Bent> {
     drained(crash, allocated(twice.offset + twice.bytes - 64, 64), RuleId::Overlap)
 }
 
+fn emptied_overlaps(crash: &Crash, random: &mut Random) -> Option<Bent> {
+    let twice = random.pick(&crash.probe().emptied?)?;
+    emptied(crash, allocated(twice.offset + twice.bytes - 64, 64), RuleId::Overlap)
+}
+
+fn emptied(crash: &Crash, block: Block, rule: RuleId) -> Option<Bent> {
+    let mut probe = crash.probe();
+    probe.emptied.as_mut()?.push(block);
+    bent(crash, probe, &[rule])
+}
+
 // FL007
+
+fn emptied_past_end(crash: &Crash, _: &mut Random) -> Option<Bent> {
+    emptied(crash, allocated(HEAP_BYTES, 64), RuleId::BadExtent)
+}
 
 fn misaligned(crash: &Crash, random: &mut Random) -> Option<Bent> {
     let object = |slot: &u32| &crash.heap.objects[slot];
@@ -405,7 +425,7 @@ fn leak(crash: &Crash, _: &mut Random) -> Option<Bent> {
     leaky.leaked.push((crash.place(64)?, 64));
     let (is_broken, rule) = match crash.has_walk {
         true => (crash.permitted_leaks() == 0, RuleId::Leak),
-        false => (crash.is_capacity_lost(64)?, RuleId::NotUsable),
+        false => (crash.is_emptied_capacity_lost(64), RuleId::NotUsable),
     };
     bent_if(crash, is_broken, crash.probe_of(&leaky), &[rule])
 }
@@ -447,6 +467,20 @@ fn capacity_lost(crash: &Crash, _: &mut Random) -> Option<Bent> {
     let mut probe = crash.probe();
     let lost = probe.drain.as_mut()?.pop()?.bytes;
     bent_if(crash, crash.is_capacity_lost(lost)?, probe, &[RuleId::NotUsable])
+}
+
+fn emptied_capacity_lost(crash: &Crash, _: &mut Random) -> Option<Bent> {
+    let mut probe = crash.probe();
+    let lost = probe.emptied.as_mut()?.pop()?.bytes;
+    bent_if(crash, crash.is_emptied_capacity_lost(lost), probe, &[RuleId::NotUsable])
+}
+
+fn emptied_drain_fails(crash: &Crash, _: &mut Random) -> Option<Bent> {
+    unusable(crash, |probe| probe.emptied_status = Status::Corrupt)
+}
+
+fn emptying_fails(crash: &Crash, _: &mut Random) -> Option<Bent> {
+    unusable(crash, |probe| probe.emptying = Status::Error)
 }
 
 fn unusable(crash: &Crash, bend: impl Fn(&mut Probe)) -> Option<Bent> {

@@ -918,6 +918,41 @@ fn the_twin_is_that_of_the_pending_operation_if_it_has_happened() {
 }
 
 #[test]
+fn an_emptied_heap_must_hold_as_much_as_the_emptied_twin() {
+    let (script, heap) = two_objects();
+    let twins = twins_of(&heap, 2);
+    let mut probe = heap.probe();
+    let lost = probe.emptied.as_mut().unwrap().pop().unwrap().bytes;
+    let judgement = judged_with_twins(&script, &probe, &heap.memory(), &twins);
+    assert_breaks(&judgement, &[RuleId::NotUsable]);
+    let message = &judgement.violations[0].message;
+    assert!(message.starts_with("after recovery and the freeing of all objects "), "{message}");
+    assert!(message.contains(&format!(": {lost} bytes are lost")), "{message}");
+    let judgement = judged_with_twins(&script, &Probe { emptied: None, ..probe }, &heap.memory(), &twins);
+    assert_passes(&judgement);
+    assert!(
+        judgement.not_judged.contains(&(RuleId::NotUsable, "the heap report has no drain".into())),
+        "{judgement:#?}"
+    );
+}
+
+/// Power failed in an allocation that had grown the heap, which shows nowhere but in what the heap can hold.
+#[test]
+fn an_emptied_heap_may_hold_what_it_does_after_a_pending_operation() {
+    let (script, heap) = two_objects();
+    let grown = Heap { leaked: vec![(2048, 64)], ..heap.clone() };
+    let mut twins = twins_of(&heap, 2);
+    twins.insert(3, &grown.probe().report());
+    let probe = Probe { emptied: grown.probe().emptied, ..heap.probe() };
+    assert_breaks(&judged_with_twins(&script, &probe, &heap.memory(), &twins), &[RuleId::NotUsable]);
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    assert_passes(&judged_with_twins(&script, &probe, &heap.memory(), &twins));
+    // Beside the objects it must hold as much as without the operation.
+    let probe = Probe { drain: grown.probe().drain, ..probe };
+    assert_breaks(&judged_with_twins(&script, &probe, &heap.memory(), &twins), &[RuleId::NotUsable]);
+}
+
+#[test]
 fn of_threads_the_twin_is_chosen_by_what_the_heap_shows() {
     let (mut script, neither) = two_objects();
     script.begin_on(0, OperationKind::Allocate, 5, 4096);

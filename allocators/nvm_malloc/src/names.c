@@ -299,6 +299,9 @@ static int load_entry(struct nvm_heap *heap, uint32_t number) {
     if (entry->state == NVM_ENTRY_USED && !is_activated)
         return nvm_fail(NVM_CORRUPT, "object table entry %u names an object at %#llx that is not allocated", number,
                         (unsigned long long)entry->object);
+#if defined(MUTANT_SETTLED_ENTRY_IS_FREE)
+    const bool is_settled = entry->state != NVM_ENTRY_USED;
+#endif
     if (!settle_entry(entry, header, slot, is_activated))
         return NVM_OK;
 
@@ -310,6 +313,10 @@ static int load_entry(struct nvm_heap *heap, uint32_t number) {
     if (name == NULL)
         return nvm_fail(NVM_ERROR, "out of volatile memory for a name");
     name->is_used = true;
+#if defined(MUTANT_SETTLED_ENTRY_IS_FREE)
+    if (is_settled)
+        return NVM_OK;
+#endif
     heap->chunks[number / NVM_TABLE_ENTRIES].entries |= (uint64_t)1 << number % NVM_TABLE_ENTRIES;
     return NVM_OK;
 }

@@ -233,7 +233,7 @@ def test_full_probe_goes_through_five_lives(serve: Callable[..., Server]) -> Non
     kinds = {life: [section.kind for section in report.sections if section.life == life] for life in range(5)}
     assert kinds[0] == [*first, FILES]
     assert kinds[1] == [OPEN, CONTENTS]
-    assert kinds[2] == [*first, CONTENTS, FILES]
+    assert kinds[2] == [*first, CONTENTS, FREE_ALL, DRAIN, FILES]
     assert kinds[3] == [*first, CONTENTS, DRAIN, CONTENTS, FREE_ALL, CONTENTS, MAXIMAL, CLOSE, FILES]
     assert kinds[4] == [*first, CONTENTS, CLOSE, FILES]
     assert all(section.status == OK for section in report.sections)
@@ -275,11 +275,17 @@ def test_drain_takes_what_is_free_and_gives_it_back(serve: Callable[..., Server]
     assert [entry[0] for entry in report.one(4, SLOT_LIST).entries("<IIQ")] == [0, 1, SLOTS]
 
 
+def test_once_all_is_freed_the_drain_takes_the_objects_memory_too(serve: Callable[..., Server]) -> None:
+    report = serve().run(FULL)
+    walked = report.one(2, WALK).entries("<IIQQ")
+    assert [state for _, state, _, _ in walked].count(1) == 2
+    assert report.one(2, DRAIN).value == sum(size for _, state, _, size in walked if state in (1, 3))
+
+
 def test_the_drain_uses_what_the_first_recovery_built(serve: Callable[..., Server]) -> None:
     """A list that is wrong only after the first recovery: the second one, of what that left, must not hide it."""
     report = serve("LISTED_TWICE").run(FULL)
-    (drain,) = [section for section in report.sections if section.kind == DRAIN]
-    offsets = [entry[2] for entry in drain.entries("<IIQQ")]
+    offsets = [entry[2] for entry in report.one(3, DRAIN).entries("<IIQQ")]
     assert len(offsets) == len(set(offsets)) + 1
 
 
@@ -386,7 +392,7 @@ OUTCOMES = [
     ("BUSY", FIRST, HUNG, 0, 0, OPEN),
     ("ASLEEP", FULL, HUNG, 0, 0, OPEN),
     ("CRASH_IN_WALK", FULL, SIGNAL, signal.SIGSEGV, 0, WALK),
-    ("CRASH_IN_DRAIN", FULL, SIGNAL, signal.SIGBUS, 3, DRAIN),
+    ("CRASH_IN_DRAIN", FULL, SIGNAL, signal.SIGBUS, 2, DRAIN),
 ]
 
 
@@ -689,7 +695,12 @@ def test_slots_live_in_the_layout_of_the_workload(
     states = [state for _, state, _, _ in report.one(0, WALK).entries("<IIQQ")]
     assert states.count(1) == 2
     assert states.count(4) == 1 + (2 if layout == "chain" else 0)  # a chain's node headers are metadata
-    if layout != "root":
+    drained = {slot for slot, id, *_ in report.all(3, CONTENTS)[1].entries("<IIQQ") if id == PROBE_OBJECT}
+    assert drained
+    if layout == "root":
+        assert min(drained) >= SLOTS
+    else:  # by its path, too
+        assert drained.issuperset(set(range(SLOTS)) - set(LIVE_AFTER_WORKLOAD))
         other = probe(runner, adapter(), folder / "case-0")
         assert other.one(0, SLOT_LIST).entries("<IIQ") == []
 
@@ -986,7 +997,7 @@ def test_a_workload_that_hangs_without_a_crash_ends_the_twins(
 def test_twins_say_when_a_life_crashes(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
     run, twins = run_twins(runner, adapter("CRASH"), folder, "workload 1\nslots 8\ncase\n")
     assert run.returncode == 0
-    assert {(twin.outcome, twin.signal, twin.life) for twin in twins.values()} == {(SIGNAL, signal.SIGSEGV, 3)}
+    assert {(twin.outcome, twin.signal, twin.life) for twin in twins.values()} == {(SIGNAL, signal.SIGSEGV, 2)}
 
 
 # ---- probe, check-adapter, options -----------------------------------------------------------------------------------------

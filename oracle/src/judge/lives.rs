@@ -53,8 +53,10 @@ impl<'a> Judge<'a> {
         if number >= SECOND_RECOVERY {
             let live = self.judge_walk(life, number);
             self.judge_idempotence(number);
-            if number == USE {
-                self.judge_usability(life, live, linearisation);
+            match number {
+                SECOND_RECOVERY => self.judge_emptied(life, linearisation),
+                USE => self.judge_usability(life, live, linearisation),
+                _ => {}
             }
         }
         self.judge_reading(life, number);
@@ -257,22 +259,43 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// FL012 in the life of use: drain, free all, maximal allocation.
-    fn judge_usability(&mut self, life: &'a Life, live: Option<LiveBlocks<'a>>, linearisation: &Linearisation) {
+    /// FL012, FL006 and FL007 once all objects were freed: the frees, and what the heap holds then.
+    fn judge_emptied(&mut self, life: &Life, linearisation: &Linearisation) {
+        if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
+            let why = message_about(life, SectionKind::FreeAll);
+            return self.violate_usability(format!("freeing all objects after recovery answered {status}{why}"));
+        }
+        if self.judge_drain(life, SECOND_RECOVERY, linearisation) {
+            let walked = life.walk.as_ref().map_or(0, |walk| walk.file_bytes);
+            self.judge_drain_extents(life, &[], self.shape.limit_bytes.max(walked));
+        }
+    }
+
+    /// FL012 on the drain's status and capacity; false if there is none.
+    fn judge_drain(&mut self, life: &Life, number: u16, linearisation: &Linearisation) -> bool {
         let Some(drain) = &life.drain else {
-            if !self.is_cut_short(USE.into()) {
+            if !self.is_cut_short(number.into()) {
                 self.not_judged(RuleId::NotUsable, "the heap report has no drain");
             }
-            return;
+            return false;
         };
-        let message = |kind| message_about(life, kind);
         match drain.status {
-            Status::Ok | Status::OutOfMemory => self.judge_capacity(drain, linearisation),
+            Status::Ok | Status::OutOfMemory => self.judge_capacity(drain, number, linearisation),
             status => self.violate_usability(format!(
-                "an allocation after recovery answered {status}{}",
-                message(SectionKind::Drain)
+                "an allocation after {} answered {status}{}",
+                emptied_phrase(number),
+                message_about(life, SectionKind::Drain)
             )),
         }
+        true
+    }
+
+    /// FL012 in the life of use: drain, free all, maximal allocation.
+    fn judge_usability(&mut self, life: &'a Life, live: Option<LiveBlocks<'a>>, linearisation: &Linearisation) {
+        if !self.judge_drain(life, USE, linearisation) {
+            return;
+        }
+        let message = |kind| message_about(life, kind);
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
             self.violate_usability(format!(
                 "freeing what was allocated after recovery answered {status}{}",
@@ -329,6 +352,11 @@ impl<'a> Judge<'a> {
             }
         }
     }
+}
+
+/// After what the drain of this life came.
+pub(super) fn emptied_phrase(number: u16) -> &'static str {
+    if number == SECOND_RECOVERY { "recovery and the freeing of all objects" } else { "recovery" }
 }
 
 fn after_phrase(number: u16, stage: Stage) -> String {

@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
+use super::lives::emptied_phrase;
 use super::references::Linearisation;
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
-use crate::report::{Drain, HeapReport, Outcome, Status, USE};
+use crate::report::{Drain, HeapReport, Outcome, SECOND_RECOVERY, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
@@ -28,8 +29,15 @@ pub struct TwinSet {
     linearised: BTreeMap<Linearised, Vec<Twin>>,
 }
 
-/// Its capacity, or why it cannot serve as a twin.
-type Twin = Result<Capacity, String>;
+/// What it can hold, or why it cannot serve as a twin.
+type Twin = Result<Capacities, String>;
+
+/// What a heap can hold beside its objects, and when they were freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Capacities {
+    beside_objects: Capacity,
+    emptied: Capacity,
+}
 
 /// What a drain got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +53,14 @@ impl TwinSet {
         TwinSet::default()
     }
 
-    /// Adds the twin of the workload up to and with this operation; only its drain is kept.
+    /// Adds the twin of the workload up to and with this operation; only its drains are kept.
     pub fn insert(&mut self, operation: OperationIndex, report: &HeapReport) {
-        self.twins.insert(operation, capacity_of(report));
+        self.twins.insert(operation, capacities_of(report));
     }
 
     /// Adds a twin of a workload of threads: of this history, with its pending operations in one of their orders.
     pub fn insert_linearised(&mut self, history: Linearised, report: &HeapReport) {
-        self.linearised.entry(history).or_default().push(capacity_of(report));
+        self.linearised.entry(history).or_default().push(capacities_of(report));
     }
 
     /// Twins that cannot serve as one: after which operations, and why. The allocator failed without a crash.
@@ -94,11 +102,15 @@ fn name(history: &Linearised) -> String {
     format!("the first {returned} operations with an effect from operation {create} on{pending}")
 }
 
-fn capacity_of(report: &HeapReport) -> Result<Capacity, String> {
+fn capacities_of(report: &HeapReport) -> Twin {
     if report.outcome != Outcome::Done {
         return Err(format!("it ended with {:?}", report.outcome));
     }
-    match report.life(usize::from(USE)).and_then(|life| life.drain.as_ref()) {
+    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied: capacity_in(report, SECOND_RECOVERY)? })
+}
+
+fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
+    match report.life(usize::from(life)).and_then(|life| life.drain.as_ref()) {
         Some(drain) if matches!(drain.status, Status::Ok | Status::OutOfMemory) => {
             Ok(Capacity { bytes: drain.capacity_bytes, is_bounded: drain.is_bounded() })
         }
@@ -113,8 +125,9 @@ fn breaks_history(rule: RuleId) -> bool {
 }
 
 impl Judge<'_> {
-    pub(super) fn judge_capacity(&mut self, drain: &Drain, linearisation: &Linearisation) {
-        let (twin, allowance) = match self.twin_capacity(linearisation).and_then(|twin| {
+    /// Of the drain of life 2, which comes after all objects were freed, or of life 3.
+    pub(super) fn judge_capacity(&mut self, drain: &Drain, life: u16, linearisation: &Linearisation) {
+        let (twin, allowance) = match self.twin_capacity(life, linearisation).and_then(|twin| {
             let allowance = self.allowance(linearisation)?;
             Ok((twin, allowance))
         }) {
@@ -145,8 +158,9 @@ impl Judge<'_> {
                 .not_judged(RuleId::NotUsable, "capacity: the drain used up all probe slots before out-of-memory");
         }
         self.violate_usability(format!(
-            "after recovery {} bytes can be allocated, after the same operations without a crash {}: \
+            "after {} {} bytes can be allocated, after the same operations without a crash {}: \
              {} bytes are lost, {allowance} permitted",
+            emptied_phrase(life),
             drain.capacity_bytes,
             twin.bytes,
             twin.bytes - drain.capacity_bytes
@@ -154,14 +168,17 @@ impl Judge<'_> {
     }
 
     /// The twin of what the recovered heap shows; of several that fit, the one that holds least.
-    fn twin_capacity(&self, linearisation: &Linearisation) -> Result<Capacity, String> {
+    fn twin_capacity(&self, life: u16, linearisation: &Linearisation) -> Result<Capacity, String> {
         let twins = self.twins.ok_or("there are no twins")?;
         if self.history.is_unsettled() {
             return Err("operations since the last close may be there or not, in any selection".to_owned());
         }
         let mut least: Option<Capacity> = None;
         // Each unclear operation doubles the prefixes that fit; a workload has few threads, so there are few of them.
-        let unclear = &linearisation.unclear;
+        let mut unclear = linearisation.unclear.clone();
+        if life == SECOND_RECOVERY {
+            unclear.extend(self.without_effect(linearisation));
+        }
         if unclear.len() > 8 {
             return Err(format!("{} pending operations may have happened or not", unclear.len()));
         }
@@ -170,11 +187,22 @@ impl Judge<'_> {
             let happened: Vec<OperationIndex> = linearisation.happened.iter().copied().chain(chosen).collect();
             let happened = if planted::is(Fault::WrongTwin) { Vec::new() } else { happened };
             for twin in twins.find(self.history, &happened)? {
-                let twin = *twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
+                let twin = twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
+                let twin = if life == SECOND_RECOVERY { twin.emptied } else { twin.beside_objects };
                 least = Some(least.map_or(twin, |least| if twin.bytes < least.bytes { twin } else { least }));
             }
         }
         least.ok_or_else(|| "there is no twin".to_owned())
+    }
+
+    /// The pending operations that have not happened. What an allocation leaves that power ended is not seen in slots, and no loss:
+    /// it may have grown the heap, as one does that is freed again, and where a heap grows decides what it can hold.
+    fn without_effect(&self, linearisation: &Linearisation) -> Vec<OperationIndex> {
+        let pending = self.history.current().pending().iter().map(|pending| &pending.operation);
+        let on_slots = pending.filter(|operation| operation.kind.has_slot()).map(|operation| operation.index);
+        let known =
+            |index: &OperationIndex| linearisation.happened.contains(index) || linearisation.unclear.contains(index);
+        on_slots.filter(|index| !known(index)).collect()
     }
 
     /// By how many bytes the capacity may be below the twin's: permitted leaks, and slack, which must cover what a leaked block

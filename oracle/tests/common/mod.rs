@@ -136,6 +136,11 @@ impl Heap {
         got
     }
 
+    /// When all objects were freed.
+    pub fn emptied(&self) -> Heap {
+        Heap { objects: BTreeMap::new(), leaked: self.leaked.clone() }
+    }
+
     pub fn memory(&self) -> Memory {
         let mut memory = Memory { bytes: vec![0xcc; HEAP_BYTES as usize] };
         for object in self.objects.values() {
@@ -169,6 +174,9 @@ impl Heap {
             walk_status: Status::Ok,
             check: [Some(Status::Ok); LIFE_COUNT],
             contents,
+            emptying: Status::Ok,
+            emptied: Some(self.emptied().drain()),
+            emptied_status: Status::Ok,
             drain: Some(drain),
             drain_status: Status::Ok,
             free_all: Some(Status::Ok),
@@ -220,6 +228,10 @@ pub struct Probe {
     pub walk_status: Status,
     pub check: [Option<Status>; LIFE_COUNT],
     pub contents: ContentTable,
+    /// Of life 2: the frees of all objects, and the drain after them.
+    pub emptying: Status,
+    pub emptied: Option<Vec<Block>>,
+    pub emptied_status: Status,
     pub drain: Option<Vec<Block>>,
     pub drain_status: Status,
     pub free_all: Option<Status>,
@@ -245,6 +257,9 @@ impl Probe {
                 self.contents.retain(|(number, after), _| *number < life || *after == Stage::Recovery)
             }
             _ => panic!("the model does not end in {stage:?}"),
+        }
+        if life <= SECOND_RECOVERY {
+            self.emptied = None;
         }
         if life <= USE {
             (self.drain, self.free_all, self.maximal) = (None, None, None);
@@ -312,11 +327,21 @@ impl Probe {
             }
         }
         builder = self.contents(builder, life, Stage::Recovery);
-        if life == USE {
-            builder = self.stages(builder);
+        match life {
+            SECOND_RECOVERY => builder = self.emptying(builder),
+            USE => builder = self.stages(builder),
+            _ => {}
         }
         match self.close[index].filter(|_| life >= USE) {
             Some(status) => builder.close(status),
+            None => builder,
+        }
+    }
+
+    fn emptying(&self, builder: ReportBuilder) -> ReportBuilder {
+        match &self.emptied {
+            Some(_) if self.emptying != Status::Ok => builder.free_all(self.emptying),
+            Some(emptied) => builder.free_all(Status::Ok).drain(self.emptied_status, emptied),
             None => builder,
         }
     }

@@ -232,6 +232,15 @@ impl Crash {
         }
     }
 
+    /// The same of the heap whose objects were freed: it is the same whichever of the pending operations have happened.
+    pub fn is_emptied_capacity_lost(&self, bytes: u64) -> bool {
+        let is_unsettled = self.contract.durable == Durable::OnClose
+            && self.open.is_some()
+            && self.script.history.current().pending().is_empty();
+        let is_seen = self.has_walk || (self.permitted_leaks() == 0 && self.contract.leaks != Leaks::Collected);
+        !is_unsettled && is_seen && bytes > self.contract.slack_bytes
+    }
+
     /// Whether so many bytes less than the twin's capacity are too few. Nobody knows where operations since the last close may
     /// have happened or not, or where a permitted leak cannot be seen. `None`: whether a pending reallocation has happened
     /// cannot be seen, and one of its two twins may hold less than the other.
