@@ -10,7 +10,8 @@
  *             storage is reported by walk as metadata.
  *   layout    where the slots of a workload live (enum fl_slot_layout). The root layout (a root object, out-parameters, ...)
  *             is the adapter's choice; the others are for allocators that have such a thing. The first layout_slots slots
- *             are kept as slot_layout says, all others (the probe's) in the root layout.
+ *             are kept as slot_layout says, all others (the probe's) in the root layout. In a layout of its own the probe
+ *             allocates in those of the first that are empty, too.
  *   location  (file, offset): pointers never cross the interface except in fill
  *   fill      writes an object's content and makes it durable. The adapter calls it at the allocator's proper moment:
  *             after reserve and before activate, in the constructor, before the store that publishes.

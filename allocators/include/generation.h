@@ -4,10 +4,10 @@
  * follow a crash. For targets that were compiled with hooks (build variant `hooks`).
  *
  *     FL_SERVE_RUN with size FL_PROBE_GENERATION and FL_RUN_LOADS: one life, recorded (loads.h) and told event by event:
- *     open, slots, and in the graph layout objects; then the follow-up: FL_FOLLOW_UP_OPERATIONS, each on a probe slot, an
+ *     open, slots, and in the graph layout objects; then the follow-up: FL_FOLLOW_UP_OPERATIONS, each on an empty slot, an
  *     allocation of each of FL_FOLLOW_UP_BYTES and then a free of each that was made. With size FL_PROBE_RECOVERY there is no
- *     follow-up. `file` of the command: number of the
- *     generation, from 1, so that no two generations use an operation index (or object id) twice.
+ *     follow-up. `file` of the command: number of the generation, from 1, so that no two generations use an operation index (or
+ *     object id) twice.
  *     Answered: the report, the list of loads, and then u32 bytes, then fl_events_header, and for each event fl_event and its
  *     payload, zero padded to 8.
  *
