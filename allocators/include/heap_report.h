@@ -11,13 +11,15 @@
  *
  *     life 0   open, slots, walk, check                                            (the first part; its heap is thrown away)
  *     life 1   open, contents, power fails at once, with every store persisted
- *     life 2   open, slots, walk, check, contents; free all, the workload's objects too, drain; power fails
+ *     life 2   open, slots, walk, check, contents; power fails
  *     life 3   open, slots, walk, check, contents; drain, contents; free what it got, contents; maximal allocation; close
  *     life 4   open, slots, walk, check, contents; close
+ *     life 5   open; free all, the workload's objects too; drain; close
+ *     life 6   open; power fails
  *
- * Life 0 works on the image itself, lives 1 and 2 on one private copy of it, lives 3 and 4 on another, made afresh: life 3
- * recovers the crash image, so that its allocations use what the first recovery built in volatile memory, and life 2 what life 1
- * left. Each life begins as a process of its own does (in-process runs: loads.h).
+ * Life 0 works on the image itself, lives 1 and 2 on one private copy of it, lives 3 and 4 on another, made afresh, lives 5 and 6
+ * on a third one: lives 3 and 5 recover the crash image, so that their allocations and frees use what the first recovery built in
+ * volatile memory, and life 2 what life 1 left. Each life begins as a process of its own does (in-process runs: loads.h).
  * When open of life 0 answers FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
  */
 #ifndef FAULTLINE_HEAP_REPORT_H
@@ -26,8 +28,8 @@
 #include <stdint.h>
 
 #define FL_REPORT_MAGIC 0x52484c46u /* "FLHR" */
-#define FL_REPORT_VERSION 5u
-#define FL_LAST_LIFE 4u
+#define FL_REPORT_VERSION 6u
+#define FL_LAST_LIFE 6u
 
 /* 32 bytes. */
 struct fl_report_header {
@@ -70,7 +72,7 @@ enum fl_section_kind {
                               FL_SECTION_OBJECTS, slot is the position there as it was after open */
     FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made. value: bytes in all.
                               status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded) */
-    FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK. Life 2: of every slot that is set; in the graph
+    FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK. Life 5: of every slot that is set; in the graph
                               layout the workload's slots are dropped instead, and then collected. Life 3: of the drain's */
     FL_SECTION_MAXIMAL,    /* value: bytes asked for (largest that drain got); status */
     FL_SECTION_CLOSE,

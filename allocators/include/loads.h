@@ -42,7 +42,7 @@
  * atomics of 8 bytes and more, and the runner are known to store a whole unit and are no load; the compiler's hook of a plain
  * store looks the same for a bit-field, and runs before the one of what is read for it, so plain stores count as loads. A unit
  * that the run has stored to as a whole is decided, for the lives that see this store: life 2 sees those of life 1, life 4 those
- * of life 3; nobody else sees another life's.
+ * of life 3, life 6 those of life 5; nobody else sees another life's.
  * FL_LOAD_CONTENTS: the runner's own scan of objects (FL_SECTION_CONTENTS) read the unit, and nothing before did. At most once a
  * unit; the same unit may follow as FL_LOAD_TARGET.
  *

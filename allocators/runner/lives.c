@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lives of a probe, one after the other. The image itself is only ever looked at: life 0 sees it through copy-on-write
- * mappings, the later lives work on private copies: lives 1 and 2 on one, lives 3 and 4 on another, so that life 3 is a first
- * recovery again.
+ * mappings, the later lives work on private copies: lives 1 and 2 on one, lives 3 and 4 on another, lives 5 and 6 on a third one, so
+ * that lives 3 and 5 are a first recovery again.
  */
 #include "inprocess.h"
 #include "planted.h"
@@ -66,7 +66,8 @@ static bool run_life(const struct place *place, uint32_t life, enum life_kind ki
 }
 
 bool run_lives(const struct place *place, uint32_t first, uint32_t last) {
-    static const enum life_kind KINDS[] = {[1] = LIFE_POWER, [2] = LIFE_SECOND, [3] = LIFE_USE, [4] = LIFE_LAST};
+    static const enum life_kind KINDS[] = {
+        [1] = LIFE_POWER, [2] = LIFE_SECOND, [3] = LIFE_USE, [4] = LIFE_LAST, [5] = LIFE_EMPTY, [6] = LIFE_EMPTIED};
     _Static_assert(sizeof KINDS / sizeof KINDS[0] == FL_LAST_LIFE + 1, "each life has a kind");
     for (uint32_t life = first; life <= last; life++)
         if (!run_life(place, life, KINDS[life], VFS_REDIRECT))
@@ -99,6 +100,6 @@ void run_probe(const struct place *place, enum fl_probe kind) {
         return;
     if (has_no_heap)
         recreate(place);
-    else if (run_lives_afresh(place, 1, 2))
-        run_lives_afresh(place, 3, 4);
+    else if (run_lives_afresh(place, 1, 2) && run_lives_afresh(place, 3, 4))
+        run_lives_afresh(place, 5, 6);
 }

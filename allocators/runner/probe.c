@@ -481,6 +481,8 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     }
     if (open_heap(&life) != FL_OK)
         return;
+    if (kind == LIFE_EMPTIED)
+        return;
     if (kind == LIFE_FIRST)
         rests_opened();
     if (kind == LIFE_POWER) {
@@ -488,6 +490,13 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         if (has_fields(&life))
             find_objects(&life);
         report_contents(&life);
+        return;
+    }
+    if (kind == LIFE_EMPTY) {
+        rests_go_on();
+        if (free_all(&life) == FL_OK)
+            drain(&life);
+        close_heap(&life);
         return;
     }
     report_slots(&life);
@@ -503,11 +512,8 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     if (kind == LIFE_USE)
         rests_go_on();
     report_contents(&life);
-    if (kind == LIFE_SECOND) {
-        if (free_all(&life) == FL_OK)
-            drain(&life);
+    if (kind == LIFE_SECOND)
         return;
-    }
     if (kind == LIFE_USE)
         use_heap(&life);
     close_heap(&life);

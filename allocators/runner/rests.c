@@ -8,10 +8,10 @@
  *     what the life stored to units that are not hot       hashed; where it stored nothing, they are the same in all runs of one watch
  *     what hot units hold that are read from there on      listed, as loads are, with what they hold at the end of life 0
  *
- * Lives 1 and 3 recover the crash image again, by the same loads and to the same end as life 0: what they load is not of the rest,
- * up to where life 0 was then (open in life 1, check in life 3). Life 1 goes on from the end of open. So what the target holds
- * then is hashed, too; and life 0 must have stored nothing to the image since: life 1 would leave another one than it did, or find
- * the crash's bytes in units that life 0 had decided.
+ * Lives 1, 3 and 5 recover the crash image again, by the same loads and to the same end as life 0: what they load is not of the
+ * rest, up to where life 0 was then (open in lives 1 and 5, check in life 3). Lives 1 and 5 go on from the end of open. So what the
+ * target holds then is hashed, too; and life 0 must have stored nothing to the image since: life 1 would leave another one than it
+ * did, or find the crash's bytes in units that life 0 had decided.
  *
  * What is read is known when the rest was run once. Then it is remembered, and a run whose life 0 ends with the same hash and
  * the same values there is over: the rest of its report and of its list are those of the other one. While the life

@@ -291,9 +291,11 @@ void report_print(const struct fl_report_header *report);
 enum life_kind {
     LIFE_FIRST,    /* open, slots, walk, check */
     LIFE_POWER,    /* open, contents, power fails */
-    LIFE_SECOND,   /* open, slots, walk, check, contents; free all, drain; power fails */
+    LIFE_SECOND,   /* open, slots, walk, check, contents; power fails */
     LIFE_USE,      /* open, slots, walk, check, contents; drain, free what it got, maximal; close */
     LIFE_LAST,     /* open, slots, walk, check, contents; close */
+    LIFE_EMPTY,    /* open; free all, drain; close */
+    LIFE_EMPTIED,  /* open; power fails */
     LIFE_RECREATE, /* create */
     LIFE_TOLD,     /* open, slots, perhaps follow-up, told event by event (generation.h) */
 };

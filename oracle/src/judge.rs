@@ -18,7 +18,9 @@ use std::collections::BTreeSet;
 use crate::contract::{AfterFailedCreate, Contract};
 use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
 use crate::pattern::Segment;
-use crate::report::{HeapReport, Life, Location, Message, Outcome, Place, SECOND_RECOVERY, SectionKind, Status, USE};
+use crate::report::{
+    EMPTY, HeapReport, Life, Location, Message, Outcome, Place, REOPENED, SECOND_RECOVERY, SectionKind, Status, USE,
+};
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
@@ -367,7 +369,9 @@ pub(crate) fn recovery_phrase(life: u16) -> &'static str {
         1 => "recovery (life 1)",
         SECOND_RECOVERY => "the second recovery (life 2)",
         USE => "recovery of a fresh copy (life 3)",
-        _ => "the open after a clean close (life 4)",
+        REOPENED => "the open after a clean close (life 4)",
+        EMPTY => "recovery of another fresh copy (life 5)",
+        _ => "the open of the emptied heap (life 6)",
     }
 }
 

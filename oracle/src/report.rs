@@ -5,11 +5,11 @@
 //! report  := header (32 bytes)  section*
 //! section := section header (24 bytes)  payload, zero padded to 8 bytes
 //! ```
-//! A probe runs the heap through up to five *lives*, each a process of its own: life 0 is the recovery of the crash image; life 1
-//! recovers it again and loses power with every store persisted; life 2 recovers that, frees all objects and drains
-//! what it then has; life 3 recovers a fresh copy of the crash
+//! A probe runs the heap through up to seven *lives*, each a process of its own: life 0 is the recovery of the crash image; life 1
+//! recovers it again and loses power with every store persisted; life 2 recovers that; life 3 recovers a fresh copy of the crash
 //! image and goes through the stages drain, free what it got, maximal allocation and close, so that these use what the first recovery
-//! built; life 4 opens what life 3 closed. **File numbers belong to a life**: each life has its own FILES section, and the same
+//! built; life 4 opens what life 3 closed; life 5 recovers another fresh copy, frees all objects, drains what it then has and
+//! closes; life 6 opens that. **File numbers belong to a life**: each life has its own FILES section, and the same
 //! number may mean another file in another life. Compare files by name.
 
 pub mod build;
@@ -26,15 +26,19 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Lives of a full probe.
-pub const LIFE_COUNT: usize = 5;
+pub const LIFE_COUNT: usize = 7;
 /// The life that recovers what the one before it recovered and left.
 pub const SECOND_RECOVERY: u16 = 2;
 /// The life that recovers a fresh copy of the crash image and uses the heap.
 pub const USE: u16 = 3;
 /// The life that opens what was used and closed.
 pub const REOPENED: u16 = 4;
+/// The life that recovers another fresh copy of the crash image, frees all objects and drains what it then has.
+pub const EMPTY: u16 = 5;
+/// The life that opens what was emptied, drained and closed.
+pub const EMPTIED: u16 = 6;
 
 /// A parsed heap report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,9 +198,9 @@ pub struct Life {
     pub check: Option<Status>,
     /// The objects' contents, once for each stage after which they were looked at.
     pub contents: Vec<Contents>,
-    /// The allocations down to out-of-memory: beside the objects, and in life 2 when they were freed.
+    /// The allocations down to out-of-memory: beside the objects, and in life 5 when they were freed.
     pub drain: Option<Drain>,
-    /// The first failure of the frees, or ok: of what the drain got, in life 2 of all objects.
+    /// The first failure of the frees, or ok: of what the drain got, in life 5 of all objects.
     pub free_all: Option<Status>,
     /// The maximal allocation.
     pub maximal: Option<Maximal>,

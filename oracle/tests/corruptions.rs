@@ -161,8 +161,9 @@ fn every_kind_of_contract_and_crash_is_among_them() {
 // FL001, FL002
 
 fn ended(crash: &Crash, random: &mut Random, outcome: Outcome) -> Probe {
-    let ends = [0, 1, 2, 3, 4].map(|life| (life, SectionKind::Open));
-    let (life, stage) = random.pick(&[&ends[..], &[(3, SectionKind::Drain)]].concat()).expect("six");
+    let ends = [0, 1, 2, 3, 4, 5, 6].map(|life| (life, SectionKind::Open));
+    let (life, stage) =
+        random.pick(&[&ends[..], &[3, 5].map(|life| (life, SectionKind::Drain))].concat()).expect("nine");
     crash.probe().ended(life, stage, outcome)
 }
 
@@ -203,8 +204,8 @@ fn fails_to_recreate(crash: &Crash, _: &mut Random) -> Option<Bent> {
 }
 
 fn refuses_later(crash: &Crash, random: &mut Random) -> Option<Bent> {
-    let life = random.pick(&[1, 2, 3, 4])?;
-    let rule = if life == 4 { RuleId::NotUsable } else { RuleId::RecoveryFailed };
+    let life = random.pick(&[1, 2, 3, 4, 5, 6])?;
+    let rule = if [4, 6].contains(&life) { RuleId::NotUsable } else { RuleId::RecoveryFailed };
     bent(crash, refused(crash, life, Status::Error), &[rule])
 }
 
@@ -503,7 +504,7 @@ fn maximal_fails(crash: &Crash, _: &mut Random) -> Option<Bent> {
 }
 
 fn close_fails(crash: &Crash, random: &mut Random) -> Option<Bent> {
-    let life = random.pick(&[3, 4])?;
+    let life = random.pick(&[3, 4, 5])?;
     unusable(crash, |probe| probe.close[life] = Some(Status::Error))
 }
 

@@ -28,10 +28,10 @@ fn full_report() -> Vec<u8> {
 #[test]
 fn what_is_written_is_read_back() {
     let report = HeapReport::parse(&full_report()).unwrap();
-    assert_eq!((report.outcome, report.last_life, report.lives.len()), (Outcome::Done, 4, 5));
-    assert_eq!(report.last_stage, Some(SectionKind::Close));
-    let message = &report.lives[4].messages[0];
-    assert_eq!((message.about, message.text.as_str()), (Some(SectionKind::Close), "all is well"));
+    assert_eq!((report.outcome, report.last_life, report.lives.len()), (Outcome::Done, 6, 7));
+    assert_eq!(report.last_stage, Some(SectionKind::Open));
+    let message = &report.lives[6].messages[0];
+    assert_eq!((message.about, message.text.as_str()), (Some(SectionKind::Open), "all is well"));
     let life = &report.lives[3];
     assert_eq!(
         (life.open, life.check, life.free_all, life.close),
@@ -136,7 +136,7 @@ fn the_header_is_checked() {
     assert_eq!(with(8, 5), ReportError::TotalBytes { said: 5, got: good.len() });
     assert_eq!(with(12, 9), ReportError::SectionCount { said: 9, got: 2 });
     assert_eq!(with(16, 6), ReportError::Outcome(6));
-    assert_eq!(with(24, 5), ReportError::Life(5));
+    assert_eq!(with(24, 7), ReportError::Life(7));
     assert_eq!(with(28, 15), ReportError::Stage(15));
     assert_eq!(with(32, 15), ReportError::SectionKind(15));
     assert_eq!(with(32, 0), ReportError::SectionKind(0));

@@ -303,6 +303,12 @@ Status Segments::map_segment(uint64_t number) {
                     static_cast<unsigned long long>(info.st_size), static_cast<unsigned long long>(listed.bytes));
     if (base == nullptr)
         return fail(Status::ERROR, "%s: cannot be mapped: %s", name.c_str(), strerror(error));
+#ifdef MUTANT_ENTRY_NUMBER_COUNTED
+    uint64_t before = 0;
+    for (uint64_t i = 0; i < number; i++)
+        before += entry(i).id != 0;
+    number = before;
+#endif
     add(listed.id, base, listed.bytes, number);
     const SegmentHeader &header = *reinterpret_cast<SegmentHeader *>(base);
     if (header.magic != SEGMENT_MAGIC || header.heap != anchor_->heap)

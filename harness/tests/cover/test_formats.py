@@ -13,7 +13,7 @@ import pytest
 JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 3, "7193562430846b68"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
-    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 5, "6df46b25b39ece3b"),
+    "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 6, "f1513d088f2bda03"),
     "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 5, "ae629856685da9a0"),
     "allocators/include/generation.h": ("FL_GENERATION_VERSION", 2, "552a44315efb6fe2"),
     "allocators/include/loads.h": ("FL_LOADS_VERSION", 8, "84544cb775c6253f"),

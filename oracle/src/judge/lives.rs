@@ -8,8 +8,8 @@ use super::references::{Linearisation, uncovered};
 use super::{Extent, Judge, Known, Subject, message_about, recovery_phrase};
 use crate::contract::Leaks;
 use crate::report::{
-    AbstractHeap, Block, BlockState, Contents, Life, Location, Place, REOPENED, SECOND_RECOVERY, SectionKind,
-    SlotEntry, Stage, Status, USE,
+    AbstractHeap, Block, BlockState, Contents, EMPTIED, EMPTY, Life, Location, Place, REOPENED, SECOND_RECOVERY,
+    SectionKind, SlotEntry, Stage, Status, USE,
 };
 use crate::rule::{RuleId, RuleSet};
 
@@ -50,13 +50,21 @@ impl<'a> Judge<'a> {
         if !self.judge_reopen(life, number) {
             return false;
         }
+        match number {
+            EMPTY => self.judge_emptied(life, linearisation),
+            EMPTIED => {}
+            _ => self.judge_as_before(life, number, linearisation),
+        }
+        true
+    }
+
+    /// A life that shows the objects: they must be those of the crash image still.
+    fn judge_as_before(&mut self, life: &'a Life, number: u16, linearisation: &Linearisation) {
         if number >= SECOND_RECOVERY {
             let live = self.judge_walk(life, number);
             self.judge_idempotence(number);
-            match number {
-                SECOND_RECOVERY => self.judge_emptied(life, linearisation),
-                USE => self.judge_usability(life, live, linearisation),
-                _ => {}
+            if number == USE {
+                self.judge_usability(life, live, linearisation);
             }
         }
         self.judge_reading(life, number);
@@ -67,7 +75,6 @@ impl<'a> Judge<'a> {
             self.judge_unpromised_contents(life, number);
             self.judge_close(life, number);
         }
-        true
     }
 
     fn judge_reopen(&mut self, life: &Life, number: u16) -> bool {
@@ -75,7 +82,8 @@ impl<'a> Judge<'a> {
         match life.open {
             Some(Status::Ok) => return true,
             Some(status) => {
-                let rule = if number == REOPENED { RuleId::NotUsable } else { RuleId::RecoveryFailed };
+                let rule =
+                    if number == REOPENED || number == EMPTIED { RuleId::NotUsable } else { RuleId::RecoveryFailed };
                 let text = format!("{recovery} answered {status}{}", message_about(life, SectionKind::Open));
                 self.violate(rule, Subject::default(), text);
             }
@@ -261,12 +269,13 @@ impl<'a> Judge<'a> {
 
     /// FL012, FL006 and FL007 once all objects were freed: the frees, and what the heap holds then.
     fn judge_emptied(&mut self, life: &Life, linearisation: &Linearisation) {
+        self.judge_close(life, EMPTY);
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
             let why = message_about(life, SectionKind::FreeAll);
             return self.violate_usability(format!("freeing all objects after recovery answered {status}{why}"));
         }
-        if self.judge_drain(life, SECOND_RECOVERY, linearisation) {
-            let walked = life.walk.as_ref().map_or(0, |walk| walk.file_bytes);
+        if self.judge_drain(life, EMPTY, linearisation) {
+            let walked = self.report.lives[0].walk.as_ref().map_or(0, |walk| walk.file_bytes);
             self.judge_drain_extents(life, &[], self.shape.limit_bytes.max(walked));
         }
     }
@@ -356,7 +365,7 @@ impl<'a> Judge<'a> {
 
 /// After what the drain of this life came.
 pub(super) fn emptied_phrase(number: u16) -> &'static str {
-    if number == SECOND_RECOVERY { "recovery and the freeing of all objects" } else { "recovery" }
+    if number == EMPTY { "recovery and the freeing of all objects" } else { "recovery" }
 }
 
 fn after_phrase(number: u16, stage: Stage) -> String {

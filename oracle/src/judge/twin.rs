@@ -13,7 +13,7 @@ use super::lives::emptied_phrase;
 use super::references::Linearisation;
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
-use crate::report::{Drain, HeapReport, Outcome, SECOND_RECOVERY, Status, USE};
+use crate::report::{Drain, EMPTY, HeapReport, Outcome, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
@@ -106,7 +106,7 @@ fn capacities_of(report: &HeapReport) -> Twin {
     if report.outcome != Outcome::Done {
         return Err(format!("it ended with {:?}", report.outcome));
     }
-    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied: capacity_in(report, SECOND_RECOVERY)? })
+    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied: capacity_in(report, EMPTY)? })
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
@@ -125,7 +125,7 @@ fn breaks_history(rule: RuleId) -> bool {
 }
 
 impl Judge<'_> {
-    /// Of the drain of life 2, which comes after all objects were freed, or of life 3.
+    /// Of the drain of life 3, or of life 5, which comes after all objects were freed.
     pub(super) fn judge_capacity(&mut self, drain: &Drain, life: u16, linearisation: &Linearisation) {
         let (twin, allowance) = match self.twin_capacity(life, linearisation).and_then(|twin| {
             let allowance = self.allowance(linearisation)?;
@@ -176,7 +176,7 @@ impl Judge<'_> {
         let mut least: Option<Capacity> = None;
         // Each unclear operation doubles the prefixes that fit; a workload has few threads, so there are few of them.
         let mut unclear = linearisation.unclear.clone();
-        if life == SECOND_RECOVERY {
+        if life == EMPTY {
             unclear.extend(self.without_effect(linearisation));
         }
         if unclear.len() > 8 {
@@ -188,7 +188,7 @@ impl Judge<'_> {
             let happened = if planted::is(Fault::WrongTwin) { Vec::new() } else { happened };
             for twin in twins.find(self.history, &happened)? {
                 let twin = twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
-                let twin = if life == SECOND_RECOVERY { twin.emptied } else { twin.beside_objects };
+                let twin = if life == EMPTY { twin.emptied } else { twin.beside_objects };
                 least = Some(least.map_or(twin, |least| if twin.bytes < least.bytes { twin } else { least }));
             }
         }

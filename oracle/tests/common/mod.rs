@@ -11,7 +11,8 @@ use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::pattern::expected_bytes;
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
 use oracle::report::{
-    Block, BlockState, LIFE_COUNT, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY, SectionKind, Stage, USE,
+    Block, BlockState, EMPTIED, EMPTY, LIFE_COUNT, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY, SectionKind, Stage,
+    USE,
 };
 use oracle::{
     ContentSource, Contract, HeapReport, HeapShape, History, Judgement, Operation, OperationKind, RuleId, Segment,
@@ -228,7 +229,7 @@ pub struct Probe {
     pub walk_status: Status,
     pub check: [Option<Status>; LIFE_COUNT],
     pub contents: ContentTable,
-    /// Of life 2: the frees of all objects, and the drain after them.
+    /// Of life 5: the frees of all objects, and the drain after them.
     pub emptying: Status,
     pub emptied: Option<Vec<Block>>,
     pub emptied_status: Status,
@@ -258,7 +259,7 @@ impl Probe {
             }
             _ => panic!("the model does not end in {stage:?}"),
         }
-        if life <= SECOND_RECOVERY {
+        if life <= EMPTY {
             self.emptied = None;
         }
         if life <= USE {
@@ -311,6 +312,11 @@ impl Probe {
                 None => builder,
             };
         }
+        match life {
+            EMPTY => return self.closed(self.emptying(builder), life),
+            EMPTIED => return builder,
+            _ => {}
+        }
         if life != 1 {
             builder = builder.slots_with(self.slots_status[index], u64::from(SLOTS + PROBE_SLOTS), &self.slots[index]);
             if let Some(objects) = &self.objects[index] {
@@ -327,12 +333,14 @@ impl Probe {
             }
         }
         builder = self.contents(builder, life, Stage::Recovery);
-        match life {
-            SECOND_RECOVERY => builder = self.emptying(builder),
-            USE => builder = self.stages(builder),
-            _ => {}
+        if life == USE {
+            builder = self.stages(builder);
         }
-        match self.close[index].filter(|_| life >= USE) {
+        self.closed(builder, life)
+    }
+
+    fn closed(&self, builder: ReportBuilder, life: u16) -> ReportBuilder {
+        match self.close[usize::from(life)].filter(|_| life >= USE) {
             Some(status) => builder.close(status),
             None => builder,
         }
