@@ -206,7 +206,7 @@ GRAPH = """allocate 0 100; allocate 1 200; allocate 2 40; allocate 3 300; alloca
 def test_objects_are_told_breadth_first_with_their_contents(runner: Path, makalu: Path, folder: Path) -> None:
     run_graph(runner, makalu, folder, GRAPH.replace("\n", " "))
     report = probe(runner, makalu, folder / "case-0", "graph")
-    assert (report.outcome, report.life) == (DONE, 4)
+    assert (report.outcome, report.life) == (DONE, 6)
     told = objects(report)
     places = [offset for offset, _ in told]
     root = slots(report)

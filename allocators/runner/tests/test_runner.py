@@ -75,7 +75,7 @@ class Report:
 
 def parse(data: bytes) -> Report:
     magic, version, total, count, *rest = struct.unpack_from("<8I", data)
-    assert (magic, version, total) == (0x52484C46, 5, len(data))
+    assert (magic, version, total) == (0x52484C46, 6, len(data))
     report = Report(*rest)
     at = 32
     while at < total:
@@ -531,7 +531,7 @@ def test_what_targets_do_to_files_works_and_stays_theirs(
     assert server.run(FIRST) == first
     full = server.run(FULL)
     if behaviour != "UNLINK":  # whose heap is gone in the next life
-        assert (full.outcome, full.life, full.message()) == (DONE, 4, "")
+        assert (full.outcome, full.life, full.message()) == (DONE, 6, "")
     assert server.base() == {"heap": image}
     assert server.leftovers() == []
 
