@@ -153,7 +153,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "file-change-leaks": FILES,
     "name-change-leaks": runner("test_what_targets_do_to_files_works_and_stays_theirs[UNLINK]"),
     "blind-watch": runner("test_a_change_past_the_library_is_noticed[RAW_WRITE]"),
-    "reuse-copy": runner("test_full_probe_goes_through_five_lives"),
+    "reuse-copy": runner("test_full_probe_goes_through_seven_lives"),
     "drain-stops-early": runner("test_drain_takes_what_is_free_and_gives_it_back"),
     "first-unit-only": access("test_an_access_lists_the_units_it_depends_on[load_across_units]"),
     "bit-field-is-whole": access("test_an_access_lists_the_units_it_depends_on[store_bit_field]"),
