@@ -67,7 +67,7 @@ static bool run_life(const struct place *place, uint32_t life, enum life_kind ki
 
 bool run_lives(const struct place *place, uint32_t first, uint32_t last) {
     static const enum life_kind KINDS[] = {
-        [1] = LIFE_POWER, [2] = LIFE_SECOND, [3] = LIFE_USE, [4] = LIFE_LAST, [5] = LIFE_EMPTY, [6] = LIFE_EMPTIED};
+        [1] = LIFE_POWER, [2] = LIFE_SECOND, [3] = LIFE_USE, [4] = LIFE_LAST, [5] = LIFE_EMPTIED, [6] = LIFE_EMPTIED_LAST};
     _Static_assert(sizeof KINDS / sizeof KINDS[0] == FL_LAST_LIFE + 1, "each life has a kind");
     for (uint32_t life = first; life <= last; life++)
         if (!run_life(place, life, KINDS[life], VFS_REDIRECT))

@@ -300,9 +300,16 @@ static int note_drained(struct life *life, uint32_t slot, uint64_t bytes) {
     return status;
 }
 
-/* A twin was closed and not recovered: what a recovery collects it has still. */
-static int collect_in_twin(struct life *life) {
-    return life->probe->is_twin && life->adapter->collect != NULL ? life->adapter->collect(life->heap) : FL_OK;
+/* Before a twin is used: it was closed and not recovered, so what a recovery collects it has still. A failure is one of the stage that
+ * comes next. */
+static int collect_in_twin(struct life *life, enum fl_section_kind next) {
+    if (!life->probe->is_twin || life->adapter->collect == NULL)
+        return FL_OK;
+    report_stage(next);
+    int status = life->adapter->collect(life->heap);
+    if (status != FL_OK)
+        report_status(life, next, status, 0);
+    return status;
 }
 
 /* Largest first and halving: what is left of the heap after each size is too small for it. */
@@ -311,9 +318,6 @@ static int drain(struct life *life) {
     life->is_drained = calloc(slot_count(life), 1);
     if (life->is_drained == NULL)
         report_broken("no memory for the drain");
-    int collected = collect_in_twin(life);
-    if (collected != FL_OK)
-        return report_status(life, FL_SECTION_DRAIN, collected, 0), collected;
     report_section(FL_SECTION_DRAIN);
     uint64_t total = 0, bytes = life->probe->options.limit_bytes / 2;
     while ((bytes & (bytes - 1)) != 0)
@@ -364,14 +368,14 @@ static int give_up(struct life *life, uint32_t slot) {
     int status = life->adapter->read_slot(life->heap, slot, &location);
     if (status != FL_OK || !location.is_set)
         return status;
-    bool has_fields_of_its_own = has_fields(life) && slot < life->probe->options.layout_slots;
-    return has_fields_of_its_own ? life->adapter->drop(life->heap, slot) : life->adapter->free(life->heap, slot);
+    bool is_in_graph = has_fields(life) && slot < life->probe->options.layout_slots;
+    return is_in_graph ? life->adapter->drop(life->heap, slot) : life->adapter->free(life->heap, slot);
 }
 
 /* The workload's objects, too: none is left. */
 static int free_all(struct life *life) {
     report_stage(FL_SECTION_FREE_ALL);
-    int status = collect_in_twin(life);
+    int status = FL_OK;
     for (uint32_t slot = 0; slot < slot_count(life) && status == FL_OK; slot++)
         status = give_up(life, slot);
     if (status == FL_OK && has_fields(life) && life->adapter->collect != NULL)
@@ -450,12 +454,19 @@ static void told_life(struct life *life) {
 
 /* A stage that failed is the end of the stages, but not of the life: whether the heap can be closed and opened is still told. */
 static void use_heap(struct life *life) {
-    int status = drain(life);
+    int status = collect_in_twin(life, FL_SECTION_DRAIN);
+    if (status == FL_OK)
+        status = drain(life);
     report_contents(life);
     if (status != FL_OK || free_drained(life) != FL_OK)
         return;
     report_contents(life);
     allocate_maximal(life);
+}
+
+static void empty_heap(struct life *life) {
+    if (collect_in_twin(life, FL_SECTION_FREE_ALL) == FL_OK && free_all(life) == FL_OK)
+        drain(life);
 }
 
 static void recreate(struct life *life) {
@@ -481,7 +492,7 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     }
     if (open_heap(&life) != FL_OK)
         return;
-    if (kind == LIFE_EMPTIED)
+    if (kind == LIFE_EMPTIED_LAST)
         return;
     if (kind == LIFE_FIRST)
         rests_opened();
@@ -492,10 +503,9 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         report_contents(&life);
         return;
     }
-    if (kind == LIFE_EMPTY) {
+    if (kind == LIFE_EMPTIED) {
         rests_go_on();
-        if (free_all(&life) == FL_OK)
-            drain(&life);
+        empty_heap(&life);
         close_heap(&life);
         return;
     }

@@ -294,8 +294,8 @@ enum life_kind {
     LIFE_SECOND,   /* open, slots, walk, check, contents; power fails */
     LIFE_USE,      /* open, slots, walk, check, contents; drain, free what it got, maximal; close */
     LIFE_LAST,     /* open, slots, walk, check, contents; close */
-    LIFE_EMPTY,    /* open; free all, drain; close */
-    LIFE_EMPTIED,  /* open; power fails */
+    LIFE_EMPTIED,    /* open; free all, drain; close */
+    LIFE_EMPTIED_LAST,  /* open; power fails */
     LIFE_RECREATE, /* create */
     LIFE_TOLD,     /* open, slots, perhaps follow-up, told event by event (generation.h) */
 };

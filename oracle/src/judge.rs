@@ -19,7 +19,7 @@ use crate::contract::{AfterFailedCreate, Contract};
 use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
 use crate::pattern::Segment;
 use crate::report::{
-    EMPTY, HeapReport, Life, Location, Message, Outcome, Place, REOPENED, SECOND_RECOVERY, SectionKind, Status, USE,
+    EMPTIED, HeapReport, Life, Location, Message, Outcome, Place, REOPENED, SECOND_RECOVERY, SectionKind, Status, USE,
 };
 use crate::rule::{RuleId, RuleSet};
 
@@ -370,7 +370,7 @@ pub(crate) fn recovery_phrase(life: u16) -> &'static str {
         SECOND_RECOVERY => "the second recovery (life 2)",
         USE => "recovery of a fresh copy (life 3)",
         REOPENED => "the open after a clean close (life 4)",
-        EMPTY => "recovery of another fresh copy (life 5)",
+        EMPTIED => "recovery of another fresh copy (life 5)",
         _ => "the open of the emptied heap (life 6)",
     }
 }

@@ -36,9 +36,9 @@ pub const USE: u16 = 3;
 /// The life that opens what was used and closed.
 pub const REOPENED: u16 = 4;
 /// The life that recovers another fresh copy of the crash image, frees all objects and drains what it then has.
-pub const EMPTY: u16 = 5;
+pub const EMPTIED: u16 = 5;
 /// The life that opens what was emptied, drained and closed.
-pub const EMPTIED: u16 = 6;
+pub const EMPTIED_REOPENED: u16 = 6;
 
 /// A parsed heap report.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use super::references::{Linearisation, uncovered};
 use super::{Extent, Judge, Known, Subject, message_about, recovery_phrase};
 use crate::contract::Leaks;
 use crate::report::{
-    AbstractHeap, Block, BlockState, Contents, EMPTIED, EMPTY, Life, Location, Place, REOPENED, SECOND_RECOVERY,
-    SectionKind, SlotEntry, Stage, Status, USE,
+    AbstractHeap, Block, BlockState, Contents, EMPTIED, EMPTIED_REOPENED, Life, Location, Place, REOPENED,
+    SECOND_RECOVERY, SectionKind, SlotEntry, Stage, Status, USE,
 };
 use crate::rule::{RuleId, RuleSet};
 
@@ -51,8 +51,8 @@ impl<'a> Judge<'a> {
             return false;
         }
         match number {
-            EMPTY => self.judge_emptied(life, linearisation),
-            EMPTIED => {}
+            EMPTIED => self.judge_emptied(life, linearisation),
+            EMPTIED_REOPENED => {}
             _ => self.judge_as_before(life, number, linearisation),
         }
         true
@@ -82,8 +82,11 @@ impl<'a> Judge<'a> {
         match life.open {
             Some(Status::Ok) => return true,
             Some(status) => {
-                let rule =
-                    if number == REOPENED || number == EMPTIED { RuleId::NotUsable } else { RuleId::RecoveryFailed };
+                let rule = if number == REOPENED || number == EMPTIED_REOPENED {
+                    RuleId::NotUsable
+                } else {
+                    RuleId::RecoveryFailed
+                };
                 let text = format!("{recovery} answered {status}{}", message_about(life, SectionKind::Open));
                 self.violate(rule, Subject::default(), text);
             }
@@ -269,12 +272,12 @@ impl<'a> Judge<'a> {
 
     /// FL012, FL006 and FL007 once all objects were freed: the frees, and what the heap holds then.
     fn judge_emptied(&mut self, life: &Life, linearisation: &Linearisation) {
-        self.judge_close(life, EMPTY);
+        self.judge_close(life, EMPTIED);
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
             let why = message_about(life, SectionKind::FreeAll);
             return self.violate_usability(format!("freeing all objects after recovery answered {status}{why}"));
         }
-        if self.judge_drain(life, EMPTY, linearisation) {
+        if self.judge_drain(life, EMPTIED, linearisation) {
             let walked = self.report.lives[0].walk.as_ref().map_or(0, |walk| walk.file_bytes);
             self.judge_drain_extents(life, &[], self.shape.limit_bytes.max(walked));
         }
@@ -292,7 +295,7 @@ impl<'a> Judge<'a> {
             Status::Ok | Status::OutOfMemory => self.judge_capacity(drain, number, linearisation),
             status => self.violate_usability(format!(
                 "an allocation after {} answered {status}{}",
-                emptied_phrase(number),
+                drained_after(number),
                 message_about(life, SectionKind::Drain)
             )),
         }
@@ -363,9 +366,9 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// After what the drain of this life came.
-pub(super) fn emptied_phrase(number: u16) -> &'static str {
-    if number == EMPTY { "recovery and the freeing of all objects" } else { "recovery" }
+/// What the drain of this life came after.
+pub(super) fn drained_after(number: u16) -> &'static str {
+    if number == EMPTIED { "recovery and the freeing of all objects" } else { "recovery" }
 }
 
 fn after_phrase(number: u16, stage: Stage) -> String {

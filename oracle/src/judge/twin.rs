@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 
 use super::Judge;
-use super::lives::emptied_phrase;
+use super::lives::drained_after;
 use super::references::Linearisation;
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
-use crate::report::{Drain, EMPTY, HeapReport, Outcome, Status, USE};
+use crate::report::{Drain, EMPTIED, HeapReport, Outcome, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
@@ -106,7 +106,7 @@ fn capacities_of(report: &HeapReport) -> Twin {
     if report.outcome != Outcome::Done {
         return Err(format!("it ended with {:?}", report.outcome));
     }
-    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied: capacity_in(report, EMPTY)? })
+    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied: capacity_in(report, EMPTIED)? })
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
@@ -160,7 +160,7 @@ impl Judge<'_> {
         self.violate_usability(format!(
             "after {} {} bytes can be allocated, after the same operations without a crash {}: \
              {} bytes are lost, {allowance} permitted",
-            emptied_phrase(life),
+            drained_after(life),
             drain.capacity_bytes,
             twin.bytes,
             twin.bytes - drain.capacity_bytes
@@ -176,7 +176,7 @@ impl Judge<'_> {
         let mut least: Option<Capacity> = None;
         // Each unclear operation doubles the prefixes that fit; a workload has few threads, so there are few of them.
         let mut unclear = linearisation.unclear.clone();
-        if life == EMPTY {
+        if life == EMPTIED {
             unclear.extend(self.without_effect(linearisation));
         }
         if unclear.len() > 8 {
@@ -188,7 +188,7 @@ impl Judge<'_> {
             let happened = if planted::is(Fault::WrongTwin) { Vec::new() } else { happened };
             for twin in twins.find(self.history, &happened)? {
                 let twin = twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
-                let twin = if life == EMPTY { twin.emptied } else { twin.beside_objects };
+                let twin = if life == EMPTIED { twin.emptied } else { twin.beside_objects };
                 least = Some(least.map_or(twin, |least| if twin.bytes < least.bytes { twin } else { least }));
             }
         }

@@ -11,8 +11,8 @@ use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::pattern::expected_bytes;
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
 use oracle::report::{
-    Block, BlockState, EMPTIED, EMPTY, LIFE_COUNT, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY, SectionKind, Stage,
-    USE,
+    Block, BlockState, EMPTIED, EMPTIED_REOPENED, LIFE_COUNT, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY,
+    SectionKind, Stage, USE,
 };
 use oracle::{
     ContentSource, Contract, HeapReport, HeapShape, History, Judgement, Operation, OperationKind, RuleId, Segment,
@@ -259,7 +259,7 @@ impl Probe {
             }
             _ => panic!("the model does not end in {stage:?}"),
         }
-        if life <= EMPTY {
+        if life <= EMPTIED {
             self.emptied = None;
         }
         if life <= USE {
@@ -313,8 +313,8 @@ impl Probe {
             };
         }
         match life {
-            EMPTY => return self.closed(self.emptying(builder), life),
-            EMPTIED => return builder,
+            EMPTIED => return self.closed(self.emptying(builder), life),
+            EMPTIED_REOPENED => return builder,
             _ => {}
         }
         if life != 1 {

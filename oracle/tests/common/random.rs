@@ -232,25 +232,27 @@ impl Crash {
         }
     }
 
-    /// The same of the heap whose objects were freed: it is the same whichever of the pending operations have happened.
-    pub fn is_emptied_capacity_lost(&self, bytes: u64) -> bool {
-        let is_unsettled = self.contract.durable == Durable::OnClose
-            && self.open.is_some()
-            && self.script.history.current().pending().is_empty();
+    /// Nobody knows what it should be where operations since the last close may have happened or not, or where a permitted leak
+    /// cannot be seen.
+    fn is_capacity_judged(&self) -> bool {
+        let has_pending = !self.script.history.current().pending().is_empty();
+        let is_unsettled = self.contract.durable == Durable::OnClose && self.open.is_some() && !has_pending;
         let is_seen = self.has_walk || (self.permitted_leaks() == 0 && self.contract.leaks != Leaks::Collected);
-        !is_unsettled && is_seen && bytes > self.contract.slack_bytes
+        !is_unsettled && is_seen
     }
 
-    /// Whether so many bytes less than the twin's capacity are too few. Nobody knows where operations since the last close may
-    /// have happened or not, or where a permitted leak cannot be seen. `None`: whether a pending reallocation has happened
-    /// cannot be seen, and one of its two twins may hold less than the other.
+    /// Whether so many bytes less than the twin's are too few once all objects were freed, whichever pending operations have happened.
+    pub fn is_emptied_capacity_lost(&self, bytes: u64) -> bool {
+        self.is_capacity_judged() && bytes > self.contract.slack_bytes
+    }
+
+    /// Whether so many bytes less than the twin's capacity are too few. `None`: whether a pending reallocation has happened cannot be
+    /// seen, and one of its two twins may hold less than the other.
     pub fn is_capacity_lost(&self, bytes: u64) -> Option<bool> {
-        let pending = self.script.history.current().pending();
-        let is_unsettled = self.contract.durable == Durable::OnClose && self.open.is_some() && pending.is_empty();
-        let is_seen = self.has_walk || (self.permitted_leaks() == 0 && self.contract.leaks != Leaks::Collected);
-        if is_unsettled || !is_seen {
+        if !self.is_capacity_judged() {
             return Some(false);
         }
+        let pending = self.script.history.current().pending();
         let is_resized = pending.iter().any(|pending| pending.operation.kind == OperationKind::Reallocate);
         // The slot says that the free has not happened, and so does the twin: it still holds the heap block.
         let already_free = self.dangling.map_or(0, |(_, (_, bytes))| bytes);
