@@ -21,6 +21,9 @@
  * on a third one: lives 3 and 5 recover the crash image, so that their allocations and frees use what the first recovery built in
  * volatile memory, and life 2 what life 1 left. Each life begins as a process of its own does (in-process runs: loads.h).
  * When open of life 0 answers FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
+ *
+ * A twin (runner twins) has lives 3 to 6, and life 1 of its own: what two copies of the process that executed the workload did, each
+ * on a copy of the heap, which was open still: free all, drain; close. The first is missing where the workload closed the heap.
  */
 #ifndef FAULTLINE_HEAP_REPORT_H
 #define FAULTLINE_HEAP_REPORT_H

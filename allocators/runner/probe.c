@@ -469,6 +469,11 @@ static void empty_heap(struct life *life) {
         drain(life);
 }
 
+void probe_empty_open(const struct probe *probe, fl_heap *heap) {
+    struct life life = {.adapter = probe->adapter, .probe = probe, .heap = heap};
+    empty_heap(&life);
+}
+
 static void recreate(struct life *life) {
     report_stage(FL_SECTION_RECREATE);
     int status = life->adapter->create(&life->probe->options, &life->heap);

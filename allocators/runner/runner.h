@@ -310,6 +310,8 @@ struct probe {
 };
 /* Runs in the life's own process. */
 void probe_life(const struct probe *probe, enum life_kind kind);
+/* LIFE_EMPTIED of a heap that was not closed since it was used: free all; drain. */
+void probe_empty_open(const struct probe *probe, fl_heap *heap);
 
 /* ---- blocks.c */
 struct blocks {

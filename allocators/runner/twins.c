@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Twins: the workload without a crash. After each operation's return a private copy of the heap is closed, and lives 3
- * to 6 of the full probe run on it. Written to standard output for each: u32 operation index, u32 bytes, report.
+ * Twins: the workload without a crash. After each operation's return a private copy of the heap is emptied as it is, still open;
+ * another is closed, and lives 3 to 6 of the full probe run on it. What an open loses, each open, the closed one has lost as every
+ * recovery has: the first one has not. Both are told as life 1. Written to standard output for each: u32 operation index, u32 bytes,
+ * report.
  *
  * Of a workload with threads the file does not say what had happened before what: a plan says which histories are wanted (plan.c),
- * and each is executed from its case's create on, one operation after the other, each on its own thread, and closed. What is
- * written is then the twin's number in the plan instead of an operation index.
+ * and each is executed from its case's create on, one operation after the other, each on its own thread, emptied in a copy, and
+ * closed. What is written is then the twin's number in the plan instead of an operation index.
  *
  * Three kinds of processes, so that nothing volatile leaks from the workload into a probe:
  *   the parent     never opens a heap; starts the lives
  *   the executor   one a session; executes the workload's steps, and waits while a twin is looked at
- *   the closer     a copy of the executor that moves to a private copy of the heap folder and closes it there
+ *   the emptier,   copies of the executor: each moves to a private copy of the heap folder, and frees all and drains there, or
+ *   the closer     closes it
  */
 #include "runner.h"
 #include <errno.h>
@@ -28,11 +31,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-/* From executor to parent: the copy is made, and what closing it answered. */
+/* From executor to parent: the closed copy is made, or cannot be. */
 struct notice {
     uint32_t index, case_number;
     uint32_t is_closed; /* the workload closed the heap itself: close_status says nothing */
-    int32_t close_status;
+    int32_t close_status; /* or why there is no twin, as is message */
     uint32_t outcome; /* not DONE: the executor was ended at the wall limit */
     char message[512];
 };
@@ -61,42 +64,68 @@ static void list_case(struct tree *tree) {
 
 static void fail_copy(const char *message) { fail(EXIT_INFRASTRUCTURE, "%s", message); }
 
-/* In the closer. */
-static _Noreturn void close_copy(struct execution *execution, struct tree *tree, int result) {
+typedef void act_on_copy(struct execution *execution, struct notice *answer);
+
+static void close_copy(struct execution *execution, struct notice *answer) {
+    answer->close_status = execution->adapter->close(execution->heap);
+    if (answer->close_status != FL_OK)
+        snprintf(answer->message, sizeof answer->message, "%s", execution->adapter->message());
+}
+
+static struct probe probe_of_twin(void) {
+    return (struct probe){.adapter = twins.execution.adapter,
+                          .options = twins.execution.options,
+                          .slots = (uint32_t)twins.options->slots,
+                          .is_twin = true};
+}
+
+/* What it answers is in the report. */
+static void empty_copy(struct execution *execution, struct notice *answer) {
+    struct probe probe = probe_of_twin();
+    probe_empty_open(&probe, execution->heap);
+    answer->close_status = FL_OK;
+}
+
+static _Noreturn void act(struct execution *execution, struct tree *tree, act_on_copy *act_on_it, int result) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     vfs_on_failure(fail_copy);
     vfs_set(VFS_TRACK, execution->case_folder, twins.copy, tree);
     vfs_materialise();
-    struct notice notice = {.close_status = execution->adapter->close(execution->heap)};
-    if (notice.close_status != FL_OK)
-        snprintf(notice.message, sizeof notice.message, "%s", execution->adapter->message());
-    if (write(result, &notice, sizeof notice) != sizeof notice)
+    report_enter_life();
+    struct notice answer = {0};
+    act_on_it(execution, &answer);
+    if (write(result, &answer, sizeof answer) != sizeof answer)
         end_process(EXIT_INFRASTRUCTURE);
     end_process(0);
 }
 
-static void copy_open_heap(struct execution *execution, struct tree *tree, struct notice *notice) {
+/* In a process that has moved to a copy of the heap, which stays. False: there is no twin, and the notice says why. */
+static bool in_copy(struct execution *execution, act_on_copy *act_on_it, const char *doing, struct notice *notice) {
     int result[2], status;
+    struct tree tree;
     if (pipe2(result, O_CLOEXEC) != 0)
         fail(EXIT_INFRASTRUCTURE, "pipe: %s", strerror(errno));
-    pid_t closer = fork();
-    if (closer < 0)
+    list_case(&tree);
+    pid_t child = fork();
+    if (child < 0)
         fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
-    if (closer == 0)
-        close_copy(execution, tree, result[1]);
+    if (child == 0)
+        act(execution, &tree, act_on_it, result[1]);
     close(result[1]);
-    struct notice from_closer = {0};
-    bool is_told = read(result[0], &from_closer, sizeof from_closer) == sizeof from_closer;
+    tree_free(&tree);
+    struct notice answer = {0};
+    bool is_told = read(result[0], &answer, sizeof answer) == sizeof answer;
     close(result[0]);
-    waitpid(closer, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !is_told)
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !is_told && report_outcome() != FL_OUTCOME_BROKEN)
         end_process(EXIT_INFRASTRUCTURE); /* it said why */
-    notice->close_status = is_told ? from_closer.close_status : FL_ERROR;
-    memcpy(notice->message, from_closer.message, sizeof notice->message);
+    notice->close_status = is_told ? answer.close_status : FL_ERROR;
+    memcpy(notice->message, answer.message, sizeof notice->message);
     if (!is_told)
-        snprintf(notice->message, sizeof notice->message, "the target %s %d while it closed a copy of the heap",
+        snprintf(notice->message, sizeof notice->message, "the target %s %d while it %s a copy of the heap",
                  WIFSIGNALED(status) ? "died of signal" : "ended with exit code",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), doing);
+    return notice->close_status == FL_OK;
 }
 
 static void copy_or_end(struct tree *tree, const char *from, const char *to) {
@@ -105,16 +134,33 @@ static void copy_or_end(struct tree *tree, const char *from, const char *to) {
         fail(EXIT_INFRASTRUCTURE, "%s: the heap cannot be copied: %s", to, strerror(error));
 }
 
-/* Called after each operation: makes the copy, and waits until the parent has looked at it. */
-static void show_twin(struct execution *execution, const struct step *step) {
+static void remove_or_end(const char *path) {
+    int error = tree_remove(path);
+    if (error != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", path, strerror(error));
+}
+
+static void copy_open_heap(struct execution *execution, struct notice *notice) {
+    if (!in_copy(execution, empty_copy, "emptied", notice))
+        return;
+    remove_or_end(twins.copy);
+    in_copy(execution, close_copy, "closed", notice);
+}
+
+static void copy_closed_heap(void) {
     struct tree tree;
-    struct notice notice = {.index = step->index, .case_number = step->case_number, .is_closed = execution->heap == NULL};
     list_case(&tree);
-    if (notice.is_closed)
-        copy_or_end(&tree, twins.execution.case_folder, twins.copy);
-    else
-        copy_open_heap(execution, &tree, &notice);
+    copy_or_end(&tree, twins.execution.case_folder, twins.copy);
     tree_free(&tree);
+}
+
+/* Called after each operation: makes the copies, and waits until the parent has looked at the closed one. */
+static void show_twin(struct execution *execution, const struct step *step) {
+    struct notice notice = {.index = step->index, .case_number = step->case_number, .is_closed = execution->heap == NULL};
+    if (notice.is_closed)
+        copy_closed_heap();
+    else
+        copy_open_heap(execution, &notice);
     char answer;
     if (write(twins.to_parent, &notice, sizeof notice) != sizeof notice || read(twins.from_parent, &answer, 1) != 1)
         end_process(EXIT_INFRASTRUCTURE);
@@ -152,12 +198,6 @@ static enum news next_notice(pid_t executor, struct notice *notice) {
     return NEWS_LATE;
 }
 
-static void remove_or_end(const char *path) {
-    int error = tree_remove(path);
-    if (error != 0)
-        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", path, strerror(error));
-}
-
 /* As of a crash image, each pair of lives has a copy of its own. */
 static void run_twin_lives(struct place *place) {
     char emptied[sizeof twins.copy + sizeof "-2"];
@@ -182,35 +222,30 @@ static void probe_twin(const struct notice *notice) {
     int error = tree_list(base, &tree);
     if (error != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", base, strerror(error));
-    struct place place = {
-        .probe = {.adapter = twins.execution.adapter,
-                  .options = twins.execution.options,
-                  .slots = (uint32_t)twins.options->slots,
-                  .is_twin = true},
-        .base = base,
-        .copy = twins.copy,
-        .tree = &tree,
-    };
+    struct place place = {.probe = probe_of_twin(), .base = base, .copy = twins.copy, .tree = &tree};
     place.probe.options.folder = base;
-    report_begin();
-    report_life(1);
     if (!notice->is_closed) {
         report_stage(FL_SECTION_CLOSE);
         report_empty(FL_SECTION_CLOSE, notice->close_status, 0);
         if (notice->close_status != FL_OK)
             report_message(FL_SECTION_CLOSE, notice->message);
     }
-    if (notice->outcome != FL_OUTCOME_DONE) {
+    if (notice->outcome != FL_OUTCOME_DONE)
         report_message(FL_SECTION_CLOSE, notice->message);
-        report_finish_life((enum fl_outcome)notice->outcome, 0);
-    }
-    if (notice->close_status == FL_OK)
+    report_finish_life((enum fl_outcome)notice->outcome, 0);
+    if (notice->close_status == FL_OK && report_outcome() == FL_OUTCOME_DONE)
         run_twin_lives(&place);
     tree_free(&tree);
     remove_or_end(twins.copy);
     uint32_t head[2] = {notice->index, report_bytes()->total_bytes};
     write_all(head, sizeof head);
     write_all(report_bytes(), head[1]);
+}
+
+/* Life 1 is the executor's, of which the parent tells the end. */
+static void begin_twin(void) {
+    report_begin();
+    report_life(1);
 }
 
 /* With pipes to and from it; 0 in the executor. */
@@ -254,6 +289,7 @@ static void end_session(pid_t executor) {
 
 /* What a session leaves in the slots is the next executor's to know: it goes through memory that both see. */
 static void run_session(uint32_t session) {
+    begin_twin();
     pid_t executor = fork_executor();
     if (executor == 0)
         execute(session);
@@ -261,6 +297,7 @@ static void run_session(uint32_t session) {
     enum news news;
     while ((news = next_notice(executor, &notice)) == NEWS_NOTICE) {
         probe_twin(&notice);
+        begin_twin();
         if (write(twins.to_executor, "", 1) != 1)
             break;
     }
@@ -309,16 +346,29 @@ static void execute_planned(struct execution *execution, const struct planned_tw
     }
 }
 
+/* Before the last close. */
+static void empty_planned(struct execution *execution, const struct planned_twin *twin, uint32_t session, struct notice *notice) {
+    if (session != twin->last_session || notice->close_status != FL_OK)
+        return;
+    if (in_copy(execution, empty_copy, "emptied", notice))
+        remove_or_end(twins.copy);
+    else
+        notice->is_closed = 0;
+}
+
 static _Noreturn void execute_planned_session(const struct planned_twin *twin, uint32_t session) {
     struct execution *execution = &twins.execution;
     const struct workload *workload = execution->workload;
     struct notice notice = {.case_number = twin->case_number, .is_closed = 1};
+    vfs_set(VFS_TRACK, twins.options->folder, twins.copy, NULL);
     for (size_t i = 0; i < workload->step_count; i++) {
         const struct step *step = &workload->steps[i];
         if (step->session != session || step->case_number != twin->case_number || step->kind >= STEP_ALLOCATE)
             continue;
-        if (step->kind == STEP_CLOSE)
+        if (step->kind == STEP_CLOSE) {
             execute_planned(execution, twin, session, &notice);
+            empty_planned(execution, twin, session, &notice);
+        }
         workers_run(execution, step, step + 1);
     }
     if (write(twins.to_parent, &notice, sizeof notice) != sizeof notice)
@@ -327,13 +377,9 @@ static _Noreturn void execute_planned_session(const struct planned_twin *twin, u
 }
 
 static void probe_planned(const struct planned_twin *twin, struct notice *notice) {
-    struct tree tree;
     enter_case(&twins.execution, twin->case_number);
-    if (notice->close_status == FL_OK) {
-        list_case(&tree);
-        copy_or_end(&tree, twins.execution.case_folder, twins.copy);
-        tree_free(&tree);
-    }
+    if (notice->close_status == FL_OK)
+        copy_closed_heap();
     notice->index = twin->number;
     probe_twin(notice);
 }
@@ -350,6 +396,7 @@ static void make_case_folder(const struct planned_twin *twin) {
 static void run_planned(const struct planned_twin *twin) {
     struct notice notice = {.close_status = FL_ERROR};
     make_case_folder(twin);
+    begin_twin();
     for (uint32_t session = twin->first_session; session <= twin->last_session; session++) {
         pid_t executor = fork_executor();
         if (executor == 0)

@@ -29,6 +29,8 @@ pub const MAGIC: u32 = 0x5248_4c46;
 pub const VERSION: u32 = 6;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 7;
+/// Of a twin, the process that executed the workload: one copy of it emptied the open heap and drained it, another closed it.
+pub const EXECUTED: u16 = 1;
 /// The life that recovers what the one before it recovered and left.
 pub const SECOND_RECOVERY: u16 = 2;
 /// The life that recovers a fresh copy of the crash image and uses the heap.
@@ -455,6 +457,11 @@ impl Drain {
     /// Whether the drain stopped because all probe slots were used, so that the capacity is only a lower bound.
     pub fn is_bounded(&self) -> bool {
         self.status == Status::OutOfMemory
+    }
+
+    /// Bytes of the largest allocation; 0: there was none.
+    pub fn largest_bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.bytes).max().unwrap_or(0)
     }
 }
 

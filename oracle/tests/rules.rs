@@ -7,7 +7,7 @@ use common::*;
 use oracle::contract::{Accounting, AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::judge::Verdict;
 use oracle::report::build::{allocated, free, metadata};
-use oracle::report::{BlockState, Outcome, SectionKind, Stage};
+use oracle::report::{Block, BlockState, EXECUTED, LIFE_COUNT, Outcome, SectionKind, Stage};
 use oracle::{Contract, OperationKind, RuleId, Segment, Status, TwinSet};
 
 #[test]
@@ -934,6 +934,85 @@ fn an_emptied_heap_must_hold_as_much_as_the_emptied_twin() {
         judgement.not_judged.contains(&(RuleId::NotUsable, "the heap report has no drain".into())),
         "{judgement:#?}"
     );
+}
+
+/// The twin as `runner twins` tells it: with what the process that executed the workload said of copies that it emptied and closed.
+fn twins_with_open(heap: &Heap, emptying: Status, drained: &[Block]) -> TwinSet {
+    let builder = heap.probe().builder().life(EXECUTED).free_all(emptying);
+    let builder = if emptying == Status::Ok { builder.drain(Status::Ok, drained) } else { builder };
+    let mut twins = TwinSet::new();
+    twins.insert(2, &builder.close(Status::Ok).life(LIFE_COUNT as u16 - 1).report());
+    twins
+}
+
+/// What each open loses, the reopened twin has lost, too.
+#[test]
+fn an_emptied_heap_must_hold_what_it_did_before_any_close() {
+    let (script, heap) = two_objects();
+    let drained = heap.emptied().drain();
+    let tolerated = drained.len() as u64 * 64;
+    let with_more = |bytes: u64| {
+        let mut drained = drained.clone();
+        drained.last_mut().unwrap().bytes += bytes;
+        twins_with_open(&heap, Status::Ok, &drained)
+    };
+    let judged = |twins: &TwinSet| judged_with_twins(&script, &heap.probe(), &heap.memory(), twins);
+    assert_passes(&judged(&with_more(0)));
+    assert_passes(&judged(&with_more(tolerated)));
+    let judgement = judged(&with_more(tolerated + 1));
+    assert_breaks(&judgement, &[RuleId::NotUsable]);
+    let message = &judgement.violations[0].message;
+    assert!(message.contains("without a crash, and before any close, at least"), "{message}");
+    assert!(message.contains(": 1 bytes are lost"), "{message}");
+}
+
+#[test]
+fn an_emptied_heap_must_not_be_in_smaller_pieces_than_its_twin() {
+    let (script, heap) = two_objects();
+    let twins = twins_of(&heap, 2);
+    let in_pieces = |largest: u64| {
+        let mut probe = heap.probe();
+        let drained = probe.emptied.as_mut().unwrap();
+        let whole = drained[0];
+        drained[0].bytes = largest;
+        drained.push(Block { offset: whole.offset + largest, bytes: whole.bytes - largest, ..whole });
+        probe
+    };
+    let whole = heap.emptied().drain()[0].bytes;
+    let judgement = judged_with_twins(&script, &in_pieces(whole / 2), &heap.memory(), &twins);
+    assert_breaks(&judgement, &[RuleId::NotUsable]);
+    assert!(judgement.violations[0].message.ends_with("but in smaller pieces"), "{judgement:?}");
+    assert_passes(&judged_with_twins(&script, &heap.probe(), &heap.memory(), &twins));
+    // The reopened twin is in pieces, too: each open does that.
+    let mut twins = TwinSet::new();
+    let builder = in_pieces(whole / 2).builder().life(EXECUTED).free_all(Status::Ok);
+    twins.insert(2, &builder.drain(Status::Ok, &heap.emptied().drain()).life(LIFE_COUNT as u16 - 1).report());
+    let judgement = judged_with_twins(&script, &in_pieces(whole / 2), &heap.memory(), &twins);
+    assert_breaks(&judgement, &[RuleId::NotUsable]);
+    // Beside objects it depends on where those are.
+    let mut probe = heap.probe();
+    probe.drain = Some(probe.drain.unwrap().into_iter().flat_map(|block| halves(&block)).collect());
+    probe.maximal = None;
+    assert!(!judged_with_twins(&script, &probe, &heap.memory(), &twins).violations.iter().any(in_smaller_pieces));
+}
+
+fn halves(block: &Block) -> [Block; 2] {
+    let bytes = block.bytes / 2;
+    [Block { bytes, ..*block }, Block { offset: block.offset + bytes, bytes: block.bytes - bytes, ..*block }]
+}
+
+fn in_smaller_pieces(violation: &oracle::judge::Violation) -> bool {
+    violation.message.contains("smaller pieces")
+}
+
+#[test]
+fn a_twin_that_could_not_be_emptied_is_none() {
+    let (script, heap) = two_objects();
+    let twins = twins_with_open(&heap, Status::Corrupt, &[]);
+    let failures: Vec<(String, &str)> = twins.failures().collect();
+    assert_eq!(failures, [("operation 2".to_owned(), "freeing all objects answered corrupt")]);
+    let judgement = judged_with_twins(&script, &heap.probe(), &heap.memory(), &twins);
+    assert!(judgement.not_judged.iter().any(|(rule, _)| *rule == RuleId::NotUsable), "{judgement:#?}");
 }
 
 /// Power failed in an allocation that had grown the heap, which shows nowhere but in what the heap can hold.

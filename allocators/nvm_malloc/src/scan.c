@@ -109,6 +109,10 @@ static int scan_block(struct nvm_heap *heap, uint32_t block, uint32_t *blocks, s
 /* The chunk's free ranges become memory. */
 static void publish(struct nvm_heap *heap, uint32_t chunk, struct found *found) {
     struct nvm_arena *arena = nvm_arena_of(heap, chunk * heap->chunk_blocks);
+#if defined(MUTANT_FULL_CHUNK_NOT_SCANNED)
+    if (found->ranges == NULL)
+        return;
+#endif
     pthread_mutex_lock(&arena->lock);
     while (found->ranges != NULL) {
         struct nvm_vheader *range = found->ranges;

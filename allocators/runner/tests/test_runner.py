@@ -912,7 +912,15 @@ def test_twins_show_the_heap_after_each_operation(runner: Path, adapter: Callabl
         assert all(section.status == OK for section in twin.sections)
         free = sum(entry[3] for entry in twin.one(3, WALK).entries("<IIQQ") if entry[1] == 3)
         assert twin.one(3, DRAIN).value == free
+        is_closed = any(twin is twins[index] for index in (6, 9, 12))
+        assert emptied_open(twin) == ([] if is_closed else [OK, twin.one(5, DRAIN).value])
     assert list(folder.iterdir()) == []
+
+
+def emptied_open(twin: Report) -> list[int]:
+    """What a copy that was not closed answered: the status of freeing all, and the bytes that it then held."""
+    stages = (twin.all(1, FREE_ALL), twin.all(1, DRAIN))
+    return [stages[0][0].status, stages[1][0].value] if stages[0] else []
 
 
 def slots_of(twin: Report) -> dict[int, int]:
@@ -939,6 +947,7 @@ def test_planned_twins_execute_their_history_alone(runner: Path, adapter: Callab
     assert live == [set(), {1}, {0}, {0, 1}, {0, 1}, {0, 2, 4}, {0, 2}, {0, 2, 5}]
     for twin in twins.values():
         assert (twin.outcome, twin.life, twin.stage) == (DONE, 6, OPEN)
+        assert emptied_open(twin) == [OK, twin.one(5, DRAIN).value]
     first_fit = slots_of(twins[3]), slots_of(twins[4])
     assert first_fit[0][0] < first_fit[0][1]  # in the order of the plan, not of the file
     assert first_fit[1][0] > first_fit[1][1]
@@ -1001,6 +1010,16 @@ def test_twins_say_when_a_life_crashes(runner: Path, adapter: Callable[..., Path
     run, twins = run_twins(runner, adapter("CRASH"), folder, "workload 1\nslots 8\ncase\n")
     assert run.returncode == 0
     assert {(twin.outcome, twin.signal, twin.life) for twin in twins.values()} == {(SIGNAL, signal.SIGSEGV, 3)}
+
+
+def test_a_copy_that_dies_while_it_is_emptied_makes_no_twin(
+    runner: Path, adapter: Callable[..., Path], folder: Path
+) -> None:
+    run, twins = run_twins(runner, adapter("CRASH_IN_DRAIN"), folder, "workload 1\nslots 8\ncase\n")
+    assert (run.returncode, run.stderr, twins[0].life) == (0, b"", 1)
+    assert twins[0].one(1, CLOSE).status == ERROR
+    assert twins[0].message() == f"the target died of signal {int(signal.SIGBUS)} while it emptied a copy of the heap"
+    assert list(folder.iterdir()) == []
 
 
 # ---- probe, check-adapter, options -----------------------------------------------------------------------------------------

@@ -131,6 +131,8 @@ faults! {
     AccountingOfOneFile = "accounting-of-one-file",
     /// Capacity is compared with the twin in which nothing pending has happened.
     WrongTwin = "wrong-twin",
+    /// What the heap held before it was closed is no yardstick.
+    TwinForgetsOpen = "twin-forgets-open",
     /// A pending operation is taken as returned.
     PendingIsReturned = "pending-is-returned",
     /// What objects' fields hold is not looked at.

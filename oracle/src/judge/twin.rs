@@ -5,6 +5,9 @@
 //! threads it is a linearisation: the returned operations in the order of their returns, then those of the pending ones that
 //! the recovered heap shows to have happened, in every order. What cannot be told apart by looking at the heap has several twins,
 //! of which the one that holds least is compared with.
+//!
+//! What every open loses is lost in the reopened twin, too. So the heap is also emptied as the workload left it, open, and the
+//! emptied twin holds what that held, less what may be so because an open has put its free blocks in another order.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +16,15 @@ use super::lives::drained_after;
 use super::references::Linearisation;
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
-use crate::report::{Drain, EMPTIED, HeapReport, Outcome, Status, USE};
+use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
 /// Of x86-64.
 const OS_PAGE_BYTES: u64 = 4096;
+/// The runner's drain asks for no less. What an allocation leaves of a free block may be too little for it, and where that happens
+/// hangs on the order of the blocks.
+const SMALLEST_DRAIN_BYTES: u64 = 64;
 
 /// The twins of a workload.
 #[derive(Clone, Debug, Default)]
@@ -43,8 +49,26 @@ struct Capacities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Capacity {
     bytes: u64,
+    /// Of its largest allocation.
+    largest: u64,
     /// The probe slots were used up first.
     is_bounded: bool,
+    /// At least this, and of a heap that was not closed before.
+    is_open: bool,
+}
+
+impl Capacity {
+    /// What holds no more than either of two twins.
+    fn or_less(self, other: Capacity) -> Capacity {
+        let fewer = if other.bytes < self.bytes { other } else { self };
+        Capacity { largest: self.largest.min(other.largest), ..fewer }
+    }
+
+    /// What holds no less than a twin in either of its states.
+    fn or_more(self, other: Capacity) -> Capacity {
+        let more = if other.bytes > self.bytes { other } else { self };
+        Capacity { largest: self.largest.max(other.largest), ..more }
+    }
 }
 
 impl TwinSet {
@@ -104,24 +128,48 @@ fn name(history: &Linearised) -> String {
 
 fn capacities_of(report: &HeapReport) -> Twin {
     if report.outcome != Outcome::Done {
-        return Err(format!("it ended with {:?}", report.outcome));
+        return Err(because(format!("it ended with {:?}", report.outcome), report.lives.last()));
     }
-    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied: capacity_in(report, EMPTIED)? })
+    let reopened = capacity_in(report, EMPTIED)?;
+    let emptied = match open_capacity(report)? {
+        Some(open) if !planted::is(Fault::TwinForgetsOpen) => reopened.or_more(open),
+        _ => reopened,
+    };
+    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied })
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
-    match report.life(usize::from(life)).and_then(|life| life.drain.as_ref()) {
+    let life = report.life(usize::from(life));
+    match life.and_then(|life| life.drain.as_ref()) {
         Some(drain) if matches!(drain.status, Status::Ok | Status::OutOfMemory) => {
-            Ok(Capacity { bytes: drain.capacity_bytes, is_bounded: drain.is_bounded() })
+            let (bytes, largest) = (drain.capacity_bytes, drain.largest_bytes());
+            Ok(Capacity { bytes, largest, is_bounded: drain.is_bounded(), is_open: false })
         }
-        Some(drain) => Err(format!("its drain answered {}", drain.status)),
-        None => Err("it has no drain".to_owned()),
+        Some(drain) => Err(because(format!("its drain answered {}", drain.status), life)),
+        None => Err(because("it has no drain".to_owned(), life.or(report.lives.last()))),
     }
 }
 
-/// Whether a heap that breaks the rule is not what its history says, so that less capacity is no news.
-fn breaks_history(rule: RuleId) -> bool {
-    (RuleId::OperationLost..=RuleId::Inconsistent).contains(&rule)
+/// What the heap holds in any order of its blocks when it is emptied before it was closed; none where the workload closed it.
+fn open_capacity(report: &HeapReport) -> Result<Option<Capacity>, String> {
+    let Some(life) = report.life(usize::from(EXECUTED)) else { return Ok(None) };
+    match life.free_all {
+        None => Ok(None),
+        Some(Status::Ok) => {
+            let allocations = life.drain.as_ref().map_or(0, |drain| drain.blocks.len() as u64);
+            let open = capacity_in(report, EXECUTED)?;
+            let bytes = open.bytes.saturating_sub(allocations * SMALLEST_DRAIN_BYTES);
+            Ok(Some(Capacity { bytes, is_open: true, ..open }))
+        }
+        Some(status) => Err(because(format!("freeing all objects answered {status}"), Some(life))),
+    }
+}
+
+fn because(what: String, life: Option<&Life>) -> String {
+    match life.and_then(|life| life.messages.last()) {
+        Some(message) => format!("{what}: {}", message.text),
+        None => what,
+    }
 }
 
 impl Judge<'_> {
@@ -141,9 +189,9 @@ impl Judge<'_> {
             return self.not_judged(RuleId::NotUsable, reason);
         }
         if is_enough {
-            return;
+            return self.judge_pieces(drain, life, &twin);
         }
-        if self.out.violations.iter().any(|violation| breaks_history(violation.rule)) {
+        if self.has_broken_history() {
             return self.not_judged(RuleId::NotUsable, "capacity: a heap that is broken already has no twin");
         }
         // A small object that may stay keeps the rest of its OS page from being used for objects of other sizes.
@@ -157,13 +205,35 @@ impl Judge<'_> {
             return self
                 .not_judged(RuleId::NotUsable, "capacity: the drain used up all probe slots before out-of-memory");
         }
+        let without = if twin.is_open { "without a crash, and before any close, at least" } else { "without a crash" };
         self.violate_usability(format!(
-            "after {} {} bytes can be allocated, after the same operations without a crash {}: \
+            "after {} {} bytes can be allocated, after the same operations {without} {}: \
              {} bytes are lost, {allowance} permitted",
             drained_after(life),
             drain.capacity_bytes,
             twin.bytes,
             twin.bytes - drain.capacity_bytes
+        ));
+    }
+
+    /// Whether the heap breaks a rule by which it is not what its history says, so that less capacity is no news.
+    fn has_broken_history(&self) -> bool {
+        let broken = RuleId::OperationLost..=RuleId::Inconsistent;
+        self.out.violations.iter().any(|violation| broken.contains(&violation.rule))
+    }
+
+    /// A heap without objects that holds no fewer bytes than its twin must give them in one piece where that does.
+    fn judge_pieces(&mut self, drain: &Drain, life: u16, twin: &Capacity) {
+        let is_split = drain.capacity_bytes >= twin.bytes && drain.largest_bytes() < twin.largest;
+        if life != EMPTIED || !is_split || self.has_broken_history() {
+            return;
+        }
+        self.violate_usability(format!(
+            "after {} {} bytes can be allocated at once, after the same operations without a crash {}: no fewer in all, but in \
+             smaller pieces",
+            drained_after(life),
+            drain.largest_bytes(),
+            twin.largest
         ));
     }
 
@@ -189,7 +259,7 @@ impl Judge<'_> {
             for twin in twins.find(self.history, &happened)? {
                 let twin = twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
                 let twin = if life == EMPTIED { twin.emptied } else { twin.beside_objects };
-                least = Some(least.map_or(twin, |least| if twin.bytes < least.bytes { twin } else { least }));
+                least = Some(least.map_or(twin, |least| least.or_less(twin)));
             }
         }
         least.ok_or_else(|| "there is no twin".to_owned())
