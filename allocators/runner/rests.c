@@ -14,8 +14,9 @@
  * did, or find the crash's bytes in units that life 0 had decided.
  *
  * What is read is known when the rest was run once. Then it is remembered, and a run whose life 0 ends with the same hash and
- * the same values there is over: the rest of its report and of its list are those of the other one. While the life
- * has changed no file, the answers of the file system are the same, too (loads.h).
+ * the same values there is over: the rest of its report and of its list are those of the other one. Rests of one state mostly read
+ * the same, so what they read is there once, and the values there are looked at once. While the life has changed no file, the
+ * answers of the file system are the same, too (loads.h).
  *
  * Equal hashes count as equal states, as the engine's of images do. Runs that the engine asks for afresh, to see whether the
  * target is a function of what it loads, go on; so does the isolated engine, with which one run in FL_COMPARE_ONE_IN is
@@ -31,17 +32,26 @@
 #include <xxhash.h>
 
 #define BUCKETS 4096u
+#define RESTS_BUCKETS 64u
 #define MOST_STORED 16384u /* hot units; with more, the rest is that of no other run */
-#define MOST_TRIED 64u /* of one state, the newest first */
+#define MOST_TRIED 64u /* lists of one state, the newest first */
 #define MOST_BYTES (192ull << 20) /* in all; then it begins anew */
 
 struct rest {
-    struct rest *next;
-    uint64_t watch;
-    XXH128_hash_t state, values;
+    struct rest *next; /* of the list, in its bucket */
+    XXH128_hash_t values; /* of the list's units */
     struct report_rest report;
-    uint32_t load_count;
-    uint8_t bytes[]; /* loads, then the report's */
+    uint8_t text[]; /* the report's */
+};
+
+/* What rests of one state read. */
+struct list {
+    struct list *next; /* in its bucket */
+    uint64_t watch;
+    XXH128_hash_t state;
+    struct rest *rests[RESTS_BUCKETS];
+    uint32_t count;
+    struct fl_load loads[];
 };
 
 struct stored { /* without padding: it is hashed */
@@ -49,7 +59,7 @@ struct stored { /* without padding: it is hashed */
 };
 
 static struct {
-    struct rest *buckets[BUCKETS];
+    struct list *buckets[BUCKETS];
     uint64_t bytes;
     XXH3_state_t hash;
     /* Of the run: */
@@ -60,23 +70,32 @@ static struct {
     XXH128_hash_t opened_stored, opened; /* what was stored by the end of open, and what was held outside the image */
     XXH128_hash_t state;
     struct report_place place;
+    const struct list *known_list;
     const struct rest *known;
 } all;
 
 /* ---- remembering ---------------------------------------------------------------------------------------------------------- */
 
-static struct rest **bucket_of(XXH128_hash_t state) { return &all.buckets[state.low64 % BUCKETS]; }
+static struct list **bucket_of(XXH128_hash_t state) { return &all.buckets[state.low64 % BUCKETS]; }
 
-static const struct fl_load *loads_of(const struct rest *rest) { return (const struct fl_load *)rest->bytes; }
+static struct rest **rests_with(struct list *list, XXH128_hash_t values) { return &list->rests[values.low64 % RESTS_BUCKETS]; }
 
-static const void *report_of(const struct rest *rest) { return loads_of(rest) + rest->load_count; }
+static void free_list(struct list *list) {
+    for (size_t i = 0; i < RESTS_BUCKETS; i++)
+        while (list->rests[i] != NULL) {
+            struct rest *rest = list->rests[i];
+            list->rests[i] = rest->next;
+            free(rest);
+        }
+    free(list);
+}
 
 static void forget_all(void) {
     for (size_t i = 0; i < BUCKETS; i++)
         while (all.buckets[i] != NULL) {
-            struct rest *rest = all.buckets[i];
-            all.buckets[i] = rest->next;
-            free(rest);
+            struct list *list = all.buckets[i];
+            all.buckets[i] = list->next;
+            free_list(list);
         }
     all.bytes = 0;
 }
@@ -103,23 +122,42 @@ static uint64_t after_first(uint32_t file, uint64_t unit) {
     return found != NULL ? found->value : undo_unit(file, unit);
 }
 
+static bool is_of_state(const struct list *list) {
+    return list->watch == loads_watch_number() && XXH128_isEqual(list->state, all.state);
+}
+
+static void *allocate_counted(uint64_t bytes) {
+    all.bytes += bytes;
+    return allocate_or_fail(NULL, bytes);
+}
+
+/* Of the state, made if there is none. */
+static struct list *list_of(const struct fl_load *loads, uint32_t count) {
+    uint64_t bytes = count * sizeof *loads;
+    for (struct list *list = *bucket_of(all.state); list != NULL; list = list->next)
+        if (is_of_state(list) && list->count == count && memcmp(list->loads, loads, bytes) == 0)
+            return list;
+    struct list *list = allocate_counted(sizeof *list + bytes);
+    *list = (struct list){.next = *bucket_of(all.state), .watch = loads_watch_number(), .state = all.state, .count = count};
+    memcpy(list->loads, loads, bytes);
+    *bucket_of(all.state) = list;
+    return list;
+}
+
 static void remember(void) {
     uint32_t count;
     const struct fl_load *loads = loads_rest(&count);
     struct report_rest report;
     const void *text = report_rest(&all.place, &report);
-    uint64_t size = sizeof(struct rest) + count * sizeof *loads + report.bytes;
-    if (all.bytes + size > MOST_BYTES)
+    if (all.bytes + sizeof(struct list) + count * sizeof *loads + sizeof(struct rest) + report.bytes > MOST_BYTES)
         forget_all();
-    struct rest *rest = allocate_or_fail(NULL, size);
-    *rest = (struct rest){.next = *bucket_of(all.state), .watch = loads_watch_number(), .state = all.state, .report = report};
-    rest->load_count = count;
+    struct list *list = list_of(loads, count);
     qsort(all.stored, all.stored_count, sizeof *all.stored, compare_stored);
-    rest->values = values_of(loads, count, after_first);
-    memcpy(rest->bytes, loads, count * sizeof *loads);
-    memcpy(rest->bytes + count * sizeof *loads, text, report.bytes);
-    *bucket_of(all.state) = rest;
-    all.bytes += size;
+    XXH128_hash_t values = values_of(loads, count, after_first);
+    struct rest *rest = allocate_counted(sizeof *rest + report.bytes), **bucket = rests_with(list, values);
+    *rest = (struct rest){.next = *bucket, .values = values, .report = report};
+    memcpy(rest->text, text, report.bytes);
+    *bucket = rest;
 }
 
 /* ---- the state at the end of life 0 --------------------------------------------------------------------------------------- */
@@ -175,14 +213,24 @@ static bool hash_state(int error, const void *life, size_t bytes) {
     return is_known;
 }
 
-static const struct rest *find(void) {
-    unsigned seen = 0;
-    for (const struct rest *rest = *bucket_of(all.state); rest != NULL; rest = rest->next)
-        if (rest->watch == loads_watch_number() && XXH128_isEqual(rest->state, all.state) && seen++ < MOST_TRIED &&
-            (planted("rest-of-other-values") ||
-             XXH128_isEqual(rest->values, values_of(loads_of(rest), rest->load_count, undo_unit))))
+static const struct rest *find_in(struct list *list) {
+    XXH128_hash_t values = values_of(list->loads, list->count, undo_unit);
+    for (size_t i = 0; planted("rest-of-other-values") && i < RESTS_BUCKETS; i++)
+        if (list->rests[i] != NULL)
+            return list->rests[i];
+    for (const struct rest *rest = *rests_with(list, values); rest != NULL; rest = rest->next)
+        if (XXH128_isEqual(rest->values, values))
             return rest;
     return NULL;
+}
+
+static void find(void) {
+    unsigned tried = 0;
+    for (struct list *list = *bucket_of(all.state); list != NULL && all.known == NULL; list = list->next)
+        if (is_of_state(list) && tried++ < MOST_TRIED) {
+            all.known_list = list;
+            all.known = find_in(list);
+        }
 }
 
 /* ---- in a run ------------------------------------------------------------------------------------------------------------- */
@@ -214,7 +262,8 @@ void rests_end_first(const void *life, size_t bytes) {
     bool is_as_opened = loads_go_on_with_rest() && XXH128_isEqual(all.opened_stored, hash_stored());
     is_as_opened |= planted("rest-of-later-stores");
     all.is_state_known = is_as_opened && all.stored_count < MOST_STORED && hash_state(error, life, bytes);
-    all.known = all.is_state_known ? find() : NULL;
+    if (all.is_state_known)
+        find();
     errno = error;
 }
 
@@ -231,8 +280,8 @@ void rests_go_on(void) {
 bool rests_end_run(bool is_done) {
     const struct rest *known = is_done && report_outcome() == FL_OUTCOME_DONE ? all.known : NULL;
     if (known != NULL) {
-        loads_add_rest(loads_of(known), known->load_count);
-        report_add_rest(&known->report, report_of(known));
+        loads_add_rest(all.known_list->loads, all.known_list->count);
+        report_add_rest(&known->report, known->text);
     } else if (is_done && all.is_state_known && report_outcome() == FL_OUTCOME_DONE && loads_are_known())
         remember();
     loads_end_rest();

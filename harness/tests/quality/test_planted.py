@@ -138,6 +138,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "filled-before": Rust("history", "filled_after_publication_only_what_is_kept_is_promised_while_pending"),
     "accounting-of-one-file": rules("accounting_is_by_file"),
     "wrong-twin": rules("the_twin_is_that_of_the_pending_operation_if_it_has_happened"),
+    "twin-forgets-open": rules("an_emptied_heap_must_hold_what_it_did_before_any_close"),
     "fields-ignored": Rust("graphs", "a_returned_link_that_is_missing_is_lost"),
     "identity-unchecked": Rust("graphs", "two_objects_may_not_become_one_and_one_not_two"),
     "retain-all": rules("a_collector_may_leave_what_a_stale_word_retains_and_nothing_else"),
