@@ -30,7 +30,7 @@ build: setup ## build all allocators, mutants, runner and Valgrind tool
 
 test: setup ## run all tests
 	cargo test --quiet --workspace --locked
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations 20
 
 check: setup ## format, lint, types, all tests, fuzzing: what CI runs
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
