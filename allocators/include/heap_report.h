@@ -22,8 +22,9 @@
  * volatile memory, and life 2 what life 1 left. Each life begins as a process of its own does (in-process runs: loads.h).
  * When open of life 0 answers FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
  *
- * A twin (runner twins) has lives 3 to 6, and life 1 of its own: what two copies of the process that executed the workload did, each
- * on a copy of the heap, which was open still: free all, drain; close. The first is missing where the workload closed the heap.
+ * A twin (runner twins) has lives 3 to 6, and life 1 of its own, which is told by copies of the process that executed the workload, each
+ * on a copy of the heap: free all, drain, while the heap is open as it was; close. A message about free all: the first copy came
+ * to no end. There is no free all and no drain where the workload had closed the heap; and no close there and in planned twins.
  */
 #ifndef FAULTLINE_HEAP_REPORT_H
 #define FAULTLINE_HEAP_REPORT_H

@@ -78,10 +78,14 @@ void child_unmask(void) {
     sigprocmask(SIG_SETMASK, &state.original, NULL);
 }
 
-static _Noreturn void live(void (*body)(void *context), void *context) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+void child_limit_cpu(void) {
     struct itimerval timer = {.it_value = in_timeval(cpu_limit_ms())};
     syscall(SYS_setitimer, ITIMER_PROF, &timer, NULL);
+}
+
+static _Noreturn void live(void (*body)(void *context), void *context) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child_limit_cpu();
     child_unmask();
     deaths_begin_life();
     report_enter_life();

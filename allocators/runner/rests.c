@@ -131,17 +131,26 @@ static void *allocate_counted(uint64_t bytes) {
     return allocate_or_fail(NULL, bytes);
 }
 
-/* Of the state, made if there is none. */
-static struct list *list_of(const struct fl_load *loads, uint32_t count) {
-    uint64_t bytes = count * sizeof *loads;
-    for (struct list *list = *bucket_of(all.state); list != NULL; list = list->next)
-        if (is_of_state(list) && list->count == count && memcmp(list->loads, loads, bytes) == 0)
-            return list;
-    struct list *list = allocate_counted(sizeof *list + bytes);
-    *list = (struct list){.next = *bucket_of(all.state), .watch = loads_watch_number(), .state = all.state, .count = count};
-    memcpy(list->loads, loads, bytes);
-    *bucket_of(all.state) = list;
+static struct list *make_list(const struct fl_load *loads, uint32_t count) {
+    struct list *list = allocate_counted(sizeof *list + count * sizeof *loads);
+    *list = (struct list){.watch = loads_watch_number(), .state = all.state, .count = count};
+    memcpy(list->loads, loads, count * sizeof *loads);
     return list;
+}
+
+/* Of the state, made if there is none; now the newest. */
+static struct list *list_of(const struct fl_load *loads, uint32_t count) {
+    struct list **at = bucket_of(all.state), *found;
+    while ((found = *at) != NULL &&
+           !(is_of_state(found) && found->count == count && memcmp(found->loads, loads, count * sizeof *loads) == 0))
+        at = &found->next;
+    if (found != NULL)
+        *at = found->next;
+    else
+        found = make_list(loads, count);
+    found->next = *bucket_of(all.state);
+    *bucket_of(all.state) = found;
+    return found;
 }
 
 static void remember(void) {

@@ -383,6 +383,8 @@ uint64_t child_cpu_ms(pid_t child); /* CPU time that it has used so far */
 enum fl_outcome child_end_late(pid_t child);
 /* In a child that runs a target: signals as this program got them. */
 void child_unmask(void);
+/* SIGPROF ends this process when it has used the processor for as long as a life may. */
+void child_limit_cpu(void);
 /* Set when a signal asked this process to end. */
 bool child_stop_requested(void);
 /* The signal mask to wait with: that asks to end are let through. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Twins: the workload without a crash. After each operation's return a private copy of the heap is emptied as it is, still open;
- * another is closed, and lives 3 to 6 of the full probe run on it. What an open loses, each open, the closed one has lost as every
- * recovery has: the first one has not. Both are told as life 1. Written to standard output for each: u32 operation index, u32 bytes,
- * report.
+ * another is closed, and lives 3 to 6 of the full probe run on it. What every open loses is lost in these lives, as in every
+ * recovery; in the copy that was not closed it is not. What the two copies say is life 1. Written to standard output for each: u32
+ * operation index, u32 bytes, report.
  *
  * Of a workload with threads the file does not say what had happened before what: a plan says which histories are wanted (plan.c),
  * and each is executed from its case's create on, one operation after the other, each on its own thread, emptied in a copy, and
@@ -34,8 +34,8 @@
 /* From executor to parent: the closed copy is made, or cannot be. */
 struct notice {
     uint32_t index, case_number;
-    uint32_t is_closed; /* the workload closed the heap itself: close_status says nothing */
-    int32_t close_status; /* or why there is no twin, as is message */
+    uint32_t is_closed; /* by the executor itself: the report says nothing of it */
+    int32_t close_status; /* not FL_OK: there is no twin, and message says why */
     uint32_t outcome; /* not DONE: the executor was ended at the wall limit */
     char message[512];
 };
@@ -79,15 +79,18 @@ static struct probe probe_of_twin(void) {
                           .is_twin = true};
 }
 
-/* What it answers is in the report. */
+/* What it answers is in the report. No collection comes first: an adapter may close and open the heap for it. In the graph layout
+ * the freeing of all ends with one. */
 static void empty_copy(struct execution *execution, struct notice *answer) {
     struct probe probe = probe_of_twin();
+    probe.is_twin = false;
     probe_empty_open(&probe, execution->heap);
     answer->close_status = FL_OK;
 }
 
 static _Noreturn void act(struct execution *execution, struct tree *tree, act_on_copy *act_on_it, int result) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child_limit_cpu();
     vfs_on_failure(fail_copy);
     vfs_set(VFS_TRACK, execution->case_folder, twins.copy, tree);
     vfs_materialise();
@@ -99,7 +102,7 @@ static _Noreturn void act(struct execution *execution, struct tree *tree, act_on
     end_process(0);
 }
 
-/* In a process that has moved to a copy of the heap, which stays. False: there is no twin, and the notice says why. */
+/* In a process that has moved to a copy of the heap, which stays. False: the notice says why. */
 static bool in_copy(struct execution *execution, act_on_copy *act_on_it, const char *doing, struct notice *notice) {
     int result[2], status;
     struct tree tree;
@@ -140,11 +143,21 @@ static void remove_or_end(const char *path) {
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", path, strerror(error));
 }
 
-static void copy_open_heap(struct execution *execution, struct notice *notice) {
-    if (!in_copy(execution, empty_copy, "emptied", notice))
-        return;
+/* Life 1 is the executor's, of which the parent tells the end. */
+static void begin_twin(void) {
+    report_begin();
+    report_life(1);
+}
+
+/* Without it the closed copy is a twin still. */
+static void empty_in_copy(struct execution *execution) {
+    struct notice emptied = {0};
+    bool is_done = in_copy(execution, empty_copy, "emptied", &emptied);
+    if (!report_is_sound())
+        begin_twin(); /* the copy wrote over it */
+    if (!is_done && report_outcome() != FL_OUTCOME_BROKEN)
+        report_message(FL_SECTION_FREE_ALL, emptied.message);
     remove_or_end(twins.copy);
-    in_copy(execution, close_copy, "closed", notice);
 }
 
 static void copy_closed_heap(void) {
@@ -157,10 +170,12 @@ static void copy_closed_heap(void) {
 /* Called after each operation: makes the copies, and waits until the parent has looked at the closed one. */
 static void show_twin(struct execution *execution, const struct step *step) {
     struct notice notice = {.index = step->index, .case_number = step->case_number, .is_closed = execution->heap == NULL};
-    if (notice.is_closed)
+    if (notice.is_closed) {
         copy_closed_heap();
-    else
-        copy_open_heap(execution, &notice);
+    } else {
+        empty_in_copy(execution);
+        in_copy(execution, close_copy, "closed", &notice);
+    }
     char answer;
     if (write(twins.to_parent, &notice, sizeof notice) != sizeof notice || read(twins.from_parent, &answer, 1) != 1)
         end_process(EXIT_INFRASTRUCTURE);
@@ -224,13 +239,14 @@ static void probe_twin(const struct notice *notice) {
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", base, strerror(error));
     struct place place = {.probe = probe_of_twin(), .base = base, .copy = twins.copy, .tree = &tree};
     place.probe.options.folder = base;
-    if (!notice->is_closed) {
+    bool is_sound = report_is_sound() && report_outcome() != FL_OUTCOME_BROKEN;
+    if (!notice->is_closed && is_sound) {
         report_stage(FL_SECTION_CLOSE);
         report_empty(FL_SECTION_CLOSE, notice->close_status, 0);
         if (notice->close_status != FL_OK)
             report_message(FL_SECTION_CLOSE, notice->message);
     }
-    if (notice->outcome != FL_OUTCOME_DONE)
+    if (notice->outcome != FL_OUTCOME_DONE && is_sound)
         report_message(FL_SECTION_CLOSE, notice->message);
     report_finish_life((enum fl_outcome)notice->outcome, 0);
     if (notice->close_status == FL_OK && report_outcome() == FL_OUTCOME_DONE)
@@ -240,12 +256,6 @@ static void probe_twin(const struct notice *notice) {
     uint32_t head[2] = {notice->index, report_bytes()->total_bytes};
     write_all(head, sizeof head);
     write_all(report_bytes(), head[1]);
-}
-
-/* Life 1 is the executor's, of which the parent tells the end. */
-static void begin_twin(void) {
-    report_begin();
-    report_life(1);
 }
 
 /* With pipes to and from it; 0 in the executor. */
@@ -346,16 +356,6 @@ static void execute_planned(struct execution *execution, const struct planned_tw
     }
 }
 
-/* Before the last close. */
-static void empty_planned(struct execution *execution, const struct planned_twin *twin, uint32_t session, struct notice *notice) {
-    if (session != twin->last_session || notice->close_status != FL_OK)
-        return;
-    if (in_copy(execution, empty_copy, "emptied", notice))
-        remove_or_end(twins.copy);
-    else
-        notice->is_closed = 0;
-}
-
 static _Noreturn void execute_planned_session(const struct planned_twin *twin, uint32_t session) {
     struct execution *execution = &twins.execution;
     const struct workload *workload = execution->workload;
@@ -367,7 +367,8 @@ static _Noreturn void execute_planned_session(const struct planned_twin *twin, u
             continue;
         if (step->kind == STEP_CLOSE) {
             execute_planned(execution, twin, session, &notice);
-            empty_planned(execution, twin, session, &notice);
+            if (session == twin->last_session && notice.close_status == FL_OK)
+                empty_in_copy(execution);
         }
         workers_run(execution, step, step + 1);
     }

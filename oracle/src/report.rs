@@ -29,7 +29,7 @@ pub const MAGIC: u32 = 0x5248_4c46;
 pub const VERSION: u32 = 6;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 7;
-/// Of a twin, the process that executed the workload: one copy of it emptied the open heap and drained it, another closed it.
+/// Of a twin, copies of the process that executed the workload: one emptied the open heap and drained it, another closed it.
 pub const EXECUTED: u16 = 1;
 /// The life that recovers what the one before it recovered and left.
 pub const SECOND_RECOVERY: u16 = 2;
@@ -200,9 +200,9 @@ pub struct Life {
     pub check: Option<Status>,
     /// The objects' contents, once for each stage after which they were looked at.
     pub contents: Vec<Contents>,
-    /// The allocations down to out-of-memory: beside the objects, and in life 5 when they were freed.
+    /// The allocations down to out-of-memory: beside the objects, and in life 5 and a twin's life 1 when they were freed.
     pub drain: Option<Drain>,
-    /// The first failure of the frees, or ok: of what the drain got, in life 5 of all objects.
+    /// The first failure of the frees, or ok: of what the drain got, in life 5 and a twin's life 1 of all objects.
     pub free_all: Option<Status>,
     /// The maximal allocation.
     pub maximal: Option<Maximal>,

@@ -430,6 +430,7 @@ __attribute__((unused)) static int behaviour_LISTED_TWICE(struct fl_heap *heap) 
 __attribute__((unused)) static int behaviour_CRASH_IN_WALK(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_HANG_AT_SLOT_7(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_CRASH_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
+__attribute__((unused)) static int behaviour_SPIN_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
 
 #ifndef BEHAVIOUR
 #define BEHAVIOUR NONE
@@ -658,6 +659,8 @@ static int place(struct fl_heap *heap, uint32_t slot, uint64_t kept, uint64_t by
 static int allocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
     if (IS(CRASH_IN_DRAIN))
         raise(SIGBUS);
+    for (volatile int i = 0; IS(SPIN_IN_DRAIN);)
+        i = !i;
     while (IS(HANG_AT_SLOT_7) && slot == 7)
         pause();
     if (!is_attached)

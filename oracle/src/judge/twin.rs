@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! FL012's capacity: a recovered heap must hold as much as its twin, the same history closed and reopened without a crash.
+//! FL012's capacity: a recovered heap must hold as much as its twin, the same history without a crash: closed and reopened, and
+//! emptied while it was open.
 //!
 //! While nothing runs concurrently the history is a prefix of the workload, and a twin is named by the prefix's last operation. Of
 //! threads it is a linearisation: the returned operations in the order of their returns, then those of the pending ones that
@@ -7,7 +8,7 @@
 //! of which the one that holds least is compared with.
 //!
 //! What every open loses is lost in the reopened twin, too. So the heap is also emptied as the workload left it, open, and the
-//! emptied twin holds what that held, less what may be so because an open has put its free blocks in another order.
+//! emptied twin holds what that held, less what another order of the free blocks, which an open may make, was seen to cost.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +17,14 @@ use super::lives::drained_after;
 use super::references::Linearisation;
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
-use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Status, USE};
+use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, SectionKind, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
 /// Of x86-64.
 const OS_PAGE_BYTES: u64 = 4096;
 /// The runner's drain asks for no less. What an allocation leaves of a free block may be too little for it, and where that happens
-/// hangs on the order of the blocks.
+/// hangs on the order of the blocks: so much an allocation may cost. It is measured, not proved (docs/benchmarks.md).
 const SMALLEST_DRAIN_BYTES: u64 = 64;
 
 /// The twins of a workload.
@@ -39,10 +40,12 @@ pub struct TwinSet {
 type Twin = Result<Capacities, String>;
 
 /// What a heap can hold beside its objects, and when they were freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Capacities {
     beside_objects: Capacity,
     emptied: Capacity,
+    /// Why it is not known what the heap held before it was closed.
+    open_failure: Option<String>,
 }
 
 /// What a drain got.
@@ -53,7 +56,7 @@ struct Capacity {
     largest: u64,
     /// The probe slots were used up first.
     is_bounded: bool,
-    /// At least this, and of a heap that was not closed before.
+    /// At least this, and of a heap that was open.
     is_open: bool,
 }
 
@@ -64,10 +67,16 @@ impl Capacity {
         Capacity { largest: self.largest.min(other.largest), ..fewer }
     }
 
-    /// What holds no less than a twin in either of its states.
-    fn or_more(self, other: Capacity) -> Capacity {
-        let more = if other.bytes > self.bytes { other } else { self };
-        Capacity { largest: self.largest.max(other.largest), ..more }
+    /// As the reopened twin has it, and no less than the open one had. Where it holds fewer bytes, and may, one piece may be two.
+    fn at_least(self, open: &Drain) -> Capacity {
+        let tolerated = open.blocks.len() as u64 * SMALLEST_DRAIN_BYTES;
+        let bytes = open.capacity_bytes.saturating_sub(tolerated);
+        let is_fewer = self.bytes < open.capacity_bytes;
+        let largest = if is_fewer { self.largest } else { self.largest.max(open.largest_bytes()) };
+        if bytes > self.bytes {
+            return Capacity { bytes, largest, is_bounded: open.is_bounded(), is_open: true };
+        }
+        Capacity { largest, ..self }
     }
 }
 
@@ -87,12 +96,15 @@ impl TwinSet {
         self.linearised.entry(history).or_default().push(capacities_of(report));
     }
 
-    /// Twins that cannot serve as one: after which operations, and why. The allocator failed without a crash.
+    /// Twins that cannot serve as one, or not in full: after which operations, and why. The allocator failed without a crash.
     pub fn failures(&self) -> impl Iterator<Item = (String, &str)> {
         let prefixes = self.twins.iter().map(|(operation, twin)| (format!("operation {operation}"), twin));
         let linearised =
             self.linearised.iter().flat_map(|(history, twins)| twins.iter().map(|twin| (name(history), twin)));
-        prefixes.chain(linearised).filter_map(|(name, twin)| Some((name, twin.as_ref().err()?.as_str())))
+        prefixes.chain(linearised).filter_map(|(name, twin)| match twin {
+            Ok(twin) => Some((name, twin.open_failure.as_deref()?)),
+            Err(why) => Some((name, why.as_str())),
+        })
     }
 
     /// How many twins there are.
@@ -131,36 +143,37 @@ fn capacities_of(report: &HeapReport) -> Twin {
         return Err(because(format!("it ended with {:?}", report.outcome), report.lives.last()));
     }
     let reopened = capacity_in(report, EMPTIED)?;
-    let emptied = match open_capacity(report)? {
-        Some(open) if !planted::is(Fault::TwinForgetsOpen) => reopened.or_more(open),
-        _ => reopened,
+    let (emptied, open_failure) = match open_drain(report) {
+        Ok(Some(open)) if !planted::is(Fault::TwinForgetsOpen) => (reopened.at_least(open), None),
+        Ok(_) => (reopened, None),
+        Err(why) => (reopened, Some(format!("emptied while it was open: {why}"))),
     };
-    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied })
+    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied, open_failure })
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
     let life = report.life(usize::from(life));
+    let drain = drain_of(life.or(report.lives.last()), life)?;
+    let (bytes, largest) = (drain.capacity_bytes, drain.largest_bytes());
+    Ok(Capacity { bytes, largest, is_bounded: drain.is_bounded(), is_open: false })
+}
+
+/// The life's drain, or why there is none; `told` says more of that.
+fn drain_of<'r>(told: Option<&Life>, life: Option<&'r Life>) -> Result<&'r Drain, String> {
     match life.and_then(|life| life.drain.as_ref()) {
-        Some(drain) if matches!(drain.status, Status::Ok | Status::OutOfMemory) => {
-            let (bytes, largest) = (drain.capacity_bytes, drain.largest_bytes());
-            Ok(Capacity { bytes, largest, is_bounded: drain.is_bounded(), is_open: false })
-        }
-        Some(drain) => Err(because(format!("its drain answered {}", drain.status), life)),
-        None => Err(because("it has no drain".to_owned(), life.or(report.lives.last()))),
+        Some(drain) if matches!(drain.status, Status::Ok | Status::OutOfMemory) => Ok(drain),
+        Some(drain) => Err(because(format!("its drain answered {}", drain.status), told)),
+        None => Err(because("it has no drain".to_owned(), told)),
     }
 }
 
-/// What the heap holds in any order of its blocks when it is emptied before it was closed; none where the workload closed it.
-fn open_capacity(report: &HeapReport) -> Result<Option<Capacity>, String> {
+/// What the heap held when it was emptied before it was closed; none where the workload closed it.
+fn open_drain(report: &HeapReport) -> Result<Option<&Drain>, String> {
     let Some(life) = report.life(usize::from(EXECUTED)) else { return Ok(None) };
+    let is_told = life.messages.iter().any(|message| message.about == Some(SectionKind::FreeAll));
     match life.free_all {
-        None => Ok(None),
-        Some(Status::Ok) => {
-            let allocations = life.drain.as_ref().map_or(0, |drain| drain.blocks.len() as u64);
-            let open = capacity_in(report, EXECUTED)?;
-            let bytes = open.bytes.saturating_sub(allocations * SMALLEST_DRAIN_BYTES);
-            Ok(Some(Capacity { bytes, is_open: true, ..open }))
-        }
+        None if !is_told => Ok(None),
+        None | Some(Status::Ok) => drain_of(Some(life), Some(life)).map(Some),
         Some(status) => Err(because(format!("freeing all objects answered {status}"), Some(life))),
     }
 }
@@ -189,7 +202,10 @@ impl Judge<'_> {
             return self.not_judged(RuleId::NotUsable, reason);
         }
         if is_enough {
-            return self.judge_pieces(drain, life, &twin);
+            if life == EMPTIED && linearisation.leaked_blocks == 0 {
+                self.judge_pieces(drain, &twin);
+            }
+            return;
         }
         if self.has_broken_history() {
             return self.not_judged(RuleId::NotUsable, "capacity: a heap that is broken already has no twin");
@@ -205,7 +221,7 @@ impl Judge<'_> {
             return self
                 .not_judged(RuleId::NotUsable, "capacity: the drain used up all probe slots before out-of-memory");
         }
-        let without = if twin.is_open { "without a crash, and before any close, at least" } else { "without a crash" };
+        let without = if twin.is_open { "without a crash, before its last close, at least" } else { "without a crash" };
         self.violate_usability(format!(
             "after {} {} bytes can be allocated, after the same operations {without} {}: \
              {} bytes are lost, {allowance} permitted",
@@ -222,16 +238,17 @@ impl Judge<'_> {
         self.out.violations.iter().any(|violation| broken.contains(&violation.rule))
     }
 
-    /// A heap without objects that holds no fewer bytes than its twin must give them in one piece where that does.
-    fn judge_pieces(&mut self, drain: &Drain, life: u16, twin: &Capacity) {
+    /// A heap without objects that holds no fewer bytes than its twin must give them in one piece where that does; what may stay
+    /// would part them.
+    fn judge_pieces(&mut self, drain: &Drain, twin: &Capacity) {
         let is_split = drain.capacity_bytes >= twin.bytes && drain.largest_bytes() < twin.largest;
-        if life != EMPTIED || !is_split || self.has_broken_history() {
+        if !is_split || self.has_broken_history() {
             return;
         }
         self.violate_usability(format!(
             "after {} {} bytes can be allocated at once, after the same operations without a crash {}: no fewer in all, but in \
              smaller pieces",
-            drained_after(life),
+            drained_after(EMPTIED),
             drain.largest_bytes(),
             twin.largest
         ));
