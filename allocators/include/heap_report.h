@@ -74,10 +74,10 @@ enum fl_section_kind {
     FL_SECTION_CHECK,      /* status of check */
     FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects in
                               FL_SECTION_OBJECTS, slot is the position there as it was after open */
-    FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made. value: bytes in all.
-                              status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded) */
-    FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK. Life 5: of every slot that is set; in the graph
-                              layout the workload's slots are dropped instead, and then collected. Life 3: of the drain's */
+    FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made, none below 64 bytes. value:
+                              bytes in all. status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded) */
+    FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK. Lives 5 and 1: of every slot that is set; in the
+                              graph layout the workload's slots are dropped instead, and then collected. Life 3: of the drain's */
     FL_SECTION_MAXIMAL,    /* value: bytes asked for (largest that drain got); status */
     FL_SECTION_CLOSE,
     FL_SECTION_RECREATE,   /* status of create after FL_NOT_A_HEAP */

@@ -23,7 +23,7 @@ use planted::Fault;
 
 /// Of x86-64.
 const OS_PAGE_BYTES: u64 = 4096;
-/// The runner's drain asks for no less. What an allocation leaves of a free block may be too little for it, and where that happens
+/// The drain asks for no less (heap_report.h). What an allocation leaves of a free block may be too little for it, and where that happens
 /// hangs on the order of the blocks: so much an allocation may cost. It is measured, not proved (docs/benchmarks.md).
 const SMALLEST_DRAIN_BYTES: u64 = 64;
 
@@ -152,18 +152,18 @@ fn capacities_of(report: &HeapReport) -> Twin {
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
-    let life = report.life(usize::from(life));
-    let drain = drain_of(life.or(report.lives.last()), life)?;
+    let drain = drain_of(report, life)?;
     let (bytes, largest) = (drain.capacity_bytes, drain.largest_bytes());
     Ok(Capacity { bytes, largest, is_bounded: drain.is_bounded(), is_open: false })
 }
 
-/// The life's drain, or why there is none; `told` says more of that.
-fn drain_of<'r>(told: Option<&Life>, life: Option<&'r Life>) -> Result<&'r Drain, String> {
+/// The life's drain, or why there is none: the last life that began says more of one that did not.
+fn drain_of(report: &HeapReport, life: u16) -> Result<&Drain, String> {
+    let life = report.life(usize::from(life));
     match life.and_then(|life| life.drain.as_ref()) {
         Some(drain) if matches!(drain.status, Status::Ok | Status::OutOfMemory) => Ok(drain),
-        Some(drain) => Err(because(format!("its drain answered {}", drain.status), told)),
-        None => Err(because("it has no drain".to_owned(), told)),
+        Some(drain) => Err(because(format!("its drain answered {}", drain.status), life)),
+        None => Err(because("it has no drain".to_owned(), life.or(report.lives.last()))),
     }
 }
 
@@ -173,7 +173,7 @@ fn open_drain(report: &HeapReport) -> Result<Option<&Drain>, String> {
     let is_told = life.messages.iter().any(|message| message.about == Some(SectionKind::FreeAll));
     match life.free_all {
         None if !is_told => Ok(None),
-        None | Some(Status::Ok) => drain_of(Some(life), Some(life)).map(Some),
+        None | Some(Status::Ok) => drain_of(report, EXECUTED).map(Some),
         Some(status) => Err(because(format!("freeing all objects answered {status}"), Some(life))),
     }
 }
