@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes that Ctrl-C must reach: engines and traced targets, each in a session of its own. A terminal's Ctrl-C then
-reaches only us, and we pass it on once, to them and with the grace they need to say what they found."""
+reaches only us, and we pass it on once, to them and with the grace they need to say what they found. When we are killed, the kernel
+passes it on."""
 
 from __future__ import annotations
 
@@ -16,6 +17,9 @@ from typing import IO
 STOP_GRACE_S = 5
 """After SIGINT a child has this long to end on its own; then its whole process group is killed."""
 STOP_POLL_S = 0.05
+WHEN_WE_DIE = ("setpriv", "--pdeathsig", "INT", "--")
+"""What stands before a command (util-linux; prctl, PR_SET_PDEATHSIG): SIGINT when the thread that started it is no more. That thread waits
+in `child` for it."""
 
 _running: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
@@ -30,7 +34,12 @@ def child(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A running child; whatever is left of it and of its own children when the block ends is killed."""
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
+        [*WHEN_WE_DIE, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=environment,
+        start_new_session=True,
     )
     with _guard:
         _running.add(process)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import shutil
 import signal
 import struct
 import subprocess
+import sys
 import sysconfig
 import time
 from pathlib import Path
@@ -327,6 +329,28 @@ def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path, sen
     assert "replay: faultline replay fl1" in out
     assert "stopped" in (tmp_path / "report.html").read_text()
     assert not list(heaps.iterdir())
+
+
+def test_an_engine_does_not_outlive_a_run_that_is_killed() -> None:
+    """Nor while it has nothing to say: what it says would end it, for nobody reads that."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDS_A_CHILD], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    held = os.pidfd_open(int(process.stdout.readline()))
+    assert select.select([held], [], [], 0)[0] == []
+    process.kill()
+    process.communicate()
+    assert select.select([held], [], [], 30)[0] == [held]
+    os.close(held)
+
+
+HOLDS_A_CHILD = """
+import subprocess
+import time
+from faultline.processes import child
+with child(["sleep", "300"], subprocess.DEVNULL, subprocess.DEVNULL) as process:
+    print(process.pid, flush=True)
+    time.sleep(300)
+"""
 
 
 def wait_for_a_finding(database: Path) -> None:
