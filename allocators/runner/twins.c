@@ -31,6 +31,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#define COPIES 2u /* of the heap, after each operation: one is emptied, one closed */
+
 /* From executor to parent: the closed copy is made, or cannot be. */
 struct notice {
     uint32_t index, case_number;
@@ -102,9 +104,23 @@ static _Noreturn void act(struct execution *execution, struct tree *tree, act_on
     end_process(0);
 }
 
+static const char *late_word(enum fl_outcome outcome) { return outcome == FL_OUTCOME_OVERLOADED ? "got no processor" : "hung"; }
+
+/* Of a copy that ended by itself, and whether it told what it was to do. */
+static void tell_end(pid_t child, bool is_told, const char *doing, struct notice *notice) {
+    int status;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !is_told && report_outcome() != FL_OUTCOME_BROKEN)
+        end_process(EXIT_INFRASTRUCTURE); /* it said why */
+    if (!is_told)
+        snprintf(notice->message, sizeof notice->message, "the target %s %d while it %s a copy of the heap",
+                 WIFSIGNALED(status) ? "died of signal" : "ended with exit code",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), doing);
+}
+
 /* In a process that has moved to a copy of the heap, which stays. False: the notice says why. */
 static bool in_copy(struct execution *execution, act_on_copy *act_on_it, const char *doing, struct notice *notice) {
-    int result[2], status;
+    int result[2];
     struct tree tree;
     if (pipe2(result, O_CLOEXEC) != 0)
         fail(EXIT_INFRASTRUCTURE, "pipe: %s", strerror(errno));
@@ -117,17 +133,17 @@ static bool in_copy(struct execution *execution, act_on_copy *act_on_it, const c
     close(result[1]);
     tree_free(&tree);
     struct notice answer = {0};
-    bool is_told = read(result[0], &answer, sizeof answer) == sizeof answer;
+    struct pollfd told = {.fd = result[0], .events = POLLIN};
+    bool is_late = poll(&told, 1, (int)twins.options->wall_limit_ms) == 0;
+    bool is_told = !is_late && read(result[0], &answer, sizeof answer) == sizeof answer;
     close(result[0]);
-    waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !is_told && report_outcome() != FL_OUTCOME_BROKEN)
-        end_process(EXIT_INFRASTRUCTURE); /* it said why */
     notice->close_status = is_told ? answer.close_status : FL_ERROR;
     memcpy(notice->message, answer.message, sizeof notice->message);
-    if (!is_told)
-        snprintf(notice->message, sizeof notice->message, "the target %s %d while it %s a copy of the heap",
-                 WIFSIGNALED(status) ? "died of signal" : "ended with exit code",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), doing);
+    if (is_late)
+        snprintf(notice->message, sizeof notice->message, "the target %s while it %s a copy of the heap: not done after %llu ms",
+                 late_word(child_end_late(child)), doing, (unsigned long long)twins.options->wall_limit_ms);
+    else
+        tell_end(child, is_told, doing, notice);
     return notice->close_status == FL_OK;
 }
 
@@ -201,15 +217,17 @@ static void write_all(const void *bytes, size_t count) {
 
 enum news { NEWS_NOTICE, NEWS_END, NEWS_LATE };
 
-/* An operation, or the planned ones of a session, may take as long as a life. An executor that takes longer is ended. */
+/* An operation, or the planned ones of a session, may take as long as a life, and each of its two copies, too, which it ends itself
+ * when they are late. An executor that takes longer is ended. */
 static enum news next_notice(pid_t executor, struct notice *notice) {
     struct pollfd told = {.fd = twins.from_executor, .events = POLLIN};
-    if (poll(&told, 1, (int)twins.options->wall_limit_ms) != 0)
+    uint64_t limit = twins.options->wall_limit_ms * (1 + COPIES);
+    if (poll(&told, 1, (int)limit) != 0)
         return read(twins.from_executor, notice, sizeof *notice) == sizeof *notice ? NEWS_NOTICE : NEWS_END;
     notice->outcome = child_end_late(executor);
     notice->close_status = FL_ERROR;
     notice->is_closed = 1;
-    snprintf(notice->message, sizeof notice->message, "not done after %llu ms", (unsigned long long)twins.options->wall_limit_ms);
+    snprintf(notice->message, sizeof notice->message, "not done after %llu ms", (unsigned long long)limit);
     return NEWS_LATE;
 }
 
@@ -314,7 +332,7 @@ static void run_session(uint32_t session) {
     close_pipes();
     if (news == NEWS_LATE)
         fail(EXIT_INFRASTRUCTURE, "%s %s while it executed %s, without a crash: %s", twins.execution.adapter->name,
-             notice.outcome == FL_OUTCOME_OVERLOADED ? "got no processor" : "hung", twins.execution.workload->path, notice.message);
+             late_word((enum fl_outcome)notice.outcome), twins.execution.workload->path, notice.message);
     end_session(executor);
 }
 

@@ -18,8 +18,8 @@ STOP_GRACE_S = 5
 """After SIGINT a child has this long to end on its own; then its whole process group is killed."""
 STOP_POLL_S = 0.05
 WHEN_WE_DIE = ("setpriv", "--pdeathsig", "INT", "--")
-"""What stands before a command (util-linux; prctl, PR_SET_PDEATHSIG): SIGINT when the thread that started it is no more. That thread waits
-in `child` for it."""
+"""What stands before a command (util-linux; prctl, PR_SET_PDEATHSIG): SIGINT when the thread that started it is no more, which
+waits in `child` for it."""
 
 _running: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()

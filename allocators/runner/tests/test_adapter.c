@@ -431,6 +431,7 @@ __attribute__((unused)) static int behaviour_CRASH_IN_WALK(struct fl_heap *heap)
 __attribute__((unused)) static int behaviour_HANG_AT_SLOT_7(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_CRASH_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_SPIN_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
+__attribute__((unused)) static int behaviour_SLEEP_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
 
 #ifndef BEHAVIOUR
 #define BEHAVIOUR NONE
@@ -661,7 +662,7 @@ static int allocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t bytes
         raise(SIGBUS);
     for (volatile int i = 0; IS(SPIN_IN_DRAIN);)
         i = !i;
-    while (IS(HANG_AT_SLOT_7) && slot == 7)
+    while (IS(SLEEP_IN_DRAIN) || (IS(HANG_AT_SLOT_7) && slot == 7))
         pause();
     if (!is_attached)
         return fail_with("the thread is not attached");
