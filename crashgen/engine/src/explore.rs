@@ -28,7 +28,7 @@ use crashgen::image::{CrashImage, ImageHash};
 use crashgen::model::{Choice, ModelKind, View};
 use crashgen::replay::{Engines, Probe};
 use crashgen::seat;
-use crashgen::strategy::{Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
+use crashgen::strategy::{Covered, Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{Event, EventKind, Trace};
 use oracle::{History, Judgement, RuleId, TwinSet, Violation, judge};
 use planted::Fault;
@@ -81,8 +81,8 @@ pub struct Explorer<'a> {
     pub(crate) deadline: Option<Instant>,
     /// Strategies that ran at the position.
     pub(crate) ran: Vec<&'static str>,
-    /// Every state reachable at the last position was judged against what is expected now.
-    pub(crate) is_covered: bool,
+    /// How much of the last position was judged against what is expected now.
+    pub(crate) covered: Covered,
     /// Why the exploration ends early with an error.
     pub(crate) error: Option<EngineError>,
     /// Why `complete` is not possible.
@@ -201,7 +201,7 @@ pub fn explore_part(
         started: task.started,
         deadline: task.deadline,
         ran: Vec::new(),
-        is_covered: false,
+        covered: Covered::Nothing,
         error: None,
         unfit: None,
         stopped: None,
@@ -355,10 +355,11 @@ impl Explorer<'_> {
     }
 
     fn chosen_states(&mut self, case: &mut Case, here: &Here) -> ControlFlow<()> {
-        let scope =
-            if here.is_expectation_new || here.view.are_all_new || !self.is_covered { Scope::All } else { Scope::Born };
-        let is_unchanged = scope == Scope::Born && !here.view.has_new_store;
         let strategies = self.strategies(here.view);
+        let covered = Covered::by(&strategies, here.view);
+        let is_new = here.is_expectation_new || here.view.are_all_new;
+        let scope = if is_new { Scope::All } else { self.covered.next_scope(covered) };
+        let is_unchanged = scope == Scope::Born && !here.view.has_new_store;
         for strategy in &strategies {
             self.ran.push(strategy.name());
             if !is_unchanged || !strategy.is_cumulative() {
@@ -368,7 +369,7 @@ impl Explorer<'_> {
         if let Some(pairwise) = self.pairwise() {
             self.tally.add_coverage(pairwise.strength, pairwise.coverage(here.view, scope));
         }
-        self.is_covered = strategies.iter().any(|strategy| strategy.is_cumulative());
+        self.covered = covered;
         ControlFlow::Continue(())
     }
 

@@ -46,6 +46,7 @@ use crashgen::complete::{
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, Line, LineId, LineKey, Lines, Model, OpenLine, View};
 use crashgen::replay::{CONTENT_SITE, Told};
+use crashgen::strategy::Covered;
 use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
 use oracle::contract::Contract;
 use oracle::{HeapReport, History, Judgement, Outcome, Status, TwinSet, judge};
@@ -677,7 +678,7 @@ impl Explorer<'_> {
             started: self.started,
             deadline: self.deadline,
             ran: Vec::new(),
-            is_covered: false,
+            covered: Covered::Nothing,
             error: None,
             unfit: None,
             stopped: None,

@@ -27,6 +27,35 @@ pub enum Scope {
     Born,
 }
 
+/// How much of what cumulative strategies are to run at a position they do run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Covered {
+    /// None is cumulative.
+    Nothing,
+    /// A bound leaves some of it out.
+    Partly,
+    /// All of it.
+    Whole,
+}
+
+impl Covered {
+    /// Of a position where these run.
+    pub fn by(strategies: &[Box<dyn Strategy>], view: &View) -> Self {
+        let cumulative: Vec<_> = strategies.iter().filter(|strategy| strategy.is_cumulative()).collect();
+        match cumulative.iter().all(|strategy| strategy.is_whole(view)) {
+            _ if cumulative.is_empty() => Self::Nothing,
+            true => Self::Whole,
+            false => Self::Partly,
+        }
+    }
+
+    /// What is asked for at the next position, of which so much can be covered. What a bound left out here is run where it can be, though
+    /// no store is new.
+    pub fn next_scope(self, next: Self) -> Scope {
+        if self == Self::Nothing || self < next { Scope::All } else { Scope::Born }
+    }
+}
+
 /// Called with one choice for each line of the view, in their order.
 pub type Visit<'a> = dyn FnMut(&[Choice]) -> ControlFlow<()> + 'a;
 
@@ -41,6 +70,10 @@ pub trait Strategy {
     /// Whether what it ran at the positions before need not be run again: [`Scope::Born`] is enough.
     fn is_cumulative(&self) -> bool {
         self.is_exhaustive()
+    }
+    /// Of a cumulative one: whether no bound of its own leaves out any of what it is to run at the position.
+    fn is_whole(&self, _view: &View) -> bool {
+        true
     }
     /// Visits states of the position in a fixed order.
     fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()>;

@@ -8,7 +8,8 @@
 //! and those that come before them, as many as the limit leaves room for; the choices of the others are drawn for each state.
 //!
 //! In scope [`Scope::Born`] only combinations with a new choice are covered: the others were when they came to be, and what
-//! is expected of the heap has not changed since.
+//! is expected of the heap has not changed since. Where a limit left some of them out, the next position that is within it is in scope
+//! [`Scope::All`] ([`super::Covered`]).
 //!
 //! The array is made row by row, greedily (Cohen, Dalal, Fredman, Patton: The AETG System, IEEE TSE 1997): a row begins with the
 //! first combination that is missing, and each further line takes the choice that makes most missing combinations with those
@@ -67,6 +68,12 @@ impl Strategy for Pairwise {
         true
     }
 
+    fn is_whole(&self, view: &View) -> bool {
+        let sizes: Vec<f64> = view.lines.iter().map(|line| line.choice_count() as f64).collect();
+        sizes.iter().all(|size| *size <= CHOICES as f64)
+            && combinations(&sizes, self.strength.min(sizes.len())) <= TUPLES as f64
+    }
+
     fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()> {
         let mut random = Pcg64Mcg::new(u128::from(self.seed) << 64 | u128::from(position) << 1 | 1);
         let columns = self.columns(view, &mut random);
@@ -102,7 +109,7 @@ impl Pairwise {
         let drawn_old = |column: &Column| column.is_new.iter().filter(|is_new| !**is_new).count() as f64;
         let (taken, taken_old): (Vec<f64>, Vec<f64>) =
             columns.iter().map(|column| (column.values.len() as f64, drawn_old(column))).unzip();
-        let is_whole = columns.len() == all.len() && all.iter().all(|count| *count <= CHOICES as f64);
+        let is_whole = self.is_whole(view);
         Coverage { tuples: in_scope(&all, &old), covered: in_scope(&taken, &taken_old), is_whole }
     }
 

@@ -199,3 +199,31 @@ fn pairwise_claims_no_more_than_it_covers() {
         0.0 < coverage.covered && coverage.covered <= pairwise::TUPLES as f64 && coverage.covered < coverage.tuples
     );
 }
+
+/// Of seventeen choices of a line one is not drawn; a fence leaves sixteen, the one among them, and no store is new there.
+#[test]
+fn what_a_bound_left_out_of_pairwise_is_run_where_it_can_be() {
+    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let store = |offset, bytes: usize| {
+        let bytes = vec![bytes as u8; bytes].into();
+        EventKind::Store { kind: StoreKind::Plain, file: FileId(0), offset, bytes }
+    };
+    let flush = EventKind::Flush { kind: FlushKind::Clwb, file: FileId(0), offset: 0 };
+    let fence = EventKind::Fence { kind: FenceKind::Sfence };
+    let strategies: Vec<Box<dyn Strategy>> = vec![Box::new(Pairwise { strength: 2, seed: 1 })];
+    let mut before = Covered::Nothing;
+    let mut scopes = Vec::new();
+    for (number, kind) in [store(64, 8), store(0, 8), flush, store(0, 32), fence].into_iter().enumerate() {
+        model.step(number as u32, &Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind });
+        let here = Covered::by(&strategies, &model.view());
+        scopes.push((here, before.next_scope(here)));
+        before = here;
+    }
+    let (whole, partly) = (Covered::Whole, Covered::Partly);
+    let (all, born) = (Scope::All, Scope::Born);
+    assert_eq!(scopes, [(whole, all), (whole, born), (whole, born), (partly, born), (whole, all)]);
+    let view = model.view();
+    assert_eq!(view.lines.iter().map(|line| line.choice_count()).max(), Some(pairwise::CHOICES));
+    let states = run(&*strategies[0], &view, Scope::All);
+    assert!(bugs(&view, 2, Scope::All).iter().all(|bug| is_found(&states, bug)));
+}
