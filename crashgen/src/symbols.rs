@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const PERSIST: &str = "persist.h";
 
 /// A site in words a person knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Symbol {
     /// Function, demangled; empty if unknown.
     pub function: String,
@@ -23,7 +23,7 @@ pub struct Symbol {
     /// Line, 0 if unknown.
     pub line: u32,
     /// The allocator's helper that it called there, in words; empty if it is the place itself.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub helper: String,
 }
 

@@ -862,7 +862,8 @@ def mutate_command(
     generated workload that a limit ends without the place is tried with half as many operations, a quarter and so on, and that
     is told. What survives a workload is taken out of the next one together. blind spot: recovery shows something new and no
     rule minds; the first crash state that shows it is told, and how its heap differs. unknown: not every state was explored, or
-    something else kept one from being judged.
+    something else kept one from being judged. What only a recovery from a crash comes to is taken out of recoveries, by second
+    crashes of the workloads that the matrix runs so; it has no count.
     Exit code 1 when there is a blind spot, 3 when something is unknown.
     """
     given = [name for name in ("mutant", "ops", "seed", "flush") if _is_given(name)]

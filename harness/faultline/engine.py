@@ -345,12 +345,30 @@ class NewOutcome(msgspec.Struct):
         return _operation_text(self.operation)
 
 
+class Place(msgspec.Struct, frozen=True):
+    """A line of source that flushes or fences, in a helper's callers each on its own. sites: its instructions, by the trace's
+    numbers; count: executions; in_recovery: of them, inside an `open`."""
+
+    kind: Literal["flush", "fence"]
+    site: Site
+    sites: tuple[int, ...] = ()
+    count: int = 0
+    in_recovery: int = 0
+
+    @property
+    def name(self) -> str:
+        """As --only takes it: fence at nvm_ring_end (allocators/nvm_malloc/src/ring.c:56)."""
+        return f"{self.kind} at {self.site.text()}"
+
+
 class Outcomes(msgspec.Struct, tag_field="event", tag="outcomes"):
-    """Distinct pairs of expected heap and heap report; new: those that the exploration it is compared with lacks."""
+    """Distinct pairs of expected heap and heap report; new: those that the exploration it is compared with lacks. later_places:
+    where recoveries, and what follows them, flush and fence."""
 
     count: int
     new: int = 0
     first_new: NewOutcome | None = None
+    later_places: list[Place] = []
 
 
 class StateSize(msgspec.Struct):

@@ -4,12 +4,16 @@
 redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
 apart) after one crash of each workload, and after a second one of those that the matrix runs with second crashes in what follows
 recoveries, too (a limit may end some of them, not all). Where it runs none that comes to the place so, one is tried: of those whose
-own opens run the place, else of all, the one that needs the fewest recoveries after one crash. Recovery of a crash may run what no
-clean open does. What is neither is a blind spot: of the contract, the oracle or the workloads.
+own opens run the place, else of all, the one that needs the fewest recoveries after one crash. What is neither is a blind spot: of
+the contract, the oracle or the workloads.
 
 Without a place there may be more crash states than a limit allows: what stays undecided in each of some things multiplies. A
 generated workload that a limit ends is tried with half as many operations, a quarter and so on, as long as it comes to the place,
 and what is told of the place says so.
+
+Recovery of a crash may run what no clean open does. Those places are found by exploring all second crashes that the matrix
+explores, and taken out of recoveries: by those of the workloads that it runs with them in what follows recoveries, too, or, where
+these do not come to a place, in recoveries alone.
 
 Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and fences
 guarantee less, so every state that is reachable without one place is reachable without that one and others (a test of edit.rs).
@@ -38,7 +42,7 @@ from faultline import kill_rates, workloads
 from faultline.cache import key_of, scratch_folder
 from faultline.campaign import cell_key, kill_rate_key, run_in_pool
 from faultline.config import find_allocator
-from faultline.engine import Certificate, Done, Event, Finding, NewOutcome, Outcomes, Site, Verdict
+from faultline.engine import Certificate, Done, Event, Finding, NewOutcome, Outcomes, Place, Site, Verdict
 from faultline.errors import BadInputError, InterruptedCampaignError
 from faultline.exploring import Workshop, explore, write_config
 from faultline.kill_rates import KillRate
@@ -54,22 +58,6 @@ TOGETHER_RECOVERIES = 3
 choices that each leaves to recovery multiply: without nineteen, one workload of nvm_malloc took twenty minutes and was not done."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A line of source that flushes or fences, in a helper's callers each on its own. sites: its instructions, by the trace's
-    numbers; count: executions; in_recovery: of them, inside an `open`."""
-
-    kind: Literal["flush", "fence"]
-    site: Site
-    sites: tuple[int, ...]
-    count: int
-    in_recovery: int = 0
-
-    @property
-    def name(self) -> str:
-        """As --only takes it: fence at nvm_ring_end (allocators/nvm_malloc/src/ring.c:56)."""
-        return f"{self.kind} at {self.site.text()}"
-
-
 class _Places(msgspec.Struct):
     """What `faultline-engine places` prints. events: of the whole trace."""
 
@@ -80,9 +68,9 @@ class _Places(msgspec.Struct):
 class Trial(msgspec.Struct):
     """One workload explored without the place. together: places that were taken out at once, this one among them; nested: crashes
     after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; first_new: a crash
-    state that shows the first of them; why: what keeps the exploration from being complete; is_only_incomplete: that alone, for
-    `complete` did not explore every state and had nothing against those that it did; instead_of: the same workload with more
-    operations, and the limit that ended it."""
+    state that shows the first of them; later_places: of the workload as it is, with crashes after the first; why: what keeps the
+    exploration from being complete; is_only_incomplete: that alone, for `complete` did not explore every state and had nothing
+    against those that it did; instead_of: the same workload with more operations, and the limit that ended it."""
 
     workload: str
     count: int
@@ -94,6 +82,7 @@ class Trial(msgspec.Struct):
     is_only_incomplete: bool = False
     new_outcomes: int = 0
     first_new: NewOutcome | None = None
+    later_places: list[Place] = []
     recoveries: int = 0
     time_s: float = 0.0
     in_recovery: int = 0
@@ -212,6 +201,18 @@ class _Traced:
     guard: threading.Lock
     """Of whole: one explores it, and the others wait."""
 
+    @property
+    def later_places(self) -> dict[str, Place]:
+        """Those that only a recovery from a crash comes to, and what follows it; none before it was explored."""
+        found = self.whole[1].later_places if 1 in self.whole else []
+        return {place.name: place for place in found if place.name not in self.places}
+
+    def place(self, name: str) -> Place:
+        return self.places.get(name) or self.later_places[name]
+
+    def comes_to(self, name: str) -> bool:
+        return name in self.places or name in self.later_places
+
     def outcomes_after(self, nested: int) -> Path:
         return self.outcomes.with_suffix(f".{nested}")
 
@@ -240,6 +241,7 @@ def mutate(
 
     Raises BadInputError when the allocator breaks a rule as it is, or no place has such a name.
     """
+    in_recoveries_alone = {as_tried(spec, time_s).name for spec in specs if spec.nested and not spec.follow_up}
     specs = [as_tried(spec, time_s) for spec in specs]
     with tempfile.TemporaryDirectory(prefix="faultline-mutate-") as folder:
         runner = _Runner(workshop, Path(folder), watcher)
@@ -247,14 +249,16 @@ def mutate(
             watcher.begins("as it is", len(specs))
             traced: list[_Traced] = run_in_pool(runner.explore_whole, runner.stop, specs, jobs)
             traced.sort(key=lambda one: one.whole[0].recoveries)
-            names = list(dict.fromkeys(name for one in traced for name in one.places))
+            short = [runner.in_recoveries_alone(one) for one in traced if one.spec.name in in_recoveries_alone]
+            runner.find_later_places([*(one for one in traced if one.spec.nested), *short], jobs)
+            names = list(dict.fromkeys(name for one in [*traced, *short] for name in [*one.places, *one.later_places]))
             chosen = [name for name in names if only is None or only in name]
             if not chosen:
                 raise BadInputError(
                     f"no flush or fence is called {only!r}" if names else "the workloads come to no flush or fence",
                     f"names are like: {names[0]}" if names else "choose another workload with -w",
                 )
-            places = runner.without(chosen, traced, jobs)
+            places = runner.without(chosen, traced, jobs, short)
         except KeyboardInterrupt:
             raise InterruptedCampaignError("interrupted", "the same command goes on where it was") from None
     builds = sorted({kill_rate_key(workshop, one.target) for one in traced})
@@ -322,9 +326,25 @@ class _Runner:
                 self._halves[spec.name] = self._trace(spec)
         return self._halves[spec.name]
 
-    def without(self, names: Sequence[str], traced: Sequence[_Traced], jobs: int) -> list[PlaceResult]:
+    def in_recoveries_alone(self, one: _Traced) -> _Traced:
+        """The same with second crashes in recoveries and not in what follows them."""
+        spec = msgspec.structs.replace(one.spec, nested=1, follow_up=False)
+        outcomes = self.folder / f"{next(self._numbers)}.outcomes"
+        return replace(one, spec=spec, outcomes=outcomes, whole={0: one.whole[0]}, guard=threading.Lock())
+
+    def find_later_places(self, traced: Sequence[_Traced], jobs: int) -> None:
+        """By exploring second crashes."""
+        self.watcher.begins("as it is, second crash", len(traced))
+        wholes = run_in_pool(lambda one: self._whole(one, 1), self.stop, traced, jobs)
+        for one, whole in zip(traced, wholes, strict=True):
+            whole_text = "" if whole.is_complete else f", not complete: {whole.why}"
+            self.watcher.ends(f"{one.spec.name}: {len(one.later_places)} more places{whole_text}")
+
+    def without(
+        self, names: Sequence[str], traced: Sequence[_Traced], jobs: int, short: Sequence[_Traced] = ()
+    ) -> list[PlaceResult]:
         """Workloads of few recoveries first, each for the places that none before it killed; then with a second crash, where that
-        may tell more."""
+        may tell more. short: with second crashes in recoveries alone, for what no other second crash comes to."""
         results: dict[str, PlaceResult] = {}
         for one in traced:
             left = [name for name in names if name in one.places]
@@ -336,7 +356,12 @@ class _Runner:
                 results.setdefault(name, PlaceResult(name, place.kind, place.site, []))
             self._try(one, fresh, 0, jobs, results)
             self._try(one, [survivors], 0, jobs, results)
+        _begin_results(names, traced, results)
         self._try_second_crash(traced, jobs, results)
+        seldom = _begin_results(names, short, results)
+        for one in sorted(short, key=_Traced.second_crash_cost):
+            left = [name for name in seldom if one.comes_to(name) and results[name].fate != "killed"]
+            self._try(one, [left], 1, jobs, results)
         return [results[name] for name in names]
 
     def _try_second_crash(self, traced: Sequence[_Traced], jobs: int, results: dict[str, PlaceResult]) -> None:
@@ -344,9 +369,10 @@ class _Runner:
         able: dict[str, list[int]] = {}
         for name, result in results.items():
             whole = {number for number, one in enumerate(traced) if name in one.places}
+            whole = whole or {number for number, one in enumerate(traced) if one.comes_to(name)}
             limited = {number for number in whole if (traced[number].spec.name, name) in self._shortened}
             having = sorted(whole - limited or whole)
-            recovering = [number for number in having if traced[number].places[name].in_recovery]
+            recovering = [number for number in having if traced[number].place(name).in_recovery]
             if result.fate != "killed" and (recovering or result.is_silent):
                 asked = [number for number in having if traced[number].spec.nested]
                 able[name] = asked or (recovering or having)[:1]
@@ -378,7 +404,7 @@ class _Runner:
 
     def _settle(self, one: _Traced, group: list[str], nested: int, workers: int) -> dict[str, Trial]:
         """A trial of each, together as far as nothing tells their loss."""
-        places = [one.places[name] for name in group]
+        places = [one.place(name) for name in group]
         trial = self._without(one, places, nested, workers)
         if not trial.is_silent and len(group) > 1:
             middle = len(group) // 2
@@ -430,7 +456,7 @@ class _Runner:
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
         sites = sorted({site for place in places for site in place.sites})
-        kept = _KeptTrial(self.workshop, traced, sites, nested)
+        kept = _KeptTrial(self.workshop, traced, places, nested)
         known = kept.find()
         if known is not None:
             return known
@@ -448,10 +474,12 @@ class _Runner:
                     trial.recoveries = event.recoveries
                 case Outcomes():
                     trial.new_outcomes, trial.first_new = event.new, event.first_new
+                    trial.later_places = event.later_places
                 case Done():
                     trial.verdict = event.verdict
 
-        edits = [{"edit": "without", "sites": sites}] if places else []
+        later = [{"kind": place.kind, "site": msgspec.to_builtins(place.site)} for place in places]
+        edits = [{"edit": "without", "sites": sites}, {"edit": "without-places", "sites": later}] if places else []
         outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
         more: dict[str, Any] = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
         is_bounded = len(places) > 1 or (nested > 0 and all(place.name in self._proved for place in places))
@@ -461,6 +489,17 @@ class _Runner:
         trial.time_s = round(time.monotonic() - started, 3)
         kept.keep(trial)
         return trial
+
+
+def _begin_results(names: Sequence[str], traced: Sequence[_Traced], results: dict[str, PlaceResult]) -> list[str]:
+    """Of the places that have none yet and that one of these comes to."""
+    begun = []
+    for name in names:
+        place = next((one.place(name) for one in traced if name not in results and one.comes_to(name)), None)
+        if place is not None:
+            results[name] = PlaceResult(name, place.kind, place.site, [])
+            begun.append(name)
+    return begun
 
 
 def _as_it_is_broken(spec: CellSpec, whole: Trial) -> BadInputError:
@@ -475,12 +514,16 @@ class _KeptTrial:
     """A trial in the cache, so that who stops mutate loses the one that runs. What was not explored to its end, by a limit, is not
     kept, and what took longer than the limit that is asked for is not taken."""
 
-    def __init__(self, workshop: Workshop, traced: _Traced, sites: Sequence[int], nested: int) -> None:
+    def __init__(self, workshop: Workshop, traced: _Traced, places: Sequence[Place], nested: int) -> None:
         spec = msgspec.structs.replace(traced.spec, nested=nested)
         helpers = msgspec.json.encode(traced.target.allocator.build.helpers)
-        key = key_of(cell_key(workshop, spec, traced.target, traced.trace), helpers, msgspec.json.encode(sites))
+        key = key_of(
+            cell_key(workshop, spec, traced.target, traced.trace),
+            helpers,
+            msgspec.json.encode(sorted(places, key=lambda place: place.name)),
+        )
         self.cache, self.names = workshop.cache, (f"{key}.trial", f"{key}.outcomes")
-        self.outcomes = None if sites else traced.outcomes_after(nested)
+        self.outcomes = None if places else traced.outcomes_after(nested)
         """Of the workload as it is, which go with the trial."""
         self.limit_s = spec.time_limit_s
 

@@ -263,7 +263,7 @@ def print_mutation(mutation: Mutation) -> None:
         table.add_row(
             Text(place.fate, style),
             Text(" ".join(sorted(set(last.rules))) or "-"),
-            Text(f"{sum(trial.count for trial in place.trials):,}"),
+            Text(f"{count:,}" if (count := sum(trial.count for trial in place.trials)) else "-"),
             Text(f"{place.recoveries:,}"),
             Text(last.workload if place.fate == "killed" else f"all {len(place.trials)}"),
             Text(place.name),

@@ -79,6 +79,8 @@ static uint32_t unfinished_entries(void) {
     return count;
 }
 
+/* Of its fence mutate tells no loss: entries are written and fenced before their section ends, and until then to undo this one again
+ * does no harm. */
 static void next_version(void) {
     fl_store8(&mak.media->md_log_version, mak.media->md_log_version + 1);
     mak_persist(&mak.media->md_log_version, 8);

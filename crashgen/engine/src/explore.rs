@@ -219,7 +219,8 @@ pub fn explore_part(
         engines: engines_since(&engines_before, probes.engines()?),
         ..Numbers::default()
     };
-    let outcomes = outcomes.unwrap_or_default();
+    let mut outcomes = outcomes.unwrap_or_default();
+    outcomes.later_places = std::mem::take(&mut findings.told_places);
     Ok(Explored { tally, findings: findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
 }
 

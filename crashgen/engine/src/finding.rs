@@ -13,10 +13,10 @@ use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::{LaterCrash, LineChoice, Witness};
-use crashgen::trace::{Edit, SiteId, Trace, is_flush_or_fence};
+use crashgen::trace::{Edit, Place, PlaceKind, SiteId, Trace};
 use oracle::{RuleId, Violation};
 use planted::Fault;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -153,6 +153,9 @@ pub struct Findings {
     symbols: Symbols,
     /// Of the events that recoveries told.
     pub told_sites: Sites,
+    /// Where these flush and fence.
+    pub told_places: BTreeSet<Place>,
+    told_places_seen: FxHashSet<(PlaceKind, SiteId)>,
 }
 
 impl Findings {
@@ -274,29 +277,34 @@ impl Findings {
         self.list.last()
     }
 
-    /// Leaves out of a told run what the edits leave out of the trace: sites are others there, places in the source are the same. Says
-    /// what it cannot know.
+    /// Leaves out of a told run what the edits leave out of recoveries. Says what it cannot know.
     pub fn leave_out(&mut self, config: &Config, told: &mut Trace) -> Option<&'static str> {
-        let left_out = |edit: &Edit| match edit {
-            Edit::Without(sites) => sites.clone(),
-            _ => BTreeSet::new(),
-        };
-        let sites: BTreeSet<SiteId> = config.edits.iter().flat_map(left_out).collect();
-        if sites.is_empty() {
+        let places: BTreeSet<&Place> = config.edits.iter().flat_map(Edit::later_places).collect();
+        if places.is_empty() {
             return None;
         }
-        let places: BTreeSet<Symbol> = sites.iter().map(|site| self.symbols.find(told, *site)).collect();
         let mut gap = None;
         let mut events = std::mem::take(&mut told.events);
         events.retain(|event| {
-            let is_ordering = is_flush_or_fence(&event.kind);
-            if is_ordering && (event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site)) {
+            let Some(kind) = PlaceKind::of(&event.kind) else { return true };
+            if event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site) {
                 gap = Some("recovery flushes or fences at a place that is not known");
             }
-            !is_ordering || !places.contains(&self.symbols.find(told, event.site))
+            !places.contains(&Place { kind, site: self.symbols.find(told, event.site) })
         });
         told.events = events;
         gap
+    }
+
+    /// Where a told run flushes and fences; what the runner does so, as the application, has no module there.
+    pub fn note_places(&mut self, told: &Trace) {
+        for event in &told.events {
+            let Some(kind) = PlaceKind::of(&event.kind) else { continue };
+            let is_known = told.sites[event.site.0 as usize].module.is_some();
+            if is_known && self.told_places_seen.insert((kind, event.site)) {
+                self.told_places.insert(Place { kind, site: self.symbols.find(told, event.site) });
+            }
+        }
     }
 
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
@@ -461,4 +469,59 @@ fn shortest(model: &Model, view: &View, state: &[Choice]) -> (bool, Vec<LineChoi
     };
     let (from_newest, from_floor) = (differing(OpenLine::newest), differing(|_| Choice::default()));
     if from_newest.len() <= from_floor.len() { (true, from_newest) } else { (false, from_floor) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::tests::CONFIG;
+    use crashgen::trace::{Event, EventKind, FenceKind, FileId, FlushKind, Module, Site, ThreadId};
+
+    /// A line that flushes and fences, in each of two modules, of whose sources nothing is known.
+    fn told() -> Trace {
+        let flush = EventKind::Flush { kind: FlushKind::Clwb, file: FileId(0), offset: 0 };
+        let fence = EventKind::Fence { kind: FenceKind::Sfence };
+        let locked = EventKind::Fence { kind: FenceKind::Locked };
+        let events = [(1, flush.clone()), (1, fence.clone()), (2, flush), (2, fence), (1, locked)];
+        let thread = ThreadId { process: 1, thread: 1 };
+        let module = |name: &str| Module { path: name.into(), build_id: String::new() };
+        let site = |module| Site { module, offset: 64, caller: None };
+        Trace {
+            events: events.map(|(site, kind)| Event { thread, site: SiteId(site), kind }).into(),
+            sites: vec![site(None), site(Some(0)), site(Some(1))],
+            modules: vec![module("one.so"), module("two.so")],
+            ..Trace::default()
+        }
+    }
+
+    fn of(trace: &Trace) -> Vec<(u32, Option<PlaceKind>)> {
+        trace.events.iter().map(|event| (event.site.0, PlaceKind::of(&event.kind))).collect()
+    }
+
+    #[test]
+    fn a_place_that_is_left_out_of_recoveries_is_a_flush_or_a_fence_of_its_line() {
+        let mut config = Config::parse("test", CONFIG).expect("a configuration");
+        let (flush, fence) = (PlaceKind::Flush, PlaceKind::Fence);
+        let site = Symbol { file: "one.so".to_owned(), ..Symbol::default() };
+        let mut findings = Findings::new(&config);
+        for (kind, left) in [(flush, fence), (fence, flush)] {
+            config.edits = vec![
+                Edit::Without([SiteId(2)].into()), // of the trace
+                Edit::WithoutPlaces([Place { kind, site: site.clone() }].into()),
+            ];
+            let mut told = told();
+            assert_eq!(findings.leave_out(&config, &mut told), None);
+            assert_eq!(of(&told), [(1, Some(left)), (2, Some(flush)), (2, Some(fence)), (1, None)]);
+        }
+    }
+
+    #[test]
+    fn places_of_recoveries_are_noted_and_the_runner_has_none() {
+        let mut findings = Findings::default();
+        let mut told = told();
+        told.sites[1].module = None;
+        findings.note_places(&told);
+        let noted: Vec<_> = findings.told_places.iter().map(|place| (place.kind, place.site.file.as_str())).collect();
+        assert_eq!(noted, [(PlaceKind::Flush, "two.so"), (PlaceKind::Fence, "two.so")]);
+    }
 }

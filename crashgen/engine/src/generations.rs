@@ -32,7 +32,7 @@ use crate::begins::{Begin, Begins, BeginsWith, Holding};
 use crate::cases::Case;
 use crate::certificate::Tally;
 use crate::complete::{Budget, Complete, Stop, doubt_of};
-use crate::config::{Config, StrategyName};
+use crate::config::{Config, OutcomesFile, StrategyName};
 use crate::content::Unasked;
 use crate::error::{EngineError, bad_input};
 use crate::explore::{Explorer, Here};
@@ -622,6 +622,9 @@ impl Explorer<'_> {
     /// The told run as a trace without what the edits leave out, and what cannot be known of that.
     fn edited_trace(&mut self, told: &Told) -> (Trace, Option<&'static str>) {
         let mut trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
+        if matches!(self.config.outcomes, Some(OutcomesFile::Write(_))) {
+            self.findings.note_places(&trace);
+        }
         let gap = self.findings.leave_out(self.config, &mut trace);
         (trace, gap)
     }

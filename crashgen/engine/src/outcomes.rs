@@ -12,6 +12,7 @@ use crate::config::OutcomesFile;
 use crate::error::EngineError;
 use crate::finding::OperationText;
 use crashgen::symbols::Symbol;
+use crashgen::trace::Place;
 use oracle::HeapReport;
 use rustc_hash::FxHasher;
 use serde::Serialize;
@@ -36,6 +37,8 @@ pub struct OutcomeSet {
     known: Option<Known>,
     /// The first that is not known, by crash position.
     pub first_new: Option<Box<NewOutcome>>,
+    /// Where recoveries, and what follows them, flush and fence.
+    pub later_places: BTreeSet<Place>,
 }
 
 /// Hash of what a recovery shows.
@@ -72,6 +75,8 @@ pub struct Settled<'a> {
     /// Of them, those that the other exploration lacks.
     new: usize,
     first_new: Option<&'a NewOutcome>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    later_places: &'a BTreeSet<Place>,
 }
 
 impl OutcomeSet {
@@ -91,6 +96,7 @@ impl OutcomeSet {
     pub fn join(&mut self, mut part: Self) {
         self.pairs.append(&mut part.pairs);
         self.first_new = self.first_new.take().or(part.first_new);
+        self.later_places.append(&mut part.later_places);
     }
 
     /// Writes them, if that is asked for, or counts those that are not known.
@@ -104,7 +110,8 @@ impl OutcomeSet {
             std::fs::write(path, bytes).map_err(|error| failed(path, "written", &error))?;
         }
         let new = known.map_or(0, |known| self.pairs.difference(known).count());
-        Ok(Settled { count: self.pairs.len(), new, first_new: self.first_new.as_deref() })
+        let first_new = self.first_new.as_deref();
+        Ok(Settled { count: self.pairs.len(), new, first_new, later_places: &self.later_places })
     }
 }
 

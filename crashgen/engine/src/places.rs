@@ -5,7 +5,7 @@
 use crate::config::Config;
 use crate::output;
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{EventKind, OperationKind, SiteId, ThreadId, Trace, is_flush_or_fence};
+use crashgen::trace::{EventKind, OperationKind, PlaceKind, SiteId, ThreadId, Trace};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +13,8 @@ use std::path::Path;
 
 /// One place.
 #[derive(Serialize)]
-struct Place {
-    kind: &'static str,
+struct Counted {
+    kind: PlaceKind,
     site: Symbol,
     /// The trace's numbers of its instructions.
     sites: BTreeSet<SiteId>,
@@ -31,9 +31,9 @@ pub fn print(config: &Config, trace: &Trace) {
     output::print(&json!({ "events": trace.events.len(), "places": places }));
 }
 
-fn places(trace: &Trace, symbols: &mut Symbols, runner: &Path) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::new();
-    let mut known: BTreeMap<(&'static str, Symbol), usize> = BTreeMap::new();
+fn places(trace: &Trace, symbols: &mut Symbols, runner: &Path) -> Vec<Counted> {
+    let mut places: Vec<Counted> = Vec::new();
+    let mut known: BTreeMap<(PlaceKind, Symbol), usize> = BTreeMap::new();
     let mut opening: BTreeSet<ThreadId> = BTreeSet::new();
     for event in trace.events.iter().skip(trace.first_event()) {
         match event.kind {
@@ -41,14 +41,14 @@ fn places(trace: &Trace, symbols: &mut Symbols, runner: &Path) -> Vec<Place> {
             EventKind::OperationReturn { kind: OperationKind::Open, .. } => drop(opening.remove(&event.thread)),
             _ => {}
         }
-        if !is_flush_or_fence(&event.kind) || trace.is_runner_site(event.site, runner) {
+        let Some(kind) = PlaceKind::of(&event.kind) else { continue };
+        if trace.is_runner_site(event.site, runner) {
             continue;
         }
-        let kind = if matches!(event.kind, EventKind::Fence { .. }) { "fence" } else { "flush" };
         let site = symbols.find(trace, event.site);
         let at = *known.entry((kind, site.clone())).or_insert(places.len());
         if at == places.len() {
-            places.push(Place { kind, site, sites: BTreeSet::new(), count: 0, in_recovery: 0 });
+            places.push(Counted { kind, site, sites: BTreeSet::new(), count: 0, in_recovery: 0 });
         }
         places[at].sites.insert(event.site);
         places[at].count += 1;
@@ -101,6 +101,7 @@ mod tests {
             .iter()
             .map(|place| (place.kind, place.site.file.as_str(), place.sites.len(), place.count, place.in_recovery))
             .collect();
-        assert_eq!(seen, [("flush", "two.so", 2, 3, 1), ("fence", "two.so", 1, 1, 0), ("fence", "one.so", 1, 1, 1)]);
+        let (flush, fence) = (PlaceKind::Flush, PlaceKind::Fence);
+        assert_eq!(seen, [(flush, "two.so", 2, 3, 1), (fence, "two.so", 1, 1, 0), (fence, "one.so", 1, 1, 1)]);
     }
 }

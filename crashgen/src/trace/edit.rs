@@ -9,6 +9,7 @@ use super::reader::hex;
 use super::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId, Trace};
 use crate::LINE_BYTES;
 use crate::model::LineKey;
+use crate::symbols::Symbol;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Edit {
     /// The flushes and fences of these sites are left out. A locked RMW stays: it is there for a lock's sake.
     Without(BTreeSet<SiteId>),
+    /// The flushes or fences of these places are left out of what recoveries do, and what follows them: their sites are others than the
+    /// trace's, and what only a crash makes run has none there.
+    WithoutPlaces(BTreeSet<Place>),
     /// After each store of these sites, its thread flushes the lines that it touched (clwb).
     FlushAfter(BTreeSet<SiteId>),
     /// After each event of these sites, and what other edits put there, its thread fences (sfence).
@@ -30,6 +34,42 @@ pub enum Edit {
     /// Each plain store of the first sites is made after the stores of the second ones that its thread makes later in the operation:
     /// those are flushed and fenced (clwb, sfence) before it, and so is it then.
     MoveBehind(BTreeSet<SiteId>, BTreeSet<SiteId>),
+}
+
+impl Edit {
+    /// What it leaves out of recoveries.
+    pub fn later_places(&self) -> impl Iterator<Item = &Place> {
+        let places = if let Self::WithoutPlaces(places) = self { Some(places) } else { None };
+        places.into_iter().flatten()
+    }
+}
+
+/// A line of source that flushes or fences.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct Place {
+    /// A line may do both.
+    pub kind: PlaceKind,
+    /// Where it is.
+    pub site: Symbol,
+}
+
+/// What a place does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)] // as the kinds of events
+pub enum PlaceKind {
+    Flush,
+    Fence,
+}
+
+impl PlaceKind {
+    /// Of an event that a flush or a fence makes; a locked RMW is neither.
+    pub fn of(kind: &EventKind) -> Option<Self> {
+        match kind {
+            EventKind::Flush { .. } => Some(Self::Flush),
+            kind => is_flush_or_fence(kind).then_some(Self::Fence),
+        }
+    }
 }
 
 impl Trace {
@@ -72,7 +112,7 @@ impl Trace {
 
 /// Whether all that the edits do is to leave flushes and fences out.
 pub fn only_leave_out(edits: &[Edit]) -> bool {
-    edits.iter().all(|edit| matches!(edit, Edit::Without(_)))
+    edits.iter().all(|edit| matches!(edit, Edit::Without(_) | Edit::WithoutPlaces(_)))
 }
 
 /// Whether the edits leave this event out.

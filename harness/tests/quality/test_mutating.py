@@ -204,6 +204,8 @@ class Explored(mutating._Runner):
         """With fewer, place 2 is not come to."""
         self.recoveries: dict[str, int] = {}
         """By workload, with a second crash as it is."""
+        self.later: dict[str, list[Place]] = {}
+        """By workload, what its recoveries come to."""
         self.explored: list[tuple[str, list[int], int]] = []
         """Workload, lines of the places, crashes after the first."""
 
@@ -211,7 +213,8 @@ class Explored(mutating._Runner):
         workload = traced.spec.workload
         self.explored.append((workload, [place.site.line for place in places], nested))
         if not places:
-            return msgspec.structs.replace(self.nested_whole, recoveries=self.recoveries.get(workload, 0))
+            recoveries, later = self.recoveries.get(workload, 0), self.later.get(workload, [])
+            return msgspec.structs.replace(self.nested_whole, recoveries=recoveries, later_places=later)
         if nested and {place.site.line for place in places} & self.cut.get(workload, set()):
             return trial("unknown", why="60 s limit", nested=nested, is_only_incomplete=workload not in self.doubted)
         if traced.spec.ops > self.most_operations and {place.site.line for place in places} & {1, 2}:
@@ -326,6 +329,24 @@ def test_all_that_the_matrix_runs_with_second_crashes_are_tried_cheap_ones_first
     assert [place.fate for place in tried(runner, dear, cheap, other).values()] == ["redundant", "unknown"]
 
 
+def test_what_only_a_recovery_from_a_crash_comes_to_is_taken_out_too(tmp_path: Path) -> None:
+    """By a second crash, of the workloads that the matrix runs so."""
+    asked, other = (traced_with(PLACES[:2], tmp_path, name) for name in ("smoke", "churn"))
+    asked = dataclasses.replace(asked, spec=samples.spec(workload="smoke", nested=1))
+    runner = Explored(tmp_path, WHOLE, told_twice={"smoke": {4}})
+    runner.later = {"smoke": [PLACES[0], *PLACES[2:4]], "churn": PLACES[4:]}
+    short = runner.in_recoveries_alone(other)
+    assert (short.spec.nested, short.spec.follow_up, other.spec.nested) == (1, False, 0)
+    assert short.outcomes != other.outcomes
+    runner.find_later_places([asked, short], 1)
+    names = [place.name for place in PLACES]
+    found = {place.site.line: place for place in runner.without(names, [asked, other], 1, [short])}
+    fates = [found[line].fate for line in range(1, 6)]
+    assert fates == ["redundant", "redundant", "redundant", "killed", "redundant"]
+    tried_with = [one for one in runner.explored if set(one[1]) & {3, 4, 5}]
+    assert tried_with == [*[("smoke", lines, 1) for lines in ([1, 2, 3, 4], [3, 4], [3], [4])], ("churn", [5], 1)]
+
+
 def test_what_is_proved_already_is_tried_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one workload that explodes without a place would take hours, and change nothing."""
     limits: list[int | None] = []
@@ -403,12 +424,12 @@ def test_a_trial_that_came_to_its_end_is_kept(tmp_path: Path, monkeypatch: pytes
     target = SimpleNamespace(allocator=SimpleNamespace(build=SimpleNamespace(helpers=[])))
     workshop = cast(Workshop, SimpleNamespace(cache=Cache(tmp_path / "cache")))
 
-    def kept(folder: str, sites: list[int], nested: int = 0, limit_s: float | None = None) -> mutating._KeptTrial:
+    def kept(folder: str, lines: list[int], nested: int = 0, limit_s: float | None = None) -> mutating._KeptTrial:
         (tmp_path / folder).mkdir(exist_ok=True)
         traced = dataclasses.replace(
             traced_with([], tmp_path / folder), target=target, spec=samples.spec(workload="smoke", time_limit_s=limit_s)
         )
-        return mutating._KeptTrial(workshop, traced, sites, nested)
+        return mutating._KeptTrial(workshop, traced, [PLACES[line - 1] for line in lines], nested)
 
     whole, killed = trial("pass", is_complete=True, time_s=2.0), trial("fail", rules=["FL004"])
     (tmp_path / "one").mkdir()
