@@ -524,8 +524,7 @@ def _copy(source: Path, path: Path) -> None:
     "--nested",
     type=click.IntRange(0, 3),
     default=0,
-    show_default=True,
-    help="Strategy complete: crashes after the first, in recoveries and in what follows them.",
+    help="Strategy complete: crashes after the first, in recoveries and in what follows them.  [default: a mutant's own, else 0]",
 )
 @click.option(
     "--follow-up/--no-follow-up",
@@ -568,7 +567,7 @@ def run_command(
     allocator = config.find_allocator(workshop.root, spec.allocator)
     if spec.mutant is not None:
         mutant = allocator.mutant_named(spec.mutant)
-        nested = max(spec.nested, mutant.nested)
+        nested = spec.nested if _is_given("nested") else mutant.nested
         stop = None if stop_at_rule == GO_ON else stop_at_rule or mutant.rule
         spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)
     if not spec.follow_up and not spec.nested:

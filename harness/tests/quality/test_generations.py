@@ -52,6 +52,16 @@ def test_a_second_crash_shows_what_one_does_not(
     assert json.loads(replayed.stdout)["findings"][0]["message"] == shown["findings"][0]["message"]
 
 
+@pytest.mark.parametrize(("allocator", "mutant", "workload"), MUTANTS)
+def test_one_crash_shows_nothing_of_it(faultline: Faultline, allocator: str, mutant: str, workload: str) -> None:
+    """Whatever it leaves: all of its states are explored."""
+    operations = MORE_OPERATIONS.get(mutant, OPERATIONS)
+    cell = (allocator, "--workload", workload, "--ops", str(operations), "--mutant", mutant)
+    once = run(faultline, *cell, "--nested", "0", "--stop-at-rule", "none")
+    assert (once["findings"], once["certificate"]["complete"]) == ([], True), once["certificate"]["why"]
+    assert once["certificate"]["later_positions"] == 0
+
+
 def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> None:
     cell = run(faultline, "nvm_malloc", "--workload", "churn", "--ops", "4", "--nested", "1")
     certificate = cell["certificate"]
