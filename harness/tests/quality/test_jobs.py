@@ -22,7 +22,7 @@ LIMIT_S = 600
 
 
 class Explored:
-    """The first part of the probe only: it is quick. limits, more: of the configuration."""
+    """The first part of the probe unless said: it is quick. limits, more: of the configuration."""
 
     def __init__(
         self,
@@ -31,15 +31,16 @@ class Explored:
         mutant: str | None = None,
         limits: dict[str, Any] | None = None,
         workload: str = "churn",
+        allocator_name: str = "nvm_malloc",
         **more: Any,
     ) -> None:
         cache, self.engine = Cache(root / ".faultline"), Engine(scripts / "faultline-engine")
-        allocator = find_allocator(root, "nvm_malloc")
+        allocator = find_allocator(root, allocator_name)
         self.spec = CellSpec(allocator.name, workload, OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
         self.workload = workloads.find(workload, OPERATIONS, 1, allocator.heap, cache)
         self.target = tracing.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
         self.traced = tracing.trace(cache, self.engine, self.target, self.workload)
-        self.cache, self.more, self.limits = cache, more, limits or {}
+        self.cache, self.more, self.limits = cache, {"probe": "first", **more}, limits or {}
 
     def events(self, jobs: int) -> list[dict[str, Any]]:
         """What the engine says, but for progress, certificates of parts, times, memory and how many runs were compared."""
@@ -47,7 +48,7 @@ class Explored:
             path = exploring.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
             given = json.loads(path.read_text())
             limits = {**given["limits"], **self.limits}
-            path.write_text(json.dumps({**given, **self.more, "limits": limits, "probe": "first"}))
+            path.write_text(json.dumps({**given, **self.more, "limits": limits}))
             command = [str(self.engine.path), "explore", str(path)]
             run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert run.returncode in (0, 1), run.stderr
@@ -99,6 +100,16 @@ def test_second_crashes_are_those_of_one_worker(root: Path, scripts: Path) -> No
     alone = explored.events(1)
     assert {event["rule"] for event in alone if event["event"] == "finding"} == {"FL014"}
     assert alone[-1]["crash_positions"] > 2 * 1024, "two parts at least"
+    assert explored.events(2) == alone
+
+
+@pytest.mark.parametrize("allocator", ["nvm_malloc", "makalu", "nvmalloc", "pallocator"])
+def test_what_people_run_is_that_of_one_worker(root: Path, scripts: Path, allocator: str) -> None:
+    """The whole probe and its twins, second crashes: what later stages came to is known from other runs, of other parts, too."""
+    explored = Explored(root, scripts, workload="smoke", allocator_name=allocator, nested=1, probe="full")
+    alone = explored.events(1)
+    assert alone[-1]["crash_positions"] > 2 * 1024, "two parts at least"
+    assert alone[-1]["complete"], alone[-1]["why"]
     assert explored.events(2) == alone
 
 
