@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// What the allocators of this repository flush and fence with.
 const PERSIST: &str = "persist.h";
 
+/// Headers of libraries lie there: what is inlined from them acts for its callers.
+const SYSTEM: &str = "/usr";
+
 /// A site in words a person knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Symbol {
@@ -31,6 +34,11 @@ impl Symbol {
     /// FUNCTION (FILE:LINE), as far as it is known; HELPER called by FUNCTION (FILE:LINE).
     pub fn text(&self) -> String {
         if self.helper.is_empty() { self.place() } else { format!("{} called by {}", self.helper, self.place()) }
+    }
+
+    /// Whether it is in a header of a library.
+    pub fn is_of_system(&self) -> bool {
+        Path::new(&self.file).starts_with(SYSTEM)
     }
 
     fn place(&self) -> String {
@@ -145,10 +153,11 @@ impl Symbols {
         }
     }
 
-    /// The first frame that is no helper; the outermost where all are.
+    /// The first frame that is no helper and not from a library's header; the outermost where all are.
     fn place_of(&self, frames: &[Frame]) -> Option<(usize, Frame)> {
-        let is_helper = |frame: &Frame| is_in(&frame.symbol, Path::new(PERSIST)) || self.is_helper(&frame.symbol);
-        let at = frames.iter().position(|frame| !is_helper(frame)).or(frames.len().checked_sub(1))?;
+        let is_helper = |symbol: &Symbol| is_in(symbol, Path::new(PERSIST)) || self.is_helper(symbol);
+        let at = frames.iter().position(|frame| !is_helper(&frame.symbol) && !frame.symbol.is_of_system());
+        let at = at.or(frames.len().checked_sub(1))?;
         let helper = frames[..at].iter().rev().find(|frame| self.is_helper(&frame.symbol));
         let mut place = frames[at].clone();
         place.symbol.helper = helper.map(|frame| frame.symbol.place()).unwrap_or_default();
@@ -262,6 +271,9 @@ mod tests {
         assert_eq!(place(&[&flush, &caller, &main]), Some((1, "publish (allocators/x/src/heap.c:7)".into())));
         let said = "store_entry (allocators/x/src/store.h:49) called by publish (allocators/x/src/heap.c:7)";
         assert_eq!(place(&[&flush, &helper, &outer, &caller, &main]), Some((3, said.into())));
+        let header = frame("std::copy", "/usr/include/c++/12/bits/stl_algobase.h", 9);
+        assert_eq!(place(&[&header, &caller]), Some((1, "publish (allocators/x/src/heap.c:7)".into())));
+        assert_eq!(place(&[&header]).map(|(at, _)| at), Some(0));
         // Of a trace without callers the helper is all there is.
         assert_eq!(place(&[&flush, &helper]), Some((1, "store_flushed (allocators/x/src/store.h:16)".into())));
         assert_eq!(place(&[]), None);

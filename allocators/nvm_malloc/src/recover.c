@@ -126,7 +126,9 @@ static int replay_entry(struct nvm_heap *heap, uint32_t entry, uint64_t offset) 
     if (offset >= nvm_heap_bytes(heap) || offset % NVM_BLOCK_BYTES != 0 || block <= 1)
         return nvm_fail(NVM_CORRUPT, "ring entry %u is %#llx, which is no header's offset", entry, (unsigned long long)offset);
     struct nvm_header *header = nvm_header_at(heap, block);
-    fl_persist(header, sizeof *header); /* before its links are set, or the entry is cleared */
+    /* Before its links are set, or the entry is cleared. What power failure left is persisted: mutate, which kills no process, tells
+     * no loss of this flush and fence. */
+    fl_persist(header, sizeof *header);
     if (nvm_tag_state(header->tag) == NVM_STATE_IDLE) {
         FL_STAGE("ring: an entry whose header is idle");
         return NVM_OK;
@@ -161,6 +163,7 @@ static int replay_ring(struct nvm_heap *heap) {
         nvm_is_replaying = false;
 #endif
         if (status == NVM_OK) {
+            /* One that stays is replayed again, and finds its header idle: of this flush and of the fence below mutate tells no loss. */
             fl_store8(&heap->media->ring[i], 0);
             fl_flush(&heap->media->ring[i], sizeof(uint64_t));
         }

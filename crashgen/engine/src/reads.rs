@@ -16,7 +16,7 @@ use crashgen::{LINE_BYTES, UNIT_BYTES};
 use std::rc::Rc;
 
 /// Where recovery, or the probe after it, first reads what the state lacks. None: nothing is lacking, the loads of the target cannot all
-/// be seen, the first one is at a place that is not known (in the C library), or only the runner's scan of contents reads it.
+/// be seen, the first one is at a place that says nothing (in the C library, a header of C++'s), or only the runner's scan of contents reads it.
 pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Symbol> {
     let differing: Rc<[UnitKey]> = differing_units(&case.model, view, state).into();
     if differing.is_empty() || !config.has_hooks() {
@@ -36,7 +36,7 @@ fn read_of(config: &Config, case: &mut Case, differing: &Rc<[UnitKey]>) -> Resul
     let (_, loads) = probes.record(&mut case.image, probe, differing, Manner::Afresh)?;
     let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
     let place = |site: &u32| config.symbols().of_calls(&[(config.hooked_adapter().to_owned(), u64::from(*site))]).0;
-    Ok(first.map(place))
+    Ok(first.map(place).filter(|place| !place.is_of_system()))
 }
 
 /// Units that the state's choices leave otherwise than all stores would.

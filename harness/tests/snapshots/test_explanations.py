@@ -20,8 +20,6 @@ from faultline.exploring import Workshop
 from faultline.results import Results
 
 ROOT = project_root()
-EACH_TIME = {"MISSING_FENCE_RING"}
-"""The others are shown in the nightly run."""
 MUTANTS = [
     ("nvm_malloc", "MISSING_FLUSH_LINK"),
     ("nvm_malloc", "MISSING_FENCE_RING"),
@@ -67,10 +65,7 @@ def settled(text: str) -> str:
     return "\n".join(PLACE.sub(source_of, line).rstrip() for line in head.splitlines()) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("allocator", "mutant"),
-    [pytest.param(*key, id=key[1], marks=[] if key[1] in EACH_TIME else [pytest.mark.nightly]) for key in MUTANTS],
-)
+@pytest.mark.parametrize(("allocator", "mutant"), [pytest.param(*key, id=key[1]) for key in MUTANTS])
 def test_what_is_said_of_a_mutant(
     scripts: Path, faultline: Faultline, tmp_path: Path, allocator: str, mutant: str
 ) -> None:
