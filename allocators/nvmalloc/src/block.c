@@ -8,18 +8,6 @@
 
 /* ---- allocate ---- */
 
-static void store_word(struct nvmalloc_heap *heap, uint32_t line, uint32_t lines, enum nvmalloc_state state, uint64_t wait) {
-    fl_store8(&nvmalloc_header_at(heap, line)->word, nvmalloc_make_word(line, lines, state, wait));
-}
-
-static void store_wait(struct nvmalloc_heap *heap, uint32_t line, uint64_t wait) {
-    fl_store8(&nvmalloc_header_at(heap, line)->wait, wait);
-}
-
-static void persist_header(struct nvmalloc_heap *heap, uint32_t line) {
-    fl_persist(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
-}
-
 /* The headers that the block will cover must be correct free ones: a stray write that hit one may have hit what lies around it. False:
  * one is not, and its lines are not free any more. */
 static bool are_free(struct nvmalloc_heap *heap, uint32_t start, uint32_t end) {
@@ -46,14 +34,14 @@ static void persist_remainder(struct nvmalloc_heap *heap, uint32_t line) {
     end += line - cut;
 #endif
     uint64_t wait = nvmalloc_wait_word(nvmalloc_wait_timestamp(nvmalloc_load(&nvmalloc_header_at(heap, cut)->wait)), 0);
-    store_wait(heap, line, wait);
-    store_word(heap, line, end - line, NVMALLOC_FREE, wait);
+    nvmalloc_store_wait(heap, line, wait);
+    nvmalloc_store_word(heap, line, end - line, NVMALLOC_FREE, wait);
 #if defined(MUTANT_REMAINDER_NOT_FLUSHED)
     fl_fence();
 #elif defined(MUTANT_REMAINDER_NOT_FENCED)
     fl_flush(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
 #else
-    persist_header(heap, line);
+    nvmalloc_persist_header(heap, line);
 #endif
     bits_set(heap->starts, line);
 }
@@ -78,13 +66,13 @@ static void make_block(struct nvmalloc_heap *heap, uint32_t start, uint32_t line
 #endif
     if (end > heap->top)
         ensure_unformatted(heap, end);
-    store_word(heap, start, lines, NVMALLOC_ALLOCATED, 0);
+    nvmalloc_store_word(heap, start, lines, NVMALLOC_ALLOCATED, 0);
 #if defined(MUTANT_ALLOCATED_NOT_FLUSHED)
     fl_fence();
 #elif defined(MUTANT_ALLOCATED_NOT_FENCED)
     fl_flush(nvmalloc_header_at(heap, start), sizeof(struct nvmalloc_header));
 #else
-    persist_header(heap, start);
+    nvmalloc_persist_header(heap, start);
 #endif
 #if defined(MUTANT_REMAINDER_LAST)
     if (has_remainder)
@@ -187,18 +175,18 @@ static void free_block(struct nvmalloc_heap *heap, uint32_t line) {
     uint32_t end = nvmalloc_block_end(heap, line);
     uint64_t wait = nvmalloc_wait_of_freed(heap);
 #if defined(MUTANT_STATE_BEFORE_WAIT)
-    store_word(heap, line, end - line, NVMALLOC_FREE, wait);
-    store_wait(heap, line, wait);
+    nvmalloc_store_word(heap, line, end - line, NVMALLOC_FREE, wait);
+    nvmalloc_store_wait(heap, line, wait);
 #else
-    store_wait(heap, line, wait);
-    store_word(heap, line, end - line, NVMALLOC_FREE, wait);
+    nvmalloc_store_wait(heap, line, wait);
+    nvmalloc_store_word(heap, line, end - line, NVMALLOC_FREE, wait);
 #endif
 #if defined(MUTANT_FREE_NOT_FLUSHED)
     fl_fence();
 #elif defined(MUTANT_FREE_NOT_FENCED)
     fl_flush(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
 #elif !defined(MUTANT_FREE_PERSISTED_AFTER_WAIT)
-    persist_header(heap, line);
+    nvmalloc_persist_header(heap, line);
 #endif
     nvmalloc_add_waiting(heap, line);
     nvmalloc_end_waits(heap);

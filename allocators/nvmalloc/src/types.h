@@ -95,10 +95,7 @@ uint32_t nvmalloc_crc32c_table(uint32_t crc, uint64_t word); /* for the others *
 static inline struct nvmalloc_header *nvmalloc_header_at(const struct nvmalloc_heap *heap, uint32_t line) {
     return &heap->lines[line].header;
 }
-static inline uint64_t nvmalloc_load(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
-static inline uint64_t nvmalloc_word_at(const struct nvmalloc_heap *heap, uint32_t line) {
-    return nvmalloc_load(&heap->lines[line].header.word);
-}
+#include "words.h"
 
 /* The block in the chain ends here. */
 static inline uint32_t nvmalloc_block_end(const struct nvmalloc_heap *heap, uint32_t start) {
