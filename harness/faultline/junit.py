@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""junit.xml: one test case a cell. A clean cell fails by its new findings, a mutant by surviving; no verdict is an error."""
+"""junit.xml: one test case a cell. A clean cell fails by its new findings, a mutant by surviving; no verdict is an error.
+The kill rate of its allocator is a property of the suite."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
+from faultline import kill_rates
 from faultline.outcomes import count
-from faultline.results import CellResult
+from faultline.results import CellResult, kill_rates_of
 
 
 def render(results: Iterable[CellResult]) -> str:
@@ -23,6 +25,12 @@ def render(results: Iterable[CellResult]) -> str:
 
 def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult]) -> None:
     suite = ET.SubElement(suites, "testsuite", name=allocator, tests=str(len(results)))
+    rates = kill_rates_of(results)
+    properties = ET.SubElement(suite, "properties") if rates else suite
+    for build, rate in rates.items():
+        ET.SubElement(
+            properties, "property", name=f"kill rate of {kill_rates.name(*build)}", value=kill_rates.text_of(rate)
+        )
     counts = {"failure": 0, "error": 0}
     for result in results:
         seconds = result.build_s + result.trace_s + result.explore_s

@@ -5,6 +5,7 @@ nothing is known."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,20 @@ class KillRate(msgspec.Struct):
         places = "place" if self.shortened == 1 else "places"
         shorter = f", {self.shortened} {places} in fewer operations of one" if self.shortened else ""
         return f"{said} ({len(self.workloads)} workload{many}{shorter})"
+
+
+def text_of(rate: KillRate | None) -> str:
+    return "not measured of this build" if rate is None else rate.text()
+
+
+def share_text(rates: Collection[KillRate | None]) -> str:
+    """Of all allocators that have places, in one word: 98.5%, or 98.5%(3/4) where it was measured of three of four; unmeasured."""
+    measured = [rate for rate in rates if rate is not None]
+    if not measured:
+        return "unmeasured"
+    needed = sum(rate.places - rate.redundant for rate in measured)
+    share = sum(rate.killed for rate in measured) / needed if needed else 1.0
+    return f"{share:.1%}" + (f"({len(measured)}/{len(rates)})" if len(measured) < len(rates) else "")
 
 
 def name(allocator: str, flush: str) -> str:

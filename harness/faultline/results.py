@@ -22,7 +22,7 @@ from faultline.engine import Certificate, Finding, TraceRules, Verdict, states_t
 from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
 from faultline.explanation import Explanation
-from faultline.kill_rates import KillRate
+from faultline.kill_rates import KillRate, share_text
 from faultline.shrunk import Shrunk
 
 SCHEMA_VERSION = 3
@@ -196,7 +196,7 @@ class CellResult(msgspec.Struct):
 
 class Summary(msgspec.Struct):
     """The last line of run and matrix. cells, findings, complete: of clean cells; a mutant's findings are expected, and known ones
-    do not count."""
+    do not count. kill_rate: of the builds that have clean cells (kill_rates.share_text); empty: there are none."""
 
     cells: int
     findings: int
@@ -206,12 +206,13 @@ class Summary(msgspec.Struct):
     recoveries: int
     complete: int
     unknown: int
+    kill_rate: str = ""
 
     def line(self) -> str:
         return (
             f"summary: cells={self.cells} findings={self.findings} mutants={self.mutants_killed}/{self.mutants_run}"
             f" states={self.states} recoveries={self.recoveries} complete={self.complete}/{self.cells}"
-            f" unknown={self.unknown}"
+            f" unknown={self.unknown}" + (f" kill_rate={self.kill_rate}" if self.kill_rate else "")
         )
 
 
@@ -228,6 +229,7 @@ def summarise(results: list[CellResult]) -> Summary:
         recoveries=sum(certificate.recoveries for certificate in certificates),
         complete=sum(result.is_complete for result in clean),
         unknown=sum(result.is_unknown for result in results),
+        kill_rate=share_text(kill_rates_of(results).values()) if clean else "",
     )
 
 

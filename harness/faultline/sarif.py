@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """results.sarif (SARIF 2.1.0): the findings of clean cells, each at the sites of the stores that matter, for code review tools. The
 finding's stable id is its fingerprint; its replay line is in the message, and that of its smallest witness. What the trace rules
-FL10x say of stores are warnings, what FL11x say of needless flushes and fences are notes.
+FL10x say of stores are warnings, what FL11x say of needless flushes and fences are notes. Kill rates are properties of the run.
 
 The events up to the crash are the result's code flow, one thread flow a thread (SARIF 3.36, 3.37); executionOrder gives the memory
 order over all threads. Events after the crash are left out: they do not lead to it.
@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from faultline import __version__
+from faultline import __version__, kill_rates
 from faultline.engine import Finding, Site, TraceEvent
-from faultline.results import CellResult
+from faultline.results import CellResult, kill_rates_of
 from faultline.trace_rules import AllocatorWarning, warnings_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -28,6 +28,7 @@ def render(results: Iterable[CellResult]) -> str:
     findings = [(result, finding) for result in results if result.spec.mutant is None for finding in result.findings]
     warnings = warnings_of(results)
     rules = {finding.rule: finding.title for _, finding in findings}
+    rates = kill_rates_of(results)
     rules |= {entry.warning.rule: entry.warning.title for entry in warnings}
     run = {
         "tool": {
@@ -38,6 +39,9 @@ def render(results: Iterable[CellResult]) -> str:
             }
         },
         "columnKind": "utf16CodeUnits",
+        "properties": {
+            "killRates": {kill_rates.name(*build): kill_rates.text_of(rate) for build, rate in rates.items()}
+        },
         "originalUriBaseIds": {"ROOT": {"description": {"text": "the folder of the clone"}}},
         "results": [_result(result, finding) for result, finding in findings] + [_warning(entry) for entry in warnings],
     }

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,14 +13,14 @@ import msgspec
 import pytest
 
 import samples
-from faultline import kill_rates, report, terminal
+from faultline import junit, kill_rates, report, sarif, terminal
 from faultline.build import Built
 from faultline.cache import Cache, project_root
 from faultline.campaign import kill_rate_key
 from faultline.config import find_allocator
 from faultline.exploring import Workshop
 from faultline.kill_rates import KillRate
-from faultline.results import CellResult, kill_rates_of
+from faultline.results import CellResult, kill_rates_of, summarise
 from faultline.tracing import Target
 
 RATE = KillRate("nvm_malloc", ["smoke", "churn"], places=36, killed=30, redundant=4, blind=2, unknown=0)
@@ -28,6 +30,30 @@ def test_it_says_where_fewer_operations_stand_for_a_workload() -> None:
     assert RATE.text().endswith("0 unknown (2 workloads)")
     shorter = msgspec.structs.replace(RATE, shortened=1)
     assert shorter.text().endswith("0 unknown (2 workloads, 1 place in fewer operations of one)")
+
+
+def test_the_summary_has_that_of_all_allocators_in_one_word() -> None:
+    whole = KillRate("makalu", ["smoke"], places=20, killed=10, redundant=10, blind=0, unknown=0)
+    assert kill_rates.share_text([RATE, whole]) == "95.2%"  # 40 of 42
+    assert kill_rates.share_text([whole, None, None]) == "100.0%(1/3)"
+    assert kill_rates.share_text([None]) == "unmeasured"
+    cells = [CellResult(samples.spec(allocator="makalu"), kill_rate=whole), CellResult(samples.spec(mutant="M"))]
+    assert summarise(cells).line().endswith(" unknown=2 kill_rate=100.0%")
+    assert "kill_rate" not in summarise(cells[1:]).line(), "no build of an allocator as it is"
+
+
+def test_reports_for_machines_have_it() -> None:
+    cells = [CellResult(samples.spec(), kill_rate=RATE), CellResult(samples.spec(allocator="other"))]
+    suites = ET.fromstring(junit.render(cells))
+    said = {one.get("name"): one.get("value") for one in suites.iter("property")}
+    assert said == {
+        f"kill rate of {samples.spec().allocator}": RATE.text(),
+        "kill rate of other": "not measured of this build",
+    }
+    [run] = json.loads(sarif.render(cells))["runs"]
+    assert run["properties"]["killRates"] == {
+        name.removeprefix("kill rate of "): text for name, text in said.items() if name
+    }
 
 
 def test_it_is_kept_by_build(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from faultline.results import CellResult, Results, summarise
 
 def test_the_summary_line_counts_clean_cells_and_killed_mutants() -> None:
     assert summarise(samples.campaign()).line() == (
-        "summary: cells=3 findings=1 mutants=1/2 states=4.8e+09 recoveries=16332 complete=0/3 unknown=1"
+        "summary: cells=3 findings=1 mutants=1/2 states=4.8e+09 recoveries=16332 complete=0/3 unknown=1 kill_rate=unmeasured"
     )
 
 
