@@ -35,6 +35,8 @@ from faultline.workloads import Workload
 
 EXPLAINED = 3
 """Findings of a cell that are explained and shrunk: the first ones have most to say."""
+BEYOND = f"nor explained: that is done for the first {EXPLAINED} findings of a cell; faultline explain and shrink take its token"
+"""What is said of the others."""
 FOUND_S = 35.0
 """Of that, all of them together: a run ends within a minute where exploring takes the rest of it. What it cuts short is said; the
 commands explain and shrink have more for one."""
@@ -338,7 +340,7 @@ class _CellRunner:
 
         tried: Tried = {}
         with contextlib.suppress(_StoppedError):
-            for finding, budget_s in _shared(self._first_findings(result), deadline):
+            for finding, budget_s in _shared(self._by_interest(result)[:EXPLAINED], deadline):
                 explained = explain(
                     self.workshop, result.spec, target, traced, workload, finding, say, tried=tried, budget_s=budget_s
                 )
@@ -353,7 +355,8 @@ class _CellRunner:
             self.watcher.cell_begins(position, result.spec, f"shrink: {text}")
 
         with contextlib.suppress(_StoppedError):
-            for finding, share_s in _shared(self._first_findings(result), deadline):
+            result.not_shrunk.update({finding.id: BEYOND for finding in self._by_interest(result)[EXPLAINED:]})
+            for finding, share_s in _shared(self._by_interest(result)[:EXPLAINED], deadline):
                 budget = Budget(max(LEAST_SHRUNK_S, min(SHRUNK_S, share_s)))
                 nested = result.spec.nested if finding.is_later else 0
                 spec = msgspec.structs.replace(result.spec, nested=nested)
@@ -365,10 +368,10 @@ class _CellRunner:
                     result.not_shrunk[finding.id] = error.message
 
     @staticmethod
-    def _first_findings(result: CellResult) -> list[Finding]:
+    def _by_interest(result: CellResult) -> list[Finding]:
         """The expected rule first: it is what a mutant is there to show."""
         expected = result.spec.expected_rule
-        return sorted(result.new_findings, key=lambda finding: finding.rule != expected)[:EXPLAINED]
+        return sorted(result.new_findings, key=lambda finding: finding.rule != expected)
 
     def _keep_so_far(self, position: int, result: CellResult) -> None:
         """If we are killed, an exploration can go on from its last certificate."""

@@ -190,9 +190,9 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
 def test_the_findings_of_a_cell_share_the_time_to_explain_and_shrink_them(
     root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one leaves is the others'; the last one has some, too, when all of it is used up."""
-    three = [{**samples.FINDING, "id": f"FL004-0000000{number}", "repairs": []} for number in range(3)]
-    engine = fake_engine({"explore": {"print": [*three, samples.CERTIFICATE, samples.done("fail")]}})
+    """What one leaves is the others'; the last one has some, too, when all of it is used up. Of more than three it is said."""
+    four = [{**samples.FINDING, "id": f"FL004-0000000{number}", "repairs": []} for number in range(4)]
+    engine = fake_engine({"explore": {"print": [*four, samples.CERTIFICATE, samples.done("fail")]}})
     now, given = 1000.0, []
 
     def taking(explained_s: list[float], shrunk_s: float) -> None:
@@ -212,7 +212,8 @@ def test_the_findings_of_a_cell_share_the_time_to_explain_and_shrink_them(
         monkeypatch.setattr(campaign, "explain", explained)
         monkeypatch.setattr(campaign, "shrink", shrunk)
         [result] = run(workshop(root, cache, engine), results, [samples.spec(strategy="complete")])
-        assert (len(result.explanations), len(result.not_shrunk)) == (3, 3)
+        assert (len(result.explanations), len(result.not_shrunk)) == (3, 4)
+        assert [result.not_shrunk[one["id"]] == campaign.BEYOND for one in four] == [False, False, False, True]
 
     monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: now))
     whole, explaining = campaign.FOUND_S, campaign.FOUND_S - campaign.SHRINKING_S
