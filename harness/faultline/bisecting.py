@@ -246,10 +246,26 @@ class Seen:
         return "" if self.certificate.complete else self.certificate.why or "not explored completely"
 
 
+def has_function(built: bytes, function: str) -> bool:
+    """Whether a built adapter's debug information has a function of that name, as it is demangled: the last word before its
+    arguments; of a lambda, the one around it."""
+    words = re.findall(r"\w+", re.sub(r"<[^<>]*>", "", re.split(r"[({]", function)[0]))
+    return not words or words[-1].encode() in built
+
+
 def look(
-    workshop: Workshop, checkout: Path, folder: str, spec: CellSpec, workload: Workload, stop_at: str | None
+    workshop: Workshop,
+    checkout: Path,
+    folder: str,
+    spec: CellSpec,
+    workload: Workload,
+    stop_at: str | None,
+    witness: Sought | None = None,
 ) -> Seen:
-    """Builds, traces and explores what is checked out. stop_at: id of the finding that ends it."""
+    """Builds, traces and explores what is checked out. stop_at: id of the finding that ends it.
+
+    Raises BadInputError, before it explores, when what is built has no function that the witness names.
+    """
     findings: list[Finding] = []
     certificates: list[Certificate] = []
 
@@ -265,6 +281,11 @@ def look(
         target = build_target(
             workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks, sources=sources
         )
+        if witness is not None and not has_function(target.adapter.path.read_bytes(), witness.function):
+            raise BadInputError(
+                f"the witness is of a place that is gone: the bad end has no {witness.function}",
+                "name a revision that has it, or leave --witness out",
+            )
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
         spec = msgspec.structs.replace(spec, stop_at_rule=stop_at)
         explore(workshop, spec, target, traced, workload, handle, jobs=workshop.explore_jobs)
@@ -338,14 +359,14 @@ def bisect(
     workload = _stored_workload(workshop, spec)
     with repository.worktree(bad) as checkout:
 
-        def look_at(end: str, what: str) -> Seen:
+        def look_at(end: str, what: str, witness: Sought | None) -> Seen:
             say(f"{end[:12]}: the {what} end is explored")
             repository.demand("checkout", "--detach", "--force", end, inside=checkout)
-            return look(workshop, checkout, repository.folder, spec, workload, None)
+            return look(workshop, checkout, repository.folder, spec, workload, None, witness)
 
-        at_bad = look_at(bad, "bad")
+        at_bad = look_at(bad, "bad", sought)
         found = _shown(at_bad.findings, sought, bad)
-        at_good = look_at(good, "good")
+        at_good = look_at(good, "good", None)
         finding, sought = _new_at_bad(found, at_good, sought, (good, bad))
         ended = Step(bad, "bad", place_of(finding), finding)
         steps = checkout.parent / "steps"

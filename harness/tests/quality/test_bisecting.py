@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import samples
 from command_line import assert_one_clear_line
+from faultline import bisecting
 from faultline.bisecting import (
     Change,
     Repository,
@@ -30,11 +31,16 @@ from faultline.bisecting import (
     _shown,
     _sources,
     concerned,
+    has_function,
     judge,
+    look,
     parse_diff,
 )
-from faultline.engine import Site
+from faultline.cache import Cache
+from faultline.engine import Engine, Site
 from faultline.errors import BadInputError, InfrastructureError
+from faultline.exploring import Workshop
+from faultline.workloads import Workload
 
 COMMITS, PLANTED = 30, 19
 BROKEN = {15, 22}
@@ -258,6 +264,31 @@ def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, 
     assert json.loads(shown.stdout)["finding"]["rule"] == cell["findings"][-1]["rule"]
     gone = bisect("--good", "c1", "--bad", f"c{PLANTED - 1}", "--witness", token)
     assert (gone.returncode, "passes: its crash states do not show FL" in gone.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("function", "there"),
+    [
+        ("set_links", True),
+        ("ns::Tree<int>::split(ns::Leaf&)", True),
+        ("main::{lambda(int)#1}::operator()", True),  # no name to look for, but one of the outer function
+        ("", True),
+        ("gone_away", False),
+        ("ns::Tree::gone(int)", False),
+    ],
+)
+def test_whether_a_function_is_there(function: str, there: bool) -> None:
+    assert has_function(b"..set_links\0main\0_ZN2ns4Tree5splitERNS_4LeafE\0split\0", function) == there
+
+
+def test_a_witness_of_a_place_that_is_gone_is_said_before_it_is_explored(
+    root: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bisecting, "trace", lambda *_, **__: pytest.fail("traced"))
+    workshop = Workshop(root, cache, cast(Engine, None))
+    folder, spec = "allocators/nvm_malloc", samples.spec(strategy="mixed")
+    with pytest.raises(BadInputError, match="of a place that is gone: the bad end has no gone_away"):
+        look(workshop, root, folder, spec, cast(Workload, None), None, Sought("FL003", "gone_away"))
 
 
 def test_bad_ends_are_said(bisect: Bisect) -> None:
