@@ -2,7 +2,8 @@
 """`pairwise` on mutants: what needs few lines to be as they must not be, a covering array of that strength finds, at the crash
 position where `complete` finds it; and as many states drawn at random find less.
 
-How many lines a bug needs is what `complete` is left with when as many lines as possible are persisted whole."""
+How many lines a bug needs is what `complete` is left with when as many lines as possible are persisted whole: those that must be
+lost. Those that must be persisted may be more."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ SHOWN = {"MISSING_FENCE_RING", "MISSING_FENCE_LOG", "ARGUMENT_NOT_FLUSHED"}
 SEEDS = 4
 STRENGTH = 3
 """The largest."""
+FEW_LINES = 0.95
+"""Of the mutants need no more lines than that, at least."""
 
 
 @dataclass
@@ -56,7 +59,7 @@ class Target:
                 case Certificate():
                     certificates.append(event)
 
-        changed = msgspec.structs.replace(self.spec, stop_at_rule=self.spec.expected_rule, **spec)
+        changed = msgspec.structs.replace(self.spec, **{"stop_at_rule": self.spec.expected_rule, **spec})
         more = {"last_position": position}
         exploring.explore(
             self.workshop, changed, self.target, self.traced, self.workload, handle, first_position=position, more=more
@@ -71,7 +74,8 @@ class Target:
 
 @dataclass
 class Compared:
-    """What the strategies find of a mutant at one crash position; samples: in how many of SEEDS runs of as many recoveries."""
+    """What the strategies find of a mutant at one crash position; recoveries: of the whole array; samples: in how many of SEEDS
+    runs of as many states."""
 
     lines: int
     recoveries: int
@@ -84,7 +88,7 @@ def compare(root: Path, scripts: Path, spec: CellSpec) -> Compared:
     findings, _ = target.explore()
     found = next(finding for finding in findings if finding.rule == spec.expected_rule)
     strategy = "pairwise" if len(found.lines) <= 2 else "pairwise-3"
-    is_found, recoveries = target.finds(found.position, strategy=strategy)
+    is_found, recoveries = target.finds(found.position, strategy=strategy, stop_at_rule=None)
     drawn = [{"strategy": "sample", "samples": max(1, recoveries), "seed": seed} for seed in range(1, 1 + SEEDS)]
     samples = sum(target.finds(found.position, **changed)[0] for changed in drawn)
     compared = Compared(len(found.lines), recoveries, is_found, samples)
@@ -103,7 +107,9 @@ def test_what_needs_few_lines_is_found(root: Path, scripts: Path, spec: CellSpec
 @pytest.mark.nightly
 def test_what_needs_few_lines_is_found_in_all_mutants_and_random_states_find_less(root: Path, scripts: Path) -> None:
     compared = {spec.name: compare(root, scripts, spec) for spec in MUTANTS}
-    assert not [name for name, one in compared.items() if one.lines <= STRENGTH and not one.is_found]
-    found, drawn = SEEDS * len(compared), sum(one.samples for one in compared.values())
-    print(f"{len(compared)} mutants: covering arrays find all, as many random states {drawn} times of {found}")
+    within = {name: one for name, one in compared.items() if one.lines <= STRENGTH}
+    found, drawn = SEEDS * len(within), sum(one.samples for one in within.values())
+    print(f"{len(within)} of {len(compared)} mutants: arrays find all, as many random states {drawn} times of {found}")
+    assert not [name for name, one in within.items() if not one.is_found]
+    assert len(within) >= FEW_LINES * len(compared)
     assert drawn < found
