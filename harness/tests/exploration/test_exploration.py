@@ -24,6 +24,7 @@ from exploration.toy import (
     Toy,
     allocation,
     flush,
+    is_broken_later,
     journalled,
     later,
     persisted,
@@ -561,6 +562,19 @@ def test_a_second_crash_is_explored_as_brute_force_does(engine: Engine, follow_u
         assert first is None or found.first()["FL014"] in at_first, seed
         broken += first is not None
     assert 0 < broken < NESTED_SEEDS
+
+
+@pytest.mark.parametrize("nested", [1, 2, 3])
+def test_crashes_in_recoveries_are_explored_as_brute_force_does(engine: Engine, nested: int) -> None:
+    """Of as many of them: what the last toy forgets takes two, or a second recovery of the whole probe."""
+    broken = []
+    for toy in (*map(random_journal, range(NESTED_SEEDS)), with_journal(toy_runner.FORGETS_LATER)):
+        found = engine.explore(toy, **COMPLETE, nested=nested, follow_up=False, probe="first")
+        assert (found.certificate["complete"], found.certificate["why"]) == (True, ""), len(broken)
+        broken.append(is_broken_later(toy, nested))
+        assert ("FL014" in found.first()) == broken[-1], len(broken)
+    assert 0 < sum(broken) < len(broken)
+    assert broken[-1] == (nested > 1)
 
 
 def test_what_a_second_crash_shows_replays(engine: Engine) -> None:

@@ -16,6 +16,7 @@ import hashlib
 import random
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from exploration import toy_runner
@@ -327,6 +328,56 @@ def later(toy: Toy, has_follow_up: bool = True) -> Later:
             if not broken_rules(recovered(heap), expected):
                 crash_again(heap, expected, (position, has_follow_up), found)
     return found
+
+
+def is_broken_later(toy: Toy, crashes: int) -> bool:
+    """By brute force: whether power that fails so many times more, in recoveries alone, breaks what a first crash did not. Each
+    state of each position of each recovery is recovered, again and again."""
+    model, expected = Px86(), Expected()
+    known: set[tuple[bytes, str, int]] = set()
+
+    def is_broken(heap: bytes, expected: Expected, left: int) -> bool:
+        key = (heap, repr(expected), left)
+        if left == 0 or key in known:
+            return False
+        known.add(key)
+        return any(
+            image is None or broken_rules(recovered(image), then) or is_broken(image, then, left - 1)
+            for image, then in states_of_recovery(heap, expected)
+        )
+
+    for event in toy.events:
+        if isinstance(event, Marker):
+            expected = expected.after(event)
+        else:
+            model.step(event)
+        for image in model.images() or []:
+            heap = heap_of(image)
+            if expected.phase != "created" or heap is None or broken_rules(recovered(heap), expected):
+                continue
+            if is_broken(heap, expected, crashes):
+                return True
+    return False
+
+
+def states_of_recovery(heap: bytes, expected: Expected) -> Iterator[tuple[bytes | None, Expected]]:
+    """What power failure may leave at each position of the recovery, and what is expected of it."""
+    model, after = persisted_heap(heap), recovered(heap)
+    ids = []
+    for slot in range(SLOTS):
+        shown = word(after, (1 + slot) * LINE_BYTES) and word(after, place(slot))
+        ids.append(next(one for one in expected.candidates(slot) if shown == (one and pattern_word(one))))
+    _, told = toy_runner.told_life(bytearray(heap), 1, False)
+    for kind, _, _, at, payload in told:
+        if kind == toy_runner.STORE_EVENT:
+            model.step(Store(1, 1, at, payload, StoreKind.PLAIN))
+        elif kind == toy_runner.FLUSH_EVENT:
+            model.step(flush(at))
+        elif kind == toy_runner.FENCE_EVENT:
+            model.step(fence())
+        elif kind == toy_runner.RETURN_EVENT:
+            expected = replace(expected, slots=tuple(ids), pending=None)
+        yield from ((heap_of(image), expected) for image in model.images() or [])
 
 
 def persisted_heap(heap: bytes) -> Px86:

@@ -73,6 +73,17 @@ def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> No
     assert certificate["later_positions"] > 0
 
 
+@pytest.mark.parametrize("allocator", ["nvm_malloc", "makalu", "nvmalloc", "pallocator"])
+def test_power_may_fail_three_times(faultline: Faultline, allocator: str) -> None:
+    """What a third crash may leave is more than what two may, and all of it is explored."""
+    cell = (allocator, "--workload", "churn", "--ops", "2", "--no-follow-up", "--nested")
+    twice, thrice = (run(faultline, *cell, nested) for nested in ("1", "2"))
+    for one in (twice, thrice):
+        assert (one["verdict"], one["certificate"]["complete"]) == ("pass", True), one["certificate"]["why"]
+    assert thrice["certificate"]["later_positions"] > 2 * twice["certificate"]["later_positions"]
+    assert "power fails 2 times more in recoveries" in thrice["certificate"]["covers"]
+
+
 def test_without_what_follows_recoveries_there_are_fewer_crashes(faultline: Faultline) -> None:
     """And the certificate says so."""
     nested = ("nvm_malloc", "--workload", "churn", "--ops", "4", "--nested", "1")
