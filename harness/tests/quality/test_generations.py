@@ -62,6 +62,14 @@ def test_one_crash_shows_nothing_of_it(faultline: Faultline, allocator: str, mut
     assert once["certificate"]["later_positions"] == 0
 
 
+def test_what_follows_a_recovery_shows_what_recoveries_alone_do_not(faultline: Faultline) -> None:
+    """A ring entry that was replayed stays valid: the next recovery replays it over memory that is an object's by then."""
+    cell = ("nvm_malloc", "--workload", "sizes", "--mutant", "REPLAYED_ENTRY_STAYS", "--stop-at-rule", "none")
+    alone = run(faultline, *cell, "--no-follow-up")
+    assert (alone["findings"], alone["certificate"]["complete"]) == ([], True), alone["certificate"]["why"]
+    assert alone["certificate"]["later_positions"] > 0
+
+
 def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> None:
     cell = run(faultline, "nvm_malloc", "--workload", "churn", "--ops", "4", "--nested", "1")
     certificate = cell["certificate"]

@@ -83,6 +83,7 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("nvm_malloc", "REPLAY_CLEARS_ENTRY_FIRST"): (0, 0),
     ("nvm_malloc", "REPLAY_LINKS_NOT_FLUSHED"): (1, 1),
     ("nvm_malloc", "REPLAY_IDLE_FIRST"): (1, 1),
+    ("nvm_malloc", "REPLAYED_ENTRY_STAYS"): (7, 1),
     ("makalu", "MISSING_FENCE_LOG"): (0, 1),
     ("makalu", "LOG_VERSION_FIRST"): (0, 0),
     ("makalu", "CLEAN_NOT_FLUSHED"): (0, 1),
