@@ -343,7 +343,7 @@ def is_broken_later(toy: Toy, crashes: int) -> bool:
         known.add(key)
         return any(
             image is None or broken_rules(recovered(image), then) or is_broken(image, then, left - 1)
-            for image, then in states_of_recovery(heap, expected)
+            for _, image, then in states_of_recovery(heap, expected, False)
         )
 
     for event in toy.events:
@@ -358,26 +358,6 @@ def is_broken_later(toy: Toy, crashes: int) -> bool:
             if is_broken(heap, expected, crashes):
                 return True
     return False
-
-
-def states_of_recovery(heap: bytes, expected: Expected) -> Iterator[tuple[bytes | None, Expected]]:
-    """What power failure may leave at each position of the recovery, and what is expected of it."""
-    model, after = persisted_heap(heap), recovered(heap)
-    ids = []
-    for slot in range(SLOTS):
-        shown = word(after, (1 + slot) * LINE_BYTES) and word(after, place(slot))
-        ids.append(next(one for one in expected.candidates(slot) if shown == (one and pattern_word(one))))
-    _, told = toy_runner.told_life(bytearray(heap), 1, False)
-    for kind, _, _, at, payload in told:
-        if kind == toy_runner.STORE_EVENT:
-            model.step(Store(1, 1, at, payload, StoreKind.PLAIN))
-        elif kind == toy_runner.FLUSH_EVENT:
-            model.step(flush(at))
-        elif kind == toy_runner.FENCE_EVENT:
-            model.step(fence())
-        elif kind == toy_runner.RETURN_EVENT:
-            expected = replace(expected, slots=tuple(ids), pending=None)
-        yield from ((heap_of(image), expected) for image in model.images() or [])
 
 
 def persisted_heap(heap: bytes) -> Px86:
@@ -400,6 +380,16 @@ def crash_again(heap: bytes, expected: Expected, how: tuple[int, bool], found: L
     """how: position of the first crash; whether something follows the recovery."""
     position, has_follow_up = how
     found.told += 1
+    for number, left, then in states_of_recovery(heap, expected, has_follow_up):
+        found.images += 1
+        if left is None or broken_rules(recovered(left), then):
+            found.broken.add((position, number))
+
+
+def states_of_recovery(
+    heap: bytes, expected: Expected, has_follow_up: bool
+) -> Iterator[tuple[int, bytes | None, Expected]]:
+    """By position of the recovery, and of what follows it: what power failure may leave there, and what is expected of it."""
     model, after = persisted_heap(heap), recovered(heap)
     ids = []
     for slot in range(SLOTS):
@@ -419,8 +409,4 @@ def crash_again(heap: bytes, expected: Expected, how: tuple[int, bool], found: L
             expected = replace(expected, pending=(slot, new)) if is_begin else expected.after(Marker(RETURN, detail))
         elif kind == toy_runner.RETURN_EVENT:
             expected = replace(expected, slots=tuple(ids), pending=None)
-        for image in model.images() or []:
-            left = heap_of(image)
-            found.images += 1
-            if left is None or broken_rules(recovered(left), expected):
-                found.broken.add((position, number))
+        yield from ((number, heap_of(image), expected) for image in model.images() or [])
