@@ -46,6 +46,7 @@ from faultline.engine import Certificate, Done, Event, Finding, NewOutcome, Outc
 from faultline.errors import BadInputError, InterruptedCampaignError
 from faultline.exploring import Workshop, explore, write_config
 from faultline.kill_rates import KillRate
+from faultline.outcomes import count
 from faultline.processes import interrupt_all
 from faultline.results import CellSpec
 from faultline.tracing import Target, Trace, build_target, trace
@@ -338,7 +339,7 @@ class _Runner:
         wholes = run_in_pool(lambda one: self._whole(one, 1), self.stop, traced, jobs)
         for one, whole in zip(traced, wholes, strict=True):
             whole_text = "" if whole.is_complete else f", not complete: {whole.why}"
-            self.watcher.ends(f"{one.spec.name}: {len(one.later_places)} more places{whole_text}")
+            self.watcher.ends(f"{one.spec.name}: {count(len(one.later_places), 'more place')}{whole_text}")
 
     def without(
         self, names: Sequence[str], traced: Sequence[_Traced], jobs: int, short: Sequence[_Traced] = ()
