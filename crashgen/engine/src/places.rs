@@ -4,8 +4,8 @@
 
 use crate::config::Config;
 use crate::output;
-use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{EventKind, OperationKind, PlaceKind, SiteId, ThreadId, Trace};
+use crashgen::symbols::Symbols;
+use crashgen::trace::{EventKind, OperationKind, Place, PlaceKind, SiteId, ThreadId, Trace};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,8 @@ use std::path::Path;
 /// One place.
 #[derive(Serialize)]
 struct Counted {
-    kind: PlaceKind,
-    site: Symbol,
+    #[serde(flatten)]
+    place: Place,
     /// The trace's numbers of its instructions.
     sites: BTreeSet<SiteId>,
     /// Executions.
@@ -33,7 +33,7 @@ pub fn print(config: &Config, trace: &Trace) {
 
 fn places(trace: &Trace, symbols: &mut Symbols, runner: &Path) -> Vec<Counted> {
     let mut places: Vec<Counted> = Vec::new();
-    let mut known: BTreeMap<(PlaceKind, Symbol), usize> = BTreeMap::new();
+    let mut known: BTreeMap<Place, usize> = BTreeMap::new();
     let mut opening: BTreeSet<ThreadId> = BTreeSet::new();
     for event in trace.events.iter().skip(trace.first_event()) {
         match event.kind {
@@ -45,10 +45,10 @@ fn places(trace: &Trace, symbols: &mut Symbols, runner: &Path) -> Vec<Counted> {
         if trace.is_runner_site(event.site, runner) {
             continue;
         }
-        let site = symbols.find(trace, event.site);
-        let at = *known.entry((kind, site.clone())).or_insert(places.len());
+        let place = Place { kind, site: symbols.find(trace, event.site) };
+        let at = *known.entry(place.clone()).or_insert(places.len());
         if at == places.len() {
-            places.push(Counted { kind, site, sites: BTreeSet::new(), count: 0, in_recovery: 0 });
+            places.push(Counted { place, sites: BTreeSet::new(), count: 0, in_recovery: 0 });
         }
         places[at].sites.insert(event.site);
         places[at].count += 1;
@@ -99,7 +99,7 @@ mod tests {
         let found = places(&trace(&events), &mut Symbols::default(), Path::new("/built/runner"));
         let seen: Vec<_> = found
             .iter()
-            .map(|place| (place.kind, place.site.file.as_str(), place.sites.len(), place.count, place.in_recovery))
+            .map(|one| (one.place.kind, one.place.site.file.as_str(), one.sites.len(), one.count, one.in_recovery))
             .collect();
         let (flush, fence) = (PlaceKind::Flush, PlaceKind::Fence);
         assert_eq!(seen, [(flush, "two.so", 2, 3, 1), (fence, "two.so", 1, 1, 0), (fence, "one.so", 1, 1, 1)]);

@@ -16,7 +16,8 @@ use crashgen::{LINE_BYTES, UNIT_BYTES};
 use std::rc::Rc;
 
 /// Where recovery, or the probe after it, first reads what the state lacks. None: nothing is lacking, the loads of the target cannot all
-/// be seen, the first one is at a place that says nothing (in the C library, a header of C++'s), or only the runner's scan of contents reads it.
+/// be seen, the first one is at a place that says nothing (in the C library, in a header of C++'s), or only the runner's scan of contents
+/// reads it.
 pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Symbol> {
     let differing: Rc<[UnitKey]> = differing_units(&case.model, view, state).into();
     if differing.is_empty() || !config.has_hooks() {

@@ -67,7 +67,8 @@ impl PlaceKind {
     pub fn of(kind: &EventKind) -> Option<Self> {
         match kind {
             EventKind::Flush { .. } => Some(Self::Flush),
-            kind => is_flush_or_fence(kind).then_some(Self::Fence),
+            EventKind::Fence { kind: FenceKind::Sfence | FenceKind::Mfence } => Some(Self::Fence),
+            _ => None,
         }
     }
 }
@@ -118,7 +119,7 @@ pub fn only_leave_out(edits: &[Edit]) -> bool {
 /// Whether the edits leave this event out.
 pub fn is_left_out(event: &Event, edits: &[Edit]) -> bool {
     let names = |edit: &Edit| matches!(edit, Edit::Without(sites) if sites.contains(&event.site));
-    is_flush_or_fence(&event.kind) && edits.iter().any(names)
+    PlaceKind::of(&event.kind).is_some() && edits.iter().any(names)
 }
 
 fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
@@ -250,11 +251,6 @@ fn overlap(one: &Event, other: &Event) -> bool {
     };
     let (Some(one), Some(other)) = (range(one), range(other)) else { return false };
     one.0 == other.0 && one.1 < other.2 && other.1 < one.2
-}
-
-/// Whether it orders and does nothing else.
-pub fn is_flush_or_fence(kind: &EventKind) -> bool {
-    matches!(kind, EventKind::Flush { .. } | EventKind::Fence { kind: FenceKind::Sfence | FenceKind::Mfence })
 }
 
 fn edited_hash(hash: &str, edits: &[Edit]) -> String {
@@ -426,7 +422,7 @@ mod tests {
         for seed in 0..300 {
             let events = mixed(seed);
             let all: BTreeSet<SiteId> =
-                events.iter().filter(|event| is_flush_or_fence(&event.kind)).map(|event| event.site).collect();
+                events.iter().filter(|event| PlaceKind::of(&event.kind).is_some()).map(|event| event.site).collect();
             let some: BTreeSet<SiteId> = all.iter().copied().filter(|site| (site.0 as u64 + seed) % 3 == 0).collect();
             let one: BTreeSet<SiteId> = some.first().copied().into_iter().collect();
             let [none, one, some, all] =
