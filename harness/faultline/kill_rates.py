@@ -5,7 +5,7 @@ nothing is known."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,8 +31,7 @@ class KillRate(msgspec.Struct):
     @property
     def share(self) -> float:
         """Killed, of those that are not proved redundant; 1 if there are none."""
-        needed = self.places - self.redundant
-        return self.killed / needed if needed else 1.0
+        return _share_of([self])
 
     @property
     def is_whole(self) -> bool:
@@ -47,6 +46,11 @@ class KillRate(msgspec.Struct):
         return f"{said} ({len(self.workloads)} workload{many}{shorter})"
 
 
+def _share_of(rates: Sequence[KillRate]) -> float:
+    needed = sum(rate.places - rate.redundant for rate in rates)
+    return sum(rate.killed for rate in rates) / needed if needed else 1.0
+
+
 def text_of(rate: KillRate | None) -> str:
     return "not measured of this build" if rate is None else rate.text()
 
@@ -56,9 +60,7 @@ def share_text(rates: Collection[KillRate | None]) -> str:
     measured = [rate for rate in rates if rate is not None]
     if not measured:
         return "unmeasured"
-    needed = sum(rate.places - rate.redundant for rate in measured)
-    share = sum(rate.killed for rate in measured) / needed if needed else 1.0
-    return f"{share:.1%}" + (f"({len(measured)}/{len(rates)})" if len(measured) < len(rates) else "")
+    return f"{_share_of(measured):.1%}" + (f"({len(measured)}/{len(rates)})" if len(measured) < len(rates) else "")
 
 
 def name(allocator: str, flush: str) -> str:

@@ -140,6 +140,11 @@ class PlaceResult(msgspec.Struct):
     def recoveries(self) -> int:
         return sum(trial.recoveries for trial in self.trials)
 
+    @property
+    def count(self) -> int:
+        """Executions in all trials; none of what only a recovery from a crash comes to."""
+        return sum(trial.count for trial in self.trials)
+
 
 class Mutation(msgspec.Struct):
     """Of an allocator: the fate of each place that its workloads come to."""
@@ -242,7 +247,7 @@ def mutate(
 
     Raises BadInputError when the allocator breaks a rule as it is, or no place has such a name.
     """
-    in_recoveries_alone = {as_tried(spec, time_s).name for spec in specs if spec.nested and not spec.follow_up}
+    alone = {as_tried(spec, time_s).name for spec in specs if spec.nested and not spec.follow_up}
     specs = [as_tried(spec, time_s) for spec in specs]
     with tempfile.TemporaryDirectory(prefix="faultline-mutate-") as folder:
         runner = _Runner(workshop, Path(folder), watcher)
@@ -250,7 +255,7 @@ def mutate(
             watcher.begins("as it is", len(specs))
             traced: list[_Traced] = run_in_pool(runner.explore_whole, runner.stop, specs, jobs)
             traced.sort(key=lambda one: one.whole[0].recoveries)
-            short = [runner.in_recoveries_alone(one) for one in traced if one.spec.name in in_recoveries_alone]
+            short = [runner.in_recoveries_alone(one) for one in traced if one.spec.name in alone]
             runner.find_later_places([*(one for one in traced if one.spec.nested), *short], jobs)
             names = list(dict.fromkeys(name for one in [*traced, *short] for name in [*one.places, *one.later_places]))
             chosen = [name for name in names if only is None or only in name]

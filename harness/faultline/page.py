@@ -293,7 +293,7 @@ def _coverage_fact(coverage: RecoveryCoverage) -> Fact:
 def _kill_rate_fact(allocator: str, flush: str, rate: KillRate | None) -> Fact:
     name, measure = kill_rates.name(allocator, flush), kill_rates.command(allocator, flush)
     if rate is None:
-        return Fact("kill rate", f"not measured of this build of {name} ({measure})", "open")
+        return Fact("kill rate", f"{kill_rates.text_of(None)} of {name} ({measure})", "open")
     return Fact("kill rate", f"{name}: {rate.text()}", "good" if rate.is_whole else "open")
 
 

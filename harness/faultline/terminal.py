@@ -105,7 +105,7 @@ def _print_allocators(console: Console, results: list[CellResult]) -> None:
             _print_line(console, head, "" if rate.is_whole else "yellow", f"kill rate {rate.text()}")
         elif len(results) > 1:
             measure = kill_rates.command(*build)
-            _print_line(console, head, "yellow", f"kill rate not measured of this build: {measure}")
+            _print_line(console, head, "yellow", f"kill rate {kill_rates.text_of(None)}: {measure}")
 
 
 def print_trace_rules(rules: TraceRules) -> None:
@@ -263,7 +263,7 @@ def print_mutation(mutation: Mutation) -> None:
         table.add_row(
             Text(place.fate, style),
             Text(" ".join(sorted(set(last.rules))) or "-"),
-            Text(f"{count:,}" if (count := sum(trial.count for trial in place.trials)) else "-"),
+            Text(f"{place.count:,}" if place.count else "-"),
             Text(f"{place.recoveries:,}"),
             Text(last.workload if place.fate == "killed" else f"all {len(place.trials)}"),
             Text(place.name),

@@ -313,7 +313,15 @@ def recovered(heap: bytes) -> bytes:
 
 def later(toy: Toy, has_follow_up: bool = True) -> Later:
     """By brute force: each state of each position of each recovery of each state of each position."""
-    found, model, expected = Later(), Px86(), Expected()
+    found = Later()
+    for position, heap, expected in borne_crashes(toy):
+        crash_again(heap, expected, (position, has_follow_up), found)
+    return found
+
+
+def borne_crashes(toy: Toy) -> Iterator[tuple[int, bytes, Expected]]:
+    """By crash position: heaps that power failure may leave, each once, where recovery is as expected; and what is."""
+    model, expected = Px86(), Expected()
     known: set[tuple[str, int]] = set()
     for position, event in enumerate(toy.events, 1):
         if isinstance(event, Marker):
@@ -326,14 +334,12 @@ def later(toy: Toy, has_follow_up: bool = True) -> Later:
                 continue
             known.add((image, expected.markers))
             if not broken_rules(recovered(heap), expected):
-                crash_again(heap, expected, (position, has_follow_up), found)
-    return found
+                yield position, heap, expected
 
 
 def is_broken_later(toy: Toy, crashes: int) -> bool:
     """By brute force: whether power that fails so many times more, in recoveries alone, breaks what a first crash did not. Each
     state of each position of each recovery is recovered, again and again."""
-    model, expected = Px86(), Expected()
     known: set[tuple[bytes, str, int]] = set()
 
     def is_broken(heap: bytes, expected: Expected, left: int) -> bool:
@@ -346,18 +352,7 @@ def is_broken_later(toy: Toy, crashes: int) -> bool:
             for _, image, then in states_of_recovery(heap, expected, False)
         )
 
-    for event in toy.events:
-        if isinstance(event, Marker):
-            expected = expected.after(event)
-        else:
-            model.step(event)
-        for image in model.images() or []:
-            heap = heap_of(image)
-            if expected.phase != "created" or heap is None or broken_rules(recovered(heap), expected):
-                continue
-            if is_broken(heap, expected, crashes):
-                return True
-    return False
+    return any(is_broken(heap, expected, crashes) for _, heap, expected in borne_crashes(toy))
 
 
 def persisted_heap(heap: bytes) -> Px86:
