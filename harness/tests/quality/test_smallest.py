@@ -163,8 +163,9 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
 """Operations, lost lines."""
 BOUNDS: dict[tuple[str, str], str] = {
     ("nvmalloc", "SIZE_WITHOUT_HEADER"): "some states are unknown",
-    # Its header is too long without a crash, too, so that a twin cannot be drained: what a heap should hold is not known.
+    # Their heaps are damaged without a crash, too, so that a twin cannot be drained: what a heap should hold is not known.
     ("nvmalloc", "REMAINDER_TOO_LONG"): "some states are unknown",
+    ("nvm_malloc", "ARENA_OF_CALLER"): "some states are unknown",
 }
 """Of the others nothing smaller was cut short: what cut these, in the search's own words."""
 BRUTE_FORCE: dict[tuple[str, str], tuple[str, list[int]]] = {
