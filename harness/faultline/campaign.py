@@ -23,10 +23,12 @@ from faultline.cache import hash_of_file, key_of
 from faultline.config import Matrix, MatrixCell, MatrixMutants, find_allocator
 from faultline.engine import Certificate, Done, Event, Finding, Progress, TraceRules
 from faultline.errors import FaultlineError, InterruptedCampaignError
-from faultline.explaining import Tried, explain
+from faultline.explaining import Tried, described, explain
+from faultline.explanation import Trial
 from faultline.exploring import Workshop, explore
 from faultline.known import Known
 from faultline.processes import interrupt_all
+from faultline.replay import explain_token
 from faultline.results import CellResult, CellSpec, Results
 from faultline.resuming import joined, joined_verdict
 from faultline.shrinking import Budget, shrink
@@ -42,6 +44,8 @@ FOUND_S = 35.0
 commands explain and shrink have more for one."""
 SHRINKING_S = 12.0
 """Of it, kept for shrinking."""
+LATER_S = 10.0
+"""Of it, kept for the repairs of findings that need a second crash."""
 SHRUNK_S = 30.0
 """Of a finding's shrinking at most."""
 LEAST_SHRUNK_S = 4.0
@@ -282,7 +286,9 @@ class _CellRunner:
             if self.explains(spec):
                 deadline = time.monotonic() + FOUND_S
                 self._explain(position, result, target, traced, workload, deadline - SHRINKING_S)
-                self._shrink(position, result, target, workload, deadline)
+                has_later = any(finding.is_later for finding in self._by_interest(result)[:EXPLAINED])
+                self._shrink(position, result, target, workload, deadline - LATER_S * has_later)
+                self._explain_later(position, result, deadline)
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():
@@ -332,28 +338,47 @@ class _CellRunner:
     def _explain(
         self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload, deadline: float
     ) -> None:
-        """Ctrl-C ends it and leaves the cell done."""
-
-        def say(text: str) -> None:
-            self._check_stop()
-            self.watcher.cell_begins(position, result.spec, f"try {text}")
-
+        """Those of one crash. Ctrl-C ends it and leaves the cell done."""
+        say = self._sayer(position, result, "try ")
         tried: Tried = {}
+        findings = [finding for finding in self._by_interest(result)[:EXPLAINED] if not finding.is_later]
         with contextlib.suppress(_StoppedError):
-            for finding, budget_s in _shared(self._by_interest(result)[:EXPLAINED], deadline):
+            for finding, budget_s in _shared(findings, deadline):
                 explained = explain(
                     self.workshop, result.spec, target, traced, workload, finding, say, tried=tried, budget_s=budget_s
                 )
                 self._check_stop()  # else what was tried last ended for that reason
                 result.explanations.append(explained)
 
-    def _shrink(self, position: int, result: CellResult, target: Target, workload: Workload, deadline: float) -> None:
-        """Ctrl-C ends it and leaves the cell done."""
+    def _explain_later(self, position: int, result: CellResult, deadline: float) -> None:
+        """Those of several crashes, in the smallest workloads that show them: all second crashes of a long one take minutes. Ctrl-C
+        ends it and leaves the cell done."""
+        say = self._sayer(position, result, "try ")
+        findings = [finding for finding in self._by_interest(result)[:EXPLAINED] if finding.is_later]
+        with contextlib.suppress(_StoppedError):
+            for finding, budget_s in _shared(findings, deadline):
+                shrunk = result.shrunk_of(finding)
+                token = shrunk.witness.token if shrunk else finding.token
+                follow_up = result.spec.follow_up
+                try:
+                    tried = explain_token(self.workshop, token, follow_up, say, budget_s)
+                except FaultlineError as error:
+                    self._check_stop()  # else it ended for that reason
+                    tried = described(finding)
+                    tried.trials = [Trial("the replay of its witness", "unknown", why=error.message)]
+                self._check_stop()  # else what was tried last ended for that reason
+                result.explanations.append(described(finding, tried, is_smallest=shrunk is not None))
 
+    def _sayer(self, position: int, result: CellResult, what: str) -> Callable[[str], None]:
         def say(text: str) -> None:
             self._check_stop()
-            self.watcher.cell_begins(position, result.spec, f"shrink: {text}")
+            self.watcher.cell_begins(position, result.spec, f"{what}{text}")
 
+        return say
+
+    def _shrink(self, position: int, result: CellResult, target: Target, workload: Workload, deadline: float) -> None:
+        """Ctrl-C ends it and leaves the cell done."""
+        say = self._sayer(position, result, "shrink: ")
         with contextlib.suppress(_StoppedError):
             result.not_shrunk.update({finding.id: BEYOND for finding in self._by_interest(result)[EXPLAINED:]})
             for finding, share_s in _shared(self._by_interest(result)[:EXPLAINED], deadline):

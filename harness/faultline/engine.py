@@ -104,10 +104,12 @@ class TraceEvent(msgspec.Struct):
 
 
 class Repair(msgspec.Struct):
-    """A flush or fence that may forbid a crash state. edits: what the engine explores the trace with (`edits`)."""
+    """A flush or fence that may forbid a crash state. edits and later_edits: what the engine explores the trace with, and what
+    recoveries do in it."""
 
     text: str
     edits: list[Any]
+    later_edits: list[Any] = []
 
 
 class EarlierCrash(msgspec.Struct):
@@ -163,6 +165,11 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Why it does not fail the campaign (known.py); the engine does not say that."""
     is_suppressed: bool = False
     """Known because a person said so, with a date."""
+
+    @property
+    def crashes(self) -> int:
+        """How often power failed."""
+        return 1 + max(len(self.earlier), 1) if self.is_later else 1
 
     def call_paths(self) -> list[tuple[str, str]]:
         """What each site is, and the calls that led there; where recovery read what is lost, and where it died."""

@@ -28,6 +28,23 @@ Tried = dict[bytes, Trial]
 """By edits: what came of the repairs that were tried for other findings of the same exploration."""
 
 
+def described(finding: Finding, tried: Explanation | None = None, is_smallest: bool = False) -> Explanation:
+    """What is said of the finding, with the repairs that were tried for it elsewhere; is_smallest: in its smallest workload."""
+    found = Explanation(
+        finding.id,
+        when_text(finding),
+        *lost_and_there(finding.sites, bool(finding.lines)),
+        [],
+        crashes=finding.crashes,
+        read=finding.read.text() if finding.read else "",
+        died=finding.died.text() if finding.died else "",
+    )
+    if tried is not None:
+        found.trials, found.is_cut, found.budget_s = tried.trials, tried.is_cut, tried.budget_s
+        found.is_smallest = is_smallest
+    return found
+
+
 def explain(
     workshop: Workshop,
     spec: CellSpec,
@@ -44,15 +61,7 @@ def explain(
     is tried; edits: what the trace was explored with; tried: is read, and gets what is tried here. One that helped there left no
     finding at all, so it helps here, and what was tried there beside it is not tried again: it left a finding, or was not explored
     to its end. budget_s: of all repairs."""
-    found = Explanation(
-        finding.id,
-        when_text(finding),
-        *lost_and_there(finding.sites, bool(finding.lines)),
-        [],
-        is_later=finding.is_later,
-        read=finding.read.text() if finding.read else "",
-        died=finding.died.text() if finding.died else "",
-    )
+    found = described(finding)
     deadline = time.monotonic() + budget_s
     trials: dict[int, Trial] = {}
     tried = {} if tried is None else tried
@@ -95,7 +104,7 @@ def explain(
 
 
 def _key(repair: Repair) -> bytes:
-    return msgspec.json.encode(repair.edits)
+    return msgspec.json.encode((repair.edits, repair.later_edits))
 
 
 def _ending_with(last: Trial | None, trials: Iterable[Trial]) -> list[Trial]:
@@ -130,10 +139,11 @@ def _try(
                 verdict = event.verdict
 
     # The whole trace, unless the finding comes back.
-    changes = {"stop_at_rule": finding.id, "time_limit_s": limit_s, "recovery_limit": None, "nested": 0}
+    nested = finding.crashes - 1
+    changes = {"stop_at_rule": finding.id, "time_limit_s": limit_s, "recovery_limit": None, "nested": nested}
     spec = msgspec.structs.replace(spec, strategy="complete" if target.hooked else spec.strategy, **changes)
     try:
-        jobs, more = workshop.explore_jobs, {"edits": repair.edits}
+        jobs, more = workshop.explore_jobs, {"edits": repair.edits, "later_edits": repair.later_edits}
         explore(workshop, spec, target, traced, workload, handle, jobs=jobs, more=more)
     except FaultlineError as error:
         trial.why = error.message
@@ -153,4 +163,4 @@ def _try(
 
 
 def _is_another_order(repair: Repair) -> bool:
-    return any(edit["edit"] == "move-behind" for edit in repair.edits)
+    return any(edit["edit"] == "move-behind" for edit in [*repair.edits, *repair.later_edits])

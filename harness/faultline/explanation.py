@@ -72,7 +72,10 @@ class Explanation(msgspec.Struct):
     there: str
     trials: list[Trial]
     is_cut: bool = False
-    is_later: bool = False
+    crashes: int = 1
+    """How often power failed."""
+    is_smallest: bool = False
+    """Repairs were tried in the smallest workload that shows it."""
     read: str = ""
     """Where recovery first reads what is lost, if that can be seen."""
     died: str = ""
@@ -94,13 +97,13 @@ class Explanation(msgspec.Struct):
         """What was tried, and what came of it."""
         repair, tried = self.repair, len(self.trials)
         if repair is not None:
-            said = f"{repair.text}; tried: this finding is gone, {repair.recoveries:,} recoveries, "
+            where = " in the smallest workload" if self.is_smallest else ""
+            said = f"{repair.text}; tried{where}: this finding is gone, {repair.recoveries:,} recoveries, "
             said += "complete" if repair.is_complete else f"not complete ({repair.why})"
             if repair.others:
                 return f"{said}, but {', '.join(repair.others)} elsewhere"
-            return f"{said}, and no other appears after one crash" if repair.is_complete else said
-        if self.is_later:
-            return "not looked for: power failed more than once, and repairs are tried in the workload's own trace"
+            crashes = "one crash" if self.crashes == 1 else f"up to {self.crashes} crashes"
+            return f"{said}, and no other appears after {crashes}" if repair.is_complete else said
         unknown = [trial for trial in self.trials if trial.outcome == "unknown"]
         if self.is_cut:
             more = f"; faultline explain has {BUDGET_S:.0f} s" if self.budget_s < BUDGET_S else ""
@@ -112,7 +115,8 @@ class Explanation(msgspec.Struct):
                 " without breaking another rule" if any(one.outcome == "breaks others" for one in self.trials) else ""
             )
             order = f", and none of the {tried} orders of two stores that were tried helps{alone}" if tried else ""
-            return f"no flush and no fence: the state has every store{order}, so what is stored, or when, is wrong"
+            store = "store" if self.crashes == 1 else "store of the recovery before"
+            return f"no flush and no fence: the state has every {store}{order}, so what is stored, or when, is wrong"
         if not self.trials:
             return "nothing to try: the lost store is the kernel's, or at an unknown place"
         return f"none of the {tried} flushes, fences and orders that were tried helps: what is stored may be wrong"

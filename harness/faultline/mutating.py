@@ -485,9 +485,10 @@ class _Runner:
                     trial.verdict = event.verdict
 
         later = [{"kind": place.kind, "site": msgspec.to_builtins(place.site)} for place in places]
-        edits = [{"edit": "without", "sites": sites}, {"edit": "without-places", "sites": later}] if places else []
+        without = [[{"edit": "without", "sites": lost}] if places else [] for lost in (sites, later)]
+        edits = dict(zip(("edits", "later_edits"), without, strict=True))
         outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
-        more: dict[str, Any] = {"edits": edits, "outcomes": outcomes, "stop_at_rule": "any"}
+        more: dict[str, Any] = {**edits, "outcomes": outcomes, "stop_at_rule": "any"}
         is_bounded = len(places) > 1 or (nested > 0 and all(place.name in self._proved for place in places))
         most = TOGETHER_RECOVERIES * (traced.whole[nested].recoveries + 1) if is_bounded and places else None
         spec = msgspec.structs.replace(traced.spec, nested=nested, recovery_limit=most)

@@ -5,7 +5,7 @@ the one crash state is recovered and judged again; explaining and shrinking begi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from faultline.config import Flush, Model, find_allocator
 from faultline.engine import Event, Finding, Verdict
 from faultline.errors import BadInputError
 from faultline.explaining import explain
-from faultline.explanation import Explanation
+from faultline.explanation import BUDGET_S, Explanation
 from faultline.exploring import Workshop, write_config
 from faultline.results import CellSpec
 from faultline.shrinking import Budget, shrink
@@ -65,12 +65,27 @@ def replay(
     opened = _open(workshop, text, is_explained)
     replayed = _replay_state(workshop, text, opened)
     if is_explained:
-        target, traced, workload = opened.target, opened.traced, opened.workload
         for finding in replayed.findings:
             if finding.rule == opened.token.rule:
-                explained = explain(workshop, replayed.spec, target, traced, workload, finding, say)
-                replayed.explanations.append(explained)
+                replayed.explanations.append(_explain(workshop, opened, finding, say, BUDGET_S))
     return replayed
+
+
+def explain_token(
+    workshop: Workshop, text: str, follow_up: bool, say: Callable[[str], None] | None, budget_s: float
+) -> Explanation:
+    """Tries the repairs of what breaks the token's rule. follow_up: power fails again in what follows recoveries, too; say hears of
+    each repair before it is tried; budget_s: of all of them."""
+    opened = _open(workshop, text, needs_hooks=True)
+    opened = replace(opened, spec=msgspec.structs.replace(opened.spec, follow_up=follow_up))
+    return _explain(workshop, opened, _finding_of(workshop, text, opened), say, budget_s)
+
+
+def _explain(
+    workshop: Workshop, opened: _Opened, finding: Finding, say: Callable[[str], None] | None, budget_s: float
+) -> Explanation:
+    target, traced, workload = opened.target, opened.traced, opened.workload
+    return explain(workshop, opened.spec, target, traced, workload, finding, say, budget_s=budget_s)
 
 
 def shrink_token(
@@ -78,16 +93,22 @@ def shrink_token(
 ) -> tuple[CellSpec, Shrunk]:
     """The smallest witness of what breaks the token's rule, and the cell that the token is of; say hears of each step."""
     opened = _open(workshop, text, needs_hooks=True)
-    token = opened.token
+    finding = _finding_of(workshop, text, opened)
+    spec = msgspec.structs.replace(opened.spec, strategy="complete", nested=len(opened.token.later))
+    return spec, shrink(workshop, spec, opened.target, opened.workload, finding, budget, say)
+
+
+def _finding_of(workshop: Workshop, text: str, opened: _Opened) -> Finding:
+    """What breaks the token's rule."""
+    rule = opened.token.rule
     replayed = _replay_state(workshop, text, opened)
-    finding = next((found for found in replayed.findings if found.rule == token.rule), None)
+    finding = next((found for found in replayed.findings if found.rule == rule), None)
     if finding is None:
         raise BadInputError(
-            f"the token's crash state does not break {token.rule} any more: verdict {replayed.verdict}",
-            "nothing is there to shrink; `faultline run` looks for findings",
+            f"the token's crash state does not break {rule} any more: verdict {replayed.verdict}",
+            "nothing is there to shrink or to explain; `faultline run` looks for findings",
         )
-    spec = msgspec.structs.replace(opened.spec, strategy="complete", nested=len(token.later))
-    return spec, shrink(workshop, spec, opened.target, opened.workload, finding, budget, say)
+    return finding
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ static int replay_ring(struct nvm_heap *heap) {
     if (used == 0)
         FL_STAGE("ring: clean");
     else
-        fl_fence();
+        fl_fence(); /* what replay did ends here; count_version fences next, so mutate tells no loss */
     if (used > 1)
         FL_STAGE("ring: several entries");
     return status;
@@ -225,7 +225,7 @@ static int adopt_free_chunks(struct nvm_heap *heap, uint32_t first, uint32_t end
     } else {
         FL_STAGE("chunks: free neighbours become one");
         nvm_format_chunks(heap, first, end - first, nvm_tag(NVM_KIND_CHUNK_FREE, NVM_STATE_IDLE, 0, end - first));
-        fl_fence();
+        fl_fence(); /* before any of them is taken: whoever does that fences before it says so, so mutate tells no loss */
     }
     return NVM_OK;
 }

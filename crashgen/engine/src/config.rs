@@ -6,7 +6,7 @@ use crashgen::complete::Bounds;
 use crashgen::model::ModelKind;
 use crashgen::replay::ServerOptions;
 use crashgen::symbols::Symbols;
-use crashgen::trace::Edit;
+use crashgen::trace::{Edit, Place};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -67,6 +67,9 @@ pub struct Config {
     /// The trace is explored as if its source had these flushes and fences less or more.
     #[serde(default)]
     pub edits: Vec<Edit>,
+    /// The same of what recoveries do, and what follows them.
+    #[serde(default)]
+    pub later_edits: Vec<Edit<Place>>,
     /// What recoveries showed is written here, or compared with what is written here ([`crate::outcomes`]).
     #[serde(default)]
     pub outcomes: Option<OutcomesFile>,
@@ -289,6 +292,11 @@ impl Config {
     /// What sites are called.
     pub fn symbols(&self) -> Symbols {
         Symbols::new(self.programs(), self.helpers.clone())
+    }
+
+    /// Whether all that the edits do is to leave flushes and fences out.
+    pub fn only_leaves_out(&self) -> bool {
+        self.edits.iter().all(Edit::only_leaves_out) && self.later_edits.iter().all(Edit::only_leaves_out)
     }
 
     /// Whether there is an adapter whose loads are seen.

@@ -13,7 +13,7 @@ use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::{LaterCrash, LineChoice, Witness};
-use crashgen::trace::{Edit, Place, PlaceKind, SiteId, Trace};
+use crashgen::trace::{Event, Place, PlaceKind, SiteId, Trace};
 use oracle::{RuleId, Violation};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -50,7 +50,7 @@ pub struct Finding {
     pub line_count: usize,
     /// Around the crash position.
     pub events: Vec<EventText>,
-    /// What may forbid the state, to be tried; none in later generations, and where the state lacks no store.
+    /// What may forbid the state, to be tried.
     pub repairs: Vec<Repair>,
     /// Power failed more than once.
     pub is_later: bool,
@@ -241,7 +241,8 @@ impl Findings {
             return None;
         }
         let is_first = matches!(origin, Origin::Explored(None) | Origin::Token(_));
-        let repairs = if is_first { candidates(trace, &mut self.symbols, state) } else { Vec::new() };
+        let own_sites = if is_first { None } else { self.told_sites.of_workload() };
+        let repairs = candidates(trace, own_sites, &mut self.symbols, state);
         let (token, earlier) = match origin {
             Origin::Explored(before) => {
                 (witness(config, trace, before, state, violation.rule, &sites).encode(), EarlierCrash::chain(before))
@@ -277,29 +278,36 @@ impl Findings {
         self.list.last()
     }
 
-    /// Leaves out of a told run what the edits leave out of recoveries. Says what it cannot know.
-    pub fn leave_out(&mut self, config: &Config, told: &mut Trace) -> Option<&'static str> {
-        let places: BTreeSet<&Place> = config.edits.iter().flat_map(Edit::later_places).collect();
-        if places.is_empty() {
-            return None;
-        }
+    /// A told run as it would be if the source had the edits of recoveries; and what cannot be known of that.
+    pub fn edited(&mut self, config: &Config, told: Trace) -> (Trace, Option<&'static str>) {
         let mut gap = None;
-        let mut events = std::mem::take(&mut told.events);
-        events.retain(|event| {
-            let Some(kind) = PlaceKind::of(&event.kind) else { return true };
-            if event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site) {
+        let mut edits = Vec::with_capacity(config.later_edits.len());
+        for edit in &config.later_edits {
+            if edit.only_leaves_out() && told.events.iter().any(|event| self.is_at_unknown_place(&told, event)) {
                 gap = Some("recovery flushes or fences at a place that is not known");
             }
-            !places.contains(&Place { kind, site: self.symbols.find(told, event.site) })
-        });
-        told.events = events;
-        gap
+            edits.push(edit.map(|places| self.sites_of(&told, places)));
+        }
+        (told.edited(&edits), gap)
+    }
+
+    fn is_at_unknown_place(&mut self, told: &Trace, event: &Event) -> bool {
+        PlaceKind::of_order(&event.kind).is_some()
+            && (event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site))
+    }
+
+    fn sites_of(&mut self, told: &Trace, places: &BTreeSet<Place>) -> BTreeSet<SiteId> {
+        let mut is_there = |event: &&Event| {
+            let kind = PlaceKind::of(&event.kind);
+            kind.is_some_and(|kind| places.contains(&Place { kind, site: self.symbols.find(told, event.site) }))
+        };
+        told.events.iter().filter(&mut is_there).map(|event| event.site).collect()
     }
 
     /// Where a told run flushes and fences; what the runner does so, as the application, has no module there.
     pub fn note_places(&mut self, told: &Trace) {
         for event in &told.events {
-            let Some(kind) = PlaceKind::of(&event.kind) else { continue };
+            let Some(kind) = PlaceKind::of_order(&event.kind) else { continue };
             let is_known = told.sites[event.site.0 as usize].module.is_some();
             if is_known && self.told_places_seen.insert((kind, event.site)) {
                 self.told_places.insert(Place { kind, site: self.symbols.find(told, event.site) });
@@ -475,7 +483,7 @@ fn shortest(model: &Model, view: &View, state: &[Choice]) -> (bool, Vec<LineChoi
 mod tests {
     use super::*;
     use crate::window::tests::CONFIG;
-    use crashgen::trace::{Event, EventKind, FenceKind, FileId, FlushKind, Module, Site, ThreadId};
+    use crashgen::trace::{Edit, EventKind, FenceKind, FileId, FlushKind, Module, Site, ThreadId};
 
     /// A line that flushes and fences, in each of two modules, of whose sources nothing is known.
     fn told() -> Trace {
@@ -505,12 +513,10 @@ mod tests {
         let site = Symbol { file: "one.so".to_owned(), ..Symbol::default() };
         let mut findings = Findings::new(&config);
         for (kind, left) in [(flush, fence), (fence, flush)] {
-            config.edits = vec![
-                Edit::Without([SiteId(2)].into()), // of the trace
-                Edit::WithoutPlaces([Place { kind, site: site.clone() }].into()),
-            ];
-            let mut told = told();
-            assert_eq!(findings.leave_out(&config, &mut told), None);
+            config.edits = vec![Edit::Without([SiteId(2)].into())]; // of the trace
+            config.later_edits = vec![Edit::Without([Place { kind, site: site.clone() }].into())];
+            let (told, gap) = findings.edited(&config, told());
+            assert_eq!(gap, None);
             assert_eq!(of(&told), [(1, Some(left)), (2, Some(flush)), (2, Some(fence)), (1, None)]);
         }
     }

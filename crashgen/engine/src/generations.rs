@@ -147,6 +147,11 @@ pub struct Sites {
 }
 
 impl Sites {
+    /// How many of the sites are the workload's; none: there was no told run.
+    pub fn of_workload(&self) -> Option<u32> {
+        self.workload.map(|(sites, _)| sites as u32)
+    }
+
     /// By site of a told trace: whether what it stores is application content.
     fn are_content(&self, told: &Trace) -> Vec<bool> {
         let content = self.workload.map(|(sites, _)| sites);
@@ -619,14 +624,13 @@ impl Explorer<'_> {
         flow
     }
 
-    /// The told run as a trace without what the edits leave out, and what cannot be known of that.
+    /// The told run as a trace, as the edits make it, and what cannot be known of that.
     fn edited_trace(&mut self, told: &Told) -> (Trace, Option<&'static str>) {
-        let mut trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
+        let trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
         if matches!(self.config.outcomes, Some(OutcomesFile::Write(_))) {
             self.findings.note_places(&trace);
         }
-        let gap = self.findings.leave_out(self.config, &mut trace);
-        (trace, gap)
+        self.findings.edited(self.config, trace)
     }
 
     /// The states of the leaf whose objects hold what they should after recovery; none: no state is like that. The others are broken

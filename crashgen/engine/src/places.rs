@@ -41,7 +41,7 @@ fn places(trace: &Trace, symbols: &mut Symbols, runner: &Path) -> Vec<Counted> {
             EventKind::OperationReturn { kind: OperationKind::Open, .. } => drop(opening.remove(&event.thread)),
             _ => {}
         }
-        let Some(kind) = PlaceKind::of(&event.kind) else { continue };
+        let Some(kind) = PlaceKind::of_order(&event.kind) else { continue };
         if trace.is_runner_site(event.site, runner) {
             continue;
         }

@@ -7,12 +7,15 @@
 //! all that the thread had not flushed before it made the newest store that is there. Where a store is
 //! there that the source makes before the one that is lost, or before one that it had not come to yet, no flush and no fence forbids the
 //! state: proposed is to make it after that one.
+//!
+//! Where power failed more than once these are changes of what the recovery before the last crash did. Its source may run in the
+//! workload, too, and is changed there as well.
 
 use crate::finding::StateRef;
 use crashgen::LINE_BYTES;
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{Edit, Event, EventKind, SiteId, StoreKind, Trace};
+use crashgen::trace::{Edit, Event, EventKind, Place, PlaceKind, SiteId, StoreKind, Trace};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -21,8 +24,11 @@ use std::collections::BTreeSet;
 pub struct Repair {
     /// In words: sfence after the flush at FUNCTION (FILE:LINE).
     pub text: String,
-    /// What the trace is explored with.
+    /// What the workload's trace is explored with.
     pub edits: Vec<Edit>,
+    /// What recoveries are explored with, and what follows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub later_edits: Vec<Edit<Place>>,
 }
 
 /// Places after the newest store that it is tried to be moved behind, nearest first.
@@ -36,15 +42,23 @@ struct Lost {
     line: LineKey,
 }
 
-/// In the order in which they should be tried; none where the state lacks no store.
-pub fn candidates(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
+/// In the order in which they should be tried. workload_sites: where the trace is what a recovery did, how many of its sites, the first
+/// ones, are the workload's.
+pub fn candidates(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
     let (mut lost, newest) = stores(state);
     // Of the kernel's writes (R9) and of stores at unknown places nothing is known that would help.
     lost.retain(|one| {
-        one.site != SiteId(0) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
+        is_known(trace, one.site) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
     });
-    let mut maker =
-        Maker { trace, symbols, position: state.position, newest: newest.map(|(_, site)| site), repairs: Vec::new() };
+    let newest = newest.filter(|(_, site)| is_known(trace, *site));
+    let mut maker = Maker {
+        trace,
+        workload_sites,
+        symbols,
+        position: state.position,
+        newest: newest.map(|(_, site)| site),
+        repairs: Vec::new(),
+    };
     let Some(oldest) = lost.first() else {
         maker.propose_order(last_store(trace, state), None);
         return maker.repairs;
@@ -69,7 +83,12 @@ fn last_store(trace: &Trace, state: &StateRef) -> Option<u32> {
         event.site == state.case.last_store && matches!(event.kind, EventKind::Store { kind: StoreKind::Plain, .. })
     };
     let found = events.enumerate().rev().find(|(_, event)| is_it(event)).map(|(number, _)| number as u32);
-    found.filter(|_| state.case.last_store != SiteId(0))
+    found.filter(|_| is_known(trace, state.case.last_store))
+}
+
+/// Whether its place may be known: the kernel's writes have none, nor has what the application stores after a recovery.
+fn is_known(trace: &Trace, site: SiteId) -> bool {
+    trace.sites.get(site.0 as usize).is_some_and(|site| site.module.is_some())
 }
 
 /// What the state lacks, oldest first, and the newest undecided store that it holds, by its event.
@@ -93,6 +112,7 @@ fn stores(state: &StateRef) -> (Vec<Lost>, Option<(u32, SiteId)>) {
 
 struct Maker<'a> {
     trace: &'a Trace,
+    workload_sites: Option<u32>,
     symbols: &'a mut Symbols,
     position: u32,
     newest: Option<SiteId>,
@@ -105,7 +125,7 @@ impl Maker<'_> {
         let at_stores = format!("the store at {}", self.words(&stores));
         let flushes: Option<BTreeSet<SiteId>> = lost.iter().map(|one| self.flush_of(one)).collect();
         let is_fenced = lost.iter().all(|one| self.is_fence_after(one));
-        let before = self.newest.filter(|site| *site != SiteId(0)).map(|site| self.all_of([site].into_iter()));
+        let before = self.newest.map(|site| self.all_of([site].into_iter()));
         if lost.iter().all(|one| self.is_non_temporal(one)) {
             self.add(format!("sfence after {at_stores}"), vec![Edit::FenceAfter(stores.clone())]);
         }
@@ -135,7 +155,7 @@ impl Maker<'_> {
 
     /// A flush that is missing may have covered stores of many places, which the other repairs would leave lost.
     fn propose_all_before(&mut self) {
-        let Some(newest) = self.newest.filter(|site| *site != SiteId(0)) else { return };
+        let Some(newest) = self.newest else { return };
         let before = self.all_of([newest].into_iter());
         let words = self.words(&before);
         self.add(
@@ -168,7 +188,8 @@ impl Maker<'_> {
         let thread = self.trace.events[store as usize].thread;
         let later = self.trace.events[store as usize + 1..].iter().filter(|event| event.thread == thread);
         let of_operation = later.take_while(|event| !matches!(event.kind, EventKind::OperationReturn { .. }));
-        let is_store = |event: &&Event| event.site != SiteId(0) && matches!(event.kind, EventKind::Store { .. });
+        let trace = self.trace;
+        let is_store = |event: &&Event| is_known(trace, event.site) && matches!(event.kind, EventKind::Store { .. });
         let mut places: Vec<Symbol> = Vec::new();
         let mut sites = Vec::new();
         for event in of_operation.filter(is_store) {
@@ -182,9 +203,29 @@ impl Maker<'_> {
     }
 
     fn add(&mut self, text: String, edits: Vec<Edit>) {
-        if !self.repairs.iter().any(|known| known.edits == edits) {
-            self.repairs.push(Repair { text, edits });
+        let later_edits = match self.workload_sites {
+            Some(_) => edits.iter().map(|edit| edit.map(|sites| self.places(sites))).collect(),
+            None => Vec::new(),
+        };
+        let first_later = SiteId(self.workload_sites.unwrap_or(u32::MAX));
+        let of_workload = |sites: &BTreeSet<SiteId>| sites.range(..first_later).copied().collect();
+        let edits = edits.iter().map(|edit| edit.map(of_workload)).collect();
+        let repair = Repair { text, edits, later_edits };
+        let is_same = |known: &Repair| (&known.edits, &known.later_edits) == (&repair.edits, &repair.later_edits);
+        if !self.repairs.iter().any(is_same) {
+            self.repairs.push(repair);
         }
+    }
+
+    /// What the recovery does at these sites.
+    fn places(&mut self, sites: &BTreeSet<SiteId>) -> BTreeSet<Place> {
+        let mut places = BTreeSet::new();
+        for event in self.trace.events.iter().filter(|event| sites.contains(&event.site)) {
+            if let Some(kind) = PlaceKind::of(&event.kind) {
+                places.insert(Place { kind, site: self.symbols.find(self.trace, event.site) });
+            }
+        }
+        places
     }
 
     /// All instructions of the places in the source that these sites lie in.
@@ -261,6 +302,11 @@ mod tests {
     /// Of the events `kinds` whose sites are 1, 2, ...; power fails after `crash` of them, and lines 0, 1, ... hold or lack all that is
     /// undecided in them.
     fn proposed(kinds: Vec<EventKind>, crash: u32, is_there: &[bool]) -> Vec<Vec<Edit>> {
+        repairs(kinds, None, crash, is_there).into_iter().map(|repair| repair.edits).collect()
+    }
+
+    /// The same, of what a recovery does where there are sites of the workload.
+    fn repairs(kinds: Vec<EventKind>, workload_sites: Option<u32>, crash: u32, is_there: &[bool]) -> Vec<Repair> {
         let mut trace = trace(kinds);
         trace.sites = vec![Site { module: None, offset: 0, caller: None }];
         for (number, event) in trace.events.iter_mut().enumerate().skip(FIRST as usize) {
@@ -275,8 +321,7 @@ mod tests {
             }
         };
         let mut symbols = Symbols::default();
-        let found = of_state(&trace, FIRST + crash, choose, |state| candidates(&trace, &mut symbols, state));
-        found.into_iter().map(|repair| repair.edits).collect()
+        of_state(&trace, FIRST + crash, choose, |state| candidates(&trace, workload_sites, &mut symbols, state))
     }
 
     fn sites(sites: &[u32]) -> BTreeSet<SiteId> {
@@ -314,5 +359,36 @@ mod tests {
         let kinds = vec![store(0), clwb(0), sfence(), store(1), clwb(1), store(2), back, store(3)];
         let behind = |site| vec![Edit::MoveBehind(sites(&[1]), sites(&[site]))];
         assert_eq!(proposed(kinds, 3, &[]), [behind(4), behind(6)]);
+    }
+
+    #[test]
+    fn what_a_recovery_lacks_is_tried_in_recoveries_and_where_the_workload_runs_it() {
+        let place =
+            |kind, module: u32| Place { kind, site: Symbol { file: format!("{module}.so"), ..Symbol::default() } };
+        let kinds = vec![store(0), sfence(), store(1)];
+        // Sites 0 and 1 are the workload's: its own line runs in the recovery.
+        let both = &repairs(kinds.clone(), Some(2), 3, &[false, true])[0];
+        let of_store = [place(PlaceKind::Store, 1)].into();
+        assert_eq!(both.edits, [Edit::FlushAfter(sites(&[1]))]);
+        assert_eq!(both.later_edits, [Edit::FlushAfter(of_store)]);
+        let later = &repairs(kinds, Some(1), 3, &[false, true])[0];
+        assert_eq!(later.edits, [Edit::FlushAfter(sites(&[]))]);
+        assert_eq!(later.later_edits, both.later_edits);
+    }
+
+    #[test]
+    fn what_the_application_stored_is_no_line_of_the_allocator() {
+        let mut trace = trace(vec![store(0), store(1)]);
+        trace.sites = vec![Site { module: None, offset: 0, caller: None }; 3];
+        for (number, event) in trace.events.iter_mut().enumerate().skip(FIRST as usize) {
+            event.site = SiteId(number as u32 - FIRST + 1);
+        }
+        let lose = |view: &crashgen::model::View, state: &mut Vec<crashgen::model::Choice>| {
+            state[0] = crashgen::model::Choice::default();
+            state[1] = view.lines[1].newest();
+        };
+        let mut symbols = Symbols::default();
+        let found = of_state(&trace, FIRST + 2, lose, |state| candidates(&trace, Some(3), &mut symbols, state));
+        assert_eq!(found, []);
     }
 }

@@ -11,11 +11,11 @@
 
 use crate::config::{Config, OutcomesFile};
 use crashgen::model::{Model, OpenLine};
-use crashgen::trace::{EventKind, Trace, is_left_out, only_leave_out};
+use crashgen::trace::{EventKind, Trace, is_left_out};
 
 /// By crash position of the edited trace (events before the crash): whether it is one of those. Empty: there is nothing to compare with.
 pub fn positions(config: &Config, whole: &Trace) -> Vec<bool> {
-    if !matches!(config.outcomes, Some(OutcomesFile::Compare(_))) || !only_leave_out(&config.edits) {
+    if !matches!(config.outcomes, Some(OutcomesFile::Compare(_))) || !config.only_leaves_out() {
         return Vec::new();
     }
     let begun = || Model::new(config.model, Vec::new());

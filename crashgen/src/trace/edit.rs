@@ -13,41 +13,50 @@ use crate::symbols::Symbol;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One change. Sites are those of one place in the source: several instructions may come of one line.
+/// One change, at places in the source: sites of the trace, which several instructions of one line may have; or [`Place`]s, for what
+/// recoveries do and what follows them: their sites are others than the trace's, and what only a crash makes run has none there.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "edit", content = "sites")]
-pub enum Edit {
-    /// The flushes and fences of these sites are left out. A locked RMW stays: it is there for a lock's sake.
-    Without(BTreeSet<SiteId>),
-    /// The flushes or fences of these places are left out of what recoveries do, and what follows them: their sites are others than the
-    /// trace's, and what only a crash makes run has none there.
-    WithoutPlaces(BTreeSet<Place>),
-    /// After each store of these sites, its thread flushes the lines that it touched (clwb).
-    FlushAfter(BTreeSet<SiteId>),
-    /// After each event of these sites, and what other edits put there, its thread fences (sfence).
-    FenceAfter(BTreeSet<SiteId>),
-    /// Before each event of these sites, its thread fences (sfence).
-    FenceBefore(BTreeSet<SiteId>),
-    /// Before each event of these sites, its thread flushes every line that it stored to and did not flush since (clwb), and fences
+pub enum Edit<P: Ord = SiteId> {
+    /// These flushes and fences are left out. A locked RMW stays: it is there for a lock's sake.
+    Without(BTreeSet<P>),
+    /// After each store of these places, its thread flushes the lines that it touched (clwb).
+    FlushAfter(BTreeSet<P>),
+    /// After each event of these places, and what other edits put there, its thread fences (sfence).
+    FenceAfter(BTreeSet<P>),
+    /// Before each event of these places, its thread fences (sfence).
+    FenceBefore(BTreeSet<P>),
+    /// Before each event of these places, its thread flushes every line that it stored to and did not flush since (clwb), and fences
     /// (sfence).
-    PersistBefore(BTreeSet<SiteId>),
-    /// Each plain store of the first sites is made after the stores of the second ones that its thread makes later in the operation:
+    PersistBefore(BTreeSet<P>),
+    /// Each plain store of the first places is made after the stores of the second ones that its thread makes later in the operation:
     /// those are flushed and fenced (clwb, sfence) before it, and so is it then.
-    MoveBehind(BTreeSet<SiteId>, BTreeSet<SiteId>),
+    MoveBehind(BTreeSet<P>, BTreeSet<P>),
 }
 
-impl Edit {
-    /// What it leaves out of recoveries.
-    pub fn later_places(&self) -> impl Iterator<Item = &Place> {
-        let places = if let Self::WithoutPlaces(places) = self { Some(places) } else { None };
-        places.into_iter().flatten()
+impl<P: Ord> Edit<P> {
+    /// The same change where other names stand for the places.
+    pub fn map<Q: Ord>(&self, mut names: impl FnMut(&BTreeSet<P>) -> BTreeSet<Q>) -> Edit<Q> {
+        match self {
+            Self::Without(places) => Edit::Without(names(places)),
+            Self::FlushAfter(places) => Edit::FlushAfter(names(places)),
+            Self::FenceAfter(places) => Edit::FenceAfter(names(places)),
+            Self::FenceBefore(places) => Edit::FenceBefore(names(places)),
+            Self::PersistBefore(places) => Edit::PersistBefore(names(places)),
+            Self::MoveBehind(places, behind) => Edit::MoveBehind(names(places), names(behind)),
+        }
+    }
+
+    /// Whether all that it does is to leave flushes and fences out.
+    pub fn only_leaves_out(&self) -> bool {
+        matches!(self, Self::Without(_))
     }
 }
 
-/// A line of source that flushes or fences.
+/// A line of source that stores, flushes or fences.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Place {
-    /// A line may do both.
+    /// A line may do all of it.
     pub kind: PlaceKind,
     /// Where it is.
     pub site: Symbol,
@@ -58,18 +67,25 @@ pub struct Place {
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)] // as the kinds of events
 pub enum PlaceKind {
+    Store,
     Flush,
     Fence,
 }
 
 impl PlaceKind {
-    /// Of an event that a flush or a fence makes; a locked RMW is neither.
+    /// Of an event that a store, a flush or a fence makes; a locked RMW is a store at most.
     pub fn of(kind: &EventKind) -> Option<Self> {
         match kind {
+            EventKind::Store { .. } => Some(Self::Store),
             EventKind::Flush { .. } => Some(Self::Flush),
             EventKind::Fence { kind: FenceKind::Sfence | FenceKind::Mfence } => Some(Self::Fence),
             _ => None,
         }
+    }
+
+    /// Of a flush or a fence.
+    pub fn of_order(kind: &EventKind) -> Option<Self> {
+        Self::of(kind).filter(|kind| *kind != Self::Store)
     }
 }
 
@@ -111,15 +127,10 @@ impl Trace {
     }
 }
 
-/// Whether all that the edits do is to leave flushes and fences out.
-pub fn only_leave_out(edits: &[Edit]) -> bool {
-    edits.iter().all(|edit| matches!(edit, Edit::Without(_) | Edit::WithoutPlaces(_)))
-}
-
 /// Whether the edits leave this event out.
 pub fn is_left_out(event: &Event, edits: &[Edit]) -> bool {
     let names = |edit: &Edit| matches!(edit, Edit::Without(sites) if sites.contains(&event.site));
-    PlaceKind::of(&event.kind).is_some() && edits.iter().any(names)
+    PlaceKind::of_order(&event.kind).is_some() && edits.iter().any(names)
 }
 
 fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
@@ -421,8 +432,11 @@ mod tests {
         let mut larger = 0;
         for seed in 0..300 {
             let events = mixed(seed);
-            let all: BTreeSet<SiteId> =
-                events.iter().filter(|event| PlaceKind::of(&event.kind).is_some()).map(|event| event.site).collect();
+            let all: BTreeSet<SiteId> = events
+                .iter()
+                .filter(|event| PlaceKind::of_order(&event.kind).is_some())
+                .map(|event| event.site)
+                .collect();
             let some: BTreeSet<SiteId> = all.iter().copied().filter(|site| (site.0 as u64 + seed) % 3 == 0).collect();
             let one: BTreeSet<SiteId> = some.first().copied().into_iter().collect();
             let [none, one, some, all] =

@@ -15,7 +15,7 @@ mod stored;
 mod tests;
 pub mod write;
 
-pub use edit::{Edit, Place, PlaceKind, is_left_out, only_leave_out};
+pub use edit::{Edit, Place, PlaceKind, is_left_out};
 pub use reader::TraceError;
 pub use seal::seal;
 pub use stored::StoredBytes;

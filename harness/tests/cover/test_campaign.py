@@ -187,6 +187,49 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
     assert config["stop_at_rule"] == samples.FINDING["id"]
 
 
+@pytest.mark.parametrize("is_shrunk", [True, False])
+def test_what_needs_a_second_crash_is_explained_where_it_is_smallest(
+    root: Path,
+    cache: Cache,
+    fake_engine: MakeEngine,
+    results: Results,
+    monkeypatch: pytest.MonkeyPatch,
+    is_shrunk: bool,
+) -> None:
+    """After it was shrunk; where that failed, by its own token, and what keeps that from being replayed is told."""
+    later = {**samples.FINDING, "is_later": True, "earlier": [{"position": 9}]}
+    engine = fake_engine({"explore": {"print": [later, samples.CERTIFICATE, samples.done("fail")]}})
+    asked, time_s = [], []
+
+    def shrunk(*arguments: Any) -> Shrunk:
+        time_s.append(arguments[5].time_s)
+        if is_shrunk:
+            return samples.shrunk()
+        raise FaultlineError("nothing smaller")
+
+    def explained(_: Workshop, token: str, follow_up: bool, *more: Any) -> Explanation:
+        asked.append((token, follow_up))
+        time_s.append(more[-1])
+        if is_shrunk:
+            return samples.explanation()
+        raise FaultlineError("the trace differs")
+
+    monkeypatch.setattr(campaign, "shrink", shrunk)
+    monkeypatch.setattr(campaign, "explain_token", explained)
+    monkeypatch.setattr(campaign, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    spec = samples.spec(strategy="complete", nested=1, follow_up=False)
+    [result] = run(workshop(root, cache, engine), results, [spec])
+    assert asked == [("fl1small" if is_shrunk else later["token"], False)]
+    assert time_s == [campaign.FOUND_S - campaign.LATER_S, campaign.FOUND_S]
+    (told,) = result.explanations
+    assert told.operation.startswith("power fails at position 9"), "of the finding, not of its smallest witness"
+    if is_shrunk:
+        assert f"{samples.REPAIR}; tried in the smallest workload: this finding is gone" in told.repair_text()
+        assert told.repair_text().endswith("no other appears after up to 2 crashes")
+    else:
+        assert told.repair_text() == "not found: of 1 tried, some could not be explored whole (the trace differs)"
+
+
 def test_the_findings_of_a_cell_share_the_time_to_explain_and_shrink_them(
     root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,16 @@ from faultline.errors import InfrastructureError
 from faultline.explanation import Explanation, Outcome, Trial, when_text
 from faultline.results import CellSpec
 
+LATER_MUTANTS = [
+    # In what recovery does: the flush is gone; the fence is gone; another order of two stores.
+    (
+        "nvm_malloc",
+        "REPLAY_LINKS_NOT_FLUSHED",
+        "clwb after the store at set_links (allocators/nvm_malloc/src/protocol.c:",
+    ),
+    ("makalu", "REPLAY_NOT_FLUSHED", "clwb after the store at undo (allocators/makalu/src/recover.c:"),
+    ("nvmalloc", "RECOVERY_MERGES", "the store at merge_neighbours (allocators/nvmalloc/src/scan.c:"),
+]
 MUTANTS = [
     # The flush is gone, the fence is still there.
     ("nvm_malloc", "MISSING_FLUSH_LINK", "clwb after the store at set_links (allocators/nvm_malloc/src/protocol.c:"),
@@ -49,6 +59,26 @@ def test_the_missing_instruction_is_named_and_tried(
     assert told.returncode == 1, told.stderr
     (again,) = json.loads(told.stdout)["explanations"]
     assert again == explanation
+
+
+@pytest.mark.parametrize(("allocator", "mutant", "repair"), LATER_MUTANTS)
+def test_what_a_recovery_lacks_is_named_and_tried(
+    faultline: Faultline, allocator: str, mutant: str, repair: str
+) -> None:
+    """In the smallest workload, which is a matter of seconds; the token of that workload is explained so, too."""
+    run = faultline("run", allocator, "-w", "churn", "--mutant", mutant, "--json")
+    assert run.returncode == 1, run.stderr
+    (cell,) = json.loads(run.stdout)["cells"]
+    (explanation,), (shrunk,) = cell["explanations"], cell["shrunk"]
+    last = explanation["trials"][-1]
+    assert last["text"].startswith(repair)
+    assert (last["outcome"], last["is_complete"]) == ("helps", True)
+    assert (explanation["crashes"], explanation["is_smallest"]) == (2, True)
+    assert "again at position" in explanation["operation"]
+    told = faultline("explain", shrunk["witness"]["token"], "--json")
+    assert told.returncode == 1, told.stderr
+    (again,) = json.loads(told.stdout)["explanations"]
+    assert again["trials"] == explanation["trials"]
 
 
 SHOP = cast(Any, SimpleNamespace(explore_jobs=1))
@@ -182,7 +212,7 @@ def test_that_nothing_helps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     later = explain(monkeypatch, [], finding(0, is_later=True, lines=[]))
-    assert later.repair_text().startswith("not looked for: power failed more than once")
+    assert later.repair_text().startswith("no flush and no fence: the state has every store of the recovery before, so")
     kernel = explain(monkeypatch, [], finding(0))
     assert kernel.repair_text().startswith("nothing to try: the lost store is the kernel's")
     whole = explain(monkeypatch, [], finding(0, lines=[]))
@@ -250,6 +280,7 @@ def test_each_of_many_repairs_has_a_share_and_none_is_tried_again_for_less(monke
     assert (told.is_cut, len(told.trials)) == (True, 8)
 
 
+CRASH = {"position": 40}
 CELL = samples.spec(strategy="complete", recovery_limit=5, nested=1)
 WHOLE = {**samples.CERTIFICATE, "complete": True, "recoveries": 77}
 OTHER = {**samples.FINDING, "id": "FL004-00000000"}
@@ -277,19 +308,25 @@ def test_a_trial_says_what_the_exploration_said(
 
     def explore(_: Any, spec: CellSpec, *given: Any, **more: Any) -> None:
         asked.append(spec)
-        assert more["more"] == {"edits": [{"edit": "flush-after", "sites": [7]}]}
+        assert more["more"] == {"edits": [{"edit": "flush-after", "sites": [7]}], "later_edits": [{"edit": "later"}]}
         for event in events:
             given[-1](msgspec.convert(event, Event))
 
     monkeypatch.setattr(explaining, "explore", explore)
     nothing = cast(Any, None)
     target = cast(Any, SimpleNamespace(hooked=True))
-    found = finding(1)
-    found.repairs[0].edits = [{"edit": "flush-after", "sites": [7]}]
-    trial, _ = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
-    assert (trial.outcome, trial.others) == (outcome, others)
-    (spec,) = asked
-    assert (spec.stop_at_rule, spec.recovery_limit, spec.nested, spec.time_limit_s) == (found.id, None, 0, 60)
+    for crashes, found in (
+        (1, finding(1)),
+        (2, finding(1, is_later=True)),
+        (3, finding(1, is_later=True, earlier=[CRASH] * 2)),
+    ):
+        found.repairs[0].edits = [{"edit": "flush-after", "sites": [7]}]
+        found.repairs[0].later_edits = [{"edit": "later"}]
+        trial, _ = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+        assert (trial.outcome, trial.others) == (outcome, others)
+        spec = asked.pop()
+        assert (spec.stop_at_rule, spec.recovery_limit, spec.time_limit_s) == (found.id, None, 60)
+        assert spec.nested == crashes - 1, "as often as it takes to see it"
 
 
 def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
