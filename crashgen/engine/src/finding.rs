@@ -13,7 +13,7 @@ use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::{LaterCrash, LineChoice, Witness};
-use crashgen::trace::{Event, Place, PlaceKind, SiteId, Trace};
+use crashgen::trace::{Edit, Event, Place, PlaceKind, SiteId, Trace};
 use oracle::{RuleId, Violation};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -279,21 +279,31 @@ impl Findings {
     }
 
     /// A told run as it would be if the source had the edits of recoveries; and what cannot be known of that.
-    pub fn edited(&mut self, config: &Config, told: Trace) -> (Trace, Option<&'static str>) {
-        let mut gap = None;
-        let mut edits = Vec::with_capacity(config.later_edits.len());
+    pub fn edited(&mut self, config: &Config, mut told: Trace) -> (Trace, Option<&'static str>) {
+        let (mut lost, mut edits) = (BTreeSet::new(), Vec::new());
         for edit in &config.later_edits {
-            if edit.only_leaves_out() && told.events.iter().any(|event| self.is_at_unknown_place(&told, event)) {
-                gap = Some("recovery flushes or fences at a place that is not known");
+            match edit {
+                Edit::Without(places) => lost.extend(places),
+                _ => edits.push(edit.map(|places| self.sites_of(&told, places))),
             }
-            edits.push(edit.map(|places| self.sites_of(&told, places)));
         }
+        let gap = if lost.is_empty() { None } else { self.leave_out(&lost, &mut told) };
         (told.edited(&edits), gap)
     }
 
-    fn is_at_unknown_place(&mut self, told: &Trace, event: &Event) -> bool {
-        PlaceKind::of_order(&event.kind).is_some()
-            && (event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site))
+    /// By what each event does: a site may flush and fence.
+    fn leave_out(&mut self, places: &BTreeSet<&Place>, told: &mut Trace) -> Option<&'static str> {
+        let mut gap = None;
+        let mut events = std::mem::take(&mut told.events);
+        events.retain(|event| {
+            let Some(kind) = PlaceKind::of_order(&event.kind) else { return true };
+            if event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site) {
+                gap = Some("recovery flushes or fences at a place that is not known");
+            }
+            !places.contains(&Place { kind, site: self.symbols.find(told, event.site) })
+        });
+        told.events = events;
+        gap
     }
 
     fn sites_of(&mut self, told: &Trace, places: &BTreeSet<Place>) -> BTreeSet<SiteId> {
@@ -483,7 +493,7 @@ fn shortest(model: &Model, view: &View, state: &[Choice]) -> (bool, Vec<LineChoi
 mod tests {
     use super::*;
     use crate::window::tests::CONFIG;
-    use crashgen::trace::{Edit, EventKind, FenceKind, FileId, FlushKind, Module, Site, ThreadId};
+    use crashgen::trace::{EventKind, FenceKind, FileId, FlushKind, Module, Site, ThreadId};
 
     /// A line that flushes and fences, in each of two modules, of whose sources nothing is known.
     fn told() -> Trace {
