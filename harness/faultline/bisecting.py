@@ -6,6 +6,10 @@ allocator is built from that commit's sources (its folder, and allocators/includ
 tracer and engine are those of today. The workload of the witness is traced and all its crash states are explored again: a crash
 state is a choice for the lines of one trace and means nothing in another, the rule that is broken and the store that is lost do.
 
+The workload is first shrunk at the bad end, so that a commit takes a second or two. A commit of other sources may need more than
+what is left of it to show the bug, so the last good commit is explored by the whole workload, too: where that finds it bad, the
+history before it is gone through again, by the whole workload.
+
 A commit is bad when it shows the finding: the rule, and the same lost store or another one of the same function. It is good when it
 was explored completely and breaks no rule in a function where the good end keeps it. Everything else is skipped, with the reason:
 sources that do not build, a limit that was hit, states that were only sampled (as all are of an allocator without hooks), a rule
@@ -36,8 +40,11 @@ from faultline.engine import Certificate, Engine, Event, Finding
 from faultline.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
 from faultline.exploring import Workshop, explore
 from faultline.processes import child, interrupt_group
+from faultline.replay import Token
 from faultline.results import CellSpec
-from faultline.tracing import build_target, trace
+from faultline.shrinking import Budget, shrink
+from faultline.shrunk import Shrunk
+from faultline.tracing import Target, build_target, trace
 from faultline.workloads import Workload
 
 EXIT_SKIP = 125
@@ -80,6 +87,13 @@ class Step(msgspec.Struct, frozen=True):
     finding: Finding | None = None
 
 
+class Sighting(msgspec.Struct, frozen=True):
+    """What commits are looked at with. known: what the good end breaks so, rules and functions."""
+
+    spec: CellSpec
+    known: list[tuple[str, str]]
+
+
 class Task(msgspec.Struct, frozen=True):
     """What `faultline bisect-step` is told, in a file."""
 
@@ -91,10 +105,8 @@ class Task(msgspec.Struct, frozen=True):
     checkout: str
     folder: str
     """Of the allocator, in the checkout."""
-    spec: CellSpec
+    sighting: Sighting
     sought: Sought
-    known: list[tuple[str, str]]
-    """What the good end breaks: rules and functions."""
     steps: str
 
 
@@ -110,7 +122,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Bisection:
-    """first_bad: empty when only commits are left that could not be tested, which `candidates` then are."""
+    """first_bad: empty when only commits are left that could not be tested, which `candidates` then are. shrunk: what the commits
+    were looked at with; none: the whole workload. unconfirmed: why the commit before cannot be told good by the whole workload."""
 
     finding: Finding
     first_bad: str
@@ -118,6 +131,8 @@ class Bisection:
     steps: list[Step]
     candidates: list[str]
     changes: list[Change]
+    shrunk: Shrunk | None = None
+    unconfirmed: str = ""
 
 
 # ---- the repository ------------------------------------------------------------------------------------------------------
@@ -238,6 +253,7 @@ class Seen:
 
     findings: list[Finding]
     certificate: Certificate | None
+    target: Target | None = None
 
     def why_open(self) -> str:
         """Why what was not found may still be there; empty if every crash state has a verdict."""
@@ -289,7 +305,7 @@ def look(
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
         spec = msgspec.structs.replace(spec, stop_at_rule=stop_at)
         explore(workshop, spec, target, traced, workload, handle, jobs=workshop.explore_jobs)
-    return Seen(findings, certificates[-1] if certificates else None)
+    return Seen(findings, certificates[-1] if certificates else None, target)
 
 
 @contextmanager
@@ -307,16 +323,17 @@ def _sources(root: Path, checkout: Path, folder: str, allocator: str) -> Iterato
 
 def step(task: Task) -> int:
     """What git bisect run starts at each commit; its exit code says good (0), bad (1) or skip (125)."""
-    repository = Repository(Path(task.root), task.spec.allocator)
+    spec = task.sighting.spec
+    repository = Repository(Path(task.root), spec.allocator)
     checkout = Path(task.checkout)
     commit = repository.ask("rev-parse", "HEAD", inside=checkout) or ""
     heap_folder = Path(task.heap_folder) if task.heap_folder else None
     cache, engine = Cache(Path(task.cache)), Engine(Path(task.engine))
     workshop = Workshop(Path(task.root), cache, engine, heap_folder, task.jobs)
-    workload = _stored_workload(workshop, task.spec)
+    workload = _stored_workload(workshop, spec)
     try:
-        seen = look(workshop, checkout, task.folder, task.spec, workload, task.sought.id)
-        done = judge(commit, seen, task.sought, task.known)
+        seen = look(workshop, checkout, task.folder, spec, workload, task.sought.id)
+        done = judge(commit, seen, task.sought, task.sighting.known)
     except FaultlineError as error:
         done = Step(commit, "skip", error.message)
     with Path(task.steps).open("ab") as steps:
@@ -356,37 +373,93 @@ def bisect(
     """
     good, bad = ends
     spec = _with_stored_workload(workshop, spec)
-    workload = _stored_workload(workshop, spec)
     with repository.worktree(bad) as checkout:
-
-        def look_at(end: str, what: str, witness: Sought | None) -> Seen:
-            say(f"{end[:12]}: the {what} end is explored")
-            repository.demand("checkout", "--detach", "--force", end, inside=checkout)
-            return look(workshop, checkout, repository.folder, spec, workload, None, witness)
-
-        at_bad = look_at(bad, "bad", sought)
+        search = _Search(workshop, repository, checkout, say)
+        at_bad = search.look_at(bad, "the bad end", spec, sought)
         found = _shown(at_bad.findings, sought, bad)
-        at_good = look_at(good, "good", None)
-        finding, sought = _new_at_bad(found, at_good, sought, (good, bad))
-        ended = Step(bad, "bad", place_of(finding), finding)
-        steps = checkout.parent / "steps"
-        task = Task(
-            root=str(workshop.root),
-            cache=str(workshop.cache.folder),
-            engine=str(workshop.engine.path),
-            heap_folder=str(workshop.heap_folder) if workshop.heap_folder else None,
-            jobs=workshop.explore_jobs,
-            checkout=str(checkout),
-            folder=repository.folder,
-            spec=spec,
-            sought=sought,
-            known=broken_by(at_good.findings),
-            steps=str(steps),
-        )
+        at_good = search.look_at(good, "the good end", spec)
+        finding, sought = _new_at_bad(found, at_good, sought, ends)
+        whole = Sighting(spec, broken_by(at_good.findings))
+        shrunk, small = search.shrink(whole, at_bad.target, finding, sought, good)
+        steps = [Step(bad, "bad", place_of(finding), finding)]
         say(f"{sought.rule} at {sought.function} is sought between {good[:12]} and {bad[:12]}")
-        taken = _run(repository, checkout, task, ends, say)
-        first, candidates = _conclusion(repository, checkout)
-    return _bisection(repository, finding, [ended, *taken], first, candidates)
+        first, candidates = search.between(ends, small, sought, steps)
+        unconfirmed = ""
+        if first and small is not whole:
+            parents = [one for one in repository.demand("rev-parse", f"{first}^@").split() if one != good]
+            looked = [search.judged(one, "the commit before, by the whole workload", whole, sought) for one in parents]
+            steps += looked
+            earlier = next((one for one in looked if one.outcome == "bad"), None)
+            unconfirmed = "; ".join(f"{one.commit[:12]}: {one.why}" for one in looked if one.outcome == "skip")
+            if earlier is not None:
+                shrunk, unconfirmed = None, ""
+                first, candidates = search.between((good, earlier.commit), whole, sought, steps)
+    return _bisection(repository, finding, steps, first, candidates, shrunk, unconfirmed)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """In a worktree, the checkout."""
+
+    workshop: Workshop
+    repository: Repository
+    checkout: Path
+    say: Say
+
+    def look_at(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
+        self.say(f"{commit[:12]}: {what} is explored")
+        self.repository.demand("checkout", "--detach", "--force", commit, inside=self.checkout)
+        workload = _stored_workload(self.workshop, spec)
+        return look(self.workshop, self.checkout, self.repository.folder, spec, workload, None, witness)
+
+    def judged(self, commit: str, what: str, sighting: Sighting, sought: Sought) -> Step:
+        try:
+            return judge(commit, self.look_at(commit, what, sighting.spec), sought, sighting.known)
+        except FaultlineError as error:
+            return Step(commit, "skip", error.message)
+
+    def shrink(
+        self, whole: Sighting, target: Target | None, finding: Finding, sought: Sought, good: str
+    ) -> tuple[Shrunk | None, Sighting]:
+        """The finding's smallest witness at the bad end, and its workload as what to look with, if the good end is good by it."""
+        assert target is not None
+        self.say(f"{sought.rule} at {sought.function} is shrunk")
+        spec = msgspec.structs.replace(whole.spec, nested=finding.crashes - 1)
+        try:
+            workload = _stored_workload(self.workshop, spec)
+            shrunk = shrink(self.workshop, spec, target, workload, finding, Budget())
+            token = self.workshop.engine.ask_json(Token, "token", shrunk.witness.token)
+            small = {"workload": token.workload, "ops": token.ops, "seed": token.seed, "path": ""}
+            spec = msgspec.structs.replace(spec, **small)
+            at_good = self.look_at(good, "the good end, by the smallest workload,", spec)
+        except FaultlineError as error:
+            self.say(f"the whole workload is used: {error.message}")
+            return None, whole
+        if judge(good, at_good, sought, broken_by(at_good.findings)).outcome != "good":
+            self.say("the whole workload is used: the good end is not good by the smallest one")
+            return None, whole
+        return shrunk, Sighting(spec, broken_by(at_good.findings))
+
+    def between(
+        self, ends: tuple[str, str], sighting: Sighting, sought: Sought, steps: list[Step]
+    ) -> tuple[str, list[str]]:
+        """The first bad commit, or those that may be; appends what each step says."""
+        folder = Path(tempfile.mkdtemp(prefix="steps-", dir=self.checkout.parent))
+        heap_folder = self.workshop.heap_folder
+        task = Task(
+            root=str(self.workshop.root),
+            cache=str(self.workshop.cache.folder),
+            engine=str(self.workshop.engine.path),
+            heap_folder=str(heap_folder) if heap_folder else None,
+            jobs=self.workshop.explore_jobs,
+            checkout=str(self.checkout),
+            folder=self.repository.folder,
+            sighting=sighting,
+            sought=sought,
+            steps=str(folder / "steps"),
+        )
+        steps += _run(self.repository, self.checkout, task, folder, ends, self.say)
+        return _conclusion(self.repository, self.checkout)
 
 
 def _with_stored_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
@@ -434,14 +507,16 @@ def _new_at_bad(
     raise BadInputError(f"the good end {good[:12]} fails: it {what}", "name an older revision that passes")
 
 
-def _run(repository: Repository, checkout: Path, task: Task, ends: tuple[str, str], say: Say) -> list[Step]:
-    """git bisect run, with what it says kept for the case that it fails."""
+def _run(
+    repository: Repository, checkout: Path, task: Task, folder: Path, ends: tuple[str, str], say: Say
+) -> list[Step]:
+    """git bisect run, with what it says kept for the case that it fails. folder: for files of its own."""
     good, bad = ends
     repository.demand("bisect", "start", bad, good, inside=checkout)
-    told = checkout.parent / "task"
+    told = folder / "task"
     told.write_bytes(msgspec.json.encode(task))
     command = [sys.executable, "-P", "-m", "faultline", "bisect-step", str(told)]
-    log = checkout.parent / "log"
+    log = folder / "log"
     with log.open("wb") as output:
         run = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(checkout), "bisect", "run", *command]
         with child(run, output, output, git_environment()) as process:
@@ -491,7 +566,13 @@ def _conclusion(repository: Repository, checkout: Path) -> tuple[str, list[str]]
 
 
 def _bisection(
-    repository: Repository, finding: Finding, steps: list[Step], first: str, candidates: list[str]
+    repository: Repository,
+    finding: Finding,
+    steps: list[Step],
+    first: str,
+    candidates: list[str],
+    shrunk: Shrunk | None,
+    unconfirmed: str,
 ) -> Bisection:
     title, changes = "", []
     if first:
@@ -499,7 +580,7 @@ def _bisection(
         title = repository.demand("show", "-s", "--date=short", "--format=%ad %an: %s", first)
         changes = concerned(parse_diff(repository.diff_of(first)), shown, repository)
         finding = shown
-    return Bisection(finding, first, title, steps, candidates, changes)
+    return Bisection(finding, first, title, steps, candidates, changes, shrunk, unconfirmed)
 
 
 # ---- the lines of a commit -----------------------------------------------------------------------------------------------

@@ -299,6 +299,12 @@ def print_bisection(bisection: Bisection) -> None:
     _print_line(console, "first bad commit: ", "bold red", f"{bisection.first_bad[:12]} {bisection.title}")
     _print_line(console, "  shows: ", "cyan", f"{place_of(finding)} ({finding.id}): {finding.message}")
     _print_changes(console, bisection)
+    if bisection.shrunk is not None:
+        _print_line(
+            console, "  looked at with: ", "cyan", f"{bisection.shrunk.text()}; the commit before with all of it"
+        )
+    if bisection.unconfirmed:
+        _print_line(console, "  not sure: ", "yellow", f"by the whole workload, {bisection.unconfirmed}")
     outcomes = [one.outcome for one in bisection.steps]
     counted = ", ".join(f"{outcomes.count(word)} {word}" for word in ("good", "bad", "skip") if word in outcomes)
     _print_line(console, "  tested: ", "cyan", f"{counted}; {command_text(bisection)} shows all of it")

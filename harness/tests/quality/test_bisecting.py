@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 import samples
@@ -134,6 +135,11 @@ def found(clone: Path, root: Path, scripts: Path, tmp_path_factory: pytest.TempP
     return said
 
 
+def outcomes_of_last_good(steps: list[dict[str, Any]]) -> list[str]:
+    """Of the commit that was looked at last."""
+    return [step["outcome"] for step in steps if step["commit"] == steps[-1]["commit"]]
+
+
 def assert_nothing_is_left(clone: Path, *scratch: Path) -> None:
     assert git(clone, "worktree", "list").count("\n") == 0
     assert git(clone, "for-each-ref", "refs/bisect") == ""
@@ -147,6 +153,8 @@ def test_the_commit_that_takes_a_flush_away_is_found(found: dict[str, Any]) -> N
     lines = [line for change in found["changes"] for line in change["lines"]]
     assert "-        fl_flush(word, sizeof *word);" in lines
     assert found["finding"]["sites"][0]["function"] == "set_links"
+    assert found["shrunk"]["operations"] == 1, "of the four that show it"
+    assert outcomes_of_last_good(found["steps"]) == ["good", "good"], "by the smallest workload, and by all of it"
     skipped = [step for step in found["steps"] if step["outcome"] == "skip"]
     assert [step for step in skipped if "does not build" in step["why"]]
 
@@ -161,6 +169,7 @@ def test_what_a_person_sees(bisect: Bisect, found: dict[str, Any]) -> None:
     assert f"A Person: commit {PLANTED}" in run.stdout
     assert "    -        fl_flush(word, sizeof *word);" in run.stdout
     assert "at set_links (allocators/nvm_malloc/src/protocol.c:" in run.stdout
+    assert "  looked at with: 1 of " in run.stdout
 
 
 @pytest.mark.nightly
@@ -413,6 +422,54 @@ def test_a_good_end_that_was_not_explored_completely_is_not_good() -> None:
     sampled = seen(complete=False, why="sampled at 96 of 9000 crash positions")
     with pytest.raises(InfrastructureError, match="the good end c1 cannot be told good: sampled at 96"):
         _new_at_bad([samples.finding()], sampled, None, ("c1", "c2"))
+
+
+WHOLE = samples.spec(strategy="complete")
+SMALL = msgspec.structs.replace(WHOLE, workload="file:0123456789abcdef", ops=0)
+
+
+class FakeRepository:
+    """Commits c1 (good), c2, ... c9 (bad)."""
+
+    def worktree(self, _: str) -> Any:
+        return nullcontext(Path("checkout"))
+
+    def demand(self, *words: str, **_: Any) -> str:
+        assert words == ("rev-parse", "c5^@")
+        return "c4\n"
+
+
+@pytest.mark.parametrize(
+    ("whole_at_c4", "first", "is_whole", "unconfirmed"),
+    [
+        (seen(), "c5", False, ""),
+        (seen(samples.finding()), "c3", True, ""),
+        (seen(complete=False, why="60 s limit"), "c5", False, "c4: 60 s limit"),
+    ],
+)
+def test_the_commit_before_is_looked_at_by_the_whole_workload(
+    monkeypatch: pytest.MonkeyPatch, whole_at_c4: Seen, first: str, is_whole: bool, unconfirmed: str
+) -> None:
+    """Sources of that time may need more than the smallest one to show the bug: then the history before is gone through again."""
+    shown = {("c9", WHOLE): seen(samples.finding()), ("c1", WHOLE): seen(), ("c4", WHOLE): whole_at_c4}
+    ranges = []
+
+    def between(_: Any, ends: tuple[str, str], sighting: Any, *more: Any) -> tuple[str, list[str]]:
+        ranges.append((ends, sighting.spec))
+        return ("c5" if ends == ("c1", "c9") else "c3"), []
+
+    search = bisecting._Search
+    monkeypatch.setattr(search, "look_at", lambda _, commit, what, spec, *more: shown[commit, spec])
+    monkeypatch.setattr(search, "shrink", lambda *_: (samples.shrunk(), bisecting.Sighting(SMALL, [])))
+    monkeypatch.setattr(search, "between", between)
+    monkeypatch.setattr(bisecting, "_with_stored_workload", lambda _, spec: spec)
+    monkeypatch.setattr(bisecting, "_bisection", lambda *parts: parts)
+    nothing = cast(Any, None)
+    parts: Any = bisecting.bisect(nothing, cast(Any, FakeRepository()), WHOLE, ("c1", "c9"), None, lambda _: None)
+    _, _, steps, found, _, shrunk, not_sure = parts
+    assert ranges == [(("c1", "c9"), SMALL)] + [(("c1", "c4"), WHOLE)] * is_whole
+    assert (found, shrunk is None, not_sure) == (first, is_whole, unconfirmed)
+    assert [step.commit for step in steps] == ["c9", "c4"]
 
 
 DIFF = """diff --git a/src/activate.c b/src/activate.c
