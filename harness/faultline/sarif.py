@@ -18,7 +18,7 @@ import msgspec
 from faultline import __version__, kill_rates
 from faultline.engine import Finding, Site, TraceEvent
 from faultline.results import CellResult, kill_rates_of
-from faultline.trace_rules import AllocatorWarning, warnings_of
+from faultline.trace_rules import RULES_OF_LOSS, AllocatorWarning, warnings_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -76,10 +76,11 @@ def _known(finding: Finding) -> dict[str, Any]:
 
 def _warning(entry: AllocatorWarning) -> dict[str, Any]:
     warning = entry.warning
+    shown = f": {', '.join(entry.shown_by)}" if entry.shown_by else ""
     return {
         "ruleId": warning.rule,
-        "level": "warning" if warning.rule < "FL110" else "note",
-        "message": {"text": f"{entry.allocator}: {warning.title}"},
+        "level": "error" if entry.shown_by else "warning" if warning.rule in RULES_OF_LOSS else "note",
+        "message": {"text": f"{entry.allocator}: {warning.title}{shown}"},
         "partialFingerprints": {"faultline/v1": f"{warning.rule}-{entry.allocator}-{warning.site.text()}"},
         "occurrenceCount": entry.count,
         "locations": [_location(warning.site)] if warning.site.file else [],

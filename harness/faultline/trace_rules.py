@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -59,13 +60,19 @@ def growth(before: Costs, now: Costs) -> list[str]:
     return lines
 
 
+RULES_OF_LOSS = ("FL101", "FL102", "FL103")
+"""Never flushed, flushed and not fenced, returned before the fence: what the others warn of costs time and loses nothing."""
+
+
 class AllocatorWarning(msgspec.Struct):
-    """A warning over all clean cells of an allocator. cells: numbers of those that have it."""
+    """A warning over all clean cells of an allocator. cells: numbers of those that have it; shown_by: ids of the findings that
+    make it one itself, of states that lack its store and that a flush or a fence was tried to forbid."""
 
     allocator: str
     warning: TraceWarning
     count: int
     cells: list[int]
+    shown_by: list[str] = []
 
 
 def warnings_of(results: list[CellResult]) -> list[AllocatorWarning]:
@@ -79,7 +86,20 @@ def warnings_of(results: list[CellResult]) -> list[AllocatorWarning]:
             entry = found.setdefault(key, AllocatorWarning(result.spec.allocator, warning, 0, []))
             entry.count += warning.count
             entry.cells.append(cell)
+    for allocator, store, finding in _repaired(results):
+        for rule in RULES_OF_LOSS:
+            shown = found.get((allocator, rule, store))
+            if shown is not None and finding not in shown.shown_by:
+                shown.shown_by.append(finding)
     return [found[key] for key in sorted(found)]
+
+
+def _repaired(results: list[CellResult]) -> Iterator[tuple[str, str, str]]:
+    """Allocator, lost store and id of the findings that a flush or a fence was tried to forbid, and did."""
+    for result in results:
+        for explanation in result.explanations if result.spec.mutant is None else ():
+            if explanation.repair is not None and explanation.lost:
+                yield result.spec.allocator, explanation.lost, explanation.finding
 
 
 def costs_of(results: list[CellResult]) -> dict[str, list[OperationCost]]:
@@ -97,12 +117,17 @@ def costs_of(results: list[CellResult]) -> dict[str, list[OperationCost]]:
 
 
 def warning_lines(results: list[CellResult]) -> list[str]:
-    """One line an allocator: how many places break which trace rule."""
+    """One line an allocator: how many places break which trace rule; before it one for each place whose loss a finding shows."""
     places: dict[str, dict[str, int]] = {}
+    lines = []
     for entry in warnings_of(results):
+        if entry.shown_by:
+            shown = f"{entry.warning.rule} {entry.warning.title}, at {entry.warning.site.text()}"
+            lines.append(f"{entry.allocator}: a finding: {shown}: {', '.join(entry.shown_by)}")
+            continue
         rules = places.setdefault(entry.allocator, {})
         rules[entry.warning.rule] = rules.get(entry.warning.rule, 0) + 1
-    return [
+    return lines + [
         f"{allocator}: warnings: "
         + ", ".join(f"{rule} at {count} place{'s' * (count > 1)}" for rule, count in rules.items())
         for allocator, rules in places.items()

@@ -7,7 +7,9 @@ import json
 import sqlite3
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 import samples
@@ -15,6 +17,7 @@ from faultline import engine, junit, outcomes, report, sarif
 from faultline.cli import exit_code_of_matrix
 from faultline.errors import InfrastructureError
 from faultline.results import CellResult, Results, summarise
+from faultline.trace_rules import warning_lines
 
 
 def test_the_summary_line_counts_clean_cells_and_killed_mutants() -> None:
@@ -60,13 +63,37 @@ def test_junit_survives_control_characters() -> None:
 def test_sarif_names_rule_site_and_fingerprint() -> None:
     [run] = json.loads(sarif.render(samples.campaign()))["runs"]
     [result, *warnings] = run["results"]
-    assert [(found["ruleId"], found["level"]) for found in warnings] == [("FL101", "warning"), ("FL112", "note")]
+    assert [(found["ruleId"], found["level"]) for found in warnings] == [("FL101", "error"), ("FL112", "note")]
     location = result["locations"][0]["physicalLocation"]
     assert result["ruleId"] == run["tool"]["driver"]["rules"][0]["id"] == "FL004"
     assert location["artifactLocation"]["uri"] == "allocators/x/src/activate.c"
     assert location["region"]["startLine"] == 12
     assert result["partialFingerprints"]["faultline/v2"] == "FL004-1a2b3c4d"
     assert "faultline replay fl1abcdef" in result["message"]["text"]
+
+
+def test_a_trace_rule_is_a_finding_only_where_a_flush_or_a_fence_forbids_a_failing_state() -> None:
+    def level(results: list[CellResult]) -> str:
+        found = json.loads(sarif.render(results))["runs"][0]["results"]
+        (one,) = (one for one in found if one["ruleId"] == "FL101")
+        assert ("FL004-1a2b3c4d" in one["message"]["text"]) == (one["level"] == "error")
+        return str(one["level"])
+
+    def failing(**changes: Any) -> CellResult:
+        explanation = msgspec.structs.replace(samples.explanation(), **changes)
+        return CellResult(samples.spec(), findings=[samples.finding()], explanations=[explanation])
+
+    warned = samples.campaign()[0]
+    assert level([warned]) == "warning"
+    assert level([warned, failing()]) == "error"
+    assert level([warned, failing(trials=[])]) == "warning", "nothing that was tried helps"
+    assert level([warned, failing(lost="elsewhere (allocators/x/src/activate.c:99)")]) == "warning"
+    assert level([warned, failing(lost="", there=samples.explanation().lost)]) == "warning", "nothing is lost"
+    (said, warnings) = warning_lines([warned, failing()])
+    assert said == (
+        "nvm_malloc: a finding: FL101 stored and never flushed, at nvm_activate (allocators/x/src/activate.c:12): FL004-1a2b3c4d"
+    )
+    assert warnings == "nvm_malloc: warnings: FL112 at 1 place"
 
 
 def test_sarif_gives_the_events_up_to_the_crash_as_thread_flows() -> None:
@@ -104,7 +131,7 @@ def test_junit_has_one_suite_an_allocator_however_cells_are_ordered() -> None:
 
 def test_results_json_has_every_cell() -> None:
     document = json.loads(report.results_json(samples.campaign(), "done"))
-    assert document["version"] == 2
+    assert document["version"] == 3
     assert [cell["verdict"] for cell in document["cells"]] == ["pass", "fail", "unknown", "fail", "pass"]
     assert [cell.get("is_killed") for cell in document["cells"]] == [None, None, None, True, False]
 
