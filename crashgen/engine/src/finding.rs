@@ -10,10 +10,10 @@ use crate::outcomes::NewOutcome;
 use crate::repair::{Repair, candidates};
 use crate::sights::Sights;
 use crate::window::{EventText, events_around};
-use crashgen::model::{Choice, Model, OpenLine, View};
+use crashgen::model::{Choice, LineKey, Model, OpenLine, View};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::{LaterCrash, LineChoice, Witness};
-use crashgen::trace::{Edit, Event, Place, PlaceKind, SiteId, Trace};
+use crashgen::trace::{Edit, Event, EventKind, Place, PlaceKind, SiteId, StoreKind, Trace};
 use oracle::{RuleId, Violation};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -326,18 +326,21 @@ impl Findings {
     }
 
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
-    /// function. Which store was the newest that is there tells only how long the first one stayed undecided; where nothing is
-    /// lost, the place of the last store is what is known.
+    /// function, and whether what is flushed there lacks a fence or the flush is missing. Which store was the newest that is there
+    /// tells only how long the first one stayed undecided; where nothing is lost, the place of the last store is what is known.
     fn key(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
         if planted::is(Fault::FindingByRule) {
             return rule.to_string();
         }
-        let site = lost_site(state).unwrap_or(state.case.last_store);
+        let lost = lost_store(state);
+        let site = lost.as_ref().map_or(state.case.last_store, |lost| lost.site);
+        let name = self.symbols.lasting_name(trace, site);
         match changed_lines(state).next() {
-            Some(_) => format!("{rule} lost {}", self.symbols.lasting_name(trace, site)),
+            Some(_) if lost.is_some_and(|lost| !is_flushed(trace, &lost)) => format!("{rule} lost {name}, not flushed"),
+            Some(_) => format!("{rule} lost {name}"),
             None => {
                 let kind = state.case.current.map_or("none", |current| current.operation.kind.name());
-                format!("{rule} {kind} {}", self.symbols.lasting_name(trace, site))
+                format!("{rule} {kind} {name}")
             }
         }
     }
@@ -345,7 +348,7 @@ impl Findings {
 
 /// The stores that matter: the earliest that is lost and the newest that is there; with nothing lost, the last store.
 fn sites(state: &StateRef) -> Vec<SiteId> {
-    let Some(lost) = lost_site(state) else { return vec![state.case.last_store] };
+    let Some(lost) = lost_store(state) else { return vec![state.case.last_store] };
     let mut newest: Option<(u32, SiteId)> = None;
     for (line, choice) in state.view.lines.iter().zip(state.state) {
         for (event, site, is_there) in state.case.model.line(line.id).open_stores(*choice) {
@@ -354,14 +357,46 @@ fn sites(state: &StateRef) -> Vec<SiteId> {
             }
         }
     }
-    [Some(lost), newest.map(|(_, site)| site)].into_iter().flatten().collect()
+    [Some(lost.site), newest.map(|(_, site)| site)].into_iter().flatten().collect()
 }
 
-/// Of the earliest store that is lost.
-fn lost_site(state: &StateRef) -> Option<SiteId> {
-    let line = |at: usize| state.case.model.line(state.view.lines[at].id);
-    let stores = changed_lines(state).flat_map(|(at, choice)| line(at).open_stores(choice));
-    stores.filter(|(_, _, is_there)| !is_there).min_by_key(|(event, ..)| *event).map(|(_, site, _)| site)
+/// A store that a state lacks.
+struct Lost {
+    event: u32,
+    site: SiteId,
+    line: LineKey,
+}
+
+/// The earliest one.
+fn lost_store(state: &StateRef) -> Option<Lost> {
+    let stores = changed_lines(state).flat_map(|(at, choice)| {
+        let line = state.case.model.line(state.view.lines[at].id);
+        let lost = line.open_stores(choice).into_iter().filter(|(_, _, is_there)| !is_there);
+        lost.map(|(event, site, _)| Lost { event, site, line: line.key })
+    });
+    stores.min_by_key(|lost| lost.event)
+}
+
+/// Whether its line is flushed before its thread fences, wherever power failed: a function of what the source does there. What edits
+/// put into the trace does not count, so that a finding that a repair leaves is the same one.
+fn is_flushed(trace: &Trace, lost: &Lost) -> bool {
+    let store = &trace.events[lost.event as usize];
+    if !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
+        return true; // it needs no flush
+    }
+    for event in trace.events[lost.event as usize + 1..].iter().filter(|event| event.site != SiteId(0)) {
+        match &event.kind {
+            EventKind::Flush { file, offset, .. }
+                if (*file, offset / crashgen::LINE_BYTES) == (lost.line.file, lost.line.number) =>
+            {
+                return true;
+            }
+            EventKind::Case { .. } => return false,
+            kind if event.thread == store.thread && PlaceKind::of(kind) == Some(PlaceKind::Fence) => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn id(rule: RuleId, key: &str) -> String {
@@ -493,7 +528,7 @@ fn shortest(model: &Model, view: &View, state: &[Choice]) -> (bool, Vec<LineChoi
 mod tests {
     use super::*;
     use crate::window::tests::CONFIG;
-    use crashgen::trace::{EventKind, FenceKind, FileId, FlushKind, Module, Site, ThreadId};
+    use crashgen::trace::{FenceKind, FileId, FlushKind, Module, Site, ThreadId};
 
     /// A line that flushes and fences, in each of two modules, of whose sources nothing is known.
     fn told() -> Trace {
@@ -539,5 +574,51 @@ mod tests {
         findings.note_places(&told);
         let noted: Vec<_> = findings.told_places.iter().map(|place| (place.kind, place.site.file.as_str())).collect();
         assert_eq!(noted, [(PlaceKind::Flush, "two.so"), (PlaceKind::Fence, "two.so")]);
+    }
+
+    /// Key of the state that lacks the first store, whose events have the sites 0, 1, 2, ..., by the threads 1 or as said.
+    fn key_without_first(kinds: Vec<EventKind>, threads: &[u16], inserted: &[usize]) -> String {
+        let count = kinds.len();
+        let mut trace = crate::window::tests::trace(kinds);
+        let first = trace.events.len() - count;
+        trace.sites = vec![Site { module: None, offset: 0, caller: None }; trace.events.len() + 1];
+        for (number, event) in trace.events.iter_mut().enumerate() {
+            let of_test = number.checked_sub(first);
+            event.site = SiteId(if of_test.is_some_and(|at| inserted.contains(&at)) { 0 } else { 1 });
+            event.thread.thread = of_test.and_then(|at| threads.get(at).copied()).unwrap_or(1);
+        }
+        let lose = |_: &View, state: &mut Vec<Choice>| state[0] = Choice::default();
+        let position = first as u32 + 1;
+        crate::window::tests::of_state(&trace, position, lose, |state| {
+            Findings::default().key(&trace, state, RuleId::OperationLost)
+        })
+    }
+
+    #[test]
+    fn a_missing_flush_and_a_missing_fence_are_two_findings() {
+        let store = |line: u64| EventKind::Store {
+            kind: StoreKind::Plain,
+            file: FileId(0),
+            offset: line * crashgen::LINE_BYTES,
+            bytes: vec![1; 8].into(),
+        };
+        let flush = |line: u64| EventKind::Flush {
+            kind: FlushKind::Clwb,
+            file: FileId(0),
+            offset: line * crashgen::LINE_BYTES,
+        };
+        let fence = || EventKind::Fence { kind: FenceKind::Sfence };
+        let is_flushed = |kinds: Vec<EventKind>, threads: &[u16], inserted: &[usize]| {
+            !key_without_first(kinds, threads, inserted).ends_with("not flushed")
+        };
+        let fenced = vec![store(0), flush(0), fence()];
+        assert!(is_flushed(fenced.clone(), &[], &[]));
+        assert!(is_flushed(vec![store(0), store(1), flush(1), flush(0)], &[], &[]), "whatever comes in between");
+        assert!(!is_flushed(vec![store(0), flush(1), fence(), flush(0)], &[], &[]), "another line, and too late");
+        assert!(is_flushed(vec![store(0), fence(), flush(0)], &[1, 2, 2], &[]), "another thread's fence is no end");
+        assert!(!is_flushed(fenced, &[], &[1]), "what an edit put there");
+        let non_temporal =
+            EventKind::Store { kind: StoreKind::NonTemporal, file: FileId(0), offset: 0, bytes: vec![1; 8].into() };
+        assert!(is_flushed(vec![non_temporal, fence()], &[], &[]));
     }
 }
