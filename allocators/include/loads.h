@@ -26,6 +26,7 @@
  *                      that FL_SERVE_REPORT names, until the next command. A report is most of an answer, and a pipe copies it twice.
  *                      with FL_RUN_AFRESH too: all of it is run. Else its later stages may be those of another recorded in-process
  *                      run that came to the same state, under the same number of the hot units; the answer is the same.
+ *                      with FL_RUN_COMPARED too: if it is done in-process, it is one of those that are compared.
  *                      with FL_RUN_TELL_DEATH, which has no other flag beside it: if a life dies of a signal, where. Answered as ever, and
  *                      then: u32 bytes, then fl_death, fl_death_call[call_count], and the modules' paths, each with a NUL.
  *     FL_SERVE_REPORT  answered: u32 bytes, then a path. No bytes: there is no such file.
@@ -65,7 +66,7 @@
 
 #include <stdint.h>
 
-#define FL_LOADS_VERSION 8u
+#define FL_LOADS_VERSION 9u
 #define FL_UNIT_BYTES 8u
 
 /* More of enum fl_serve. */
@@ -83,6 +84,7 @@
 #define FL_RUN_REPORT_APART 16u
 #define FL_RUN_AFRESH 32u
 #define FL_RUN_TELL_DEATH 64u
+#define FL_RUN_COMPARED 128u
 
 #define FL_COMPARE_ONE_IN 1000u
 

@@ -130,7 +130,7 @@ static bool run_lives_here(const struct place *place, const struct fl_command *c
 bool inprocess_run(const struct place *place, struct fl_command *command) {
     struct shared *shared = all.shared;
     uint64_t run = shared->runs++;
-    bool is_compared = is_chosen(command->file, run);
+    bool is_compared = is_chosen(command->file, run) || (command->offset & FL_RUN_COMPARED) != 0;
     shared->command = *command;
     __atomic_store_n(&shared->is_in_run, 1, __ATOMIC_RELEASE);
     bool is_done = run_lives_here(place, command);

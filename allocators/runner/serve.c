@@ -390,12 +390,13 @@ static void check_run(const struct fl_command *command) {
              command->kind, (unsigned long long)command->size);
     if (tells_death(command))
         return;
-    uint64_t flags = command->offset & ~(uint64_t)(FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS | FL_RUN_AFRESH);
+    uint64_t more = FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS | FL_RUN_AFRESH | FL_RUN_COMPARED;
+    uint64_t flags = command->offset & ~more;
     bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->offset & FL_RUN_IN_PROCESS) != 0;
     if (flags > (FL_RUN_LOADS | FL_RUN_GUARDED) || flags == FL_RUN_GUARDED || is_guarded_here)
         FAIL(EXIT_BAD_INPUT,
-             "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart), 32 (afresh) or "
-             "without, not 7; or 64 (tell death)",
+             "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart), 32 (afresh), "
+             "128 (compared) or without, not 7; or 64 (tell death)",
              command->kind, (unsigned long long)command->offset);
 }
 

@@ -46,7 +46,7 @@ mod serve {
 
 /// The part of the protocol that `loads.h` adds.
 mod loads {
-    pub const VERSION: u32 = 8;
+    pub const VERSION: u32 = 9;
     pub const HEADER_BYTES: usize = 32;
     pub const LOAD_BYTES: usize = 24;
     pub const RUN_LOADS: u64 = 1;
@@ -54,6 +54,7 @@ mod loads {
     pub const RUN_IN_PROCESS: u64 = 4;
     pub const RUN_REPORT_APART: u64 = 16;
     pub const RUN_AFRESH: u64 = 32;
+    pub const RUN_COMPARED: u64 = 128;
     pub const RUN_TELL_DEATH: u64 = 64;
     pub const ENGINES_BYTES: usize = 32;
     pub const OVERFLOW: u32 = 1;
@@ -90,6 +91,8 @@ pub enum Manner {
     Fast,
     /// All of it is run.
     Afresh,
+    /// All of it is run, in the isolated engine too, and what the two say is compared.
+    Compared,
     /// Slowly; loads without a hook are found. Of hooks that are called again and again, the seed chooses which calls are looked at.
     Guarded {
         /// Another one looks at others.
@@ -108,6 +111,8 @@ pub struct Loads {
     pub by_contents: Vec<UnitKey>,
     /// Why the list is not complete, if it is not.
     pub doubt: Option<Doubt>,
+    /// The doubt is that the run in the isolated engine says another thing.
+    pub is_different: bool,
     /// The doubt is not of this run alone: loads of this target cannot be followed, or it was built without hooks.
     pub is_unfit: bool,
 }
@@ -457,6 +462,7 @@ impl ReplayServer {
         let more = match (manner, self.is_in_process) {
             (Manner::Guarded { .. }, _) => loads::RUN_GUARDED,
             (Manner::Afresh, true) => loads::RUN_IN_PROCESS | loads::RUN_AFRESH,
+            (Manner::Compared, true) => loads::RUN_IN_PROCESS | loads::RUN_AFRESH | loads::RUN_COMPARED,
             (Manner::Fast, true) => loads::RUN_IN_PROCESS,
             (_, false) => 0,
         };
@@ -523,7 +529,8 @@ impl ReplayServer {
             return None;
         }
         let text = String::from_utf8_lossy(text);
-        let mut found = Loads { doubt: doubt(flags, &text), is_unfit: flags & loads::UNFIT != 0, ..Loads::default() };
+        let (is_different, is_unfit) = (flags & loads::DIFFERS != 0, flags & loads::UNFIT != 0);
+        let mut found = Loads { doubt: doubt(flags, &text), is_different, is_unfit, ..Loads::default() };
         for load in list.chunks_exact(loads::LOAD_BYTES) {
             let number = u64::from_le_bytes(load[8..16].try_into().expect("eight bytes"));
             let file = self.by_number.get(&u32::from_le_bytes(load[4..8].try_into().expect("four bytes")))?;

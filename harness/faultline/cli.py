@@ -134,7 +134,8 @@ def _check_heap_folder(folder: Path | None) -> None:
 def cell_options(command: Command) -> Command:
     """What names one cell's target and workload."""
     argument = click.argument("allocator")
-    workload = click.option("--workload", "-w", required=True, metavar="W", help=f"One of {WORKLOAD_NAMES}.")
+    default = f"a mutant's own, or else {config.MUTANT_WORKLOAD}; of a clean allocator there is none"
+    workload = click.option("--workload", "-w", metavar="W", help=f"One of {WORKLOAD_NAMES}.  [default: {default}]")
     return argument(workload(variant_options(command)))
 
 
@@ -210,6 +211,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdo
 
 def _cell_spec(allocator: str, workload: str, ops: int, seed: int, mutant: str | None, **rest: Any) -> CellSpec:
     return CellSpec(allocator, workload, ops if workloads.takes_ops(workload) else 0, seed, mutant=mutant, **rest)
+
+
+def _workload_of(mutant: config.Mutant | None) -> str:
+    """Where none is given."""
+    if mutant is None:
+        raise BadInputError("no workload is named", f"-w takes one of {WORKLOAD_NAMES}")
+    return mutant.workload or config.MUTANT_WORKLOAD
 
 
 def print_json(value: object) -> None:
@@ -563,10 +571,11 @@ def run_command(
     """Run one cell: trace a workload and explore its crash states."""
     workshop = replace(workshop, explore_jobs=jobs)
     is_asked = stop_at_rule not in (None, GO_ON)
+    allocator = config.find_allocator(workshop.root, cell["allocator"])
+    mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
+    cell["workload"] = cell["workload"] or _workload_of(mutant)
     spec = _cell_spec(**cell, stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s)
-    allocator = config.find_allocator(workshop.root, spec.allocator)
-    if spec.mutant is not None:
-        mutant = allocator.mutant_named(spec.mutant)
+    if mutant is not None:
         nested = spec.nested if _is_given("nested") else mutant.nested
         stop = None if stop_at_rule == GO_ON else stop_at_rule or mutant.rule
         spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)

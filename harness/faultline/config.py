@@ -90,6 +90,10 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     threads: Count = 1
 
 
+MUTANT_WORKLOAD = "churn"
+"""Of mutants that name none."""
+
+
 class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One known bug, switched on by -DMUTANT_<id>, and the rule it must trip."""
 
@@ -166,7 +170,7 @@ class MatrixMutants(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only
     allocator.toml names one, goes before `workload`."""
 
     allocator: Identifier
-    workload: str = "churn"
+    workload: str = MUTANT_WORKLOAD
     ids: list[MutantId] | None = None
 
 

@@ -3,7 +3,7 @@
 
 use crate::complete::doubt_of;
 use crate::error::EngineError;
-use crashgen::complete::UnitKey;
+use crashgen::complete::{Doubt, UnitKey};
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::{Death, Engines, Loads, Manner, Probe, ReplayServer, ServerOptions, Told};
 use oracle::HeapReport;
@@ -198,6 +198,16 @@ impl Probes {
         self.recoveries += 1;
         self.full_probes += u64::from(probe == Probe::Full);
         Ok(self.server.run_recorded(probe, manner)?)
+    }
+
+    /// Runs the probe on this image in both engines: why what it shows cannot be believed; none: they have equal heap reports, or there
+    /// is one engine only.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn compare(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Option<String>, EngineError> {
+        let (_, loads) = self.record(image, probe, &Rc::from([]), Manner::Compared)?;
+        Ok(loads.doubt.filter(|_| loads.is_different).map(Doubt::text))
     }
 
     /// Runs recovery on the image, and what follows it if that is wanted, recorded as by [`Probes::record`], and told event by event.

@@ -16,7 +16,7 @@ JOINTS = {
     "allocators/include/heap_report.h": ("FL_REPORT_VERSION", 6, "f1513d088f2bda03"),
     "allocators/include/adapter.h": ("FL_ADAPTER_ABI", 5, "ae629856685da9a0"),
     "allocators/include/generation.h": ("FL_GENERATION_VERSION", 2, "552a44315efb6fe2"),
-    "allocators/include/loads.h": ("FL_LOADS_VERSION", 8, "84544cb775c6253f"),
+    "allocators/include/loads.h": ("FL_LOADS_VERSION", 9, "82d5487d88065b1e"),
 }
 
 

@@ -409,6 +409,16 @@ def test_a_failure_that_a_process_of_its_own_does_not_show_is_an_error(engine: E
     assert '"event":"finding"' not in run.stdout
 
 
+def test_a_failure_that_the_engines_show_with_other_heap_reports_is_unknown(engine: Engine) -> None:
+    """Of passes a share is compared; of failures every one that would be a finding."""
+    alike = engine.explore(with_flag(toy_runner.BROKEN_LATER), **COMPLETE)
+    assert (alike.verdict, set(alike.seen)) == ("fail", {"FL003"})
+    found = engine.explore(with_flag(toy_runner.TWO_FACED), **COMPLETE)
+    assert (found.verdict, found.findings) == ("unknown", [])
+    told = "FL003: the in-process engine cannot be trusted here: the runs of one image have other heap reports: "
+    assert all(reason.startswith(told) for reason in found.certificate["unknown_reasons"])
+
+
 def check_incomplete(found: Explored, verdict: str, why: str) -> None:
     """Some crash positions are not complete, the others are."""
     certificate = found.certificate

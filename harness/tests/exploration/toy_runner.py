@@ -13,12 +13,12 @@ LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
 BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE, PAST_HOOKS, THREADED, RESTLESS = 1, 2, 3, 4, 5, 6
-MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL, CHANGEABLE = 7, 8, 9, 10, 11
+MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL, CHANGEABLE, TWO_FACED = 7, 8, 9, 10, 11, 12
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
 free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
 starts a thread; it looks at its first object every other time, for nothing; it maps its heap more often than the runner follows; it
 overwrites the list of its loads; a guarded run of it takes too long; a run in one process with others finds no object; each
-run finds them somewhere else."""
+run finds them somewhere else; the second recovery answers an error, and the engines are said to differ where they are compared."""
 CAREFUL = 64
 """With this flag or a greater one recovery takes up the journal, and what it does wrong is the sum of these."""
 CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD = (
@@ -54,10 +54,10 @@ OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
 OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
 DONE, HUNG, OVERLOADED = 0, 2, 4
 REPORT_VERSION = 6
-LOADS_VERSION, DEATH_VERSION = 8, 1
+LOADS_VERSION, DEATH_VERSION = 9, 1
 BY_TARGET = 1
-RUN_LOADS, RUN_GUARDED, RUN_IN_PROCESS, RUN_TELL_DEATH = 1, 2, 4, 64
-SHARED, UNSEEN, MAPPINGS, DAMAGED = 4, 8, 32, 64
+RUN_LOADS, RUN_GUARDED, RUN_IN_PROCESS, RUN_TELL_DEATH, RUN_COMPARED = 1, 2, 4, 64, 128
+SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 4, 8, 16, 32, 64
 FULL, GENERATION, RECOVERY = 2, 3, 4
 GENERATION_VERSION = 2
 FILES_CHANGED = 2
@@ -228,7 +228,7 @@ def probe(image: bytes | None, kind: int, how: int) -> bytes:
     if kind != FULL:
         return report(DONE, 0, CHECK, sections)
     sections.append(section(OPEN, 1))
-    if flag == BROKEN_LATER:
+    if flag in (BROKEN_LATER, TWO_FACED):
         return report(DONE, 2, OPEN, [*sections, section(OPEN, 2, ERROR)])
     recover(heap)
     sections += life_of(heap, 2)
@@ -240,10 +240,13 @@ def probe(image: bytes | None, kind: int, how: int) -> bytes:
     return report(DONE, 4, CLOSE, sections)
 
 
-def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, is_guarded: bool) -> bytes:
-    unseen = UNSEEN if flag == PAST_HOOKS and is_guarded else 0
-    of_flag = {THREADED: SHARED, MANY_MAPPINGS: MAPPINGS, DAMAGED_LIST: DAMAGED}
-    flags, text = (unseen, b"a read at 0x8") if unseen else (of_flag.get(flag, 0), b"")
+def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, how: int) -> bytes:
+    of_flag = {THREADED: (SHARED, b""), MANY_MAPPINGS: (MAPPINGS, b""), DAMAGED_LIST: (DAMAGED, b"")}
+    flags, text = of_flag.get(flag, (0, b""))
+    if flag == PAST_HOOKS and how & RUN_GUARDED:
+        flags, text = UNSEEN, b"a read at 0x8"
+    if flag == TWO_FACED and how & RUN_COMPARED:
+        flags, text = DIFFERS, b"the runs of one image have other heap reports"
     units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
     loads = b"".join(struct.pack("<BBHIQQ", BY_TARGET, 0, 0, file, unit, 0) for unit in units)
     return struct.pack("<IIIIQQ", LOADS_VERSION, flags, len(units), len(text), 0, 0) + loads + text
@@ -253,14 +256,13 @@ def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], command: tuple
     """What is answered to the command's file, offset and size."""
     generation, how, kind = command
     flag = heap[8] if heap and len(heap) > 8 else 0
-    is_guarded = bool(how & RUN_GUARDED)
     if kind in (GENERATION, RECOVERY):
         answer, told = told_life(bytearray(heap or b""), generation, kind == GENERATION)
-        return [answer, recorded_loads(file, hot, flag, is_guarded), told_answer(file, flag, told)]
+        return [answer, recorded_loads(file, hot, flag, how), told_answer(file, flag, told)]
     answer = probe(heap, kind, how)
     if how == RUN_TELL_DEATH:
         return [answer, struct.pack("<4IQ2I", DEATH_VERSION, 0, 0, 0, 0, 0, 0)]
-    return [answer, recorded_loads(file, hot, flag, is_guarded)] if how & RUN_LOADS else [answer]
+    return [answer, recorded_loads(file, hot, flag, how)] if how & RUN_LOADS else [answer]
 
 
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:

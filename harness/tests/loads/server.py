@@ -13,7 +13,7 @@ from pathlib import Path
 CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT, SEAT = 1, 6, 7, 9, 11, 12, 13, 14
 TELL_DEATH = 64
 FIRST, FULL, GENERATION, RECOVERY = 1, 2, 3, 4
-LOADS, GUARDED, IN_PROCESS, REPORT_APART, AFRESH = 1, 3, 4, 16, 32
+LOADS, GUARDED, IN_PROCESS, REPORT_APART, AFRESH, COMPARED = 1, 3, 4, 16, 32, 128
 OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
 TARGET, CONTENTS = 1, 2
 UNIT_BYTES = 8
@@ -122,7 +122,7 @@ class Server:
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 8
+            assert version == 9
             entries = struct.iter_unpack("<BBxxIQIxxxx", answer[32 : 32 + 24 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 24 * count :].decode()

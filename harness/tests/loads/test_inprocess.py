@@ -14,6 +14,7 @@ import pytest
 from loads.access_targets import BASE, GEOMETRY, HEAP_BYTES, UNITS, Started
 from loads.server import (
     AFRESH,
+    COMPARED,
     DIFFERS,
     ENGINES,
     FIRST,
@@ -444,6 +445,18 @@ def test_file_changes_between_runs_reach_the_worker(start: Started) -> None:
     for _ in range(2):
         assert server.run(LOADS | IN_PROCESS).units() == [512]
     assert server.engines()[0] == 3
+
+
+def test_a_run_is_compared_when_that_is_asked_for(start: Started) -> None:
+    """It says the same, and one that differs is told."""
+    for asked, compared in ((0, 1), (COMPARED, 2)):
+        server = start("load8")
+        for more in (0, asked):
+            run = server.run(LOADS | IN_PROCESS | more)
+            assert (run.flags, run.units()) == (0, [512])
+        assert server.engines()[:2] == (2, compared), "the first one always"
+    leaving = start("leave_library")
+    assert [leaving.run(LOADS | IN_PROCESS | COMPARED).flags for _ in range(2)] == [0, DIFFERS]
 
 
 def test_a_difference_between_the_engines_is_told(start: Started) -> None:

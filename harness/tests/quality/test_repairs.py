@@ -13,21 +13,21 @@ import pytest
 
 from faultline import workloads
 from faultline.cache import Cache
-from faultline.campaign import cells_of_matrix
+from faultline.campaign import SilentWatcher, cells_of_matrix, run_cells
 from faultline.config import Matrix, find_allocator, read_toml
 from faultline.engine import Engine, Event, Finding
 from faultline.explaining import explain
 from faultline.explanation import Explanation
 from faultline.exploring import Workshop, explore
 from faultline.mutating import Place, places_of
-from faultline.results import CellSpec
+from faultline.results import CellSpec, Results
 from faultline.tracing import Target, Trace, build_target, trace
 from faultline.workloads import Workload
 
 ALLOCATORS = ("nvm_malloc", "makalu", "nvmalloc", "pallocator")
 SEED = 1
 WORDS_OF_ORDER = ("flush", "fence")
-"""One of them stands in the summary of each mutant that lacks a flush or a fence, and in no other that one crash shows."""
+"""One of them stands in the summary of each mutant that lacks a flush or a fence, and in no other."""
 
 
 @dataclass
@@ -119,20 +119,34 @@ def test_at_least_four_of_five_deletions_are_repaired(workshop: Workshop) -> Non
 
 
 def flush_and_fence_mutants(root: Path) -> list[CellSpec]:
-    """Those that one crash shows: repairs are tried in the workload's own trace."""
     cells = cells_of_matrix(root, read_toml(root / "ci" / "matrix.toml", Matrix))
     return [cell for cell in cells if cell.strategy == "complete" and lacks_an_order(root, cell)]
 
 
 def lacks_an_order(root: Path, cell: CellSpec) -> bool:
-    if cell.mutant is None:
-        return False
-    mutant = find_allocator(root, cell.allocator).mutant_named(cell.mutant)
-    return mutant.nested == 0 and any(word in mutant.summary for word in WORDS_OF_ORDER)
+    summary = summary_of(root, cell)
+    return any(word in summary for word in WORDS_OF_ORDER)
 
 
-def explained(workshop: Workshop, spec: CellSpec) -> Explanation:
+def summary_of(root: Path, cell: CellSpec) -> str:
+    """FILE, FUNCTION: what is wrong there; empty: no mutant."""
+    return find_allocator(root, cell.allocator).mutant_named(cell.mutant).summary if cell.mutant else ""
+
+
+def is_there(summary: str, words: str) -> bool:
+    """Whether the repair's words name the file of the summary; the function may be one that it calls, or that calls it."""
+    file, _ = summary.split(", ", 1)
+    return f"/{file}:" in words
+
+
+def explained(workshop: Workshop, folder: Path, spec: CellSpec) -> Explanation:
     """Of the mutant's own rule."""
+    if spec.nested:  # repairs are tried in its smallest workload
+        results = Results(folder / "results.sqlite")
+        (result,) = run_cells(workshop, results, "run", [spec], 1, SilentWatcher())
+        results.close()
+        own = next(finding for finding in result.findings if finding.rule == spec.expected_rule)
+        return next(one for one in result.explanations if one.finding == own.id)
     allocator = find_allocator(workshop.root, spec.allocator)
     workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
     target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
@@ -144,15 +158,23 @@ def explained(workshop: Workshop, spec: CellSpec) -> Explanation:
 
 
 @pytest.mark.nightly
-def test_at_least_four_of_five_mutants_without_a_flush_or_a_fence_are_repaired(root: Path, workshop: Workshop) -> None:
-    """Prints what is said of each."""
+def test_at_least_four_of_five_mutants_without_a_flush_or_a_fence_are_repaired(
+    root: Path, workshop: Workshop, tmp_path: Path
+) -> None:
+    """Where it is missing: a repair elsewhere that helps is none. Prints what is said of each."""
     cells = flush_and_fence_mutants(root)
-    assert {cell.allocator for cell in cells} == set(ALLOCATORS)
+    assert {(cell.allocator, bool(cell.nested)) for cell in cells} >= {(name, False) for name in ALLOCATORS}
+    assert sum(bool(cell.nested) for cell in cells) >= 7
     failed = []
     for cell in cells:
-        found = explained(workshop, cell)
+        found = explained(workshop, tmp_path, cell)
         line = f"{cell.allocator} {cell.mutant}: {found.repair_text()}"
         print(line, flush=True)
-        failed += [line] * (found.repair is None)
-    print(f"{len(cells) - len(failed)} of {len(cells)} mutants are repaired")
+        is_right = found.repair is not None and is_there(summary_of(root, cell), found.repair.text)
+        failed += [f"{line}\n    but it is {summary_of(root, cell)}"] * (not is_right)
+    print(
+        f"{len(cells) - len(failed)} of {len(cells)} mutants are repaired where they lack something; not so:",
+        *failed,
+        sep="\n",
+    )
     assert len(failed) <= len(cells) // 5, "\n".join(failed)

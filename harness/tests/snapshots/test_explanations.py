@@ -74,3 +74,20 @@ def test_what_is_said_of_a_mutant(
     assert told.returncode == 1, told.stderr
     assert "  repair: " in told.stdout, told.stderr
     check(f"explained-{mutant}.txt", settled(told.stdout))
+
+
+RUN = [
+    ("nvm_malloc", "MISSING_FLUSH_LINK"),  # a flush
+    ("makalu", "REPLAY_NOT_FLUSHED"),  # what only a second crash shows
+    ("nvm_malloc", "RECOVERY_FORGETS_FREE"),  # no flush and no fence
+]
+
+
+@pytest.mark.parametrize(("allocator", "mutant"), [pytest.param(*key, id=key[1]) for key in RUN])
+def test_what_run_says_of_a_mutant(faultline: Faultline, allocator: str, mutant: str) -> None:
+    """Of each finding when, stores, repair, smallest witness and how to replay it; around that stand counts of the machine."""
+    told = faultline("run", allocator, "--mutant", mutant)
+    assert told.returncode == 1, told.stderr
+    findings = re.search(r"^FL\d.*(?=^summary: )", told.stdout, re.MULTILINE | re.DOTALL)
+    assert findings, told.stdout
+    check(f"run-{mutant}.txt", settled(findings[0]))
