@@ -80,6 +80,7 @@ def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         git(folder, "commit", "-q", "-m", f"commit {number}")
         git(folder, "tag", f"c{number}")
     add_side_branch(folder)
+    add_later_branch(folder)
     return folder
 
 
@@ -93,6 +94,19 @@ def add_side_branch(folder: Path) -> None:
     git(folder, "checkout", "-q", f"c{PLANTED}", "--", SOURCE)
     git(folder, "commit", "-q", "-a", "-m", "side 2")
     git(folder, "tag", "s2")
+    git(folder, "checkout", "-q", branch)
+
+
+def add_later_branch(folder: Path) -> None:
+    """l1, l2 and l3; l2 takes a flush away in recovery, which only a second crash shows."""
+    branch = git(folder, "branch", "--show-current")
+    git(folder, "checkout", "-q", "-b", "later", "c2")
+    types = folder / "allocators/nvm_malloc/src/types.h"
+    text = types.read_text()
+    for number in range(1, 4):
+        types.write_text("#define MUTANT_REPLAY_LINKS_NOT_FLUSHED\n" * (number >= 2) + text + f"/* {number} */\n")
+        git(folder, "commit", "-q", "-a", "-m", f"later {number}")
+        git(folder, "tag", f"l{number}")
     git(folder, "checkout", "-q", branch)
 
 
@@ -273,6 +287,27 @@ def test_a_witness_says_what_is_sought(bisect: Bisect, clone: Path, root: Path, 
     assert json.loads(shown.stdout)["finding"]["rule"] == cell["findings"][-1]["rule"]
     gone = bisect("--good", "c1", "--bad", f"c{PLANTED - 1}", "--witness", token)
     assert (gone.returncode, "passes: its crash states do not show FL" in gone.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_witness_of_a_second_crash(bisect: Bisect, clone: Path, root: Path, scripts: Path, tmp_path: Path) -> None:
+    """And a shrunk one: its token is of the smallest workload, of a build that is another one at each commit."""
+    other = tmp_path / "other"
+    git(tmp_path, "clone", "-q", str(clone), str(other))
+    git(other, "checkout", "-q", "l3")
+    words, environment = command(other, root, scripts, tmp_path / "temporary of run")
+    words[words.index("bisect")] = "run"
+    words += ["-w", "churn", "--ops", "4", "--nested", "1", "--stop-at-rule", "FL014", "--json"]
+    run = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 1, run.stderr
+    (cell,) = json.loads(run.stdout)["cells"]
+    (shrunk,) = cell["shrunk"]
+    assert shrunk["operations"] == 1
+    shown = bisect("--good", "c2", "--bad", "l3", "--witness", shrunk["witness"]["token"], "--json")
+    assert shown.returncode == 0, shown.stderr
+    said = json.loads(shown.stdout)
+    assert said["title"].endswith("A Person: later 2")
+    assert (said["finding"]["rule"], said["finding"]["sites"][0]["function"]) == ("FL014", "set_links")
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,15 @@ def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) ->
     ("allocator", "one", "other"),
     [
         ("nvm_malloc", "MISSING_FENCE_RING", "MISSING_FLUSH_IDLE"),
+        ("nvmalloc", "ALLOCATED_NOT_FLUSHED", "ALLOCATED_NOT_FENCED"),  # one store, one rule
+        ("nvmalloc", "REMAINDER_NOT_FLUSHED", "REMAINDER_NOT_FENCED"),
+        ("nvmalloc", "FREE_NOT_FLUSHED", "FREE_NOT_FENCED"),
         pytest.param("makalu", "LOG_VERSION_FIRST", "VERSION_NOT_FLUSHED", marks=pytest.mark.nightly),
     ],
 )
 def test_two_bugs_do_not_share_an_id(faultline: Faultline, allocator: str, one: str, other: str) -> None:
     def ids(mutant: str) -> set[str]:
-        run = faultline("run", allocator, "-w", "churn", "--mutant", mutant, "--json")
+        run = faultline("run", allocator, "--mutant", mutant, "--json")
         assert run.returncode == 1, run.stderr
         (cell,) = json.loads(run.stdout)["cells"]
         return {finding["id"] for finding in cell["findings"]}
