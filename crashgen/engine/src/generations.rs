@@ -50,6 +50,7 @@ use crashgen::strategy::Covered;
 use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
 use oracle::contract::Contract;
 use oracle::{HeapReport, History, Judgement, Outcome, Status, TwinSet, judge};
+use planted::Fault;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -363,7 +364,8 @@ impl Recoveries for Teller<'_, '_> {
 
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
         self.explorer.budget().check(self.explorer.probes.recoveries)?;
-        let generation = (self.explorer.generation(), self.explorer.config.follow_up);
+        let follow_up = self.explorer.config.follow_up && !planted::is(Fault::NoFollowUp);
+        let generation = (self.explorer.generation(), follow_up);
         let probes = &mut *self.explorer.probes;
         let (bytes, loads, events) = probes.tell(image, generation, &self.told.hot).map_err(Stop::Error)?;
         let next = self.told.runs.len() as u32;

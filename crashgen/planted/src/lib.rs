@@ -67,10 +67,16 @@ faults! {
     SkipLastState = "skip-last-state",
     /// `sample` draws the same states at every position of every seed.
     SampleUnseeded = "sample-unseeded",
+    /// `pairwise` takes the first combination for covered.
+    SkipFirstCombination = "skip-first-combination",
+    /// What a bound left out at a position counts as run at the next ones.
+    LeftOutIsCovered = "left-out-is-covered",
     /// `complete` leaves out the last branch of a load.
     DropBranch = "drop-branch",
     /// `complete` goes on below a load with choices that it would not have seen.
     NarrowWrongly = "narrow-wrongly",
+    /// What follows a recovery has no second crash.
+    NoFollowUp = "no-follow-up",
     /// `complete` does not see every second unit's loads.
     SkipLoad = "skip-load",
     /// `complete` keeps choices that a risen floor excludes.

@@ -16,6 +16,7 @@ pub use prefix::Prefix;
 pub use sample::Sample;
 
 use crate::model::{Choice, View};
+use planted::Fault;
 use std::ops::ControlFlow;
 
 /// Which states of a position are asked for.
@@ -52,7 +53,8 @@ impl Covered {
     /// What is asked for at the next position, of which so much can be covered. What a bound left out here is run where it can be, though
     /// no store is new.
     pub fn next_scope(self, next: Self) -> Scope {
-        if self == Self::Nothing || self < next { Scope::All } else { Scope::Born }
+        let is_more = self < next && !planted::is(Fault::LeftOutIsCovered);
+        if self == Self::Nothing || is_more { Scope::All } else { Scope::Born }
     }
 }
 

@@ -288,9 +288,10 @@ def journalled(slot: int, object_id: int) -> list[Event]:
 
 
 def random_journal(seed: int) -> Toy:
-    """One to three operations, now and then without a fence, and a recovery that makes some mistakes, or none."""
+    """One to three operations, now and then without a fence; recovery, or what follows it, makes some mistakes, or none."""
     dice = random.Random(seed)
     wrong = sum(bit for bit in (1, 2, 4, 8) if dice.random() < 0.2)
+    wrong += toy_runner.LINKS_FIRST * (seed % 4 == 0)
     toy = Toy()
     toy.create(*persisted(store(8, toy_runner.CAREFUL + wrong)))
     for _ in range(dice.randint(1, 3)):

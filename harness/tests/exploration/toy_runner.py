@@ -21,7 +21,7 @@ overwrites the list of its loads; a guarded run of it takes too long; a run in o
 run finds them somewhere else; the second recovery answers an error, and the engines are said to differ where they are compared."""
 CAREFUL = 64
 """With this flag or a greater one recovery takes up the journal, and what it does wrong is the sum of these."""
-CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD = (
+CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD, LINKS_FIRST = (
     1,
     2,
     4,
@@ -29,9 +29,11 @@ CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATE
     16,
     32,
     64,
+    128,
 )
 """The journal is cleared before it is taken up; ...; a recovery that finds the mark of one that was cut short leaves slot 0 to be
-lost by the next one, or a heap in which nothing can be allocated; it changes files in a way that is not told."""
+lost by the next one, or a heap in which nothing can be allocated; it changes files in a way that is not told; what follows it links
+an object that is not there yet."""
 JOURNAL, MARK = 5 * LINE_BYTES, 6 * LINE_BYTES
 """Journal: the slot that is to get its object, + 1, or 0. Mark: 1 while recovery is at work, 2 afterwards, 3 after one that was cut
 short."""
@@ -147,8 +149,10 @@ def follow_up(heap: bytearray, index: int) -> list[Told]:
         return []
     slot, object_id = empty[0], index + 1
     events: list[Told] = [(BEGIN_EVENT, ALLOCATES, slot, index, struct.pack("<QI", 8, object_id))]
-    events += put(heap, place(slot), pattern_word(object_id))
-    events += put(heap, (1 + slot) * LINE_BYTES, place(slot))
+    steps = [(place(slot), pattern_word(object_id)), ((1 + slot) * LINE_BYTES, place(slot))]
+    is_linked_first = word(heap, 8) >= CAREFUL and word(heap, 8) - CAREFUL & LINKS_FIRST
+    for offset, value in reversed(steps) if is_linked_first else steps:
+        events += put(heap, offset, value)
     events += [
         (RETURN_EVENT, ALLOCATES, OK, index, b""),
         (BEGIN_EVENT, FREES, slot, index + 1, struct.pack("<QI", 0, 0)),

@@ -102,6 +102,8 @@ DETECTORS: dict[str, Rust | Python] = {
     "births-on-one-line": model("a_store_across_lines_bears_states_on_each"),
     # States and images.
     "skip-last-state": strategy("exhaustive_visits_each_state_once"),
+    "skip-first-combination": strategy("pairwise_finds_every_bug_of_as_many_lines_as_its_strength"),
+    "left-out-is-covered": strategy("what_a_bound_left_out_of_pairwise_is_run_where_it_can_be"),
     "sample-unseeded": strategy("samples_are_seeded_reachable_and_spread"),
     "hash-without-files": RANDOM_TRACES,
     "hash-without-place": Rust("crashgen", "image::tests::the_same_content_elsewhere_is_another_image"),
@@ -115,6 +117,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "leaf-across-floor": COMPLETE,
     "stale-skip": COMPLETE,
     "forget-file-answer": COMPLETE,
+    "no-follow-up": exploration("test_a_second_crash_is_explored_as_brute_force_does[True]"),
     "any-begin": exploration("test_what_another_first_crash_leaves_is_looked_at_again"),
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
