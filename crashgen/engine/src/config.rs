@@ -18,6 +18,8 @@ pub const VERSION: u32 = 2;
 pub const LEAF_LIMIT: u32 = 20_000;
 /// What a worker of `complete` keeps of loads and heap reports, MiB: one of several on a machine with little memory.
 pub const MEMORY_LIMIT_MIB: u32 = 1024;
+/// What remembers something for each crash after the first.
+const SEARCHES_OF_CRASH: usize = 3;
 
 /// One exploration.
 #[derive(Clone, Debug, Deserialize)]
@@ -145,8 +147,8 @@ pub struct Limits {
     pub recoveries: Option<u64>,
     /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
     pub leaves: Option<u32>,
-    /// And about this much of loads, choices of lines, contents, heap reports and what recoveries did, each worker, so that what is found does not depend on how
-    /// many there are; none: [`MEMORY_LIMIT_MIB`].
+    /// And about this much of loads, choices of lines, contents, heap reports and what recoveries did, each worker, so that what is
+    /// found does not depend on how many there are; none: [`MEMORY_LIMIT_MIB`].
     pub memory_mib: Option<u32>,
     /// CPU time of one life; more is a hang.
     pub cpu_limit_ms: u64,
@@ -314,10 +316,12 @@ impl Config {
         self.probe == ProbeName::Full
     }
 
-    /// What bounds the search of `complete` in each of its workers.
+    /// What bounds each search of `complete`: all that a worker has at a time share its memory. These are the one over the workload, and
+    /// for each later crash the one of recoveries that are told, the tries of those after it, and what is known of where these began.
     pub fn bounds(&self) -> Bounds {
         let leaves = self.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
-        let bytes = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;
+        let of_worker = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;
+        let bytes = of_worker / (1 + SEARCHES_OF_CRASH * self.nested as usize);
         Bounds { leaves, bytes, seed: self.seed }
     }
 

@@ -419,12 +419,15 @@ mod tests {
 
     #[test]
     fn each_worker_may_remember_as_much_as_one_alone() {
-        let of_jobs = |jobs: u32| {
+        let of_search = |jobs: u32, nested: u32| {
             let mut config = Config::parse("test", CONFIG).expect("a configuration");
-            config.jobs = jobs;
+            (config.jobs, config.nested, config.limits.memory_mib) = (jobs, nested, Some(28));
             config.bounds().bytes
         };
-        assert_eq!(of_jobs(1), of_jobs(4));
+        assert_eq!(of_search(1, 0), 28 << 20);
+        assert_eq!(of_search(4, 0), of_search(1, 0));
+        // All searches of a worker together: one of the workload, three of each later crash.
+        assert_eq!([of_search(1, 1) * 4, of_search(1, 2) * 7], [28 << 20; 2]);
     }
 
     #[test]
