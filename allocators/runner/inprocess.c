@@ -22,11 +22,11 @@
  *
  * Rests. Most of a full probe is what follows the first recovery; where another run came to the same, its rest is taken (rests.c).
  *
- * Trust. An answer of this engine is believed because the first run, one in FL_COMPARE_ONE_IN others, and each run that did not
- * come to its end are isolated runs too, with the same heap report and the same loads. The image is looked at then as well, and
- * before it is let go (reference.c): a store that no hook announced is not taken back. After the first run that is the end of
- * in-process runs; after a later one, the end of the server: nobody knows what the runs between saw. Other names or sizes of files
- * are the end of the server in any case.
+ * Trust. An answer of this engine is believed because the first run, one in FL_COMPARE_ONE_IN others and those of what becomes a
+ * finding (FL_RUN_COMPARED) are isolated runs too, with the same heap report and the same loads, and each run that did not come to
+ * its end is an isolated one. The image is looked at then as well, and before it is let go (reference.c): a store that no hook
+ * announced is not taken back. After the first run that is the end of in-process runs; after a later one, the end of the server:
+ * nobody knows what the runs between saw. Other names or sizes of files are the end of the server in any case.
  */
 #include "inprocess.h"
 #include "loads.h"

@@ -495,6 +495,11 @@ impl ReplayServer {
         Ok(File::open(&path).map_or_else(|_| Reports::Sent(Vec::new()), apart))
     }
 
+    /// Whether recorded runs may be done in-process.
+    pub fn is_in_process(&self) -> bool {
+        self.is_in_process
+    }
+
     /// Runs recovery of generation `generation` (from 1), and what follows it if that is wanted, recorded, and told event by event.
     ///
     /// # Errors

@@ -386,14 +386,23 @@ def bisect(
         first, candidates = search.between(ends, small, sought, steps)
         unconfirmed = ""
         if first and small is not whole:
-            parents = [one for one in repository.demand("rev-parse", f"{first}^@").split() if one != good]
+            parents = [
+                one
+                for one in repository.demand("rev-parse", f"{first}^@").split()
+                if repository.ask("merge-base", "--is-ancestor", one, good) is None  # else it counts as good
+            ]
             looked = [search.judged(one, "the commit before, by the whole workload", whole, sought) for one in parents]
             steps += looked
             earlier = next((one for one in looked if one.outcome == "bad"), None)
             unconfirmed = "; ".join(f"{one.commit[:12]}: {one.why}" for one in looked if one.outcome == "skip")
             if earlier is not None:
-                shrunk, unconfirmed = None, ""
-                first, candidates = search.between((good, earlier.commit), whole, sought, steps)
+                try:
+                    first, candidates = search.between((good, earlier.commit), whole, sought, steps)
+                    shrunk, unconfirmed = None, ""
+                except InfrastructureError as error:
+                    unconfirmed = (
+                        f"{earlier.commit[:12]} is bad, and what is before it was not gone through: {error.message}"
+                    )
     return _bisection(repository, finding, steps, first, candidates, shrunk, unconfirmed)
 
 
@@ -430,6 +439,8 @@ class _Search:
             shrunk = shrink(self.workshop, spec, target, workload, finding, Budget())
             token = self.workshop.engine.ask_json(Token, "token", shrunk.witness.token)
             small = {"workload": token.workload, "ops": token.ops, "seed": token.seed, "path": ""}
+            if token.workload == spec.workload:
+                return None, whole
             spec = msgspec.structs.replace(spec, **small)
             at_good = self.look_at(good, "the good end, by the smallest workload,", spec)
         except FaultlineError as error:

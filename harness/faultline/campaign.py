@@ -367,7 +367,7 @@ class _CellRunner:
                     tried = described(finding)
                     tried.trials = [Trial("the replay of its witness", "unknown", why=error.message)]
                 self._check_stop()  # else what was tried last ended for that reason
-                result.explanations.append(described(finding, tried, is_smallest=shrunk is not None))
+                result.explanations.append(described(finding, tried, is_smallest=token != finding.token))
 
     def _sayer(self, position: int, result: CellResult, what: str) -> Callable[[str], None]:
         def say(text: str) -> None:

@@ -152,6 +152,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     seen: int = 1
     strategy: str | None = None
     model_note: str | None = None
+    is_lost: bool | None = None
+    """Whether the state lacks a store of its generation; None: told by its lines."""
     lines: list[dict[str, Any]] = []
     events: list[TraceEvent] = []
     """Around the crash position, in memory order; bounded by the engine."""
@@ -165,6 +167,11 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Why it does not fail the campaign (known.py); the engine does not say that."""
     is_suppressed: bool = False
     """Known because a person said so, with a date."""
+
+    @property
+    def lacks_store(self) -> bool:
+        """The first of the sites, if it is so."""
+        return bool(self.lines) if self.is_lost is None else self.is_lost
 
     @property
     def crashes(self) -> int:

@@ -33,7 +33,7 @@ def described(finding: Finding, tried: Explanation | None = None, is_smallest: b
     found = Explanation(
         finding.id,
         when_text(finding),
-        *lost_and_there(finding.sites, bool(finding.lines)),
+        *lost_and_there(finding.sites, finding.lacks_store),
         [],
         crashes=finding.crashes,
         read=finding.read.text() if finding.read else "",
@@ -41,6 +41,7 @@ def described(finding: Finding, tried: Explanation | None = None, is_smallest: b
     )
     if tried is not None:
         found.trials, found.is_cut, found.budget_s = tried.trials, tried.is_cut, tried.budget_s
+        found.crashes = tried.crashes
         found.is_smallest = is_smallest
     return found
 
@@ -122,7 +123,7 @@ def _try(
     limit_s: float,
 ) -> tuple[Trial, bool]:
     """And whether the limit ended it."""
-    trial = Trial(repair.text, "unknown")
+    trial = Trial(repair.text, "unknown", is_order=_is_another_order(repair))
     verdict: Verdict = "unknown"
     is_stopped = False
     seen: list[Finding] = []
@@ -157,7 +158,7 @@ def _try(
         trial.outcome = "helps"
     elif verdict == "fail":
         # A flush or a fence more forbids states and allows no other: what is there with it was there without.
-        trial.outcome = "breaks others" if _is_another_order(repair) else "helps, others remain"
+        trial.outcome = "breaks others" if trial.is_order else "helps, others remain"
         trial.others = others
     return trial, is_stopped and trial.outcome == "unknown"
 

@@ -61,6 +61,8 @@ class Trial(msgspec.Struct):
     is_complete: bool = False
     why: str = ""
     """What keeps the exploration from being complete."""
+    is_order: bool = False
+    """Two stores the other way round, and no flush or fence alone."""
 
 
 class Explanation(msgspec.Struct):

@@ -293,7 +293,7 @@ def print_bisection(bisection: Bisection) -> None:
             console, "first bad commit: ", "bold", "one of those that could not be tested, or the one after them:"
         )
         for commit in bisection.candidates:
-            why = next((one.why for one in bisection.steps if one.commit == commit), "bad")
+            why = next((one.why for one in reversed(bisection.steps) if one.commit == commit), "bad")
             _print_line(console, f"  {commit[:12]} ", "", why)
         return
     _print_line(console, "first bad commit: ", "bold red", f"{bisection.first_bad[:12]} {bisection.title}")

@@ -98,7 +98,7 @@ def _repaired(results: list[CellResult]) -> Iterator[tuple[str, str, str]]:
     """Allocator, lost store and id of the findings that a flush or a fence was tried to forbid, and did."""
     for result in results:
         for explanation in result.explanations if result.spec.mutant is None else ():
-            if explanation.repair is not None and explanation.lost:
+            if explanation.repair is not None and not explanation.repair.is_order and explanation.lost:
                 yield result.spec.allocator, explanation.lost, explanation.finding
 
 

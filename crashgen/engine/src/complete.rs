@@ -496,7 +496,7 @@ impl Explorer<'_> {
                     "{}: no state was found that shows what holds for a set of them: {}",
                     violation.rule, violation.message
                 ));
-            } else if let Some(why) = self.config.stop_at(violation.rule, |id| self.findings.has(id)) {
+            } else if let Some(why) = self.findings.stop_at(self.config, violation.rule) {
                 self.tally.bounds_hit.insert(why);
                 return Ok(ControlFlow::Break(()));
             }
@@ -592,9 +592,8 @@ impl Explorer<'_> {
         self.first_crashes.is_broken(self.config, before, &later, (case.image.prefix(), self.probe))
     }
 
-    /// Makes a finding of a violation that one of these states shows in a run of its own, with equal heap reports in both engines, and
-    /// with the adapter that people use, but for states whose crash before this one shows something already; what only some of these
-    /// runs show is unknown. False if none does.
+    /// Makes a finding of a violation that one of these states shows in a run of its own, and with the adapter that people use, but for
+    /// states whose crash before this one shows something already; what only one of these runs shows is unknown. False if none does.
     fn show(
         &mut self,
         case: &mut Case,
@@ -622,10 +621,6 @@ impl Explorer<'_> {
             let same = judgement.violations.into_iter().find(|other| other.rule == violation.rule);
             if let Some(same) = same {
                 is_told = true;
-                if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {
-                    self.tally.add_unknown(&format!("{}: {why}: {}", violation.rule, violation.message));
-                    continue;
-                }
                 if !self.is_confirmed(case, violation.rule)? {
                     self.tally.add_unknown(&format!(
                         "{}: the build with hooks shows it, the one that people use does not: {}",

@@ -271,16 +271,6 @@ impl Config {
         }
     }
 
-    /// Why an exploration ends with a violation of this rule; none: it goes on. `is_known`: there is a finding of this id by now.
-    pub fn stop_at(&self, rule: RuleId, is_known: impl Fn(&str) -> bool) -> Option<String> {
-        match self.stop_at_rule.as_ref()? {
-            StopRule::Any => Some("stopped at the first finding".to_owned()),
-            StopRule::One(expected) if *expected == rule => Some(format!("stopped at the expected rule {rule}")),
-            StopRule::Finding(id) if is_known(id) => Some(format!("stopped at the finding {id}")),
-            StopRule::One(_) | StopRule::Finding(_) => None,
-        }
-    }
-
     /// The program that runs workloads and probes.
     pub fn runner(&self) -> &Path {
         &self.runner
@@ -316,8 +306,9 @@ impl Config {
         self.probe == ProbeName::Full
     }
 
-    /// What bounds each search of `complete`: all that a worker has at a time share its memory. These are the one over the workload, and
-    /// for each later crash the one of recoveries that are told, the tries of those after it, and what is known of where these began.
+    /// What bounds each search of `complete`: those that a worker has at a time share its memory, about. These are the one over the
+    /// workload, and for each later crash the one of recoveries that are told, that of the recoveries after it, and what is known of
+    /// where these began.
     pub fn bounds(&self) -> Bounds {
         let leaves = self.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
         let of_worker = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;

@@ -451,7 +451,7 @@ impl Explorer<'_> {
                 }
                 self.add_finding(case, here, state, violation, strategy, key)?;
             }
-            if let Some(why) = self.config.stop_at(violation.rule, |id| self.findings.has(id)) {
+            if let Some(why) = self.findings.stop_at(self.config, violation.rule) {
                 self.tally.bounds_hit.insert(why);
                 return Ok(ControlFlow::Break(()));
             }
@@ -459,7 +459,7 @@ impl Explorer<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Of a state that was judged; `key` is [`Findings::recognise`]'s.
+    /// Of a state that was judged; `key` is [`Findings::recognise`]'s. What the engines do not both show is unknown, and no finding.
     pub(crate) fn add_finding(
         &mut self,
         case: &mut Case,
@@ -474,6 +474,10 @@ impl Explorer<'_> {
             Ok(explorer.judge(case)?.violations.into_iter().find(is_same))
         })?;
         case.image.go_to(&case.model, here.view, &state);
+        if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {
+            self.tally.add_unknown(&format!("{}: {why}: {}", violation.rule, violation.message));
+            return Ok(());
+        }
         if !self.probes.confirm(&mut case.image)? {
             self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
             return Ok(());

@@ -2,7 +2,7 @@
 //! Findings: violations of the same rule at the same place in the code are one, with its first witness.
 
 use crate::cases::{Case, CurrentOperation};
-use crate::config::Config;
+use crate::config::{Config, StopRule};
 use crate::deaths::Died;
 use crate::generations::{Before, Later, Sites};
 use crate::later_names;
@@ -45,6 +45,8 @@ pub struct Finding {
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
+    /// It lacks a store: the first of the sites. Else none of this generation; what an earlier crash lost is told with that.
+    pub is_lost: bool,
     /// Lines that are not as everything persisted would leave them.
     pub lines: Vec<LineText>,
     pub line_count: usize,
@@ -169,6 +171,24 @@ impl Findings {
         self.list.len()
     }
 
+    fn has_rule(&self, rule: RuleId) -> bool {
+        let rule = rule.to_string();
+        self.list.iter().any(|finding| finding.rule == rule)
+    }
+
+    /// Why an exploration ends with a violation of this rule; none: it goes on. A violation that is no finding, because not every engine
+    /// shows it, ends nothing.
+    pub fn stop_at(&self, config: &Config, rule: RuleId) -> Option<String> {
+        match config.stop_at_rule.as_ref()? {
+            StopRule::Any if self.count() > 0 => Some("stopped at the first finding".to_owned()),
+            StopRule::One(expected) if *expected == rule && self.has_rule(rule) => {
+                Some(format!("stopped at the expected rule {rule}"))
+            }
+            StopRule::Finding(id) if self.has(id) => Some(format!("stopped at the finding {id}")),
+            StopRule::Any | StopRule::One(_) | StopRule::Finding(_) => None,
+        }
+    }
+
     /// Whether there is one of this id.
     pub fn has(&self, id: &str) -> bool {
         self.list.iter().any(|finding| finding.id == id)
@@ -265,6 +285,7 @@ impl Findings {
             seen: 1,
             strategy: state.strategy,
             model_note: is_conservative(state).then_some("model: conservative"),
+            is_lost: lost_store(state).is_some(),
             lines: line_texts(trace, state),
             line_count: changed_lines(state).count(),
             events: events_around(trace, &mut self.symbols, state),
@@ -335,8 +356,8 @@ impl Findings {
         let lost = lost_store(state);
         let site = lost.as_ref().map_or(state.case.last_store, |lost| lost.site);
         let name = self.symbols.lasting_name(trace, site);
-        match changed_lines(state).next() {
-            Some(_) if lost.is_some_and(|lost| !is_flushed(trace, &lost)) => format!("{rule} lost {name}, not flushed"),
+        match lost {
+            Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
             Some(_) => format!("{rule} lost {name}"),
             None => {
                 let kind = state.case.current.map_or("none", |current| current.operation.kind.name());
@@ -361,10 +382,14 @@ fn sites(state: &StateRef) -> Vec<SiteId> {
 }
 
 /// A store that a state lacks.
-struct Lost {
-    event: u32,
-    site: SiteId,
-    line: LineKey,
+#[derive(Clone, Copy)]
+pub struct Lost {
+    /// Its number.
+    pub event: u32,
+    /// Where it is made.
+    pub site: SiteId,
+    /// Of which line it is lost.
+    pub line: LineKey,
 }
 
 /// The earliest one.
@@ -377,26 +402,31 @@ fn lost_store(state: &StateRef) -> Option<Lost> {
     stores.min_by_key(|lost| lost.event)
 }
 
-/// Whether its line is flushed before its thread fences, wherever power failed: a function of what the source does there. What edits
-/// put into the trace does not count, so that a finding that a repair leaves is the same one.
+/// Whether its line is flushed before its thread fences or its operation returns, wherever power failed: a function of what that operation
+/// does, if no other thread flushes the line meanwhile, and no neighbour on it is flushed instead. A locked RMW is there for a lock's sake
+/// and no end. What edits put into the trace does not count, so that a finding that a repair leaves is the same one.
 fn is_flushed(trace: &Trace, lost: &Lost) -> bool {
     let store = &trace.events[lost.event as usize];
     if !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
         return true; // it needs no flush
     }
     for event in trace.events[lost.event as usize + 1..].iter().filter(|event| event.site != SiteId(0)) {
-        match &event.kind {
-            EventKind::Flush { file, offset, .. }
-                if (*file, offset / crashgen::LINE_BYTES) == (lost.line.file, lost.line.number) =>
-            {
-                return true;
-            }
-            EventKind::Case { .. } => return false,
-            kind if event.thread == store.thread && PlaceKind::of(kind) == Some(PlaceKind::Fence) => return false,
-            _ => {}
+        if is_flush_of(event, lost.line) {
+            return true;
+        }
+        let is_fence = PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
+        let is_end = is_fence || matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. });
+        if is_end && event.thread == store.thread {
+            return false;
         }
     }
     false
+}
+
+/// Whether the event flushes that line.
+pub fn is_flush_of(event: &Event, line: LineKey) -> bool {
+    matches!(event.kind, EventKind::Flush { file, offset, .. }
+        if file == line.file && offset / crashgen::LINE_BYTES == line.number)
 }
 
 fn id(rule: RuleId, key: &str) -> String {
@@ -528,7 +558,7 @@ fn shortest(model: &Model, view: &View, state: &[Choice]) -> (bool, Vec<LineChoi
 mod tests {
     use super::*;
     use crate::window::tests::CONFIG;
-    use crashgen::trace::{FenceKind, FileId, FlushKind, Module, Site, ThreadId};
+    use crashgen::trace::{FenceKind, FileId, FlushKind, Module, OperationKind, Site, ThreadId};
 
     /// A line that flushes and fences, in each of two modules, of whose sources nothing is known.
     fn told() -> Trace {
@@ -617,6 +647,9 @@ mod tests {
         assert!(!is_flushed(vec![store(0), flush(1), fence(), flush(0)], &[], &[]), "another line, and too late");
         assert!(is_flushed(vec![store(0), fence(), flush(0)], &[1, 2, 2], &[]), "another thread's fence is no end");
         assert!(!is_flushed(fenced, &[], &[1]), "what an edit put there");
+        let back = EventKind::OperationReturn { kind: OperationKind::Create, index: 0, status: 0 };
+        let next = |next: EventKind| is_flushed(vec![store(0), back.clone(), next, fence()], &[], &[]);
+        assert!(!next(flush(0)) && !next(flush(1)), "whatever the next operation does");
         let non_temporal =
             EventKind::Store { kind: StoreKind::NonTemporal, file: FileId(0), offset: 0, bytes: vec![1; 8].into() };
         assert!(is_flushed(vec![non_temporal, fence()], &[], &[]));

@@ -200,12 +200,15 @@ impl Probes {
         Ok(self.server.run_recorded(probe, manner)?)
     }
 
-    /// Runs the probe on this image in both engines: why what it shows cannot be believed; none: they have equal heap reports, or there
-    /// is one engine only.
+    /// Runs the probe on this image in both engines, if it is one that is done in-process: why what it shows cannot be believed; none:
+    /// they have equal heap reports and loads.
     ///
     /// # Errors
     /// When the server ended or sent no report.
     pub fn compare(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Option<String>, EngineError> {
+        if !self.server.is_in_process() {
+            return Ok(None);
+        }
         let (_, loads) = self.record(image, probe, &Rc::from([]), Manner::Compared)?;
         Ok(loads.doubt.filter(|_| loads.is_different).map(Doubt::text))
     }

@@ -11,9 +11,7 @@
 //! Where power failed more than once these are changes of what the recovery before the last crash did. Its source may run in the
 //! workload, too, and is changed there as well.
 
-use crate::finding::StateRef;
-use crashgen::LINE_BYTES;
-use crashgen::model::LineKey;
+use crate::finding::{Lost, StateRef, is_flush_of};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Edit, Event, EventKind, Place, PlaceKind, SiteId, StoreKind, Trace};
 use serde::Serialize;
@@ -33,14 +31,6 @@ pub struct Repair {
 
 /// Places after the newest store that it is tried to be moved behind, nearest first.
 const MOST_PLACES_BEHIND: usize = 4;
-
-/// A store that the state lacks.
-#[derive(Clone, Copy)]
-struct Lost {
-    event: u32,
-    site: SiteId,
-    line: LineKey,
-}
 
 /// In the order in which they should be tried. workload_sites: where the trace is what a recovery did, how many of its sites, the first
 /// ones, are the workload's.
@@ -148,8 +138,15 @@ impl Maker<'_> {
             }
             self.add(
                 format!("clwb after {at_stores}, sfence before the store at {words}"),
-                vec![Edit::FlushAfter(stores), Edit::FenceBefore(before)],
+                vec![Edit::FlushAfter(stores), Edit::FenceBefore(before.clone())],
             );
+            if flushes.is_some() {
+                // Its fence may have been meant for both.
+                self.add(
+                    format!("clwb and sfence after the store at {words}"),
+                    vec![Edit::FlushAfter(before.clone()), Edit::FenceAfter(before)],
+                );
+            }
         }
     }
 
@@ -252,11 +249,7 @@ impl Maker<'_> {
 
     /// The site of the first flush of its line between the store and the crash.
     fn flush_of(&self, lost: &Lost) -> Option<SiteId> {
-        let is_its = |kind: &EventKind| {
-            matches!(kind, EventKind::Flush { file, offset, .. }
-                if *file == lost.line.file && offset / LINE_BYTES == lost.line.number)
-        };
-        self.later(lost).find(|event| is_its(&event.kind)).map(|event| event.site)
+        self.later(lost).find(|event| is_flush_of(event, lost.line)).map(|event| event.site)
     }
 
     /// Whether the store's thread fences between the store and the crash, be it by a locked RMW (R6).
@@ -277,6 +270,7 @@ impl Maker<'_> {
 mod tests {
     use super::*;
     use crate::window::tests::{of_state, trace};
+    use crashgen::LINE_BYTES;
     use crashgen::trace::{FenceKind, FileId, FlushKind, Module, OperationKind, Site};
 
     /// Numbers of the first event that a test gives, and of its site: each event has one of its own, each in a module of its own.
@@ -342,6 +336,7 @@ mod tests {
         let found = proposed(vec![store(0), clwb(0), store(1)], 3, &[false, true]);
         assert_eq!(found[0], [Edit::FenceAfter(sites(&[2]))]);
         assert!(found.contains(&vec![Edit::FenceBefore(sites(&[3]))]));
+        assert!(found.contains(&vec![Edit::FlushAfter(sites(&[3])), Edit::FenceAfter(sites(&[3]))]), "one for both");
         assert!(!found.contains(&vec![Edit::FlushAfter(sites(&[1]))]), "there is no fence that would complete it");
     }
 

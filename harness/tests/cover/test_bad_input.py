@@ -61,13 +61,13 @@ def test_unknown_mutant(faultline: Faultline) -> None:
 
 def test_unknown_workload(faultline: Faultline) -> None:
     assert_one_clear_line(faultline("run", "nvm_malloc", "-w", "nosuch"), 2, "nosuch", "ace:N")
+    assert_one_clear_line(faultline("run", "nvm_malloc"), 2, "no workload is named", "ace:N")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ["run"],
-        ["run", "nvm_malloc"],
         ["nosuch"],
         ["run", "nvm_malloc", "-w", "churn", "--ops", "0"],
         ["matrix", "--jobs", "x"],

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 import samples
@@ -197,7 +198,7 @@ def test_what_needs_a_second_crash_is_explained_where_it_is_smallest(
     is_shrunk: bool,
 ) -> None:
     """After it was shrunk; where that failed, by its own token, and what keeps that from being replayed is told."""
-    later = {**samples.FINDING, "is_later": True, "earlier": [{"position": 9}]}
+    later = {**samples.FINDING, "is_later": True, "earlier": [{"position": 9}] * 2}
     engine = fake_engine({"explore": {"print": [later, samples.CERTIFICATE, samples.done("fail")]}})
     asked, time_s = [], []
 
@@ -211,7 +212,7 @@ def test_what_needs_a_second_crash_is_explained_where_it_is_smallest(
         asked.append((token, follow_up))
         time_s.append(more[-1])
         if is_shrunk:
-            return samples.explanation()
+            return msgspec.structs.replace(samples.explanation(), crashes=2)
         raise FaultlineError("the trace differs")
 
     monkeypatch.setattr(campaign, "shrink", shrunk)
@@ -225,7 +226,7 @@ def test_what_needs_a_second_crash_is_explained_where_it_is_smallest(
     assert told.operation.startswith("power fails at position 9"), "of the finding, not of its smallest witness"
     if is_shrunk:
         assert f"{samples.REPAIR}; tried in the smallest workload: this finding is gone" in told.repair_text()
-        assert told.repair_text().endswith("no other appears after up to 2 crashes")
+        assert told.repair_text().endswith("no other appears after up to 2 crashes"), "the smallest witness has fewer"
     else:
         assert told.repair_text() == "not found: of 1 tried, some could not be explored whole (the trace differs)"
 

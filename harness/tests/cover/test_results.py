@@ -87,6 +87,8 @@ def test_a_trace_rule_is_a_finding_only_where_a_flush_or_a_fence_forbids_a_faili
     assert level([warned]) == "warning"
     assert level([warned, failing()]) == "error"
     assert level([warned, failing(trials=[])]) == "warning", "nothing that was tried helps"
+    order = [msgspec.structs.replace(trial, is_order=True) for trial in samples.explanation().trials]
+    assert level([warned, failing(trials=order)]) == "warning", "no flush and no fence does"
     assert level([warned, failing(lost="elsewhere (allocators/x/src/activate.c:99)")]) == "warning"
     assert level([warned, failing(lost="", there=samples.explanation().lost)]) == "warning", "nothing is lost"
     (said, warnings) = warning_lines([warned, failing()])

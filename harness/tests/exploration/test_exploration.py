@@ -419,6 +419,18 @@ def test_a_failure_that_the_engines_show_with_other_heap_reports_is_unknown(engi
     assert all(reason.startswith(told) for reason in found.certificate["unknown_reasons"])
 
 
+@pytest.mark.parametrize("stop", ["FL003", "any"])
+def test_what_only_one_engine_shows_ends_no_exploration(engine: Engine, stop: str) -> None:
+    """That is to stop at a finding: it goes on to the one that both show."""
+    toy = created()
+    toy.allocate(0, *persisted(store(8, toy_runner.TWO_FACED)), *persisted(store(8, 0)), *allocation(0, 2))
+    toy.allocate(1, *persisted(store(8, toy_runner.BROKEN_LATER)), *allocation(1, 3), *persisted(store(8, 0)))
+    found = engine.explore(toy, **COMPLETE, stop_at_rule=stop)
+    assert (found.verdict, [finding["rule"] for finding in found.findings]) == ("fail", ["FL003"])
+    assert found.findings[0]["operation"]["index"] == 2
+    assert found.certificate["unknown_reasons"]
+
+
 def check_incomplete(found: Explored, verdict: str, why: str) -> None:
     """Some crash positions are not complete, the others are."""
     certificate = found.certificate

@@ -471,7 +471,12 @@ class FakeRepository:
 
     def demand(self, *words: str, **_: Any) -> str:
         assert words == ("rev-parse", "c5^@")
-        return "c4\n"
+        return "c4\nc0\n"
+
+    def ask(self, *words: str, **_: Any) -> str | None:
+        """c0 is an ancestor of the good end."""
+        assert words[:2] == ("merge-base", "--is-ancestor")
+        return "" if words[2:] == ("c0", "c1") else None
 
 
 @pytest.mark.parametrize(

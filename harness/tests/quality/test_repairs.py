@@ -170,7 +170,8 @@ def test_at_least_four_of_five_mutants_without_a_flush_or_a_fence_are_repaired(
         found = explained(workshop, tmp_path, cell)
         line = f"{cell.allocator} {cell.mutant}: {found.repair_text()}"
         print(line, flush=True)
-        is_right = found.repair is not None and is_there(summary_of(root, cell), found.repair.text)
+        repair = found.repair
+        is_right = repair is not None and not repair.is_order and is_there(summary_of(root, cell), repair.text)
         failed += [f"{line}\n    but it is {summary_of(root, cell)}"] * (not is_right)
     print(
         f"{len(cells) - len(failed)} of {len(cells)} mutants are repaired where they lack something; not so:",
