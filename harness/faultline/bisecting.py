@@ -438,9 +438,9 @@ class _Search:
             workload = _stored_workload(self.workshop, spec)
             shrunk = shrink(self.workshop, spec, target, workload, finding, Budget())
             token = self.workshop.engine.ask_json(Token, "token", shrunk.witness.token)
-            small = {"workload": token.workload, "ops": token.ops, "seed": token.seed, "path": ""}
             if token.workload == spec.workload:
                 return None, whole
+            small = {"workload": token.workload, "ops": token.ops, "seed": token.seed, "path": ""}
             spec = msgspec.structs.replace(spec, **small)
             at_good = self.look_at(good, "the good end, by the smallest workload,", spec)
         except FaultlineError as error:

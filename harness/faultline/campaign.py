@@ -286,7 +286,7 @@ class _CellRunner:
             if self.explains(spec):
                 deadline = time.monotonic() + FOUND_S
                 self._explain(position, result, target, traced, workload, deadline - SHRINKING_S)
-                has_later = any(finding.is_later for finding in self._by_interest(result)[:EXPLAINED])
+                has_later = any(finding.is_later for finding in self._explained(result))
                 self._shrink(position, result, target, workload, deadline - LATER_S * has_later)
                 self._explain_later(position, result, deadline)
 
@@ -341,7 +341,7 @@ class _CellRunner:
         """Those of one crash. Ctrl-C ends it and leaves the cell done."""
         say = self._sayer(position, result, "try ")
         tried: Tried = {}
-        findings = [finding for finding in self._by_interest(result)[:EXPLAINED] if not finding.is_later]
+        findings = [finding for finding in self._explained(result) if not finding.is_later]
         with contextlib.suppress(_StoppedError):
             for finding, budget_s in _shared(findings, deadline):
                 explained = explain(
@@ -354,7 +354,7 @@ class _CellRunner:
         """Those of several crashes, in the smallest workloads that show them: all second crashes of a long one take minutes. Ctrl-C
         ends it and leaves the cell done."""
         say = self._sayer(position, result, "try ")
-        findings = [finding for finding in self._by_interest(result)[:EXPLAINED] if finding.is_later]
+        findings = [finding for finding in self._explained(result) if finding.is_later]
         with contextlib.suppress(_StoppedError):
             for finding, budget_s in _shared(findings, deadline):
                 shrunk = result.shrunk_of(finding)
@@ -381,7 +381,7 @@ class _CellRunner:
         say = self._sayer(position, result, "shrink: ")
         with contextlib.suppress(_StoppedError):
             result.not_shrunk.update({finding.id: BEYOND for finding in self._by_interest(result)[EXPLAINED:]})
-            for finding, share_s in _shared(self._by_interest(result)[:EXPLAINED], deadline):
+            for finding, share_s in _shared(self._explained(result), deadline):
                 budget = Budget(max(LEAST_SHRUNK_S, min(SHRUNK_S, share_s)))
                 nested = result.spec.nested if finding.is_later else 0
                 spec = msgspec.structs.replace(result.spec, nested=nested)
@@ -391,6 +391,11 @@ class _CellRunner:
                 except FaultlineError as error:
                     self._check_stop()  # else it ended for that reason
                     result.not_shrunk[finding.id] = error.message
+
+    @classmethod
+    def _explained(cls, result: CellResult) -> list[Finding]:
+        """And shrunk."""
+        return cls._by_interest(result)[:EXPLAINED]
 
     @staticmethod
     def _by_interest(result: CellResult) -> list[Finding]:

@@ -606,7 +606,8 @@ mod tests {
         assert_eq!(noted, [(PlaceKind::Flush, "two.so"), (PlaceKind::Fence, "two.so")]);
     }
 
-    /// Key of the state that lacks the first store, whose events have the sites 0, 1, 2, ..., by the threads 1 or as said.
+    /// Key of the state that lacks the first of these events, a store. They are by thread 1 or as said, and at a place of the source, but
+    /// for the inserted ones.
     fn key_without_first(kinds: Vec<EventKind>, threads: &[u16], inserted: &[usize]) -> String {
         let count = kinds.len();
         let mut trace = crate::window::tests::trace(kinds);
