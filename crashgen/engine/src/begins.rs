@@ -14,14 +14,11 @@
 use crashgen::complete::{ChoiceSet, LineChoices, Looked};
 use crashgen::model::{Line, LineContent, LineKey, Lines};
 use planted::Fault;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
-/// The states that a run began with.
-pub struct Begin {
-    /// What was looked at, with what the lines were then; none: never stored to.
-    lines: Vec<(LineKey, u8, Option<Rc<Line>>)>,
-}
+/// Number of a set of contents.
+type SetId = u32;
 
 /// What a line may hold when a run begins.
 pub enum Holding<'a> {
@@ -49,25 +46,107 @@ impl BeginsWith for Lines {
 #[derive(Default)]
 pub struct Begins {
     known: FxHashMap<u128, Vec<Begin>>,
+    contents: FxHashMap<LineContent, u32>,
+    /// Each a sorted list of numbers of contents.
+    sets: FxHashMap<Rc<[u32]>, SetId>,
+    by_number: Vec<Rc<[u32]>>,
     bytes: usize,
+}
+
+/// The states that some runs began with, which did the same and of which the same units were looked at.
+#[derive(Default)]
+pub struct Begin {
+    looked: Vec<(LineKey, u8)>,
+    /// Of each run, what each of these might hold.
+    runs: Vec<Rc<[SetId]>>,
+    numbers: FxHashSet<Rc<[SetId]>>,
+}
+
+/// What a line may hold now; the set's number, if some run began with just that.
+struct Now {
+    contents: Vec<u32>,
+    set: Option<SetId>,
 }
 
 impl Begins {
     /// A run that did the same and was explored over all states of these lines.
     pub fn find(&self, did: u128, lines: &impl BeginsWith) -> Option<&Begin> {
+        let mut now = FxHashMap::default();
         let mut begins = self.known.get(&did)?.iter();
-        begins.find(|begin| planted::is(Fault::AnyBegin) || begin.holds(lines))
+        begins.find(|begin| planted::is(Fault::AnyBegin) || self.is_among(begin, lines, &mut now))
+    }
+
+    /// Whether each of the lines may only be what it might have been when one of the runs began.
+    fn is_among(
+        &self,
+        begin: &Begin,
+        lines: &impl BeginsWith,
+        now: &mut FxHashMap<(LineKey, u8), Option<Rc<Now>>>,
+    ) -> bool {
+        let at = |looked: &(LineKey, u8)| {
+            now.entry(*looked).or_insert_with(|| self.now(lines.holding(looked.0), looked.1).map(Rc::new)).clone()
+        };
+        let Some(now) = begin.looked.iter().map(at).collect::<Option<Vec<Rc<Now>>>>() else { return false };
+        let same: Option<Rc<[SetId]>> = now.iter().map(|now| now.set).collect();
+        if same.is_some_and(|same| begin.numbers.contains(&same)) {
+            return true;
+        }
+        let is_part = |(now, known): (&Rc<Now>, &SetId)| {
+            let known = &self.by_number[*known as usize];
+            now.set.is_some_and(|set| Rc::ptr_eq(&self.by_number[set as usize], known))
+                || now.contents.iter().all(|content| known.binary_search(content).is_ok())
+        };
+        begin.runs.iter().any(|run| now.iter().zip(run.iter()).all(is_part))
+    }
+
+    /// None: something that no run began with.
+    fn now(&self, line: Holding, units: u8) -> Option<Now> {
+        let found = contents(line, units);
+        let mut contents =
+            found.iter().map(|content| self.contents.get(content).copied()).collect::<Option<Vec<_>>>()?;
+        contents.sort_unstable();
+        let set = self.sets.get(&*contents).copied();
+        Some(Now { contents, set })
     }
 
     /// Such a run was explored over these.
     pub fn add(&mut self, did: u128, lines: &Lines, looked: &Looked) {
-        let at = |(line, units): (LineKey, u8)| (line, units, lines.find(line).cloned());
-        let begin = Begin { lines: looked.lines().map(at).collect() };
-        self.bytes += begin.lines.len() * size_of::<(LineKey, u8, Option<Rc<Line>>)>();
-        self.known.entry(did).or_default().push(begin);
+        let mut looked: Vec<(LineKey, u8)> = looked.lines().collect();
+        looked.sort_unstable();
+        let run: Rc<[SetId]> = looked.iter().map(|(line, units)| self.number(lines.holding(*line), *units)).collect();
+        let begins = self.known.entry(did).or_default();
+        let place = begins.iter().position(|begin| begin.looked == looked).unwrap_or_else(|| {
+            self.bytes += looked.len() * size_of::<(LineKey, u8)>();
+            begins.push(Begin { looked, ..Begin::default() });
+            begins.len() - 1
+        });
+        if begins[place].numbers.insert(run.clone()) {
+            self.bytes += run.len() * size_of::<SetId>();
+            begins[place].runs.push(run);
+        }
     }
 
-    /// What it takes, about; the lines are shared with models.
+    fn number(&mut self, line: Holding, units: u8) -> SetId {
+        let mut numbers = Vec::new();
+        for content in contents(line, units) {
+            let next = self.contents.len() as u32;
+            numbers.push(*self.contents.entry(content).or_insert_with(|| {
+                self.bytes += size_of::<(LineContent, u32)>();
+                next
+            }));
+        }
+        numbers.sort_unstable();
+        if let Some(known) = self.sets.get(&*numbers) {
+            return *known;
+        }
+        let (set, next): (Rc<[u32]>, SetId) = (numbers.into(), self.by_number.len() as SetId);
+        self.bytes += size_of_val(&*set) + size_of::<(Rc<[u32]>, SetId)>();
+        self.by_number.push(set.clone());
+        self.sets.insert(set, next);
+        next
+    }
+
+    /// What it takes, about.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -82,22 +161,8 @@ impl Begin {
     /// What was looked at.
     pub fn looked(&self) -> Looked {
         let mut looked = Looked::default();
-        looked.join(self.lines.iter().map(|(line, units, _)| (*line, *units)));
+        looked.join(self.looked.iter().copied());
         looked
-    }
-
-    /// Whether each of the lines may only be what it might have been here.
-    fn holds(&self, lines: &impl BeginsWith) -> bool {
-        self.lines.iter().all(|(key, units, known)| {
-            let now = lines.holding(*key);
-            match (known, &now) {
-                (None, Holding::Nothing) => return true,
-                (Some(known), Holding::Line(line)) if Rc::ptr_eq(known, line) => return true,
-                _ => {}
-            }
-            let known = contents(known.as_ref().map_or(Holding::Nothing, Holding::Line), *units);
-            contents(now, *units).iter().all(|content| known.binary_search(content).is_ok())
-        })
     }
 }
 

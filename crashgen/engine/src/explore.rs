@@ -329,7 +329,7 @@ impl Explorer<'_> {
         self.unchanged.get(position as usize).copied().unwrap_or(false)
     }
 
-    fn pass_by(&mut self, complete: &mut Complete, event: &Event) -> ControlFlow<()> {
+    pub(crate) fn pass_by(&mut self, complete: &mut Complete, event: &Event) -> ControlFlow<()> {
         complete.note(event);
         self.ran.clear();
         self.tally.unchanged += 1;

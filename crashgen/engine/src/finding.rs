@@ -160,6 +160,16 @@ pub struct Findings {
     told_places_seen: FxHashSet<(PlaceKind, SiteId)>,
 }
 
+/// A told run as the edits of recoveries make it.
+pub struct Edited {
+    /// The run.
+    pub trace: Trace,
+    /// What cannot be known of it.
+    pub gap: Option<&'static str>,
+    /// By number of the event as it was told: whether the edits leave it out.
+    pub left_out: Vec<bool>,
+}
+
 impl Findings {
     /// None yet.
     pub fn new(config: &Config) -> Self {
@@ -299,8 +309,8 @@ impl Findings {
         self.list.last()
     }
 
-    /// A told run as it would be if the source had the edits of recoveries; and what cannot be known of that.
-    pub fn edited(&mut self, config: &Config, mut told: Trace) -> (Trace, Option<&'static str>) {
+    /// A told run as it would be if the source had the edits of recoveries.
+    pub fn edited(&mut self, config: &Config, mut told: Trace) -> Edited {
         let (mut lost, mut edits) = (BTreeSet::new(), Vec::new());
         for edit in &config.later_edits {
             match edit {
@@ -308,23 +318,23 @@ impl Findings {
                 _ => edits.push(edit.map(|places| self.sites_of(&told, places))),
             }
         }
-        let gap = if lost.is_empty() { None } else { self.leave_out(&lost, &mut told) };
-        (told.edited(&edits), gap)
+        let (left_out, gap) = self.left_out(&lost, &told);
+        let mut is_left_out = left_out.iter();
+        told.events.retain(|_| !is_left_out.next().expect("one an event"));
+        Edited { trace: told.edited(&edits), gap, left_out }
     }
 
     /// By what each event does: a site may flush and fence.
-    fn leave_out(&mut self, places: &BTreeSet<&Place>, told: &mut Trace) -> Option<&'static str> {
+    fn left_out(&mut self, places: &BTreeSet<&Place>, told: &Trace) -> (Vec<bool>, Option<&'static str>) {
         let mut gap = None;
-        let mut events = std::mem::take(&mut told.events);
-        events.retain(|event| {
-            let Some(kind) = PlaceKind::of_order(&event.kind) else { return true };
+        let mut is_left_out = |event: &Event| {
+            let Some(kind) = PlaceKind::of_order(&event.kind).filter(|_| !places.is_empty()) else { return false };
             if event.site == SiteId(0) || self.symbols.is_bare_helper(told, event.site) {
                 gap = Some("recovery flushes or fences at a place that is not known");
             }
-            !places.contains(&Place { kind, site: self.symbols.find(told, event.site) })
-        });
-        told.events = events;
-        gap
+            places.contains(&Place { kind, site: self.symbols.find(told, event.site) })
+        };
+        (told.events.iter().map(&mut is_left_out).collect(), gap)
     }
 
     fn sites_of(&mut self, told: &Trace, places: &BTreeSet<Place>) -> BTreeSet<SiteId> {
@@ -590,7 +600,7 @@ mod tests {
         for (kind, left) in [(flush, fence), (fence, flush)] {
             config.edits = vec![Edit::Without([SiteId(2)].into())]; // of the trace
             config.later_edits = vec![Edit::Without([Place { kind, site: site.clone() }].into())];
-            let (told, gap) = findings.edited(&config, told());
+            let Edited { trace: told, gap, .. } = findings.edited(&config, told());
             assert_eq!(gap, None);
             assert_eq!(of(&told), [(1, Some(left)), (2, Some(flush)), (2, Some(fence)), (1, None)]);
         }

@@ -36,9 +36,10 @@ use crate::config::{Config, OutcomesFile, StrategyName};
 use crate::content::Unasked;
 use crate::error::{EngineError, bad_input};
 use crate::explore::{Explorer, Here};
-use crate::finding::{EarlierCrash, StateRef};
+use crate::finding::{EarlierCrash, Edited, StateRef};
 use crate::probes::Probes;
 use crate::set_content::{Contents, Narrowing, SetContent};
+use crate::unchanged::Unchanged;
 use crashgen::LINE_BYTES;
 use crashgen::complete::{
     Bounds, ChoiceSet, Doubt, Held, LineChoices, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window,
@@ -174,6 +175,8 @@ pub struct Generations {
     /// Hashes of what decides what later recoveries find, of the told runs that were explored; and of what decides it once recovery has
     /// returned.
     explored: FxHashSet<u128>,
+    /// Of told runs of the window, by the hash of each.
+    unchanged: FxHashMap<u128, Rc<Unchanged>>,
 }
 
 struct LaterRecoveries {
@@ -300,9 +303,14 @@ impl Passes {
         later.tries.get_mut(&names).expect("it is made before").begin_pass(std::mem::take(&mut self.contents));
     }
 
-    fn recovery_returned(&mut self, later: &mut LaterRecoveries, did: Did, case: &Case) -> Returned {
+    fn recovery_returned(
+        &mut self,
+        later: &mut LaterRecoveries,
+        (did, unchanged): (Did, Option<&Unchanged>),
+        case: &Case,
+    ) -> Returned {
         self.end(later);
-        let (did, lines) = (did.rest(&case.model, case.image.names_hash()), case.model.lines());
+        let (did, lines) = (did.rest(&case.model, case.image.names_hash(), unchanged), case.model.lines());
         let known = later.begins.find(did, &lines).map(Begin::looked);
         Returned { did, lines, looked: std::mem::take(&mut self.looked), known }
     }
@@ -311,6 +319,8 @@ impl Passes {
 /// A told run as it is explored.
 struct ToldTrace<'a> {
     trace: &'a Trace,
+    /// What of it is as in the run without the edits, where that was explored.
+    unchanged: Option<Rc<Unchanged>>,
     /// Positions after recovery returned were explored.
     is_rest_explored: bool,
     /// Operations pending at the crash before it that it shows to have happened.
@@ -332,18 +342,21 @@ struct Did {
 }
 
 impl Did {
-    fn of(run: &ToldRun, names: u128, (whole, rest): (u64, u64), is_graph: bool) -> Self {
-        let hash = |words: [u128; 4]| xxh3_128(&words.map(u128::to_le_bytes).concat());
+    /// is_compared: crash positions that are unchanged are passed by.
+    fn of(run: &ToldRun, names: u128, (whole, rest): (u64, u64), is_graph: bool, is_compared: bool) -> Self {
+        let hash = |words: [u128; 5]| xxh3_128(&words.map(u128::to_le_bytes).concat());
+        let (is_graph, is_compared) = (is_graph.into(), is_compared.into());
         Self {
-            whole: hash([run.hash, names, whole.into(), is_graph.into()]),
+            whole: hash([run.hash, names, whole.into(), is_graph, is_compared]),
             recovery: run.recovery,
-            follow_up: hash([run.follow_up, 0, rest.into(), is_graph.into()]),
+            follow_up: hash([run.follow_up, 0, rest.into(), is_graph, is_compared]),
         }
     }
 
     /// From recovery's return on. What recovery left undecided is a matter of what it did.
-    fn rest(&self, model: &Model, names: u128) -> u128 {
-        let undecided = if model.is_settled() { 0 } else { self.recovery };
+    fn rest(&self, model: &Model, names: u128, unchanged: Option<&Unchanged>) -> u128 {
+        let is_settled = model.is_settled() && unchanged.is_none_or(|unchanged| unchanged.is_same_at_return);
+        let undecided = if is_settled { 0 } else { self.recovery };
         xxh3_128(&[self.follow_up, names, undecided].map(u128::to_le_bytes).concat())
     }
 }
@@ -411,6 +424,7 @@ impl Generations {
             windows: 0,
             touched: BTreeSet::new(),
             explored: FxHashSet::default(),
+            unchanged: FxHashMap::default(),
         }
     }
 
@@ -418,6 +432,7 @@ impl Generations {
     fn enter_window(&mut self) {
         if self.windows != self.search.windows() {
             self.windows = self.search.windows();
+            self.unchanged.clear();
             let hot = &self.search.window().expect("it has stepped").hot;
             if self.later.as_ref().is_some_and(|later| !hot.iter().all(|unit| later.hot.contains(unit))) {
                 self.forget_later();
@@ -570,14 +585,26 @@ impl Explorer<'_> {
         }
         let is_rest_explored = is_known(rest);
         let edited = self.is_unchanged(here.position).then(|| self.edited_trace(told));
-        if edited.as_ref().is_some_and(|(trace, gap)| gap.is_none() && trace.events.len() == told.events.len()) {
+        let is_as_it_was = |edited: &Edited| edited.gap.is_none() && !edited.left_out.contains(&true);
+        if edited.as_ref().is_some_and(is_as_it_was) {
             return Ok(ControlFlow::Continue(())); // all of it is as in the trace that this one is compared with
         }
         let is_last = self.crashes_before() + 1 == self.config.nested;
-        let did = (is_last && case.model.crash_settles())
-            .then(|| Did::of(&run, case.image.names_hash(), (whole, rest), case.history.is_graph()));
+        let did = (is_last && case.model.crash_settles()).then(|| {
+            let names = case.image.names_hash();
+            Did::of(&run, names, (whole, rest), case.history.is_graph(), edited.is_some())
+        });
         if let (Some(did), Some(later)) = (did, &generations.later)
             && later.begins.find(did.whole, &AfterCrash { model: &case.model, left: &left }).is_some()
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let unchanged = edited.as_ref().map(|edited| {
+            let find = || Unchanged::of(|| case.model.after_crash(left.bases()), &told.events, &edited.left_out);
+            generations.unchanged.entry(run.hash).or_insert_with(|| Rc::new(find())).clone()
+        });
+        if edited.as_ref().is_some_and(|edited| edited.gap.is_none())
+            && unchanged.as_deref().is_some_and(Unchanged::is_whole)
         {
             return Ok(ControlFlow::Continue(()));
         }
@@ -595,12 +622,8 @@ impl Explorer<'_> {
             generations.loaded.extend(later.loaded());
             later.start_again();
         }
-        let left = left.choices(here.view);
-        let by_line: FxHashMap<LineId, &Vec<Choice>> = here.view.lines.iter().map(|line| line.id).zip(&left).collect();
-        let left_of =
-            |id: LineId, line: &Line| by_line.get(&id).map_or_else(|| vec![line.newest()], |left| left.to_vec());
-        let mut model = case.model.after_crash(left_of);
-        let (trace, gap) = edited.unwrap_or_else(|| self.edited_trace(told));
+        let mut model = case.model.after_crash(left.bases());
+        let Edited { trace, gap, .. } = edited.unwrap_or_else(|| self.edited_trace(told));
         if let Some(gap) = gap {
             self.tally.add_incomplete(here.position, gap);
         }
@@ -613,11 +636,11 @@ impl Explorer<'_> {
             history: &case.history,
             twins: self.twins,
             current: case.current,
-            left,
+            left: left.choices(here.view),
             before: self.before,
         };
         let (happened, unclear) = (&judgement.happened, &judgement.unclear);
-        let told_trace = ToldTrace { trace: &trace, is_rest_explored, happened, unclear, did };
+        let told_trace = ToldTrace { trace: &trace, unchanged, is_rest_explored, happened, unclear, did };
         let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
         let lines: Vec<LineId> = touched.iter().filter_map(|key| case.model.find(*key)).collect();
         case.image = next.image;
@@ -626,8 +649,8 @@ impl Explorer<'_> {
         flow
     }
 
-    /// The told run as a trace, as the edits make it, and what cannot be known of that.
-    fn edited_trace(&mut self, told: &Told) -> (Trace, Option<&'static str>) {
+    /// The told run as a trace, as the edits make it.
+    fn edited_trace(&mut self, told: &Told) -> Edited {
         let trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
         if matches!(self.config.outcomes, Some(OutcomesFile::Write(_))) {
             self.findings.note_places(&trace);
@@ -681,7 +704,7 @@ impl Explorer<'_> {
             findings: &mut *self.findings,
             first_crashes: &mut *self.first_crashes,
             outcomes: self.outcomes.as_deref_mut(),
-            unchanged: &[],
+            unchanged: told.unchanged.as_ref().map_or(&[], |unchanged| &unchanged.positions),
             before: Some(before),
             judged: FxHashSet::default(),
             started: self.started,
@@ -697,6 +720,7 @@ impl Explorer<'_> {
         };
         let mut generations = Generations::new(explorer.config, &explorer.repeats.told);
         let mut flow = ControlFlow::Continue(());
+        let mut was_passed_by = false;
         let begin = case.model.lines();
         let mut returned = None;
         let mut passes = Passes { names: None, contents, looked: Looked::default() };
@@ -709,7 +733,7 @@ impl Explorer<'_> {
                     break;
                 }
                 if let Some(did) = told.did {
-                    let here = returned.insert(passes.recovery_returned(later, did, case));
+                    let here = returned.insert(passes.recovery_returned(later, (did, told.unchanged.as_deref()), case));
                     if here.known.is_some() {
                         break;
                     }
@@ -732,8 +756,13 @@ impl Explorer<'_> {
             let position = number as u32 + 1;
             explorer.tally.positions += 1;
             explorer.ran.clear();
+            is_expectation_new |= was_passed_by;
+            was_passed_by = explorer.is_unchanged(position);
             let here = Here { position, view: &view, is_expectation_new };
-            flow = explorer.complete_position(complete, case, &here);
+            flow = match was_passed_by {
+                true => explorer.pass_by(complete, event),
+                false => explorer.complete_position(complete, case, &here),
+            };
             if flow.is_continue() {
                 flow = explorer.later(&mut generations, case, complete, &here);
             }
@@ -867,11 +896,16 @@ impl Left {
 
     /// Of the lines of the view, each the newest last.
     fn choices(&self, view: &View) -> Vec<Vec<Choice>> {
-        let choices = |line: &OpenLine| {
-            let (table, set) = &self.lines[&line.id];
-            set.iter().rev().map(|member| table.choice(*member)).collect()
-        };
-        view.lines.iter().map(choices).collect()
+        view.lines.iter().map(|line| Self::choices_of(&self.lines[&line.id])).collect()
+    }
+
+    /// Of each line, for a model that begins there.
+    fn bases(&self) -> impl Fn(LineId, &Line) -> Vec<Choice> {
+        |id, line| self.lines.get(&id).map_or_else(|| vec![line.newest()], Self::choices_of)
+    }
+
+    fn choices_of((table, set): &(Rc<LineChoices>, ChoiceSet)) -> Vec<Choice> {
+        set.iter().rev().map(|member| table.choice(*member)).collect()
     }
 
     fn newest(&self, view: &View) -> Vec<Choice> {

@@ -85,6 +85,8 @@ faults! {
     StaleSkip = "stale-skip",
     /// A second crash in a recovery is not looked at where the first one left something else to a recovery that did the same.
     AnyBegin = "any-begin",
+    /// A recovery that loses a flush is taken for one that does not.
+    PassByRecoveries = "pass-by-recoveries",
     /// `complete` keeps what recovery did before a file changed.
     ForgetFileAnswer = "forget-file-answer",
     /// Image hashes leave out names and sizes of files.

@@ -118,6 +118,9 @@ DETECTORS: dict[str, Rust | Python] = {
     "stale-skip": COMPLETE,
     "forget-file-answer": COMPLETE,
     "no-follow-up": exploration("test_a_second_crash_is_explored_as_brute_force_does[True]"),
+    "pass-by-recoveries": Python(
+        "harness/tests/quality/test_passing_by.py", "test_what_recoveries_lose_is_seen_where_they_pass_by_the_rest"
+    ),
     "any-begin": exploration("test_what_another_first_crash_leaves_is_looked_at_again"),
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
