@@ -20,6 +20,8 @@ use std::rc::Rc;
 /// Number of a set of contents.
 type SetId = u32;
 
+const RC_COUNTS_BYTES: usize = 2 * size_of::<usize>();
+
 /// What a line may hold when a run begins.
 pub enum Holding<'a> {
     /// Nobody stored to it.
@@ -58,8 +60,7 @@ pub struct Begins {
 pub struct Begin {
     looked: Vec<(LineKey, u8)>,
     /// Of each run, what each of these might hold.
-    runs: Vec<Rc<[SetId]>>,
-    numbers: FxHashSet<Rc<[SetId]>>,
+    runs: FxHashSet<Box<[SetId]>>,
 }
 
 /// What a line may hold now; the set's number, if some run began with just that.
@@ -87,14 +88,13 @@ impl Begins {
             now.entry(*looked).or_insert_with(|| self.now(lines.holding(looked.0), looked.1).map(Rc::new)).clone()
         };
         let Some(now) = begin.looked.iter().map(at).collect::<Option<Vec<Rc<Now>>>>() else { return false };
-        let same: Option<Rc<[SetId]>> = now.iter().map(|now| now.set).collect();
-        if same.is_some_and(|same| begin.numbers.contains(&same)) {
+        let same: Option<Box<[SetId]>> = now.iter().map(|now| now.set).collect();
+        if same.is_some_and(|same| begin.runs.contains(&same)) {
             return true;
         }
         let is_part = |(now, known): (&Rc<Now>, &SetId)| {
-            let known = &self.by_number[*known as usize];
-            now.set.is_some_and(|set| Rc::ptr_eq(&self.by_number[set as usize], known))
-                || now.contents.iter().all(|content| known.binary_search(content).is_ok())
+            let all = &self.by_number[*known as usize];
+            now.set == Some(*known) || now.contents.iter().all(|content| all.binary_search(content).is_ok())
         };
         begin.runs.iter().any(|run| now.iter().zip(run.iter()).all(is_part))
     }
@@ -113,16 +113,17 @@ impl Begins {
     pub fn add(&mut self, did: u128, lines: &Lines, looked: &Looked) {
         let mut looked: Vec<(LineKey, u8)> = looked.lines().collect();
         looked.sort_unstable();
-        let run: Rc<[SetId]> = looked.iter().map(|(line, units)| self.number(lines.holding(*line), *units)).collect();
+        let run: Box<[SetId]> = looked.iter().map(|(line, units)| self.number(lines.holding(*line), *units)).collect();
         let begins = self.known.entry(did).or_default();
         let place = begins.iter().position(|begin| begin.looked == looked).unwrap_or_else(|| {
-            self.bytes += looked.len() * size_of::<(LineKey, u8)>();
+            self.bytes +=
+                looked.len() * size_of::<(LineKey, u8)>() + size_of::<(u128, Vec<Begin>)>() + size_of::<Begin>();
             begins.push(Begin { looked, ..Begin::default() });
             begins.len() - 1
         });
-        if begins[place].numbers.insert(run.clone()) {
-            self.bytes += run.len() * size_of::<SetId>();
-            begins[place].runs.push(run);
+        let bytes = size_of_val(&*run) + size_of::<Box<[SetId]>>();
+        if begins[place].runs.insert(run) {
+            self.bytes += bytes;
         }
     }
 
@@ -140,7 +141,7 @@ impl Begins {
             return *known;
         }
         let (set, next): (Rc<[u32]>, SetId) = (numbers.into(), self.by_number.len() as SetId);
-        self.bytes += size_of_val(&*set) + size_of::<(Rc<[u32]>, SetId)>();
+        self.bytes += size_of_val(&*set) + RC_COUNTS_BYTES + size_of::<(Rc<[u32]>, SetId)>() + size_of::<Rc<[u32]>>();
         self.by_number.push(set.clone());
         self.sets.insert(set, next);
         next

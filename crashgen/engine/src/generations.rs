@@ -172,8 +172,8 @@ pub struct Generations {
     windows: u64,
     /// Lines that some told run stored to, flushed or took away: hot for later recoveries.
     touched: BTreeSet<LineKey>,
-    /// Hashes of what decides what later recoveries find, of the told runs that were explored; and of what decides it once recovery has
-    /// returned.
+    /// Hashes of what decides what later recoveries find, of the told runs that were explored, as far as they are; and of what decides
+    /// it once recovery has returned.
     explored: FxHashSet<u128>,
     /// Of told runs of the window, by the hash of each.
     unchanged: FxHashMap<u128, Rc<Unchanged>>,
@@ -576,15 +576,19 @@ impl Explorer<'_> {
         let left = Left::of(&mut generations.search, case, here.view, &held);
         let begins = hash_of_begin(case, here.view, &left, run.hash);
         let (whole, rest) = expected_ids(&self.config.contract, &case.history, &judgement);
+        // What is passed by here tells nothing of what later recoveries load, by which the next walk is found to be due.
+        let is_passed_by = self.is_unchanged(here.position);
+        let how = u64::from(case.history.is_graph())
+            | u64::from(is_passed_by && !planted::is(Fault::PassedByIsExplored)) << 1;
         let mut is_known = |expected: u64| {
-            let words = [begins as u64, (begins >> 64) as u64, expected, u64::from(case.history.is_graph())];
+            let words = [begins as u64, (begins >> 64) as u64, expected, how];
             !generations.explored.insert(xxh3_128(&words.map(u64::to_le_bytes).concat()))
         };
         if is_known(whole) {
             return Ok(ControlFlow::Continue(()));
         }
         let is_rest_explored = is_known(rest);
-        let edited = self.is_unchanged(here.position).then(|| self.edited_trace(told));
+        let edited = is_passed_by.then(|| self.edited_trace(told));
         let is_as_it_was = |edited: &Edited| edited.gap.is_none() && !edited.left_out.contains(&true);
         if edited.as_ref().is_some_and(is_as_it_was) {
             return Ok(ControlFlow::Continue(())); // all of it is as in the trace that this one is compared with

@@ -41,8 +41,8 @@ pub fn positions(config: &Config, whole: &Trace) -> Vec<bool> {
 pub struct Unchanged {
     /// By crash position of the edited run: whether it may leave the same.
     pub positions: Vec<bool>,
-    /// Where recovery returns both have come to the same, and nothing waits for a fence: what follows decides alone which of the later
-    /// positions are unchanged.
+    /// Where recovery returns both have come to the same, no store of it is undecided, and nothing waits for a fence: what follows decides
+    /// alone which of the later positions are unchanged.
     pub is_same_at_return: bool,
 }
 

@@ -87,6 +87,8 @@ faults! {
     AnyBegin = "any-begin",
     /// A recovery that loses a flush is taken for one that does not.
     PassByRecoveries = "pass-by-recoveries",
+    /// What a recovery that was passed by loads later is taken for known.
+    PassedByIsExplored = "passed-by-is-explored",
     /// `complete` keeps what recovery did before a file changed.
     ForgetFileAnswer = "forget-file-answer",
     /// Image hashes leave out names and sizes of files.

@@ -5,6 +5,7 @@ judges exactly the states there are, where they are, and finds exactly what is b
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -33,10 +34,13 @@ from exploration.toy import (
     random_toy,
     store,
 )
-from reference.trace_writer import Store, StoreKind
+from reference.trace_writer import Fence, Flush, Store, StoreKind
 
 SEEDS = 24
 NESTED_SEEDS = 12
+PASSING_SEEDS = 3
+OUTCOME_BYTES = 16
+"""Of a file of them (crashgen/engine/src/outcomes.rs)."""
 LIMIT_S = 60
 CONTRACT = {
     "publish": "atomic",
@@ -60,6 +64,8 @@ class Explored:
     findings: list[dict[str, Any]]
     seen: Counter[str]
     """How often each rule was broken."""
+    new_outcomes: int = 0
+    """Compared with another exploration."""
 
     def first(self) -> dict[str, int]:
         positions: dict[str, int] = {}
@@ -142,7 +148,8 @@ class Engine:
         seen: Counter[str] = Counter()
         for finding in findings:
             seen[finding["rule"]] += done["seen"][finding["id"]]
-        return Explored(done["verdict"], certificate, findings, seen)
+        new_outcomes = sum(event["new"] for event in of_kind.get("outcomes", []))
+        return Explored(done["verdict"], certificate, findings, seen, new_outcomes)
 
     def replay(self, toy: Toy, token: str) -> list[tuple[str, str]]:
         events = self.events("replay", self.config(toy), "--token", token)
@@ -584,6 +591,43 @@ def test_a_second_crash_is_explored_as_brute_force_does(engine: Engine, follow_u
         assert first is None or found.first()["FL014"] in at_first, seed
         broken += first is not None
     assert 0 < broken < NESTED_SEEDS
+
+
+def outcomes(path: Path) -> set[bytes]:
+    content = path.read_bytes()
+    return {content[at : at + OUTCOME_BYTES] for at in range(0, len(content), OUTCOME_BYTES)}
+
+
+def further_journal(seed: int) -> Toy:
+    """As it should be; each operation sets and clears the mark, too, somewhere."""
+    dice = random.Random(seed)
+    toy = Toy()
+    toy.has_sites = True
+    toy.create(*persisted(store(8, toy_runner.CAREFUL + toy_runner.LOOKS_FURTHER)))
+    for slot in (0, 1):
+        steps = journalled(slot, toy.index + 1)
+        marks = [persisted(store(toy_runner.MARK, value)) for value in (1, 0)]
+        first, last = sorted(3 * dice.randint(1, len(steps) // 3) for _ in marks)
+        toy.allocate(slot, *steps[:first], *marks[0], *steps[first:last], *marks[1], *steps[last:])
+    return toy
+
+
+def test_what_is_passed_by_shows_nothing_in_recoveries(engine: Engine, tmp_path: Path) -> None:
+    """Without a flush or a fence, compared with what was explored with it, and with nothing: the same new outcomes."""
+    news = set()
+    for seed in range(PASSING_SEEDS):
+        toy = further_journal(seed)
+        files = {name: {how: str(tmp_path / name)} for name, how in (("whole", "write"), ("alone", "write"))}
+        whole = engine.explore(toy, **COMPLETE, nested=1, outcomes=files["whole"])
+        assert (whole.verdict, whole.certificate["complete"]) == ("pass", True), seed
+        for site in range(1, sum(isinstance(event, Flush | Fence) for event in toy.events) + 1):
+            edits = {**COMPLETE, "nested": 1, "edits": [{"edit": "without", "sites": [site]}]}
+            alone = engine.explore(toy, **edits, outcomes=files["alone"])
+            compared = engine.explore(toy, **edits, outcomes={"compare": str(tmp_path / "whole")})
+            new = len(outcomes(tmp_path / "alone") - outcomes(tmp_path / "whole"))
+            assert (compared.verdict, compared.new_outcomes) == (alone.verdict, new), (seed, site)
+            news.add((alone.verdict, new > 0))
+    assert news >= {("pass", False), ("pass", True), ("fail", True)}
 
 
 @pytest.mark.parametrize("nested", [1, 2, 3])

@@ -13,6 +13,7 @@ the persistency model (reference/px86.py); what each must show, and which rules 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import struct
 from collections import Counter
@@ -48,6 +49,7 @@ HEAP_BYTES = 8 * LINE_BYTES
 MOST_STATES = 200
 BEGIN, RETURN = 13, 14
 CASE, CREATE, ALLOCATE, FREE = 1, 2, 5, 6
+SITE = 4
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class Toy:
         self.model = Px86()
         self.findings = Findings()
         self.index = 0
+        self.has_sites = False
+        """Each flush and fence has one of its own, numbered from 1."""
 
     def add(self, *events: Event | Marker) -> None:
         for event in events:
@@ -197,6 +201,7 @@ class Toy:
 
     def trace(self) -> bytes:
         cells = record(RecordKind.PROCESS, detail=1, thread=1)
+        sites = itertools.count(1)
         for event in self.events:
             if isinstance(event, Marker):
                 size = (event.kind, event.operation, 1, 0, event.slot, event.index, event.bytes, event.object)
@@ -204,7 +209,12 @@ class Toy:
                 continue
             if isinstance(event, FileBegin) and event.operation is Operation.CREATE:
                 cells += file_definition(event.file, event.path)
-            cells += event_cells(event, 1, 1)
+            event_cell = event_cells(event, 1, 1)
+            if self.has_sites and isinstance(event, Flush | Fence):
+                site = next(sites)
+                cells += struct.pack("<BBHIIIQQ", SITE, 0, 0, site, 0, 0, site, 0)
+                event_cell = event_cell[:4] + site.to_bytes(4, "little") + event_cell[8:]
+            cells += event_cell
         cells += record(RecordKind.PROCESS_END, thread=1)
         count = len(cells) // RECORD_BYTES
         body = struct.pack("<8sIIQ24s16x", b"FLTRACE\0", TRACE_VERSION, RECORD_BYTES, 0, b"toy")

@@ -31,9 +31,11 @@ CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATE
     64,
     128,
 )
+LOOKS_FURTHER = 256
 """The journal is cleared before it is taken up; ...; a recovery that finds the mark of one that was cut short leaves slot 0 to be
 lost by the next one, or a heap in which nothing can be allocated; it changes files in a way that is not told; what follows it links
-an object that is not there yet."""
+an object that is not there yet; the last, which is no mistake: where the journal was not empty, the probe, and only it, reads the
+mark, and there is more room where it is 1."""
 JOURNAL, MARK = 5 * LINE_BYTES, 6 * LINE_BYTES
 """Journal: the slot that is to get its object, + 1, or 0. Mark: 1 while recovery is at work, 2 afterwards, 3 after one that was cut
 short."""
@@ -202,9 +204,9 @@ def life_of(heap: bytes | bytearray, number: int) -> list[bytes]:
     return [*sections, section(FILES, number, count=1, payload=b"heap\0")]
 
 
-def drain(number: int, listings: int) -> bytes:
-    block = struct.pack("<IIQQ", 0, ALLOCATED, FREE_LINE * LINE_BYTES, LINE_BYTES)
-    return section(DRAIN, number, OK, listings, listings * LINE_BYTES, block * listings)
+def drain(number: int, listings: int, size: int = LINE_BYTES) -> bytes:
+    block = struct.pack("<IIQQ", 0, ALLOCATED, FREE_LINE * LINE_BYTES, size)
+    return section(DRAIN, number, OK, listings, listings * size, block * listings)
 
 
 def opened(image: bytes) -> bytearray:
@@ -239,6 +241,9 @@ def probe(image: bytes | None, kind: int, how: int) -> bytes:
     heap = opened(image)
     is_useless = flag >= CAREFUL and (flag - CAREFUL) & NOT_USABLE and word(heap, MARK) == 3
     used = section(DRAIN, 3, ERROR) if is_useless else drain(3, 2 if flag == LISTED_TWICE else 1)
+    if flag >= CAREFUL and (flag - CAREFUL) & LOOKS_FURTHER:
+        is_roomy = word(image, JOURNAL) != 0 and word(heap, MARK) == 1
+        used = drain(3, 1, LINE_BYTES if is_roomy else LINE_BYTES // 2)
     sections += [*life_of(heap, 3), used, section(CLOSE, 3)]
     sections += [*life_of(heap, 4), section(CLOSE, 4)]
     return report(DONE, 4, CLOSE, sections)

@@ -42,8 +42,8 @@ def explored_whole(one: mutating._Traced, workshop: Workshop, place: Place, path
 def trials(
     workshop: Workshop, tmp_path: Path, spec: CellSpec, of_recoveries: bool
 ) -> Iterator[tuple[mutating.Trial, str, int]]:
-    """Of each place, or each that only recoveries come to: the trial of a second crash; the verdict and the new outcomes where nothing
-    is passed by."""
+    """Of each place, or each that only recoveries come to: the trial of a second crash, and the verdict and the number of new
+    outcomes where nothing is passed by."""
     runner = mutating._Runner(workshop, tmp_path, IDLE)
     one = runner.explore_whole(spec)
     runner.find_later_places([one], 1)

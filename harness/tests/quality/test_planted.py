@@ -121,6 +121,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "pass-by-recoveries": Python(
         "harness/tests/quality/test_passing_by.py", "test_what_recoveries_lose_is_seen_where_they_pass_by_the_rest"
     ),
+    "passed-by-is-explored": exploration("test_what_is_passed_by_shows_nothing_in_recoveries"),
     "any-begin": exploration("test_what_another_first_crash_leaves_is_looked_at_again"),
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
