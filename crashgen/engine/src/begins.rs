@@ -101,10 +101,8 @@ impl Begins {
 
     /// None: something that no run began with.
     fn now(&self, line: Holding, units: u8) -> Option<Now> {
-        let found = contents(line, units);
-        let mut contents =
-            found.iter().map(|content| self.contents.get(content).copied()).collect::<Option<Vec<_>>>()?;
-        contents.sort_unstable();
+        let number = |content: &LineContent| self.contents.get(content).copied();
+        let contents = sorted(contents(line, units).iter().map(number).collect::<Option<_>>()?);
         let set = self.sets.get(&*contents).copied();
         Some(Now { contents, set })
     }
@@ -128,15 +126,13 @@ impl Begins {
     }
 
     fn number(&mut self, line: Holding, units: u8) -> SetId {
-        let mut numbers = Vec::new();
-        for content in contents(line, units) {
+        let known = self.contents.len();
+        let number = |content| {
             let next = self.contents.len() as u32;
-            numbers.push(*self.contents.entry(content).or_insert_with(|| {
-                self.bytes += size_of::<(LineContent, u32)>();
-                next
-            }));
-        }
-        numbers.sort_unstable();
+            *self.contents.entry(content).or_insert(next)
+        };
+        let numbers = sorted(contents(line, units).into_iter().map(number).collect());
+        self.bytes += (self.contents.len() - known) * size_of::<(LineContent, u32)>();
         if let Some(known) = self.sets.get(&*numbers) {
             return *known;
         }
@@ -167,7 +163,7 @@ impl Begin {
     }
 }
 
-/// What the line may hold in these units, zeros elsewhere; sorted.
+/// What the line may hold in these units, zeros elsewhere; some of it twice, where choices differ elsewhere only.
 fn contents(line: Holding, units: u8) -> Vec<LineContent> {
     let looked_at = |content: &LineContent| {
         let mut part = [0; size_of::<LineContent>()];
@@ -176,14 +172,18 @@ fn contents(line: Holding, units: u8) -> Vec<LineContent> {
         }
         part
     };
-    let mut found: Vec<LineContent> = match line {
+    match line {
         Holding::Line(line) => line.bases().map(looked_at).collect(),
         Holding::Left(choices, set) => set.iter().map(|member| looked_at(choices.content(*member))).collect(),
         Holding::Nothing => vec![[0; size_of::<LineContent>()]],
-    };
-    found.sort_unstable();
-    found.dedup();
-    found
+    }
+}
+
+/// Each once, as sets are kept.
+fn sorted(mut numbers: Vec<u32>) -> Vec<u32> {
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
 }
 
 #[cfg(test)]

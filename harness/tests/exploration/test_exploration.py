@@ -34,13 +34,12 @@ from exploration.toy import (
     random_toy,
     store,
 )
+from outcome_files import outcomes
 from reference.trace_writer import Fence, Flush, Store, StoreKind
 
 SEEDS = 24
 NESTED_SEEDS = 12
 PASSING_SEEDS = 3
-OUTCOME_BYTES = 16
-"""Of a file of them (crashgen/engine/src/outcomes.rs)."""
 LIMIT_S = 60
 CONTRACT = {
     "publish": "atomic",
@@ -593,11 +592,6 @@ def test_a_second_crash_is_explored_as_brute_force_does(engine: Engine, follow_u
     assert 0 < broken < NESTED_SEEDS
 
 
-def outcomes(path: Path) -> set[bytes]:
-    content = path.read_bytes()
-    return {content[at : at + OUTCOME_BYTES] for at in range(0, len(content), OUTCOME_BYTES)}
-
-
 def further_journal(seed: int) -> Toy:
     """As it should be; each operation sets and clears the mark, too, somewhere."""
     dice = random.Random(seed)
@@ -617,14 +611,14 @@ def test_what_is_passed_by_shows_nothing_in_recoveries(engine: Engine, tmp_path:
     news = set()
     for seed in range(PASSING_SEEDS):
         toy = further_journal(seed)
-        files = {name: {how: str(tmp_path / name)} for name, how in (("whole", "write"), ("alone", "write"))}
-        whole = engine.explore(toy, **COMPLETE, nested=1, outcomes=files["whole"])
+        known, shown = tmp_path / "known", tmp_path / "shown"
+        whole = engine.explore(toy, **COMPLETE, nested=1, outcomes={"write": str(known)})
         assert (whole.verdict, whole.certificate["complete"]) == ("pass", True), seed
         for site in range(1, sum(isinstance(event, Flush | Fence) for event in toy.events) + 1):
             edits = {**COMPLETE, "nested": 1, "edits": [{"edit": "without", "sites": [site]}]}
-            alone = engine.explore(toy, **edits, outcomes=files["alone"])
-            compared = engine.explore(toy, **edits, outcomes={"compare": str(tmp_path / "whole")})
-            new = len(outcomes(tmp_path / "alone") - outcomes(tmp_path / "whole"))
+            alone = engine.explore(toy, **edits, outcomes={"write": str(shown)})
+            compared = engine.explore(toy, **edits, outcomes={"compare": str(known)})
+            new = len(outcomes(shown) - outcomes(known))
             assert (compared.verdict, compared.new_outcomes) == (alone.verdict, new), (seed, site)
             news.add((alone.verdict, new > 0))
     assert news >= {("pass", False), ("pass", True), ("fail", True)}

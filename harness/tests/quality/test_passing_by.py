@@ -16,17 +16,10 @@ from faultline.cache import Cache
 from faultline.engine import Engine, Place
 from faultline.exploring import Workshop, explore
 from faultline.results import CellSpec
+from outcome_files import outcomes
 
 IDLE = cast(Any, SimpleNamespace(begins=lambda *_: None, ends=lambda _: None))
-PAIR_BYTES = 16
-"""Of an outcomes file (crashgen/engine/src/outcomes.rs)."""
-
 SMALL = "workload 1\nslots 3\ncase\nallocate 0 40\nallocate 1 70\nfree 0\nallocate 2 40\n"
-
-
-def outcomes(path: Path) -> set[bytes]:
-    content = path.read_bytes()
-    return {content[at : at + PAIR_BYTES] for at in range(0, len(content), PAIR_BYTES)}
 
 
 def explored_whole(one: mutating._Traced, workshop: Workshop, place: Place, path: Path) -> tuple[str, set[bytes]]:
