@@ -4,7 +4,7 @@ a person has suppressed for a while, with a reason.
 
 A baseline is `results.json`, or what `--write-baseline FILE` wrote:
 
-    {"version": 3,
+    {"version": 4,
      "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}],
      "findings": [{"allocator": "x", "mutant": null, "id": "FL004-1a2b3c4d",
                    "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}]}]}
@@ -37,7 +37,7 @@ from faultline.engine import Finding
 from faultline.errors import BadInputError
 from faultline.results import RESULTS_VERSION, CellResult, CellSpec
 
-BASELINE_VERSION = 3
+BASELINE_VERSION = 4
 FindingId = Annotated[str, Meta(pattern="^FL[0-9]{3}-[0-9a-f]{8}$")]
 
 

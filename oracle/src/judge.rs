@@ -14,6 +14,7 @@ mod walk;
 use planted::Fault;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::contract::{AfterFailedCreate, Contract};
 use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
@@ -72,6 +73,17 @@ pub struct Violation {
     pub operation: Option<OperationIndex>,
     /// The heap block (or allocation, or object) concerned.
     pub block: Option<Extent>,
+    /// Of FL010: all that are concerned.
+    pub leaks: Option<Arc<Leaked>>,
+}
+
+/// Live heap blocks that no slot refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaked {
+    /// In the order of walk.
+    pub blocks: Vec<Extent>,
+    /// So many are no fault: pending operations may leave them, or a lost slot is reported already.
+    pub permitted: u64,
 }
 
 /// What the oracle says of one heap report at one point of a history.
@@ -89,6 +101,8 @@ pub struct Judgement {
     pub happened: Vec<OperationIndex>,
     /// Pending operations that left no mark which would tell.
     pub unclear: Vec<OperationIndex>,
+    /// None: nothing leaked, and nothing may yet become a leak.
+    pub leaks: Option<Arc<Leaked>>,
 }
 
 /// pass, fail or unknown.
@@ -221,7 +235,8 @@ impl<'a> Judge<'a> {
             return;
         }
         let Subject { slot, operation, block } = subject;
-        self.out.violations.push(Violation { rule, message, slot, operation, block });
+        let leaks = self.out.leaks.clone().filter(|_| rule == RuleId::Leak);
+        self.out.violations.push(Violation { rule, message, slot, operation, block, leaks });
     }
 
     #[cfg_attr(feature = "planted", track_caller)]

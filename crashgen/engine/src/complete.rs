@@ -521,7 +521,15 @@ impl Explorer<'_> {
         let whole = self.probes.probe(&mut case.image, self.probe)?.report;
         let differences = kept.own.differences(&whole);
         let sights = Sights::of(self.config, case, (here.view, &state), &[]);
-        let seen = StateRef { case, view: here.view, state: &state, position: here.position, strategy: NAME, sights };
+        let seen = StateRef {
+            case,
+            view: here.view,
+            state: &state,
+            position: here.position,
+            strategy: NAME,
+            sights,
+            began: None,
+        };
         let new = self.findings.new_outcome(self.trace, &seen, self.before.is_some(), differences);
         if let Some(outcomes) = &mut self.outcomes {
             outcomes.first_new = Some(Box::new(new));
@@ -603,6 +611,7 @@ impl Explorer<'_> {
     ) -> Result<bool, EngineError> {
         let mut is_told = false;
         for state in states {
+            let (state, began) = &self.to_blame(here, state, violation)?;
             let seen = StateRef {
                 case,
                 view: here.view,
@@ -610,6 +619,7 @@ impl Explorer<'_> {
                 position: here.position,
                 strategy: NAME,
                 sights: Sights::default(),
+                began: *began,
             };
             let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
             if self.is_told_before(case, here, state)? {
@@ -628,7 +638,7 @@ impl Explorer<'_> {
                     ));
                     continue;
                 }
-                self.add_finding(case, here, state, &same, NAME, key)?;
+                self.add_finding(case, here, (state, *began), &same, NAME, key)?;
                 return Ok(true);
             }
         }

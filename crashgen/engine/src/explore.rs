@@ -17,6 +17,7 @@ use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
 use crate::first_crash::FirstCrashes;
 use crate::generations::{Before, Generations};
+use crate::lasting::{Began, Lasting};
 use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
@@ -68,6 +69,8 @@ pub struct Explorer<'a> {
     pub(crate) twins: Option<&'a TwinSet>,
     pub(crate) tally: &'a mut Tally,
     pub(crate) findings: &'a mut Findings,
+    /// Of the workload's trace.
+    pub(crate) lasting: Option<Lasting<'a>>,
     pub(crate) first_crashes: &'a mut FirstCrashes,
     /// What recoveries showed, if somebody asks.
     pub(crate) outcomes: Option<&'a mut OutcomeSet>,
@@ -193,6 +196,7 @@ pub fn explore_part(
         twins: task.twins,
         tally: &mut tally,
         findings: &mut findings,
+        lasting: Some(Lasting::new(task.config, task.trace, task.twins)),
         first_crashes: &mut FirstCrashes::default(),
         outcomes: outcomes.as_mut(),
         unchanged: task.unchanged,
@@ -442,14 +446,23 @@ impl Explorer<'_> {
         let judgement = self.judge(case)?;
         self.tally.add(&judgement);
         for violation in &judgement.violations {
-            let seen =
-                StateRef { case, view: here.view, state, position: here.position, strategy, sights: Sights::default() };
+            let (state, began) = &self.to_blame(here, state, violation)?;
+            let seen = StateRef {
+                case,
+                view: here.view,
+                state,
+                position: here.position,
+                strategy,
+                sights: Sights::default(),
+                began: *began,
+            };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
+                case.image.go_to(&case.model, here.view, state);
                 if !self.probes.confirm(&mut case.image)? {
                     self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
                     continue;
                 }
-                self.add_finding(case, here, state, violation, strategy, key)?;
+                self.add_finding(case, here, (state, *began), violation, strategy, key)?;
             }
             if let Some(why) = self.findings.stop_at(self.config, violation.rule) {
                 self.tally.bounds_hit.insert(why);
@@ -459,19 +472,47 @@ impl Explorer<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// The state that is to blame for what is wrong: everything persisted, where that shows it, too, with since when it does.
+    pub(crate) fn to_blame(
+        &mut self,
+        here: &Here,
+        state: &[Choice],
+        violation: &Violation,
+    ) -> Result<(Vec<Choice>, Option<Began>), EngineError> {
+        let newest = here.view.prefix_state();
+        if state != newest && !self.is_lasting(here, violation)? {
+            return Ok((state.to_vec(), None));
+        }
+        let began = match &mut self.lasting {
+            Some(lasting) => lasting.began(here.position, violation)?,
+            None => None,
+        };
+        Ok((newest, began))
+    }
+
+    /// Everything persisted shows it, too.
+    fn is_lasting(&mut self, here: &Here, violation: &Violation) -> Result<bool, EngineError> {
+        self.lasting.as_mut().map_or(Ok(false), |lasting| lasting.shows(here.position, violation))
+    }
+
     /// Of a state that was judged; `key` is [`Findings::recognise`]'s. What the engines do not both show is unknown, and no finding.
     pub(crate) fn add_finding(
         &mut self,
         case: &mut Case,
         here: &Here,
-        state: &[Choice],
+        (state, began): (&[Choice], Option<Began>),
         violation: &Violation,
         strategy: &'static str,
         key: String,
     ) -> Result<(), EngineError> {
         let is_same = |other: &Violation| other.rule == violation.rule || planted::is(Fault::ReduceToAnyRule);
+        let is_lost = state != here.view.prefix_state();
         let (state, same) = self.reduce(case, here.view, state, |explorer, case| {
-            Ok(explorer.judge(case)?.violations.into_iter().find(is_same))
+            let same = explorer.judge(case)?.violations.into_iter().find(is_same);
+            match same {
+                Some(same) if is_lost && explorer.is_lasting(here, &same)? => Ok(None),
+                same => Ok(same),
+            }
         })?;
         case.image.go_to(&case.model, here.view, &state);
         if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {
@@ -484,7 +525,8 @@ impl Explorer<'_> {
         }
         let violation = same.unwrap_or_else(|| violation.clone());
         let sights = Sights::of(self.config, case, (here.view, &state), std::slice::from_ref(&violation));
-        let reduced = StateRef { case, view: here.view, state: &state, position: here.position, strategy, sights };
+        let position = here.position;
+        let reduced = StateRef { case, view: here.view, state: &state, position, strategy, sights, began };
         if let Some(finding) =
             self.findings.add(self.config, self.trace, Origin::Explored(self.before), &reduced, &violation, key)
         {

@@ -5,6 +5,7 @@ use crate::cases::{Case, CurrentOperation};
 use crate::config::{Config, StopRule};
 use crate::deaths::Died;
 use crate::generations::{Before, Later, Sites};
+use crate::lasting::Began;
 use crate::later_names;
 use crate::outcomes::NewOutcome;
 use crate::repair::{Repair, candidates};
@@ -144,6 +145,15 @@ pub struct StateRef<'a> {
     pub strategy: &'static str,
     /// What else is told of it.
     pub sights: Sights,
+    /// Where it lost nothing: since when what is wrong is so; none: that is not known, or it is no longer so than from here on.
+    pub began: Option<Began>,
+}
+
+impl<'a> StateRef<'a> {
+    /// By nobody, with nothing more to tell.
+    pub fn of(case: &'a Case, view: &'a View, state: &'a [Choice], position: u32) -> Self {
+        Self { case, view, state, position, strategy: "", sights: Sights::default(), began: None }
+    }
 }
 
 /// All findings of an exploration.
@@ -358,19 +368,22 @@ impl Findings {
 
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
     /// function, and whether what is flushed there lacks a fence or the flush is missing. Which store was the newest that is there
-    /// tells only how long the first one stayed undecided; where nothing is lost, the place of the last store is what is known.
+    /// tells only how long the first one stayed undecided; where nothing is lost, the place of the last store when it
+    /// began to be wrong is what is known ([`crate::lasting`]).
     fn key(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
         if planted::is(Fault::FindingByRule) {
             return rule.to_string();
         }
         let lost = lost_store(state);
-        let site = lost.as_ref().map_or(state.case.last_store, |lost| lost.site);
+        let last_store = state.began.map_or(state.case.last_store, |began| began.site);
+        let site = lost.as_ref().map_or(last_store, |lost| lost.site);
         let name = self.symbols.lasting_name(trace, site);
         match lost {
             Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
             Some(_) => format!("{rule} lost {name}"),
             None => {
-                let kind = state.case.current.map_or("none", |current| current.operation.kind.name());
+                let current = || state.case.current.map_or("none", |current| current.operation.kind.name());
+                let kind = state.began.map_or_else(current, |began| began.operation);
                 format!("{rule} {kind} {name}")
             }
         }

@@ -706,6 +706,7 @@ impl Explorer<'_> {
             twins: None,
             tally: &mut tally,
             findings: &mut *self.findings,
+            lasting: None,
             first_crashes: &mut *self.first_crashes,
             outcomes: self.outcomes.as_deref_mut(),
             unchanged: told.unchanged.as_ref().map_or(&[], |unchanged| &unchanged.positions),

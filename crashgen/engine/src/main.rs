@@ -15,6 +15,7 @@ mod explore;
 mod finding;
 mod first_crash;
 mod generations;
+mod lasting;
 mod later_names;
 mod litmus_files;
 mod outcomes;

@@ -8,6 +8,7 @@ use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
 use crate::generations::{Generation, Sites};
+use crate::lasting::Lasting;
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::sights::Sights;
@@ -40,8 +41,9 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
     let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (witness.position, "replay");
-    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights };
-    Ok(say(config, trace, &state, (witness, Vec::new()), tally, &judgement, &mut findings, output))
+    let mut state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights, began: None };
+    let lasting = Some(Lasting::new(config, trace, twins.as_ref()));
+    say(config, trace, (&mut state, lasting), (witness, Vec::new()), tally, &judgement, &mut findings, output)
 }
 
 /// A state of a later generation: what recovery did is told again, and power fails in it where the token says.
@@ -66,8 +68,9 @@ fn replay_later(
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
     let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (crash.position, "replay");
-    let state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights };
-    Ok(say(config, &before, &state, (witness, earlier), Tally::default(), &judgement, &mut findings, output))
+    let mut state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights, began: None };
+    let tally = Tally::default();
+    say(config, &before, (&mut state, None), (witness, earlier), tally, &judgement, &mut findings, output)
 }
 
 /// The generation in which the token's last crash is, as it begins. `hooked` has the adapter with hooks.
@@ -116,20 +119,27 @@ pub fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, numbe
     })
 }
 
-/// Prints what the oracle says of the token's state, before which power failed there.
+/// Prints what the oracle says of the token's state, before which power failed there. lasting: of the workload's trace, if the state is
+/// one of it.
+///
+/// # Errors
+/// When the replay server fails.
 #[allow(clippy::too_many_arguments)]
 fn say(
     config: &Config,
     trace: &Trace,
-    state: &StateRef,
+    (state, mut lasting): (&mut StateRef, Option<Lasting>),
     (witness, earlier): (&Witness, Vec<EarlierCrash>),
     mut tally: Tally,
     judgement: &Judgement,
     findings: &mut Findings,
     output: &mut Output,
-) -> Verdict {
+) -> Result<Verdict, EngineError> {
     for violation in &judgement.violations {
         let token = Witness { rule: violation.rule.to_string(), ..witness.clone() }.encode();
+        if let Some(lasting) = &mut lasting {
+            state.began = lasting.of_state(state, violation)?;
+        }
         let origin = if earlier.is_empty() { Origin::Token(token) } else { Origin::LaterToken(token, earlier.clone()) };
         if let Some(finding) = findings.add(config, trace, origin, state, violation, String::new()) {
             output.finding(finding);
@@ -143,7 +153,7 @@ fn say(
         oracle::Verdict::Unknown => Verdict::Unknown,
     };
     output.done(verdict, findings.all(), &trace.hash);
-    verdict
+    Ok(verdict)
 }
 
 /// # Errors

@@ -19,6 +19,7 @@ use crate::error::{EngineError, bad_input};
 use crate::explore::{deadline, judge_image};
 use crate::finding::{Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
+use crate::lasting::{Began, Lasting};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::replay_token::{check_belongs, go_to, last_generation, state_of, step_to};
@@ -84,6 +85,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let rule = witness.rule.parse().map_err(|error| bad_input(format!("the token's rule: {error}")))?;
     let mut tally = Tally::default();
     let is_later = !witness.later.is_empty();
+    let twins = if is_later { None } else { twins::make(config, trace, &mut tally)? };
     let mut shrinker = Shrinker {
         config,
         trace,
@@ -94,9 +96,10 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
             false => None,
         },
         probes: Probes::start(&config.server("images")?, true)?,
-        twins: if is_later { None } else { twins::make(config, trace, &mut tally)? },
+        twins: twins.as_ref(),
+        lasting: if is_later { None } else { Some(Lasting::new(config, trace, twins.as_ref())) },
         budget: Budget::of(config, deadline(config, Instant::now())),
-        wanted: String::new(),
+        wanted: Wanted::default(),
         probe: Probe::First,
         known: FxHashMap::default(),
         bounds_hit: BTreeSet::new(),
@@ -124,15 +127,24 @@ struct Shrinker<'a> {
     /// Tells what recoveries do, for later generations.
     hooked: Option<Probes>,
     probes: Probes,
-    twins: Option<TwinSet>,
+    twins: Option<&'a TwinSet>,
+    /// Of the workload's trace, where power fails once.
+    lasting: Option<Lasting<'a>>,
     budget: Budget,
-    /// Id of the finding.
-    wanted: String,
+    wanted: Wanted,
     /// How much of the probe script shows it.
     probe: Probe,
     /// Of images of one crash, and what is expected then: whether they show the finding.
     known: FxHashMap<(ImageHash, u64), bool>,
     bounds_hit: BTreeSet<String>,
+}
+
+/// The finding.
+#[derive(Default)]
+struct Wanted {
+    id: String,
+    /// Where the token lost nothing: since when it is wrong.
+    began: Option<Began>,
 }
 
 /// A witness that shows the finding.
@@ -320,12 +332,13 @@ impl<'a> Shrinker<'a> {
         let (trace, case) = walk.generation.trace_and_case();
         case.image.go_to(&case.model, view, state);
         let key = (case.image.hash(), case.history.state_id());
-        if self.id_of(trace, case, view, state, size.position) != self.wanted {
+        let at = StateRef::of(case, view, state, size.position);
+        if !self.may_be_wanted(trace, &at) {
             return Ok(None);
         }
         let shows = match self.known.get(&key) {
             Some(known) => *known,
-            None => self.violation(case, view, state)?.is_some(),
+            None => self.shows(trace, case, (view, state, size.position))?,
         };
         self.known.insert(key, shows);
         if !shows {
@@ -404,13 +417,15 @@ impl<'a> Shrinker<'a> {
         }
         shown.sizes.push(size_of(&view, &state, position));
         case.image.start_again();
-        let id = self.id_of(told.as_ref().unwrap_or(self.trace), &case, &view, &state, position);
-        match places {
-            None => self.wanted = id,
-            Some(_) if id != self.wanted => return Ok(None),
-            Some(_) => {}
-        }
-        Ok(self.violation(&mut case, &view, &state)?.map(|_| shown))
+        let trace = told.as_ref().unwrap_or(self.trace);
+        let shows = match places {
+            None => self.want(trace, &mut case, (&view, &state, position))?,
+            Some(_) => {
+                let at = StateRef::of(&case, &view, &state, position);
+                self.may_be_wanted(trace, &at) && self.shows(trace, &mut case, (&view, &state, position))?
+            }
+        };
+        Ok(shows.then_some(shown))
     }
 
     /// The servers follow another image now.
@@ -419,15 +434,50 @@ impl<'a> Shrinker<'a> {
         self.probes.start_case()
     }
 
-    fn id_of(&mut self, trace: &Trace, case: &Case, view: &View, state: &[Choice], position: u32) -> String {
-        let state = StateRef { case, view, state, position, strategy: "shrink", sights: Sights::default() };
-        self.findings.id_of(trace, &state, self.rule)
+    /// The finding is the one that the token's state shows; false: it shows none.
+    fn want(
+        &mut self,
+        trace: &Trace,
+        case: &mut Case,
+        (view, state, position): (&View, &[Choice], u32),
+    ) -> Result<bool, EngineError> {
+        let Some(violation) = self.violation(case, view, state)? else { return Ok(false) };
+        let mut at = StateRef::of(case, view, state, position);
+        if let Some(lasting) = &mut self.lasting {
+            at.began = lasting.of_state(&at, &violation)?;
+        }
+        self.wanted = Wanted { id: self.findings.id_of(trace, &at, self.rule), began: at.began };
+        Ok(true)
+    }
+
+    /// Before anything is recovered. Where nothing is lost the id is known of those positions only at which it may have begun.
+    fn may_be_wanted(&mut self, trace: &Trace, at: &StateRef) -> bool {
+        let lasts = self.wanted.began.filter(|_| at.state == at.view.prefix_state());
+        lasts.is_some_and(|began| at.position >= began.position)
+            || self.findings.id_of(trace, at, self.rule) == self.wanted.id
+    }
+
+    /// Whether the state shows the finding.
+    fn shows(
+        &mut self,
+        trace: &Trace,
+        case: &mut Case,
+        (view, state, position): (&View, &[Choice], u32),
+    ) -> Result<bool, EngineError> {
+        let Some(violation) = self.violation(case, view, state)? else { return Ok(false) };
+        let mut at = StateRef::of(case, view, state, position);
+        if let Some(lasting) = &mut self.lasting {
+            at.began = lasting.of_state(&at, &violation)?;
+            if state != view.prefix_state() && lasting.shows(position, &violation)? {
+                return Ok(false);
+            }
+        }
+        Ok(self.findings.id_of(trace, &at, self.rule) == self.wanted.id)
     }
 
     fn violation(&mut self, case: &mut Case, view: &View, state: &[Choice]) -> Result<Option<Violation>, EngineError> {
         case.image.go_to(&case.model, view, state);
-        let judgement =
-            judge_image(self.config, self.twins.as_ref(), (&mut self.probes, self.probe), case.recovered_image())?;
+        let judgement = judge_image(self.config, self.twins, (&mut self.probes, self.probe), case.recovered_image())?;
         Ok(judgement.violations.into_iter().find(|violation| violation.rule == self.rule))
     }
 
@@ -479,7 +529,10 @@ impl<'a> Shrinker<'a> {
         let state = state_of(case, &view, from_newest, lines)?;
         let violation = self.violation(case, &view, &state)?.ok_or_else(unstable)?;
         let sights = Sights::of(self.config, case, (&view, &state), std::slice::from_ref(&violation));
-        let state = StateRef { case, view: &view, state: &state, position, strategy: "shrink", sights };
+        let mut state = StateRef { strategy: "shrink", sights, ..StateRef::of(case, &view, &state, position) };
+        if let Some(lasting) = &mut self.lasting {
+            state.began = lasting.of_state(&state, &violation)?;
+        }
         let origin = match earlier {
             None => Origin::Explored(None),
             Some(earlier) => Origin::LaterToken(witness.encode(), earlier),
@@ -501,8 +554,7 @@ fn with_state(
     crash: usize,
     (case, view, state, position): (&Case, &View, &[Choice], u32),
 ) -> Witness {
-    let (from_newest, lines): (bool, Vec<LineChoice>) =
-        shortest_form(&StateRef { case, view, state, position, strategy: "shrink", sights: Sights::default() });
+    let (from_newest, lines): (bool, Vec<LineChoice>) = shortest_form(&StateRef::of(case, view, state, position));
     let mut changed = witness.clone();
     match crash.checked_sub(1) {
         Some(later) => changed.later[later] = LaterCrash { position, from_newest, lines },

@@ -379,6 +379,7 @@ pub mod tests {
             position,
             strategy: "test",
             sights: Sights::default(),
+            began: None,
         })
     }
 

@@ -34,6 +34,7 @@ from exploration.toy import (
     random_toy,
     store,
 )
+from exploration.toy_runner import pattern_word
 from outcome_files import outcomes
 from reference.trace_writer import Fence, Flush, Store, StoreKind
 
@@ -151,8 +152,12 @@ class Engine:
         return Explored(done["verdict"], certificate, findings, seen, new_outcomes)
 
     def replay(self, toy: Toy, token: str) -> list[tuple[str, str]]:
+        return [(finding["rule"], finding["message"]) for finding in self.replayed(toy, token)]
+
+    def replayed(self, toy: Toy, token: str) -> list[dict[str, Any]]:
+        """Findings."""
         events = self.events("replay", self.config(toy), "--token", token)
-        return [(event["rule"], event["message"]) for event in events if event["event"] == "finding"]
+        return [event for event in events if event["event"] == "finding"]
 
     def shrink(self, toy: Toy, token: str, **changes: Any) -> Shrunk:
         config = self.config(toy, **{**COMPLETE, "nested": 1, **changes})
@@ -567,6 +572,48 @@ def test_two_bugs_of_one_rule_are_two_findings(engine: Engine) -> None:
     found = engine.explore(toy)
     assert [finding["rule"] for finding in found.findings] == ["FL004", "FL004"]
     assert found.seen == toy.findings.seen
+
+
+def forgotten() -> Toy:
+    """The object of slot 0 is lost from its allocation's return on, whatever persists; what comes after that is in order."""
+    toy = created()
+    toy.allocate(0, *persisted(store(place(0), pattern_word(2))))
+    toy.allocate(1, *allocation(1, 3))
+    toy.free(1, *persisted(store(2 * LINE_BYTES, 0)))
+    return toy
+
+
+@pytest.mark.parametrize("strategy", [COMPLETE, {"strategy": "exhaustive"}, {"strategy": "prefix"}], ids=str)
+def test_what_stays_wrong_is_one_finding_from_where_it_began(engine: Engine, strategy: dict[str, Any]) -> None:
+    """Wherever the exploration begins, and whatever the last store and the operation are by then."""
+    toy = forgotten()
+    whole = engine.explore(toy, **strategy)
+    [finding] = whole.findings
+    assert (finding["rule"], finding["is_lost"]) == ("FL004", False)
+    if strategy["strategy"] == "exhaustive":
+        assert whole.seen == toy.findings.seen
+    for position in range(finding["position"] + 1, whole.certificate["crash_positions"]):
+        [later_one] = engine.explore(toy, **strategy, first_position=position).findings
+        assert later_one["id"] == finding["id"], position
+        [replayed] = engine.replayed(toy, later_one["token"])
+        assert replayed["id"] == finding["id"], position
+        assert engine.shrink(toy, later_one["token"]).finding["position"] <= finding["position"]
+
+
+@pytest.mark.parametrize("strategy", [COMPLETE, {"strategy": "exhaustive"}], ids=str)
+def test_what_stays_wrong_hides_nothing_else(engine: Engine, strategy: dict[str, Any]) -> None:
+    """Neither a store that is lost, nor another fault of logic, both of the same rule."""
+    lost = forgotten()
+    lost.allocate(1, *allocation(1, lost.index + 1)[:4])  # the link, neither flushed nor fenced
+    [_, new] = engine.explore(lost, **strategy).findings
+    assert (new["rule"], new["is_lost"], new["line_count"]) == ("FL004", True, 1)
+    assert engine.shrink(lost, new["token"]).finding["id"] == new["id"]
+    wrong = forgotten()
+    wrong.allocate(1, *allocation(1, wrong.index + 1))
+    wrong.free(0, *persisted(store(2 * LINE_BYTES, 0)))  # of another slot
+    found = engine.explore(wrong, **strategy).findings
+    assert [finding["rule"] for finding in found] == ["FL004", "FL004"]
+    assert "slot 1" in found[1]["message"]
 
 
 # ---- crashes after the crash ---------------------------------------------------------------------------------------------

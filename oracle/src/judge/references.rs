@@ -3,9 +3,10 @@
 //! and fields of objects are judged alike; see [`super::walk`] for the order.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::walk::{Identity, Look, Reference, Walk};
-use super::{Extent, Judge, Subject, message_about};
+use super::{Extent, Judge, Leaked, Subject, message_about};
 use crate::contract::{Leaks, Publish};
 use crate::history::{Candidate, Candidates, ExpectedObject, Holder, ObjectId, OperationIndex, OperationKind, Phase};
 use crate::pattern::{OBJECT_MASK, Segment};
@@ -509,11 +510,14 @@ impl<'a> Judge<'a> {
         walk.linearisation.leaked_blocks = unreached.len() as u64;
         let leaked = self.not_retained(walk.life, unreached);
         let permitted = self.permitted_leaks(&walk.linearisation);
+        let no_fault = permitted.saturating_add(walk.linearisation.lost_objects);
         let count = leaked.len() as u64;
-        if count <= permitted.saturating_add(walk.linearisation.lost_objects) {
+        let Some(first) = leaked.first() else { return };
+        let blocks = leaked.iter().map(|block| live.extent(block)).collect();
+        self.out.leaks = Some(Arc::new(Leaked { blocks, permitted: no_fault }));
+        if count <= no_fault {
             return;
         }
-        let Some(first) = leaked.first() else { return };
         let (block, plural) = (live.extent(first), if count == 1 { "" } else { "s" });
         let text = format!(
             "{count} live heap block{plural} that no slot refers to, {permitted} permitted; \
