@@ -611,7 +611,7 @@ impl Explorer<'_> {
     ) -> Result<bool, EngineError> {
         let mut is_told = false;
         for state in states {
-            let (state, began) = &self.to_blame(here, state, violation)?;
+            let (state, began) = &self.blame(here, state, violation)?;
             let seen = StateRef {
                 case,
                 view: here.view,

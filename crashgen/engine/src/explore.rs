@@ -446,7 +446,7 @@ impl Explorer<'_> {
         let judgement = self.judge(case)?;
         self.tally.add(&judgement);
         for violation in &judgement.violations {
-            let (state, began) = &self.to_blame(here, state, violation)?;
+            let (state, began) = &self.blame(here, state, violation)?;
             let seen = StateRef {
                 case,
                 view: here.view,
@@ -473,7 +473,7 @@ impl Explorer<'_> {
     }
 
     /// The state that is to blame for what is wrong: everything persisted, where that shows it, too, with since when it does.
-    pub(crate) fn to_blame(
+    pub(crate) fn blame(
         &mut self,
         here: &Here,
         state: &[Choice],
