@@ -492,6 +492,9 @@ impl Explorer<'_> {
 
     /// Everything persisted shows it, too.
     fn is_lasting(&mut self, here: &Here, violation: &Violation) -> Result<bool, EngineError> {
+        if planted::is(Fault::ReduceToLasting) {
+            return Ok(false);
+        }
         self.lasting.as_mut().map_or(Ok(false), |lasting| lasting.shows(here.position, violation))
     }
 

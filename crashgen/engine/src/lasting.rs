@@ -23,6 +23,7 @@ use crashgen::model::View;
 use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, SiteId, Trace};
 use oracle::{Extent, Judgement, RuleId, TwinSet, Violation};
+use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Where something began to be wrong.
@@ -220,7 +221,8 @@ impl Followed {
         let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none()).flat_map(Wrong::of);
         let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
         let since = others.chain(leaks).map(|wrong| {
-            let began = self.since.get(&wrong).copied().unwrap_or(here);
+            let known = self.since.get(&wrong).filter(|_| !planted::is(Fault::BeginsAnew));
+            let began = known.copied().unwrap_or(here);
             (wrong, began)
         });
         self.since = since.collect();

@@ -121,6 +121,10 @@ faults! {
     BlindConfirmation = "blind-confirmation",
     /// Findings of one rule are one, wherever they come from.
     FindingByRule = "finding-by-rule",
+    /// What stays wrong begins anew at each crash position.
+    BeginsAnew = "begins-anew",
+    /// A finding's state is reduced to one that breaks the rule as everything persisted does, too.
+    ReduceToLasting = "reduce-to-lasting",
     /// A finding's state is reduced to one that breaks another rule.
     ReduceToAnyRule = "reduce-to-any-rule",
     /// The certificate does not say which bounds were hit.

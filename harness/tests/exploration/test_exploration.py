@@ -583,7 +583,11 @@ def forgotten() -> Toy:
     return toy
 
 
-@pytest.mark.parametrize("strategy", [COMPLETE, {"strategy": "exhaustive"}, {"strategy": "prefix"}], ids=str)
+@pytest.mark.parametrize(
+    "strategy",
+    [COMPLETE, {"strategy": "exhaustive"}, {"strategy": "prefix"}],
+    ids=["complete", "exhaustive", "prefix"],
+)
 def test_what_stays_wrong_is_one_finding_from_where_it_began(engine: Engine, strategy: dict[str, Any]) -> None:
     """Wherever the exploration begins, and whatever the last store and the operation are by then."""
     toy = forgotten()
@@ -600,7 +604,7 @@ def test_what_stays_wrong_is_one_finding_from_where_it_began(engine: Engine, str
         assert engine.shrink(toy, later_one["token"]).finding["position"] <= finding["position"]
 
 
-@pytest.mark.parametrize("strategy", [COMPLETE, {"strategy": "exhaustive"}], ids=str)
+@pytest.mark.parametrize("strategy", [COMPLETE, {"strategy": "exhaustive"}], ids=["complete", "exhaustive"])
 def test_what_stays_wrong_hides_nothing_else(engine: Engine, strategy: dict[str, Any]) -> None:
     """Neither a store that is lost, nor another fault of logic, both of the same rule."""
     lost = forgotten()
