@@ -75,6 +75,8 @@ pub struct Violation {
     pub block: Option<Extent>,
     /// Of FL010: all that are concerned.
     pub leaks: Option<Arc<Leaked>>,
+    /// Of FL012: how much less can be allocated than without a crash.
+    pub lost_bytes: Option<u64>,
 }
 
 /// Live heap blocks that no slot refers to.
@@ -82,8 +84,8 @@ pub struct Violation {
 pub struct Leaked {
     /// In the order of walk.
     pub blocks: Vec<Extent>,
-    /// So many are no fault: pending operations may leave them, or a lost slot is reported already.
-    pub permitted: u64,
+    /// So many may be of pending operations, which may leave them.
+    pub of_pending: u64,
 }
 
 /// What the oracle says of one heap report at one point of a history.
@@ -190,6 +192,7 @@ struct Subject {
     slot: Option<u32>,
     operation: Option<OperationIndex>,
     block: Option<Extent>,
+    lost_bytes: Option<u64>,
 }
 
 impl<'a> Judge<'a> {
@@ -234,9 +237,9 @@ impl<'a> Judge<'a> {
         if planted::is_silent(std::panic::Location::caller()) {
             return;
         }
-        let Subject { slot, operation, block } = subject;
+        let Subject { slot, operation, block, lost_bytes } = subject;
         let leaks = self.out.leaks.clone().filter(|_| rule == RuleId::Leak);
-        self.out.violations.push(Violation { rule, message, slot, operation, block, leaks });
+        self.out.violations.push(Violation { rule, message, slot, operation, block, leaks, lost_bytes });
     }
 
     #[cfg_attr(feature = "planted", track_caller)]

@@ -74,6 +74,11 @@ impl Case {
         }
     }
 
+    /// The crash position before the first operation that is pending began.
+    pub fn pending_since(&self) -> Option<u32> {
+        self.pending.iter().map(|pending| pending.began_at).min()
+    }
+
     /// The recovery that has just returned showed what happened of the operations that were pending when power failed.
     pub fn recovered(&mut self, happened: &[u32], unclear: &[u32], fill: Fill) {
         self.history.recovered(happened, unclear, fill);

@@ -17,9 +17,10 @@ use crate::certificate::Stopped;
 use crate::config::Config;
 use crate::content::ImageContent;
 use crate::error::EngineError;
-use crate::explore::{Explorer, Here, judge_image};
+use crate::explore::{Blamed, Explorer, Here, judge_image};
 use crate::finding::StateRef;
 use crate::generations::Later;
+use crate::lasting::are_same;
 use crate::outcomes::Shown;
 use crate::probes::{Probes, without_contents};
 use crate::set_content::{Contents, SetContent};
@@ -30,7 +31,7 @@ use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
 use crashgen::replay::{Manner, Probe};
 use crashgen::trace::{Event, Trace};
-use oracle::{HeapReport, Judgement, Outcome, RuleId, Violation, judge};
+use oracle::{HeapReport, Judgement, Outcome, Violation, judge};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -573,7 +574,7 @@ impl Explorer<'_> {
                 (&self.config.contract, self.config.shape(), ImageContent::new(&case.image));
             let judgement = judge(contract, &shape, &case.history, report, &content, self.twins);
             for violation in judgement.violations {
-                if !claims.iter().any(|(known, _)| known.rule == violation.rule) {
+                if !claims.iter().any(|(known, _)| are_same(known, &violation)) {
                     claims.push((violation, vec![state.clone()]));
                 }
             }
@@ -584,13 +585,13 @@ impl Explorer<'_> {
         claims
     }
 
-    /// Whether the state that the image shows breaks the rule with the adapter that people use, too.
-    fn is_confirmed(&mut self, case: &mut Case, rule: RuleId) -> Result<bool, EngineError> {
+    /// What the state that the image shows breaks with the adapter that people use.
+    fn with_plain_adapter(&mut self, case: &mut Case) -> Result<Vec<Violation>, EngineError> {
         case.image.start_again();
         let mut plain = Probes::start(&self.config.server("plain")?, self.probe == Probe::Full)?;
         let judgement = judge_image(self.config, self.twins, (&mut plain, self.probe), case.recovered_image())?;
         case.image.start_again();
-        Ok(judgement.violations.iter().any(|violation| violation.rule == rule))
+        Ok(judgement.violations)
     }
 
     /// The crash before that state breaks a rule by itself.
@@ -611,7 +612,8 @@ impl Explorer<'_> {
     ) -> Result<bool, EngineError> {
         let mut is_told = false;
         for state in states {
-            let (state, began) = &self.blame(here, state, violation)?;
+            let Blamed { state, began, violation } = &self.blame(case, here, state, violation)?;
+            let is_lost = *state != here.view.prefix_state();
             let seen = StateRef {
                 case,
                 view: here.view,
@@ -627,11 +629,11 @@ impl Explorer<'_> {
                 continue;
             }
             case.image.go_to(&case.model, here.view, state);
-            let judgement = self.judge(case)?;
-            let same = judgement.violations.into_iter().find(|other| other.rule == violation.rule);
-            if let Some(same) = same {
+            let violations = self.judge(case)?.violations;
+            if let Some(same) = self.like(here, is_lost, violations, violation)? {
                 is_told = true;
-                if !self.is_confirmed(case, violation.rule)? {
+                let plain = self.with_plain_adapter(case)?;
+                if self.like(here, is_lost, plain, &same)?.is_none() {
                     self.tally.add_unknown(&format!(
                         "{}: the build with hooks shows it, the one that people use does not: {}",
                         violation.rule, violation.message

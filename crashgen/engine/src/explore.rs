@@ -17,7 +17,7 @@ use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
 use crate::first_crash::FirstCrashes;
 use crate::generations::{Before, Generations};
-use crate::lasting::{Began, Lasting};
+use crate::lasting::{self, Began, Lasting, are_same};
 use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
@@ -57,6 +57,16 @@ pub(crate) struct Here<'v> {
     pub is_expectation_new: bool,
 }
 
+/// Who is to blame for what a state shows: everything persisted, where that shows it, too.
+pub(crate) struct Blamed {
+    /// The state.
+    pub state: Vec<Choice>,
+    /// Where it lost nothing: since when.
+    pub began: Option<Began>,
+    /// What that state shows.
+    pub violation: Violation,
+}
+
 /// What goes on while states are run.
 pub struct Explorer<'a> {
     pub(crate) config: &'a Config,
@@ -70,7 +80,7 @@ pub struct Explorer<'a> {
     pub(crate) tally: &'a mut Tally,
     pub(crate) findings: &'a mut Findings,
     /// Of the workload's trace.
-    pub(crate) lasting: Option<Lasting<'a>>,
+    pub(crate) lasting: Option<&'a mut Lasting>,
     pub(crate) first_crashes: &'a mut FirstCrashes,
     /// What recoveries showed, if somebody asks.
     pub(crate) outcomes: Option<&'a mut OutcomeSet>,
@@ -178,7 +188,7 @@ pub fn explore_part(
     strategy: StrategyName,
     part: &Part,
     cursor: &mut Cursor,
-    probes: &mut Probes,
+    (probes, lasting): (&mut Probes, &mut Lasting),
     is_over: &AtomicBool,
     sender: &Sender<Message>,
 ) -> Result<Explored, EngineError> {
@@ -196,7 +206,7 @@ pub fn explore_part(
         twins: task.twins,
         tally: &mut tally,
         findings: &mut findings,
-        lasting: Some(Lasting::new(task.config, task.trace, task.twins)),
+        lasting: Some(lasting),
         first_crashes: &mut FirstCrashes::default(),
         outcomes: outcomes.as_mut(),
         unchanged: task.unchanged,
@@ -264,7 +274,7 @@ pub fn deadline(config: &Config, started: Instant) -> Option<Instant> {
     started.checked_add(Duration::try_from_secs_f64(config.limits.time_s?.max(0.0)).ok()?)
 }
 
-impl Explorer<'_> {
+impl<'a> Explorer<'a> {
     /// Break: what follows is not to be explored.
     fn run(&mut self, part: &Part, cursor: &mut Cursor) -> Result<ControlFlow<()>, EngineError> {
         let trace = self.trace;
@@ -446,7 +456,7 @@ impl Explorer<'_> {
         let judgement = self.judge(case)?;
         self.tally.add(&judgement);
         for violation in &judgement.violations {
-            let (state, began) = &self.blame(here, state, violation)?;
+            let Blamed { state, began, violation } = &self.blame(case, here, state, violation)?;
             let seen = StateRef {
                 case,
                 view: here.view,
@@ -472,22 +482,35 @@ impl Explorer<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The state that is to blame for what is wrong: everything persisted, where that shows it, too, with since when it does.
+    /// Who is to blame for what a state shows.
     pub(crate) fn blame(
         &mut self,
+        case: &mut Case,
         here: &Here,
         state: &[Choice],
         violation: &Violation,
-    ) -> Result<(Vec<Choice>, Option<Began>), EngineError> {
+    ) -> Result<Blamed, EngineError> {
         let newest = here.view.prefix_state();
-        if state != newest && !self.is_lasting(here, violation)? {
-            return Ok((state.to_vec(), None));
+        let is_lost = state != newest;
+        if !is_lost {
+            let began = self.began(here, violation)?;
+            return Ok(Blamed { state: newest, began, violation: violation.clone() });
         }
-        let began = match &mut self.lasting {
-            Some(lasting) => lasting.began(here.position, violation)?,
-            None => None,
-        };
-        Ok((newest, began))
+        if self.is_lasting(here, violation)? {
+            case.image.go_to(&case.model, here.view, &newest);
+            let violations = self.judge(case)?.violations;
+            if let Some(violation) = self.like(here, false, violations, violation)? {
+                let began = self.began(here, &violation)?;
+                return Ok(Blamed { state: newest, began, violation });
+            }
+        }
+        Ok(Blamed { state: state.to_vec(), began: None, violation: violation.clone() })
+    }
+
+    /// Where it began that everything persisted shows it; none in later generations.
+    fn began(&mut self, here: &Here, violation: &Violation) -> Result<Option<Began>, EngineError> {
+        let of = self.explored();
+        self.lasting.as_mut().map_or(Ok(None), |lasting| lasting.began(of, here.position, violation))
     }
 
     /// Everything persisted shows it, too.
@@ -495,7 +518,31 @@ impl Explorer<'_> {
         if planted::is(Fault::ReduceToLasting) {
             return Ok(false);
         }
-        self.lasting.as_mut().map_or(Ok(false), |lasting| lasting.shows(here.position, violation))
+        let of = self.explored();
+        self.lasting.as_mut().map_or(Ok(false), |lasting| lasting.shows(of, here.position, violation))
+    }
+
+    fn explored(&self) -> lasting::Explored<'a> {
+        lasting::Explored { config: self.config, trace: self.trace, twins: self.twins }
+    }
+
+    /// Of what a state breaks, the same as that; else the first of its rule. is_lost: only what everything persisted does not show.
+    pub(crate) fn like(
+        &mut self,
+        here: &Here,
+        is_lost: bool,
+        violations: Vec<Violation>,
+        sought: &Violation,
+    ) -> Result<Option<Violation>, EngineError> {
+        let is_any = planted::is(Fault::ReduceToAnyRule);
+        let mut alike = Vec::new();
+        for violation in violations.into_iter().filter(|violation| violation.rule == sought.rule || is_any) {
+            if !is_lost || !self.is_lasting(here, &violation)? {
+                alike.push(violation);
+            }
+        }
+        let same = alike.iter().position(|violation| are_same(violation, sought)).unwrap_or(0);
+        Ok(alike.into_iter().nth(same))
     }
 
     /// Of a state that was judged; `key` is [`Findings::recognise`]'s. What the engines do not both show is unknown, and no finding.
@@ -508,14 +555,10 @@ impl Explorer<'_> {
         strategy: &'static str,
         key: String,
     ) -> Result<(), EngineError> {
-        let is_same = |other: &Violation| other.rule == violation.rule || planted::is(Fault::ReduceToAnyRule);
         let is_lost = state != here.view.prefix_state();
         let (state, same) = self.reduce(case, here.view, state, |explorer, case| {
-            let same = explorer.judge(case)?.violations.into_iter().find(is_same);
-            match same {
-                Some(same) if is_lost && explorer.is_lasting(here, &same)? => Ok(None),
-                same => Ok(same),
-            }
+            let violations = explorer.judge(case)?.violations;
+            explorer.like(here, is_lost, violations, violation)
         })?;
         case.image.go_to(&case.model, here.view, &state);
         if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {

@@ -145,7 +145,7 @@ pub struct StateRef<'a> {
     pub strategy: &'static str,
     /// What else is told of it.
     pub sights: Sights,
-    /// Where it lost nothing: since when what is wrong is so; none: that is not known, or it is no longer so than from here on.
+    /// Of what everything persisted shows, too: since when. None: it does not, or power failed before.
     pub began: Option<Began>,
 }
 
@@ -374,7 +374,7 @@ impl Findings {
         if planted::is(Fault::FindingByRule) {
             return rule.to_string();
         }
-        let lost = lost_store(state);
+        let lost = lost_store(state).filter(|_| state.began.is_none());
         let last_store = state.began.map_or(state.case.last_store, |began| began.site);
         let site = lost.as_ref().map_or(last_store, |lost| lost.site);
         let name = self.symbols.lasting_name(trace, site);

@@ -10,21 +10,26 @@
 //! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::shows`]), and what they break
 //! besides that is a finding of its own, of the same rule or of another one.
 //!
+//! What is wrong with a slot, a heap block or an operation is the same while it is about the same one. Of what is said of the whole heap
+//! (that recovery answers an error, that less can be allocated) it counts what is said, and how many bytes are lost; where other things
+//! are wrong and none of them has begun there, it is a consequence of those, whatever is said.
+//!
 //! Of the workload only: what a recovery does is over soon.
 
 use crate::cases::Case;
-use crate::config::Config;
+use crate::config::{Config, StrategyName};
 use crate::error::EngineError;
 use crate::explore::judge_image;
-use crate::finding::StateRef;
 use crate::probes::Probes;
 use crate::replay_token::go_to;
 use crashgen::model::View;
 use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, SiteId, Trace};
-use oracle::{Extent, Judgement, RuleId, TwinSet, Violation};
+use oracle::report::Place;
+use oracle::{Extent, Judgement, Leaked, RuleId, TwinSet, Violation};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 
 /// Where something began to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +45,14 @@ pub struct Began {
 /// What is wrong, as far as it can be told to be the same at another crash position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Wrong {
-    /// With a slot.
-    Slot(RuleId, u32),
-    /// With a heap block.
-    Block(RuleId, Extent),
-    /// With what an operation did.
+    /// What an operation left in a slot.
+    Slot(RuleId, u32, Option<u32>),
+    /// A heap block.
+    Block(RuleId, Place),
+    /// What an operation did.
     Operation(RuleId, u32),
-    /// With the heap: the first part of the message, numbers apart.
-    Heap(RuleId, String),
+    /// The heap: what is said of it, numbers apart, and the bytes that are lost.
+    Heap(RuleId, String, Option<u64>),
 }
 
 impl Wrong {
@@ -58,29 +63,44 @@ impl Wrong {
             return leaks.blocks.iter().map(Self::leak).collect();
         }
         let one = match (violation.slot, &violation.block, violation.operation) {
-            (Some(slot), ..) => Self::Slot(rule, slot),
-            (None, Some(block), _) => Self::Block(rule, block.clone()),
+            (Some(slot), _, operation) => Self::Slot(rule, slot, operation),
+            (None, Some(block), _) => Self::Block(rule, block.place.clone()),
             (None, None, Some(operation)) => Self::Operation(rule, operation),
-            (None, None, None) => Self::Heap(rule, statement(&violation.message)),
+            (None, None, None) => {
+                let words = violation.message.split(|char: char| !char.is_ascii_alphanumeric());
+                let words: Vec<&str> =
+                    words.filter(|word| !word.starts_with(|char: char| char.is_ascii_digit())).collect();
+                Self::Heap(rule, words.join(" "), violation.lost_bytes)
+            }
         };
         vec![one]
     }
 
     /// Permitted or not: what a pending operation may leave is a fault once it has returned.
     fn leak(block: &Extent) -> Self {
-        Self::Block(RuleId::Leak, block.clone())
+        Self::Block(RuleId::Leak, block.place.clone())
     }
 }
 
-fn statement(message: &str) -> String {
-    message.split(':').next().unwrap_or_default().chars().filter(|char| !char.is_ascii_digit()).collect()
+/// Whether both say the same of the same.
+pub fn are_same(one: &Violation, other: &Violation) -> bool {
+    one.rule == other.rule && Wrong::of(one) == Wrong::of(other)
 }
 
-/// Follows what everything persisted shows.
-pub struct Lasting<'a> {
-    config: &'a Config,
-    trace: &'a Trace,
-    twins: Option<&'a TwinSet>,
+/// What is explored.
+#[derive(Clone, Copy)]
+pub struct Explored<'a> {
+    /// What is asked for.
+    pub config: &'a Config,
+    /// The workload's trace.
+    pub trace: &'a Trace,
+    /// Of the heap without a crash.
+    pub twins: Option<&'a TwinSet>,
+}
+
+/// Follows what everything persisted shows: of one trace.
+#[derive(Default)]
+pub struct Lasting {
     /// Started when something is asked for the first time.
     probes: Option<Probes>,
     followed: Option<Followed>,
@@ -90,9 +110,10 @@ pub struct Lasting<'a> {
 struct Followed {
     case: Case,
     view: View,
+    /// First position of the case.
+    begin: u32,
     /// From this one on each was judged up to `judged`.
     first: u32,
-    is_begin_of_case: bool,
     judged: u32,
     /// Where the case is.
     last: u32,
@@ -100,61 +121,67 @@ struct Followed {
     since: FxHashMap<Wrong, Began>,
     /// Rules that are broken there.
     rules: FxHashSet<RuleId>,
+    /// There.
+    leaks: Option<Arc<Leaked>>,
 }
 
-impl<'a> Lasting<'a> {
-    /// Nothing is known yet.
-    pub fn new(config: &'a Config, trace: &'a Trace, twins: Option<&'a TwinSet>) -> Self {
-        Self { config, trace, twins, probes: None, followed: None }
-    }
-
+impl Lasting {
     /// Whether everything persisted shows at that crash position all that is wrong here.
     ///
     /// # Errors
     /// When the replay server does not start, or ends.
-    pub fn shows(&mut self, position: u32, violation: &Violation) -> Result<bool, EngineError> {
-        let followed = self.follow(position, false)?;
-        let is_there = |wrong: &Wrong| followed.since.contains_key(wrong);
-        Ok(followed.rules.contains(&violation.rule) && Wrong::of(violation).iter().all(is_there))
+    pub fn shows(&mut self, of: Explored, position: u32, violation: &Violation) -> Result<bool, EngineError> {
+        let followed = self.follow(of, position, false)?;
+        if !followed.rules.contains(&violation.rule) {
+            return Ok(false);
+        }
+        let new = Wrong::of(violation).iter().filter(|wrong| !followed.since.contains_key(wrong)).count();
+        match &violation.leaks {
+            Some(leaks) if new > 0 => Ok(new as u64 + self.new_leaks(of, position)? <= leaks.of_pending),
+            _ => Ok(new == 0),
+        }
+    }
+
+    /// How many heap blocks that everything persisted leaves unreferenced may be of operations that are pending at that position.
+    fn new_leaks(&mut self, of: Explored, position: u32) -> Result<u64, EngineError> {
+        let followed = self.follow(of, position, false)?;
+        let Some(before) = followed.case.pending_since() else { return Ok(0) };
+        if followed.first > before {
+            self.start(of, before)?;
+        }
+        let followed = self.follow(of, position, true)?;
+        let leaks = followed.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
+        Ok(leaks.filter(|leak| followed.since[leak].position > before).count() as u64)
     }
 
     /// Where it began that everything persisted shows this at that crash position; none: it does not.
     ///
     /// # Errors
     /// When the replay server does not start, or ends.
-    pub fn began(&mut self, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
+    pub fn began(&mut self, of: Explored, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
         let mut is_each = false;
         loop {
-            let followed = self.follow(position, is_each)?;
-            let began = began(&followed.since, violation);
-            let first = followed.first;
-            if followed.is_begin_of_case || began.is_none_or(|began| began.position > first) {
+            let followed = self.follow(of, position, is_each)?;
+            let began = match &violation.leaks {
+                Some(_) => latest_leak(&followed.since, followed.leaks.as_deref()),
+                None => Wrong::of(violation).iter().find_map(|wrong| followed.since.get(wrong)).copied(),
+            };
+            let (first, begin) = (followed.first, followed.begin);
+            if first == begin || began.is_none_or(|began| began.position > first) {
                 return Ok(began);
             }
             let back = 2 * (position - first) + 1;
-            self.start(position.saturating_sub(back))?;
+            self.start(of, position.saturating_sub(back).max(begin))?;
             is_each = true;
         }
     }
 
-    /// The same of a state; none where that lost something.
-    ///
-    /// # Errors
-    /// When the replay server does not start, or ends.
-    pub fn of_state(&mut self, state: &StateRef, violation: &Violation) -> Result<Option<Began>, EngineError> {
-        if state.state != state.view.prefix_state() {
-            return Ok(None);
-        }
-        self.began(state.position, violation)
-    }
-
     /// Goes on to that position, or begins there. is_each: those on the way are judged though nothing is wrong.
-    fn follow(&mut self, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
-        let is_ahead = |followed: &Followed| {
-            followed.last <= position && first_of_case(self.trace, followed.last) == first_of_case(self.trace, position)
-        };
+    fn follow(&mut self, of: Explored, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
+        let is_case = |number: u32| matches!(of.trace.events[number as usize].kind, EventKind::Case { .. });
+        let is_ahead = |followed: &Followed| followed.last <= position && !(followed.last..position).any(is_case);
         if !self.followed.as_ref().is_some_and(is_ahead) {
-            self.start(position)?;
+            self.start(of, position)?;
         }
         loop {
             let followed = self.followed.as_mut().expect("it was started");
@@ -162,129 +189,172 @@ impl<'a> Lasting<'a> {
                 break;
             }
             let number = followed.last;
-            followed.view = followed.case.step(number, &self.trace.events[number as usize])?.0;
+            followed.view = followed.case.step(number, &of.trace.events[number as usize])?.0;
             followed.last += 1;
             if is_each || followed.last == position || !followed.since.is_empty() {
-                self.judge()?;
+                self.judge(of)?;
             }
         }
         Ok(self.followed.as_ref().expect("it was started"))
     }
 
-    /// Begins at that position, or with its case.
-    fn start(&mut self, position: u32) -> Result<(), EngineError> {
-        let begin = first_of_case(self.trace, position);
-        let first = position.max(begin);
-        let (case, view) = go_to(self.config, self.trace, first)?;
+    /// Begins at that position.
+    fn start(&mut self, of: Explored, position: u32) -> Result<(), EngineError> {
+        let (case, view) = go_to(of.config, of.trace, position)?;
         if let Some(probes) = &mut self.probes {
             probes.start_case()?; // the image is made anew, and the server goes from one to the next by what changes
         }
         let followed = Followed {
+            begin: position + 1 - case.position_in_case,
             case,
             view,
-            first,
-            is_begin_of_case: first == begin,
-            judged: first,
-            last: first,
+            first: position,
+            judged: position,
+            last: position,
             since: FxHashMap::default(),
             rules: FxHashSet::default(),
+            leaks: None,
         };
         self.followed = Some(followed);
-        self.judge()
+        self.judge(of)
     }
 
-    /// Of the last position.
-    fn judge(&mut self) -> Result<(), EngineError> {
-        let is_full = self.config.is_full();
+    /// The last position.
+    fn judge(&mut self, of: Explored) -> Result<(), EngineError> {
+        let is_full = of.config.is_full();
         let followed = self.followed.as_mut().expect("it was started");
         let probes = match &mut self.probes {
             Some(probes) => probes,
-            none => none.insert(Probes::start(&self.config.server("lasting")?, is_full)?),
+            none => none.insert(Probes::start(&of.config.exploring_server(StrategyName::Mixed)?, is_full)?),
         };
         let (case, view) = (&mut followed.case, &followed.view);
         case.image.go_to(&case.model, view, &view.prefix_state());
         let probe = if is_full { Probe::Full } else { Probe::First };
-        let judgement = judge_image(self.config, self.twins, (probes, probe), case.recovered_image())?;
-        followed.note(&judgement);
+        let judgement = judge_image(of.config, of.twins, (probes, probe), case.recovered_image())?;
+        followed.note(judgement);
         Ok(())
     }
 }
 
 impl Followed {
-    fn note(&mut self, judgement: &Judgement) {
+    fn note(&mut self, judgement: Judgement) {
         if self.last > self.judged + 1 {
-            (self.first, self.is_begin_of_case) = (self.last, false);
+            self.first = self.last;
         }
         self.judged = self.last;
         let operation = self.case.current.map_or("none", |current| current.operation.kind.name());
         let here = Began { position: self.last, site: self.case.last_store, operation };
         let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none()).flat_map(Wrong::of);
         let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
-        let since = others.chain(leaks).map(|wrong| {
-            let known = self.since.get(&wrong).filter(|_| !planted::is(Fault::BeginsAnew));
-            let began = known.copied().unwrap_or(here);
-            (wrong, began)
-        });
-        self.since = since.collect();
+        self.since = since(&self.since, others.chain(leaks).collect(), here);
         self.rules = judgement.violations.iter().map(|violation| violation.rule).collect();
+        self.leaks = judgement.leaks;
     }
 }
 
-/// Of several heap blocks that which began last, leaving out as many as may be there: new ones are told, whatever is wrong already.
-fn began(since: &FxHashMap<Wrong, Began>, violation: &Violation) -> Option<Began> {
-    let mut began: Vec<Began> = Wrong::of(violation).iter().filter_map(|wrong| since.get(wrong)).copied().collect();
-    began.sort_unstable_by_key(|began| began.position);
-    let permitted = violation.leaks.as_ref().map_or(0, |leaks| leaks.permitted);
-    began.into_iter().rev().nth(usize::try_from(permitted).unwrap_or(usize::MAX))
+/// What is wrong now, `before` being what was wrong at the position before.
+fn since(before: &FxHashMap<Wrong, Began>, now: Vec<Wrong>, here: Began) -> FxHashMap<Wrong, Began> {
+    let known = |wrong: &Wrong| before.get(wrong).copied().filter(|_| !planted::is(Fault::BeginsAnew));
+    let (heap, others): (Vec<Wrong>, Vec<Wrong>) = now.into_iter().partition(|wrong| matches!(wrong, Wrong::Heap(..)));
+    let is_nothing_new = !others.is_empty() && others.iter().all(|wrong| known(wrong).is_some());
+    let consequence = |wrong: &Wrong| {
+        let Wrong::Heap(rule, ..) = wrong else { return None };
+        let of_rule = |(other, _): &(&Wrong, &Began)| matches!(other, Wrong::Heap(known, ..) if known == rule);
+        let all = before.iter().filter(of_rule).map(|(_, began)| *began);
+        all.min_by_key(|began| began.position).filter(|_| is_nothing_new && !planted::is(Fault::BeginsAnew))
+    };
+    let heap: Vec<(Wrong, Began)> = heap
+        .into_iter()
+        .map(|wrong| {
+            let began = known(&wrong).or_else(|| consequence(&wrong)).unwrap_or(here);
+            (wrong, began)
+        })
+        .collect();
+    let others = others.into_iter().map(|wrong| {
+        let began = known(&wrong).unwrap_or(here);
+        (wrong, began)
+    });
+    others.chain(heap).collect()
 }
 
-/// The first crash position of the case that this one lies in.
-fn first_of_case(trace: &Trace, position: u32) -> u32 {
-    let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
-    let first = trace.first_event();
-    (first..position as usize).rev().find(is_case).unwrap_or(first) as u32 + 1
+/// Of heap blocks that leaked the one that began last, leaving out as many as may be of pending operations: new ones are told, whatever is
+/// wrong already.
+fn latest_leak(since: &FxHashMap<Wrong, Began>, leaks: Option<&Leaked>) -> Option<Began> {
+    let leaks = leaks?;
+    let mut began: Vec<Began> =
+        leaks.blocks.iter().filter_map(|block| since.get(&Wrong::leak(block))).copied().collect();
+    began.sort_unstable_by_key(|began| began.position);
+    began.into_iter().rev().nth(usize::try_from(leaks.of_pending).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oracle::Leaked;
-    use oracle::report::Place;
-    use std::sync::Arc;
 
     fn violation(rule: RuleId, message: &str) -> Violation {
-        Violation { rule, message: message.to_owned(), slot: None, operation: None, block: None, leaks: None }
+        Violation {
+            rule,
+            message: message.to_owned(),
+            slot: None,
+            operation: None,
+            block: None,
+            leaks: None,
+            lost_bytes: None,
+        }
     }
 
     fn block(offset: u64) -> Extent {
         Extent { place: Place { file: "heap".to_owned(), offset }, bytes: 64 }
     }
 
+    fn at(position: u32) -> Began {
+        Began { position, site: SiteId(position), operation: "free" }
+    }
+
+    fn one(violation: &Violation) -> Wrong {
+        Wrong::of(violation).remove(0)
+    }
+
     #[test]
     fn of_several_leaks_that_which_began_last_and_is_not_permitted_is_told() {
-        let at = |position: u32| Began { position, site: SiteId(position), operation: "free" };
         let since =
             [(64, 10), (128, 30), (192, 20)].map(|(offset, position)| (Wrong::leak(&block(offset)), at(position)));
         let since: FxHashMap<Wrong, Began> = since.into_iter().collect();
-        let began_with = |permitted: u64| {
-            let leaks = Leaked { blocks: [64, 128, 192].map(block).to_vec(), permitted };
-            let leaked = Violation { leaks: Some(Arc::new(leaks)), ..violation(RuleId::Leak, "3 blocks") };
-            began(&since, &leaked).map(|began| began.position)
+        let began_with = |of_pending: u64| {
+            let leaks = Leaked { blocks: [64, 128, 192].map(block).to_vec(), of_pending };
+            latest_leak(&since, Some(&leaks)).map(|began| began.position)
         };
         assert_eq!([0, 1, 2, 3].map(began_with), [Some(30), Some(20), Some(10), None]);
     }
 
     #[test]
     fn what_stays_wrong_is_told_by_what_it_is_about() {
-        let of_heap = |message: &str| Wrong::of(&violation(RuleId::NotUsable, message));
-        assert_eq!(of_heap("the drain got 3 blocks: error 0x10"), of_heap("the drain got 4 blocks"));
-        assert_ne!(of_heap("the drain got 3 blocks"), of_heap("the close answered error"));
-        let of_slot = |rule: RuleId, slot: u32, at: u64| {
-            Wrong::of(&Violation { slot: Some(slot), block: Some(block(at)), ..violation(rule, "") })
+        let slot = |rule: RuleId, slot: u32, operation: u32, at: u64| {
+            let subject = (Some(slot), Some(operation), Some(block(at)));
+            one(&Violation { slot: subject.0, operation: subject.1, block: subject.2, ..violation(rule, "") })
         };
-        let dangling = of_slot(RuleId::DanglingSlot, 3, 64);
-        assert_eq!(dangling, of_slot(RuleId::DanglingSlot, 3, 128), "wherever it points to");
-        assert_ne!(dangling, of_slot(RuleId::DanglingSlot, 4, 64));
-        assert_ne!(dangling, of_slot(RuleId::OperationLost, 3, 64));
+        let dangling = slot(RuleId::DanglingSlot, 3, 1, 64);
+        assert_eq!(dangling, slot(RuleId::DanglingSlot, 3, 1, 128), "wherever it points to");
+        assert_ne!(dangling, slot(RuleId::DanglingSlot, 4, 1, 64));
+        assert_ne!(dangling, slot(RuleId::DanglingSlot, 3, 2, 64), "what another operation left there");
+        assert_ne!(dangling, slot(RuleId::OperationLost, 3, 1, 64));
+        let of_heap = |message: &str| one(&violation(RuleId::NotUsable, message));
+        assert_eq!(of_heap("the drain met error 0x10"), of_heap("the drain met error 0x2f"));
+        assert_ne!(of_heap("the drain met error 0x10"), of_heap("the close met error 0x10"));
+        let short = |lost: u64| one(&Violation { lost_bytes: Some(lost), ..violation(RuleId::NotUsable, "lost") });
+        assert_ne!(short(64), short(128), "more is lost");
+    }
+
+    #[test]
+    fn what_is_said_of_the_heap_is_a_consequence_of_what_was_wrong_already() {
+        let said = |message: &str| one(&violation(RuleId::NotUsable, message));
+        let slot = |number: u32| Wrong::Slot(RuleId::DanglingSlot, number, None);
+        let before: FxHashMap<Wrong, Began> = [(slot(1), at(5)), (said("freed twice"), at(5))].into_iter().collect();
+        let began = |now: Vec<Wrong>| since(&before, now, at(9))[&said("no such block")].position;
+        assert_eq!(began(vec![slot(1), said("no such block")]), 5);
+        assert_eq!(began(vec![slot(1), slot(2), said("no such block")]), 9, "something else began to be wrong");
+        assert_eq!(began(vec![said("no such block")]), 9, "of nothing that is known");
+        let other = one(&violation(RuleId::Inconsistent, "no such block"));
+        assert_eq!(since(&before, vec![slot(1), other.clone()], at(9))[&other].position, 9, "another rule");
     }
 }

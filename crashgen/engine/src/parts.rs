@@ -21,6 +21,7 @@ use crate::config::{Config, StrategyName};
 use crate::error::EngineError;
 use crate::explore::explore_part;
 use crate::finding::Finding;
+use crate::lasting::Lasting;
 use crate::outcomes::{Known, OutcomeSet};
 use crate::output::Output;
 use crate::probes::Probes;
@@ -323,10 +324,11 @@ impl Work<'_> {
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
         let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
-        let mut probes: Option<Probes> = None;
+        let (mut probes, mut lasting): (Option<Probes>, Lasting) = (None, Lasting::default());
         while let Some(part) = self.parts.get(self.dealt.fetch_add(1, Ordering::Relaxed)) {
             let explored = start(task, strategy, &mut probes)
-                .and_then(|probes| explore_part(task, strategy, part, &mut cursor, probes, &self.is_over, sender));
+                .map(|probes| (probes, &mut lasting))
+                .and_then(|servers| explore_part(task, strategy, part, &mut cursor, servers, &self.is_over, sender));
             let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
             if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
                 return;

@@ -8,7 +8,7 @@ use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
 use crate::generations::{Generation, Sites};
-use crate::lasting::Lasting;
+use crate::lasting::{Began, Explored, Lasting};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::sights::Sights;
@@ -17,7 +17,7 @@ use crashgen::model::{Choice, LineKey, View};
 use crashgen::replay::Probe;
 use crashgen::token::{LaterCrash, LineChoice, Witness};
 use crashgen::trace::{EventKind, FileId, Trace};
-use oracle::{Judgement, judge};
+use oracle::{Judgement, Violation, judge};
 use planted::Fault;
 
 /// Makes the state, runs the full probe on it and prints what the oracle says.
@@ -42,8 +42,14 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (witness.position, "replay");
     let mut state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights, began: None };
-    let lasting = Some(Lasting::new(config, trace, twins.as_ref()));
-    say(config, trace, (&mut state, lasting), (witness, Vec::new()), tally, &judgement, &mut findings, output)
+    let mut all = Vec::new();
+    let (of, mut lasting) = (Explored { config, trace, twins: twins.as_ref() }, Lasting::default());
+    for violation in &judgement.violations {
+        let is_lasting = lasting.shows(of, position, violation)?;
+        all.push((violation, if is_lasting { lasting.began(of, position, violation)? } else { None }));
+    }
+    all.sort_by_key(|(_, began)| began.is_some()); // what the state is to blame for comes first
+    Ok(say(config, trace, (&mut state, all), (witness, Vec::new()), tally, &judgement, &mut findings, output))
 }
 
 /// A state of a later generation: what recovery did is told again, and power fails in it where the token says.
@@ -70,7 +76,8 @@ fn replay_later(
     let (position, strategy) = (crash.position, "replay");
     let mut state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights, began: None };
     let tally = Tally::default();
-    say(config, &before, (&mut state, None), (witness, earlier), tally, &judgement, &mut findings, output)
+    let all = judgement.violations.iter().map(|violation| (violation, None)).collect();
+    Ok(say(config, &before, (&mut state, all), (witness, earlier), tally, &judgement, &mut findings, output))
 }
 
 /// The generation in which the token's last crash is, as it begins. `hooked` has the adapter with hooks.
@@ -119,27 +126,22 @@ pub fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, numbe
     })
 }
 
-/// Prints what the oracle says of the token's state, before which power failed there. lasting: of the workload's trace, if the state is
-/// one of it.
-///
-/// # Errors
-/// When the replay server fails.
+/// Prints what the oracle says of the token's state, before which power failed there. violations: since when everything persisted shows
+/// them, too.
 #[allow(clippy::too_many_arguments)]
 fn say(
     config: &Config,
     trace: &Trace,
-    (state, mut lasting): (&mut StateRef, Option<Lasting>),
+    (state, violations): (&mut StateRef, Vec<(&Violation, Option<Began>)>),
     (witness, earlier): (&Witness, Vec<EarlierCrash>),
     mut tally: Tally,
     judgement: &Judgement,
     findings: &mut Findings,
     output: &mut Output,
-) -> Result<Verdict, EngineError> {
-    for violation in &judgement.violations {
+) -> Verdict {
+    for (violation, began) in violations {
+        state.began = began;
         let token = Witness { rule: violation.rule.to_string(), ..witness.clone() }.encode();
-        if let Some(lasting) = &mut lasting {
-            state.began = lasting.of_state(state, violation)?;
-        }
         let origin = if earlier.is_empty() { Origin::Token(token) } else { Origin::LaterToken(token, earlier.clone()) };
         if let Some(finding) = findings.add(config, trace, origin, state, violation, String::new()) {
             output.finding(finding);
@@ -153,7 +155,7 @@ fn say(
         oracle::Verdict::Unknown => Verdict::Unknown,
     };
     output.done(verdict, findings.all(), &trace.hash);
-    Ok(verdict)
+    verdict
 }
 
 /// # Errors

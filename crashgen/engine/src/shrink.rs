@@ -19,7 +19,7 @@ use crate::error::{EngineError, bad_input};
 use crate::explore::{deadline, judge_image};
 use crate::finding::{Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
-use crate::lasting::{Began, Lasting};
+use crate::lasting::{Began, Explored, Lasting};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::replay_token::{check_belongs, go_to, last_generation, state_of, step_to};
@@ -36,6 +36,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::mem::{Discriminant, discriminant};
 use std::ops::{Add, ControlFlow};
+use std::rc::Rc;
 use std::time::Instant;
 
 /// Choices of a line that are tried: lines of wide or non-temporal stores have up to 2^64.
@@ -97,11 +98,12 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         },
         probes: Probes::start(&config.server("images")?, true)?,
         twins: twins.as_ref(),
-        lasting: if is_later { None } else { Some(Lasting::new(config, trace, twins.as_ref())) },
+        lasting: if is_later { None } else { Some(Lasting::default()) },
         budget: Budget::of(config, deadline(config, Instant::now())),
         wanted: Wanted::default(),
         probe: Probe::First,
         known: FxHashMap::default(),
+        judged: FxHashMap::default(),
         bounds_hit: BTreeSet::new(),
     };
     let token = shrinker.open(witness)?;
@@ -129,13 +131,15 @@ struct Shrinker<'a> {
     probes: Probes,
     twins: Option<&'a TwinSet>,
     /// Of the workload's trace, where power fails once.
-    lasting: Option<Lasting<'a>>,
+    lasting: Option<Lasting>,
     budget: Budget,
     wanted: Wanted,
     /// How much of the probe script shows it.
     probe: Probe,
-    /// Of images of one crash, and what is expected then: whether they show the finding.
+    /// Of images of an earlier crash, and what is expected then: whether the later ones show the finding after it.
     known: FxHashMap<(ImageHash, u64), bool>,
+    /// The same of the last crash: what breaks the rule.
+    judged: FxHashMap<(ImageHash, u64), Rc<[Violation]>>,
     bounds_hit: BTreeSet<String>,
 }
 
@@ -145,6 +149,13 @@ struct Wanted {
     id: String,
     /// Where the token lost nothing: since when it is wrong.
     began: Option<Began>,
+}
+
+/// What a state is to blame for.
+struct Told {
+    id: String,
+    began: Option<Began>,
+    violation: Violation,
 }
 
 /// A witness that shows the finding.
@@ -235,6 +246,7 @@ impl<'a> Shrinker<'a> {
         let mut shown = self.follow(witness, None)?;
         if shown.is_none() {
             self.probe = Probe::Full;
+            self.judged.clear();
             shown = self.follow(witness, None)?;
         }
         shown.ok_or_else(|| {
@@ -261,6 +273,7 @@ impl<'a> Shrinker<'a> {
     /// The smallest with another state of that crash, if one is smaller. Break: a budget is used up.
     fn with_smaller(&mut self, crash: usize, than: &Shown) -> Result<(ControlFlow<()>, Option<Shown>), EngineError> {
         self.known.clear();
+        self.judged.clear();
         let before = than.sizes[crash];
         for lines in 0..=before.lines {
             let bound =
@@ -330,18 +343,8 @@ impl<'a> Shrinker<'a> {
         than: &Shown,
     ) -> Result<Option<Shown>, EngineError> {
         let (trace, case) = walk.generation.trace_and_case();
-        case.image.go_to(&case.model, view, state);
-        let key = (case.image.hash(), case.history.state_id());
-        let at = StateRef::of(case, view, state, size.position);
-        if !self.may_be_wanted(trace, &at) {
-            return Ok(None);
-        }
-        let shows = match self.known.get(&key) {
-            Some(known) => *known,
-            None => self.shows(trace, case, (view, state, size.position))?,
-        };
-        self.known.insert(key, shows);
-        if !shows {
+        let is_wanted = self.may_be_wanted(trace, &StateRef::of(case, view, state, size.position));
+        if !is_wanted || !self.shows(trace, case, (view, state, size.position))? {
             return Ok(None);
         }
         let mut shown = than.clone();
@@ -435,18 +438,11 @@ impl<'a> Shrinker<'a> {
     }
 
     /// The finding is the one that the token's state shows; false: it shows none.
-    fn want(
-        &mut self,
-        trace: &Trace,
-        case: &mut Case,
-        (view, state, position): (&View, &[Choice], u32),
-    ) -> Result<bool, EngineError> {
-        let Some(violation) = self.violation(case, view, state)? else { return Ok(false) };
-        let mut at = StateRef::of(case, view, state, position);
-        if let Some(lasting) = &mut self.lasting {
-            at.began = lasting.of_state(&at, &violation)?;
-        }
-        self.wanted = Wanted { id: self.findings.id_of(trace, &at, self.rule), began: at.began };
+    fn want(&mut self, trace: &Trace, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+        let told = self.told(trace, case, at)?;
+        let newest = told.into_iter().rev().max_by_key(|told| told.began.map(|began| began.position));
+        let Some(Told { id, began, .. }) = newest else { return Ok(false) };
+        self.wanted = Wanted { id, began };
         Ok(true)
     }
 
@@ -458,27 +454,45 @@ impl<'a> Shrinker<'a> {
     }
 
     /// Whether the state shows the finding.
-    fn shows(
+    fn shows(&mut self, trace: &Trace, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+        Ok(self.told(trace, case, at)?.iter().any(|told| told.id == self.wanted.id))
+    }
+
+    /// What the state is to blame for, of the token's rule.
+    fn told(
         &mut self,
         trace: &Trace,
         case: &mut Case,
         (view, state, position): (&View, &[Choice], u32),
-    ) -> Result<bool, EngineError> {
-        let Some(violation) = self.violation(case, view, state)? else { return Ok(false) };
-        let mut at = StateRef::of(case, view, state, position);
-        if let Some(lasting) = &mut self.lasting {
-            at.began = lasting.of_state(&at, &violation)?;
-            if state != view.prefix_state() && lasting.shows(position, &violation)? {
-                return Ok(false);
+    ) -> Result<Vec<Told>, EngineError> {
+        let mut all = Vec::new();
+        for violation in self.violations(case, view, state)?.iter() {
+            let of = Explored { config: self.config, trace: self.trace, twins: self.twins };
+            let mut at = StateRef::of(case, view, state, position);
+            if let Some(lasting) = &mut self.lasting {
+                if state == view.prefix_state() {
+                    at.began = lasting.began(of, position, violation)?;
+                } else if lasting.shows(of, position, violation)? {
+                    continue;
+                }
             }
+            let id = self.findings.id_of(trace, &at, self.rule);
+            all.push(Told { id, began: at.began, violation: violation.clone() });
         }
-        Ok(self.findings.id_of(trace, &at, self.rule) == self.wanted.id)
+        Ok(all)
     }
 
-    fn violation(&mut self, case: &mut Case, view: &View, state: &[Choice]) -> Result<Option<Violation>, EngineError> {
+    fn violations(&mut self, case: &mut Case, view: &View, state: &[Choice]) -> Result<Rc<[Violation]>, EngineError> {
         case.image.go_to(&case.model, view, state);
+        let key = (case.image.hash(), case.history.state_id());
+        if let Some(known) = self.judged.get(&key) {
+            return Ok(known.clone());
+        }
         let judgement = judge_image(self.config, self.twins, (&mut self.probes, self.probe), case.recovered_image())?;
-        Ok(judgement.violations.into_iter().find(|violation| violation.rule == self.rule))
+        let of_rule = judgement.violations.into_iter().filter(|violation| violation.rule == self.rule);
+        let violations: Rc<[Violation]> = of_rule.collect();
+        self.judged.insert(key, violations.clone());
+        Ok(violations)
     }
 
     /// Over all crash positions of the witness's heap, or of what its recovery did before a later crash.
@@ -527,12 +541,12 @@ impl<'a> Shrinker<'a> {
         };
         let (trace, case) = walk.generation.trace_and_case();
         let state = state_of(case, &view, from_newest, lines)?;
-        let violation = self.violation(case, &view, &state)?.ok_or_else(unstable)?;
+        self.judged.clear(); // the full probe may say more
+        let told = self.told(trace, case, (&view, &state, position))?;
+        let told = told.into_iter().find(|told| told.id == self.wanted.id);
+        let Told { began, violation, .. } = told.ok_or_else(unstable)?;
         let sights = Sights::of(self.config, case, (&view, &state), std::slice::from_ref(&violation));
-        let mut state = StateRef { strategy: "shrink", sights, ..StateRef::of(case, &view, &state, position) };
-        if let Some(lasting) = &mut self.lasting {
-            state.began = lasting.of_state(&state, &violation)?;
-        }
+        let state = StateRef { strategy: "shrink", sights, began, ..StateRef::of(case, &view, &state, position) };
         let origin = match earlier {
             None => Origin::Explored(None),
             Some(earlier) => Origin::LaterToken(witness.encode(), earlier),

@@ -136,7 +136,7 @@ DETECTORS: dict[str, Rust | Python] = {
     "blind-confirmation": exploration("test_a_failure_that_a_process_of_its_own_does_not_show_is_an_error"),
     "finding-by-rule": exploration("test_two_bugs_of_one_rule_are_two_findings"),
     "begins-anew": exploration("test_what_stays_wrong_is_one_finding_from_where_it_began[prefix]"),
-    "reduce-to-lasting": exploration("test_what_stays_wrong_hides_nothing_else[complete]"),
+    "reduce-to-lasting": exploration("test_what_stays_wrong_hides_no_lost_store[complete]"),
     "forget-bounds": exploration("test_a_position_with_too_many_states_is_a_bound_that_is_said"),
     # The oracle.
     "signal-passes": rules("a_recovery_that_dies_of_a_signal_crashed"),

@@ -179,7 +179,7 @@ impl<'a> Judge<'a> {
     }
 
     fn subject(&self, found: &Found<'_>, operation: Option<OperationIndex>) -> Subject {
-        Subject { slot: found.holder.slot(), operation, block: Some(found.extent.clone()) }
+        Subject { slot: found.holder.slot(), operation, block: Some(found.extent.clone()), lost_bytes: None }
     }
 
     fn judge_null(&mut self, holder: Holder, candidates: &Candidates<'_>, walk: &mut Walk<'a>) {
@@ -193,7 +193,7 @@ impl<'a> Judge<'a> {
             let operation = object.placed_by;
             let text =
                 format!("{holder} is null, but operation {operation} put an object of {} bytes there", object.bytes);
-            let subject = Subject { slot: holder.slot(), operation: Some(operation), block: None };
+            let subject = Subject { slot: holder.slot(), operation: Some(operation), ..Subject::default() };
             self.violate(RuleId::OperationLost, subject, text);
         }
     }
@@ -510,12 +510,13 @@ impl<'a> Judge<'a> {
         walk.linearisation.leaked_blocks = unreached.len() as u64;
         let leaked = self.not_retained(walk.life, unreached);
         let permitted = self.permitted_leaks(&walk.linearisation);
-        let no_fault = permitted.saturating_add(walk.linearisation.lost_objects);
         let count = leaked.len() as u64;
         let Some(first) = leaked.first() else { return };
+        let is_of_pending = self.contract.leaks == Leaks::Pending;
+        let of_pending = if is_of_pending { self.history.pending_operations() } else { 0 };
         let blocks = leaked.iter().map(|block| live.extent(block)).collect();
-        self.out.leaks = Some(Arc::new(Leaked { blocks, permitted: no_fault }));
-        if count <= no_fault {
+        self.out.leaks = Some(Arc::new(Leaked { blocks, of_pending }));
+        if count <= permitted.saturating_add(walk.linearisation.lost_objects) {
             return;
         }
         let (block, plural) = (live.extent(first), if count == 1 { "" } else { "s" });
@@ -525,7 +526,7 @@ impl<'a> Judge<'a> {
             block.bytes, block.place.file, block.place.offset
         );
         let operation = self.history.current().pending().first().map(|pending| pending.operation.index);
-        self.violate(RuleId::Leak, Subject { slot: None, operation, block: Some(block) }, text);
+        self.violate(RuleId::Leak, Subject { operation, block: Some(block), ..Subject::default() }, text);
     }
 
     /// A conservative collector keeps what a stale word reaches: the runner says what that is.
@@ -569,7 +570,7 @@ fn slot_place(life: &Life, (file, offset, ..): (u32, u64, u64, u32)) -> String {
 fn slot_subject(life: &Life, (file, offset, _, slot): (u32, u64, u64, u32)) -> Subject {
     let file = life.file_name(file).unwrap_or("?").to_owned();
     let block = Some(Extent { place: Place { file, offset }, bytes: 0 });
-    Subject { slot: Some(slot), operation: None, block }
+    Subject { slot: Some(slot), block, ..Subject::default() }
 }
 
 /// Notes which of the pending operations has happened, given the candidates that fit what was found.

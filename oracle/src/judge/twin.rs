@@ -12,9 +12,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Judge;
 use super::lives::drained_after;
 use super::references::Linearisation;
+use super::{Judge, Subject};
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, SectionKind, Status, USE};
@@ -222,14 +222,16 @@ impl Judge<'_> {
                 .not_judged(RuleId::NotUsable, "capacity: the drain used up all probe slots before out-of-memory");
         }
         let without = if twin.is_open { "without a crash, before its last close, at least" } else { "without a crash" };
-        self.violate_usability(format!(
+        let lost_bytes = twin.bytes - drain.capacity_bytes;
+        let text = format!(
             "after {} {} bytes can be allocated, after the same operations {without} {}: \
-             {} bytes are lost, {allowance} permitted",
+             {lost_bytes} bytes are lost, {allowance} permitted",
             drained_after(life),
             drain.capacity_bytes,
-            twin.bytes,
-            twin.bytes - drain.capacity_bytes
-        ));
+            twin.bytes
+        );
+        let subject = Subject { lost_bytes: Some(lost_bytes), ..Subject::default() };
+        self.violate(RuleId::NotUsable, subject, text);
     }
 
     /// Whether the heap breaks a rule by which it is not what its history says, so that less capacity is no news.
