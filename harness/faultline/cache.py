@@ -15,11 +15,13 @@ Entries appear by rename, complete or not at all, so that several campaigns can 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -126,18 +128,40 @@ SCRATCH_FOLDER = Path("/dev/shm")  # noqa: S108 - fresh names inside, made by mk
 """Memory-backed, so that heaps cost no disk writes; the cache folder where there is no such place."""
 
 
+SCRATCH_PREFIX = "faultline-heaps-"
+LEFT_AFTER_S = 60
+"""A folder that no process has locked was left by one that was killed, unless it is younger: it is made before it is locked."""
+
+
 @contextlib.contextmanager
 def scratch_folder(cache: Cache, inside: Path | None = None) -> Iterator[Path]:
-    """A fresh folder for heaps, removed afterwards. inside: the user's choice (--heap-folder)."""
+    """A fresh folder for heaps, removed afterwards; what killed processes left beside it goes, too. inside: the user's choice
+    (--heap-folder)."""
     parent = inside or (SCRATCH_FOLDER if os.access(SCRATCH_FOLDER, os.W_OK) else cache.folder)
     try:
-        folder = Path(tempfile.mkdtemp(prefix="faultline-", dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=parent))
+        lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise InfrastructureError(
             f"{parent}: no heap folder can be made there: {error.strerror}",
             "choose a folder that exists and is writable with --heap-folder DIR",
         ) from error
     try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove_left(parent)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_left(parent: Path) -> None:
+    for folder in parent.glob(f"{SCRATCH_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process's, or another user's
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(lock).st_mtime >= LEFT_AFTER_S:
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders for heaps: memory-backed, so that what a killed process leaves must not stay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from faultline.cache import LEFT_AFTER_S, SCRATCH_PREFIX, Cache, scratch_folder
+
+HOLDER = """
+import sys
+from pathlib import Path
+from faultline.cache import Cache, scratch_folder
+with scratch_folder(Cache(Path(sys.argv[1])), Path(sys.argv[2])) as folder:
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+def grow_old(folder: Path) -> None:
+    now = folder.stat().st_mtime
+    os.utime(folder, (now, now - LEFT_AFTER_S))
+
+
+def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    """What a process that lives still holds stays, and so does what is nobody's folder for heaps."""
+    cache, heaps = Cache(tmp_path / "cache"), tmp_path / "heaps"
+    heaps.mkdir()
+    command = [sys.executable, "-c", HOLDER, str(cache.folder), str(heaps)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        held = Path(holder.stdout.readline().strip())
+        (held / "heap").write_text("a heap")
+        others = [heaps / "faultline-other", heaps / f"{SCRATCH_PREFIX}file"]
+        others[0].mkdir()
+        others[1].touch()
+        for folder in (held, *others):
+            grow_old(folder)
+        with scratch_folder(cache, heaps) as mine:
+            grow_old(mine)
+            with scratch_folder(cache, heaps):
+                assert held.is_dir()
+                assert mine.is_dir()
+        assert not mine.exists()
+        holder.kill()
+    assert held.is_dir()
+    with scratch_folder(cache, heaps):
+        assert not held.exists()
+    assert set(heaps.iterdir()) == set(others)
+
+
+def test_a_young_folder_is_left_alone(tmp_path: Path) -> None:
+    young = tmp_path / f"{SCRATCH_PREFIX}young"
+    young.mkdir()
+    with scratch_folder(Cache(tmp_path / "cache"), tmp_path):
+        assert young.is_dir()
