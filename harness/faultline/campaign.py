@@ -39,6 +39,9 @@ EXPLAINED = 3
 """Findings of a cell that are explained and shrunk: the first ones have most to say."""
 BEYOND = f"nor explained: that is done for the first {EXPLAINED} findings of a cell; faultline explain and shrink take its token"
 """What is said of the others."""
+NOT_EXPLAINED = (
+    "nor explained: that is done where complete explores under px86; faultline explain and shrink take its token"
+)
 FOUND_S = 35.0
 """Of that, all of them together: a run ends within a minute where exploring takes the rest of it. What it cuts short is said; the
 commands explain and shrink have more for one."""
@@ -289,6 +292,8 @@ class _CellRunner:
                 has_later = any(finding.is_later for finding in self._explained(result))
                 self._shrink(position, result, target, workload, deadline - LATER_S * has_later)
                 self._explain_later(position, result, deadline)
+            elif self.kind == "run" or spec.mutant is None:
+                result.not_shrunk.update({finding.id: NOT_EXPLAINED for finding in result.findings})
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():

@@ -118,7 +118,8 @@ class Explanation(msgspec.Struct):
             )
             order = f", and none of the {tried} orders of two stores that were tried helps{alone}" if tried else ""
             store = "store" if self.crashes == 1 else "store of the recovery before"
-            return f"no flush and no fence: the state has every {store}{order}, so what is stored, or when, is wrong"
+            wrong = "what is stored, or when, or what recovery makes of it, is wrong"
+            return f"no flush and no fence: the state has every {store}{order}, so {wrong}"
         if not self.trials:
             return "nothing to try: the lost store is the kernel's, or at an unknown place"
         return f"none of the {tried} flushes, fences and orders that were tried helps: what is stored may be wrong"

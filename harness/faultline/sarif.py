@@ -17,6 +17,7 @@ import msgspec
 
 from faultline import __version__, kill_rates
 from faultline.engine import Finding, Site, TraceEvent
+from faultline.known import BASELINE_VERSION
 from faultline.results import CellResult, kill_rates_of
 from faultline.trace_rules import RULES_OF_LOSS, AllocatorWarning, warnings_of
 
@@ -58,7 +59,7 @@ def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
         "ruleId": finding.rule,
         "level": "error",
         "message": {"text": text},
-        "partialFingerprints": {"faultline/v2": finding.id},
+        "partialFingerprints": {f"faultline/v{BASELINE_VERSION}": finding.id},
         **_known(finding),
         "occurrenceCount": max(1, finding.seen),
         "locations": locations[:1],

@@ -621,9 +621,9 @@ impl Explorer<'_> {
                 position: here.position,
                 strategy: NAME,
                 sights: Sights::default(),
-                began: *began,
+                began: began.clone(),
             };
-            let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) else { return Ok(true) };
+            let Some(key) = self.findings.recognise(self.trace, &seen, violation) else { return Ok(true) };
             if self.is_told_before(case, here, state)? {
                 is_told = true;
                 continue;
@@ -640,7 +640,7 @@ impl Explorer<'_> {
                     ));
                     continue;
                 }
-                self.add_finding(case, here, (state, *began), &same, NAME, key)?;
+                self.add_finding(case, here, (state, began.clone()), &same, NAME, key)?;
                 return Ok(true);
             }
         }

@@ -464,15 +464,15 @@ impl<'a> Explorer<'a> {
                 position: here.position,
                 strategy,
                 sights: Sights::default(),
-                began: *began,
+                began: began.clone(),
             };
-            if let Some(key) = self.findings.recognise(self.trace, &seen, violation.rule) {
+            if let Some(key) = self.findings.recognise(self.trace, &seen, violation) {
                 case.image.go_to(&case.model, here.view, state);
                 if !self.probes.confirm(&mut case.image)? {
                     self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
                     continue;
                 }
-                self.add_finding(case, here, (state, *began), violation, strategy, key)?;
+                self.add_finding(case, here, (state, began.clone()), violation, strategy, key)?;
             }
             if let Some(why) = self.findings.stop_at(self.config, violation.rule) {
                 self.tally.bounds_hit.insert(why);

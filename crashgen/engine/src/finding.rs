@@ -5,7 +5,7 @@ use crate::cases::{Case, CurrentOperation};
 use crate::config::{Config, StopRule};
 use crate::deaths::Died;
 use crate::generations::{Before, Later, Sites};
-use crate::lasting::Began;
+use crate::lasting::{Began, said};
 use crate::later_names;
 use crate::outcomes::NewOutcome;
 use crate::repair::{Repair, candidates};
@@ -244,8 +244,8 @@ impl Findings {
     }
 
     /// Counts the violation if its like was seen before; else returns its key.
-    pub fn recognise(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> Option<String> {
-        let key = self.key(trace, state, rule);
+    pub fn recognise(&mut self, trace: &Trace, state: &StateRef, violation: &Violation) -> Option<String> {
+        let key = self.key(trace, state, violation);
         match self.by_key.get(&key) {
             Some(known) => {
                 self.list[*known].seen += 1;
@@ -255,9 +255,9 @@ impl Findings {
         }
     }
 
-    /// Of the finding that the state is, if it breaks the rule.
-    pub fn id_of(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
-        id(rule, &self.key(trace, state, rule))
+    /// Of the finding that the state is, if it shows that.
+    pub fn id_of(&mut self, trace: &Trace, state: &StateRef, violation: &Violation) -> String {
+        id(violation.rule, &self.key(trace, state, violation))
     }
 
     /// Adds a violation, `original` being the key of the state that was reduced to this one; returns the finding when it is a
@@ -274,7 +274,7 @@ impl Findings {
         let numbers = sites(state);
         let sites: Vec<Symbol> = numbers.iter().map(|site| self.symbols.find(trace, *site)).collect();
         let callers = numbers.iter().map(|site| self.symbols.callers(trace, *site)).collect();
-        let key = self.key(trace, state, violation.rule);
+        let key = self.key(trace, state, violation);
         if let Some(known) = self.by_key.get(&key).copied() {
             self.list[known].seen += 1;
             self.by_key.insert(original, known);
@@ -367,23 +367,34 @@ impl Findings {
     }
 
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
-    /// function, and whether what is flushed there lacks a fence or the flush is missing. Which store was the newest that is there
-    /// tells only how long the first one stayed undecided; where nothing is lost, the place of the last store when it
-    /// began to be wrong is what is known ([`crate::lasting`]).
-    fn key(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
+    /// function, and whether what is flushed there lacks a fence, or the flush is missing or comes too late. Which store was the newest that is
+    /// there tells only how long the first one stayed undecided; where nothing is lost, the place of the last store when it
+    /// began to be wrong is what is known ([`crate::lasting`]), and what was said of it then.
+    fn key(&mut self, trace: &Trace, state: &StateRef, violation: &Violation) -> String {
+        let place = self.place(trace, state, violation.rule);
+        let is_lost = state.began.is_none() && lost_store(state).is_some();
+        let said = match &state.began {
+            _ if is_lost || planted::is(Fault::FindingByRule) => None,
+            Some(began) => began.said.clone(),
+            None => said(violation).map(Into::into),
+        };
+        said.map_or(place.clone(), |said| format!("{place}: {said}"))
+    }
+
+    /// The part of it that is known of a state before it is recovered.
+    pub fn place(&mut self, trace: &Trace, state: &StateRef, rule: RuleId) -> String {
         if planted::is(Fault::FindingByRule) {
             return rule.to_string();
         }
         let lost = lost_store(state).filter(|_| state.began.is_none());
-        let last_store = state.began.map_or(state.case.last_store, |began| began.site);
+        let last_store = state.began.as_ref().map_or(state.case.last_store, |began| began.site);
         let site = lost.as_ref().map_or(last_store, |lost| lost.site);
         let name = self.symbols.lasting_name(trace, site);
         match lost {
-            Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
-            Some(_) => format!("{rule} lost {name}"),
+            Some(lost) => format!("{rule} lost {name}{}", flush_of(trace, &lost)),
             None => {
                 let current = || state.case.current.map_or("none", |current| current.operation.kind.name());
-                let kind = state.began.map_or_else(current, |began| began.operation);
+                let kind = state.began.as_ref().map_or_else(current, |began| began.operation);
                 format!("{rule} {kind} {name}")
             }
         }
@@ -425,25 +436,27 @@ fn lost_store(state: &StateRef) -> Option<Lost> {
     stores.min_by_key(|lost| lost.event)
 }
 
-/// Whether its line is flushed before its thread fences or its operation returns, wherever power failed: a function of what that operation
-/// does, if no other thread flushes the line meanwhile, and no neighbour on it is flushed instead. A locked RMW is there for a lock's sake
-/// and no end. What edits put into the trace does not count, so that a finding that a repair leaves is the same one.
-fn is_flushed(trace: &Trace, lost: &Lost) -> bool {
+/// Whether its line is flushed before its thread fences, or only later, before its operation returns, wherever power failed: a function of
+/// what that operation does, if no other thread flushes the line meanwhile, and no neighbour on it is flushed instead. A locked RMW is there
+/// for a lock's sake and no end. What edits put into the trace does not count, so that a finding that a repair leaves is the same one.
+fn flush_of(trace: &Trace, lost: &Lost) -> &'static str {
     let store = &trace.events[lost.event as usize];
     if !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
-        return true; // it needs no flush
+        return ""; // it needs none
     }
+    let mut is_fenced = false;
     for event in trace.events[lost.event as usize + 1..].iter().filter(|event| event.site != SiteId(0)) {
         if is_flush_of(event, lost.line) {
-            return true;
+            return if is_fenced { ", flushed late" } else { "" };
         }
-        let is_fence = PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
-        let is_end = is_fence || matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. });
-        if is_end && event.thread == store.thread {
-            return false;
+        if event.thread == store.thread {
+            is_fenced |= PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
+            if matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. }) {
+                break;
+            }
         }
     }
-    false
+    ", not flushed"
 }
 
 /// Whether the event flushes that line.
@@ -644,12 +657,12 @@ mod tests {
         let lose = |_: &View, state: &mut Vec<Choice>| state[0] = Choice::default();
         let position = first as u32 + 1;
         crate::window::tests::of_state(&trace, position, lose, |state| {
-            Findings::default().key(&trace, state, RuleId::OperationLost)
+            Findings::default().place(&trace, state, RuleId::OperationLost)
         })
     }
 
     #[test]
-    fn a_missing_flush_and_a_missing_fence_are_two_findings() {
+    fn a_missing_flush_a_late_one_and_a_missing_fence_are_three_findings() {
         let store = |line: u64| EventKind::Store {
             kind: StoreKind::Plain,
             file: FileId(0),
@@ -663,7 +676,7 @@ mod tests {
         };
         let fence = || EventKind::Fence { kind: FenceKind::Sfence };
         let is_flushed = |kinds: Vec<EventKind>, threads: &[u16], inserted: &[usize]| {
-            !key_without_first(kinds, threads, inserted).ends_with("not flushed")
+            !key_without_first(kinds, threads, inserted).contains("flushed")
         };
         let fenced = vec![store(0), flush(0), fence()];
         assert!(is_flushed(fenced.clone(), &[], &[]));
@@ -671,6 +684,9 @@ mod tests {
         assert!(!is_flushed(vec![store(0), flush(1), fence(), flush(0)], &[], &[]), "another line, and too late");
         assert!(is_flushed(vec![store(0), fence(), flush(0)], &[1, 2, 2], &[]), "another thread's fence is no end");
         assert!(!is_flushed(fenced, &[], &[1]), "what an edit put there");
+        let late = key_without_first(vec![store(0), fence(), flush(0), fence()], &[], &[]);
+        let never = key_without_first(vec![store(0), fence(), fence()], &[], &[]);
+        assert!(late.ends_with(", flushed late") && never.ends_with(", not flushed"), "{late} {never}");
         let back = EventKind::OperationReturn { kind: OperationKind::Create, index: 0, status: 0 };
         let next = |next: EventKind| is_flushed(vec![store(0), back.clone(), next, fence()], &[], &[]);
         assert!(!next(flush(0)) && !next(flush(1)), "whatever the next operation does");

@@ -29,10 +29,11 @@ use oracle::report::Place;
 use oracle::{Extent, Judgement, Leaked, RuleId, TwinSet, Violation};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Where something began to be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Began {
     /// Events before the crash.
     pub position: u32,
@@ -40,6 +41,8 @@ pub struct Began {
     pub site: SiteId,
     /// The operation by then, `none` before the first one.
     pub operation: &'static str,
+    /// What was said of it then ([`said`]).
+    pub said: Option<Rc<str>>,
 }
 
 /// What is wrong, as far as it can be told to be the same at another crash position.
@@ -66,12 +69,7 @@ impl Wrong {
             (Some(slot), _, operation) => Self::Slot(rule, slot, operation),
             (None, Some(block), _) => Self::Block(rule, block.place.clone()),
             (None, None, Some(operation)) => Self::Operation(rule, operation),
-            (None, None, None) => {
-                let words = violation.message.split(|char: char| !char.is_ascii_alphanumeric());
-                let words: Vec<&str> =
-                    words.filter(|word| !word.starts_with(|char: char| char.is_ascii_digit())).collect();
-                Self::Heap(rule, words.join(" "), violation.lost_bytes)
-            }
+            (None, None, None) => Self::Heap(rule, words(&violation.message), violation.lost_bytes),
         };
         vec![one]
     }
@@ -80,6 +78,18 @@ impl Wrong {
     fn leak(block: &Extent) -> Self {
         Self::Block(RuleId::Leak, block.place.clone())
     }
+}
+
+/// Of what is said of a violation, numbers apart; none of leaks, of which there may be one more each time.
+pub fn said(violation: &Violation) -> Option<String> {
+    violation.leaks.is_none().then(|| words(&violation.message))
+}
+
+fn words(message: &str) -> String {
+    let words = message.split(|char: char| !char.is_ascii_alphanumeric());
+    let words = words.filter(|word| !word.starts_with(|char: char| char.is_ascii_digit()));
+    let without_digits = |word: &str| word.chars().filter(|char| !char.is_ascii_digit()).collect::<String>();
+    words.map(without_digits).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether both say the same of the same.
@@ -164,10 +174,10 @@ impl Lasting {
             let followed = self.follow(of, position, is_each)?;
             let began = match &violation.leaks {
                 Some(_) => latest_leak(&followed.since, followed.leaks.as_deref()),
-                None => Wrong::of(violation).iter().find_map(|wrong| followed.since.get(wrong)).copied(),
+                None => Wrong::of(violation).iter().find_map(|wrong| followed.since.get(wrong)).cloned(),
             };
             let (first, begin) = (followed.first, followed.begin);
-            if first == begin || began.is_none_or(|began| began.position > first) {
+            if first == begin || began.as_ref().is_none_or(|began| began.position > first) {
                 return Ok(began);
             }
             let back = 2 * (position - first) + 1;
@@ -243,48 +253,43 @@ impl Followed {
         }
         self.judged = self.last;
         let operation = self.case.current.map_or("none", |current| current.operation.kind.name());
-        let here = Began { position: self.last, site: self.case.last_store, operation };
-        let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none()).flat_map(Wrong::of);
-        let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
-        self.since = since(&self.since, others.chain(leaks).collect(), here);
+        let here = Began { position: self.last, site: self.case.last_store, operation, said: None };
+        let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none());
+        let others =
+            others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, said(violation))));
+        let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks).map(|block| (Wrong::leak(block), None));
+        self.since = since(&self.since, others.chain(leaks).collect(), &here);
         self.rules = judgement.violations.iter().map(|violation| violation.rule).collect();
         self.leaks = judgement.leaks;
     }
 }
 
-/// What is wrong now, `before` being what was wrong at the position before.
-fn since(before: &FxHashMap<Wrong, Began>, now: Vec<Wrong>, here: Began) -> FxHashMap<Wrong, Began> {
-    let known = |wrong: &Wrong| before.get(wrong).copied().filter(|_| !planted::is(Fault::BeginsAnew));
-    let (heap, others): (Vec<Wrong>, Vec<Wrong>) = now.into_iter().partition(|wrong| matches!(wrong, Wrong::Heap(..)));
-    let is_nothing_new = !others.is_empty() && others.iter().all(|wrong| known(wrong).is_some());
+/// What is wrong now, and what is said of it; `before` is what was wrong at the position before.
+fn since(before: &FxHashMap<Wrong, Began>, now: Vec<(Wrong, Option<String>)>, here: &Began) -> FxHashMap<Wrong, Began> {
+    let is_anew = planted::is(Fault::BeginsAnew);
+    let known = |wrong: &Wrong| before.get(wrong).filter(|_| !is_anew);
+    let mut parts = now.iter().map(|(wrong, _)| wrong).filter(|wrong| !matches!(wrong, Wrong::Heap(..))).peekable();
+    let is_nothing_new = parts.peek().is_some() && parts.all(|wrong| known(wrong).is_some());
     let consequence = |wrong: &Wrong| {
         let Wrong::Heap(rule, ..) = wrong else { return None };
         let of_rule = |(other, _): &(&Wrong, &Began)| matches!(other, Wrong::Heap(known, ..) if known == rule);
-        let all = before.iter().filter(of_rule).map(|(_, began)| *began);
-        all.min_by_key(|began| began.position).filter(|_| is_nothing_new && !planted::is(Fault::BeginsAnew))
+        let first = before.iter().filter(of_rule).map(|(_, began)| began).min_by_key(|began| began.position);
+        first.filter(|_| is_nothing_new && !is_anew)
     };
-    let heap: Vec<(Wrong, Began)> = heap
-        .into_iter()
-        .map(|wrong| {
-            let began = known(&wrong).or_else(|| consequence(&wrong)).unwrap_or(here);
-            (wrong, began)
-        })
-        .collect();
-    let others = others.into_iter().map(|wrong| {
-        let began = known(&wrong).unwrap_or(here);
-        (wrong, began)
-    });
-    others.chain(heap).collect()
+    let began = |wrong: &Wrong, said: Option<String>| {
+        let begun = known(wrong).or_else(|| consequence(wrong)).cloned();
+        begun.unwrap_or_else(|| Began { said: said.map(Into::into), ..here.clone() })
+    };
+    now.into_iter().map(|(wrong, said)| (wrong.clone(), began(&wrong, said))).collect()
 }
 
 /// Of heap blocks that leaked the one that began last, leaving out as many as may be of pending operations: new ones are told, whatever is
 /// wrong already.
 fn latest_leak(since: &FxHashMap<Wrong, Began>, leaks: Option<&Leaked>) -> Option<Began> {
     let leaks = leaks?;
-    let mut began: Vec<Began> =
-        leaks.blocks.iter().filter_map(|block| since.get(&Wrong::leak(block))).copied().collect();
+    let mut began: Vec<&Began> = leaks.blocks.iter().filter_map(|block| since.get(&Wrong::leak(block))).collect();
     began.sort_unstable_by_key(|began| began.position);
-    began.into_iter().rev().nth(usize::try_from(leaks.of_pending).unwrap_or(usize::MAX))
+    began.into_iter().rev().nth(usize::try_from(leaks.of_pending).unwrap_or(usize::MAX)).cloned()
 }
 
 #[cfg(test)]
@@ -308,7 +313,7 @@ mod tests {
     }
 
     fn at(position: u32) -> Began {
-        Began { position, site: SiteId(position), operation: "free" }
+        Began { position, site: SiteId(position), operation: "free", said: None }
     }
 
     fn one(violation: &Violation) -> Wrong {
@@ -350,11 +355,17 @@ mod tests {
         let said = |message: &str| one(&violation(RuleId::NotUsable, message));
         let slot = |number: u32| Wrong::Slot(RuleId::DanglingSlot, number, None);
         let before: FxHashMap<Wrong, Began> = [(slot(1), at(5)), (said("freed twice"), at(5))].into_iter().collect();
-        let began = |now: Vec<Wrong>| since(&before, now, at(9))[&said("no such block")].position;
+        let began = |now: Vec<Wrong>| {
+            let now = now.into_iter().map(|wrong| (wrong, Some("words".to_owned()))).collect();
+            since(&before, now, &at(9))[&said("no such block")].position
+        };
         assert_eq!(began(vec![slot(1), said("no such block")]), 5);
         assert_eq!(began(vec![slot(1), slot(2), said("no such block")]), 9, "something else began to be wrong");
         assert_eq!(began(vec![said("no such block")]), 9, "of nothing that is known");
         let other = one(&violation(RuleId::Inconsistent, "no such block"));
-        assert_eq!(since(&before, vec![slot(1), other.clone()], at(9))[&other].position, 9, "another rule");
+        let now = vec![(slot(1), None), (other.clone(), Some("words".to_owned()))];
+        let now = since(&before, now, &at(9));
+        assert_eq!(now[&other].position, 9, "another rule");
+        assert_eq!((now[&slot(1)].said.as_deref(), now[&other].said.as_deref()), (None, Some("words")));
     }
 }

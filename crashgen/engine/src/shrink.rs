@@ -147,6 +147,8 @@ struct Shrinker<'a> {
 #[derive(Default)]
 struct Wanted {
     id: String,
+    /// [`Findings::place`].
+    place: String,
     /// Where the token lost nothing: since when it is wrong.
     began: Option<Began>,
 }
@@ -154,6 +156,7 @@ struct Wanted {
 /// What a state is to blame for.
 struct Told {
     id: String,
+    place: String,
     began: Option<Began>,
     violation: Violation,
 }
@@ -440,17 +443,17 @@ impl<'a> Shrinker<'a> {
     /// The finding is the one that the token's state shows; false: it shows none.
     fn want(&mut self, trace: &Trace, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
         let told = self.told(trace, case, at)?;
-        let newest = told.into_iter().rev().max_by_key(|told| told.began.map(|began| began.position));
-        let Some(Told { id, began, .. }) = newest else { return Ok(false) };
-        self.wanted = Wanted { id, began };
+        let newest = told.into_iter().rev().max_by_key(|told| told.began.as_ref().map(|began| began.position));
+        let Some(Told { id, place, began, .. }) = newest else { return Ok(false) };
+        self.wanted = Wanted { id, place, began };
         Ok(true)
     }
 
     /// Before anything is recovered. Where nothing is lost the id is known of those positions only at which it may have begun.
     fn may_be_wanted(&mut self, trace: &Trace, at: &StateRef) -> bool {
-        let lasts = self.wanted.began.filter(|_| at.state == at.view.prefix_state());
+        let lasts = self.wanted.began.as_ref().filter(|_| at.state == at.view.prefix_state());
         lasts.is_some_and(|began| at.position >= began.position)
-            || self.findings.id_of(trace, at, self.rule) == self.wanted.id
+            || self.findings.place(trace, at, self.rule) == self.wanted.place
     }
 
     /// Whether the state shows the finding.
@@ -476,8 +479,9 @@ impl<'a> Shrinker<'a> {
                     continue;
                 }
             }
-            let id = self.findings.id_of(trace, &at, self.rule);
-            all.push(Told { id, began: at.began, violation: violation.clone() });
+            let id = self.findings.id_of(trace, &at, violation);
+            let place = self.findings.place(trace, &at, self.rule);
+            all.push(Told { id, place, began: at.began, violation: violation.clone() });
         }
         Ok(all)
     }

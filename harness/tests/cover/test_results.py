@@ -16,6 +16,7 @@ import samples
 from faultline import engine, junit, outcomes, report, sarif
 from faultline.cli import exit_code_of_matrix
 from faultline.errors import InfrastructureError
+from faultline.known import BASELINE_VERSION
 from faultline.results import CellResult, Results, summarise
 from faultline.trace_rules import warning_lines
 
@@ -68,7 +69,7 @@ def test_sarif_names_rule_site_and_fingerprint() -> None:
     assert result["ruleId"] == run["tool"]["driver"]["rules"][0]["id"] == "FL004"
     assert location["artifactLocation"]["uri"] == "allocators/x/src/activate.c"
     assert location["region"]["startLine"] == 12
-    assert result["partialFingerprints"]["faultline/v2"] == "FL004-1a2b3c4d"
+    assert result["partialFingerprints"][f"faultline/v{BASELINE_VERSION}"] == "FL004-1a2b3c4d"
     assert "faultline replay fl1abcdef" in result["message"]["text"]
 
 

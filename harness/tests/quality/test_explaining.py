@@ -217,7 +217,8 @@ def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert kernel.repair_text().startswith("nothing to try: the lost store is the kernel's")
     whole = explain(monkeypatch, [], finding(0, lines=[]))
     assert (
-        whole.repair_text() == "no flush and no fence: the state has every store, so what is stored, or when, is wrong"
+        whole.repair_text()
+        == "no flush and no fence: the state has every store, so what is stored, or when, or what recovery makes of it, is wrong"
     )
     moved = explain(monkeypatch, ["does not help"] * 2, finding(2, lines=[]))
     assert moved.repair_text().startswith(

@@ -28,6 +28,8 @@ SHAPES = {
 }
 """Of pallocator's heaps: what its workloads must reach."""
 DEFRAGMENTATION_STEPS = 16
+NOT_TOLD_APART = [{"FREE_NOT_FLUSHED", "FREE_PERSISTED_AFTER_WAIT"}]
+"""Both leave free with a header that is not flushed. That a later operation flushes it tells nothing: one for a neighbour may."""
 RECOVERIES_AN_OPERATION = {"nvm_malloc": 10}
 """Of `complete` over churn, at most; 30 of other allocators."""
 RECOVERIES_AN_OPERATION_NESTED = {True: 200, False: 100}
@@ -79,6 +81,18 @@ def test_every_mutant_is_killed_by_its_expected_rule(cells: list[CellResult]) ->
     mutants = [cell for cell in cells if cell.spec.mutant is not None]
     assert len(mutants) >= 40
     assert [cell.spec.mutant for cell in mutants if not cell.is_killed] == []
+
+
+def test_no_two_mutants_share_an_id(cells: list[CellResult]) -> None:
+    """Of what they are killed by: a baseline or a suppression of the one would hide the other."""
+    named: dict[tuple[str, str], set[str]] = {}
+    for cell in cells:
+        for finding in cell.findings:
+            if cell.spec.mutant is not None and finding.rule == cell.spec.expected_rule:
+                named.setdefault((cell.spec.allocator, finding.id), set()).add(cell.spec.mutant)
+    shared = [mutants for mutants in named.values() if len(mutants) > 1]
+    assert len(named) > 80
+    assert shared == NOT_TOLD_APART
 
 
 def test_the_crash_states_enter_every_stage_of_recovery(cells: list[CellResult]) -> None:
