@@ -367,7 +367,7 @@ impl Findings {
     }
 
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
-    /// function, and whether what is flushed there lacks a fence, or the flush is missing or comes too late. Which store was the newest that is
+    /// function, and whether what is flushed there lacks a fence or the flush is missing. Which store was the newest that is
     /// there tells only how long the first one stayed undecided; where nothing is lost, the place of the last store when it
     /// began to be wrong is what is known ([`crate::lasting`]), and what was said of it then.
     fn key(&mut self, trace: &Trace, state: &StateRef, violation: &Violation) -> String {
@@ -391,7 +391,8 @@ impl Findings {
         let site = lost.as_ref().map_or(last_store, |lost| lost.site);
         let name = self.symbols.lasting_name(trace, site);
         match lost {
-            Some(lost) => format!("{rule} lost {name}{}", flush_of(trace, &lost)),
+            Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
+            Some(_) => format!("{rule} lost {name}"),
             None => {
                 let current = || state.case.current.map_or("none", |current| current.operation.kind.name());
                 let kind = state.began.as_ref().map_or_else(current, |began| began.operation);
@@ -436,27 +437,25 @@ fn lost_store(state: &StateRef) -> Option<Lost> {
     stores.min_by_key(|lost| lost.event)
 }
 
-/// Whether its line is flushed before its thread fences, or only later, before its operation returns, wherever power failed: a function of
-/// what that operation does, if no other thread flushes the line meanwhile, and no neighbour on it is flushed instead. A locked RMW is there
-/// for a lock's sake and no end. What edits put into the trace does not count, so that a finding that a repair leaves is the same one.
-fn flush_of(trace: &Trace, lost: &Lost) -> &'static str {
+/// Whether its line is flushed before its thread fences or its operation returns, wherever power failed: a function of what that operation
+/// does, if no other thread flushes the line meanwhile, and no neighbour on it is flushed instead. A locked RMW is there for a lock's sake
+/// and no end. What edits put into the trace does not count, so that a finding that a repair leaves is the same one.
+fn is_flushed(trace: &Trace, lost: &Lost) -> bool {
     let store = &trace.events[lost.event as usize];
     if !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
-        return ""; // it needs none
+        return true; // it needs no flush
     }
-    let mut is_fenced = false;
     for event in trace.events[lost.event as usize + 1..].iter().filter(|event| event.site != SiteId(0)) {
         if is_flush_of(event, lost.line) {
-            return if is_fenced { ", flushed late" } else { "" };
+            return true;
         }
-        if event.thread == store.thread {
-            is_fenced |= PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
-            if matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. }) {
-                break;
-            }
+        let is_fence = PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
+        let is_end = is_fence || matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. });
+        if is_end && event.thread == store.thread {
+            return false;
         }
     }
-    ", not flushed"
+    false
 }
 
 /// Whether the event flushes that line.
@@ -662,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_flush_a_late_one_and_a_missing_fence_are_three_findings() {
+    fn a_missing_flush_and_a_missing_fence_are_two_findings() {
         let store = |line: u64| EventKind::Store {
             kind: StoreKind::Plain,
             file: FileId(0),
@@ -676,7 +675,7 @@ mod tests {
         };
         let fence = || EventKind::Fence { kind: FenceKind::Sfence };
         let is_flushed = |kinds: Vec<EventKind>, threads: &[u16], inserted: &[usize]| {
-            !key_without_first(kinds, threads, inserted).contains("flushed")
+            !key_without_first(kinds, threads, inserted).ends_with("not flushed")
         };
         let fenced = vec![store(0), flush(0), fence()];
         assert!(is_flushed(fenced.clone(), &[], &[]));
@@ -684,9 +683,6 @@ mod tests {
         assert!(!is_flushed(vec![store(0), flush(1), fence(), flush(0)], &[], &[]), "another line, and too late");
         assert!(is_flushed(vec![store(0), fence(), flush(0)], &[1, 2, 2], &[]), "another thread's fence is no end");
         assert!(!is_flushed(fenced, &[], &[1]), "what an edit put there");
-        let late = key_without_first(vec![store(0), fence(), flush(0), fence()], &[], &[]);
-        let never = key_without_first(vec![store(0), fence(), fence()], &[], &[]);
-        assert!(late.ends_with(", flushed late") && never.ends_with(", not flushed"), "{late} {never}");
         let back = EventKind::OperationReturn { kind: OperationKind::Create, index: 0, status: 0 };
         let next = |next: EventKind| is_flushed(vec![store(0), back.clone(), next, fence()], &[], &[]);
         assert!(!next(flush(0)) && !next(flush(1)), "whatever the next operation does");
