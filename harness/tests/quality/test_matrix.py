@@ -29,7 +29,7 @@ SHAPES = {
 """Of pallocator's heaps: what its workloads must reach."""
 DEFRAGMENTATION_STEPS = 16
 NOT_TOLD_APART = [{"CLEAN_TOO_EARLY", "MARKS_NOT_FLUSHED"}, {"FREE_NOT_FLUSHED", "FREE_PERSISTED_AFTER_WAIT"}]
-"""By allocator. One of two does not flush what the other flushes too late; that somebody flushes the line later tells nothing, since
+"""By allocator. One of two does not flush what the other flushes too late; that somebody flushes the line later tells nothing:
 a neighbour's flush may come at any time."""
 RECOVERIES_AN_OPERATION = {"nvm_malloc": 10}
 """Of `complete` over churn, at most; 30 of other allocators."""
