@@ -126,8 +126,6 @@ class Cache:
 
 SCRATCH_FOLDER = Path("/dev/shm")  # noqa: S108 - fresh names inside, made by mkdtemp
 """Memory-backed, so that heaps cost no disk writes; the cache folder where there is no such place."""
-
-
 SCRATCH_PREFIX = "faultline-heaps-"
 LEFT_AFTER_S = 60
 """A folder that no process has locked was left by one that was killed, unless it is younger: it is made before it is locked."""

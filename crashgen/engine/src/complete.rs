@@ -522,15 +522,7 @@ impl Explorer<'_> {
         let whole = self.probes.probe(&mut case.image, self.probe)?.report;
         let differences = kept.own.differences(&whole);
         let sights = Sights::of(self.config, case, (here.view, &state), &[]);
-        let seen = StateRef {
-            case,
-            view: here.view,
-            state: &state,
-            position: here.position,
-            strategy: NAME,
-            sights,
-            began: None,
-        };
+        let seen = StateRef { sights, ..StateRef::of(case, here.view, &state, here.position) };
         let new = self.findings.new_outcome(self.trace, &seen, self.before.is_some(), differences);
         if let Some(outcomes) = &mut self.outcomes {
             outcomes.first_new = Some(Box::new(new));
@@ -613,16 +605,7 @@ impl Explorer<'_> {
         let mut is_told = false;
         for state in states {
             let Blamed { state, began, violation } = &self.blame(case, here, state, violation)?;
-            let is_lost = *state != here.view.prefix_state();
-            let seen = StateRef {
-                case,
-                view: here.view,
-                state,
-                position: here.position,
-                strategy: NAME,
-                sights: Sights::default(),
-                began: began.clone(),
-            };
+            let seen = StateRef { began: began.clone(), ..StateRef::of(case, here.view, state, here.position) };
             let Some(key) = self.findings.recognise(self.trace, &seen, violation) else { return Ok(true) };
             if self.is_told_before(case, here, state)? {
                 is_told = true;
@@ -630,10 +613,10 @@ impl Explorer<'_> {
             }
             case.image.go_to(&case.model, here.view, state);
             let violations = self.judge(case)?.violations;
-            if let Some(same) = self.like(here, is_lost, violations, violation)? {
+            if let Some(same) = self.like(here, state, violations, violation)? {
                 is_told = true;
                 let plain = self.with_plain_adapter(case)?;
-                if self.like(here, is_lost, plain, &same)?.is_none() {
+                if self.like(here, state, plain, &same)?.is_none() {
                     self.tally.add_unknown(&format!(
                         "{}: the build with hooks shows it, the one that people use does not: {}",
                         violation.rule, violation.message

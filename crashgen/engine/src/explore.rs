@@ -17,7 +17,7 @@ use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
 use crate::first_crash::FirstCrashes;
 use crate::generations::{Before, Generations};
-use crate::lasting::{self, Began, Lasting, are_same};
+use crate::lasting::{Began, Lasting, Workload, are_same};
 use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
@@ -274,7 +274,7 @@ pub fn deadline(config: &Config, started: Instant) -> Option<Instant> {
     started.checked_add(Duration::try_from_secs_f64(config.limits.time_s?.max(0.0)).ok()?)
 }
 
-impl<'a> Explorer<'a> {
+impl Explorer<'_> {
     /// Break: what follows is not to be explored.
     fn run(&mut self, part: &Part, cursor: &mut Cursor) -> Result<ControlFlow<()>, EngineError> {
         let trace = self.trace;
@@ -457,15 +457,7 @@ impl<'a> Explorer<'a> {
         self.tally.add(&judgement);
         for violation in &judgement.violations {
             let Blamed { state, began, violation } = &self.blame(case, here, state, violation)?;
-            let seen = StateRef {
-                case,
-                view: here.view,
-                state,
-                position: here.position,
-                strategy,
-                sights: Sights::default(),
-                began: began.clone(),
-            };
+            let seen = StateRef { began: began.clone(), ..StateRef::of(case, here.view, state, here.position) };
             if let Some(key) = self.findings.recognise(self.trace, &seen, violation) {
                 case.image.go_to(&case.model, here.view, state);
                 if !self.probes.confirm(&mut case.image)? {
@@ -491,53 +483,39 @@ impl<'a> Explorer<'a> {
         violation: &Violation,
     ) -> Result<Blamed, EngineError> {
         let newest = here.view.prefix_state();
-        let is_lost = state != newest;
-        if !is_lost {
-            let began = self.began(here, violation)?;
-            return Ok(Blamed { state: newest, began, violation: violation.clone() });
-        }
-        if self.is_lasting(here, violation)? {
+        let began = self.since(here, violation)?;
+        if began.is_some() && state != newest {
             case.image.go_to(&case.model, here.view, &newest);
             let violations = self.judge(case)?.violations;
-            if let Some(violation) = self.like(here, false, violations, violation)? {
-                let began = self.began(here, &violation)?;
+            if let Some(violation) = self.like(here, &newest, violations, violation)? {
+                let began = self.since(here, &violation)?;
                 return Ok(Blamed { state: newest, began, violation });
             }
         }
-        Ok(Blamed { state: state.to_vec(), began: None, violation: violation.clone() })
+        let began = began.filter(|_| state == newest);
+        Ok(Blamed { state: state.to_vec(), began, violation: violation.clone() })
     }
 
-    /// Where it began that everything persisted shows it; none in later generations.
-    fn began(&mut self, here: &Here, violation: &Violation) -> Result<Option<Began>, EngineError> {
-        let of = self.explored();
-        self.lasting.as_mut().map_or(Ok(None), |lasting| lasting.began(of, here.position, violation))
+    /// Since when everything persisted shows it; none in later generations.
+    fn since(&mut self, here: &Here, violation: &Violation) -> Result<Option<Began>, EngineError> {
+        let of = Workload { config: self.config, trace: self.trace, twins: self.twins };
+        self.lasting.as_mut().map_or(Ok(None), |lasting| lasting.since(of, here.position, violation))
     }
 
-    /// Everything persisted shows it, too.
-    fn is_lasting(&mut self, here: &Here, violation: &Violation) -> Result<bool, EngineError> {
-        if planted::is(Fault::ReduceToLasting) {
-            return Ok(false);
-        }
-        let of = self.explored();
-        self.lasting.as_mut().map_or(Ok(false), |lasting| lasting.shows(of, here.position, violation))
-    }
-
-    fn explored(&self) -> lasting::Explored<'a> {
-        lasting::Explored { config: self.config, trace: self.trace, twins: self.twins }
-    }
-
-    /// Of what a state breaks, the same as that; else the first of its rule. is_lost: only what everything persisted does not show.
+    /// Of what the state breaks, or one that was made of it, the same as that; else the first of its rule. If the state lost something, only
+    /// what everything persisted does not show.
     pub(crate) fn like(
         &mut self,
         here: &Here,
-        is_lost: bool,
+        state: &[Choice],
         violations: Vec<Violation>,
         sought: &Violation,
     ) -> Result<Option<Violation>, EngineError> {
         let is_any = planted::is(Fault::ReduceToAnyRule);
+        let is_whole = state == here.view.prefix_state() || planted::is(Fault::ReduceToLasting);
         let mut alike = Vec::new();
         for violation in violations.into_iter().filter(|violation| violation.rule == sought.rule || is_any) {
-            if !is_lost || !self.is_lasting(here, &violation)? {
+            if is_whole || self.since(here, &violation)?.is_none() {
                 alike.push(violation);
             }
         }
@@ -550,15 +528,14 @@ impl<'a> Explorer<'a> {
         &mut self,
         case: &mut Case,
         here: &Here,
-        (state, began): (&[Choice], Option<Began>),
+        (from, began): (&[Choice], Option<Began>),
         violation: &Violation,
         strategy: &'static str,
         key: String,
     ) -> Result<(), EngineError> {
-        let is_lost = state != here.view.prefix_state();
-        let (state, same) = self.reduce(case, here.view, state, |explorer, case| {
+        let (state, same) = self.reduce(case, here.view, from, |explorer, case| {
             let violations = explorer.judge(case)?.violations;
-            explorer.like(here, is_lost, violations, violation)
+            explorer.like(here, from, violations, violation)
         })?;
         case.image.go_to(&case.model, here.view, &state);
         if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {
@@ -571,8 +548,7 @@ impl<'a> Explorer<'a> {
         }
         let violation = same.unwrap_or_else(|| violation.clone());
         let sights = Sights::of(self.config, case, (here.view, &state), std::slice::from_ref(&violation));
-        let position = here.position;
-        let reduced = StateRef { case, view: here.view, state: &state, position, strategy, sights, began };
+        let reduced = StateRef { strategy, sights, began, ..StateRef::of(case, here.view, &state, here.position) };
         if let Some(finding) =
             self.findings.add(self.config, self.trace, Origin::Explored(self.before), &reduced, &violation, key)
         {

@@ -7,7 +7,7 @@
 //! trace, the position and what is wrong there, so it is the same in every strategy, part and replay of a token; what is remembered here
 //! only saves recoveries.
 //!
-//! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::shows`]), and what they break
+//! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::since`]), and what they break
 //! besides that is a finding of its own, of the same rule or of another one.
 //!
 //! What is wrong with a slot, a heap block or an operation is the same while it is about the same one. Of what is said of the whole heap
@@ -97,12 +97,12 @@ pub fn are_same(one: &Violation, other: &Violation) -> bool {
     one.rule == other.rule && Wrong::of(one) == Wrong::of(other)
 }
 
-/// What is explored.
+/// What is followed.
 #[derive(Clone, Copy)]
-pub struct Explored<'a> {
+pub struct Workload<'a> {
     /// What is asked for.
     pub config: &'a Config,
-    /// The workload's trace.
+    /// Its trace.
     pub trace: &'a Trace,
     /// Of the heap without a crash.
     pub twins: Option<&'a TwinSet>,
@@ -136,11 +136,18 @@ struct Followed {
 }
 
 impl Lasting {
-    /// Whether everything persisted shows at that crash position all that is wrong here.
+    /// Since when everything persisted shows all that is wrong here, at that crash position; none: it does not.
     ///
     /// # Errors
     /// When the replay server does not start, or ends.
-    pub fn shows(&mut self, of: Explored, position: u32, violation: &Violation) -> Result<bool, EngineError> {
+    pub fn since(&mut self, of: Workload, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
+        match self.shows(of, position, violation)? {
+            true => self.began(of, position, violation),
+            false => Ok(None),
+        }
+    }
+
+    fn shows(&mut self, of: Workload, position: u32, violation: &Violation) -> Result<bool, EngineError> {
         let followed = self.follow(of, position, false)?;
         if !followed.rules.contains(&violation.rule) {
             return Ok(false);
@@ -153,7 +160,7 @@ impl Lasting {
     }
 
     /// How many heap blocks that everything persisted leaves unreferenced may be of operations that are pending at that position.
-    fn new_leaks(&mut self, of: Explored, position: u32) -> Result<u64, EngineError> {
+    fn new_leaks(&mut self, of: Workload, position: u32) -> Result<u64, EngineError> {
         let followed = self.follow(of, position, false)?;
         let Some(before) = followed.case.pending_since() else { return Ok(0) };
         if followed.first > before {
@@ -164,11 +171,7 @@ impl Lasting {
         Ok(leaks.filter(|leak| followed.since[leak].position > before).count() as u64)
     }
 
-    /// Where it began that everything persisted shows this at that crash position; none: it does not.
-    ///
-    /// # Errors
-    /// When the replay server does not start, or ends.
-    pub fn began(&mut self, of: Explored, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
+    fn began(&mut self, of: Workload, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
         let mut is_each = false;
         loop {
             let followed = self.follow(of, position, is_each)?;
@@ -187,7 +190,7 @@ impl Lasting {
     }
 
     /// Goes on to that position, or begins there. is_each: those on the way are judged though nothing is wrong.
-    fn follow(&mut self, of: Explored, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
+    fn follow(&mut self, of: Workload, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
         let is_case = |number: u32| matches!(of.trace.events[number as usize].kind, EventKind::Case { .. });
         let is_ahead = |followed: &Followed| followed.last <= position && !(followed.last..position).any(is_case);
         if !self.followed.as_ref().is_some_and(is_ahead) {
@@ -209,7 +212,7 @@ impl Lasting {
     }
 
     /// Begins at that position.
-    fn start(&mut self, of: Explored, position: u32) -> Result<(), EngineError> {
+    fn start(&mut self, of: Workload, position: u32) -> Result<(), EngineError> {
         let (case, view) = go_to(of.config, of.trace, position)?;
         if let Some(probes) = &mut self.probes {
             probes.start_case()?; // the image is made anew, and the server goes from one to the next by what changes
@@ -230,7 +233,7 @@ impl Lasting {
     }
 
     /// The last position.
-    fn judge(&mut self, of: Explored) -> Result<(), EngineError> {
+    fn judge(&mut self, of: Workload) -> Result<(), EngineError> {
         let is_full = of.config.is_full();
         let followed = self.followed.as_mut().expect("it was started");
         let probes = match &mut self.probes {

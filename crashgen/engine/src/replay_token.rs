@@ -8,7 +8,7 @@ use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
 use crate::generations::{Generation, Sites};
-use crate::lasting::{Began, Explored, Lasting};
+use crate::lasting::{Began, Lasting, Workload};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::sights::Sights;
@@ -41,13 +41,10 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
     let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (witness.position, "replay");
-    let mut state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights, began: None };
-    let mut all = Vec::new();
-    let (of, mut lasting) = (Explored { config, trace, twins: twins.as_ref() }, Lasting::default());
-    for violation in &judgement.violations {
-        let is_lasting = lasting.shows(of, position, violation)?;
-        all.push((violation, if is_lasting { lasting.began(of, position, violation)? } else { None }));
-    }
+    let mut state = StateRef { strategy, sights, ..StateRef::of(&case, &view, &state, position) };
+    let (of, mut lasting) = (Workload { config, trace, twins: twins.as_ref() }, Lasting::default());
+    let since = |violation| Ok((violation, lasting.since(of, position, violation)?));
+    let mut all = judgement.violations.iter().map(since).collect::<Result<Vec<_>, EngineError>>()?;
     all.sort_by_key(|(_, began)| began.is_some()); // what the state is to blame for comes first
     Ok(say(config, trace, (&mut state, all), (witness, Vec::new()), tally, &judgement, &mut findings, output))
 }
@@ -74,7 +71,7 @@ fn replay_later(
     let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
     let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (crash.position, "replay");
-    let mut state = StateRef { case: &case, view: &view, state: &state, position, strategy, sights, began: None };
+    let mut state = StateRef { strategy, sights, ..StateRef::of(&case, &view, &state, position) };
     let tally = Tally::default();
     let all = judgement.violations.iter().map(|violation| (violation, None)).collect();
     Ok(say(config, &before, (&mut state, all), (witness, earlier), tally, &judgement, &mut findings, output))

@@ -19,7 +19,7 @@ use crate::error::{EngineError, bad_input};
 use crate::explore::{deadline, judge_image};
 use crate::finding::{Findings, Origin, StateRef, shortest_form};
 use crate::generations::Generation;
-use crate::lasting::{Began, Explored, Lasting};
+use crate::lasting::{Began, Lasting, Workload};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::replay_token::{check_belongs, go_to, last_generation, state_of, step_to};
@@ -470,14 +470,13 @@ impl<'a> Shrinker<'a> {
     ) -> Result<Vec<Told>, EngineError> {
         let mut all = Vec::new();
         for violation in self.violations(case, view, state)?.iter() {
-            let of = Explored { config: self.config, trace: self.trace, twins: self.twins };
+            let of = Workload { config: self.config, trace: self.trace, twins: self.twins };
             let mut at = StateRef::of(case, view, state, position);
             if let Some(lasting) = &mut self.lasting {
-                if state == view.prefix_state() {
-                    at.began = lasting.began(of, position, violation)?;
-                } else if lasting.shows(of, position, violation)? {
-                    continue;
-                }
+                at.began = lasting.since(of, position, violation)?;
+            }
+            if at.began.is_some() && state != view.prefix_state() {
+                continue;
             }
             let id = self.findings.id_of(trace, &at, violation);
             let place = self.findings.place(trace, &at, self.rule);

@@ -311,7 +311,6 @@ pub mod tests {
     use super::*;
     use crate::cases::Case;
     use crate::config::Config;
-    use crate::sights::Sights;
     use crashgen::model::{Choice, View};
     use crashgen::trace::{FenceKind, OperationKind, SiteId};
     use std::sync::Arc;
@@ -372,15 +371,7 @@ pub mod tests {
         let view = view.expect("at least one event");
         let mut state = view.prefix_state();
         choose(&view, &mut state);
-        say(&StateRef {
-            case: &case,
-            view: &view,
-            state: &state,
-            position,
-            strategy: "test",
-            sights: Sights::default(),
-            began: None,
-        })
+        say(&StateRef::of(&case, &view, &state, position))
     }
 
     fn window(trace: &Trace, position: u32, choose: impl Fn(&View, &mut Vec<Choice>)) -> Vec<EventText> {

@@ -137,7 +137,7 @@ impl<'a> Judge<'a> {
                     slot: holder.slot(),
                     operation: Some(operation),
                     block: Some(Extent { place, bytes: object.bytes }),
-                    lost_bytes: None,
+                    ..Subject::default()
                 };
                 self.violate(RuleId::ContentChanged, subject, text);
             }

@@ -179,7 +179,7 @@ impl<'a> Judge<'a> {
     }
 
     fn subject(&self, found: &Found<'_>, operation: Option<OperationIndex>) -> Subject {
-        Subject { slot: found.holder.slot(), operation, block: Some(found.extent.clone()), lost_bytes: None }
+        Subject { slot: found.holder.slot(), operation, block: Some(found.extent.clone()), ..Subject::default() }
     }
 
     fn judge_null(&mut self, holder: Holder, candidates: &Candidates<'_>, walk: &mut Walk<'a>) {
@@ -512,8 +512,7 @@ impl<'a> Judge<'a> {
         let permitted = self.permitted_leaks(&walk.linearisation);
         let count = leaked.len() as u64;
         let Some(first) = leaked.first() else { return };
-        let is_of_pending = self.contract.leaks == Leaks::Pending;
-        let of_pending = if is_of_pending { self.history.pending_operations() } else { 0 };
+        let of_pending = self.leaks_of_pending();
         let blocks = leaked.iter().map(|block| live.extent(block)).collect();
         self.out.leaks = Some(Arc::new(Leaked { blocks, of_pending }));
         if count <= permitted.saturating_add(walk.linearisation.lost_objects) {
@@ -549,14 +548,17 @@ impl<'a> Judge<'a> {
         unreached
     }
 
+    fn leaks_of_pending(&self) -> u64 {
+        if self.contract.leaks == Leaks::Pending { self.history.pending_operations() } else { 0 }
+    }
+
     /// How many heap blocks the contract lets a crash now leak, besides those that stale words retain.
     pub(super) fn permitted_leaks(&self, shown: &Linearisation) -> u64 {
         // Without a collector what the workload drops stays for good.
         let happened: Vec<OperationIndex> = shown.happened.iter().chain(&shown.unclear).copied().collect();
         let dropped = self.history.garbage_objects(&happened);
         match self.contract.leaks {
-            Leaks::None => dropped,
-            Leaks::Pending => self.history.pending_operations() + dropped,
+            Leaks::None | Leaks::Pending => self.leaks_of_pending() + dropped,
             Leaks::Collected if planted::is(Fault::GarbageOfACrashPasses) => dropped,
             Leaks::Collected => self.history.garbage_left_by_close(&shown.happened),
         }
