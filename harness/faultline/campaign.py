@@ -109,7 +109,7 @@ def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[Cell
         CellSpec(
             allocator.name,
             **{
-                **_workload_keys(matrix, group, mutant.workload or group.workload),
+                **_workload_keys(matrix, group, allocator.workload_of(mutant, group.workload)),
                 **({"nested": mutant.nested, "follow_up": True, "strategy": "complete"} if mutant.nested else {}),
             },
             mutant=mutant.id,

@@ -134,7 +134,7 @@ def _check_heap_folder(folder: Path | None) -> None:
 def cell_options(command: Command) -> Command:
     """What names one cell's target and workload."""
     argument = click.argument("allocator")
-    default = f"a mutant's own, or else {config.MUTANT_WORKLOAD}; of a clean allocator there is none"
+    default = "of a mutant what allocator.toml has for it; of a clean allocator there is none"
     workload = click.option("--workload", "-w", metavar="W", help=f"One of {WORKLOAD_NAMES}.  [default: {default}]")
     return argument(workload(variant_options(command)))
 
@@ -213,11 +213,11 @@ def _cell_spec(allocator: str, workload: str, ops: int, seed: int, mutant: str |
     return CellSpec(allocator, workload, ops if workloads.takes_ops(workload) else 0, seed, mutant=mutant, **rest)
 
 
-def _workload_of(mutant: config.Mutant | None) -> str:
+def _workload_of(allocator: config.Allocator, mutant: config.Mutant | None) -> str:
     """Where none is given."""
     if mutant is None:
         raise BadInputError("no workload is named", f"-w takes one of {WORKLOAD_NAMES}")
-    return mutant.workload or config.MUTANT_WORKLOAD
+    return allocator.workload_of(mutant)
 
 
 def print_json(value: object) -> None:
@@ -573,7 +573,7 @@ def run_command(
     is_asked = stop_at_rule not in (None, GO_ON)
     allocator = config.find_allocator(workshop.root, cell["allocator"])
     mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
-    cell["workload"] = cell["workload"] or _workload_of(mutant)
+    cell["workload"] = cell["workload"] or _workload_of(allocator, mutant)
     spec = _cell_spec(**cell, stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s)
     if mutant is not None:
         nested = spec.nested if _is_given("nested") else mutant.nested

@@ -90,10 +90,6 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     threads: Count = 1
 
 
-MUTANT_WORKLOAD = "churn"
-"""Of mutants that name none."""
-
-
 class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One known bug, switched on by -DMUTANT_<id>, and the rule it must trip."""
 
@@ -101,9 +97,9 @@ class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     summary: Line
     rule: RuleId
     killed_by: list[KillStrategy]
-    """Exactly those of the simple strategies that find the rule, on the workload below or else on the matrix's."""
+    """Exactly those of the simple strategies that find the rule, on its workload in the matrix."""
     workload: str | None = None
-    """As on the command line: a generator, or a file relative to the folder that faultline runs in."""
+    """As on the command line: a generator, or a file relative to the clone's folder. None: the allocator's `mutant_workload`."""
     nested: Nested = 0
     """Crashes after the first that it takes to show the bug."""
 
@@ -116,7 +112,13 @@ class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     heap: Heap
     contract: Contract
     paper: str | None = None
+    mutant_workload: str = "churn"
+    """Of mutants that name none."""
     mutant: list[Mutant] = []
+
+    def workload_of(self, mutant: Mutant, of_others: str | None = None) -> str:
+        """of_others: instead of `mutant_workload`."""
+        return mutant.workload or of_others or self.mutant_workload
 
     def mutant_named(self, identifier: str) -> Mutant:
         for mutant in self.mutant:
@@ -166,11 +168,11 @@ class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
 
 class MatrixMutants(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """[[mutants]]: one cell for each mutant of the allocator, or for each of `ids`. A mutant's own workload, if its
-    allocator.toml names one, goes before `workload`."""
+    """[[mutants]]: one cell for each mutant of the allocator, or for each of `ids`. workload: of those that name none; None: as
+    allocator.toml says."""
 
     allocator: Identifier
-    workload: str = MUTANT_WORKLOAD
+    workload: str | None = None
     ids: list[MutantId] | None = None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faultline import config, workloads
+from faultline import cli, config, workloads
 from faultline.campaign import cells_of_matrix
 from faultline.errors import BadInputError
 
@@ -198,3 +198,14 @@ def test_a_cell_says_where_second_crashes_are_explored(root: Path, tmp_path: Pat
 
 def test_the_nightly_matrix_is_good(root: Path) -> None:
     assert cells_of_matrix(root, config.read_toml(root / "ci" / "nightly.toml", config.Matrix))
+
+
+def test_run_takes_for_a_mutant_the_workload_that_the_matrix_has(root: Path) -> None:
+    """So that `faultline run ALLOCATOR --mutant M` shows the bug, too."""
+    matrix = cells_of_matrix(root, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
+    mutants = [cell for cell in matrix if cell.mutant is not None]
+    assert len(mutants) > 100
+    for cell in mutants:
+        allocator = config.find_allocator(root, cell.allocator)
+        assert cell.workload == allocator.workload_of(allocator.mutant_named(str(cell.mutant))), cell.mutant
+        assert cell.ops in (0, cli.DEFAULT_OPS), cell.mutant

@@ -15,7 +15,7 @@ from faultline.config import read_allocator
 
 ROOT = Path(__file__).resolve().parents[3]
 MUTANTS = [
-    (allocator.name, mutant.id, mutant.workload or "churn")
+    (allocator.name, mutant.id, allocator.workload_of(mutant))
     for allocator in (read_allocator(path) for path in sorted((ROOT / "allocators").glob("*/allocator.toml")))
     for mutant in allocator.mutant
     if mutant.nested
