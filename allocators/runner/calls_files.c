@@ -39,13 +39,16 @@ static uint64_t open_parts(const struct iovec *parts, int count) {
     return sum;
 }
 
-/* offset null: where the descriptor is. */
-static void read_behind(int fd, const off_t *offset, uint64_t count) {
+/* offset null: where the descriptor is. caller: of the function that the target called, which this is expanded in. */
+static void read_behind_by(int fd, const off_t *offset, uint64_t count, const void *caller) {
     if (!loads_is_recording())
         return;
     long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    loads_caller = caller;
     loads_read_file(fd, from < 0 ? 0 : (uint64_t)from, count);
+    loads_caller = NULL;
 }
+#define read_behind(fd, offset, count) read_behind_by(fd, offset, count, __builtin_return_address(0))
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 

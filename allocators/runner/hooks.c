@@ -251,14 +251,14 @@ WRAP(void, explicit_bzero, void *to, size_t bytes) { __wrap_memset(to, 0, bytes)
 
 /* ---- comparing and searching: only what decides is loaded ------------------------------------------------------------------ */
 
-static inline uint8_t byte_at(const void *address, size_t index) {
+static inline __attribute__((always_inline)) uint8_t byte_at(const void *address, size_t index) {
     const volatile uint8_t *byte = (const volatile uint8_t *)address + index;
     touch(byte, 1);
     return *byte;
 }
 
-/* Compares up to limit bytes; has_end: and no further than a NUL. */
-static int compare(const void *left, const void *right, size_t limit, bool has_end) {
+/* Compares up to limit bytes; has_end: and no further than a NUL. Expanded in the hook, as byte_at is, for the caller's sake. */
+static inline __attribute__((always_inline)) int compare(const void *left, const void *right, size_t limit, bool has_end) {
     for (size_t i = 0; i < limit; i++) {
         uint8_t a = byte_at(left, i), b = byte_at(right, i);
         if (a != b || (has_end && a == 0))
@@ -268,7 +268,7 @@ static int compare(const void *left, const void *right, size_t limit, bool has_e
 }
 
 /* The first of limit bytes that is byte, or with has_end NUL; limit: none. */
-static size_t search(const void *from, int byte, size_t limit, bool has_end) {
+static inline __attribute__((always_inline)) size_t search(const void *from, int byte, size_t limit, bool has_end) {
     for (size_t i = 0; i < limit; i++) {
         uint8_t found = byte_at(from, i);
         if (found == (uint8_t)byte || (has_end && found == 0))

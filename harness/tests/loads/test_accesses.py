@@ -104,7 +104,19 @@ def test_an_access_lists_the_units_it_depends_on(start: Started, access: str) ->
     assert relative(recorded) == LISTED[access]
 
 
-@pytest.mark.parametrize("access", ["load8", "load_bit_field", "copy_variable", "sort", "atomic_load"])
+@pytest.mark.parametrize(
+    "access",
+    [
+        "load8",
+        "load_bit_field",
+        "copy_variable",
+        "sort",
+        "atomic_load",
+        "compare_until_difference",
+        "compare_strings",
+        "file_read",
+    ],
+)
 def test_a_load_names_the_code_that_makes_it(start: Started, access: str) -> None:
     server = start(access)
     arguments = [str(argument) for argument in server.process.args]  # type: ignore[union-attr]
