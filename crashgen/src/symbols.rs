@@ -126,6 +126,17 @@ impl Symbols {
         (self.find(&trace, SiteId(1)), self.callers(&trace, SiteId(1)))
     }
 
+    /// Places that are known by their offset in one module, callers not; with an own object, as above.
+    pub fn of_places(mut self, module: &Path, offsets: &[u64]) -> Vec<Symbol> {
+        let site = |offset: &u64| Site { module: Some(0), offset: *offset, caller: None };
+        let trace = Trace {
+            sites: offsets.iter().map(site).collect(),
+            modules: vec![Module { path: module.to_path_buf(), build_id: String::new() }],
+            ..Trace::default()
+        };
+        (0..offsets.len() as u32).map(|number| self.find(&trace, SiteId(number))).collect()
+    }
+
     /// A name of the site's line of source that lasts when lines around it move and other workloads run:
     /// FILE FUNCTION#ORDINAL ([`Ordinals`]); FUNCTION+OFFSET in code without debug information.
     pub fn lasting_name(&mut self, trace: &Trace, site: SiteId) -> String {

@@ -149,6 +149,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     read: Site | None = None
     """Where recovery first reads what the state lacks."""
     died: Died | None = None
+    stored: list[Site] | None = None
+    """Where recovery stores to PM, in the order in which it comes there; None: the state lacks something, or it cannot be seen."""
     seen: int = 1
     strategy: str | None = None
     model_note: str | None = None
@@ -179,7 +181,7 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         return 1 + max(len(self.earlier), 1) if self.is_later else 1
 
     def call_paths(self) -> list[tuple[str, str]]:
-        """What each site is, and the calls that led there; where recovery read what is lost, and where it died."""
+        """What each site is, and the calls that led there; where recovery read what is lost, stored, and died."""
         is_lost = any(event.is_persisted in ("no", "partly") for event in self.events)
         roles = ["lost", "persisted"] if is_lost and len(self.sites) == 2 else ["lost"] if is_lost else ["last store"]
         callers = self.callers or [[] for _ in self.sites]
@@ -189,6 +191,7 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         told = list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
         if self.read:
             told.append(("recovery read it at", self.read.text()))
+        told += [("recovery stores at", place.text()) for place in self.stored or []]
         if self.died:
             told.append(("recovery died at", " < ".join(one.text() for one in [self.died.at, *self.died.callers])))
         return told

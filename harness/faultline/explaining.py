@@ -38,6 +38,7 @@ def described(finding: Finding, tried: Explanation | None = None, is_smallest: b
         crashes=finding.crashes,
         read=finding.read.text() if finding.read else "",
         died=finding.died.text() if finding.died else "",
+        stored=None if finding.stored is None else [place.text() for place in finding.stored],
     )
     if tried is not None:
         found.trials, found.is_cut, found.budget_s = tried.trials, tried.is_cut, tried.budget_s

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from faultline.engine import Finding, TraceEvent
 
 LINE_BYTES = 64
-LEGEND = "x store that is lost, p partly, S persisted; f flush, | fence; ! power fails"
+LEGEND = "x store that is lost, p partly, S persisted; f flush, | fence; . nothing of this line; ! power fails"
 _STORE_MARKS = {"no": "x", "partly": "p", "yes": "S"}
 
 

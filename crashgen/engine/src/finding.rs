@@ -43,6 +43,9 @@ pub struct Finding {
     pub read: Option<Symbol>,
     /// Where the recovery died that a signal ended; null: none did, or where is not known.
     pub died: Option<Died>,
+    /// Where recovery stores to PM, in the order in which it comes there; null where the state lacks something, and where that cannot be
+    /// seen.
+    pub stored: Option<Vec<Symbol>>,
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
@@ -302,6 +305,7 @@ impl Findings {
             callers,
             read: state.sights.read.clone(),
             died: state.sights.died.clone(),
+            stored: state.sights.stored.clone(),
             seen: 1,
             strategy: state.strategy,
             model_note: is_conservative(state).then_some("model: conservative"),

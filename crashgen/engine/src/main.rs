@@ -30,6 +30,7 @@ mod set_content;
 mod shrink;
 mod sights;
 mod states;
+mod stores;
 mod trace_info;
 mod trace_rules;
 mod twins;

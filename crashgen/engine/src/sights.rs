@@ -4,7 +4,7 @@
 use crate::cases::Case;
 use crate::config::Config;
 use crate::deaths::{self, Died};
-use crate::reads;
+use crate::{reads, stores};
 use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
 use oracle::{Judgement, RuleId, Violation};
@@ -16,15 +16,19 @@ pub struct Sights {
     pub read: Option<Symbol>,
     /// Where a signal ends it ([`deaths::place`]).
     pub died: Option<Died>,
+    /// Of a state that breaks a rule and lacks nothing: where recovery stores ([`stores::places`]).
+    pub stored: Option<Vec<Symbol>>,
 }
 
 impl Sights {
     /// Of the state, which breaks these rules.
     pub fn of(config: &Config, case: &mut Case, (view, state): (&View, &[Choice]), violations: &[Violation]) -> Self {
         let is_dying = violations.iter().any(|violation| violation.rule == RuleId::RecoveryCrashed);
+        let is_lost = state != view.prefix_state();
         Self {
             read: reads::first(config, case, view, state),
             died: is_dying.then(|| deaths::place(config, case, view, state)).flatten(),
+            stored: (!is_lost && !violations.is_empty()).then(|| stores::places(config, case, view, state)).flatten(),
         }
     }
 

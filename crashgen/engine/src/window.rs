@@ -106,19 +106,22 @@ fn stores_that_matter(state: &StateRef) -> Vec<usize> {
     lost.into_iter().take(LOST).chain(newest).map(|event| event as usize).collect()
 }
 
-/// The first flushes of the store's lines, and the fence after each by the thread that flushed; before the crash.
+/// The first flushes of the store's lines, and the fence after each by the thread that flushed; where nothing flushes them, the fence
+/// after the store; before the crash.
 fn orderings_of(trace: &Trace, store: usize, crash: usize) -> Vec<usize> {
     let EventKind::Store { file, offset, bytes, .. } = &trace.events[store].kind else { return Vec::new() };
     let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
     let is_flush = |event: &Event| matches!(&event.kind, EventKind::Flush { file: of, offset, .. } if of == file && lines.contains(&(offset / LINE_BYTES)));
-    let mut found = Vec::new();
-    for flush in (store + 1..crash).filter(|number| is_flush(&trace.events[*number])).take(FLUSHES) {
-        let thread = trace.events[flush].thread;
+    let fence_after = |number: usize| {
+        let thread = trace.events[number].thread;
         let is_fence = |event: &Event| event.thread == thread && matches!(event.kind, EventKind::Fence { .. });
-        found.push(flush);
-        found.extend((flush + 1..crash).find(|number| is_fence(&trace.events[*number])));
-    }
-    found
+        (number + 1..crash).find(|number| is_fence(&trace.events[*number]))
+    };
+    let flushes = (store + 1..crash).filter(|number| is_flush(&trace.events[*number])).take(FLUSHES);
+    let flushes: Vec<usize> = flushes.collect();
+    let last = flushes.is_empty().then_some(store);
+    let fences = flushes.iter().copied().chain(last).filter_map(fence_after);
+    fences.chain(flushes.iter().copied()).collect()
 }
 
 fn text(
@@ -405,8 +408,8 @@ pub mod tests {
             events.iter().map(|event| event.position).collect::<Vec<_>>()
         };
         let last: Vec<u32> = (44..=55).collect();
-        assert_eq!(positions(true), [&[5], &last[..]].concat());
-        assert_eq!(positions(false), [&[5], &last[..]].concat(), "the newest undecided one too");
+        assert_eq!(positions(true), [&[5, 6], &last[..]].concat(), "and the fence that it passed without a flush");
+        assert_eq!(positions(false), [&[5, 6], &last[..]].concat(), "the newest undecided one too");
     }
 
     #[test]

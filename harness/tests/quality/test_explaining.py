@@ -360,6 +360,18 @@ def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> N
     assert reading.lines()[1][1].endswith("; recovery read it at replay_ring (allocators/x/src/activate.c:7)")
     place = {"at": samples.site("replay_ring", 7), "callers": [samples.site("nvm_open", 9)], "touched": "address 0x18"}
     dying = finding(died=place)
+    places = [samples.site("replay_ring", line) for line in range(1, 6)]
+    told = [f"replay_ring (allocators/x/src/activate.c:{line})" for line in range(1, 6)]
+    for count, words in [
+        (0, "nothing"),
+        (1, f"at {told[0]}"),
+        (2, f"at {told[0]} and at {told[1]}"),
+        (4, f"at {told[0]}, at {told[1]}, at {told[2]} and at 1 more place"),
+        (5, f"at {told[0]}, at {told[1]}, at {told[2]} and at 2 more places"),
+    ]:
+        storing = finding(stored=places[:count])
+        assert explain(monkeypatch, ["helps"], storing).lines()[1][1].endswith(f"; recovery stores {words}")
+        assert [path for role, path in storing.call_paths() if role == "recovery stores at"] == told[:count]
     assert (
         explain(monkeypatch, ["helps"], dying)
         .lines()[1][1]
