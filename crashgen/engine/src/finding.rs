@@ -397,11 +397,7 @@ impl Findings {
         match lost {
             Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
             Some(_) => format!("{rule} lost {name}"),
-            None => {
-                let current = || state.case.current.map_or("none", |current| current.operation.kind.name());
-                let kind = state.began.as_ref().map_or_else(current, |began| began.operation);
-                format!("{rule} {kind} {name}")
-            }
+            None => format!("{rule} {name}"),
         }
     }
 }

@@ -39,8 +39,6 @@ pub struct Began {
     pub position: u32,
     /// Of the last store by then.
     pub site: SiteId,
-    /// The operation by then, `none` before the first one.
-    pub operation: &'static str,
     /// What was said of it then ([`said`]).
     pub said: Option<Rc<str>>,
 }
@@ -255,8 +253,7 @@ impl Followed {
             self.first = self.last;
         }
         self.judged = self.last;
-        let operation = self.case.current.map_or("none", |current| current.operation.kind.name());
-        let here = Began { position: self.last, site: self.case.last_store, operation, said: None };
+        let here = Began { position: self.last, site: self.case.last_store, said: None };
         let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none());
         let others =
             others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, said(violation))));
@@ -316,7 +313,7 @@ mod tests {
     }
 
     fn at(position: u32) -> Began {
-        Began { position, site: SiteId(position), operation: "free", said: None }
+        Began { position, site: SiteId(position), said: None }
     }
 
     fn one(violation: &Violation) -> Wrong {

@@ -639,7 +639,9 @@ def test_what_stays_wrong_hides_no_lost_content(engine: Engine, strategy: dict[s
 
 @BOTH
 def test_what_stays_wrong_hides_no_other_fault_of_logic(engine: Engine, strategy: dict[str, Any]) -> None:
+    """The same is said of both; they begin at other stores."""
     toy = forgotten()
+    toy.has_places = True
     toy.allocate(1, *allocation(1, toy.index + 1))
     toy.free(0, *persisted(store(2 * LINE_BYTES, 0)))  # of another slot
     first, second = engine.explore(toy, **strategy).findings

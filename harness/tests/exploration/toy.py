@@ -42,6 +42,7 @@ from reference.trace_writer import (
     checksum,
     event_cells,
     file_definition,
+    padded,
     record,
 )
 
@@ -49,7 +50,8 @@ HEAP_BYTES = 8 * LINE_BYTES
 MOST_STATES = 200
 BEGIN, RETURN = 13, 14
 CASE, CREATE, ALLOCATE, FREE = 1, 2, 5, 6
-SITE = 4
+MODULE, SITE = 3, 4
+TOY_MODULE = b"toy\0\0"
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,8 @@ class Toy:
         self.index = 0
         self.has_sites = False
         """Each flush and fence has one of its own, numbered from 1."""
+        self.has_places = False
+        """Each store is at a place of its own, in a module."""
 
     def add(self, *events: Event | Marker) -> None:
         for event in events:
@@ -202,6 +206,8 @@ class Toy:
     def trace(self) -> bytes:
         cells = record(RecordKind.PROCESS, detail=1, thread=1)
         sites = itertools.count(1)
+        if self.has_places:
+            cells += record(MODULE, size=len(TOY_MODULE), value=1) + padded(TOY_MODULE)
         for event in self.events:
             if isinstance(event, Marker):
                 size = (event.kind, event.operation, 1, 0, event.slot, event.index, event.bytes, event.object)
@@ -210,9 +216,10 @@ class Toy:
             if isinstance(event, FileBegin) and event.operation is Operation.CREATE:
                 cells += file_definition(event.file, event.path)
             event_cell = event_cells(event, 1, 1)
-            if self.has_sites and isinstance(event, Flush | Fence):
+            is_place = self.has_places and isinstance(event, Store)
+            if is_place or (self.has_sites and isinstance(event, Flush | Fence)):
                 site = next(sites)
-                cells += struct.pack("<BBHIIIQQ", SITE, 0, 0, site, 0, 0, site, 0)
+                cells += struct.pack("<BBHIIIQQ", SITE, 0, 0, site, 0, 0, site, is_place)
                 event_cell = event_cell[:4] + site.to_bytes(4, "little") + event_cell[8:]
             cells += event_cell
         cells += record(RecordKind.PROCESS_END, thread=1)
