@@ -375,9 +375,9 @@ def bisect(
     spec = _with_stored_workload(workshop, spec)
     with repository.worktree(bad) as checkout:
         search = _Search(workshop, repository, checkout, say)
-        at_bad = search.look_at(bad, "the bad end", spec, sought)
+        at_bad = search.look_at_end(bad, "the bad end", spec, sought)
         found = _shown(at_bad.findings, sought, bad)
-        at_good = search.look_at(good, "the good end", spec)
+        at_good = search.look_at_end(good, "the good end", spec)
         finding, sought = _new_at_bad(found, at_good, sought, ends)
         whole = Sighting(spec, broken_by(at_good.findings))
         shrunk, small = search.shrink(whole, at_bad.target, finding, sought, good)
@@ -420,6 +420,13 @@ class _Search:
         self.repository.demand("checkout", "--detach", "--force", commit, inside=self.checkout)
         workload = _stored_workload(self.workshop, spec)
         return look(self.workshop, self.checkout, self.repository.folder, spec, workload, None, witness)
+
+    def look_at_end(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
+        """Raises what the exploration raises, and says at which end."""
+        try:
+            return self.look_at(commit, what, spec, witness)
+        except FaultlineError as error:
+            raise type(error)(f"{what} {commit[:12]}: {error.message}", error.hint) from error
 
     def judged(self, commit: str, what: str, sighting: Sighting, sought: Sought) -> Step:
         try:

@@ -221,6 +221,36 @@ def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None
     assert git(own, "worktree", "list").count("\n") == 0
 
 
+@pytest.mark.slow
+def test_the_history_of_a_repository_of_its_own_is_gone_through(
+    clone: Path, root: Path, scripts: Path, tmp_path: Path
+) -> None:
+    """The second of three commits takes the flush away; the clone that it is linked into is no repository."""
+    project, own = tmp_path / "project", tmp_path / "own"
+    shutil.copytree(clone, project, ignore=shutil.ignore_patterns(".git", "nvm_malloc"))
+    shutil.copytree(root / "allocators/nvm_malloc", own / "pm/mine", ignore=shutil.ignore_patterns("tests"))
+    (project / "allocators/nvm_malloc").symlink_to(own / "pm/mine")
+    git(tmp_path, "init", "-q", "own")
+    source = own / "pm/mine/src/protocol.c"
+    original = source.read_text()
+    for number, text in enumerate(
+        (original, original.replace(FLUSH, "#endif"), original.replace(FLUSH, "#endif\n")), 1
+    ):
+        source.write_text(text)
+        git(own, "add", "-A")
+        git(own, "commit", "-q", "-m", f"commit {number}")
+    temporary = tmp_path / "temporary"
+    words, environment = command(project, root, scripts, temporary)
+    words += ["--good", "HEAD~2", "--bad", "HEAD", *WORKLOAD]
+    run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "A Person: commit 2" in run.stdout.splitlines()[0]
+    assert "    -        fl_flush(word, sizeof *word);" in run.stdout
+    assert git(own, "worktree", "list").count("\n") == 0
+    assert git(own, "status", "--porcelain") == ""
+    assert list(temporary.iterdir()) == []
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Repository:
     """A small repository; c1 and c2 are tags."""
@@ -356,6 +386,18 @@ def test_ends_that_are_not_what_they_are_said_to_be(bisect: Bisect) -> None:
     fails = bisect("--good", f"c{PLANTED}", "--bad", f"c{PLANTED + 1}", *WORKLOAD)
     assert (fails.returncode, "the good end" in fails.stderr) == (2, True)
     assert "fails: it has all findings of the bad end" in fails.stderr
+
+
+@pytest.mark.parametrize(
+    ("which", "good", "bad"), [("bad", 1, max(BROKEN)), pytest.param("good", min(BROKEN), 20, marks=pytest.mark.slow)]
+)
+def test_an_end_that_does_not_build_is_said(bisect: Bisect, which: str, good: int, bad: int) -> None:
+    run = bisect("--good", f"c{good}", "--bad", f"c{bad}", *WORKLOAD)
+    assert run.returncode == 2, run.stderr
+    *_, error, hint = run.stderr.splitlines()
+    assert error.startswith(f"error: the {which} end ")
+    assert error.endswith("#error this commit does not build")
+    assert hint.startswith("hint: ")
 
 
 def test_uncommitted_sources_are_said(bisect: Bisect, clone: Path) -> None:
