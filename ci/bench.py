@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench [PARTS="..."]`: what tracing costs, how many recoveries a second the engines run, how fast allocators are
 and recover (bench_allocators.py), what complete exploration costs (bench_complete.py) and gains by
-workers (bench_explore.py), how long the matrix takes. Tables and one line a figure on stdout, with its goal where there is one;
---out FILE writes the same as JSON."""
+workers (bench_explore.py), how long mutants take to an explained finding (bench_mutants.py), how long the matrix takes. Tables and
+one line a figure on stdout, with its goal where there is one; --out FILE writes the same as JSON."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from typing import Any
 import bench_allocators
 import bench_complete
 import bench_explore
+import bench_mutants
 import bench_pallocator
 import msgspec
 
@@ -58,6 +59,7 @@ PARTS = (
         "ace",
         "nested",
     ),
+    "mutants",
     "matrix",
 )
 
@@ -119,6 +121,7 @@ def measure(parts: Sequence[str], is_tiny: bool) -> dict[str, Any]:
             figures["complete"] = bench_complete.measure(root, is_tiny)
         figures |= measure_wear(parts, root, cache)
         figures |= bench_explore.measure(parts, root, cache, engine, is_tiny)
+        figures |= bench_mutants.measure(parts, root, is_tiny)
         if "matrix" in parts:
             note("the matrix, from an empty cache")
             figures["matrix"] = bench_matrix(root)
@@ -150,6 +153,7 @@ def in_words(figures: dict[str, Any], is_tiny: bool) -> str:
     if "complete" in figures:
         lines += bench_complete.in_words(figures["complete"])
     lines += bench_explore.in_words(figures)
+    lines += bench_mutants.in_words(figures)
     if matrix := figures.get("matrix"):
         lines.append(f"matrix from an empty cache: {matrix['wall_s']:.0f} s on {matrix['processors']} processors")
         lines.append(matrix["summary"])

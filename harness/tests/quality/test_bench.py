@@ -25,11 +25,31 @@ HEAP_ADDRESS = 0x200000000000
 @pytest.fixture(scope="module")
 def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("bench") / "out" / "figures.json"
-    parts = ["allocators", "recovery", "sizes", "restart", "fragmentation", "explore", "long", "ace", "nested"]
+    parts = [
+        "allocators",
+        "recovery",
+        "sizes",
+        "restart",
+        "fragmentation",
+        "explore",
+        "long",
+        "ace",
+        "nested",
+        "mutants",
+    ]
     command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), *parts]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    for word in ("x glibc", "T_REC", "Figure 14", "growth: makalu as size^", "Table 2", "fails at", "two workers"):
+    for word in (
+        "x glibc",
+        "T_REC",
+        "Figure 14",
+        "growth: makalu as size^",
+        "Table 2",
+        "fails at",
+        "two workers",
+        "run --mutant, 1 mutants",
+    ):
         assert word in run.stdout, word
     return json.loads(path.read_text())
 
@@ -200,6 +220,37 @@ def test_complete_exploration_is_measured_for_every_allocator(root: Path, tmp_pa
         assert row["complete"], row["why"]
     assert run.stdout.count("an operation, goal <=") == len(rows)
     assert "complete: nvm_malloc grows as operations^" in run.stdout
+
+
+def test_a_mutant_ends_with_what_a_person_needs(figures: Any) -> None:
+    [row] = figures["mutants"]
+    assert (row["exit_code"], row["lacks"]) == (1, [])
+
+
+def test_what_a_person_needs_is_missed() -> None:
+    import bench_mutants
+
+    found = {"findings": [{"id": "FL004-1", "rule": "FL004"}, {"id": "FL003-1", "rule": "FL003"}]}
+    told = {"explanations": [{"finding": "FL004-1", "is_cut": False}], "shrunk": [{"finding": "FL004-1"}]}
+    other = {"explanations": [{"finding": "FL003-1", "is_cut": False}], "shrunk": [{"finding": "FL003-1"}]}
+    cut = {**told, "explanations": [{"finding": "FL004-1", "is_cut": True}]}
+    for cell, lacking in [
+        ({**found, **told}, []),
+        ({**found, **cut}, ["a decided repair"]),
+        ({**found, **other}, ["an explanation", "a shrunk witness"]),
+        ({**told, "findings": found["findings"][1:]}, ["a finding of its rule"]),
+    ]:
+        assert bench_mutants.what_lacks(cell, "FL004") == lacking
+
+
+@pytest.mark.nightly
+def test_every_mutant_ends_with_what_a_person_needs(root: Path, tmp_path: Path) -> None:
+    """How long each takes is measured and is no test."""
+    path = tmp_path / "figures.json"
+    run = subprocess.run([sys.executable, "ci/bench.py", "--out", str(path), "mutants"], cwd=root, check=False)
+    assert run.returncode == 0
+    rows = json.loads(path.read_text())["mutants"]
+    assert {row["mutant"]: row["lacks"] for row in rows if row["lacks"]} == {}
 
 
 def test_an_unknown_part_is_bad_input(root: Path) -> None:
