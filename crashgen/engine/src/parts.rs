@@ -29,6 +29,7 @@ use crate::trace_rules::{self, TraceRules};
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
 use oracle::contract::Durable;
+use planted::Fault;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -360,7 +361,9 @@ fn start<'p>(
     probes: &'p mut Option<Probes>,
 ) -> Result<&'p mut Probes, EngineError> {
     if let Some(known) = probes {
-        known.forget();
+        if !planted::is(Fault::WorkerRemembers) {
+            known.forget();
+        }
     } else {
         let is_full = task.config.is_full();
         *probes = Some(Probes::start(&task.config.exploring_server(strategy)?, is_full)?);

@@ -66,6 +66,10 @@ def exploration(test: str) -> Python:
     return Python(RANDOM_TRACES.file, test)
 
 
+def jobs(test: str) -> Python:
+    return Python("harness/tests/quality/test_jobs.py", test)
+
+
 def runner(test: str) -> Python:
     return Python("allocators/runner/tests/test_runner.py", test)
 
@@ -126,6 +130,8 @@ DETECTORS: dict[str, Rust | Python] = {
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
     "skip-last-position": RANDOM_TRACES,
+    "worker-remembers": jobs("test_a_clean_run_is_that_of_one_worker[2]"),
+    "heap-of-another-part": jobs("test_a_clean_run_is_that_of_one_worker[2]"),
     "judge-image-once": RANDOM_TRACES,
     "judge-born-only": RANDOM_TRACES,
     "recovery-of-another": RANDOM_TRACES,
