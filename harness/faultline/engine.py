@@ -191,6 +191,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         told = list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
         if self.read:
             told.append(("recovery read it at", self.read.text()))
+        if self.stored == []:
+            told.append(("recovery stores", "nothing"))
         told += [("recovery stores at", place.text()) for place in self.stored or []]
         if self.died:
             told.append(("recovery died at", " < ".join(one.text() for one in [self.died.at, *self.died.callers])))

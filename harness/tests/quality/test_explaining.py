@@ -371,7 +371,8 @@ def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> N
     ]:
         storing = finding(stored=places[:count])
         assert explain(monkeypatch, ["helps"], storing).lines()[1][1].endswith(f"; recovery stores {words}")
-        assert [path for role, path in storing.call_paths() if role == "recovery stores at"] == told[:count]
+        listed = [path for role, path in storing.call_paths() if role.startswith("recovery stores")]
+        assert listed == (told[:count] or ["nothing"])
     assert (
         explain(monkeypatch, ["helps"], dying)
         .lines()[1][1]

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from command_line import Faultline
-from faultline import campaign
+from faultline import campaign, config
 from faultline.cache import Cache
 from faultline.engine import Engine
 from faultline.exploring import Workshop
@@ -19,6 +20,8 @@ from faultline.results import CellSpec, Results
 
 MUTANT = "MISSING_FLUSH_LINK"
 SPEC = CellSpec("nvm_malloc", "churn", 12, 1, "complete", "px86", "clwb", mutant=MUTANT, stop_at_rule="FL004")
+SEED_RECOVERIES = 1000
+MOST_NEW = 0.15
 
 
 def ids_of(workshop: Workshop, folder: Path, spec: CellSpec) -> tuple[set[str], set[int | None]]:
@@ -51,6 +54,23 @@ def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) ->
     moved, moved_lines = ids_of(there, tmp_path, SPEC)
     assert moved == first
     assert not moved_lines & lines
+
+
+@pytest.mark.nightly
+def test_few_ids_are_new_under_another_seed(root: Path, scripts: Path, tmp_path: Path) -> None:
+    """Of all mutants whose workload has a seed. Another one may show the bug in more ways, and a limit ends it elsewhere."""
+    shop = Workshop(root, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
+    cells = campaign.cells_of_matrix(root, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
+    cells = [cell for cell in cells if cell.mutant and cell.ops and cell.strategy == "complete" and not cell.nested]
+    assert len(cells) >= 50
+    counts = Counter[str]()
+    for cell in cells:
+        spec = msgspec.structs.replace(cell, stop_at_rule=None, recovery_limit=SEED_RECOVERIES)
+        known, _ = ids_of(shop, tmp_path, spec)
+        others, _ = ids_of(shop, tmp_path, msgspec.structs.replace(spec, seed=2))
+        counts += Counter(all=len(others), new=len(others - known))
+        print(f"{cell.allocator} {cell.mutant}: {len(others - known)} of {len(others)} ids are new", flush=True)
+    assert counts["new"] <= MOST_NEW * counts["all"], counts
 
 
 @pytest.mark.parametrize(
