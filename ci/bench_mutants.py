@@ -19,6 +19,8 @@ from faultline import config
 from faultline.terminal import note
 
 GOAL_S = 60.0
+REPAIR = "a decided repair"
+"""Lacks where the time ends before all repairs are tried."""
 
 
 def measure(parts: Sequence[str], root: Path, is_tiny: bool) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def what_lacks(cell: dict[str, Any], rule: str) -> list[str]:
     explained = [one for one in cell["explanations"] if one["finding"] in own]
     shrunk = [one for one in cell["shrunk"] if one["finding"] in own]
     cut = [one for one in explained if one["is_cut"]]
-    lacks = {"an explanation": not explained, "a shrunk witness": not shrunk, "a decided repair": bool(cut)}
+    lacks = {"an explanation": not explained, "a shrunk witness": not shrunk, REPAIR: bool(cut)}
     return [what for what, is_lacking in lacks.items() if is_lacking]
 
 
