@@ -62,8 +62,8 @@ def what_lacks(cell: dict[str, Any], rule: str) -> list[str]:
         return ["a finding of its rule"]
     explained = [one for one in cell["explanations"] if one["finding"] in own]
     shrunk = [one for one in cell["shrunk"] if one["finding"] in own]
-    cut = [one for one in explained if one["is_cut"]]
-    lacks = {"an explanation": not explained, "a shrunk witness": not shrunk, REPAIR: bool(cut)}
+    is_cut = bool(explained) and all(one["is_cut"] for one in explained)
+    lacks = {"an explanation": not explained, "a shrunk witness": not shrunk, REPAIR: is_cut}
     return [what for what, is_lacking in lacks.items() if is_lacking]
 
 

@@ -134,8 +134,8 @@ struct fl_load {
     uint16_t zero;
     uint32_t file; /* number of FL_SERVE_CREATE */
     uint64_t unit;
-    uint32_t site; /* of the target's code: offset in the adapter's file; 0: unknown (a string function of the
-                      C library), or the runner's own load */
+    uint32_t site; /* of the target's code: offset in the adapter's file; 0: unknown (of another module, a stream's),
+                      or the runner's own load */
     uint32_t zero_too;
 };
 

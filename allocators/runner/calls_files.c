@@ -39,8 +39,8 @@ static uint64_t open_parts(const struct iovec *parts, int count) {
     return sum;
 }
 
-/* offset null: where the descriptor is. caller: of the function that the target called, which this is expanded in. */
-static void read_behind_by(int fd, const off_t *offset, uint64_t count, const void *caller) {
+/* offset null: where the descriptor is. */
+static void read_behind(int fd, const off_t *offset, uint64_t count, const void *caller) {
     if (!loads_is_recording())
         return;
     long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
@@ -48,7 +48,6 @@ static void read_behind_by(int fd, const off_t *offset, uint64_t count, const vo
     loads_read_file(fd, from < 0 ? 0 : (uint64_t)from, count);
     loads_caller = NULL;
 }
-#define read_behind(fd, offset, count) read_behind_by(fd, offset, count, __builtin_return_address(0))
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
 
@@ -120,7 +119,7 @@ INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64
     vfs_before_change(to);
     vfs_before_read(from);
     before_write(to);
-    read_behind(from, from_offset, count);
+    read_behind(from, from_offset, count, CALLER);
     return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
 }
 
@@ -128,7 +127,7 @@ INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
     vfs_before_change(to);
     vfs_before_read(from);
     before_write(to);
-    read_behind(from, offset, count);
+    read_behind(from, offset, count, CALLER);
     return syscall(SYS_sendfile, to, from, offset, count);
 }
 
@@ -138,7 +137,7 @@ INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_of
     vfs_before_change(to);
     vfs_before_read(from);
     before_write(to);
-    read_behind(from, from_offset, count);
+    read_behind(from, from_offset, count, CALLER);
     return syscall(SYS_splice, from, from_offset, to, to_offset, count, flags);
 }
 
@@ -205,35 +204,43 @@ INTERPOSED int posix_fallocate64(int fd, off_t offset, off_t bytes) { return pos
 
 /* ---- reading what mappings may have changed --------------------------------------------------------------------------- */
 
-INTERPOSED ssize_t read(int fd, void *bytes, size_t count) {
+EXPANDED ssize_t read_here(int fd, void *bytes, size_t count) {
     vfs_before_read(fd);
-    read_behind(fd, NULL, count);
+    read_behind(fd, NULL, count, CALLER);
     loads_filled(bytes, count);
     return syscall(SYS_read, fd, bytes, count);
 }
 
-INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
+EXPANDED ssize_t read_at(int fd, void *bytes, size_t count, off_t offset) {
     vfs_before_read(fd);
-    read_behind(fd, &offset, count);
+    read_behind(fd, &offset, count, CALLER);
     loads_filled(bytes, count);
     return syscall(SYS_pread64, fd, bytes, count, offset);
 }
 
-INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { return pread(fd, bytes, count, offset); }
+EXPANDED ssize_t read_parts(int fd, const struct iovec *parts, int count, off_t offset) {
+    vfs_before_read(fd);
+    read_behind(fd, &offset, open_parts(parts, count), CALLER);
+    return syscall(SYS_preadv, fd, parts, count, offset, 0);
+}
+
+INTERPOSED ssize_t read(int fd, void *bytes, size_t count) { return read_here(fd, bytes, count); }
+INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) { return read_at(fd, bytes, count, offset); }
+INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { return read_at(fd, bytes, count, offset); }
 
 INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int count) {
     vfs_before_read(fd);
-    read_behind(fd, NULL, open_parts(parts, count));
+    read_behind(fd, NULL, open_parts(parts, count), CALLER);
     return syscall(SYS_readv, fd, parts, count);
 }
 
 INTERPOSED ssize_t preadv(int fd, const struct iovec *parts, int count, off_t offset) {
-    vfs_before_read(fd);
-    read_behind(fd, &offset, open_parts(parts, count));
-    return syscall(SYS_preadv, fd, parts, count, offset, 0);
+    return read_parts(fd, parts, count, offset);
 }
 
-INTERPOSED ssize_t preadv64(int fd, const struct iovec *parts, int count, off_t offset) { return preadv(fd, parts, count, offset); }
+INTERPOSED ssize_t preadv64(int fd, const struct iovec *parts, int count, off_t offset) {
+    return read_parts(fd, parts, count, offset);
+}
 
 /* What compilers call instead with _FORTIFY_SOURCE. */
 ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity);
@@ -241,15 +248,15 @@ ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t offset, size_t capa
 ssize_t __pread64_chk(int fd, void *bytes, size_t count, off_t offset, size_t capacity);
 
 INTERPOSED ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity) {
-    return count > capacity ? (__builtin_trap(), -1) : read(fd, bytes, count);
+    return count > capacity ? (__builtin_trap(), -1) : read_here(fd, bytes, count);
 }
 
 INTERPOSED ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t offset, size_t capacity) {
-    return count > capacity ? (__builtin_trap(), -1) : pread(fd, bytes, count, offset);
+    return count > capacity ? (__builtin_trap(), -1) : read_at(fd, bytes, count, offset);
 }
 
 INTERPOSED ssize_t __pread64_chk(int fd, void *bytes, size_t count, off_t offset, size_t capacity) {
-    return __pread_chk(fd, bytes, count, offset, capacity);
+    return count > capacity ? (__builtin_trap(), -1) : read_at(fd, bytes, count, offset);
 }
 
 /* ---- durability: what a crash of a recovery leaves is the engine's business, so nothing need reach a disk -------------------- */

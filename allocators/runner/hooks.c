@@ -21,9 +21,6 @@
 
 /* ---- plain loads and stores --------------------------------------------------------------------------------------------- */
 
-/* Of a hook, all of whose helpers are expanded in it: the code that is hooked. */
-#define CALLER __builtin_return_address(0)
-
 /* A load is told, with who makes it. */
 #define TELL(telling)                                                                                                              \
     do {                                                                                                                           \
@@ -32,17 +29,17 @@
         loads_caller = NULL;                                                                                                       \
     } while (0)
 
-static inline __attribute__((always_inline)) void touch(const volatile void *address, uint64_t bytes) {
+EXPANDED void touch(const volatile void *address, uint64_t bytes) {
     if (loads_are_near(address) && !loads_is_settled(address, bytes))
         TELL(loads_read((const void *)address, bytes));
 }
 
-static inline __attribute__((always_inline)) void touch_update(const volatile void *address, uint64_t bytes) {
+EXPANDED void touch_update(const volatile void *address, uint64_t bytes) {
     if (loads_are_near(address) && !loads_is_stored_already(address, bytes))
         TELL(loads_updated((const void *)address, bytes));
 }
 
-static inline __attribute__((always_inline)) void touch_store(const volatile void *address, uint64_t bytes) {
+EXPANDED void touch_store(const volatile void *address, uint64_t bytes) {
     if (!loads_are_near(address))
         return;
     if (!loads_is_stored_already(address, bytes))
@@ -56,7 +53,7 @@ static bool is_near(const void *address, uint64_t bytes) {
     return (uintptr_t)address < fl_hook_near.start + fl_hook_near.bytes && (uintptr_t)address + bytes > fl_hook_near.start;
 }
 
-static inline __attribute__((always_inline)) void touch_range(const void *address, uint64_t bytes) {
+EXPANDED void touch_range(const void *address, uint64_t bytes) {
     if (is_near(address, bytes))
         TELL(loads_read(address, bytes));
 }
@@ -212,7 +209,7 @@ static void move(void *to, const void *from, size_t bytes, bool is_backward) {
         __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 
-static inline __attribute__((always_inline)) void *copy(void *to, const void *from, size_t bytes) {
+EXPANDED void *copy(void *to, const void *from, size_t bytes) {
     if (!is_near(to, bytes) && !is_near(from, bytes))
         return memmove(to, from, bytes);
     TELL(loads_read(from, bytes));
@@ -234,7 +231,7 @@ WRAP(void *, memmove, void *to, const void *from, size_t bytes) { return copy(to
 WRAP(void *, mempcpy, void *to, const void *from, size_t bytes) { return (char *)copy(to, from, bytes) + bytes; }
 WRAP(void, bcopy, const void *from, void *to, size_t bytes) { copy(to, from, bytes); }
 
-WRAP(void *, memset, void *to, int byte, size_t bytes) {
+EXPANDED void *fill(void *to, int byte, size_t bytes) {
     if (!is_near(to, bytes))
         return memset(to, byte, bytes);
     loads_written(to, bytes);
@@ -246,19 +243,20 @@ WRAP(void *, memset, void *to, int byte, size_t bytes) {
         events_stored(to, bytes, CALLER);
     return to;
 }
-WRAP(void, bzero, void *to, size_t bytes) { __wrap_memset(to, 0, bytes); }
-WRAP(void, explicit_bzero, void *to, size_t bytes) { __wrap_memset(to, 0, bytes); }
+WRAP(void *, memset, void *to, int byte, size_t bytes) { return fill(to, byte, bytes); }
+WRAP(void, bzero, void *to, size_t bytes) { fill(to, 0, bytes); }
+WRAP(void, explicit_bzero, void *to, size_t bytes) { fill(to, 0, bytes); }
 
 /* ---- comparing and searching: only what decides is loaded ------------------------------------------------------------------ */
 
-static inline __attribute__((always_inline)) uint8_t byte_at(const void *address, size_t index) {
+EXPANDED uint8_t byte_at(const void *address, size_t index) {
     const volatile uint8_t *byte = (const volatile uint8_t *)address + index;
     touch(byte, 1);
     return *byte;
 }
 
-/* Compares up to limit bytes; has_end: and no further than a NUL. Expanded in the hook, as byte_at is, for the caller's sake. */
-static inline __attribute__((always_inline)) int compare(const void *left, const void *right, size_t limit, bool has_end) {
+/* Compares up to limit bytes; has_end: and no further than a NUL. */
+EXPANDED int compare(const void *left, const void *right, size_t limit, bool has_end) {
     for (size_t i = 0; i < limit; i++) {
         uint8_t a = byte_at(left, i), b = byte_at(right, i);
         if (a != b || (has_end && a == 0))
@@ -268,7 +266,7 @@ static inline __attribute__((always_inline)) int compare(const void *left, const
 }
 
 /* The first of limit bytes that is byte, or with has_end NUL; limit: none. */
-static inline __attribute__((always_inline)) size_t search(const void *from, int byte, size_t limit, bool has_end) {
+EXPANDED size_t search(const void *from, int byte, size_t limit, bool has_end) {
     for (size_t i = 0; i < limit; i++) {
         uint8_t found = byte_at(from, i);
         if (found == (uint8_t)byte || (has_end && found == 0))
@@ -277,13 +275,23 @@ static inline __attribute__((always_inline)) size_t search(const void *from, int
     return limit;
 }
 
-WRAP(int, memcmp, const void *left, const void *right, size_t bytes) {
+EXPANDED int compare_memory(const void *left, const void *right, size_t bytes) {
     return is_near(left, bytes) || is_near(right, bytes) ? compare(left, right, bytes, false) : memcmp(left, right, bytes);
 }
-WRAP(int, bcmp, const void *left, const void *right, size_t bytes) { return __wrap_memcmp(left, right, bytes); }
+
+EXPANDED size_t length_of(const char *text) { return search(text, 0, SIZE_MAX, true); }
+
+/* Returns the end. */
+EXPANDED char *copy_text(char *to, const char *from) {
+    size_t length = length_of(from);
+    return (char *)copy(to, from, length + 1) + length;
+}
+
+WRAP(int, memcmp, const void *left, const void *right, size_t bytes) { return compare_memory(left, right, bytes); }
+WRAP(int, bcmp, const void *left, const void *right, size_t bytes) { return compare_memory(left, right, bytes); }
 WRAP(int, strcmp, const char *left, const char *right) { return compare(left, right, SIZE_MAX, true); }
 WRAP(int, strncmp, const char *left, const char *right, size_t most) { return compare(left, right, most, true); }
-WRAP(size_t, strlen, const char *text) { return search(text, 0, SIZE_MAX, true); }
+WRAP(size_t, strlen, const char *text) { return length_of(text); }
 WRAP(size_t, strnlen, const char *text, size_t most) { return search(text, 0, most, true); }
 WRAP(void *, memchr, const void *from, int byte, size_t bytes) {
     size_t at = search(from, byte, bytes, false);
@@ -296,31 +304,28 @@ WRAP(char *, strchr, const char *text, int byte) {
 }
 WRAP(char *, strchrnul, const char *text, int byte) { return (char *)text + search(text, byte, SIZE_MAX, true); }
 WRAP(char *, strrchr, const char *text, int byte) {
-    for (size_t at = __wrap_strlen(text) + 1; at-- > 0;)
+    for (size_t at = length_of(text) + 1; at-- > 0;)
         if (byte_at(text, at) == (uint8_t)byte)
             return (char *)text + at;
     return NULL;
 }
-WRAP(char *, stpcpy, char *to, const char *from) {
-    size_t length = __wrap_strlen(from);
-    return (char *)copy(to, from, length + 1) + length;
-}
+WRAP(char *, stpcpy, char *to, const char *from) { return copy_text(to, from); }
 WRAP(char *, strcpy, char *to, const char *from) {
-    __wrap_stpcpy(to, from);
+    copy_text(to, from);
     return to;
 }
 WRAP(char *, strncpy, char *to, const char *from, size_t bytes) {
-    size_t length = __wrap_strnlen(from, bytes);
+    size_t length = search(from, 0, bytes, true);
     copy(to, from, length);
-    __wrap_memset(to + length, 0, bytes - length);
+    fill(to + length, 0, bytes - length);
     return to;
 }
 WRAP(char *, strcat, char *to, const char *from) {
-    __wrap_stpcpy(to + __wrap_strlen(to), from);
+    copy_text(to + length_of(to), from);
     return to;
 }
-WRAP(char *, strndup, const char *text, size_t most) {
-    size_t length = __wrap_strnlen(text, most);
+EXPANDED char *duplicate(const char *text, size_t most) {
+    size_t length = search(text, 0, most, true);
     char *twin = malloc(length + 1);
     if (twin == NULL)
         return NULL;
@@ -328,7 +333,8 @@ WRAP(char *, strndup, const char *text, size_t most) {
     twin[length] = '\0';
     return twin;
 }
-WRAP(char *, strdup, const char *text) { return __wrap_strndup(text, SIZE_MAX); }
+WRAP(char *, strndup, const char *text, size_t most) { return duplicate(text, most); }
+WRAP(char *, strdup, const char *text) { return duplicate(text, SIZE_MAX); }
 
 /* ---- sorting: the C library moves and the target compares; the whole of the array is read ------------------------------------ */
 
@@ -344,6 +350,6 @@ HOOK void *__tsan_memmove(void *to, const void *from, size_t bytes);
 HOOK void *__tsan_memset(void *to, int byte, size_t bytes);
 HOOK void *__tsan_memcpy(void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
 HOOK void *__tsan_memmove(void *to, const void *from, size_t bytes) { return copy(to, from, bytes); }
-HOOK void *__tsan_memset(void *to, int byte, size_t bytes) { return __wrap_memset(to, byte, bytes); }
+HOOK void *__tsan_memset(void *to, int byte, size_t bytes) { return fill(to, byte, bytes); }
 
 #endif

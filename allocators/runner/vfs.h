@@ -17,6 +17,9 @@
 
 /* Interposed calls are found by the adapter's dynamic linker. */
 #define INTERPOSED __attribute__((visibility("default"), used))
+/* What they share is expanded in each of them: CALLER is there the code of the target that calls. */
+#define EXPANDED static inline __attribute__((always_inline))
+#define CALLER __builtin_return_address(0)
 
 /* A path as the target named it, and what the call is to use. */
 struct vfs_path {

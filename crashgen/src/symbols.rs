@@ -126,9 +126,9 @@ impl Symbols {
         (self.find(&trace, SiteId(1)), self.callers(&trace, SiteId(1)))
     }
 
-    /// Places that are known by their offset in one module, callers not; with an own object, as above.
-    pub fn of_places(mut self, module: &Path, offsets: &[u64]) -> Vec<Symbol> {
-        let site = |offset: &u64| Site { module: Some(0), offset: *offset, caller: None };
+    /// Places that are known by their offset in one module, or not at all, callers not; with an own object, as above.
+    pub fn of_places(mut self, module: &Path, offsets: &[Option<u64>]) -> Vec<Symbol> {
+        let site = |offset: &Option<u64>| Site { module: offset.map(|_| 0), offset: offset.unwrap_or(0), caller: None };
         let trace = Trace {
             sites: offsets.iter().map(site).collect(),
             modules: vec![Module { path: module.to_path_buf(), build_id: String::new() }],

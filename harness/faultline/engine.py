@@ -150,7 +150,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Where recovery first reads what the state lacks."""
     died: Died | None = None
     stored: list[Site] | None = None
-    """Where recovery stores to PM, in the order in which it comes there; None: the state lacks something, or it cannot be seen."""
+    """Where the recovery from the last crash stores to PM, in the order in which it comes there; None: the state lacks a store of
+    its generation, recovery does not return, or what it does cannot be followed."""
     seen: int = 1
     strategy: str | None = None
     model_note: str | None = None
@@ -191,9 +192,10 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         told = list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
         if self.read:
             told.append(("recovery read it at", self.read.text()))
+        stores = "the last recovery stores" if self.is_later else "recovery stores"
         if self.stored == []:
-            told.append(("recovery stores", "nothing"))
-        told += [("recovery stores at", place.text()) for place in self.stored or []]
+            told.append((stores, "nothing"))
+        told += [(f"{stores} at", place.text()) for place in self.stored or []]
         if self.died:
             told.append(("recovery died at", " < ".join(one.text() for one in [self.died.at, *self.died.callers])))
         return told

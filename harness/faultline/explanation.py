@@ -36,26 +36,30 @@ def lost_and_there(sites: Sequence[Site], is_lost: bool) -> tuple[str, str]:
     return (names[0], names[1]) if is_lost else ("", names[0])
 
 
-def stores_text(lost: str, there: str, read: str, died: str = "", stored: Sequence[str] | None = None) -> str:
-    """Which stores persisted and which did not, where recovery saw that, where it stored, and where it died."""
+def stores_text(
+    lost: str, there: str, read: str, died: str = "", stored: Sequence[str] | None = None, is_later: bool = False
+) -> str:
+    """Which stores persisted and which did not, where recovery saw that, where it stored, and where it died. is_later: it is not
+    the first recovery."""
     if lost:
         stores = f"lost: the store at {lost}" + (f"; persisted: the store at {there}" if there else "")
     else:
         stores = f"every store is persisted; the last one is at {there}" if there else "no store is lost"
     stores += f"; recovery read it at {read}" if read else ""
-    return stores + _stored_text(stored) + (f"; it died at {died}" if died else "")
+    return stores + _stored_text(stored, is_later) + (f"; it died at {died}" if died else "")
 
 
-def _stored_text(places: Sequence[str] | None) -> str:
+def _stored_text(places: Sequence[str] | None, is_later: bool) -> str:
     if places is None:
         return ""
+    stores = "; the last recovery stores" if is_later else "; recovery stores"
     if not places:
-        return "; recovery stores nothing"
+        return f"{stores} nothing"
     shown, more = [f"at {place}" for place in places[:SHOWN_PLACES]], len(places) - SHOWN_PLACES
     if more > 0:
         shown.append(f"at {more} more place{'s' * (more > 1)}")
     *first, last = shown
-    return "; recovery stores " + (f"{', '.join(first)} and {last}" if first else last)
+    return f"{stores} {', '.join(first)} and {last}" if first else f"{stores} {last}"
 
 
 def lines_of_new_outcome(state: NewOutcome) -> list[tuple[str, str]]:
@@ -99,7 +103,7 @@ class Explanation(msgspec.Struct):
     died: str = ""
     """Where the recovery died that a signal ended, if that is known, and what it touched."""
     stored: list[str] | None = None
-    """Where recovery stores, of a state that lacks nothing; None: not known."""
+    """Where the recovery from the last crash stores, of a state that has every store of its generation; None: not known."""
     budget_s: float = BUDGET_S
     """Where is_cut: what there was for all of them."""
 
@@ -110,7 +114,7 @@ class Explanation(msgspec.Struct):
 
     def lines(self) -> list[tuple[str, str]]:
         """Three lines, each a word and what it is: the operation, the stores, the repair."""
-        stores = stores_text(self.lost, self.there, self.read, self.died, self.stored)
+        stores = stores_text(self.lost, self.there, self.read, self.died, self.stored, self.crashes > 1)
         return [("when", self.operation), ("stores", stores), ("repair", self.repair_text())]
 
     def repair_text(self) -> str:

@@ -285,8 +285,8 @@ impl Explorer<'_> {
         let mut was_passed_by = false;
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
         cursor.next = (cursor.next..part.first as usize).rev().find(is_case).unwrap_or(cursor.next);
-        if planted::is(Fault::HeapOfAnotherPart) {
-            cursor.next = part.first as usize;
+        if planted::is(Fault::HeapOfAnotherPart) && !is_first {
+            cursor.next = part.first as usize - 1;
         }
         while cursor.next < part.last as usize && flow.is_continue() {
             if self.is_over.load(Ordering::Relaxed) {

@@ -43,8 +43,8 @@ pub struct Finding {
     pub read: Option<Symbol>,
     /// Where the recovery died that a signal ended; null: none did, or where is not known.
     pub died: Option<Died>,
-    /// Where recovery stores to PM, in the order in which it comes there; null where the state lacks something, and where that cannot be
-    /// seen.
+    /// Where the recovery from the last crash stores to PM, in the order in which it comes there; null where the state lacks a store of
+    /// its generation, where recovery does not return, and where what it does cannot be followed.
     pub stored: Option<Vec<Symbol>>,
     pub seen: u64,
     pub strategy: &'static str,
@@ -373,7 +373,8 @@ impl Findings {
     /// What makes two violations one finding, in every campaign: the rule and the store that is lost, by its place in its
     /// function, and whether what is flushed there lacks a fence or the flush is missing. Which store was the newest that is
     /// there tells only how long the first one stayed undecided; where nothing is lost, the place of the last store when it
-    /// began to be wrong is what is known ([`crate::lasting`]), and what was said of it then.
+    /// began to be wrong is what is known ([`crate::lasting`]), and what was said of it then; the operation, where that place has
+    /// no name.
     fn key(&mut self, trace: &Trace, state: &StateRef, violation: &Violation) -> String {
         let place = self.place(trace, state, violation.rule);
         let is_lost = state.began.is_none() && lost_store(state).is_some();
@@ -397,6 +398,11 @@ impl Findings {
         match lost {
             Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
             Some(_) => format!("{rule} lost {name}"),
+            None if name.is_empty() => {
+                let current = || state.case.current.map_or("none", |current| current.operation.kind.name());
+                let kind = state.began.as_ref().map_or_else(current, |began| began.operation);
+                format!("{rule} {kind}")
+            }
             None => format!("{rule} {name}"),
         }
     }
@@ -427,8 +433,8 @@ pub struct Lost {
     pub line: LineKey,
 }
 
-/// The earliest one.
-fn lost_store(state: &StateRef) -> Option<Lost> {
+/// The earliest one of the state's generation.
+pub fn lost_store(state: &StateRef) -> Option<Lost> {
     let stores = changed_lines(state).flat_map(|(at, choice)| {
         let line = state.case.model.line(state.view.lines[at].id);
         let lost = line.open_stores(choice).into_iter().filter(|(_, _, is_there)| !is_there);

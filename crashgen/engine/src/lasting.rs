@@ -39,6 +39,8 @@ pub struct Began {
     pub position: u32,
     /// Of the last store by then.
     pub site: SiteId,
+    /// The operation by then, `none` before the first one.
+    pub operation: &'static str,
     /// What was said of it then ([`said`]).
     pub said: Option<Rc<str>>,
 }
@@ -78,13 +80,20 @@ impl Wrong {
     }
 }
 
-/// Of what is said of a violation, numbers apart; none of leaks, of which there may be one more each time.
+/// Of what is said of a violation, numbers and which operation was it apart; none of leaks, of which there may be one more each time.
 pub fn said(violation: &Violation) -> Option<String> {
     violation.leaks.is_none().then(|| words(&violation.message))
 }
 
 fn words(message: &str) -> String {
-    let words = message.split(|char: char| !char.is_ascii_alphanumeric());
+    let tokens: Vec<&str> = message.split_whitespace().collect();
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_kind = |at: usize| {
+        // operation 12 (free)
+        at > 0 && tokens[at].starts_with('(') && tokens[at].ends_with(')') && is_number(tokens[at - 1])
+    };
+    let tokens = tokens.iter().enumerate().filter(|(at, _)| !is_kind(*at)).map(|(_, word)| *word);
+    let words = tokens.flat_map(|token| token.split(|char: char| !char.is_ascii_alphanumeric()));
     let words = words.filter(|word| !word.starts_with(|char: char| char.is_ascii_digit()));
     let without_digits = |word: &str| word.chars().filter(|char| !char.is_ascii_digit()).collect::<String>();
     words.map(without_digits).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -253,7 +262,8 @@ impl Followed {
             self.first = self.last;
         }
         self.judged = self.last;
-        let here = Began { position: self.last, site: self.case.last_store, said: None };
+        let operation = self.case.current.map_or("none", |current| current.operation.kind.name());
+        let here = Began { position: self.last, site: self.case.last_store, operation, said: None };
         let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none());
         let others =
             others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, said(violation))));
@@ -313,7 +323,7 @@ mod tests {
     }
 
     fn at(position: u32) -> Began {
-        Began { position, site: SiteId(position), said: None }
+        Began { position, site: SiteId(position), operation: "free", said: None }
     }
 
     fn one(violation: &Violation) -> Wrong {
@@ -330,6 +340,15 @@ mod tests {
             latest_leak(&since, Some(&leaks)).map(|began| began.position)
         };
         assert_eq!([0, 1, 2, 3].map(began_with), [Some(30), Some(20), Some(10), None]);
+    }
+
+    #[test]
+    fn what_is_said_is_the_same_whichever_operation_it_was() {
+        let said = |message: &str| said(&violation(RuleId::OperationLost, message));
+        let free = "slot 1 is null, but must be 7: operation 12 (free) made it so (at 0x50)";
+        assert_eq!(said(free), said("slot 3 is null, but must be 9: operation 4 (reallocate) made it so (at 0x80)"));
+        assert_ne!(said(free), said("slot 1 is null, but must be 7: operation 12 (free) made it so"));
+        assert_ne!(said("the heap (free) is damaged"), said("the heap (full) is damaged"));
     }
 
     #[test]

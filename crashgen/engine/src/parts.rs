@@ -29,7 +29,6 @@ use crate::trace_rules::{self, TraceRules};
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
 use oracle::contract::Durable;
-use planted::Fault;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -361,9 +360,7 @@ fn start<'p>(
     probes: &'p mut Option<Probes>,
 ) -> Result<&'p mut Probes, EngineError> {
     if let Some(known) = probes {
-        if !planted::is(Fault::WorkerRemembers) {
-            known.forget();
-        }
+        known.forget();
     } else {
         let is_full = task.config.is_full();
         *probes = Some(Probes::start(&task.config.exploring_server(strategy)?, is_full)?);

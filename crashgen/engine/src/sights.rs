@@ -4,6 +4,7 @@
 use crate::cases::Case;
 use crate::config::Config;
 use crate::deaths::{self, Died};
+use crate::finding::{StateRef, lost_store};
 use crate::{reads, stores};
 use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
@@ -16,7 +17,7 @@ pub struct Sights {
     pub read: Option<Symbol>,
     /// Where a signal ends it ([`deaths::place`]).
     pub died: Option<Died>,
-    /// Of a state that breaks a rule and lacks nothing: where recovery stores ([`stores::places`]).
+    /// Of a state that breaks a rule and has every store of its generation: where the recovery from it stores ([`stores::places`]).
     pub stored: Option<Vec<Symbol>>,
 }
 
@@ -24,7 +25,7 @@ impl Sights {
     /// Of the state, which breaks these rules.
     pub fn of(config: &Config, case: &mut Case, (view, state): (&View, &[Choice]), violations: &[Violation]) -> Self {
         let is_dying = violations.iter().any(|violation| violation.rule == RuleId::RecoveryCrashed);
-        let is_lost = state != view.prefix_state();
+        let is_lost = lost_store(&StateRef::of(case, view, state, 0)).is_some();
         Self {
             read: reads::first(config, case, view, state),
             died: is_dying.then(|| deaths::place(config, case, view, state)).flatten(),

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where recovery stores to PM on a crash state. Of a state that lacks nothing no flush and no fence is missing: what it breaks is wrong in
-//! what was stored before the crash, or in what recovery makes of it.
+//! Where recovery stores to PM on a crash state. Of a state that has every store of its generation, what breaks a rule is what was stored,
+//! or when, or what recovery makes of it.
 
 use crate::cases::Case;
 use crate::config::{Config, StrategyName};
 use crate::error::EngineError;
 use crate::probes::Probes;
 use crashgen::model::{Choice, View};
-use crashgen::replay::CONTENT_SITE;
 use crashgen::symbols::Symbol;
-use crashgen::trace::{EventKind, SiteId};
+use crashgen::trace::{Event, EventKind, OperationKind, SiteId};
 use std::rc::Rc;
 
-/// The places in the order in which it first comes to them; empty: it stores nothing. None: what it does cannot be followed.
+/// The places in the order in which it first comes to them, up to where it returns; empty: it stores nothing. None: it does not return, or
+/// what it does cannot be followed.
 pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Vec<Symbol>> {
     if !config.has_hooks() {
         return None;
@@ -31,20 +31,22 @@ pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -
     Some(places)
 }
 
-/// In the adapter's file.
-fn offsets_of(config: &Config, case: &mut Case) -> Result<Option<Vec<u64>>, EngineError> {
+/// In the adapter's file; none: of a place that is not known.
+fn offsets_of(config: &Config, case: &mut Case) -> Result<Option<Vec<Option<u64>>>, EngineError> {
     let mut probes = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
-    let (_, _, answer) = probes.tell(&mut case.image, (1, false), &Rc::from([]))?;
+    let (_, loads, answer) = probes.tell(&mut case.image, (1, false), &Rc::from([]))?;
     let next = case.model.files().keys().next_back().map_or(0, |file| file.0 + 1);
     let told = probes.parse_told(&answer, next, case.image.prefix())?;
-    if told.gap.is_some() {
+    let is_return = |event: &Event| matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. });
+    let Some(end) = told.events.iter().position(is_return) else { return Ok(None) };
+    if told.gap.is_some() || loads.doubt.is_some() {
         return Ok(None);
     }
     let mut sites: Vec<SiteId> = Vec::new();
-    for event in told.events.iter().filter(|event| matches!(event.kind, EventKind::Store { .. })) {
-        if event.site != CONTENT_SITE && !sites.contains(&event.site) {
+    for event in told.events[..end].iter().filter(|event| matches!(event.kind, EventKind::Store { .. })) {
+        if !sites.contains(&event.site) {
             sites.push(event.site);
         }
     }
-    Ok(Some(sites.into_iter().filter_map(|site| told.sites[site.0 as usize]).collect()))
+    Ok(Some(sites.into_iter().map(|site| told.sites[site.0 as usize]).collect()))
 }

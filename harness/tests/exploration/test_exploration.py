@@ -638,16 +638,50 @@ def test_what_stays_wrong_hides_no_lost_content(engine: Engine, strategy: dict[s
 
 
 @BOTH
-def test_what_stays_wrong_hides_no_other_fault_of_logic(engine: Engine, strategy: dict[str, Any]) -> None:
-    """The same is said of both; they begin at other stores."""
+@pytest.mark.parametrize("has_places", [True, False], ids=["places", "no places"])
+def test_what_stays_wrong_hides_no_other_fault_of_logic(
+    engine: Engine, strategy: dict[str, Any], has_places: bool
+) -> None:
+    """The same is said of both; they begin at other stores, and in operations of other kinds if nothing is known of those."""
     toy = forgotten()
-    toy.has_places = True
+    toy.has_places = has_places
     toy.allocate(1, *allocation(1, toy.index + 1))
     toy.free(0, *persisted(store(2 * LINE_BYTES, 0)))  # of another slot
     first, second = engine.explore(toy, **strategy).findings
     assert (first["rule"], second["rule"]) == ("FL004", "FL004")
     assert "slot 1" in second["message"]
     assert engine.shrink(toy, second["token"]).finding["id"] == second["id"]
+
+
+AN_UNKNOWN_PLACE = {"function": "", "file": "", "line": 0}
+
+
+@pytest.mark.parametrize(
+    ("flag", "stored"),
+    [
+        (0, []),
+        (toy_runner.CAREFUL, [AN_UNKNOWN_PLACE]),  # a link, and the journal
+        (toy_runner.CAREFUL + toy_runner.NOT_TOLD, None),
+        (toy_runner.THREADED, None),
+        (toy_runner.NEVER_OPEN, None),
+    ],
+    ids=["nothing", "journal", "not told", "threads", "no return"],
+)
+def test_where_recovery_stores_is_told_where_it_is_known(engine: Engine, flag: int, stored: list[Any] | None) -> None:
+    """Of a state that has every store: slot 0 is lost, and the journal says that slot 1 is to get its object."""
+    toy = Toy()
+    toy.create(*persisted(store(8, flag)))
+    toy.allocate(0, *persisted(store(place(0), pattern_word(2))), *persisted(store(JOURNAL, 2)))
+    findings = engine.explore(toy, strategy="prefix", hooked_adapter=True).findings
+    [finding, *_] = [one for one in findings if one["rule"] == "FL004"]
+    assert (finding["is_lost"], finding["stored"]) == (False, stored)
+
+
+def test_where_recovery_stores_is_not_told_where_a_store_is_lost(engine: Engine) -> None:
+    toy = created()
+    toy.allocate(0, *allocation(0, 2)[:3], store(LINE_BYTES, place(0)))
+    [finding] = engine.explore(toy, strategy="exhaustive", hooked_adapter=True).findings
+    assert (finding["is_lost"], finding["stored"]) == (True, None)
 
 
 def test_what_stays_wrong_in_a_later_case_began_there(engine: Engine) -> None:

@@ -13,12 +13,13 @@ LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
 BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE, PAST_HOOKS, THREADED, RESTLESS = 1, 2, 3, 4, 5, 6
-MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL, CHANGEABLE, TWO_FACED = 7, 8, 9, 10, 11, 12
+MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL, CHANGEABLE, TWO_FACED, NEVER_OPEN = 7, 8, 9, 10, 11, 12, 13
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
 free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
 starts a thread; it looks at its first object every other time, for nothing; it maps its heap more often than the runner follows; it
 overwrites the list of its loads; a guarded run of it takes too long; a run in one process with others finds no object; each
-run finds them somewhere else; the second recovery answers an error, and the engines are said to differ where they are compared."""
+run finds them somewhere else; the second recovery answers an error, and the engines are said to differ where they are compared; of
+what the first one does no end is told."""
 CAREFUL = 64
 """With this flag or a greater one recovery takes up the journal, and what it does wrong is the sum of these."""
 CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD, LINKS_FIRST = (
@@ -173,6 +174,8 @@ def told_life(heap: bytearray, generation: int, has_follow_up: bool) -> tuple[by
         return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)]), told
     events.append((RETURN_EVENT, OPENS, OK, index, b""))
     sections = life_of(heap, 0)
+    if heap[8] == NEVER_OPEN:
+        return report(HUNG, 0, OPEN, []), events[:-1]
     return report(DONE, 0, SLOT_LIST, sections), events + (follow_up(heap, index + 1) if has_follow_up else [])
 
 

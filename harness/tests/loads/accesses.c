@@ -105,6 +105,7 @@ static void kernel_reads(void) {
     sink = (uint64_t)writev(out, parts, 2);
     close(out);
 }
+static void file_read_64(void) { sink = (uint64_t)pread64(fd, volatile_memory, 20, 4100); }
 static void file_read(void) { sink = (uint64_t)pread(fd, volatile_memory, 20, 4100); }
 static void file_read_here(void) {
     lseek(fd, 4096 + 64, SEEK_SET);
@@ -824,6 +825,7 @@ static const struct {
     ACCESS(old_builtin),
     ACCESS(kernel_reads),
     ACCESS(file_read),
+    ACCESS(file_read_64),
     ACCESS(file_read_here),
     ACCESS(stream),
     ACCESS(stream_of_what_was_stored),

@@ -64,6 +64,7 @@ LISTED: dict[str, list[int]] = {
     "old_builtin": [0],
     "kernel_reads": [0, 1, 2, 8, 16, 17],
     "file_read": [0, 1, 2],
+    "file_read_64": [0, 1, 2],
     "file_read_here": [8],
     "stream": [*range(-BASE, UNITS - BASE)],
     "private_mapping": [0],
@@ -114,7 +115,11 @@ def test_an_access_lists_the_units_it_depends_on(start: Started, access: str) ->
         "atomic_load",
         "compare_until_difference",
         "compare_strings",
+        "string_length",
+        "string_copy",
+        "find_byte",
         "file_read",
+        "file_read_64",
     ],
 )
 def test_a_load_names_the_code_that_makes_it(start: Started, access: str) -> None:
