@@ -105,8 +105,6 @@ faults! {
     JudgeAtFences = "judge-at-fences",
     /// The last crash position is left out.
     SkipLastPosition = "skip-last-position",
-    /// What a worker remembers of one part is known in the next one.
-    WorkerRemembers = "worker-remembers",
     /// A worker begins its part with the heap as the last one that it explored left it.
     HeapOfAnotherPart = "heap-of-another-part",
     /// An image that was judged is not judged again when something else is expected of it.

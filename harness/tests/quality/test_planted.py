@@ -130,7 +130,6 @@ DETECTORS: dict[str, Rust | Python] = {
     # Exploration, findings, certificate.
     "judge-at-fences": RANDOM_TRACES,
     "skip-last-position": RANDOM_TRACES,
-    "worker-remembers": jobs("test_a_clean_run_is_that_of_one_worker[2]"),
     "heap-of-another-part": jobs("test_a_clean_run_is_that_of_one_worker[2]"),
     "judge-image-once": RANDOM_TRACES,
     "judge-born-only": RANDOM_TRACES,
