@@ -22,7 +22,7 @@ LEAVES = {
         "second_mapping",
         "use_unmapped",
     ],
-    "reads a file that it has mapped, without hooks": ["file_read", "file_read_here", "update_all"],
+    "reads a file that it has mapped, without hooks": ["file_read", "file_read_64", "file_read_here", "update_all"],
     "unmaps a file that it stored to, without hooks": ["stored_and_mapped_again"],
     "changes files, without hooks": [
         *("private_copy", "list_after_change", "resize", "write_file", "flush_cut", "grow", "make_file", "remove_file"),
