@@ -329,6 +329,14 @@ impl Config {
         }
     }
 
+    /// As [`Config::server`], with the hooked adapter, for a few runs.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn hooked_server(&self, purpose: &str) -> Result<ServerOptions, EngineError> {
+        Ok(ServerOptions { adapter: self.hooked_adapter().to_owned(), ..self.server(purpose)? })
+    }
+
     /// A server (or `runner` command) with a scratch folder of its own.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use crate::cases::Case;
 use crate::config::Config;
 use crate::error::EngineError;
 use crate::probes::Probes;
+use crate::sights::look;
 use crashgen::model::{Choice, View};
 use crashgen::replay::{Death, Probe, Touched};
 use crashgen::symbols::Symbol;
@@ -24,11 +25,8 @@ pub struct Died {
 /// Where recovery, or the probe after it, dies on this state. None: no signal ends it, or where is not known: in the probe itself, or
 /// after the stack was overwritten.
 pub fn place(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Died> {
-    case.image.go_to(&case.model, view, state);
-    case.image.start_again();
-    let death = death_of(config, case);
-    case.image.start_again();
-    death.unwrap_or_default().map(|death| in_words(config, &death)) // for people: what was found does not hang on it
+    let death = look(case, (view, state), |case| death_of(config, case));
+    death.map(|death| in_words(config, &death))
 }
 
 fn death_of(config: &Config, case: &mut Case) -> Result<Option<Death>, EngineError> {

@@ -8,9 +8,10 @@ use crate::cases::Case;
 use crate::config::Config;
 use crate::error::EngineError;
 use crate::probes::Probes;
+use crate::sights::look;
 use crashgen::complete::UnitKey;
 use crashgen::model::{Choice, Model, View};
-use crashgen::replay::{Manner, Probe, ServerOptions};
+use crashgen::replay::{Manner, Probe};
 use crashgen::symbols::Symbol;
 use crashgen::{LINE_BYTES, UNIT_BYTES};
 use std::rc::Rc;
@@ -23,21 +24,17 @@ pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) ->
     if differing.is_empty() || !config.has_hooks() {
         return None;
     }
-    case.image.go_to(&case.model, view, state);
-    case.image.start_again();
-    let found = read_of(config, case, &differing);
-    case.image.start_again();
-    found.unwrap_or_default() // words for people: what was found does not hang on them
+    look(case, (view, state), |case| read_of(config, case, &differing))
 }
 
 fn read_of(config: &Config, case: &mut Case, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
-    let options = ServerOptions { adapter: config.hooked_adapter().to_owned(), ..config.server("reads")? };
-    let mut probes = Probes::start(&options, config.is_full())?;
+    let mut probes = Probes::start(&config.hooked_server("reads")?, config.is_full())?;
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
     let (_, loads) = probes.record(&mut case.image, probe, differing, Manner::Afresh)?;
     let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
-    let place = |site: &u32| config.symbols().of_calls(&[(config.hooked_adapter().to_owned(), u64::from(*site))]).0;
-    Ok(first.map(place).filter(|place| !place.is_of_system()))
+    let offset: Vec<_> = first.map(|site| Some(u64::from(*site))).into_iter().collect();
+    let mut places = config.symbols().of_places(config.hooked_adapter(), &offset);
+    Ok(places.pop().filter(|place| !place.is_of_system()))
 }
 
 /// Units that the state's choices leave otherwise than all stores would.

@@ -4,6 +4,7 @@
 use crate::cases::Case;
 use crate::config::Config;
 use crate::deaths::{self, Died};
+use crate::error::EngineError;
 use crate::finding::{StateRef, lost_store};
 use crate::{reads, stores};
 use crashgen::model::{Choice, View};
@@ -40,4 +41,18 @@ impl Sights {
             violations => Self::of(config, case, state, violations),
         }
     }
+}
+
+/// What a recovery of the state shows to a server of its own; nothing where that fails: it is for people, and what was found does not hang
+/// on it.
+pub fn look<T: Default>(
+    case: &mut Case,
+    (view, state): (&View, &[Choice]),
+    recover: impl FnOnce(&mut Case) -> Result<T, EngineError>,
+) -> T {
+    case.image.go_to(&case.model, view, state);
+    case.image.start_again();
+    let seen = recover(case);
+    case.image.start_again();
+    seen.unwrap_or_default()
 }

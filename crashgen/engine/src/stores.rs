@@ -3,9 +3,10 @@
 //! or when, or what recovery makes of it.
 
 use crate::cases::Case;
-use crate::config::{Config, StrategyName};
+use crate::config::Config;
 use crate::error::EngineError;
 use crate::probes::Probes;
+use crate::sights::look;
 use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId};
@@ -17,11 +18,7 @@ pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -
     if !config.has_hooks() {
         return None;
     }
-    case.image.go_to(&case.model, view, state);
-    case.image.start_again();
-    let offsets = offsets_of(config, case);
-    case.image.start_again();
-    let offsets = offsets.unwrap_or_default()?; // words for people: what was found does not hang on them
+    let offsets = look(case, (view, state), |case| offsets_of(config, case))?;
     let mut places: Vec<Symbol> = Vec::new();
     for place in config.symbols().of_places(config.hooked_adapter(), &offsets) {
         if !places.contains(&place) {
@@ -33,7 +30,7 @@ pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -
 
 /// In the adapter's file; none: of a place that is not known.
 fn offsets_of(config: &Config, case: &mut Case) -> Result<Option<Vec<Option<u64>>>, EngineError> {
-    let mut probes = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
+    let mut probes = Probes::start(&config.hooked_server("stores")?, false)?;
     let (_, loads, answer) = probes.tell(&mut case.image, (1, false), &Rc::from([]))?;
     let next = case.model.files().keys().next_back().map_or(0, |file| file.0 + 1);
     let told = probes.parse_told(&answer, next, case.image.prefix())?;
