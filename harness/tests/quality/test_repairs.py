@@ -72,7 +72,7 @@ def traced(workshop: Workshop, name: str) -> Traced:
 
 
 def file_of(place: str) -> str:
-    """flush set_links (allocators/nvm_malloc/src/protocol.c:66) is of protocol.c."""
+    """flush at set_links (allocators/nvm_malloc/src/protocol.c:66) is of protocol.c."""
     return place.rsplit(":", 1)[0].rsplit("/", 1)[1]
 
 

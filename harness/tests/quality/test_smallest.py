@@ -179,7 +179,7 @@ BRUTE_FORCE: dict[tuple[str, str], tuple[str, list[int]]] = {
     ("makalu", "REPLAY_FORWARD"): ("root", [1, 32]),
     ("nvmalloc", "FREE_NOT_FENCED"): ("root", [1, 2048]),
     ("pallocator", "SLOT_NOT_CLEARED"): ("root", [1, 1024]),
-    ("pallocator", "SPLIT_NOT_FLUSHED"): ("root", [64, 5000]),
+    ("pallocator", "SPLIT_NOT_FLUSHED"): ("root", [64, 961]),
 }
 """Slot layout and sizes of the workloads that are tried."""
 
