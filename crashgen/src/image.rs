@@ -43,6 +43,7 @@ pub struct ImageFile {
 }
 
 /// One crash image after the other.
+#[derive(Clone)]
 pub struct CrashImage {
     /// The case's folder, with a slash at its end: paths are shown without it.
     prefix: String,

@@ -7,7 +7,7 @@ use crashgen::image::CrashImage;
 use crashgen::model::{Model, View};
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
 use oracle::contract::Fill;
-use oracle::{History, Operation, Status};
+use oracle::{History, Judgement, Operation, Status};
 
 /// The operation around a crash position.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,23 @@ pub struct CurrentOperation {
     pub began_at: u32,
 }
 
+/// Of the operations that were pending when power failed, what the recovery from that showed.
+pub struct Settled {
+    /// These have happened.
+    pub happened: Vec<u32>,
+    /// Of these it does not show whether they have.
+    pub unclear: Vec<u32>,
+}
+
+impl Settled {
+    /// As it was judged.
+    pub fn of(judgement: &Judgement) -> Self {
+        Self { happened: judgement.happened.clone(), unclear: judgement.unclear.clone() }
+    }
+}
+
 /// The state of one case at one crash position.
+#[derive(Clone)]
 pub struct Case {
     /// Persistency model.
     pub model: Model,
@@ -55,9 +71,14 @@ impl Case {
 
     /// Power fails here: the case of what recovery does then, by its model. It takes the image along.
     pub fn next_generation(&mut self, model: Model) -> Self {
-        let mut history = self.history.clone();
+        Self::after_crash(model, std::mem::replace(&mut self.image, CrashImage::new("")), &self.history)
+    }
+
+    /// Power failed where that history ends: the case of what recovery does then, by its model and the image that it finds.
+    pub fn after_crash(model: Model, image: CrashImage, history: &History) -> Self {
+        let mut history = history.clone();
         history.power_fails();
-        Self::begin(model, std::mem::replace(&mut self.image, CrashImage::new("")), history)
+        Self::begin(model, image, history)
     }
 
     fn begin(model: Model, image: CrashImage, history: History) -> Self {
@@ -79,12 +100,6 @@ impl Case {
         self.pending.iter().map(|pending| pending.began_at).min()
     }
 
-    /// The recovery that has just returned showed what happened of the operations that were pending when power failed.
-    pub fn recovered(&mut self, happened: &[u32], unclear: &[u32], fill: Fill) {
-        self.history.recovered(happened, unclear, fill);
-        self.history_before = self.history.state_id();
-    }
-
     /// Steps over an event to the crash position after it. Returns what the position shows, and whether what is expected of
     /// the heap changed.
     ///
@@ -99,6 +114,26 @@ impl Case {
         let is_expectation_new = self.history.state_id() != self.history_before || self.position_in_case == 1;
         self.history_before = self.history.state_id();
         Ok((view, is_expectation_new))
+    }
+
+    /// As [`Case::step`], over an event of a recovery, whose return settles what was pending when power failed.
+    ///
+    /// # Errors
+    /// As [`Case::step`].
+    pub fn step_recovery(
+        &mut self,
+        number: u32,
+        event: &Event,
+        settled: &Settled,
+        fill: Fill,
+    ) -> Result<(View, bool), EngineError> {
+        let (view, is_expectation_new) = self.step(number, event)?;
+        if !is_open_return(event) {
+            return Ok((view, is_expectation_new));
+        }
+        self.history.recovered(&settled.happened, &settled.unclear, fill);
+        self.history_before = self.history.state_id();
+        Ok((view, true))
     }
 
     fn mark(&mut self, number: u32, event: &Event) -> Result<(), EngineError> {
@@ -120,6 +155,11 @@ impl Case {
         let returned = CurrentOperation { is_pending: false, ..self.pending.remove(at) };
         self.current = Some(self.pending.last().copied().unwrap_or(returned));
     }
+}
+
+/// Whether recovery returns here.
+pub fn is_open_return(event: &Event) -> bool {
+    matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. })
 }
 
 /// Tells the history what a marker says, other events nothing; returns the operation that begins. `threads` gives the threads of all

@@ -613,10 +613,10 @@ impl Explorer<'_> {
             }
             case.image.go_to(&case.model, here.view, state);
             let violations = self.judge(case)?.violations;
-            if let Some(same) = self.like(here, state, violations, violation)? {
+            if let Some(same) = self.like(case, here, state, violations, violation)? {
                 is_told = true;
                 let plain = self.with_plain_adapter(case)?;
-                if self.like(here, state, plain, &same)?.is_none() {
+                if self.like(case, here, state, plain, &same)?.is_none() {
                     self.tally.add_unknown(&format!(
                         "{}: the build with hooks shows it, the one that people use does not: {}",
                         violation.rule, violation.message

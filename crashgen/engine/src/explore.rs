@@ -16,8 +16,8 @@ use crate::content::ImageContent;
 use crate::error::EngineError;
 use crate::finding::{Findings, Origin, StateRef};
 use crate::first_crash::FirstCrashes;
-use crate::generations::{Before, Generations};
-use crate::lasting::{Began, Lasting, Workload, are_same};
+use crate::generations::{Before, Generations, Later};
+use crate::lasting::{After, Began, Course, Lasting, are_same};
 use crate::outcomes::{self, OutcomeSet};
 use crate::output::{Output, Verdict};
 use crate::parts::{Cursor, Explored, Message, Part, Task, Whole, parts_of};
@@ -79,8 +79,7 @@ pub struct Explorer<'a> {
     pub(crate) twins: Option<&'a TwinSet>,
     pub(crate) tally: &'a mut Tally,
     pub(crate) findings: &'a mut Findings,
-    /// Of the workload's trace.
-    pub(crate) lasting: Option<&'a mut Lasting>,
+    pub(crate) lasting: &'a mut Lasting,
     pub(crate) first_crashes: &'a mut FirstCrashes,
     /// What recoveries showed, if somebody asks.
     pub(crate) outcomes: Option<&'a mut OutcomeSet>,
@@ -206,7 +205,7 @@ pub fn explore_part(
         twins: task.twins,
         tally: &mut tally,
         findings: &mut findings,
-        lasting: Some(lasting),
+        lasting,
         first_crashes: &mut FirstCrashes::default(),
         outcomes: outcomes.as_mut(),
         unchanged: task.unchanged,
@@ -485,13 +484,13 @@ impl Explorer<'_> {
         state: &[Choice],
         violation: &Violation,
     ) -> Result<Blamed, EngineError> {
-        let newest = here.view.prefix_state();
-        let began = self.since(here, violation)?;
+        let newest = here.view.prefix_after(state);
+        let began = self.since(case, here, state, violation)?;
         if began.is_some() && state != newest {
             case.image.go_to(&case.model, here.view, &newest);
             let violations = self.judge(case)?.violations;
-            if let Some(violation) = self.like(here, &newest, violations, violation)? {
-                let began = self.since(here, &violation)?;
+            if let Some(violation) = self.like(case, here, &newest, violations, violation)? {
+                let began = self.since(case, here, &newest, &violation)?;
                 return Ok(Blamed { state: newest, began, violation });
             }
         }
@@ -499,26 +498,38 @@ impl Explorer<'_> {
         Ok(Blamed { state: state.to_vec(), began, violation: violation.clone() })
     }
 
-    /// Since when everything persisted shows it; none in later generations.
-    fn since(&mut self, here: &Here, violation: &Violation) -> Result<Option<Began>, EngineError> {
-        let of = Workload { config: self.config, trace: self.trace, twins: self.twins };
-        self.lasting.as_mut().map_or(Ok(None), |lasting| lasting.since(of, here.position, violation))
+    /// Since when everything persisted shows it, after what earlier crashes left in that state.
+    fn since(
+        &mut self,
+        case: &Case,
+        here: &Here,
+        state: &[Choice],
+        violation: &Violation,
+    ) -> Result<Option<Began>, EngineError> {
+        let of = Course { config: self.config, trace: self.trace, twins: self.twins, after: None };
+        let Some(before) = self.before else { return self.lasting.since(of, here.position, violation) };
+        let left = before.chosen(&Later { model: &case.model, view: here.view, state: state.to_vec() });
+        let sites = &self.findings.told_sites;
+        let begin = || before.begin(&left, case.image.prefix(), sites.are_content(self.trace));
+        let after = After { left: &left, begin: &begin, settled: before.settled };
+        self.lasting.since(Course { after: Some(after), ..of }, here.position, violation)
     }
 
     /// Of what the state breaks, or one that was made of it, the same as that; else the first of its rule. If the state lost something, only
     /// what everything persisted does not show.
     pub(crate) fn like(
         &mut self,
+        case: &Case,
         here: &Here,
         state: &[Choice],
         violations: Vec<Violation>,
         sought: &Violation,
     ) -> Result<Option<Violation>, EngineError> {
         let is_any = planted::is(Fault::ReduceToAnyRule);
-        let is_whole = state == here.view.prefix_state() || planted::is(Fault::ReduceToLasting);
+        let is_whole = state == here.view.prefix_after(state) || planted::is(Fault::ReduceToLasting);
         let mut alike = Vec::new();
         for violation in violations.into_iter().filter(|violation| violation.rule == sought.rule || is_any) {
-            if is_whole || self.since(here, &violation)?.is_none() {
+            if is_whole || self.since(case, here, state, &violation)?.is_none() {
                 alike.push(violation);
             }
         }
@@ -538,7 +549,7 @@ impl Explorer<'_> {
     ) -> Result<(), EngineError> {
         let (state, same) = self.reduce(case, here.view, from, |explorer, case| {
             let violations = explorer.judge(case)?.violations;
-            explorer.like(here, from, violations, violation)
+            explorer.like(case, here, from, violations, violation)
         })?;
         case.image.go_to(&case.model, here.view, &state);
         if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {
@@ -550,6 +561,10 @@ impl Explorer<'_> {
             return Ok(());
         }
         let violation = same.unwrap_or_else(|| violation.clone());
+        let began = match began {
+            Some(_) if state != from => self.since(case, here, &state, &violation)?, // another choice of an earlier crash
+            began => began,
+        };
         let sights = Sights::of(self.config, case, (here.view, &state), std::slice::from_ref(&violation));
         let reduced = StateRef { strategy, sights, began, ..StateRef::of(case, here.view, &state, here.position) };
         if let Some(finding) =

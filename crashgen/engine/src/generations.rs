@@ -29,7 +29,7 @@
 //! (FL012), but for its capacity, since there are no twins of them.
 
 use crate::begins::{Begin, Begins, BeginsWith, Holding};
-use crate::cases::Case;
+use crate::cases::{Case, Settled, is_open_return};
 use crate::certificate::Tally;
 use crate::complete::{Budget, Complete, Stop, doubt_of};
 use crate::config::{Config, OutcomesFile, StrategyName};
@@ -48,7 +48,7 @@ use crashgen::image::CrashImage;
 use crashgen::model::{Choice, Line, LineId, LineKey, Lines, Model, OpenLine, View};
 use crashgen::replay::{CONTENT_SITE, Told};
 use crashgen::strategy::Covered;
-use crashgen::trace::{Event, EventKind, FileEffect, Module, OperationKind, Site, SiteId, Trace};
+use crashgen::trace::{Event, EventKind, FileEffect, Module, Site, SiteId, Trace};
 use oracle::contract::Contract;
 use oracle::{HeapReport, History, Judgement, Outcome, Status, TwinSet, judge};
 use planted::Fault;
@@ -82,6 +82,8 @@ pub struct Before<'a> {
     pub current: Option<crate::cases::CurrentOperation>,
     /// Remaining choices of the lines, in the order of the view, each the newest last: what [`Choice::base`] counts.
     pub left: Vec<Vec<Choice>>,
+    /// What the recovery from it showed of what was pending.
+    pub settled: &'a Settled,
     /// The crash before that one.
     pub before: Option<&'a Before<'a>>,
 }
@@ -116,6 +118,19 @@ impl Before<'_> {
             })
             .collect()
     }
+
+    /// What the recovery found where the crash left these choices, in a folder with that prefix. is_content: by site of what it did.
+    pub fn begin(&self, chosen: &[Choice], prefix: &str, is_content: Vec<bool>) -> Case {
+        let mut model = self.model.after_crash(left_by(self.view, chosen));
+        model.set_content_sites(is_content);
+        Case::after_crash(model, CrashImage::of(prefix, self.model, self.view, chosen), self.history)
+    }
+}
+
+/// Of each line what that state of the view leaves, for a model that begins there.
+fn left_by(view: &View, state: &[Choice]) -> impl Fn(LineId, &Line) -> Vec<Choice> {
+    let by_line: FxHashMap<LineId, Choice> = view.lines.iter().map(|line| line.id).zip(state.iter().copied()).collect();
+    move |id, line| vec![by_line.get(&id).copied().unwrap_or(line.newest())]
 }
 
 /// Told runs of the current window.
@@ -155,7 +170,7 @@ impl Sites {
     }
 
     /// By site of a told trace: whether what it stores is application content.
-    fn are_content(&self, told: &Trace) -> Vec<bool> {
+    pub fn are_content(&self, told: &Trace) -> Vec<bool> {
         let content = self.workload.map(|(sites, _)| sites);
         (0..told.sites.len()).map(|site| Some(site) == content).collect()
     }
@@ -323,10 +338,6 @@ struct ToldTrace<'a> {
     unchanged: Option<Rc<Unchanged>>,
     /// Positions after recovery returned were explored.
     is_rest_explored: bool,
-    /// Operations pending at the crash before it that it shows to have happened.
-    happened: &'a [u32],
-    /// Those of which it does not show it.
-    unclear: &'a [u32],
     /// What decides, with what the crash before it left, what crashes in it find; none: other things do, too.
     did: Option<Did>,
 }
@@ -633,6 +644,7 @@ impl Explorer<'_> {
         }
         model.set_content_sites(self.findings.told_sites.are_content(&trace));
         let mut next = case.next_generation(model);
+        let settled = Settled::of(&judgement);
         let before = Before {
             view: here.view,
             position: here.position,
@@ -641,10 +653,10 @@ impl Explorer<'_> {
             twins: self.twins,
             current: case.current,
             left: left.choices(here.view),
+            settled: &settled,
             before: self.before,
         };
-        let (happened, unclear) = (&judgement.happened, &judgement.unclear);
-        let told_trace = ToldTrace { trace: &trace, unchanged, is_rest_explored, happened, unclear, did };
+        let told_trace = ToldTrace { trace: &trace, unchanged, is_rest_explored, did };
         let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
         let lines: Vec<LineId> = touched.iter().filter_map(|key| case.model.find(*key)).collect();
         case.image = next.image;
@@ -697,6 +709,7 @@ impl Explorer<'_> {
     ) -> Result<ControlFlow<()>, Stop> {
         let fill = self.config.contract.fill;
         let mut tally = Tally::default();
+        let followed = self.lasting.leave();
         let mut explorer = Explorer {
             config: self.config,
             trace: told.trace,
@@ -706,7 +719,7 @@ impl Explorer<'_> {
             twins: None,
             tally: &mut tally,
             findings: &mut *self.findings,
-            lasting: None,
+            lasting: &mut *self.lasting,
             first_crashes: &mut *self.first_crashes,
             outcomes: self.outcomes.as_deref_mut(),
             unchanged: told.unchanged.as_ref().map_or(&[], |unchanged| &unchanged.positions),
@@ -730,10 +743,9 @@ impl Explorer<'_> {
         let mut returned = None;
         let mut passes = Passes { names: None, contents, looked: Looked::default() };
         for (number, event) in told.trace.events.iter().enumerate() {
-            let (view, mut is_expectation_new) = case.step(number as u32, event).map_err(Stop::Error)?;
+            let stepped = case.step_recovery(number as u32, event, before.settled, fill);
+            let (view, mut is_expectation_new) = stepped.map_err(Stop::Error)?;
             if is_open_return(event) {
-                case.recovered(told.happened, told.unclear, fill);
-                is_expectation_new = true;
                 if told.is_rest_explored {
                     break;
                 }
@@ -776,6 +788,7 @@ impl Explorer<'_> {
             }
         }
         let (error, unfit, stopped) = (explorer.error.take(), explorer.unfit.take(), explorer.stopped.take());
+        self.lasting.go_back(followed);
         passes.end(later);
         if let (Some(did), Some(returned), true) = (told.did, returned, flow.is_continue() && tally.is_whole()) {
             later.add_run((did.whole, &begin), returned, passes.looked, self.config.bounds().bytes);
@@ -827,8 +840,16 @@ pub struct Generation {
     pub trace: Trace,
     /// The crashes that it came of, where a token names them.
     pub earlier: Vec<EarlierCrash>,
-    happened: Vec<u32>,
-    unclear: Vec<u32>,
+    /// Before it is stepped.
+    pub begun: Begun,
+}
+
+/// Where a generation begins.
+pub struct Begun {
+    /// What recovery finds.
+    pub case: Case,
+    /// What it shows of what was pending.
+    pub settled: Settled,
 }
 
 impl Generation {
@@ -855,12 +876,11 @@ impl Generation {
         let judgement = judge(&config.contract, &config.shape(), &case.history, &report, &Unasked, None);
         case.model.know(touched(&case.model, &told.events).into_iter());
         let trace = told_trace(config, sites, before, &told);
-        let by_line: FxHashMap<LineId, Choice> =
-            view.lines.iter().map(|line| line.id).zip(state.iter().copied()).collect();
-        let mut model = case.model.after_crash(|id, line| vec![by_line.get(&id).copied().unwrap_or(line.newest())]);
+        let mut model = case.model.after_crash(left_by(view, state));
         model.set_content_sites(sites.are_content(&trace));
         let case = case.next_generation(model);
-        Ok(Self { case, trace, earlier: Vec::new(), happened: judgement.happened, unclear: judgement.unclear })
+        let begun = Begun { case: case.clone(), settled: Settled::of(&judgement) };
+        Ok(Self { case, trace, earlier: Vec::new(), begun })
     }
 
     /// Steps over the recovery's event with this number; returns what the crash position after it shows.
@@ -869,11 +889,7 @@ impl Generation {
     /// When the events contradict each other.
     pub fn step(&mut self, config: &Config, number: u32) -> Result<View, EngineError> {
         let event = &self.trace.events[number as usize];
-        let view = self.case.step(number, event)?.0;
-        if is_open_return(event) {
-            self.case.recovered(&self.happened, &self.unclear, config.contract.fill);
-        }
-        Ok(view)
+        Ok(self.case.step_recovery(number, event, &self.begun.settled, config.contract.fill)?.0)
     }
 }
 
@@ -963,10 +979,6 @@ fn expected_ids(contract: &Contract, history: &History, shown: &Judgement) -> (u
     let whole = history.expected_id(contract.leaks);
     history.recovered(&shown.happened, &shown.unclear, contract.fill);
     (whole, !history.expected_id(contract.leaks))
-}
-
-fn is_open_return(event: &Event) -> bool {
-    matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. })
 }
 
 /// Lines that the events store to, flush, or take away.

@@ -14,15 +14,15 @@
 //! (that recovery answers an error, that less can be allocated) it counts what is said, and how many bytes are lost; where other things
 //! are wrong and none of them has begun there, it is a consequence of those, whatever is said.
 //!
-//! Of the workload only: what a recovery does is over soon.
+//! What a recovery did before power failed again is followed as the workload is, from what the crash before it left.
 
-use crate::cases::Case;
+use crate::cases::{Case, Settled};
 use crate::config::{Config, StrategyName};
 use crate::error::EngineError;
 use crate::explore::judge_image;
 use crate::probes::Probes;
 use crate::replay_token::go_to;
-use crashgen::model::View;
+use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, SiteId, Trace};
 use oracle::report::Place;
@@ -104,18 +104,57 @@ pub fn are_same(one: &Violation, other: &Violation) -> bool {
     one.rule == other.rule && Wrong::of(one) == Wrong::of(other)
 }
 
-/// What is followed.
+/// What is followed: the workload, or what a recovery did.
 #[derive(Clone, Copy)]
-pub struct Workload<'a> {
+pub struct Course<'a> {
     /// What is asked for.
     pub config: &'a Config,
     /// Its trace.
     pub trace: &'a Trace,
     /// Of the heap without a crash.
     pub twins: Option<&'a TwinSet>,
+    /// The crash that it begins with; none: it is the workload.
+    pub after: Option<After<'a>>,
 }
 
-/// Follows what everything persisted shows: of one trace.
+/// The crash before a recovery.
+#[derive(Clone, Copy)]
+pub struct After<'a> {
+    /// What it left, by which recoveries that did the same are told apart; empty: the caller does that.
+    pub left: &'a [Choice],
+    /// What the recovery found.
+    pub begin: &'a dyn Fn() -> Case,
+    /// What it showed of what was pending.
+    pub settled: &'a Settled,
+}
+
+impl Course<'_> {
+    /// Steps to a crash position from the begin.
+    fn go_to(&self, position: u32) -> Result<(Case, View), EngineError> {
+        let Some(after) = self.after else { return go_to(self.config, self.trace, position) };
+        let (mut case, mut view) = ((after.begin)(), None);
+        case.image.start_again(); // the server that is told of it knows nothing of it
+        for number in 0..position {
+            view = Some(self.step(&mut case, number)?);
+        }
+        Ok((case, view.expect("the first crash position is behind the first event")))
+    }
+
+    fn step(&self, case: &mut Case, number: u32) -> Result<View, EngineError> {
+        let event = &self.trace.events[number as usize];
+        let stepped = match self.after {
+            Some(after) => case.step_recovery(number, event, after.settled, self.config.contract.fill),
+            None => case.step(number, event),
+        };
+        Ok(stepped?.0)
+    }
+
+    fn left(&self) -> &[Choice] {
+        self.after.map_or(&[], |after| after.left)
+    }
+}
+
+/// Follows what everything persisted shows: of one course at a time.
 #[derive(Default)]
 pub struct Lasting {
     /// Started when something is asked for the first time.
@@ -124,7 +163,9 @@ pub struct Lasting {
 }
 
 /// A stretch of crash positions of one case.
-struct Followed {
+pub struct Followed {
+    /// [`After::left`].
+    left: Box<[Choice]>,
     case: Case,
     view: View,
     /// First position of the case.
@@ -143,18 +184,28 @@ struct Followed {
 }
 
 impl Lasting {
+    /// Another course is followed from now on. What is returned is where the last one was, to go back to.
+    pub fn leave(&mut self) -> Option<Followed> {
+        self.followed.take()
+    }
+
+    /// The course that was left is followed again.
+    pub fn go_back(&mut self, to: Option<Followed>) {
+        self.followed = to;
+    }
+
     /// Since when everything persisted shows all that is wrong here, at that crash position; none: it does not.
     ///
     /// # Errors
     /// When the replay server does not start, or ends.
-    pub fn since(&mut self, of: Workload, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
+    pub fn since(&mut self, of: Course, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
         match self.shows(of, position, violation)? {
             true => self.began(of, position, violation),
             false => Ok(None),
         }
     }
 
-    fn shows(&mut self, of: Workload, position: u32, violation: &Violation) -> Result<bool, EngineError> {
+    fn shows(&mut self, of: Course, position: u32, violation: &Violation) -> Result<bool, EngineError> {
         let followed = self.follow(of, position, false)?;
         if !followed.rules.contains(&violation.rule) {
             return Ok(false);
@@ -167,9 +218,10 @@ impl Lasting {
     }
 
     /// How many heap blocks that everything persisted leaves unreferenced may be of operations that are pending at that position.
-    fn new_leaks(&mut self, of: Workload, position: u32) -> Result<u64, EngineError> {
+    fn new_leaks(&mut self, of: Course, position: u32) -> Result<u64, EngineError> {
         let followed = self.follow(of, position, false)?;
         let Some(before) = followed.case.pending_since() else { return Ok(0) };
+        let before = before.max(followed.begin); // a recovery begins with the operation
         if followed.first > before {
             self.start(of, before)?;
         }
@@ -178,7 +230,7 @@ impl Lasting {
         Ok(leaks.filter(|leak| followed.since[leak].position > before).count() as u64)
     }
 
-    fn began(&mut self, of: Workload, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
+    fn began(&mut self, of: Course, position: u32, violation: &Violation) -> Result<Option<Began>, EngineError> {
         let mut is_each = false;
         loop {
             let followed = self.follow(of, position, is_each)?;
@@ -197,9 +249,11 @@ impl Lasting {
     }
 
     /// Goes on to that position, or begins there. is_each: those on the way are judged though nothing is wrong.
-    fn follow(&mut self, of: Workload, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
+    fn follow(&mut self, of: Course, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
         let is_case = |number: u32| matches!(of.trace.events[number as usize].kind, EventKind::Case { .. });
-        let is_ahead = |followed: &Followed| followed.last <= position && !(followed.last..position).any(is_case);
+        let is_ahead = |followed: &Followed| {
+            *followed.left == *of.left() && followed.last <= position && !(followed.last..position).any(is_case)
+        };
         if !self.followed.as_ref().is_some_and(is_ahead) {
             self.start(of, position)?;
         }
@@ -209,7 +263,7 @@ impl Lasting {
                 break;
             }
             let number = followed.last;
-            followed.view = followed.case.step(number, &of.trace.events[number as usize])?.0;
+            followed.view = of.step(&mut followed.case, number)?;
             followed.last += 1;
             if is_each || followed.last == position || !followed.since.is_empty() {
                 self.judge(of)?;
@@ -219,12 +273,13 @@ impl Lasting {
     }
 
     /// Begins at that position.
-    fn start(&mut self, of: Workload, position: u32) -> Result<(), EngineError> {
-        let (case, view) = go_to(of.config, of.trace, position)?;
+    fn start(&mut self, of: Course, position: u32) -> Result<(), EngineError> {
+        let (case, view) = of.go_to(position)?;
         if let Some(probes) = &mut self.probes {
             probes.start_case()?; // the image is made anew, and the server goes from one to the next by what changes
         }
         let followed = Followed {
+            left: of.left().into(),
             begin: position + 1 - case.position_in_case,
             case,
             view,
@@ -240,7 +295,7 @@ impl Lasting {
     }
 
     /// The last position.
-    fn judge(&mut self, of: Workload) -> Result<(), EngineError> {
+    fn judge(&mut self, of: Course) -> Result<(), EngineError> {
         let is_full = of.config.is_full();
         let followed = self.followed.as_mut().expect("it was started");
         let probes = match &mut self.probes {

@@ -8,7 +8,7 @@ use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
 use crate::generations::{Generation, Sites};
-use crate::lasting::{Began, Lasting, Workload};
+use crate::lasting::{After, Began, Course, Lasting};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::sights::Sights;
@@ -42,10 +42,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let sights = Sights::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (witness.position, "replay");
     let mut state = StateRef { strategy, sights, ..StateRef::of(&case, &view, &state, position) };
-    let (of, mut lasting) = (Workload { config, trace, twins: twins.as_ref() }, Lasting::default());
-    let since = |violation| Ok((violation, lasting.since(of, position, violation)?));
-    let mut all = judgement.violations.iter().map(since).collect::<Result<Vec<_>, EngineError>>()?;
-    all.sort_by_key(|(_, began)| began.is_some()); // what the state is to blame for comes first
+    let all = since(Course { config, trace, twins: twins.as_ref(), after: None }, position, &judgement)?;
     Ok(say(config, trace, (&mut state, all), (witness, Vec::new()), tally, &judgement, &mut findings, output))
 }
 
@@ -62,7 +59,7 @@ fn replay_later(
     let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.told_sites))?;
     let view = step_to(config, &mut last, crash, witness.later.len())?;
     let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
-    let Generation { mut case, trace: before, earlier, .. } = last;
+    let Generation { mut case, trace: before, earlier, begun } = last;
     case.image.go_to(&case.model, &view, &state);
     case.image.start_again();
     let mut probes = Probes::start(&config.server("images")?, true)?;
@@ -73,8 +70,22 @@ fn replay_later(
     let (position, strategy) = (crash.position, "replay");
     let mut state = StateRef { strategy, sights, ..StateRef::of(&case, &view, &state, position) };
     let tally = Tally::default();
-    let all = judgement.violations.iter().map(|violation| (violation, None)).collect();
+    let after = After { left: &[], begin: &|| begun.case.clone(), settled: &begun.settled };
+    let all = since(Course { config, trace: &before, twins: None, after: Some(after) }, position, &judgement)?;
     Ok(say(config, &before, (&mut state, all), (witness, earlier), tally, &judgement, &mut findings, output))
+}
+
+/// Of all that is wrong there, since when everything persisted shows it, too; what the state is to blame for comes first.
+fn since<'a>(
+    of: Course,
+    position: u32,
+    judgement: &'a Judgement,
+) -> Result<Vec<(&'a Violation, Option<Began>)>, EngineError> {
+    let mut lasting = Lasting::default();
+    let since = |violation| Ok((violation, lasting.since(of, position, violation)?));
+    let mut all = judgement.violations.iter().map(since).collect::<Result<Vec<_>, EngineError>>()?;
+    all.sort_by_key(|(_, began)| began.is_some());
+    Ok(all)
 }
 
 /// The generation in which the token's last crash is, as it begins. `hooked` has the adapter with hooks.

@@ -18,8 +18,8 @@ use crate::config::{Config, StrategyName};
 use crate::error::{EngineError, bad_input};
 use crate::explore::{deadline, judge_image};
 use crate::finding::{Findings, Origin, StateRef, shortest_form};
-use crate::generations::Generation;
-use crate::lasting::{Began, Lasting, Workload};
+use crate::generations::{Begun, Generation};
+use crate::lasting::{After, Began, Course, Lasting};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
 use crate::replay_token::{check_belongs, go_to, last_generation, state_of, step_to};
@@ -98,7 +98,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         },
         probes: Probes::start(&config.server("images")?, true)?,
         twins: twins.as_ref(),
-        lasting: if is_later { None } else { Some(Lasting::default()) },
+        lasting: Lasting::default(),
         budget: Budget::of(config, deadline(config, Instant::now())),
         wanted: Wanted::default(),
         probe: Probe::First,
@@ -130,8 +130,7 @@ struct Shrinker<'a> {
     hooked: Option<Probes>,
     probes: Probes,
     twins: Option<&'a TwinSet>,
-    /// Of the workload's trace, where power fails once.
-    lasting: Option<Lasting>,
+    lasting: Lasting,
     budget: Budget,
     wanted: Wanted,
     /// How much of the probe script shows it.
@@ -209,16 +208,27 @@ struct Walk<'a> {
     end: u32,
 }
 
+/// What happened in a generation.
+#[derive(Clone, Copy)]
+struct Of<'a> {
+    trace: &'a Trace,
+    /// Where it begins; none: it is the workload's.
+    begun: Option<&'a Begun>,
+}
+
 enum WalkedGeneration<'a> {
     Workload(&'a Trace, Box<Case>),
     Recovery(Box<Generation>),
 }
 
 impl WalkedGeneration<'_> {
-    fn trace_and_case(&mut self) -> (&Trace, &mut Case) {
+    fn parts(&mut self) -> (Of<'_>, &mut Case) {
         match self {
-            Self::Workload(trace, case) => (trace, case),
-            Self::Recovery(generation) => (&generation.trace, &mut generation.case),
+            Self::Workload(trace, case) => (Of { trace, begun: None }, case),
+            Self::Recovery(generation) => {
+                let Generation { trace, case, begun, .. } = &mut **generation;
+                (Of { trace, begun: Some(begun) }, case)
+            }
         }
     }
 
@@ -345,15 +355,15 @@ impl<'a> Shrinker<'a> {
         size: Size,
         than: &Shown,
     ) -> Result<Option<Shown>, EngineError> {
-        let (trace, case) = walk.generation.trace_and_case();
-        let is_wanted = self.may_be_wanted(trace, &StateRef::of(case, view, state, size.position));
-        if !is_wanted || !self.shows(trace, case, (view, state, size.position))? {
+        let (of, case) = walk.generation.parts();
+        let is_wanted = self.may_be_wanted(of, &StateRef::of(case, view, state, size.position));
+        if !is_wanted || !self.shows(of, case, (view, state, size.position))? {
             return Ok(None);
         }
         let mut shown = than.clone();
         *shown.sizes.last_mut().expect("there is a crash") = size;
         if let Some(place) = shown.places.last_mut() {
-            *place = Place::of(&trace.events, size.position).expect("the position was just stepped to");
+            *place = Place::of(&of.trace.events, size.position).expect("the position was just stepped to");
         }
         let crash = shown.sizes.len() - 1;
         shown.witness = with_state(&than.witness, crash, (case, view, state, size.position));
@@ -369,7 +379,7 @@ impl<'a> Shrinker<'a> {
         (crash, position): (usize, u32),
         than: &Shown,
     ) -> Result<Option<Shown>, EngineError> {
-        let (_, case) = walk.generation.trace_and_case();
+        let (_, case) = walk.generation.parts();
         case.image.go_to(&case.model, view, state);
         let key = (case.image.hash(), case.history.state_id());
         if self.known.get(&key) == Some(&false) {
@@ -392,7 +402,7 @@ impl<'a> Shrinker<'a> {
         let (mut case, mut view) = go_to(self.config, self.trace, witness.position)?;
         let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
         let mut position = witness.position;
-        let mut told: Option<Trace> = None;
+        let mut told: Option<(Trace, Begun)> = None;
         for (at, crash) in shown.witness.later.iter_mut().enumerate() {
             shown.sizes.push(size_of(&view, &state, position));
             case.image.go_to(&case.model, &view, &state);
@@ -407,7 +417,7 @@ impl<'a> Shrinker<'a> {
             case.image.start_again();
             let hooked = self.hooked.as_mut().expect("it is there where there are later crashes");
             let teller = (hooked, &mut self.findings.told_sites);
-            let before = told.as_ref().unwrap_or(self.trace);
+            let before = told.as_ref().map_or(self.trace, |(trace, _)| trace);
             let number = at as u32 + 1;
             let mut next = Generation::after(self.config, teller, before, (&mut case, &view, &state), number)?;
             if let Some(places) = places {
@@ -419,30 +429,34 @@ impl<'a> Shrinker<'a> {
             position = crash.position;
             shown.places.extend(Place::of(&next.trace.events, position));
             case = next.case;
-            told = Some(next.trace);
+            told = Some((next.trace, next.begun));
         }
         shown.sizes.push(size_of(&view, &state, position));
         case.image.start_again();
-        let trace = told.as_ref().unwrap_or(self.trace);
+        let of = match &told {
+            Some((trace, begun)) => Of { trace, begun: Some(begun) },
+            None => Of { trace: self.trace, begun: None },
+        };
         let shows = match places {
-            None => self.want(trace, &mut case, (&view, &state, position))?,
+            None => self.want(of, &mut case, (&view, &state, position))?,
             Some(_) => {
                 let at = StateRef::of(&case, &view, &state, position);
-                self.may_be_wanted(trace, &at) && self.shows(trace, &mut case, (&view, &state, position))?
+                self.may_be_wanted(of, &at) && self.shows(of, &mut case, (&view, &state, position))?
             }
         };
         Ok(shows.then_some(shown))
     }
 
-    /// The servers follow another image now.
+    /// The servers follow another image now, of another generation perhaps.
     fn start_case(&mut self) -> Result<(), EngineError> {
+        self.lasting.leave();
         self.hooked.as_mut().map_or(Ok(()), Probes::start_case)?;
         self.probes.start_case()
     }
 
     /// The finding is the one that the token's state shows; false: it shows none.
-    fn want(&mut self, trace: &Trace, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
-        let told = self.told(trace, case, at)?;
+    fn want(&mut self, of: Of, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+        let told = self.told(of, case, at)?;
         let newest = told.into_iter().rev().max_by_key(|told| told.began.as_ref().map(|began| began.position));
         let Some(Told { id, place, began, .. }) = newest else { return Ok(false) };
         self.wanted = Wanted { id, place, began };
@@ -450,36 +464,36 @@ impl<'a> Shrinker<'a> {
     }
 
     /// Before anything is recovered. Where nothing is lost the id is known of those positions only at which it may have begun.
-    fn may_be_wanted(&mut self, trace: &Trace, at: &StateRef) -> bool {
+    fn may_be_wanted(&mut self, of: Of, at: &StateRef) -> bool {
         let lasts = self.wanted.began.as_ref().filter(|_| at.state == at.view.prefix_state());
-        lasts.is_some_and(|began| at.position >= began.position)
-            || self.findings.place(trace, at, self.rule) == self.wanted.place
+        let may_be_later = |began: &Began| at.position >= began.position || of.begun.is_some(); // after another crash it may be elsewhere
+        lasts.is_some_and(may_be_later) || self.findings.place(of.trace, at, self.rule) == self.wanted.place
     }
 
     /// Whether the state shows the finding.
-    fn shows(&mut self, trace: &Trace, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
-        Ok(self.told(trace, case, at)?.iter().any(|told| told.id == self.wanted.id))
+    fn shows(&mut self, of: Of, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+        Ok(self.told(of, case, at)?.iter().any(|told| told.id == self.wanted.id))
     }
 
     /// What the state is to blame for, of the token's rule.
     fn told(
         &mut self,
-        trace: &Trace,
+        of: Of,
         case: &mut Case,
         (view, state, position): (&View, &[Choice], u32),
     ) -> Result<Vec<Told>, EngineError> {
         let mut all = Vec::new();
+        let begin = || of.begun.expect("it is asked for where there is one").case.clone();
+        let after = of.begun.map(|begun| After { left: &[], begin: &begin, settled: &begun.settled });
+        let course = Course { config: self.config, trace: of.trace, twins: self.twins, after };
         for violation in self.violations(case, view, state)?.iter() {
-            let of = Workload { config: self.config, trace: self.trace, twins: self.twins };
-            let mut at = StateRef::of(case, view, state, position);
-            if let Some(lasting) = &mut self.lasting {
-                at.began = lasting.since(of, position, violation)?;
-            }
+            let began = self.lasting.since(course, position, violation)?;
+            let at = StateRef { began, ..StateRef::of(case, view, state, position) };
             if at.began.is_some() && state != view.prefix_state() {
                 continue;
             }
-            let id = self.findings.id_of(trace, &at, violation);
-            let place = self.findings.place(trace, &at, self.rule);
+            let id = self.findings.id_of(of.trace, &at, violation);
+            let place = self.findings.place(of.trace, &at, self.rule);
             all.push(Told { id, place, began: at.began, violation: violation.clone() });
         }
         Ok(all)
@@ -542,10 +556,10 @@ impl<'a> Shrinker<'a> {
             WalkedGeneration::Workload(..) => None,
             WalkedGeneration::Recovery(generation) => Some(generation.earlier.clone()),
         };
-        let (trace, case) = walk.generation.trace_and_case();
+        let (of, case) = walk.generation.parts();
         let state = state_of(case, &view, from_newest, lines)?;
         self.judged.clear(); // the full probe may say more
-        let told = self.told(trace, case, (&view, &state, position))?;
+        let told = self.told(of, case, (&view, &state, position))?;
         let told = told.into_iter().find(|told| told.id == self.wanted.id);
         let Told { began, violation, .. } = told.ok_or_else(unstable)?;
         let sights = Sights::of(self.config, case, (&view, &state), std::slice::from_ref(&violation));
@@ -554,7 +568,7 @@ impl<'a> Shrinker<'a> {
             None => Origin::Explored(None),
             Some(earlier) => Origin::LaterToken(witness.encode(), earlier),
         };
-        if let Some(finding) = self.findings.add(self.config, trace, origin, &state, &violation, String::new()) {
+        if let Some(finding) = self.findings.add(self.config, of.trace, origin, &state, &violation, String::new()) {
             output.finding(finding);
         }
         Ok(())

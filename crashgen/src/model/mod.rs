@@ -91,6 +91,7 @@ pub struct FileState {
 }
 
 /// Which states came to be with the last event.
+#[derive(Clone)]
 enum Born {
     /// Those that contain some of a store, which touched these lines.
     Lines(Vec<LineId>),
@@ -109,6 +110,7 @@ struct Flushed {
 }
 
 /// A file operation between its begin and its end.
+#[derive(Clone)]
 struct PendingFileOperation {
     thread: ThreadId,
     effect: Arc<FileEffect>,
@@ -119,6 +121,7 @@ struct PendingFileOperation {
 }
 
 /// The state of the persistency model after the events stepped over so far.
+#[derive(Clone)]
 pub struct Model {
     kind: ModelKind,
     /// By site: whether its stores are application content (the runner's fill).

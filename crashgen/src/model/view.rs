@@ -132,6 +132,12 @@ impl View {
         self.lines.iter().map(OpenLine::newest).collect()
     }
 
+    /// Everything of this generation persisted, after what earlier crashes left in that state.
+    pub fn prefix_after(&self, state: &[Choice]) -> Vec<Choice> {
+        let lines = self.lines.iter().zip(state);
+        lines.map(|(line, choice)| Choice { base: choice.base, ..line.newest() }).collect()
+    }
+
     /// Only what is guaranteed.
     pub fn floor_state(&self) -> Vec<Choice> {
         vec![Choice::default(); self.lines.len()]

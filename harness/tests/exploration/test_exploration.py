@@ -611,6 +611,22 @@ def test_what_stays_wrong_is_one_finding_from_where_it_began(engine: Engine, str
         assert engine.shrink(toy, later_one["token"]).finding["position"] <= finding["position"]
 
 
+@pytest.mark.parametrize("nested", [1, 2])
+def test_what_stays_wrong_in_a_recovery_is_one_finding_from_where_it_began(engine: Engine, nested: int) -> None:
+    """From the mark that says that it is at work to the one that says that it is done, which other stores come between."""
+    toy = with_journal(toy_runner.FORGETS_LATER + toy_runner.PLACED)
+    findings = engine.explore(toy, **COMPLETE, nested=nested, follow_up=False).findings
+    assert {one["rule"] for one in findings} == {"FL014"}
+    lasting = [one for one in findings if not one["is_lost"]]
+    by_words = {re.sub(r"[0-9]", "", one["message"]): one for one in lasting}
+    assert len(lasting) == len(by_words), "more than one where the same is said"
+    for finding in lasting:
+        [replayed] = engine.replayed(toy, finding["token"])
+        shrunk = engine.shrink(toy, finding["token"], nested=nested).finding
+        assert replayed["id"] == shrunk["id"] == finding["id"]
+        assert shrunk["position"] <= len(["begin", *persisted(store(toy_runner.MARK, 1))]), "before the second store"
+
+
 BOTH = pytest.mark.parametrize("strategy", [COMPLETE, {"strategy": "exhaustive"}], ids=["complete", "exhaustive"])
 
 

@@ -32,11 +32,11 @@ CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATE
     64,
     128,
 )
-LOOKS_FURTHER = 256
+LOOKS_FURTHER, PLACED = 256, 512
 """The journal is cleared before it is taken up; ...; a recovery that finds the mark of one that was cut short leaves slot 0 to be
 lost by the next one, or a heap in which nothing can be allocated; it changes files in a way that is not told; what follows it links
-an object that is not there yet; the last, which is no mistake: where the journal was not empty, the probe, and only it, reads the
-mark, and there is more room where it is 1."""
+an object that is not there yet; and what is no mistake: where the journal was not empty, the probe, and only it, reads the mark, and
+there is more room where it is 1; each word is stored to at a place of its own in the code."""
 JOURNAL, MARK = 5 * LINE_BYTES, 6 * LINE_BYTES
 """Journal: the slot that is to get its object, + 1, or 0. Mark: 1 while recovery is at work, 2 afterwards, 3 after one that was cut
 short."""
@@ -69,6 +69,7 @@ FILES_CHANGED = 2
 STORE_EVENT, FLUSH_EVENT, FENCE_EVENT, BEGIN_EVENT, RETURN_EVENT = 1, 2, 3, 4, 5
 PLAIN, CLWB, SFENCE = 1, 3, 1
 OPENS, ALLOCATES, FREES = 3, 5, 6
+FIRST_PLACE = 0x1000
 FIRST_INDEX, INDEXES_OF_A_GENERATION = 0xF00000, 0x1000
 PATTERN_MASK = (1 << 64) - 1
 ALLOCATED = 1
@@ -181,9 +182,10 @@ def told_life(heap: bytearray, generation: int, has_follow_up: bool) -> tuple[by
 
 def told_answer(file: int, flag: int, events: list[Told]) -> bytes:
     flags = FILES_CHANGED if flag >= CAREFUL and flag - CAREFUL & NOT_TOLD else 0
+    is_placed = flag >= CAREFUL and flag - CAREFUL & PLACED
     answer = struct.pack("<IIII", GENERATION_VERSION, flags, len(events), 0)
     for kind, detail, number, at, payload in events:
-        offset, site, of = at, 0, file
+        offset, site, of = at, FIRST_PLACE + at if is_placed and kind == STORE_EVENT else 0, file
         if kind in (BEGIN_EVENT, RETURN_EVENT):
             offset, site, of = 0, at, number
         if kind == BEGIN_EVENT:
@@ -267,7 +269,7 @@ def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, how: int) ->
 def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], command: tuple[int, int, int]) -> list[bytes]:
     """What is answered to the command's file, offset and size."""
     generation, how, kind = command
-    flag = heap[8] if heap and len(heap) > 8 else 0
+    flag = int.from_bytes(heap[8:16], "little") if heap else 0
     if kind in (GENERATION, RECOVERY):
         answer, told = told_life(bytearray(heap or b""), generation, kind == GENERATION)
         return [answer, recorded_loads(file, hot, flag, how), told_answer(file, flag, told)]
