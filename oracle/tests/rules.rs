@@ -1128,6 +1128,28 @@ fn of_two_orders_of_the_pending_operations_the_one_that_holds_less_counts() {
     assert!(!judgement.judged.contains(RuleId::NotUsable));
 }
 
+/// Between them other sizes fit then, though nothing is lost.
+#[test]
+fn of_threads_no_twin_counts_that_has_its_objects_elsewhere() {
+    let (script, heap) = two_objects();
+    let mut elsewhere = heap.clone();
+    elsewhere.put(1, 4096, 64, 1); // it was at another offset
+    let mut probe = heap.probe();
+    probe.drain.as_mut().unwrap().pop();
+    let key = script.history.linearised(&[]);
+    let mut twins = TwinSet::new();
+    twins.insert_linearised(key.clone(), &elsewhere.probe().report());
+    let judgement = judged_with_twins(&script, &probe, &heap.memory(), &twins);
+    assert_passes(&judgement);
+    let said = "capacity: threads placed the objects where no twin has them";
+    assert!(judgement.not_judged.iter().any(|(rule, why)| *rule == RuleId::NotUsable && why == said), "{judgement:#?}");
+    twins.insert_linearised(key, &heap.probe().report());
+    assert_breaks(&judged_with_twins(&script, &probe, &heap.memory(), &twins), &[RuleId::NotUsable]);
+    // Without objects nothing is between them, wherever they were.
+    let probe = Probe { drain: heap.probe().drain, emptied: probe.drain, ..heap.probe() };
+    assert_breaks(&judged_with_twins(&script, &probe, &heap.memory(), &twins), &[RuleId::NotUsable]);
+}
+
 #[test]
 fn a_leak_beyond_the_contract_is_not_reported_as_lost_capacity_too() {
     let (script, heap) = two_objects();

@@ -5,7 +5,9 @@
 //! While nothing runs concurrently the history is a prefix of the workload, and a twin is named by the prefix's last operation. Of
 //! threads it is a linearisation: the returned operations in the order of their returns, then those of the pending ones that
 //! the recovered heap shows to have happened, in every order. What cannot be told apart by looking at the heap has several twins,
-//! of which the one that holds least is compared with.
+//! of which the one that holds least is compared with. But threads that ran at once place objects where none of these orders does, and what
+//! fits between objects hangs on where they are: beside its objects a heap of threads is compared with the twins that have them in the
+//! same places.
 //!
 //! What every open loses is lost in the reopened twin, too. So the heap is also emptied as the workload left it, open, and the
 //! emptied twin holds what that held, less what another order of the free blocks, which an open may make, was seen to cost.
@@ -17,7 +19,7 @@ use super::references::Linearisation;
 use super::{Judge, Subject};
 use crate::contract::Leaks;
 use crate::history::{History, Linearised, OperationIndex};
-use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, SectionKind, Status, USE};
+use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
 use crate::rule::RuleId;
 use planted::Fault;
 
@@ -43,6 +45,8 @@ type Twin = Result<Capacities, String>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Capacities {
     beside_objects: Capacity,
+    /// Where these are.
+    objects: Vec<Place>,
     emptied: Capacity,
     /// Why it is not known what the heap held before it was closed.
     open_failure: Option<String>,
@@ -117,9 +121,13 @@ impl TwinSet {
         self.len() == 0
     }
 
+    fn is_of_threads(&self) -> bool {
+        !self.linearised.is_empty()
+    }
+
     /// The twins of what has returned and these pending operations; at least one.
     fn find(&self, history: &History, happened: &[OperationIndex]) -> Result<&[Twin], String> {
-        if !self.linearised.is_empty() {
+        if self.is_of_threads() {
             let wanted = history.linearised(happened);
             let found = self.linearised.get(&wanted).filter(|twins| !twins.is_empty());
             return found.map(Vec::as_slice).ok_or_else(|| format!("there is no twin of {}", name(&wanted)));
@@ -148,7 +156,19 @@ fn capacities_of(report: &HeapReport) -> Twin {
         Ok(_) => (reopened, None),
         Err(why) => (reopened, Some(format!("emptied while it was open: {why}"))),
     };
-    Ok(Capacities { beside_objects: capacity_in(report, USE)?, emptied, open_failure })
+    let objects = report.life(USE.into()).map(places_of_objects).unwrap_or_default();
+    Ok(Capacities { beside_objects: capacity_in(report, USE)?, objects, emptied, open_failure })
+}
+
+/// Of what slots and fields reach, sorted.
+fn places_of_objects(life: &Life) -> Vec<Place> {
+    let slots = life.slots.iter().flat_map(|slots| &slots.entries).map(|entry| (entry.file, entry.offset));
+    let objects =
+        life.objects.iter().flat_map(|objects| &objects.entries).map(|entry| (entry.at.file, entry.at.offset));
+    let place = |(file, offset)| Place { file: life.file_name(file).unwrap_or_default().to_owned(), offset };
+    let mut places: Vec<Place> = slots.chain(objects).map(place).collect();
+    places.sort_unstable();
+    places
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
@@ -263,6 +283,8 @@ impl Judge<'_> {
             return Err("operations since the last close may be there or not, in any selection".to_owned());
         }
         let mut least: Option<Capacity> = None;
+        let is_of_places = twins.is_of_threads() && life != EMPTIED;
+        let objects = self.report.life(life.into()).filter(|_| is_of_places).map(places_of_objects).unwrap_or_default();
         // Each unclear operation doubles the prefixes that fit; a workload has few threads, so there are few of them.
         let mut unclear = linearisation.unclear.clone();
         if life == EMPTIED {
@@ -275,10 +297,18 @@ impl Judge<'_> {
             let chosen = unclear.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).map(|(_, index)| *index);
             let happened: Vec<OperationIndex> = linearisation.happened.iter().copied().chain(chosen).collect();
             let happened = if planted::is(Fault::WrongTwin) { Vec::new() } else { happened };
+            let mut is_known = false;
             for twin in twins.find(self.history, &happened)? {
                 let twin = twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
+                if is_of_places && twin.objects != objects {
+                    continue;
+                }
+                is_known = true;
                 let twin = if life == EMPTIED { twin.emptied } else { twin.beside_objects };
                 least = Some(least.map_or(twin, |least| least.or_less(twin)));
+            }
+            if !is_known {
+                return Err("threads placed the objects where no twin has them".to_owned());
             }
         }
         least.ok_or_else(|| "there is no twin".to_owned())
