@@ -37,7 +37,7 @@ from faultline.engine import Finding
 from faultline.errors import BadInputError
 from faultline.results import RESULTS_VERSION, CellResult, CellSpec
 
-BASELINE_VERSION = 5
+BASELINE_VERSION = 6
 FindingId = Annotated[str, Meta(pattern="^FL[0-9]{3}-[0-9a-f]{8}$")]
 
 

@@ -26,7 +26,7 @@ from faultline.kill_rates import KillRate, share_text
 from faultline.shrunk import Shrunk
 
 SCHEMA_VERSION = 3
-RESULTS_VERSION = 5
+RESULTS_VERSION = 6
 """Of results.json."""
 SCHEMA = """
 create table if not exists campaign (

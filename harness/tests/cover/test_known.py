@@ -171,12 +171,12 @@ def test_stale_entries_are_not_said_where_less_was_explored(tmp_path: Path) -> N
     [
         ("", "is no baseline"),
         ("[1]", "is no baseline"),
-        ('{"version": 5, "findings": 3, "cells": []}', "is no baseline"),
-        ('{"version": 5, "findings": [], "cells": ["nvm_malloc smoke"]}', "is no baseline"),
-        ('{"version": 1, "findings": [], "cells": ["nvm_malloc smoke"]}', "a stale baseline: version 1, expected 5"),
-        ('{"version": 1, "summary": {}, "cells": []}', "a stale baseline: version 1, expected 5"),
-        (f'{{"version": 5, "findings": [], "cells": [{OTHER_CELL}]}}', "it is of other, and not of nvm_malloc"),
-        ('{"version": 5, "findings": [], "cells": []}', "it is of no cell"),
+        ('{"version": 6, "findings": 3, "cells": []}', "is no baseline"),
+        ('{"version": 6, "findings": [], "cells": ["nvm_malloc smoke"]}', "is no baseline"),
+        ('{"version": 1, "findings": [], "cells": ["nvm_malloc smoke"]}', "a stale baseline: version 1, expected 6"),
+        ('{"version": 1, "summary": {}, "cells": []}', "a stale baseline: version 1, expected 6"),
+        (f'{{"version": 6, "findings": [], "cells": [{OTHER_CELL}]}}', "it is of other, and not of nvm_malloc"),
+        ('{"version": 6, "findings": [], "cells": []}', "it is of no cell"),
     ],
 )
 def test_what_is_no_baseline_is_said(tmp_path: Path, text: str, words: str) -> None:

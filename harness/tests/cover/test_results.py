@@ -134,7 +134,7 @@ def test_junit_has_one_suite_an_allocator_however_cells_are_ordered() -> None:
 
 def test_results_json_has_every_cell() -> None:
     document = json.loads(report.results_json(samples.campaign(), "done"))
-    assert document["version"] == 5
+    assert document["version"] == 6
     assert [cell["verdict"] for cell in document["cells"]] == ["pass", "fail", "unknown", "fail", "pass"]
     assert [cell.get("is_killed") for cell in document["cells"]] == [None, None, None, True, False]
 

@@ -105,6 +105,10 @@ def test_explorations_are_measured_to_their_end(figures: Any) -> None:
     ace, nested = figures["ace"], figures["nested"]
     assert [row["allocator"] for row in ace] == [row["allocator"] for row in nested] == list(PERSISTENT)
     assert all(row["complete"] and row["cpu_s"] > 0 for row in ace)
+    for row in ace:
+        in_recoveries, after_them = row["second_crash"]
+        assert in_recoveries["complete"] and after_them["complete"]
+        assert after_them["recoveries"] > in_recoveries["recoveries"] > row["recoveries"]
     for row in nested:
         one, two = row["crashes"]
         assert all(crashes["complete"] for crashes in (one, two))
