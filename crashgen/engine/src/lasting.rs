@@ -190,8 +190,16 @@ impl Lasting {
     }
 
     /// The course that was left is followed again.
-    pub fn go_back(&mut self, to: Option<Followed>) {
-        self.followed = to;
+    ///
+    /// # Errors
+    /// When the replay server ends.
+    pub fn go_back(&mut self, to: Option<Followed>) -> Result<(), EngineError> {
+        let was_away = std::mem::replace(&mut self.followed, to).is_some();
+        if let (true, Some(followed), Some(probes)) = (was_away, &mut self.followed, &mut self.probes) {
+            probes.start_case()?; // the server has another image now
+            followed.case.image.start_again();
+        }
+        Ok(())
     }
 
     /// Since when everything persisted shows all that is wrong here, at that crash position; none: it does not.
