@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long `complete` takes. `make bench PARTS=explore`: churn with the first part of the probe (open, slots, walk, check), for
 each allocator, with one worker and with two; `PARTS=long`: nvm_malloc over a hundred times as many operations; `PARTS=ace`: every
-sequence of three operations, and the same for a second crash, in recoveries alone and in what follows them, too; `PARTS=nested`: smoke, with
-all of the probe, for the same crashes."""
+sequence of three operations, and the same for a second crash, in recoveries alone and in what follows them, too; `PARTS=nested`:
+smoke, with all of the probe, for the same crashes."""
 
 from __future__ import annotations
 
@@ -147,8 +147,9 @@ def in_words(figures: dict[str, Any]) -> list[str]:
         )
         for where, second in zip(("recoveries alone", "what follows them, too"), row["second_crash"], strict=True):
             lines.append(
-                f"ace: {row['allocator']:<12} {row['workload']}, a second crash, in {where}: {second['wall_s']:.1f} s, processor time"
-                f" {second['cpu_s']:.1f} s (goal <= {NESTED_GOAL * ACE_GOAL_S:.0f} s), {second['cpu_s'] / row['cpu_s']:.1f}x,"
+                f"ace: {row['allocator']:<12} {row['workload']}, a second crash, in {where}: {second['wall_s']:.1f} s,"
+                f" processor time {second['cpu_s']:.1f} s (goal <= {NESTED_GOAL * ACE_GOAL_S:.0f} s),"
+                f" {second['cpu_s'] / row['cpu_s']:.1f}x,"
                 f" {second['recoveries']:,} recoveries, {second['peak_memory_bytes'] / 2**20:.0f} MiB; {whole(second)}"
             )
     for row in figures.get("nested", []):

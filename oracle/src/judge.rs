@@ -63,8 +63,10 @@ pub struct Extent {
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule that says so.
+    /// The rule that says so; FL014 where power had failed before.
     pub rule: RuleId,
+    /// What is broken, whichever crash it was.
+    pub broken: RuleId,
     /// What was found and what was expected, one line.
     pub message: String,
     /// The slot concerned.
@@ -239,7 +241,7 @@ impl<'a> Judge<'a> {
         }
         let Subject { slot, operation, block, lost_bytes } = subject;
         let leaks = self.out.leaks.clone().filter(|_| rule == RuleId::Leak);
-        self.out.violations.push(Violation { rule, message, slot, operation, block, leaks, lost_bytes });
+        self.out.violations.push(Violation { rule, broken: rule, message, slot, operation, block, leaks, lost_bytes });
     }
 
     #[cfg_attr(feature = "planted", track_caller)]

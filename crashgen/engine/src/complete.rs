@@ -514,7 +514,7 @@ impl Explorer<'_> {
         kept: &Kept,
     ) -> Result<(), EngineError> {
         let shown = kept.shown();
-        let (state, _) = self.reduce(case, here.view, state, |explorer, case| {
+        let (state, _) = self.reduce(case, here.view, state, |explorer, case, _| {
             let report = explorer.probes.probe(&mut case.image, explorer.probe)?.report;
             Ok((Shown::of(&without_contents(&report)) == shown).then_some(()))
         })?;
@@ -613,10 +613,11 @@ impl Explorer<'_> {
             }
             case.image.go_to(&case.model, here.view, state);
             let violations = self.judge(case)?.violations;
-            if let Some(same) = self.like(case, here, state, violations, violation)? {
+            let of_state = (state.as_slice(), *state == here.view.prefix_after(state));
+            if let Some(same) = self.like(case, here, of_state, violations, violation)? {
                 is_told = true;
                 let plain = self.with_plain_adapter(case)?;
-                if self.like(case, here, state, plain, &same)?.is_none() {
+                if self.like(case, here, of_state, plain, &same)?.is_none() {
                     self.tally.add_unknown(&format!(
                         "{}: the build with hooks shows it, the one that people use does not: {}",
                         violation.rule, violation.message

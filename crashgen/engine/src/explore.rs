@@ -489,7 +489,7 @@ impl Explorer<'_> {
         if began.is_some() && state != newest {
             case.image.go_to(&case.model, here.view, &newest);
             let violations = self.judge(case)?.violations;
-            if let Some(violation) = self.like(case, here, &newest, violations, violation)? {
+            if let Some(violation) = self.like(case, here, (&newest, true), violations, violation)? {
                 let began = self.since(case, here, &newest, &violation)?;
                 return Ok(Blamed { state: newest, began, violation });
             }
@@ -515,20 +515,20 @@ impl Explorer<'_> {
         self.lasting.since(Course { after: Some(after), ..of }, here.position, violation)
     }
 
-    /// Of what the state breaks, or one that was made of it, the same as that; else the first of its rule. If the state lost something, only
-    /// what everything persisted does not show.
+    /// Of what the state breaks, the same as that; else the first that breaks the same rule. Unless the state, or the one that it was made
+    /// of, is whole, only what everything persisted does not show.
     pub(crate) fn like(
         &mut self,
         case: &Case,
         here: &Here,
-        state: &[Choice],
+        (state, is_whole): (&[Choice], bool),
         violations: Vec<Violation>,
         sought: &Violation,
     ) -> Result<Option<Violation>, EngineError> {
         let is_any = planted::is(Fault::ReduceToAnyRule);
-        let is_whole = state == here.view.prefix_after(state) || planted::is(Fault::ReduceToLasting);
+        let is_whole = is_whole || planted::is(Fault::ReduceToLasting);
         let mut alike = Vec::new();
-        for violation in violations.into_iter().filter(|violation| violation.rule == sought.rule || is_any) {
+        for violation in violations.into_iter().filter(|violation| violation.broken == sought.broken || is_any) {
             if is_whole || self.since(case, here, state, &violation)?.is_none() {
                 alike.push(violation);
             }
@@ -547,9 +547,10 @@ impl Explorer<'_> {
         strategy: &'static str,
         key: String,
     ) -> Result<(), EngineError> {
-        let (state, same) = self.reduce(case, here.view, from, |explorer, case| {
+        let is_whole = from == here.view.prefix_after(from);
+        let (state, same) = self.reduce(case, here.view, from, |explorer, case, tried| {
             let violations = explorer.judge(case)?.violations;
-            explorer.like(case, here, from, violations, violation)
+            explorer.like(case, here, (tried, is_whole), violations, violation)
         })?;
         case.image.go_to(&case.model, here.view, &state);
         if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {
@@ -583,7 +584,7 @@ impl Explorer<'_> {
         case: &mut Case,
         view: &View,
         state: &[Choice],
-        mut shown: impl FnMut(&mut Self, &mut Case) -> Result<Option<T>, EngineError>,
+        mut shown: impl FnMut(&mut Self, &mut Case, &[Choice]) -> Result<Option<T>, EngineError>,
     ) -> Result<(Vec<Choice>, Option<T>), EngineError> {
         let mut reduced = state.to_vec();
         let mut last = None;
@@ -598,7 +599,7 @@ impl Explorer<'_> {
                 let mut tried = reduced.clone();
                 tried[lines.clone()].copy_from_slice(&newest[lines]);
                 case.image.go_to(&case.model, view, &tried);
-                if let Some(same) = shown(self, case)? {
+                if let Some(same) = shown(self, case, &tried)? {
                     (reduced, last) = (tried, Some(same));
                 }
             }
@@ -625,7 +626,7 @@ pub(crate) fn judge_image(
     loop {
         let content = ImageContent::new(image);
         let judgement = judge(&config.contract, &config.shape(), history, &probed.report, &content, twins);
-        if probed.is_own || !judgement.violations.iter().any(|violation| violation.rule == RuleId::ContentChanged) {
+        if probed.is_own || !judgement.violations.iter().any(|violation| violation.broken == RuleId::ContentChanged) {
             return Ok(judgement);
         }
         probed = probes.probe_fully(image)?;

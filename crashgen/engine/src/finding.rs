@@ -148,7 +148,7 @@ pub struct StateRef<'a> {
     pub strategy: &'static str,
     /// What else is told of it.
     pub sights: Sights,
-    /// Of what everything persisted shows, too: since when. None: it does not, or power failed before.
+    /// Of what everything persisted shows, too: since when. None: it does not.
     pub began: Option<Began>,
 }
 

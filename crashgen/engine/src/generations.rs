@@ -788,7 +788,7 @@ impl Explorer<'_> {
             }
         }
         let (error, unfit, stopped) = (explorer.error.take(), explorer.unfit.take(), explorer.stopped.take());
-        self.lasting.go_back(followed).map_err(Stop::Error)?;
+        self.lasting.go_back(followed);
         passes.end(later);
         if let (Some(did), Some(returned), true) = (told.did, returned, flow.is_continue() && tally.is_whole()) {
             later.add_run((did.whole, &begin), returned, passes.looked, self.config.bounds().bytes);

@@ -4,7 +4,7 @@
 //! A state that lost nothing and breaks a rule shows a fault of logic, and as long as what is wrong stays wrong each later crash
 //! position shows it again, whichever store came last there. Such a fault is one finding, told by the place where it began: the first of
 //! the crash positions without a gap at which everything persisted leaves the same thing wrong ([`Wrong`]). That is a function of the
-//! trace, the position and what is wrong there, so it is the same in every strategy, part and replay of a token; what is remembered here
+//! trace, of what earlier crashes left, of the position and what is wrong there, so it is the same in every strategy, part and replay of a token; what is remembered here
 //! only saves recoveries.
 //!
 //! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::since`]), and what they break
@@ -61,7 +61,7 @@ enum Wrong {
 impl Wrong {
     /// Several where one violation is of several heap blocks.
     fn of(violation: &Violation) -> Vec<Self> {
-        let rule = violation.rule;
+        let rule = violation.broken;
         if let Some(leaks) = &violation.leaks {
             return leaks.blocks.iter().map(Self::leak).collect();
         }
@@ -95,13 +95,16 @@ fn words(message: &str) -> String {
     let tokens = tokens.iter().enumerate().filter(|(at, _)| !is_kind(*at)).map(|(_, word)| *word);
     let words = tokens.flat_map(|token| token.split(|char: char| !char.is_ascii_alphanumeric()));
     let words = words.filter(|word| !word.starts_with(|char: char| char.is_ascii_digit()));
-    let without_digits = |word: &str| word.chars().filter(|char| !char.is_ascii_digit()).collect::<String>();
+    let without_digits = |word: &str| match word.parse::<RuleId>() {
+        Ok(rule) => rule.to_string(), // what is broken after a later crash
+        Err(_) => word.chars().filter(|char| !char.is_ascii_digit()).collect(),
+    };
     words.map(without_digits).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether both say the same of the same.
 pub fn are_same(one: &Violation, other: &Violation) -> bool {
-    one.rule == other.rule && Wrong::of(one) == Wrong::of(other)
+    one.broken == other.broken && Wrong::of(one) == Wrong::of(other)
 }
 
 /// What is followed: the workload, or what a recovery did.
@@ -120,7 +123,7 @@ pub struct Course<'a> {
 /// The crash before a recovery.
 #[derive(Clone, Copy)]
 pub struct After<'a> {
-    /// What it left, by which recoveries that did the same are told apart; empty: the caller does that.
+    /// What it left: after the same crash, recoveries that did the same are told apart by that.
     pub left: &'a [Choice],
     /// What the recovery found.
     pub begin: &'a dyn Fn() -> Case,
@@ -133,7 +136,6 @@ impl Course<'_> {
     fn go_to(&self, position: u32) -> Result<(Case, View), EngineError> {
         let Some(after) = self.after else { return go_to(self.config, self.trace, position) };
         let (mut case, mut view) = ((after.begin)(), None);
-        case.image.start_again(); // the server that is told of it knows nothing of it
         for number in 0..position {
             view = Some(self.step(&mut case, number)?);
         }
@@ -160,12 +162,17 @@ pub struct Lasting {
     /// Started when something is asked for the first time.
     probes: Option<Probes>,
     followed: Option<Followed>,
+    /// How many courses were begun, and which of them the server has the image of.
+    begun: u64,
+    shown: u64,
 }
 
 /// A stretch of crash positions of one case.
 pub struct Followed {
     /// [`After::left`].
     left: Box<[Choice]>,
+    /// It was begun as this one.
+    number: u64,
     case: Case,
     view: View,
     /// First position of the case.
@@ -190,16 +197,8 @@ impl Lasting {
     }
 
     /// The course that was left is followed again.
-    ///
-    /// # Errors
-    /// When the replay server ends.
-    pub fn go_back(&mut self, to: Option<Followed>) -> Result<(), EngineError> {
-        let was_away = std::mem::replace(&mut self.followed, to).is_some();
-        if let (true, Some(followed), Some(probes)) = (was_away, &mut self.followed, &mut self.probes) {
-            probes.start_case()?; // the server has another image now
-            followed.case.image.start_again();
-        }
-        Ok(())
+    pub fn go_back(&mut self, to: Option<Followed>) {
+        self.followed = to;
     }
 
     /// Since when everything persisted shows all that is wrong here, at that crash position; none: it does not.
@@ -215,7 +214,7 @@ impl Lasting {
 
     fn shows(&mut self, of: Course, position: u32, violation: &Violation) -> Result<bool, EngineError> {
         let followed = self.follow(of, position, false)?;
-        if !followed.rules.contains(&violation.rule) {
+        if !followed.rules.contains(&violation.broken) {
             return Ok(false);
         }
         let new = Wrong::of(violation).iter().filter(|wrong| !followed.since.contains_key(wrong)).count();
@@ -228,10 +227,11 @@ impl Lasting {
     /// How many heap blocks that everything persisted leaves unreferenced may be of operations that are pending at that position.
     fn new_leaks(&mut self, of: Course, position: u32) -> Result<u64, EngineError> {
         let followed = self.follow(of, position, false)?;
-        let Some(before) = followed.case.pending_since() else { return Ok(0) };
-        let before = before.max(followed.begin); // a recovery begins with the operation
-        if followed.first > before {
-            self.start(of, before)?;
+        let since = if of.after.is_some() { Some(0) } else { followed.case.pending_since() };
+        let Some(before) = since else { return Ok(0) }; // after a crash what was pending then counts, too, and what that left
+        let first = before.max(followed.begin);
+        if followed.first > first {
+            self.start(of, first)?;
         }
         let followed = self.follow(of, position, true)?;
         let leaks = followed.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
@@ -283,11 +283,10 @@ impl Lasting {
     /// Begins at that position.
     fn start(&mut self, of: Course, position: u32) -> Result<(), EngineError> {
         let (case, view) = of.go_to(position)?;
-        if let Some(probes) = &mut self.probes {
-            probes.start_case()?; // the image is made anew, and the server goes from one to the next by what changes
-        }
+        self.begun += 1;
         let followed = Followed {
             left: of.left().into(),
+            number: self.begun,
             begin: position + 1 - case.position_in_case,
             case,
             view,
@@ -311,6 +310,10 @@ impl Lasting {
             none => none.insert(Probes::start(&of.config.exploring_server(StrategyName::Mixed)?, is_full)?),
         };
         let (case, view) = (&mut followed.case, &followed.view);
+        if std::mem::replace(&mut self.shown, followed.number) != followed.number {
+            probes.start_case()?; // the server goes from one image to the next by what changes, and it has another course's
+            case.image.start_again();
+        }
         case.image.go_to(&case.model, view, &view.prefix_state());
         let probe = if is_full { Probe::Full } else { Probe::First };
         let judgement = judge_image(of.config, of.twins, (probes, probe), case.recovered_image())?;
@@ -332,7 +335,7 @@ impl Followed {
             others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, said(violation))));
         let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks).map(|block| (Wrong::leak(block), None));
         self.since = since(&self.since, others.chain(leaks).collect(), &here);
-        self.rules = judgement.violations.iter().map(|violation| violation.rule).collect();
+        self.rules = judgement.violations.iter().map(|violation| violation.broken).collect();
         self.leaks = judgement.leaks;
     }
 }
@@ -372,6 +375,7 @@ mod tests {
     fn violation(rule: RuleId, message: &str) -> Violation {
         Violation {
             rule,
+            broken: rule,
             message: message.to_owned(),
             slot: None,
             operation: None,
@@ -412,6 +416,8 @@ mod tests {
         assert_eq!(said(free), said("slot 3 is null, but must be 9: operation 4 (reallocate) made it so (at 0x80)"));
         assert_ne!(said(free), said("slot 1 is null, but must be 7: operation 12 (free) made it so"));
         assert_ne!(said("the heap (free) is damaged"), said("the heap (full) is damaged"));
+        assert_ne!(said("after 2 crashes, FL003: corrupt"), said("after 2 crashes, FL011: corrupt"));
+        assert_eq!(said("after 2 crashes, FL003: corrupt"), said("after 3 crashes, FL003: corrupt"));
     }
 
     #[test]
@@ -425,6 +431,8 @@ mod tests {
         assert_ne!(dangling, slot(RuleId::DanglingSlot, 4, 1, 64));
         assert_ne!(dangling, slot(RuleId::DanglingSlot, 3, 2, 64), "what another operation left there");
         assert_ne!(dangling, slot(RuleId::OperationLost, 3, 1, 64));
+        let later = |rule: RuleId| Violation { rule: RuleId::LaterGeneration, slot: Some(3), ..violation(rule, "") };
+        assert_ne!(one(&later(RuleId::DanglingSlot)), one(&later(RuleId::OperationLost)), "after another crash");
         let of_heap = |message: &str| one(&violation(RuleId::NotUsable, message));
         assert_eq!(of_heap("the drain met error 0x10"), of_heap("the drain met error 0x2f"));
         assert_ne!(of_heap("the drain met error 0x10"), of_heap("the close met error 0x10"));

@@ -25,7 +25,7 @@ pub struct Sights {
 impl Sights {
     /// Of the state, which breaks these rules.
     pub fn of(config: &Config, case: &mut Case, (view, state): (&View, &[Choice]), violations: &[Violation]) -> Self {
-        let is_dying = violations.iter().any(|violation| violation.rule == RuleId::RecoveryCrashed);
+        let is_dying = violations.iter().any(|violation| violation.broken == RuleId::RecoveryCrashed);
         let is_lost = lost_store(&StateRef::of(case, view, state, 0)).is_some();
         Self {
             read: reads::first(config, case, view, state),

@@ -618,6 +618,7 @@ def test_what_stays_wrong_in_a_recovery_is_one_finding_from_where_it_began(engin
     findings = engine.explore(toy, **COMPLETE, nested=nested, follow_up=False).findings
     assert {one["rule"] for one in findings} == {"FL014"}
     lasting = [one for one in findings if not one["is_lost"]]
+    assert lasting
     by_words = {re.sub(r"[0-9]", "", one["message"]): one for one in lasting}
     assert len(lasting) == len(by_words), "more than one where the same is said"
     for finding in lasting:
@@ -627,14 +628,15 @@ def test_what_stays_wrong_in_a_recovery_is_one_finding_from_where_it_began(engin
         assert shrunk["position"] <= len(["begin", *persisted(store(toy_runner.MARK, 1))]), "before the second store"
 
 
-def test_what_stays_wrong_is_the_same_where_recoveries_are_followed_in_between(engine: Engine) -> None:
-    """While a link that is taken back by mistake is undecided, each crash position has recoveries that find it, and what they do wrong."""
+@pytest.mark.parametrize("nested", [1, 2])
+def test_what_stays_wrong_is_the_same_where_recoveries_are_followed_in_between(engine: Engine, nested: int) -> None:
+    """While a link that is taken back by mistake is undecided, recoveries find it at each crash position, and are wrong."""
     toy = Toy()
     toy.has_places = True
     toy.create(*persisted(store(8, toy_runner.CAREFUL + toy_runner.FORGETS_LATER + toy_runner.PLACED)))
     toy.allocate(0, *allocation(0, toy.index + 1))
     toy.allocate(1, store(LINE_BYTES, 0), *journalled(1, toy.index + 1))
-    once, twice = engine.explore(toy, **COMPLETE), engine.explore(toy, **COMPLETE, nested=1, follow_up=False)
+    once, twice = (engine.explore(toy, **COMPLETE, nested=number, follow_up=False) for number in (0, nested))
     of_one_crash = [[one["id"] for one in found.findings if one["rule"] != "FL014"] for found in (once, twice)]
     assert of_one_crash[0] == of_one_crash[1]
     assert len(of_one_crash[0]) == 1

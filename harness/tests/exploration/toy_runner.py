@@ -35,8 +35,8 @@ CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATE
 LOOKS_FURTHER, PLACED = 256, 512
 """The journal is cleared before it is taken up; ...; a recovery that finds the mark of one that was cut short leaves slot 0 to be
 lost by the next one, or a heap in which nothing can be allocated; it changes files in a way that is not told; what follows it links
-an object that is not there yet; and what is no mistake: where the journal was not empty, the probe, and only it, reads the mark, and
-there is more room where it is 1; each word is stored to at a place of its own in the code."""
+an object that is not there yet; and what is no mistake: where the journal was not empty, the probe, and only it, reads the mark,
+and there is more room where it is 1; each word is stored to at a place of its own in the code."""
 JOURNAL, MARK = 5 * LINE_BYTES, 6 * LINE_BYTES
 """Journal: the slot that is to get its object, + 1, or 0. Mark: 1 while recovery is at work, 2 afterwards, 3 after one that was cut
 short."""

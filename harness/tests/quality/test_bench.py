@@ -107,7 +107,8 @@ def test_explorations_are_measured_to_their_end(figures: Any) -> None:
     assert all(row["complete"] and row["cpu_s"] > 0 for row in ace)
     for row in ace:
         in_recoveries, after_them = row["second_crash"]
-        assert in_recoveries["complete"] and after_them["complete"]
+        assert in_recoveries["complete"]
+        assert after_them["complete"]
         assert after_them["recoveries"] > in_recoveries["recoveries"] > row["recoveries"]
     for row in nested:
         one, two = row["crashes"]

@@ -45,7 +45,7 @@ type Twin = Result<Capacities, String>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Capacities {
     beside_objects: Capacity,
-    /// Where these are.
+    /// Where these are, in the order in which a report has them.
     objects: Vec<Place>,
     emptied: Capacity,
     /// Why it is not known what the heap held before it was closed.
@@ -160,15 +160,13 @@ fn capacities_of(report: &HeapReport) -> Twin {
     Ok(Capacities { beside_objects: capacity_in(report, USE)?, objects, emptied, open_failure })
 }
 
-/// Of what slots and fields reach, sorted.
+/// Of what slots and fields reach. That these are the same in two heaps does not prove that what is free is.
 fn places_of_objects(life: &Life) -> Vec<Place> {
     let slots = life.slots.iter().flat_map(|slots| &slots.entries).map(|entry| (entry.file, entry.offset));
     let objects =
         life.objects.iter().flat_map(|objects| &objects.entries).map(|entry| (entry.at.file, entry.at.offset));
     let place = |(file, offset)| Place { file: life.file_name(file).unwrap_or_default().to_owned(), offset };
-    let mut places: Vec<Place> = slots.chain(objects).map(place).collect();
-    places.sort_unstable();
-    places
+    slots.chain(objects).map(place).collect()
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
