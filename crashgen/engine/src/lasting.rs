@@ -3,9 +3,9 @@
 //!
 //! A state that lost nothing and breaks a rule shows a fault of logic, and as long as what is wrong stays wrong each later crash
 //! position shows it again, whichever store came last there. Such a fault is one finding, told by the place where it began: the first of
-//! the crash positions without a gap at which everything persisted leaves the same thing wrong ([`Wrong`]). That is a function of the
-//! trace, of what earlier crashes left, of the position and what is wrong there, so it is the same in every strategy, part and replay of a token; what is remembered here
-//! only saves recoveries.
+//! the crash positions without a gap at which everything persisted leaves the same thing wrong ([`Wrong`]). That is a function of
+//! the trace, of what earlier crashes left, of the position and what is wrong there, so it is the same in every strategy, part and
+//! replay of a token; what is remembered here only saves recoveries.
 //!
 //! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::since`]), and what they break
 //! besides that is a finding of its own, of the same rule or of another one.

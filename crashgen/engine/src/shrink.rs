@@ -208,11 +208,11 @@ struct Walk<'a> {
     end: u32,
 }
 
-/// What happened in a generation.
+/// What happened in a generation, and where it begins.
 #[derive(Clone, Copy)]
-struct Of<'a> {
+struct OfGeneration<'a> {
     trace: &'a Trace,
-    /// Where it begins; none: it is the workload's.
+    /// None: it is the workload's.
     begun: Option<&'a Begun>,
 }
 
@@ -222,12 +222,12 @@ enum WalkedGeneration<'a> {
 }
 
 impl WalkedGeneration<'_> {
-    fn parts(&mut self) -> (Of<'_>, &mut Case) {
+    fn parts(&mut self) -> (OfGeneration<'_>, &mut Case) {
         match self {
-            Self::Workload(trace, case) => (Of { trace, begun: None }, case),
+            Self::Workload(trace, case) => (OfGeneration { trace, begun: None }, case),
             Self::Recovery(generation) => {
                 let Generation { trace, case, begun, .. } = &mut **generation;
-                (Of { trace, begun: Some(begun) }, case)
+                (OfGeneration { trace, begun: Some(begun) }, case)
             }
         }
     }
@@ -434,8 +434,8 @@ impl<'a> Shrinker<'a> {
         shown.sizes.push(size_of(&view, &state, position));
         case.image.start_again();
         let of = match &told {
-            Some((trace, begun)) => Of { trace, begun: Some(begun) },
-            None => Of { trace: self.trace, begun: None },
+            Some((trace, begun)) => OfGeneration { trace, begun: Some(begun) },
+            None => OfGeneration { trace: self.trace, begun: None },
         };
         let shows = match places {
             None => self.want(of, &mut case, (&view, &state, position))?,
@@ -455,7 +455,7 @@ impl<'a> Shrinker<'a> {
     }
 
     /// The finding is the one that the token's state shows; false: it shows none.
-    fn want(&mut self, of: Of, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+    fn want(&mut self, of: OfGeneration, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
         let told = self.told(of, case, at)?;
         let newest = told.into_iter().rev().max_by_key(|told| told.began.as_ref().map(|began| began.position));
         let Some(Told { id, place, began, .. }) = newest else { return Ok(false) };
@@ -464,21 +464,22 @@ impl<'a> Shrinker<'a> {
     }
 
     /// Before anything is recovered. Where nothing is lost the id is known of those positions only at which it may have begun.
-    fn may_be_wanted(&mut self, of: Of, at: &StateRef) -> bool {
+    fn may_be_wanted(&mut self, of: OfGeneration, at: &StateRef) -> bool {
         let lasts = self.wanted.began.as_ref().filter(|_| at.state == at.view.prefix_state());
-        let may_be_later = |began: &Began| at.position >= began.position || of.begun.is_some(); // after another crash it may be elsewhere
+        // After another crash before it, it may have begun elsewhere.
+        let may_be_later = |began: &Began| at.position >= began.position || of.begun.is_some();
         lasts.is_some_and(may_be_later) || self.findings.place(of.trace, at, self.rule) == self.wanted.place
     }
 
     /// Whether the state shows the finding.
-    fn shows(&mut self, of: Of, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+    fn shows(&mut self, of: OfGeneration, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
         Ok(self.told(of, case, at)?.iter().any(|told| told.id == self.wanted.id))
     }
 
     /// What the state is to blame for, of the token's rule.
     fn told(
         &mut self,
-        of: Of,
+        of: OfGeneration,
         case: &mut Case,
         (view, state, position): (&View, &[Choice], u32),
     ) -> Result<Vec<Told>, EngineError> {
