@@ -198,7 +198,7 @@ def as_ratio(times: dict[str, float]) -> str:
 def bench_store(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
     source = "pintools/conformance/bench_store.c"
     inputs = build.sources_below(root / "pintools" / "conformance")
-    recipe = build.Recipe("bench_store", "bench_store", "gcc", ("-O2", "-g", "-Ipintools", source), inputs)
+    recipe = build.Recipe("bench_store", "bench_store", "gcc", ("-O2", "-g", "-Ipintools"), (source,), (), inputs)
     program = build.make(root, cache, recipe).path
     return compare(root, cache, scratch, lambda folder: [str(program), str(folder), str(STORE_OPERATIONS)])
 

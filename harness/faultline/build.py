@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiling allocators, mutants, the runner and the Valgrind tool, each once: the key of a build is a hash over its sources, every
-header it could include, its command line and the compiler's version. Paths in commands are relative to the clone, and debug
-information is mapped to it too, so that a build is the same in every clone."""
+header it could include, its command lines and the compiler's version. Paths in commands are relative to the clone, and debug
+information is mapped to it too, so that a build is the same in every clone.
+
+Each source is compiled by itself, through ccache: a mutant is another program in one source or two, and what the others compile to
+is there already."""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,23 +25,29 @@ from faultline.errors import BadInputError, InfrastructureError
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
 COMPILE_LIMIT_S = 600
 """No translation unit here takes more than seconds; a compiler that hangs is an error, not a wait."""
+CCACHE_SIZE = "1G"
+"""All mutants of all allocators, twice each, are a twentieth of that."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one file is made. inputs: everything that can change the output, compiled or included."""
+    """How one file is made of sources: each is compiled with arguments, and the objects are linked with those of link. inputs:
+    everything that can change the output, compiled, included or run."""
 
     what: str
     output: str
     compiler: str
     arguments: tuple[str, ...]
+    sources: tuple[str, ...]
+    link: tuple[str, ...]
     inputs: tuple[Path, ...]
 
     def key(self, root: Path) -> str:
         contents: list[bytes | str] = []
         for path in self.inputs:
             contents += [path.relative_to(root).as_posix(), path.read_bytes()]
-        return key_of(self.output, compiler_version(self.compiler), *self.arguments, *contents)
+        words = (*self.arguments, "", *self.sources, "", *self.link, "")
+        return key_of(self.output, version_of(self.compiler), *words, *contents)
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,11 @@ class Built:
 
 
 @functools.cache
-def compiler_version(compiler: str) -> str:
-    if shutil.which(compiler) is None:
-        raise InfrastructureError(f"{compiler} was not found on PATH", "make setup installs what is missing")
-    run = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
+def version_of(program: str) -> str:
+    """The first line of what it says."""
+    if shutil.which(program) is None:
+        raise InfrastructureError(f"{program} was not found on PATH", "make setup installs what is missing")
+    run = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return run.stdout.partition("\n")[0]
 
 
@@ -73,13 +83,34 @@ def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
 
 
 def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -> None:
-    command = [recipe.compiler, f"-ffile-prefix-map={root}=.", "-o", str(folder / recipe.output), *recipe.arguments]
-    _run(recipe.what, command, root, cache.folder / "builds" / f"{key}.log")
+    log = cache.folder / "builds" / f"{key}.log"
+    log.unlink(missing_ok=True)
+    compiler = ["ccache", recipe.compiler, f"-ffile-prefix-map={root}=.", *recipe.arguments]
+    objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
+    environment = _of_ccache(cache, recipe)
+    for source, compiled in zip(recipe.sources, objects, strict=True):
+        _run(recipe.what, [*compiler, "-c", "-o", compiled, source], root, log, environment)
+    _run(recipe.what, [recipe.compiler, "-o", str(folder / recipe.output), *objects, *recipe.link], root, log)
+    for compiled in objects:
+        Path(compiled).unlink()
 
 
-def _run(what: str, command: list[str], root: Path, log: Path) -> None:
-    """Runs a compiler or make in root; everything it says goes to log."""
-    environment = {**os.environ, "LC_ALL": "C"}
+def _of_ccache(cache: Cache, recipe: Recipe) -> dict[str, str]:
+    """The environment of a compilation: ccache with a folder of its own, without what the user set for others. What is no source
+    (the assembler) changes an object as much as the compiler does."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("CCACHE_")}
+    run = [str(path) for path in recipe.inputs if path.suffix not in SOURCE_SUFFIXES]
+    own = {
+        "CCACHE_DIR": str(cache.folder / "ccache"),
+        "CCACHE_MAXSIZE": CCACHE_SIZE,
+        "CCACHE_EXTRAFILES": ":".join(run),
+    }
+    return {**others, **own}
+
+
+def _run(what: str, command: list[str], root: Path, log: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Runs a compiler or make in root; everything it says is added to log."""
+    environment = {**environment, "LC_ALL": "C"}
     try:
         run = subprocess.run(
             command,
@@ -97,9 +128,11 @@ def _run(what: str, command: list[str], root: Path, log: Path) -> None:
         ) from error
     except subprocess.TimeoutExpired as error:
         raise InfrastructureError(f"{what}: {command[0]} ran for more than {COMPILE_LIMIT_S} s") from error
-    log.write_text(f"{shlex.join(command)}\n{run.stdout}{run.stderr}", encoding="utf-8")
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"{shlex.join(command)}\n{run.stdout}{run.stderr}")
     if run.returncode != 0:
-        raise BadInputError(f"{what}: {command[0]} failed: {_first_error(run.stderr)}", f"all of its output: {log}")
+        program = next(word for word in command if word != "ccache")
+        raise BadInputError(f"{what}: {program} failed: {_first_error(run.stderr)}", f"all of its output: {log}")
 
 
 def _first_error(said: str) -> str:
@@ -170,22 +203,27 @@ def adapter_recipe(
     arguments = (
         f"-std={standard}",
         *OPTIMISATION,
-        *("-fPIC", "-shared", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
+        *("-fPIC", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
         COMMON_INCLUDE,
         *(f"-I{(folder / include).relative_to(root).as_posix()}" for include in build.include),
         flush_definition(flush),
         *([f"-DMUTANT_{mutant}"] if mutant else []),
         *build.flags,
         *(HOOKS if is_hooked else ()),
+    )
+    sources = (
         *_relative(root, matches(folder, "build.sources", build.sources)),
         *_relative(root, matches(folder, "build.adapter", build.adapter)),
+    )
+    link = (
+        *("-shared", "-pthread"),
         *(f"-l{library}" for library in build.libraries),
         *(hooked_link(allocator.language) if is_hooked else ()),
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
     inputs = sources_below(folder, root / "allocators" / "include")
     inputs = (*inputs, root / HOOKED_ASSEMBLER) if is_hooked else inputs
-    return Recipe(what, "adapter.so", compiler, arguments, inputs)
+    return Recipe(what, "adapter.so", compiler, arguments, sources, link, inputs)
 
 
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
@@ -213,14 +251,17 @@ def runner_recipe(root: Path) -> Recipe:
     folder = root / "allocators" / "runner"
     inputs = (*sources_below(folder, root / "allocators" / "include"), root / "pintools" / "trace.h")
     arguments = (
-        *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-rdynamic"),
+        *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-pthread"),
         "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
         *(COMMON_INCLUDE, "-Ipintools", "-Iallocators/runner"),
-        *_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]),
+    )
+    sources = tuple(_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]))
+    link = (
+        *("-pthread", "-rdynamic"),
         "-Wl,-z,now",  # names are found once, by the server: each life would find them again, and fault in what it writes for that
         "-ldl",
     )
-    return Recipe("the runner", "runner", "gcc", arguments, inputs)
+    return Recipe("the runner", "runner", "gcc", arguments, sources, link, inputs)
 
 
 def build_runner(root: Path, cache: Cache) -> Built:
@@ -267,26 +308,21 @@ def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = 
         allocator = find_allocator(root, name)
         compiler, standard = compiler_of(allocator)
         own = root / "allocators" / name
-        sources = [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")]
+        sources = _relative(root, [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")])
+        inputs = (*sources_below(own), *shared)
         arguments = (
-            *("-r", f"-std={standard}", *common),
+            *(f"-std={standard}", *common),
             *(flag for flag in allocator.build.flags if not flag.startswith("-D")),
             *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
-            *_relative(root, sources),
         )
-        built = make(
-            root,
-            cache,
-            Recipe(f"{name} for benchmarks", f"{name}.o", compiler, arguments, (*sources_below(own), *shared)),
-        )
+        recipe = Recipe(f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r",), inputs)
+        built = make(root, cache, recipe)
         objects.append(str(built.path))
         libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
-    arguments = (
-        *("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}"),
-        *(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES),
-        *(*objects, *(f"-l{library}" for library in sorted(libraries))),
-    )
-    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, shared))
+    arguments = (*("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}"),)
+    driver = tuple(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES)
+    link = (*objects, "-pthread", *(f"-l{library}" for library in sorted(libraries)))
+    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, driver, link, shared))
 
 
 # ---- the Valgrind tool ---------------------------------------------------------------------------------------------------
@@ -309,7 +345,7 @@ def build_tracer(root: Path, cache: Cache) -> Built:
     folder = root / "pintools" / "valgrind"
     inputs = (*sources_below(folder), folder / "Makefile", root / "pintools" / "trace.h")
     contents = [part for path in inputs for part in (path.relative_to(root).as_posix(), path.read_bytes())]
-    key = key_of("tracer", valgrind_version(), compiler_version("gcc"), *contents)
+    key = key_of("tracer", valgrind_version(), version_of("gcc"), *contents)
 
     def fill(temporary: Path) -> None:
         command = ["make", "--no-print-directory", "-C", str(folder), f"OUT={temporary}"]

@@ -3,6 +3,7 @@
 
     .faultline/             --cache
         builds/KEY/         one compiled target, tool or runner; KEY covers sources, headers, flags, compiler
+        ccache/             what single sources compiled to
         traces/KEY.trace    sealed traces, with KEY.log, what target and tracer printed
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
         wear/KEY/           what a wear run counted, what its driver said, its log

@@ -36,8 +36,9 @@ class Check:
 
 def examine(root: Path, cache: Cache, engine: Engine) -> list[Check]:
     return [
-        _check("gcc", lambda: build.compiler_version("gcc")),
-        _check("g++", lambda: build.compiler_version("g++")),
+        _check("gcc", lambda: build.version_of("gcc")),
+        _check("g++", lambda: build.version_of("g++")),
+        _check("ccache", lambda: build.version_of("ccache")),
         _check("valgrind", build.valgrind_version),
         _check("valgrind tool", lambda: str(build.build_tracer(root, cache).path)),
         _check("runner", lambda: str(build.build_runner(root, cache).path)),

@@ -47,8 +47,8 @@ def describe(root: Path, cache: Cache, engine: Engine, heap_folder: Path | None)
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "system": system(),
         "valgrind": _known(build.valgrind_version),
-        "gcc": _known(lambda: build.compiler_version("gcc")),
-        "g++": _known(lambda: build.compiler_version("g++")),
+        "gcc": _known(lambda: build.version_of("gcc")),
+        "g++": _known(lambda: build.version_of("g++")),
         "python": platform.python_version(),
     }
     return Environment(shlex.join(["faultline", *sys.argv[1:]]), facts=facts)

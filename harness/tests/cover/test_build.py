@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,37 @@ def test_a_second_build_compiles_nothing(cache: Cache, root: Path, monkeypatch: 
     assert build.build_adapter(root, cache, allocator, None, "clwb") == first
 
 
+def compiled_and_known(cache: Cache) -> tuple[int, int]:
+    """Sources that were compiled, and those that ccache knew."""
+    environment = {**os.environ, "CCACHE_DIR": str(cache.folder / "ccache")}
+    run = subprocess.run(["ccache", "--print-stats"], env=environment, capture_output=True, text=True, check=True)
+    counts = {name: int(count) for name, count in (line.split("\t") for line in run.stdout.splitlines())}
+    return counts["cache_miss"], counts["direct_cache_hit"] + counts["preprocessed_cache_hit"]
+
+
+def test_of_a_mutant_only_what_it_changes_is_compiled(
+    cache: Cache, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CCACHE_DISABLE", "1")  # a user's, for other programs
+    allocator = find_allocator(root, "nvm_malloc")
+    clean = build.build_adapter(root, cache, allocator, None, "clwb")
+    sources, known = compiled_and_known(cache)
+    assert known == 0
+    mutant = build.build_adapter(root, cache, allocator, "MISSING_FENCE_RING", "clwb")
+    assert compiled_and_known(cache) == (sources + 1, sources - 1)
+    assert mutant.path.read_bytes() != clean.path.read_bytes()
+
+
+def test_with_another_assembler_everything_is_compiled_again(cache: Cache, clone: Path) -> None:
+    allocator = find_allocator(clone, "nvmalloc")
+    build.build_adapter(clone, cache, allocator, None, "clwb", is_hooked=True)
+    sources, _ = compiled_and_known(cache)
+    assembler = clone / build.HOOKED_ASSEMBLER
+    assembler.write_text(assembler.read_text().replace("777", "778"))
+    build.build_adapter(clone, cache, allocator, None, "clwb", is_hooked=True)
+    assert compiled_and_known(cache) == (2 * sources, 0)
+
+
 def test_two_clones_build_the_same_bytes(tmp_path: Path, root: Path, clone: Path) -> None:
     here = build.build_adapter(root, Cache(tmp_path / "a"), find_allocator(root, "nvm_malloc"), None, "clwb")
     there = build.build_adapter(clone, Cache(tmp_path / "b"), find_allocator(clone, "nvm_malloc"), None, "clwb")
@@ -90,13 +123,13 @@ def test_a_helper_that_is_not_there_is_bad_input(clone: Path, cache: Cache) -> N
 
 def test_a_missing_compiler_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nosuch")
-    build.compiler_version.cache_clear()
+    build.version_of.cache_clear()
     try:
         with pytest.raises(InfrastructureError, match="gcc was not found on PATH") as caught:
-            build.compiler_version("gcc")
+            build.version_of("gcc")
         assert "make setup" in str(caught.value.hint)
     finally:
-        build.compiler_version.cache_clear()
+        build.version_of.cache_clear()
 
 
 def test_an_entry_appears_whole_or_not_at_all(cache: Cache) -> None:
