@@ -81,7 +81,7 @@ def count_wear(workshop: Workshop, workload: str, out: Path) -> wear.Wear:
     smallest, largest = workload.split(":")[1:]
     stem = f"{smallest}-{largest}"
     with wear_pictures.styled():
-        wear_pictures.save(wear_pictures.overview(result), out, f"wear-{stem}", wear_pictures.FORMATS)
+        wear_pictures.save(wear_pictures.overview(result), out, f"wear-{stem}", wear.PICTURE_FORMATS)
     panels = [(panel_title(run), run.counts) for run in runs]
     title = f"Stores to each 64-byte line, {OPERATIONS:,} operations, {smallest} to {largest} bytes (Figure 4)"
     wear_pictures.by_address(panels, title, out, f"figure-4-{stem}")

@@ -34,7 +34,6 @@ from faultline import (
     trace_rules,
     tracing,
     wear,
-    wear_pictures,
     wearing,
     workloads,
 )
@@ -758,7 +757,7 @@ def wear_command(
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
         raise BadInputError(f"--baseline {baseline}: is not counted here", f"name one of {', '.join(names)}")
-    pictures = wear_pictures.read_formats(formats)
+    pictures = wearing.read_formats(formats)
     cache = wearing.read_cache(cache_model, line_bytes)
     share = wearing.read_tolerance(tolerance)
     if _is_given("tolerance"):

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 import msgspec
 
-from faultline import __version__, junit, sarif, wear_pictures
+from faultline import __version__, junit, sarif
 from faultline.environment import Environment
 from faultline.errors import BadInputError, InfrastructureError
 from faultline.outcomes import count, mark, outcome, scientific
@@ -55,6 +55,8 @@ def _write_whole(path: Path, text: str) -> None:
 
 def write_wear(folder: Path, wear: Wear, counted: Sequence[tuple[str, Counts]], formats: Sequence[str]) -> None:
     """wear.json, wear.csv and pictures."""
+    from faultline import wear_pictures
+
     with _writing_wear(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _write_whole(folder / WEAR_FILE, msgspec.json.format(msgspec.json.encode(wear), indent=2).decode() + "\n")

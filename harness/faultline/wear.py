@@ -28,13 +28,15 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import numpy
 
 from faultline.config import read_json
 from faultline.errors import BadInputError, InfrastructureError
+
+if TYPE_CHECKING:
+    import numpy  # below it is imported where it is used: like matplotlib it takes longer to load than all the rest
 
 WEAR_JSON_VERSION = 1
 """Of wear.json and of what --protect writes."""
@@ -50,16 +52,16 @@ DEFAULT_CACHE_WAYS = 16
 SHOWN_HOTTEST = 3
 """Lines with most stores that tables show; wear.json has as many as the tracer kept."""
 
+PICTURE_FORMATS = ("png", "svg")
+
 View = Literal["stores", "write_backs"]
 VIEWS: dict[View, str] = {"stores": "stores", "write_backs": "write-backs"}
 
 _MAGIC = b"FLWEAR\0\0"
 _VERSION = 2
 _HEADER = struct.Struct("<8sIIQIIIIQQQQQ4Q16x")
-_LINE = numpy.dtype(
-    [("number", "<u8"), ("stores", "<u8"), ("write_backs", "<u8"), ("file", "<u4"), ("reserved", "<u4")]
-)
-_USE = numpy.dtype([("line", "<u8"), ("stores", "<u8"), ("site", "<u8")])
+_LINE = [("number", "<u8"), ("stores", "<u8"), ("write_backs", "<u8"), ("file", "<u4"), ("reserved", "<u4")]
+_USE = [("line", "<u8"), ("stores", "<u8"), ("site", "<u8")]
 _FORKED, _BRK_REFUSED = 1, 2
 REASONS = ("flushed", "evicted", "non-temporal", "dirty at the end")
 """Why lines were written back, as enum fl_wear_reason counts them."""
@@ -107,6 +109,9 @@ def read_counts(path: Path, *, is_memory: bool) -> Counts:
     def fail(why: str) -> InfrastructureError:
         return InfrastructureError(f"{path}: {why}", "remove it from the cache and count again")
 
+    import numpy
+
+    line_row, use_row = numpy.dtype(_LINE), numpy.dtype(_USE)
     data = path.read_bytes()
     if len(data) < _HEADER.size:
         raise fail(f"{len(data)} bytes, counts of wear start with {_HEADER.size}")
@@ -128,15 +133,15 @@ def read_counts(path: Path, *, is_memory: bool) -> Counts:
     ) = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION:
         raise fail(f"not counts of wear of version {_VERSION}")
-    wanted = _HEADER.size + lines * _LINE.itemsize + uses * _USE.itemsize + text_bytes
+    wanted = _HEADER.size + lines * line_row.itemsize + uses * use_row.itemsize + text_bytes
     if len(data) != wanted:
         raise fail(f"{len(data)} bytes, expected {wanted}")
     if flags & _FORKED:
         raise fail("the target forked, stores of child processes are not counted")
     at = _HEADER.size
-    rows = numpy.frombuffer(data, _LINE, lines, at)
+    rows = numpy.frombuffer(data, line_row, lines, at)
     at += rows.nbytes
-    use_rows = numpy.frombuffer(data, _USE, uses, at)
+    use_rows = numpy.frombuffer(data, use_row, uses, at)
     text = data[at + use_rows.nbytes :]
     names = [name.decode(errors="replace") for name in text.split(b"\0")[:files]]
     if lines and (int(rows["file"].min()) == 0 or int(rows["file"].max()) > files):
@@ -189,6 +194,8 @@ class Distribution(msgspec.Struct):
 
 def distribution_of(writes: numpy.ndarray[Any, Any]) -> Distribution:
     """writes: of each line; those that were never written do not count. With none left every figure is 0."""
+    import numpy
+
     values, counts = numpy.unique(writes[writes > 0], return_counts=True)
     lines, total = int(counts.sum()), int((values * counts.astype(values.dtype)).sum())
     if lines == 0:
@@ -212,7 +219,7 @@ def distribution_of(writes: numpy.ndarray[Any, Any]) -> Distribution:
 def _gini(values: numpy.ndarray[Any, Any], counts: numpy.ndarray[Any, Any]) -> float:
     """Of values[i], counts[i] times each, ascending: sum over lines of (2 rank - n - 1) value / (n total), ranks from 1 to n."""
     n = int(counts.sum())
-    last = numpy.cumsum(counts).astype(float)
+    last = counts.cumsum().astype(float)
     mean_rank = last - (counts - 1) / 2
     weighted = float(((2 * mean_rank - n - 1) * values * counts).sum())
     return weighted / (n * float((values * counts.astype(float)).sum()))

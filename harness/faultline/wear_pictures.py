@@ -21,10 +21,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from faultline.errors import BadInputError, InfrastructureError
-from faultline.wear import VIEWS, Counts, Distribution, Wear
+from faultline.errors import InfrastructureError
+from faultline.wear import PICTURE_FORMATS, VIEWS, Counts, Distribution, Wear
 
-FORMATS = ("png", "svg")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f")
 """Okabe and Ito's, told apart by people with colour-blindness, on white and on black; two more at the end."""
 DASHES = ("-", "--", "-.", (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (3, 1.5)), "-", "--")
@@ -55,17 +54,6 @@ STYLE: Any = {
     "legend.frameon": False,
 }
 PNG_DPI = 144
-
-
-def read_formats(text: str) -> list[str]:
-    """Of --format: names joined by commas."""
-    found = [word.strip() for word in text.split(",") if word.strip()]
-    for word in found:
-        if word not in FORMATS:
-            raise BadInputError(f"--format {word}: no such picture format", f"formats are {', '.join(FORMATS)}")
-    if not found:
-        raise BadInputError("--format: expected a list of picture formats", f"formats are {', '.join(FORMATS)}")
-    return list(dict.fromkeys(found))
 
 
 def write(wear: Wear, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -217,7 +205,7 @@ def by_address(panels: Sequence[tuple[str, Counts]], title: str, folder: Path, n
         all_axes[-1].set_xlabel(f"{panels[0][1].line_bytes}-byte line, from the start of the heap")
         figure.suptitle(title, fontsize=11)
         figure.tight_layout()
-        return save(figure, folder, name, FORMATS)
+        return save(figure, folder, name, PICTURE_FORMATS)
 
 
 def _in_order(counts: Counts) -> numpy.ndarray[Any, Any]:

@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from faultline import wear_pictures
 from faultline.wear import SHOWN_HOTTEST, VIEWS, AllocatorWear, HotLine, Wear, read_wear
 
 FILE = "wear.json"
@@ -129,6 +128,8 @@ def notes_of(wear: Wear) -> list[str]:
 
 
 def page_of(wear: Wear) -> WearPage:
+    from faultline import wear_pictures
+
     hottest = [(each.allocator, each.hottest[:SHOWN_HOTTEST]) for each in wear.allocators]
     return WearPage(wear, rows_of(wear), wear_pictures.inline_svg(wear), hottest, notes_of(wear))
 

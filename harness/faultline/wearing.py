@@ -37,6 +37,7 @@ from faultline.exploring import Workshop
 from faultline.tracing import TRACE_LIMIT_S, environment_for, run_traced
 from faultline.wear import (
     MOST_ENDURANCE,
+    PICTURE_FORMATS,
     VIEWS,
     WEAR_JSON_VERSION,
     AllocatorWear,
@@ -106,6 +107,17 @@ def read_cache(text: str, line_bytes: int) -> Cache:
             f"--cache-model {text}: expected a multiple of {cache.ways} lines of {line_bytes} bytes, at most 4 GiB and 1024 ways"
         )
     return cache
+
+
+def read_formats(text: str) -> list[str]:
+    """Of --format: names joined by commas."""
+    found = [word.strip() for word in text.split(",") if word.strip()]
+    for word in found:
+        if word not in PICTURE_FORMATS:
+            raise BadInputError(f"--format {word}: no such picture format", f"formats are {', '.join(PICTURE_FORMATS)}")
+    if not found:
+        raise BadInputError("--format: expected a list of picture formats", f"formats are {', '.join(PICTURE_FORMATS)}")
+    return list(dict.fromkeys(found))
 
 
 def read_tolerance(text: str) -> float:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faultline import wear, wear_pictures, wear_report
+from faultline import wear, wear_pictures, wear_report, wearing
 from faultline.errors import BadInputError
 from faultline.wear import AllocatorWear, Distribution, Medium, Setting, Wear, distribution_of, lifetime_of
 
@@ -209,9 +211,9 @@ def test_a_picture_has_every_line_and_none_more() -> None:
 
 
 def test_formats_are_checked() -> None:
-    assert wear_pictures.read_formats("svg,png,svg") == ["svg", "png"]
+    assert wearing.read_formats("svg,png,svg") == ["svg", "png"]
     with pytest.raises(BadInputError, match="--format gif: no such picture format"):
-        wear_pictures.read_formats("png,gif")
+        wearing.read_formats("png,gif")
 
 
 def test_a_page_takes_its_colours_from_the_page() -> None:
@@ -234,3 +236,9 @@ def test_places_are_short_enough_to_read() -> None:
 @pytest.mark.parametrize(("operations", "words"), [(None, "-"), (1.0, "1.0e0"), (99.6e6, "1.0e8"), (4.54e7, "4.5e7")])
 def test_amounts_have_two_digits(operations: float | None, words: str) -> None:
     assert wear_report.amount(operations) == words
+
+
+def test_commands_without_pictures_load_no_library_for_them() -> None:
+    script = "import sys, faultline.cli; print({'numpy', 'matplotlib'} & sys.modules.keys())"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "set()\n"
