@@ -216,7 +216,7 @@ def adapter_recipe(
         *_relative(root, matches(folder, "build.adapter", build.adapter)),
     )
     link = (
-        *("-shared", "-pthread"),
+        *("-shared", "-pthread", *build.flags),
         *(f"-l{library}" for library in build.libraries),
         *(hooked_link(allocator.language) if is_hooked else ()),
     )
@@ -319,7 +319,7 @@ def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = 
         built = make(root, cache, recipe)
         objects.append(str(built.path))
         libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
-    arguments = (*("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}"),)
+    arguments = ("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}")
     driver = tuple(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES)
     link = (*objects, "-pthread", *(f"-l{library}" for library in sorted(libraries)))
     return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, driver, link, shared))
