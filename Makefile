@@ -28,11 +28,11 @@ setup: ## install what is missing: system packages, .venv, engine
 build: setup ## build all allocators, mutants, runner and Valgrind tool
 	@$(BIN)/faultline build --mutants
 
-test: setup ## run all tests
+test: setup ## run all tests but the nightly ones
 	cargo test --quiet --workspace --locked
 	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations 20
 
-check: setup ## format, lint, types, all tests, fuzzing: what CI runs
+check: setup ## format, lint, types, tests, fuzzing: what CI runs
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
 	@echo '$(BIN)/clang-format --dry-run --Werror (C sources)'; $(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	cargo fmt --all --check

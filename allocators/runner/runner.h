@@ -24,8 +24,11 @@
  *   loads.c         which hot units of the image a run read (loads.h)
  *   hooks.c         what targets compiled with hooks call around their accesses
  *   guard.c         finds accesses that no hook announced
+ *   guard_pages.c   pages beside mappings that cannot be accessed
  *   flushes.c       flush instructions, and what stands in for those that the processor lacks
  *   inprocess.c, undo.c, names.c, arena.c, touched.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
+ *   rests.c         the rest of an in-process run, known from another one
+ *   deaths.c        where a life died of a signal
  *   events.c        what a recovery does to PM, event by event (generation.h)
  *   stages.c        which stages of its recovery a target entered
  *   serve.c         the fork server

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line. Data on stdout, progress and errors on stderr. Exit codes: 0 no finding (and every mutant killed), 1 findings,
-2 usage or bad input, 3 unknown or infrastructure."""
+"""The command line. Data on stdout, progress and errors on stderr. Exit codes: 0 no finding (of a matrix: and every mutant
+killed), 1 findings (a blind spot of mutate, more than --protect allows), 2 usage or bad input, 3 unknown or infrastructure."""
 
 from __future__ import annotations
 
@@ -101,6 +101,15 @@ def cli() -> None:
 Command = Callable[..., Any]
 
 
+flush_option = click.option(
+    "--flush",
+    type=click.Choice(config.FLUSHES),
+    default="clwb",
+    show_default=True,
+    help="The flush instruction that the allocator is built with.",
+)
+
+
 def workshop_options(command: Command) -> Command:
     """--cache, --engine and --heap-folder, handed on as one Workshop."""
 
@@ -159,7 +168,7 @@ def variant_options(command: Command) -> Command:
             help="Of the workload, and of the schedule of its threads.",
         ),
         click.option("--mutant", "-m", metavar="M", help="Switch on this known bug."),
-        click.option("--flush", type=click.Choice(config.FLUSHES), default="clwb", show_default=True),
+        flush_option,
         click.option(
             "--tracer", type=click.Choice(config.TRACERS), default="valgrind", show_default=True, expose_value=False
         ),
@@ -231,7 +240,7 @@ def print_json(value: object) -> None:
 @json_option
 def doctor_command(workshop: Workshop, as_json: bool) -> int:
     """Check that everything is there that a campaign needs."""
-    checks = doctor.examine(workshop.root, workshop.cache, workshop.engine)
+    checks = doctor.examine(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
     if as_json:
         print_json(checks)
     else:
@@ -278,7 +287,7 @@ def list_command(workshop: Workshop, workload_format: bool, as_json: bool) -> in
 @click.argument("allocators", nargs=-1)
 @click.option("--mutant", "-m", metavar="M", help="Only this mutant.")
 @click.option("--mutants", is_flag=True, help="Their mutants too.")
-@click.option("--flush", type=click.Choice(config.FLUSHES), default="clwb", show_default=True)
+@flush_option
 @workshop_options
 @json_option
 def build_command(
@@ -289,7 +298,7 @@ def build_command(
     flush: config.Flush,
     as_json: bool,
 ) -> int:
-    """Build allocators (all without names), the runner and the Valgrind tool."""
+    """Build allocators (all without names), each with hooks, too, the runner and the Valgrind tool."""
     rows: list[dict[str, str | None]] = []
 
     def add(what: str, variant: str | None, built: build.Built) -> None:
@@ -299,7 +308,9 @@ def build_command(
         allocator = config.find_allocator(workshop.root, name)
         variants = [mutant] if mutant else [None, *(known.id for known in allocator.mutant if mutants)]
         for variant in variants:
-            add(name, variant, build.build_adapter(workshop.root, workshop.cache, allocator, variant, flush))
+            for is_hooked in (False, True):
+                built = build.build_adapter(workshop.root, workshop.cache, allocator, variant, flush, is_hooked)
+                add(name + " with hooks" * is_hooked, variant, built)
     add("runner", None, build.build_runner(workshop.root, workshop.cache))
     add("valgrind tool", None, build.build_tracer(workshop.root, workshop.cache))
     if as_json:
@@ -480,14 +491,24 @@ def _copy(source: Path, path: Path) -> None:
 
 @cli.command("run")
 @cell_options
-@click.option("--model", type=click.Choice(config.MODELS), default="px86", show_default=True)
+@click.option(
+    "--model",
+    type=click.Choice(config.MODELS),
+    default="px86",
+    show_default=True,
+    help="What survives. px86: what was flushed and fenced, and any of the rest that x86 can have written back. px86-returned: all"
+    " that was stored, once the operation has returned. eadr: what is visible. process-crash: every store. strict: stores in"
+    " program order.",
+)
 @click.option(
     "--strategy",
     type=click.Choice(config.STRATEGIES),
     default=config.DEFAULT_STRATEGY,
     show_default=True,
-    help="Which crash states are run. complete: all, by what recovery loads, or mixed where its loads cannot be seen. mixed: what"
-    " program order and what flushes leave, and all of a position that has few, samples of others. The rest: one of these.",
+    help="Which crash states are run. complete: all, by what recovery loads, or mixed where its loads cannot be seen. prefix:"
+    " at each crash position everything before it. floor: only what is guaranteed. exhaustive: every combination. sample: some,"
+    " drawn at random. mixed: prefix, floor, and exhaustive where a position has few states, sample elsewhere. pairwise,"
+    " pairwise-3: all combinations of any two, three lines.",
 )
 @click.option(
     "--exhaustive-states",
@@ -517,16 +538,18 @@ def _copy(source: Path, path: Path) -> None:
     "memory_limit_mib",
     type=click.IntRange(1),
     metavar="MIB",
-    help="Strategy complete: each worker remembers at most MIB MiB.",
+    help="Strategy complete: each worker remembers at most MIB MiB.  [default: 1024]",
 )
 @click.option(
     "--leaves",
     "leaf_limit",
     type=click.IntRange(1),
     metavar="N",
-    help="Strategy complete: remember at most N outcomes.",
+    help="Strategy complete: remember at most N outcomes.  [default: 20000]",
 )
-@click.option("--resume", "is_resumed", is_flag=True, help="Go on where the same exploration was stopped.")
+@click.option(
+    "--resume", "is_resumed", is_flag=True, help="Go on where the same exploration, with the same --out, was stopped."
+)
 @click.option(
     "--nested",
     type=click.IntRange(0, 3),
@@ -676,7 +699,7 @@ def _print_campaign(results: list[CellResult], out: Path | None) -> None:
     default=wearing.DEFAULT_WORKLOAD,
     show_default=True,
     metavar="W",
-    help="churn, uniform:A:B or a FILE of one case and thread: what every allocator can run.",
+    help="churn, uniform:A:B or a FILE of one case, session and thread: what every allocator can run.",
 )
 @click.option(
     "--ops",
@@ -685,9 +708,19 @@ def _print_campaign(results: list[CellResult], out: Path | None) -> None:
     show_default=True,
     help="Operations of a generated workload.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=DEFAULT_SEED, show_default=True)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=DEFAULT_SEED, show_default=True, help="Of the workload."
+)
 @click.option("--baseline", metavar="ALLOCATOR", help="What ratios are to.  [default: the first]")
-@click.option("--line", "line_bytes", type=int, default=wear.DEFAULT_LINE_BYTES, show_default=True, metavar="BYTES")
+@click.option(
+    "--line",
+    "line_bytes",
+    type=int,
+    default=wear.DEFAULT_LINE_BYTES,
+    show_default=True,
+    metavar="BYTES",
+    help="What is written at a time.",
+)
 @click.option(
     "--cache-model",
     default=f"{wear.DEFAULT_CACHE_BYTES >> 10}KiB,{wear.DEFAULT_CACHE_WAYS}",
@@ -719,7 +752,11 @@ def _print_campaign(results: list[CellResult], out: Path | None) -> None:
     type=click.Path(path_type=Path),
     help="Write wear.json, wear.csv (each line), pictures and the wear page of report.html to this folder.",
 )
-@click.option("--protect", type=click.Path(path_type=Path), help="Fail when a total or maximum is more than FILE says.")
+@click.option(
+    "--protect",
+    type=click.Path(path_type=Path),
+    help="Fail when a total or a maximum is more than FILE says, or more allocations fail.",
+)
 @click.option(
     "--tolerance", default="0%", show_default=True, metavar="P%", help="With --protect: how much more is no failure."
 )

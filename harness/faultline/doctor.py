@@ -34,7 +34,8 @@ class Check:
     hint: str | None = None
 
 
-def examine(root: Path, cache: Cache, engine: Engine) -> list[Check]:
+def examine(root: Path, cache: Cache, engine: Engine, heap_folder: Path | None = None) -> list[Check]:
+    heaps = heap_folder or heap_folder_of(cache)
     return [
         _check("gcc", lambda: build.version_of("gcc")),
         _check("g++", lambda: build.version_of("g++")),
@@ -45,9 +46,9 @@ def examine(root: Path, cache: Cache, engine: Engine) -> list[Check]:
         _check("engine", lambda: engine.ask("--version").strip()),
         _check("allocators", lambda: _allocators(root)),
         _check("cache", lambda: _writable(cache.folder)),
-        _check("heap folder", lambda: _scratch(cache)),
+        _check("heap folder", lambda: _scratch(heaps)),
         _check("flushes", _flushes),
-        _check("persistent memory", lambda: _map_sync(cache)),
+        _check("persistent memory", lambda: _map_sync(heaps)),
     ]
 
 
@@ -76,8 +77,7 @@ def _writable(folder: Path) -> str:
     return str(folder)
 
 
-def _scratch(cache: Cache) -> str:
-    folder = heap_folder_of(cache)
+def _scratch(folder: Path) -> str:
     free = shutil.disk_usage(folder).free
     if free < SCRATCH_BYTES_WANTED:
         raise InfrastructureError(
@@ -113,7 +113,6 @@ def _can_change_code() -> bool:
     return page[:1] == b"\x90"
 
 
-def _map_sync(cache: Cache) -> str:
+def _map_sync(folder: Path) -> str:
     """Tests need no more than emulated PM."""
-    folder = heap_folder_of(cache)
     return f"{folder}: {persistent_memory(folder)}"

@@ -4,7 +4,7 @@ a person has suppressed for a while, with a reason.
 
 A baseline is `results.json`, or what `--write-baseline FILE` wrote:
 
-    {"version": 4,
+    {"version": 6,
      "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}],
      "findings": [{"allocator": "x", "mutant": null, "id": "FL004-1a2b3c4d",
                    "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}]}]}
