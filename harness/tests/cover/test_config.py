@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -209,3 +211,19 @@ def test_run_takes_for_a_mutant_the_workload_that_the_matrix_has(root: Path) -> 
         allocator = config.find_allocator(root, cell.allocator)
         assert cell.workload == allocator.workload_of(allocator.mutant_named(str(cell.mutant))), cell.mutant
         assert cell.ops in (0, cli.DEFAULT_OPS), cell.mutant
+
+
+def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path) -> None:
+    page = (root / "docs" / "allocators.md").read_text()
+    tables = (config.Allocator, config.Build, config.Heap, config.Contract, config.Mutant)
+    keys = {key for table in tables for key in table.__struct_fields__} - {"build", "heap", "contract", "mutant"}
+    values = {
+        value for hint in get_type_hints(config.Contract).values() for value in get_args(hint) if isinstance(value, str)
+    }
+    bits = set(re.findall(r"\bFL_CAN_\w+", (root / "allocators" / "include" / "adapter.h").read_text()))
+    rules = (root / "oracle" / "src" / "rule.rs").read_text() + (root / "crashgen" / "src" / "rules.rs").read_text()
+    numbers = {f"FL{int(number):03}" for number in re.findall(r"^    \w+ = (\d+),$", rules, re.MULTILINE)}
+    assert len(numbers) == 22
+    assert len(values) >= 10
+    assert [word for word in sorted(keys | values | bits) if f"`{word}`" not in page] == []
+    assert [number for number in sorted(numbers) if number not in page] == []
