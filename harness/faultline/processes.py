@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO
 
 STOP_GRACE_S = 5
@@ -20,6 +21,7 @@ STOP_POLL_S = 0.05
 WHEN_WE_DIE = ("setpriv", "--pdeathsig", "INT", "--")
 """What stands before a command (util-linux; prctl, PR_SET_PDEATHSIG): SIGINT when the thread that started it is no more, which
 waits in `child` for it."""
+ARMED_POLL_S = 0.0005
 
 _running: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
@@ -44,6 +46,7 @@ def child(
     with _guard:
         _running.add(process)
     try:
+        _wait_until_armed(process)
         yield process
     finally:
         with _guard:
@@ -53,6 +56,17 @@ def child(
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def _wait_until_armed(process: subprocess.Popen[bytes]) -> None:
+    """Until the process is the command and no longer setpriv. If we were killed in these milliseconds, it would be left behind."""
+    asked = "\0".join(WHEN_WE_DIE[1:]).encode()
+    with contextlib.suppress(OSError):  # it has ended, and another thread has seen that
+        while process.poll() is None:
+            words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            if words and asked not in words:  # none while the kernel makes it another program
+                return
+            time.sleep(ARMED_POLL_S)
 
 
 def interrupt_group(process: subprocess.Popen[bytes]) -> None:
