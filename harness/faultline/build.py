@@ -96,13 +96,16 @@ def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -
 
 
 def _of_ccache(cache: Cache, recipe: Recipe) -> dict[str, str]:
-    """The environment of a compilation: ccache with a folder of its own, without what the user set for others. What is no source
-    (the assembler) changes an object as much as the compiler does."""
+    """The environment of a compilation: ccache with a folder of its own, without what is set up for others. What is no source (the
+    assembler) changes an object as much as the compiler does. What a source includes is found anew each time, by the preprocessor:
+    of a header that hides another one since, no list of those that were read knows."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("CCACHE_")}
     run = [str(path) for path in recipe.inputs if path.suffix not in SOURCE_SUFFIXES]
     own = {
         "CCACHE_DIR": str(cache.folder / "ccache"),
+        "CCACHE_CONFIGPATH": os.devnull,
         "CCACHE_MAXSIZE": CCACHE_SIZE,
+        "CCACHE_NODIRECT": "1",
         "CCACHE_EXTRAFILES": ":".join(run),
     }
     return {**others, **own}
@@ -310,12 +313,14 @@ def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = 
         own = root / "allocators" / name
         sources = _relative(root, [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")])
         inputs = (*sources_below(own), *shared)
+        flags = [flag for flag in allocator.build.flags if not flag.startswith("-D")]
         arguments = (
-            *(f"-std={standard}", *common),
-            *(flag for flag in allocator.build.flags if not flag.startswith("-D")),
+            *(f"-std={standard}", *common, *flags),
             *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
         )
-        recipe = Recipe(f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r",), inputs)
+        recipe = Recipe(
+            f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r", *flags), inputs
+        )
         built = make(root, cache, recipe)
         objects.append(str(built.path))
         libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
@@ -349,7 +354,9 @@ def build_tracer(root: Path, cache: Cache) -> Built:
 
     def fill(temporary: Path) -> None:
         command = ["make", "--no-print-directory", "-C", str(folder), f"OUT={temporary}"]
-        _run("the Valgrind tool", command, root, cache.folder / "builds" / f"{key}.log")
+        log = cache.folder / "builds" / f"{key}.log"
+        log.unlink(missing_ok=True)
+        _run("the Valgrind tool", command, root, log)
         shutil.rmtree(temporary / "objects", ignore_errors=True)
 
     return Built(cache.folder_entry("builds", key, fill), key)

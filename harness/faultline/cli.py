@@ -506,9 +506,9 @@ def _copy(source: Path, path: Path) -> None:
     default=config.DEFAULT_STRATEGY,
     show_default=True,
     help="Which crash states are run. complete: all, by what recovery loads, or mixed where its loads cannot be seen. prefix:"
-    " at each crash position everything before it. floor: only what is guaranteed. exhaustive: every combination. sample: some,"
-    " drawn at random. mixed: prefix, floor, and exhaustive where a position has few states, sample elsewhere. pairwise,"
-    " pairwise-3: all combinations of any two, three lines.",
+    " at each crash position everything before it. floor: only what is guaranteed. exhaustive: every combination, where there are"
+    " at most 16 million. sample: some, drawn at random. mixed: prefix, floor, and exhaustive where a position has few states,"
+    " sample elsewhere. pairwise, pairwise-3: all combinations of any two, three lines.",
 )
 @click.option(
     "--exhaustive-states",

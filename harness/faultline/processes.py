@@ -12,7 +12,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO
 
 STOP_GRACE_S = 5
@@ -21,7 +20,9 @@ STOP_POLL_S = 0.05
 WHEN_WE_DIE = ("setpriv", "--pdeathsig", "INT", "--")
 """What stands before a command (util-linux; prctl, PR_SET_PDEATHSIG): SIGINT when the thread that started it is no more, which
 waits in `child` for it."""
-ARMED_POLL_S = 0.0005
+UNLESS_WE_ARE_DEAD = ("sh", "-c", '[ "$PPID" = "$0" ] || exit 1; unset PWD OLDPWD; exec "$@"')
+"""After that, with our process id: we may have died before the kernel was asked, and then there is another parent. The shell's own
+variables are none of the command's."""
 
 _running: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
@@ -36,7 +37,7 @@ def child(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A running child; whatever is left of it and of its own children when the block ends is killed."""
     process = subprocess.Popen(
-        [*WHEN_WE_DIE, *command],
+        [*WHEN_WE_DIE, *UNLESS_WE_ARE_DEAD, str(os.getpid()), *command],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
@@ -46,7 +47,6 @@ def child(
     with _guard:
         _running.add(process)
     try:
-        _wait_until_armed(process)
         yield process
     finally:
         with _guard:
@@ -56,17 +56,6 @@ def child(
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
-
-
-def _wait_until_armed(process: subprocess.Popen[bytes]) -> None:
-    """Until the process is the command and no longer setpriv. If we were killed in these milliseconds, it would be left behind."""
-    asked = "\0".join(WHEN_WE_DIE[1:]).encode()
-    with contextlib.suppress(OSError):  # it has ended, and another thread has seen that
-        while process.poll() is None:
-            words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-            if words and asked not in words:  # none while the kernel makes it another program
-                return
-            time.sleep(ARMED_POLL_S)
 
 
 def interrupt_group(process: subprocess.Popen[bytes]) -> None:

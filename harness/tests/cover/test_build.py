@@ -92,6 +92,18 @@ def test_with_another_assembler_everything_is_compiled_again(cache: Cache, clone
     assert compiled_and_known(cache) == (2 * sources, 0)
 
 
+def test_a_header_that_hides_another_one_is_seen(cache: Cache, clone: Path, tmp_path: Path) -> None:
+    allocator = find_allocator(clone, "nvmalloc")
+    build.build_adapter(clone, cache, allocator, None, "clwb")
+    header = clone / "allocators" / "include" / "persist.h"  # beside the source it is found first
+    text = header.read_text()
+    assert text.count('"sfence"') == 1
+    (clone / "allocators" / "nvmalloc" / "src" / "persist.h").write_text(text.replace('"sfence"', '"mfence"'))
+    hidden = build.build_adapter(clone, cache, allocator, None, "clwb")
+    anew = build.build_adapter(clone, Cache(tmp_path / "other"), allocator, None, "clwb")
+    assert hidden.path.read_bytes() == anew.path.read_bytes()
+
+
 def test_two_clones_build_the_same_bytes(tmp_path: Path, root: Path, clone: Path) -> None:
     here = build.build_adapter(root, Cache(tmp_path / "a"), find_allocator(root, "nvm_malloc"), None, "clwb")
     there = build.build_adapter(clone, Cache(tmp_path / "b"), find_allocator(clone, "nvm_malloc"), None, "clwb")
