@@ -17,7 +17,8 @@
  *             after reserve and before activate, in the constructor, before the store that publishes.
  *
  * Operation markers are the runner's business, not the adapter's. Functions that return int return enum fl_status, which is also
- * what the trace records, but for has_recovered. One call at a time a thread; calls from several threads only if the contract's `threads` allows it.
+ * what the trace records, but for has_recovered. One call at a time a thread; calls from several threads only if the contract's
+ * `threads` allows it.
  */
 #ifndef FAULTLINE_ADAPTER_H
 #define FAULTLINE_ADAPTER_H

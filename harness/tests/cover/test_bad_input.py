@@ -346,15 +346,18 @@ def test_an_engine_does_not_outlive_a_run_that_is_killed() -> None:
 def test_an_engine_does_not_outlive_a_run_that_is_killed_while_it_begins(tmp_path: Path) -> None:
     setpriv, begun = tmp_path / "setpriv", tmp_path / "begun"
     os.mkfifo(begun)
+    begins = os.open(begun, os.O_RDWR)
     setpriv.write_text(f'#!/bin/sh\necho $$ > {begun}\nsleep 0.5\nexec {shutil.which("setpriv")} "$@"\n')
     setpriv.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     process = subprocess.Popen([sys.executable, "-c", HOLDS_A_CHILD], stdout=subprocess.PIPE, env=environment)
-    held = os.pidfd_open(int(begun.read_text()))
+    assert select.select([begins], [], [], 30)[0] == [begins]
+    held = os.pidfd_open(int(os.read(begins, 64)))
     process.kill()
     process.communicate()
     assert select.select([held], [], [], 30)[0] == [held]
     os.close(held)
+    os.close(begins)
 
 
 HOLDS_A_CHILD = """

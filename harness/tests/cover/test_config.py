@@ -9,6 +9,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from command_line import Faultline
 from faultline import cli, config, workloads
 from faultline.campaign import cells_of_matrix
 from faultline.errors import BadInputError
@@ -228,3 +229,12 @@ def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path
     assert [key for key in hints if f"`{key}`" not in rows] == []
     assert [word for word in sorted(keys | values | bits) if f"`{word}`" not in page] == []
     assert [number for number in sorted(numbers) if number not in (rows if number < "FL1" else page)] == []
+
+
+def test_the_help_of_run_names_the_limits_that_the_engine_has(root: Path, faultline: Faultline) -> None:
+    source = (root / "crashgen" / "engine" / "src" / "config.rs").read_text()
+    said = " ".join(faultline("run", "--help").stdout.split())
+    for option, constant in (("--memory MIB", "MEMORY_LIMIT_MIB"), ("--leaves N", "LEAF_LIMIT")):
+        limit = re.search(rf"const {constant}: u32 = ([0-9_]+);", source)
+        assert limit
+        assert re.search(rf"{option} [^\[]*\[default: {limit[1].replace('_', '')}\]", said), option
