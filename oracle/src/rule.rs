@@ -105,8 +105,10 @@ impl FromStr for RuleId {
     type Err = UnknownRule;
 
     fn from_str(text: &str) -> Result<Self, UnknownRule> {
+        let number = text.strip_prefix("FL").and_then(|digits| digits.parse::<u8>().ok());
+        let rule = RuleId::ALL.into_iter().find(|rule| Some(*rule as u8) == number);
         // Through Display, so that each rule has exactly one spelling.
-        RuleId::ALL.into_iter().find(|rule| rule.to_string() == text).ok_or_else(|| UnknownRule(text.to_owned()))
+        rule.filter(|rule| rule.to_string() == text).ok_or_else(|| UnknownRule(text.to_owned()))
     }
 }
 

@@ -604,13 +604,13 @@ impl Explorer<'_> {
     ) -> Result<bool, EngineError> {
         let mut is_told = false;
         for state in states {
-            let Blamed { state, began, violation } = &self.blame(case, here, state, violation)?;
-            let seen = StateRef { began: began.clone(), ..StateRef::of(case, here.view, state, here.position) };
-            let Some(key) = self.findings.recognise(self.trace, &seen, violation) else { return Ok(true) };
             if self.is_told_before(case, here, state)? {
                 is_told = true;
                 continue;
             }
+            let Blamed { state, began, violation } = &self.blame(case, here, state, violation)?;
+            let seen = StateRef { began: began.clone(), ..StateRef::of(case, here.view, state, here.position) };
+            let Some(key) = self.findings.recognise(self.trace, &seen, violation) else { return Ok(true) };
             case.image.go_to(&case.model, here.view, state);
             let violations = self.judge(case)?.violations;
             let of_state = (state.as_slice(), *state == here.view.prefix_after(state));

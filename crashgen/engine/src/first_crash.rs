@@ -37,19 +37,37 @@ impl FirstCrashes {
         later: &Later,
         (prefix, probe): (&str, Probe),
     ) -> Result<bool, EngineError> {
-        let mut image = CrashImage::of(prefix, before.model, before.view, &before.chosen(later));
-        let key = (image.hash(), before.history.state_id());
-        if let Some(known) = self.broken.get(&key) {
+        let chosen = before.chosen(later);
+        if let Some(known) = before.broken.borrow().get(&chosen) {
             return Ok(*known);
         }
+        let mut image = CrashImage::of(prefix, before.model, before.view, &chosen);
+        let key = (image.hash(), before.history.state_id());
+        let is_broken = match self.broken.get(&key) {
+            Some(known) => *known,
+            None => {
+                let is_broken = self.judge(config, before, &mut image, probe)?;
+                self.broken.insert(key, is_broken);
+                is_broken
+            }
+        };
+        before.broken.borrow_mut().insert(chosen, is_broken);
+        Ok(is_broken)
+    }
+
+    fn judge(
+        &mut self,
+        config: &Config,
+        before: &Before,
+        image: &mut CrashImage,
+        probe: Probe,
+    ) -> Result<bool, EngineError> {
         let probes = match &mut self.probes {
             Some(probes) => probes,
             none => none.insert(Probes::start(&config.server("plain")?, probe == Probe::Full)?),
         };
         probes.start_case()?; // each image is made anew, and the server goes from one to the next by what changes
-        let judgement = judge_image(config, before.twins, (probes, probe), (&mut image, before.history))?;
-        let is_broken = !judgement.violations.is_empty();
-        self.broken.insert(key, is_broken);
-        Ok(is_broken)
+        let judgement = judge_image(config, before.twins, (probes, probe), (image, before.history))?;
+        Ok(!judgement.violations.is_empty())
     }
 }

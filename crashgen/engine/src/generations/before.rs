@@ -9,6 +9,7 @@ use crashgen::image::CrashImage;
 use crashgen::model::{Choice, Line, LineId, LineKey, Model, OpenLine, View};
 use oracle::{History, TwinSet};
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::cell::RefCell;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -32,6 +33,8 @@ pub struct Before<'a> {
     pub settled: &'a Settled,
     /// The crash before that one.
     pub before: Option<&'a Before<'a>>,
+    /// Of the states that it may have left: whether one breaks a rule by itself, as far as that was asked ([`crate::first_crash`]).
+    pub broken: RefCell<FxHashMap<Vec<Choice>, bool>>,
 }
 
 /// A state of the generation after a crash.

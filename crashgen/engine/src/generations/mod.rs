@@ -57,6 +57,7 @@ use oracle::contract::Contract;
 use oracle::{History, Judgement, Outcome, Status, judge};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -327,6 +328,7 @@ impl Explorer<'_> {
             left: left.choices(here.view),
             settled: &settled,
             before: self.before,
+            broken: RefCell::default(),
         };
         let told_trace = ToldTrace { trace: &trace, unchanged, is_rest_explored, did };
         let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
