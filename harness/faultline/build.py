@@ -199,6 +199,8 @@ def adapter_recipe(
     root: Path, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
 ) -> Recipe:
     """is_hooked: variant `hooks`, whose loads of PM the runner sees (allocators/include/loads.h)."""
+    if mutant is not None:
+        allocator.mutant_named(mutant)
     folder = root / "allocators" / allocator.name
     build = allocator.build
     matches(folder, "build.helpers", build.helpers)  # one that is not there would go unnoticed
@@ -242,8 +244,6 @@ def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
 def build_adapter(
     root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
 ) -> Built:
-    if mutant is not None:
-        allocator.mutant_named(mutant)
     return make(root, cache, adapter_recipe(root, allocator, mutant, flush, is_hooked))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from faultline import workloads
+from faultline.build import adapter_recipe
 from faultline.cache import scratch_folder
 from faultline.config import Flush, Model, find_allocator
 from faultline.engine import Event, Finding, Verdict
@@ -125,6 +126,12 @@ class _Opened:
 def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     token = workshop.engine.ask_json(Token, "token", text)
     allocator = find_allocator(workshop.root, token.allocator)
+    build = adapter_recipe(workshop.root, allocator, token.mutant, token.flush).key(workshop.root)
+    if token.build and not is_same_hash(build, token.build):  # traces name the build, so none would be the same
+        raise BadInputError(
+            f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",
+            "replay it on the sources and the compiler it was found with",
+        )
     workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
     needs_hooks |= bool(token.later)
     target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush, needs_hooks)
@@ -132,8 +139,8 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     if not is_same_hash(traced.hash, token.trace_hash):
         raise BadInputError(
             f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "
-            f"{traced.hash} (build then {token.build or 'unknown'}, now {target.adapter.key})",
-            "replay it on the sources, compiler and Valgrind it was found with",
+            f"{traced.hash}, though the allocator is the same",
+            "replay it with the runner, the tracer and the Valgrind it was found with",
         )
     spec = CellSpec(
         token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import msgspec
@@ -96,23 +98,34 @@ def test_a_token_of_a_workload_file_replays(faultline: Faultline, tmp_path: Path
     assert faultline("replay", token).returncode == 1
 
 
-def test_a_token_refuses_another_trace(
-    faultline: Faultline, findings: list[dict[str, Any]], tmp_path: Path, root: Path
-) -> None:
-    """In a clone whose allocator does one thing more, the token's trace no longer comes out."""
-    import shutil
-
-    clone = tmp_path / "clone"
+@pytest.fixture
+def clone(tmp_path: Path, root: Path) -> Path:
+    """To be changed."""
     for part in ("allocators", "pintools", "harness"):
-        shutil.copytree(root / part, clone / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+        shutil.copytree(root / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+    return tmp_path
+
+
+def replayed_in(clone: Path, faultline: Faultline, token: str) -> CompletedProcess[str]:
+    return faultline("replay", token, "--cache", clone / "cache", env={"PYTHONPATH": str(clone / "harness")})
+
+
+def test_a_token_of_another_build_is_refused_before_anything_is_built(
+    faultline: Faultline, findings: list[dict[str, Any]], clone: Path
+) -> None:
     header = clone / "allocators" / "include" / "persist.h"
-    text = header.read_text()
-    assert "    fl_fence();\n}" in text
-    header.write_text(text.replace("    fl_fence();\n}", "    fl_fence();\n    fl_fence();\n}"))
-    run = faultline(
-        "replay", findings[0]["token"], "--cache", tmp_path / "cache", env={"PYTHONPATH": str(clone / "harness")}
-    )
-    assert_one_clear_line(run, 2, "the trace differs", "replay it on the sources")
+    header.write_text(header.read_text() + "// other sources\n")
+    run = replayed_in(clone, faultline, findings[0]["token"])
+    assert_one_clear_line(run, 2, "the token is of another build of nvm_malloc", "replay it on the sources")
+    assert not [*(clone / "cache" / "builds").iterdir(), *(clone / "cache" / "traces").iterdir()]
+
+
+def test_a_token_refuses_another_trace(faultline: Faultline, findings: list[dict[str, Any]], clone: Path) -> None:
+    """The allocator is the same, and what drives it does one thing more."""
+    runner = clone / "allocators" / "runner" / "main.c"
+    runner.write_text(runner.read_text() + "// other sources\n")
+    run = replayed_in(clone, faultline, findings[0]["token"])
+    assert_one_clear_line(run, 2, "the trace differs", "replay it with the runner")
 
 
 @pytest.mark.parametrize(("word", "mutant"), [("", None), ("MISSING_FLUSH_LINK", "MISSING_FLUSH_LINK")])
