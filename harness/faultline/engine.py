@@ -117,9 +117,12 @@ class EarlierCrash(msgspec.Struct):
 
     position: int
     operation: dict[str, Any] | None = None
+    lost: Site | None = None
+    """The earliest store of its generation that it lost."""
 
     def text(self) -> str:
-        return f"position {self.position}, {_operation_text(self.operation)}"
+        lost = f", where the store at {self.lost.text()} is lost" if self.lost else ""
+        return f"position {self.position}, {_operation_text(self.operation)}{lost}"
 
 
 class Died(msgspec.Struct):

@@ -36,13 +36,14 @@ def described(finding: Finding, tried: Explanation | None = None, is_smallest: b
         *lost_and_there(finding.sites, finding.lacks_store),
         [],
         crashes=finding.crashes,
+        is_lost_before=any(crash.lost for crash in finding.earlier),
         read=finding.read.text() if finding.read else "",
         died=finding.died.text() if finding.died else "",
         stored=None if finding.stored is None else [place.text() for place in finding.stored],
     )
     if tried is not None:
         found.trials, found.is_cut, found.budget_s = tried.trials, tried.is_cut, tried.budget_s
-        found.crashes = tried.crashes
+        found.crashes, found.is_lost_before = tried.crashes, tried.is_lost_before
         found.is_smallest = is_smallest
     return found
 

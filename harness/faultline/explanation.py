@@ -96,6 +96,8 @@ class Explanation(msgspec.Struct):
     is_cut: bool = False
     crashes: int = 1
     """How often power failed."""
+    is_lost_before: bool = False
+    """A crash before the last one lost a store."""
     is_smallest: bool = False
     """Repairs were tried in the smallest workload that shows it."""
     read: str = ""
@@ -134,7 +136,7 @@ class Explanation(msgspec.Struct):
             return f"not found in {self.budget_s:.0f} s: {tried} tried, {len(unknown)} of them not to the end{more}"
         if unknown:
             return f"not found: of {tried} tried, some could not be explored whole ({unknown[0].why})"
-        if not self.lost:
+        if not self.lost and not self.is_lost_before:
             alone = (
                 " without breaking another rule" if any(one.outcome == "breaks others" for one in self.trials) else ""
             )

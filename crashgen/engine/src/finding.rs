@@ -70,22 +70,11 @@ pub struct Finding {
 pub struct EarlierCrash {
     pub position: u32,
     pub operation: Option<OperationText>,
-}
-
-impl EarlierCrash {
-    /// All of them.
-    fn chain(last: Option<&Before>) -> Vec<Self> {
-        let mut crashes: Vec<Self> = std::iter::successors(last, |crash| crash.before)
-            .map(|crash| Self::new(crash.position, crash.current))
-            .collect();
-        crashes.reverse();
-        crashes
-    }
-
-    /// Power failed there, within that operation.
-    pub fn new(position: u32, current: Option<CurrentOperation>) -> Self {
-        Self { position, operation: current.map(OperationText::of) }
-    }
+    /// The earliest store of its generation that it lost; null: it lost none.
+    pub lost: Option<Symbol>,
+    /// What may forbid what it left, where it lost something.
+    #[serde(skip)]
+    pub repairs: Vec<Repair>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -284,14 +273,22 @@ impl Findings {
             return None;
         }
         let is_first = matches!(origin, Origin::Explored(None) | Origin::Token(_));
-        let own_sites = if is_first { None } else { self.told_sites.of_workload() };
-        let repairs = candidates(trace, own_sites, &mut self.symbols, state);
         let (token, earlier) = match origin {
             Origin::Explored(before) => {
-                (witness(config, trace, before, state, violation.rule, &sites).encode(), EarlierCrash::chain(before))
+                let before = crashes_before(before, state);
+                let token = witness(config, trace, &before, state, violation.rule, &sites).encode();
+                (token, before.iter().rev().map(|(crash, left)| self.earlier_crash(crash, left)).collect())
             }
             Origin::Token(token) => (token, Vec::new()),
             Origin::LaterToken(token, earlier) => (token, earlier),
+        };
+        let own_sites = if is_first { None } else { self.told_sites.of_workload() };
+        let own = candidates(trace, own_sites, &mut self.symbols, state);
+        let is_lost = lost_store(state).is_some();
+        let of_earlier = earlier.iter().rev().flat_map(|crash: &EarlierCrash| crash.repairs.iter().cloned());
+        let repairs = match is_lost {
+            true => own.into_iter().chain(of_earlier).collect(),
+            false => of_earlier.chain(own).collect(), // what is left are other orders
         };
         let finding = Finding {
             id: id(violation.rule, &key),
@@ -309,7 +306,7 @@ impl Findings {
             seen: 1,
             strategy: state.strategy,
             model_note: is_conservative(state).then_some("model: conservative"),
-            is_lost: lost_store(state).is_some(),
+            is_lost,
             lines: line_texts(trace, state),
             line_count: changed_lines(state).count(),
             events: events_around(trace, &mut self.symbols, state),
@@ -321,6 +318,25 @@ impl Findings {
         self.by_key.insert(original, self.list.len());
         self.list.push(finding);
         self.list.last()
+    }
+
+    fn earlier_crash(&mut self, crash: &Before, left: &[Choice]) -> EarlierCrash {
+        let state = StateRef::of(crash.case, crash.view, left, crash.position);
+        self.crash_before(crash.trace, crash.before.is_none(), &state)
+    }
+
+    /// Of a crash in that state, in the workload or in a recovery, after which power failed again.
+    pub fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
+        let lost = lost_store(state).map(|lost| self.symbols.find(trace, lost.site));
+        // What recoveries do is explored, too: the source may run there as well.
+        let own_sites = if is_workload { Some(u32::MAX) } else { self.told_sites.of_workload() };
+        let repairs = lost.as_ref().map(|_| candidates(trace, own_sites, &mut self.symbols, state));
+        EarlierCrash {
+            position: state.position,
+            operation: state.case.current.map(OperationText::of),
+            lost,
+            repairs: repairs.unwrap_or_default(),
+        }
     }
 
     /// A told run as it would be if the source had the edits of recoveries.
@@ -506,23 +522,33 @@ fn is_conservative(state: &StateRef) -> bool {
     })
 }
 
+/// The crashes before that state, the last one first, and what each left.
+fn crashes_before<'b>(before: Option<&'b Before<'b>>, state: &'b StateRef<'b>) -> Vec<(&'b Before<'b>, Vec<Choice>)> {
+    let mut crashes = Vec::new();
+    let (mut before, mut later) = (before, Later::of(state));
+    while let Some(crash) = before {
+        let left = crash.chosen(&later);
+        later = Later { model: &crash.case.model, view: crash.view, state: left.clone() };
+        crashes.push((crash, left));
+        before = crash.before;
+    }
+    crashes
+}
+
 fn witness(
     config: &Config,
     trace: &Trace,
-    before: Option<&Before>,
+    before: &[(&Before, Vec<Choice>)],
     state: &StateRef,
     rule: RuleId,
     sites: &[Symbol],
 ) -> Witness {
     let identity = &config.identity;
     let mut crashes = vec![Crash { position: state.position, current: state.case.current, form: shortest_form(state) }];
-    let (mut before, mut later) = (before, Later::of(state));
-    while let Some(crash) = before {
-        let chosen = crash.chosen(&later);
-        let form = shortest(crash.model, crash.view, &chosen);
-        crashes.push(Crash { position: crash.position, current: crash.current, form });
-        (before, later) = (crash.before, Later { model: crash.model, view: crash.view, state: chosen });
-    }
+    crashes.extend(before.iter().map(|(crash, left)| {
+        let form = shortest(&crash.case.model, crash.view, left);
+        Crash { position: crash.position, current: crash.case.current, form }
+    }));
     let first = crashes.pop().expect("at least one");
     let (from_newest, lines) = first.form;
     Witness {

@@ -41,8 +41,8 @@ impl FirstCrashes {
         if let Some(known) = before.broken.borrow().get(&chosen) {
             return Ok(*known);
         }
-        let mut image = CrashImage::of(prefix, before.model, before.view, &chosen);
-        let key = (image.hash(), before.history.state_id());
+        let mut image = CrashImage::of(prefix, &before.case.model, before.view, &chosen);
+        let key = (image.hash(), before.case.history.state_id());
         let is_broken = match self.broken.get(&key) {
             Some(known) => *known,
             None => {
@@ -67,7 +67,7 @@ impl FirstCrashes {
             none => none.insert(Probes::start(&config.server("plain")?, probe == Probe::Full)?),
         };
         probes.start_case()?; // each image is made anew, and the server goes from one to the next by what changes
-        let judgement = judge_image(config, before.twins, (probes, probe), (image, before.history))?;
+        let judgement = judge_image(config, before.twins, (probes, probe), (image, &before.case.history))?;
         Ok(!judgement.violations.is_empty())
     }
 }

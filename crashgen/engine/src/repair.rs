@@ -9,7 +9,8 @@
 //! state: proposed is to make it after that one.
 //!
 //! Where power failed more than once these are changes of what the recovery before the last crash did. Its source may run in the
-//! workload, too, and is changed there as well.
+//! workload, too, and is changed there as well. Of each earlier crash that lost something they are changes of what came before that one:
+//! what a first crash lost may be no matter until a recovery is cut short.
 
 use crate::finding::{Lost, StateRef, is_flush_of};
 use crashgen::symbols::{Symbol, Symbols};

@@ -7,7 +7,7 @@ use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
-use crate::generations::{Generation, Sites};
+use crate::generations::Generation;
 use crate::lasting::{After, Began, Course, Lasting};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
@@ -56,7 +56,7 @@ fn replay_later(
     output: &mut Output,
 ) -> Result<Verdict, EngineError> {
     let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
-    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.told_sites))?;
+    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings))?;
     let view = step_to(config, &mut last, crash, witness.later.len())?;
     let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
     let Generation { mut case, trace: before, earlier, begun } = last;
@@ -96,16 +96,16 @@ pub fn last_generation(
     config: &Config,
     trace: &Trace,
     witness: &Witness,
-    (hooked, sites): (&mut Probes, &mut Sites),
+    (hooked, findings): (&mut Probes, &mut Findings),
 ) -> Result<Generation, EngineError> {
     let (mut case, mut view) = go_to(config, trace, witness.position)?;
     let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
     let mut before = trace.clone();
     let (mut position, mut earlier) = (witness.position, Vec::new());
     for (number, crash) in (1..).zip(&witness.later) {
-        earlier.push(EarlierCrash::new(position, case.current));
+        earlier.push(findings.crash_before(&before, number == 1, &StateRef::of(&case, &view, &state, position)));
         let here = (&mut case, &view, state.as_slice());
-        let mut next = Generation::after(config, (hooked, sites), &before, here, number)?;
+        let mut next = Generation::after(config, (hooked, &mut findings.told_sites), &before, here, number)?;
         if number as usize == witness.later.len() {
             next.earlier = earlier;
             return Ok(next);

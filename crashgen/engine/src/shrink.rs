@@ -518,7 +518,7 @@ impl<'a> Shrinker<'a> {
         self.start_case()?;
         if let Some(hooked) = self.hooked.as_mut().filter(|_| crash > 0) {
             let witness = Witness { later: witness.later[..crash].to_vec(), ..witness.clone() };
-            let teller = (hooked, &mut self.findings.told_sites);
+            let teller = (hooked, &mut self.findings);
             let mut generation = last_generation(self.config, self.trace, &witness, teller)?;
             generation.case.image.start_again();
             let end = generation.trace.events.len() as u32;

@@ -887,6 +887,31 @@ def test_all_of_the_probe_is_judged_after_a_second_crash(engine: Engine, wrong: 
     assert (finding["rule"], finding["message"]) in engine.replay(toy, finding["token"])
 
 
+def test_what_only_the_first_crash_lost_is_told_and_repaired_where_it_was_stored(engine: Engine) -> None:
+    """The heap begins with a flag by which a recovery that is cut short leaves slot 0 to be lost. The workload puts that right
+    while there is nothing to lose yet, and does not flush it."""
+    toy = Toy()
+    toy.has_places = True
+    toy.create(*persisted(store(8, toy_runner.CAREFUL + toy_runner.FORGETS_LATER + toy_runner.PLACED)))
+    content, link = allocation(0, 2)[:3], allocation(0, 2)[3:]
+    right = store(8, toy_runner.CAREFUL + toy_runner.PLACED)
+    toy.allocate(0, *content, right, *link)
+    assert engine.explore(toy, **COMPLETE).verdict == "pass"
+    again = {**COMPLETE, "nested": 1, "follow_up": False}
+    finding = next(one for one in engine.explore(toy, **again).findings if not one["is_lost"])
+    [replayed] = engine.replayed(toy, finding["token"])
+    shrunk = engine.shrink(toy, finding["token"]).finding
+    for found in (finding, replayed, shrunk):
+        [first] = found["earlier"]
+        assert first["lost"] is not None
+        helps = next(one for one in found["repairs"] if explored_with(engine, toy, one, again).verdict == "pass")
+        assert [edit["edit"] for edit in helps["edits"]] == ["flush-after", "fence-after"]
+
+
+def explored_with(engine: Engine, toy: Toy, repair: dict[str, Any], how: dict[str, Any]) -> Explored:
+    return engine.explore(toy, **how, edits=repair["edits"], later_edits=repair["later_edits"])
+
+
 def test_what_another_first_crash_leaves_is_looked_at_again(engine: Engine) -> None:
     """Recovery does the same whether the link is there or not, because it stores it without a look; it forgets the flush. While the
     link is persisted, a second crash loses nothing; from the store on that takes it back, it does."""

@@ -28,6 +28,7 @@ LATER_MUTANTS = [
     ("makalu", "REPLAY_NOT_FLUSHED", "clwb after the store at undo (allocators/makalu/src/recover.c:"),
     ("nvmalloc", "RECOVERY_MERGES", "the store at merge_neighbours (allocators/nvmalloc/src/scan.c:"),
 ]
+STORE = {"function": "f", "file": "a.c", "line": 7}
 MUTANTS = [
     # The flush is gone, the fence is still there.
     ("nvm_malloc", "MISSING_FLUSH_LINK", "clwb after the store at set_links (allocators/nvm_malloc/src/protocol.c:"),
@@ -213,6 +214,9 @@ def test_that_nothing_helps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     later = explain(monkeypatch, [], finding(0, is_later=True, lines=[]))
     assert later.repair_text().startswith("no flush and no fence: the state has every store of the recovery before, so")
+    lost_before = finding(2, is_later=True, lines=[], earlier=[{"position": 4, "lost": STORE}])
+    first = explain(monkeypatch, ["does not help"] * 2, lost_before)
+    assert first.repair_text().startswith("none of the 2 flushes, fences and orders that were tried helps")
     kernel = explain(monkeypatch, [], finding(0))
     assert kernel.repair_text().startswith("nothing to try: the lost store is the kernel's")
     whole = explain(monkeypatch, [], finding(0, lines=[]))
@@ -349,6 +353,10 @@ def test_of_a_later_crash_the_first_one_is_told() -> None:
     assert when_text(found) == (
         "power fails at position 40, operation 3: free, slot 2 (pending); again at position 140, "
         "operation 2 after the first recovery: allocate, slot 9, 1000 bytes (pending)"
+    )
+    lossy = finding(is_later=True, earlier=[{**first, "lost": STORE}], position=140, operation=later)
+    assert when_text(lossy).startswith(
+        "power fails at position 40, operation 3: free, slot 2 (pending), where the store at f (a.c:7) is lost; again at"
     )
     recovery = {"index": 0, "generation": 1, "kind": "open", "pending": True}
     unknown = finding(is_later=True, position=7, operation=recovery)

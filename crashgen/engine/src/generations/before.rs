@@ -2,12 +2,13 @@
 //! The crash before a later generation, and what it may have left.
 
 use crate::begins::{BeginsWith, Holding};
-use crate::cases::{Case, CurrentOperation, Settled};
+use crate::cases::{Case, Settled};
 use crate::finding::StateRef;
 use crashgen::complete::{ChoiceSet, Held, LineChoices, Search};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, Line, LineId, LineKey, Model, OpenLine, View};
-use oracle::{History, TwinSet};
+use crashgen::trace::Trace;
+use oracle::TwinSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,18 +16,16 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// The crash before a later generation: where power failed, and what it may have left.
 pub struct Before<'a> {
+    /// The workload, or what the recovery before did.
+    pub trace: &'a Trace,
+    /// As it was.
+    pub case: &'a Case,
     /// What the position showed.
     pub view: &'a View,
     /// Events before the crash.
     pub position: u32,
-    /// The case as it was.
-    pub model: &'a Model,
-    /// What the workload, or the recovery before, did until here.
-    pub history: &'a History,
     /// Of the heap without a crash; none: there are none of this generation.
     pub twins: Option<&'a TwinSet>,
-    /// The operation around the crash.
-    pub current: Option<CurrentOperation>,
     /// Remaining choices of the lines, in the order of the view, each the newest last: what [`Choice::base`] counts.
     pub left: Vec<Vec<Choice>>,
     /// What the recovery from it showed of what was pending.
@@ -70,9 +69,9 @@ impl Before<'_> {
 
     /// What the recovery found where the crash left these choices, in a folder with that prefix. is_content: by site of what it did.
     pub fn begin(&self, chosen: &[Choice], prefix: &str, is_content: Vec<bool>) -> Case {
-        let mut model = self.model.after_crash(left_by(self.view, chosen));
+        let mut model = self.case.model.after_crash(left_by(self.view, chosen));
         model.set_content_sites(is_content);
-        Case::after_crash(model, CrashImage::of(prefix, self.model, self.view, chosen), self.history)
+        Case::after_crash(model, CrashImage::of(prefix, &self.case.model, self.view, chosen), &self.case.history)
     }
 }
 

@@ -319,12 +319,11 @@ impl Explorer<'_> {
         let mut next = case.next_generation(model);
         let settled = Settled::of(&judgement);
         let before = Before {
+            trace: self.trace,
+            case,
             view: here.view,
             position: here.position,
-            model: &case.model,
-            history: &case.history,
             twins: self.twins,
-            current: case.current,
             left: left.choices(here.view),
             settled: &settled,
             before: self.before,
