@@ -121,7 +121,7 @@ class EarlierCrash(msgspec.Struct):
     """The earliest store of its generation that it lost."""
 
     def text(self) -> str:
-        lost = f", where the store at {self.lost.text()} is lost" if self.lost else ""
+        lost = f", where the store at {self.lost.text() or 'an unknown place'} is lost" if self.lost else ""
         return f"position {self.position}, {_operation_text(self.operation)}{lost}"
 
 

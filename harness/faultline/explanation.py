@@ -44,7 +44,8 @@ def stores_text(
     if lost:
         stores = f"lost: the store at {lost}" + (f"; persisted: the store at {there}" if there else "")
     else:
-        stores = f"every store is persisted; the last one is at {there}" if there else "no store is lost"
+        of_recovery = " of the recovery before" if is_later else ""
+        stores = f"every store{of_recovery} is persisted; the last one is at {there}" if there else "no store is lost"
     stores += f"; recovery read it at {read}" if read else ""
     return stores + _stored_text(stored, is_later) + (f"; it died at {died}" if died else "")
 

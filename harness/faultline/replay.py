@@ -139,8 +139,8 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     if not is_same_hash(traced.hash, token.trace_hash):
         raise BadInputError(
             f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "
-            f"{traced.hash}, though the allocator is the same",
-            "replay it with the runner, the tracer and the Valgrind it was found with",
+            f"{traced.hash}",
+            "replay it with the allocator.toml, the workload generators, the runner, the tracer and the Valgrind it was found with",
         )
     spec = CellSpec(
         token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant

@@ -8,7 +8,7 @@ use crate::generations::{Before, Later, Sites};
 use crate::lasting::{Began, said};
 use crate::later_names;
 use crate::outcomes::NewOutcome;
-use crate::repair::{Repair, candidates};
+use crate::repair::{Repair, candidates, each_once, known_losses};
 use crate::sights::Sights;
 use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, LineKey, Model, OpenLine, View};
@@ -287,8 +287,8 @@ impl Findings {
         let is_lost = lost_store(state).is_some();
         let of_earlier = earlier.iter().rev().flat_map(|crash: &EarlierCrash| crash.repairs.iter().cloned());
         let repairs = match is_lost {
-            true => own.into_iter().chain(of_earlier).collect(),
-            false => of_earlier.chain(own).collect(), // what is left are other orders
+            true => each_once(own.into_iter().chain(of_earlier)),
+            false => each_once(of_earlier.chain(own)), // its own are other orders of two stores
         };
         let finding = Finding {
             id: id(violation.rule, &key),
@@ -328,15 +328,13 @@ impl Findings {
     /// Of a crash in that state, in the workload or in a recovery, after which power failed again.
     pub fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
         let lost = lost_store(state).map(|lost| self.symbols.find(trace, lost.site));
-        // What recoveries do is explored, too: the source may run there as well.
-        let own_sites = if is_workload { Some(u32::MAX) } else { self.told_sites.of_workload() };
-        let repairs = lost.as_ref().map(|_| candidates(trace, own_sites, &mut self.symbols, state));
-        EarlierCrash {
-            position: state.position,
-            operation: state.case.current.map(OperationText::of),
-            lost,
-            repairs: repairs.unwrap_or_default(),
-        }
+        let all_sites = Some(trace.sites.len() as u32);
+        let workload_sites = if is_workload { all_sites } else { self.told_sites.of_workload() };
+        let repairs = match known_losses(trace, state).is_empty() {
+            true => Vec::new(),
+            false => candidates(trace, workload_sites, &mut self.symbols, state),
+        };
+        EarlierCrash { position: state.position, operation: state.case.current.map(OperationText::of), lost, repairs }
     }
 
     /// A told run as it would be if the source had the edits of recoveries.

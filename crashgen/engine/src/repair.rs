@@ -33,14 +33,11 @@ pub struct Repair {
 /// Places after the newest store that it is tried to be moved behind, nearest first.
 const MOST_PLACES_BEHIND: usize = 4;
 
-/// In the order in which they should be tried. workload_sites: where the trace is what a recovery did, how many of its sites, the first
-/// ones, are the workload's.
+/// In the order in which they should be tried. workload_sites: where recoveries are changed, too, how many sites of the trace, the first
+/// ones, are the workload's; all of them, where it is the workload's trace.
 pub fn candidates(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
-    let (mut lost, newest) = stores(state);
-    // Of the kernel's writes (R9) and of stores at unknown places nothing is known that would help.
-    lost.retain(|one| {
-        is_known(trace, one.site) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
-    });
+    let lost = known_losses(trace, state);
+    let newest = stores(state).1;
     let newest = newest.filter(|(_, site)| is_known(trace, *site));
     let mut maker = Maker {
         trace,
@@ -65,6 +62,31 @@ pub fn candidates(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symb
         maker.propose_order(Some(there), Some(oldest.site));
     }
     maker.repairs
+}
+
+/// What the state lacks, oldest first. Of the kernel's writes (R9) and of stores at unknown places nothing is known that would help.
+pub fn known_losses(trace: &Trace, state: &StateRef) -> Vec<Lost> {
+    let (mut lost, _) = stores(state);
+    lost.retain(|one| {
+        is_known(trace, one.site) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
+    });
+    lost
+}
+
+/// Those that change the same are one: the recovery may run the workload's lines.
+pub fn each_once(repairs: impl Iterator<Item = Repair>) -> Vec<Repair> {
+    let mut once: Vec<Repair> = Vec::new();
+    for repair in repairs {
+        add(&mut once, repair);
+    }
+    once
+}
+
+fn add(repairs: &mut Vec<Repair>, repair: Repair) {
+    let is_same = |known: &Repair| (&known.edits, &known.later_edits) == (&repair.edits, &repair.later_edits);
+    if !repairs.iter().any(is_same) {
+        repairs.push(repair);
+    }
 }
 
 /// The last store before the crash, by its event; none where it is at an unknown place.
@@ -208,14 +230,10 @@ impl Maker<'_> {
         let first_later = SiteId(self.workload_sites.unwrap_or(u32::MAX));
         let of_workload = |sites: &BTreeSet<SiteId>| sites.range(..first_later).copied().collect();
         let edits = edits.iter().map(|edit| edit.map(of_workload)).collect();
-        let repair = Repair { text, edits, later_edits };
-        let is_same = |known: &Repair| (&known.edits, &known.later_edits) == (&repair.edits, &repair.later_edits);
-        if !self.repairs.iter().any(is_same) {
-            self.repairs.push(repair);
-        }
+        add(&mut self.repairs, Repair { text, edits, later_edits });
     }
 
-    /// What the recovery does at these sites.
+    /// What the trace does at these sites.
     fn places(&mut self, sites: &BTreeSet<SiteId>) -> BTreeSet<Place> {
         let mut places = BTreeSet::new();
         for event in self.trace.events.iter().filter(|event| sites.contains(&event.site)) {

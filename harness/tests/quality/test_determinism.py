@@ -121,11 +121,13 @@ def test_a_token_of_another_build_is_refused_before_anything_is_built(
 
 
 def test_a_token_refuses_another_trace(faultline: Faultline, findings: list[dict[str, Any]], clone: Path) -> None:
-    """The allocator is the same, and what drives it does one thing more."""
-    runner = clone / "allocators" / "runner" / "main.c"
-    runner.write_text(runner.read_text() + "// other sources\n")
+    """The allocator is the same, and its heap is larger."""
+    settings = clone / "allocators" / "nvm_malloc" / "allocator.toml"
+    text = settings.read_text()
+    assert "\nheap_bytes = 65536 " in text
+    settings.write_text(text.replace("\nheap_bytes = 65536 ", "\nheap_bytes = 131072 "))
     run = replayed_in(clone, faultline, findings[0]["token"])
-    assert_one_clear_line(run, 2, "the trace differs", "replay it with the runner")
+    assert_one_clear_line(run, 2, "the trace differs", "replay it with the allocator.toml")
 
 
 @pytest.mark.parametrize(("word", "mutant"), [("", None), ("MISSING_FLUSH_LINK", "MISSING_FLUSH_LINK")])

@@ -358,6 +358,13 @@ def test_of_a_later_crash_the_first_one_is_told() -> None:
     assert when_text(lossy).startswith(
         "power fails at position 40, operation 3: free, slot 2 (pending), where the store at f (a.c:7) is lost; again at"
     )
+    kernel = finding(
+        is_later=True,
+        earlier=[{**first, "lost": {"function": "", "file": "", "line": 0}}],
+        position=140,
+        operation=later,
+    )
+    assert ", where the store at an unknown place is lost; again" in when_text(kernel)
     recovery = {"index": 0, "generation": 1, "kind": "open", "pending": True}
     unknown = finding(is_later=True, position=7, operation=recovery)
     assert when_text(unknown) == "power fails, and again at position 7, the first recovery: open (pending)"

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 pub struct Before<'a> {
     /// The workload, or what the recovery before did.
     pub trace: &'a Trace,
-    /// As it was.
+    /// As it was, but for its image, which the next generation has.
     pub case: &'a Case,
     /// What the position showed.
     pub view: &'a View,
