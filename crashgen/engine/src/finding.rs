@@ -4,11 +4,11 @@
 use crate::cases::{Case, CurrentOperation};
 use crate::config::{Config, StopRule};
 use crate::deaths::Died;
-use crate::generations::{Before, Later, Sites};
+use crate::generations::{Before, Later, Passed, Sites};
 use crate::lasting::{Began, said};
 use crate::later_names;
 use crate::outcomes::NewOutcome;
-use crate::repair::{Repair, candidates, each_once, known_losses};
+use crate::repair::{Repair, candidates, each_once, of_losses};
 use crate::sights::Sights;
 use crate::window::{EventText, events_around};
 use crashgen::model::{Choice, LineKey, Model, OpenLine, View};
@@ -325,15 +325,18 @@ impl Findings {
         self.crash_before(crash.trace, crash.before.is_none(), &state)
     }
 
+    /// Of the crashes that a replayed generation came of.
+    pub fn earlier_crashes(&mut self, passed: &[Passed]) -> Vec<EarlierCrash> {
+        let crashes = passed.iter().enumerate();
+        crashes.map(|(number, crash)| self.crash_before(&crash.trace, number == 0, &crash.state())).collect()
+    }
+
     /// Of a crash in that state, in the workload or in a recovery, after which power failed again.
-    pub fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
+    fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
         let lost = lost_store(state).map(|lost| self.symbols.find(trace, lost.site));
         let all_sites = Some(trace.sites.len() as u32);
         let workload_sites = if is_workload { all_sites } else { self.told_sites.of_workload() };
-        let repairs = match known_losses(trace, state).is_empty() {
-            true => Vec::new(),
-            false => candidates(trace, workload_sites, &mut self.symbols, state),
-        };
+        let repairs = of_losses(trace, workload_sites, &mut self.symbols, state);
         EarlierCrash { position: state.position, operation: state.case.current.map(OperationText::of), lost, repairs }
     }
 

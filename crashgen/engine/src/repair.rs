@@ -36,41 +36,18 @@ const MOST_PLACES_BEHIND: usize = 4;
 /// In the order in which they should be tried. workload_sites: where recoveries are changed, too, how many sites of the trace, the first
 /// ones, are the workload's; all of them, where it is the workload's trace.
 pub fn candidates(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
-    let lost = known_losses(trace, state);
-    let newest = stores(state).1;
-    let newest = newest.filter(|(_, site)| is_known(trace, *site));
-    let mut maker = Maker {
-        trace,
-        workload_sites,
-        symbols,
-        position: state.position,
-        newest: newest.map(|(_, site)| site),
-        repairs: Vec::new(),
-    };
-    let Some(oldest) = lost.first() else {
+    let mut maker = Maker::new(trace, workload_sites, symbols, state);
+    if !maker.propose_of_losses() {
         maker.propose_order(last_store(trace, state), None);
-        return maker.repairs;
-    };
-    let place = maker.symbols.find(trace, oldest.site);
-    let of_place: Vec<Lost> = lost.iter().copied().filter(|one| maker.symbols.find(trace, one.site) == place).collect();
-    maker.propose(&of_place);
-    if of_place.len() < lost.len() {
-        maker.propose(&lost);
-    }
-    maker.propose_all_before();
-    if let Some((there, _)) = newest.filter(|(event, _)| *event < oldest.event) {
-        maker.propose_order(Some(there), Some(oldest.site));
     }
     maker.repairs
 }
 
-/// What the state lacks, oldest first. Of the kernel's writes (R9) and of stores at unknown places nothing is known that would help.
-pub fn known_losses(trace: &Trace, state: &StateRef) -> Vec<Lost> {
-    let (mut lost, _) = stores(state);
-    lost.retain(|one| {
-        is_known(trace, one.site) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
-    });
-    lost
+/// As [`candidates`], but none where nothing is lost of which anything is known.
+pub fn of_losses(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
+    let mut maker = Maker::new(trace, workload_sites, symbols, state);
+    maker.propose_of_losses();
+    maker.repairs
 }
 
 /// Those that change the same are one: the recovery may run the workload's lines.
@@ -128,17 +105,48 @@ struct Maker<'a> {
     workload_sites: Option<u32>,
     symbols: &'a mut Symbols,
     position: u32,
-    newest: Option<SiteId>,
+    /// What the state lacks, oldest first.
+    lost: Vec<Lost>,
+    /// The newest undecided store that it holds, by its event.
+    newest: Option<(u32, SiteId)>,
     repairs: Vec<Repair>,
 }
 
-impl Maker<'_> {
+impl<'t> Maker<'t> {
+    fn new(trace: &'t Trace, workload_sites: Option<u32>, symbols: &'t mut Symbols, state: &StateRef) -> Self {
+        let (mut lost, newest) = stores(state);
+        // Of the kernel's writes (R9) and of stores at unknown places nothing is known that would help.
+        lost.retain(|one| {
+            is_known(trace, one.site) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
+        });
+        let newest = newest.filter(|(_, site)| is_known(trace, *site));
+        Self { trace, workload_sites, symbols, position: state.position, lost, newest, repairs: Vec::new() }
+    }
+
+    /// False: nothing is lost.
+    fn propose_of_losses(&mut self) -> bool {
+        let lost = std::mem::take(&mut self.lost);
+        let Some(oldest) = lost.first() else { return false };
+        let place = self.symbols.find(self.trace, oldest.site);
+        let is_there = |one: &&Lost| self.symbols.find(self.trace, one.site) == place;
+        let of_place: Vec<Lost> = lost.iter().filter(is_there).copied().collect();
+        self.propose(&of_place);
+        if of_place.len() < lost.len() {
+            self.propose(&lost);
+        }
+        self.propose_all_before();
+        if let Some((there, _)) = self.newest.filter(|(event, _)| *event < oldest.event) {
+            self.propose_order(Some(there), Some(oldest.site));
+        }
+        true
+    }
+
     fn propose(&mut self, lost: &[Lost]) {
         let stores = self.all_of(lost.iter().map(|one| one.site));
         let at_stores = format!("the store at {}", self.words(&stores));
         let flushes: Option<BTreeSet<SiteId>> = lost.iter().map(|one| self.flush_of(one)).collect();
         let is_fenced = lost.iter().all(|one| self.is_fence_after(one));
-        let before = self.newest.map(|site| self.all_of([site].into_iter()));
+        let before = self.newest.map(|(_, site)| self.all_of([site].into_iter()));
         if lost.iter().all(|one| self.is_non_temporal(one)) {
             self.add(format!("sfence after {at_stores}"), vec![Edit::FenceAfter(stores.clone())]);
         }
@@ -175,7 +183,7 @@ impl Maker<'_> {
 
     /// A flush that is missing may have covered stores of many places, which the other repairs would leave lost.
     fn propose_all_before(&mut self) {
-        let Some(newest) = self.newest else { return };
+        let Some((_, newest)) = self.newest else { return };
         let before = self.all_of([newest].into_iter());
         let words = self.words(&before);
         self.add(

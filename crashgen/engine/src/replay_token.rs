@@ -7,7 +7,7 @@ use crate::config::{Config, StrategyName};
 use crate::content::ImageContent;
 use crate::error::{EngineError, bad_input};
 use crate::finding::{EarlierCrash, Findings, Origin, StateRef, model_name};
-use crate::generations::Generation;
+use crate::generations::{Generation, Passed, Sites};
 use crate::lasting::{After, Began, Course, Lasting};
 use crate::output::{Output, Verdict};
 use crate::probes::Probes;
@@ -56,7 +56,7 @@ fn replay_later(
     output: &mut Output,
 ) -> Result<Verdict, EngineError> {
     let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
-    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings))?;
+    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.told_sites))?;
     let view = step_to(config, &mut last, crash, witness.later.len())?;
     let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
     let Generation { mut case, trace: before, earlier, begun } = last;
@@ -70,6 +70,7 @@ fn replay_later(
     let (position, strategy) = (crash.position, "replay");
     let mut state = StateRef { strategy, sights, ..StateRef::of(&case, &view, &state, position) };
     let tally = Tally::default();
+    let earlier = findings.earlier_crashes(&earlier);
     let after = After { left: &[], begin: &|| begun.case.clone(), settled: &begun.settled };
     let all = since(Course { config, trace: &before, twins: None, after: Some(after) }, position, &judgement)?;
     Ok(say(config, &before, (&mut state, all), (witness, earlier), tally, &judgement, &mut findings, output))
@@ -96,16 +97,17 @@ pub fn last_generation(
     config: &Config,
     trace: &Trace,
     witness: &Witness,
-    (hooked, findings): (&mut Probes, &mut Findings),
+    (hooked, sites): (&mut Probes, &mut Sites),
 ) -> Result<Generation, EngineError> {
     let (mut case, mut view) = go_to(config, trace, witness.position)?;
     let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
     let mut before = trace.clone();
     let (mut position, mut earlier) = (witness.position, Vec::new());
     for (number, crash) in (1..).zip(&witness.later) {
-        earlier.push(findings.crash_before(&before, number == 1, &StateRef::of(&case, &view, &state, position)));
         let here = (&mut case, &view, state.as_slice());
-        let mut next = Generation::after(config, (hooked, &mut findings.told_sites), &before, here, number)?;
+        let mut next = Generation::after(config, (hooked, sites), &before, here, number)?;
+        let trace = std::mem::take(&mut before);
+        earlier.push(Passed { trace, case, view, left: state, position });
         if number as usize == witness.later.len() {
             next.earlier = earlier;
             return Ok(next);

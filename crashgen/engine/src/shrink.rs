@@ -518,7 +518,7 @@ impl<'a> Shrinker<'a> {
         self.start_case()?;
         if let Some(hooked) = self.hooked.as_mut().filter(|_| crash > 0) {
             let witness = Witness { later: witness.later[..crash].to_vec(), ..witness.clone() };
-            let teller = (hooked, &mut self.findings);
+            let teller = (hooked, &mut self.findings.told_sites);
             let mut generation = last_generation(self.config, self.trace, &witness, teller)?;
             generation.case.image.start_again();
             let end = generation.trace.events.len() as u32;
@@ -555,7 +555,7 @@ impl<'a> Shrinker<'a> {
         };
         let earlier = match &walk.generation {
             WalkedGeneration::Workload(..) => None,
-            WalkedGeneration::Recovery(generation) => Some(generation.earlier.clone()),
+            WalkedGeneration::Recovery(generation) => Some(self.findings.earlier_crashes(&generation.earlier)),
         };
         let (of, case) = walk.generation.parts();
         let state = state_of(case, &view, from_newest, lines)?;

@@ -34,7 +34,7 @@ mod replayed;
 mod told;
 
 pub use before::{Before, Later};
-pub use replayed::{Begun, Generation};
+pub use replayed::{Begun, Generation, Passed};
 pub use told::Sites;
 
 use crate::cases::{Case, Settled, is_open_return};

@@ -7,7 +7,7 @@ use crate::cases::{Case, Settled};
 use crate::config::Config;
 use crate::content::Unasked;
 use crate::error::{EngineError, bad_input};
-use crate::finding::EarlierCrash;
+use crate::finding::StateRef;
 use crate::probes::Probes;
 use crashgen::model::{Choice, View};
 use crashgen::trace::Trace;
@@ -20,10 +20,31 @@ pub struct Generation {
     pub case: Case,
     /// What recovery and follow-up did.
     pub trace: Trace,
-    /// The crashes that it came of, where a token names them.
-    pub earlier: Vec<EarlierCrash>,
+    /// The crashes that it came of, where a token names them, the first one first.
+    pub earlier: Vec<Passed>,
     /// Before it is stepped.
     pub begun: Begun,
+}
+
+/// A crash after which power failed again.
+pub struct Passed {
+    /// The workload's, or what the recovery before did.
+    pub trace: Trace,
+    /// There.
+    pub case: Case,
+    /// What it shows.
+    pub view: View,
+    /// What it left.
+    pub left: Vec<Choice>,
+    /// Events before it.
+    pub position: u32,
+}
+
+impl Passed {
+    /// What it left, by nobody.
+    pub fn state(&self) -> StateRef<'_> {
+        StateRef::of(&self.case, &self.view, &self.left, self.position)
+    }
 }
 
 /// Where a generation begins.
