@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The trie of what runs loaded. It knows values only, no choices and no crash positions.
 
-use super::UnitKey;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// Number of a leaf of the trie, from 0 for each window.
@@ -18,65 +18,36 @@ pub struct Leaf {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct NodeId(u32);
+pub(super) struct NodeId(pub u32);
 
-#[cfg(test)]
-impl NodeId {
-    pub fn of(number: u32) -> Self {
-        Self(number)
-    }
-}
-
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Node {
     /// Nobody was here yet.
     Unknown,
-    /// The next load, and where the run goes on.
-    Load(Load, Edges),
+    /// The next load, and where the run goes on with the value that the first run saw. Most loads ever see one.
+    Load { load: Load, first: u64, next: NodeId },
     /// The run's end.
     Leaf(LeafId),
     /// The run's end, of which nothing is known: why.
     Doubt(&'static str),
 }
 
-/// A load of the trie.
-#[derive(Clone, Copy, Debug)]
+/// A load of the trie: one of the eight units of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Load {
-    pub unit: UnitKey,
-    /// The number that the search gave its line.
+    /// The number that the search gave the line.
     pub line: u32,
+    pub unit: u8,
 }
 
-/// Where a load leads, by the value seen. Most loads ever see one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Edges {
-    first: Option<(u64, NodeId)>,
-    others: Vec<(u64, NodeId)>,
-}
-
-impl Edges {
-    fn find(&self, value: u64) -> Option<NodeId> {
-        match self.first {
-            Some((seen, next)) if seen == value => Some(next),
-            _ => self.others.iter().find(|(seen, _)| *seen == value).map(|(_, next)| *next),
-        }
-    }
-
-    fn add(&mut self, value: u64, next: NodeId) {
-        match self.first {
-            None => self.first = Some((value, next)),
-            Some(_) => self.others.push((value, next)),
-        }
-    }
-}
-
-/// The trie.
+/// The trie. What a run adds are nodes with numbers that follow each other.
 pub(super) struct Memory {
     nodes: Vec<Node>,
     /// By node.
     parents: Vec<NodeId>,
+    /// Where loads lead with values that the first run did not see.
+    others: FxHashMap<(NodeId, u64), NodeId>,
     leaves: Vec<Leaf>,
-    edges: usize,
     contents: usize,
 }
 
@@ -84,11 +55,17 @@ impl Memory {
     pub const ROOT: NodeId = NodeId(0);
 
     pub fn new() -> Self {
-        Self { nodes: vec![Node::Unknown], parents: vec![Self::ROOT], leaves: Vec::new(), edges: 0, contents: 0 }
+        Self {
+            nodes: vec![Node::Unknown],
+            parents: vec![Self::ROOT],
+            others: FxHashMap::default(),
+            leaves: Vec::new(),
+            contents: 0,
+        }
     }
 
-    pub fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id.0 as usize]
+    pub fn node(&self, id: NodeId) -> Node {
+        self.nodes[id.0 as usize]
     }
 
     pub fn leaf(&self, id: LeafId) -> &Leaf {
@@ -102,14 +79,16 @@ impl Memory {
     /// What it takes, about; vectors may have as much room again.
     pub fn bytes(&self) -> usize {
         self.nodes.len() * (size_of::<Node>() + size_of::<NodeId>())
-            + self.edges * size_of::<(u64, NodeId)>()
+            + self.others.len() * size_of::<((NodeId, u64), NodeId)>()
             + self.leaves.len() * size_of::<Leaf>()
             + self.contents * size_of::<u32>()
     }
 
-    /// Makes an unknown node a load.
-    pub fn add_load(&mut self, at: NodeId, load: Load) {
-        self.nodes[at.0 as usize] = Node::Load(load, Edges::default());
+    /// Makes an unknown node a load that saw this value; returns the unknown node where that leads.
+    pub fn add_load(&mut self, at: NodeId, load: Load, first: u64) -> NodeId {
+        let next = self.add_node(at);
+        self.nodes[at.0 as usize] = Node::Load { load, first, next };
+        next
     }
 
     pub fn add_leaf(&mut self, at: NodeId, leaf: Leaf) {
@@ -124,26 +103,32 @@ impl Memory {
 
     /// Where a load that saw this value leads; an unknown node if no run saw it yet.
     pub fn child(&mut self, at: NodeId, value: u64) -> NodeId {
-        let next = NodeId(self.nodes.len() as u32);
-        let Node::Load(_, edges) = &mut self.nodes[at.0 as usize] else { unreachable!("only loads have edges") };
-        if let Some(known) = edges.find(value) {
-            return known;
+        let Node::Load { first, next, .. } = self.node(at) else { unreachable!("only loads have values") };
+        if value == first {
+            return next;
         }
-        edges.add(value, next);
-        self.edges += 1;
-        self.nodes.push(Node::Unknown);
-        self.parents.push(at);
+        if let Some(known) = self.others.get(&(at, value)) {
+            return *known;
+        }
+        let next = self.add_node(at);
+        self.others.insert((at, value), next);
         next
     }
 
+    fn add_node(&mut self, parent: NodeId) -> NodeId {
+        self.nodes.push(Node::Unknown);
+        self.parents.push(parent);
+        NodeId(self.nodes.len() as u32 - 1)
+    }
+
     /// The loads from the root to a node.
-    pub fn path(&self, to: NodeId) -> Vec<UnitKey> {
+    pub fn path(&self, to: NodeId) -> Vec<Load> {
         let mut path = Vec::new();
         let mut at = to;
         while at != Self::ROOT {
             at = self.parents[at.0 as usize];
-            let Node::Load(load, _) = self.node(at) else { unreachable!("only loads have edges") };
-            path.push(load.unit);
+            let Node::Load { load, .. } = self.node(at) else { unreachable!("only loads have values") };
+            path.push(load);
         }
         path.reverse();
         path

@@ -31,11 +31,13 @@
 //! | [`choices`] | the contents a line can have, and sets of them |
 //! | [`memory`] | the trie |
 //! | [`search`] | the walk of one crash position |
+//! | `lines` | the lines that the trie loads |
 //! | [`skips`] | what a walk need not look at again |
 //! | `scanned` | what the runs of a window read of objects |
 //! | [`looked`] | what the walks of a pass looked at |
 
 pub mod choices;
+mod lines;
 pub mod looked;
 pub mod memory;
 mod scanned;

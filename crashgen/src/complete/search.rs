@@ -5,14 +5,15 @@
 //! is deterministic, groups with newer choices first, so that the first run of a position is the one with everything persisted.
 //! It can be left at any time: what was run is in memory, and another walk of the position passes it without a recovery.
 
+use super::lines::Lines;
 use super::memory::{Load, Memory, Node, NodeId};
 use super::scanned::Scanned;
 use super::skips::Skips;
 use super::{ChoiceSet, Doubt, Leaf, LeafId, Looked, Recoveries, Run, Tables, UnitKey, Window};
-use crate::UNIT_BYTES;
 use crate::image::CrashImage;
-use crate::model::{Choice, LineId, LineKey, Model, View};
+use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
 use crate::trace::Event;
+use crate::{LINE_BYTES, UNIT_BYTES};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::Cell;
@@ -20,8 +21,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a unit holds that nobody has stored to yet.
-const NEVER_STORED: u64 = 0;
+/// What a line holds that nobody has stored to yet.
+const NEVER_STORED: LineContent = [0; LINE_BYTES as usize];
 /// One new leaf in so many is run a second time, with another of its states, and so are the first ones.
 const REPEAT_ONE_IN: u64 = 16;
 
@@ -68,8 +69,6 @@ pub struct Search {
     memory: Memory,
     /// What contents the window's runs read.
     scanned: Scanned,
-    /// Units that are loads of the trie.
-    loaded: FxHashSet<UnitKey>,
     /// What the walks of this pass looked at, if somebody asks.
     looked: Option<Looked>,
     lines: Lines,
@@ -133,7 +132,6 @@ impl Search {
             window_number: 0,
             memory: Memory::new(),
             scanned: Scanned::default(),
-            loaded: FxHashSet::default(),
             looked: None,
             lines: Lines::default(),
             skips: Skips::default(),
@@ -181,16 +179,15 @@ impl Search {
         self.repeats.windows.set(self.window_number);
         self.memory = Memory::new();
         self.scanned = Scanned::default();
-        self.skips.clear();
+        self.skips.start_again();
         self.lines = Lines::default();
-        self.loaded.clear();
         self.tables.clear();
         Ok(())
     }
 
     /// What is kept in the window, bytes, about; the outcomes apart.
     pub fn kept_bytes(&self) -> usize {
-        self.memory.bytes() + self.scanned.bytes() + self.tables.bytes() + self.skips.bytes(&self.lines)
+        self.memory.bytes() + self.scanned.bytes() + self.tables.bytes() + self.lines.bytes() + self.skips.bytes()
     }
 
     /// Leaves that are kept in the window.
@@ -200,12 +197,12 @@ impl Search {
 
     /// Whether the event stores to what the trie loads.
     pub fn is_touched(&self, event: &Event) -> bool {
-        UnitKey::of_store(event).any(|unit| self.loaded.contains(&unit))
+        UnitKey::of_store(event).any(|unit| self.lines.is_loaded(unit))
     }
 
     /// The units that the runs of this window loaded.
-    pub fn loaded(&self) -> impl Iterator<Item = &UnitKey> {
-        self.loaded.iter()
+    pub fn loaded(&self) -> impl Iterator<Item = UnitKey> {
+        self.lines.loaded()
     }
 
     /// The positions that follow are those of another model, or go on from another origin. It is noted what walks look at.
@@ -269,17 +266,16 @@ impl Search {
                 }
                 Node::Doubt(why) => walk.gap = Some(why),
                 Node::Leaf(leaf) => {
-                    let leaf = *leaf;
                     let is_new = leaf.0 >= walk.first_new_leaf;
                     if is_new && self.is_chosen(leaf) && recoveries.is_worth_repeating(self.memory.leaf(leaf).outcome) {
                         self.repeat(node, leaf, walk, at, image, recoveries)?;
                     }
                     return Ok(Some(Held { leaf, sets: walk.sets.clone(), is_new }));
                 }
-                Node::Load(..) => {
+                Node::Load { .. } => {
                     let end = self.skip_decided(node, at.model);
                     match self.memory.node(end) {
-                        Node::Load(load, _) => self.branch(end, *load, walk, at),
+                        Node::Load { load, .. } => self.branch(end, load, walk, at),
                         _ => walk.next = Some(end),
                     }
                 }
@@ -290,34 +286,46 @@ impl Search {
     /// The next node on the way that is no load, or a load of a line with several choices.
     fn skip_decided(&mut self, begin: NodeId, model: &Model) -> NodeId {
         let mut node = begin;
-        while let Some(end) = self.skips.end(node) {
-            node = end;
+        loop {
+            node = self.skips.end(node);
+            let Node::Load { load, first, next } = self.memory.node(node) else { return node };
+            let Some(value) = self.decided(load, model) else { return node };
+            if self.looked.is_some() && self.skips.is_new_look(load) {
+                let line = self.lines.find(model, load);
+                self.look(self.lines.key(load), 1 << load.unit, line, model);
+            }
+            let is_first = value == first;
+            if is_first && next == NodeId(node.0 + 1) {
+                self.skips.add(node, load);
+            }
+            node = if is_first { next } else { self.memory.child(node, value) };
         }
-        let (first, mut lines) = (node, Vec::new());
-        while let Node::Load(load, _) = self.memory.node(node) {
-            let load = *load;
-            let line = self.lines.find(model, load.line);
-            let Some(value) = decided(load, line, model) else { break };
-            let (key, place) = load.unit.place();
-            self.look(key, 1 << place, line, model);
-            lines.push(load.line);
-            node = self.memory.child(node, value);
+    }
+
+    /// What the load sees if its line has one choice.
+    fn decided(&mut self, load: Load, model: &Model) -> Option<u64> {
+        if let Some(known) = self.skips.value(load) {
+            return Some(known);
         }
-        self.skips.add(first, node, &lines);
-        node
+        let content = match self.lines.find(model, load) {
+            None => NEVER_STORED,
+            Some(_) if planted::is(Fault::LeafAcrossFloor) => return None,
+            Some(line) => *model.line(line).decided()?,
+        };
+        self.skips.decide(load, content);
+        self.skips.value(load)
     }
 
     /// Groups the line's set by what the load sees, and goes on below the first group.
     fn branch(&mut self, node: NodeId, load: Load, walk: &mut Walk, at: &Position) {
-        let line = self.lines.find(at.model, load.line).expect("a line that nobody stored to is decided");
-        let (key, unit) = load.unit.place();
-        self.look(key, 1 << unit, Some(line), at.model);
+        let line = self.lines.find(at.model, load).expect("a line that nobody stored to is decided");
+        self.look(self.lines.key(load), 1 << load.unit, Some(line), at.model);
         let choices = self.tables.of(at.model, line);
         if choices.is_cut {
             walk.gap = Some("a line with more than 65,536 choices");
         }
         let before = walk.sets.get(&line).cloned();
-        let mut groups = choices.groups(before.as_ref().unwrap_or(&choices.all), unit);
+        let mut groups = choices.groups(before.as_ref().unwrap_or(&choices.all), load.unit);
         if let [(value, _)] = groups[..] {
             walk.next = Some(self.memory.child(node, value));
             return;
@@ -340,8 +348,8 @@ impl Search {
         let state = self.newest_state(at, &walk.sets);
         image.go_to(at.model, at.view, &state);
         let run = recoveries.run(image)?;
-        let (loads, path) = (distinct(&run.loads), self.memory.path(node));
-        match run.doubt.or_else(|| difference(at.model, &path, &loads).map(Doubt::Unknown)) {
+        let (loads, path) = (self.lines.distinct(&run.loads), self.memory.path(node));
+        match run.doubt.or_else(|| self.difference(at.model, &path, &loads).map(Doubt::Unknown)) {
             Some(Doubt::Unknown(why)) => {
                 self.doubts.insert(why);
                 self.memory.add_doubt(node, "runs that say nothing");
@@ -354,12 +362,11 @@ impl Search {
             None => {}
         }
         let mut end = node;
-        for unit in &loads[path.len()..] {
-            let line = self.lines.number(unit.place().0);
-            self.memory.add_load(end, Load { unit: *unit, line });
-            self.loaded.insert(*unit);
-            let value = self.newest_value(at, walk, *unit);
-            end = self.memory.child(end, value);
+        for load in &loads[path.len()..] {
+            let decided = self.decided(*load, at.model);
+            let value = decided.unwrap_or_else(|| self.newest_value(at, walk, self.lines.unit(*load)));
+            end = self.memory.add_load(end, *load, value);
+            self.lines.add(*load);
         }
         let contents = distinct(&run.contents);
         let contents: Vec<_> = contents.into_iter().map(|unit| (unit, self.newest_value(at, walk, unit))).collect();
@@ -368,11 +375,27 @@ impl Search {
         Ok(())
     }
 
-    fn newest_value(&mut self, at: &Position, walk: &Walk, key: UnitKey) -> u64 {
-        let (line, unit) = key.place();
-        let Some(line) = at.model.find(line) else { return NEVER_STORED };
+    fn newest_value(&mut self, at: &Position, walk: &Walk, unit: UnitKey) -> u64 {
+        let (key, unit) = unit.place();
+        let Some(line) = at.model.find(key) else { return 0 };
         let newest = walk.sets.get(&line).map_or(0, |set| set[0]);
         self.tables.of(at.model, line).unit(newest, unit)
+    }
+
+    /// Where a run left the path that its loads must follow.
+    fn difference(&self, model: &Model, path: &[Load], loads: &[Load]) -> Option<String> {
+        let at = (0..path.len()).find(|at| loads.get(*at) != Some(&path[*at]))?;
+        let text = |load: Option<&Load>| {
+            let Some(load) = load else { return "nothing more".to_owned() };
+            let unit = self.lines.unit(*load);
+            let path = model.files().get(&unit.file).and_then(|file| file.path.clone());
+            format!("{} at {:#x}", path.as_deref().unwrap_or("a file without a name"), unit.number * UNIT_BYTES)
+        };
+        Some(format!(
+            "recovery is not deterministic: after {at} loads that saw the same bytes it loaded {}, and in another run {}",
+            text(path.get(at)),
+            text(loads.get(at))
+        ))
     }
 
     fn is_chosen(&self, leaf: LeafId) -> bool {
@@ -396,11 +419,11 @@ impl Search {
         image.go_to(at.model, at.view, &state);
         let Run { outcome, loads, doubt, .. } = recoveries.run_again(image)?;
         self.repeats.leaves.set(self.repeats.leaves() + 1);
-        let (loads, path) = (distinct(&loads), self.memory.path(node));
+        let (loads, path) = (self.lines.distinct(&loads), self.memory.path(node));
         let doubt = doubt
             .map(Doubt::text)
-            .or_else(|| difference(at.model, &path, &loads))
-            .or_else(|| difference(at.model, &loads, &path));
+            .or_else(|| self.difference(at.model, &path, &loads))
+            .or_else(|| self.difference(at.model, &loads, &path));
         let is_same = recoveries.is_same(self.memory.leaf(leaf).outcome, outcome);
         let other = || "two states that gave recovery the same bytes at every load it made have different heap reports";
         self.doubts.extend(doubt.or_else(|| (!is_same).then(|| other().to_owned())));
@@ -448,45 +471,6 @@ impl Search {
     }
 }
 
-/// The lines that the trie loads, numbered.
-#[derive(Default)]
-pub(super) struct Lines {
-    numbers: FxHashMap<LineKey, u32>,
-    /// By number, with the one that the line had in the model when it was last asked for: the same in nearly all models that a
-    /// search sees.
-    known: Vec<(LineKey, Option<LineId>)>,
-}
-
-impl Lines {
-    /// That there are.
-    pub fn count(&self) -> usize {
-        self.known.len()
-    }
-
-    /// The number of a line that the trie loads.
-    pub fn known(&self, key: LineKey) -> Option<u32> {
-        self.numbers.get(&key).copied()
-    }
-
-    /// Its number, a new one if it has none.
-    pub fn number(&mut self, key: LineKey) -> u32 {
-        let next = self.known.len() as u32;
-        *self.numbers.entry(key).or_insert_with(|| {
-            self.known.push((key, None));
-            next
-        })
-    }
-
-    /// [`Model::find`], with a memory.
-    fn find(&mut self, model: &Model, number: u32) -> Option<LineId> {
-        let (key, known) = &mut self.known[number as usize];
-        if known.is_none_or(|id| !model.has(id, *key)) {
-            *known = model.find(*key);
-        }
-        *known
-    }
-}
-
 impl Walk {
     /// Goes to the next branch: the nearest load on the way back that has a group left. False at the end.
     fn turn(&mut self, memory: &mut Memory) -> bool {
@@ -507,33 +491,8 @@ impl Walk {
     }
 }
 
-/// What the load sees if its line has one choice. None of a line: nobody stored to it yet.
-fn decided(load: Load, line: Option<LineId>, model: &Model) -> Option<u64> {
-    match line {
-        None => Some(NEVER_STORED),
-        Some(_) if planted::is(Fault::LeafAcrossFloor) => None,
-        Some(line) => model.line(line).decided_unit(load.unit.place().1),
-    }
-}
-
-/// In the order of the run, each once.
+/// In their order, each once.
 fn distinct(keys: &[UnitKey]) -> Vec<UnitKey> {
     let mut seen = FxHashSet::default();
-    let is_seen = |key: &UnitKey| !planted::is(Fault::SkipLoad) || key.number % 2 == 0;
-    keys.iter().copied().filter(is_seen).filter(|key| seen.insert(*key)).collect()
-}
-
-/// Where a run left the path that its loads must follow.
-fn difference(model: &Model, path: &[UnitKey], loads: &[UnitKey]) -> Option<String> {
-    let at = (0..path.len()).find(|at| loads.get(*at) != Some(&path[*at]))?;
-    let text = |key: Option<&UnitKey>| {
-        let Some(key) = key else { return "nothing more".to_owned() };
-        let path = model.files().get(&key.file).and_then(|file| file.path.clone());
-        format!("{} at {:#x}", path.as_deref().unwrap_or("a file without a name"), key.number * UNIT_BYTES)
-    };
-    Some(format!(
-        "recovery is not deterministic: after {at} loads that saw the same bytes it loaded {}, and in another run {}",
-        text(path.get(at)),
-        text(loads.get(at))
-    ))
+    keys.iter().copied().filter(|key| seen.insert(*key)).collect()
 }

@@ -1,46 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stretches of the trie that a walk need not look at again: loads of lines with one choice lead the same way at every crash position
-//! until something is stored to one of them. Recovery loads hundreds of units of which a few are undecided, so that is most of
-//! a walk.
+//! What of the trie is decided at the current crash position. A line with one choice holds the same until something is stored to it, so
+//! a load of it leads the same way, and a walk need not look at the node again. Recovery loads thousands of units of which a few are
+//! undecided, so that is most of a walk.
 //!
-//! A stretch belongs to one model, stepped through without a gap. A fence needs no note: it leaves fewer choices, and a stretch
-//! has none.
+//! All of it belongs to one model, stepped through without a gap. A fence needs no note: it leaves fewer choices, and these lines have
+//! one.
 
 use super::UnitKey;
-use super::memory::NodeId;
-use super::search::Lines;
+use super::lines::Lines;
+use super::memory::{Load, NodeId};
+use crate::UNIT_BYTES;
+use crate::model::LineContent;
 use crate::trace::{Event, EventKind};
 use planted::Fault;
-use rustc_hash::FxHashMap;
 
-/// Shorter ones are walked as fast.
-const SHORTEST: usize = 4;
-
-/// The stretches that hold at the current crash position.
+/// The lines of the trie that are decided, and the nodes that lead from one to the one with the next number.
 #[derive(Default)]
 pub(super) struct Skips {
-    /// By where they begin.
-    stretches: FxHashMap<NodeId, Stretch>,
+    /// A bit for each node that does, by its number.
+    nodes: Vec<u64>,
+    /// By the number of the line.
+    lines: Vec<Decided>,
+    /// How many nodes there are.
+    count: usize,
     /// Crash position that was last stepped to.
     position: u32,
 }
 
-struct Stretch {
-    end: NodeId,
-    /// A bit for each line, by its number.
-    lines: Vec<u64>,
-}
-
-impl Stretch {
-    fn loads(&self, line: u32) -> bool {
-        self.lines.get(line as usize / 64).is_some_and(|word| word >> (line % 64) & 1 == 1)
-    }
+/// A line, as far as it is.
+#[derive(Default)]
+struct Decided {
+    content: Option<LineContent>,
+    /// What loads it and leads to the next node.
+    nodes: Vec<NodeId>,
+    /// A bit for each unit that was looked at. That it is decided anew does not matter: a unit that was overwritten stays it.
+    looked: u8,
 }
 
 impl Skips {
-    /// None holds any more.
+    /// Another trie begins.
+    pub fn start_again(&mut self) {
+        *self = Self { position: self.position, ..Self::default() };
+    }
+
+    /// Nothing is decided any more.
     pub fn clear(&mut self) {
-        self.stretches.clear();
+        self.nodes.fill(0);
+        for line in &mut self.lines {
+            line.nodes.clear();
+            (line.content, line.looked) = (None, 0);
+        }
+        self.count = 0;
     }
 
     /// Steps to the crash position after the event.
@@ -51,38 +61,78 @@ impl Skips {
             _ if !is_next => self.clear(),
             EventKind::Store { .. } if !planted::is(Fault::StaleSkip) => {
                 let keys = UnitKey::of_store(event).map(|unit| unit.place().0);
-                for line in keys.filter_map(|key| lines.known(key)) {
-                    self.stretches.retain(|_, stretch| !stretch.loads(line));
-                }
+                keys.filter_map(|key| lines.known(key)).for_each(|line| self.forget(line));
             }
             EventKind::FileEnd { .. } | EventKind::Case { .. } => self.clear(),
             _ => {}
         }
     }
 
-    /// Where the stretch that begins here ends.
-    pub fn end(&self, begin: NodeId) -> Option<NodeId> {
-        self.stretches.get(&begin).map(|stretch| stretch.end)
+    fn forget(&mut self, line: u32) {
+        let Some(line) = self.lines.get_mut(line as usize) else { return };
+        line.content = None;
+        self.count -= line.nodes.len();
+        for NodeId(node) in line.nodes.drain(..) {
+            self.nodes[node as usize / 64] &= !(1 << (node % 64));
+        }
     }
 
-    /// From `begin` to `end` there are loads of these lines only, each decided.
-    pub fn add(&mut self, begin: NodeId, end: NodeId, lines: &[u32]) {
-        let Some(last) = lines.iter().max().filter(|_| lines.len() >= SHORTEST) else { return };
-        let mut stretch = Stretch { end, lines: vec![0; *last as usize / 64 + 1] };
-        lines.iter().for_each(|line| stretch.lines[*line as usize / 64] |= 1 << (line % 64));
-        self.stretches.insert(begin, stretch);
+    /// What the load sees, if that is known.
+    pub fn value(&self, load: Load) -> Option<u64> {
+        let content = self.lines.get(load.line as usize)?.content.as_ref()?;
+        let start = usize::from(load.unit) * UNIT_BYTES as usize;
+        Some(u64::from_le_bytes(content[start..start + 8].try_into().expect("eight bytes")))
+    }
+
+    /// All of the load's line is decided.
+    pub fn decide(&mut self, load: Load, content: LineContent) {
+        let line = load.line as usize;
+        if self.lines.len() <= line {
+            self.lines.resize_with(line + 1, Decided::default);
+        }
+        self.lines[line].content = Some(content);
+    }
+
+    /// Whether a decided load was not looked at before.
+    pub fn is_new_look(&mut self, load: Load) -> bool {
+        let looked = &mut self.lines[load.line as usize].looked;
+        let is_new = *looked >> load.unit & 1 == 0;
+        *looked |= 1 << load.unit;
+        is_new
+    }
+
+    /// Where those lead that begin with this node: to itself, if it is none of them.
+    pub fn end(&self, begin: NodeId) -> NodeId {
+        let NodeId(mut node) = begin;
+        loop {
+            let bits = self.nodes.get(node as usize / 64).copied().unwrap_or(0) >> (node % 64);
+            node += bits.trailing_ones();
+            if bits.trailing_ones() == 0 || node % 64 != 0 {
+                return NodeId(node);
+            }
+        }
+    }
+
+    /// The node's load is decided, and leads to the node with the next number.
+    pub fn add(&mut self, NodeId(node): NodeId, load: Load) {
+        let word = node as usize / 64;
+        if self.nodes.len() <= word {
+            self.nodes.resize(word + 1, 0);
+        }
+        self.nodes[word] |= 1 << (node % 64);
+        self.lines[load.line as usize].nodes.push(NodeId(node));
+        self.count += 1;
     }
 
     /// What it takes, about.
-    pub fn bytes(&self, lines: &Lines) -> usize {
-        self.stretches.len() * (size_of::<(NodeId, Stretch)>() + lines.count() / 8)
+    pub fn bytes(&self) -> usize {
+        self.nodes.len() * size_of::<u64>() + self.lines.len() * size_of::<Decided>() + self.count * size_of::<NodeId>()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::LineKey;
     use crate::trace::{FenceKind, FileEffect, FileId, SiteId, StoreKind, ThreadId};
 
     fn event(kind: EventKind) -> Event {
@@ -94,34 +144,86 @@ mod tests {
         event(EventKind::Store { kind: StoreKind::Plain, file: FileId(0), offset: line * 64 + 8, bytes })
     }
 
-    /// Whether a stretch over lines 0 to 3 holds after the event that leads to the crash position; it was made at the one before.
-    fn holds_after(event: &Event, position: u32) -> bool {
+    /// Nodes 60 to 139 load unit 0 of lines 0 to 3 in turns, and lead to the next one at crash position 1.
+    fn skips() -> (Skips, Lines) {
         let (mut skips, mut lines) = (Skips::default(), Lines::default());
-        let numbers: Vec<u32> = (0..4).map(|number| lines.number(LineKey { file: FileId(0), number })).collect();
+        let units: Vec<UnitKey> = (0..4).map(|line| UnitKey { file: FileId(0), number: line * 8 }).collect();
+        let loads = lines.distinct(&units);
         skips.step(1, &store(9), &lines);
-        skips.add(NodeId::of(5), NodeId::of(9), &numbers);
-        assert_eq!(skips.end(NodeId::of(5)), Some(NodeId::of(9)));
+        loads.iter().for_each(|load| skips.decide(*load, [7; 64]));
+        (60..140).for_each(|node| skips.add(NodeId(node), loads[node as usize % 4]));
+        (skips, lines)
+    }
+
+    /// Where node 60 leads after the event that leads to the crash position.
+    fn end_after(event: &Event, position: u32) -> u32 {
+        let (mut skips, lines) = skips();
         skips.step(position, event, &lines);
-        skips.end(NodeId::of(5)).is_some()
+        skips.end(NodeId(60)).0
     }
 
     #[test]
-    fn a_stretch_ends_with_a_store_to_one_of_its_lines() {
-        assert!((0..4).all(|line| !holds_after(&store(line), 2)));
-        assert!(holds_after(&store(4), 2));
+    fn they_lead_to_the_first_that_does_not() {
+        let (skips, _) = skips();
+        let ends = [59, 60, 63, 64, 65, 127, 128, 139, 140, 1000].map(|node| skips.end(NodeId(node)).0);
+        assert_eq!(ends, [59, 140, 140, 140, 140, 140, 140, 140, 140, 1000]);
     }
 
     #[test]
-    fn a_stretch_holds_over_fences_and_ends_with_files_that_change() {
-        assert!(holds_after(&event(EventKind::Fence { kind: FenceKind::Sfence }), 2));
+    fn a_store_to_its_line_ends_what_a_node_leads_to() {
+        assert_eq!([0, 1, 2, 3, 4].map(|line| end_after(&store(line), 2)), [60, 61, 62, 63, 140]);
+        let (mut skips, lines) = skips();
+        let bytes = skips.bytes();
+        skips.step(2, &store(2), &lines);
+        assert_eq!([61, 63, 65, 67].map(|node| skips.end(NodeId(node)).0), [62, 66, 66, 70]);
+        assert!(skips.bytes() < bytes);
+    }
+
+    #[test]
+    fn they_hold_over_fences_and_end_with_files_that_change() {
+        assert_eq!(end_after(&event(EventKind::Fence { kind: FenceKind::Sfence }), 2), 140);
         let punch = FileEffect::Punch { file: FileId(0), offset: 0, bytes: 64 };
-        assert!(!holds_after(&event(EventKind::FileEnd { effect: punch.into(), is_done: true }), 2));
-        assert!(!holds_after(&event(EventKind::Case { folder: "next".into(), number: 1 }), 2));
+        assert_eq!(end_after(&event(EventKind::FileEnd { effect: punch.into(), is_done: true }), 2), 60);
+        assert_eq!(end_after(&event(EventKind::Case { folder: "next".into(), number: 1 }), 2), 60);
     }
 
     #[test]
-    fn a_stretch_ends_where_positions_were_left_out_or_begin_again() {
-        assert!(!holds_after(&store(4), 3));
-        assert!(!holds_after(&store(4), 1));
+    fn they_end_where_positions_were_left_out_or_begin_again() {
+        assert_eq!([end_after(&store(4), 3), end_after(&store(4), 1)], [60, 60]);
+    }
+
+    #[test]
+    fn what_a_line_holds_is_known_until_something_is_stored_to_it() {
+        let (mut skips, lines) = skips();
+        let of_line = |line| Load { line, unit: 3 };
+        skips.step(2, &store(1), &lines);
+        let seven = Some(u64::from_le_bytes([7; 8]));
+        assert_eq!([0, 1, 2, 4].map(|line| skips.value(of_line(line))), [seven, None, seven, None]);
+        skips.decide(of_line(1), [8; 64]);
+        assert_eq!(skips.value(of_line(1)), Some(u64::from_le_bytes([8; 8])));
+        skips.step(9, &store(4), &lines);
+        assert_eq!([0, 1].map(|line| skips.value(of_line(line))), [None, None]);
+    }
+
+    #[test]
+    fn a_unit_is_looked_at_once_until_positions_begin_again() {
+        let (mut skips, lines) = skips();
+        let looks = |skips: &mut Skips| [0, 0, 5].map(|unit| skips.is_new_look(Load { line: 2, unit }));
+        assert_eq!(looks(&mut skips), [true, false, true]);
+        skips.step(2, &store(2), &lines);
+        assert_eq!(looks(&mut skips), [false; 3]);
+        skips.clear();
+        assert_eq!(looks(&mut skips), [true, false, true]);
+    }
+
+    #[test]
+    fn they_can_be_added_again() {
+        let (mut skips, lines) = skips();
+        let of_line = Load { line: 0, unit: 0 };
+        skips.step(2, &store(0), &lines);
+        (60..140).step_by(4).for_each(|node| skips.add(NodeId(node), of_line));
+        assert_eq!(skips.end(NodeId(60)).0, 140);
+        skips.step(3, &store(0), &lines);
+        assert_eq!(skips.end(NodeId(60)).0, 60);
     }
 }

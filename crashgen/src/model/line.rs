@@ -340,12 +340,10 @@ impl Line {
         Base { content, metadata }
     }
 
-    /// Value of one of the line's eight units, if nothing of the line is undecided.
-    pub fn decided_unit(&self, unit: u8) -> Option<u64> {
+    /// What it holds, if nothing of it is undecided.
+    pub fn decided(&self) -> Option<&LineContent> {
         let [Base { content, .. }] = &self.bases[..] else { return None };
-        let start = usize::from(unit) * UNIT_BYTES as usize;
-        let value = || u64::from_le_bytes(content[start..start + 8].try_into().expect("eight bytes"));
-        self.entries.is_empty().then(value)
+        self.entries.is_empty().then_some(content)
     }
 
     /// Every remaining choice with the bytes it leaves, from the floor up; none if there are more than `limit`.

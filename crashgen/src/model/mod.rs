@@ -37,6 +37,7 @@ use ids::LineIds;
 use line::{Unit, next_version};
 use planted::Fault;
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -394,10 +395,13 @@ impl Model {
 
     /// R5, R6, R8: what this thread flushed or stored non-temporally is persisted.
     fn complete_thread(&mut self, thread: ThreadId) {
-        for flushed in self.flushed.remove(&thread).unwrap_or_default() {
-            self.raise_floor(flushed);
-        }
-        for (id, event) in self.non_temporal.remove(&thread).unwrap_or_default() {
+        // The last lines first: each leaves the list of those with choices, which moves up what is behind it.
+        let mut flushed = self.flushed.remove(&thread).unwrap_or_default();
+        flushed.sort_by_key(|flushed| Reverse(flushed.line));
+        flushed.into_iter().for_each(|flushed| self.raise_floor(flushed));
+        let mut floating = self.non_temporal.remove(&thread).unwrap_or_default();
+        floating.sort_by_key(|(id, _)| Reverse(*id));
+        for (id, event) in floating {
             self.line_mut(id).decide_floating(event);
             self.refresh(id, None);
         }

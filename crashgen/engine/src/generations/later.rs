@@ -66,7 +66,7 @@ impl LaterRecoveries {
 
     pub fn loaded(&self) -> impl Iterator<Item = UnitKey> {
         let of_tries = self.tries.values().flat_map(|complete| complete.search().loaded());
-        of_tries.chain(&self.loaded_before).copied()
+        of_tries.chain(self.loaded_before.iter().copied())
     }
 
     pub fn is_touched(&self, event: &Event) -> bool {
