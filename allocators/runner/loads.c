@@ -37,6 +37,7 @@
 #define MOST_SPANS 64u
 #define MOST_HOT_FILES 65536u
 #define MOST_PARTS 4096u
+#define SETTLED_AT_ONCE 4096u /* bytes: a scan that asks may end soon */
 #define MOST_CHANGED 65536u /* words of bits; after more of them all are set again */
 
 struct shared {
@@ -637,6 +638,38 @@ void loads_looked_at(const void *address, uint64_t bytes) {
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 
+/* The first bit from `at` on, before `end`, that is set in both; `end`: none. */
+static uint64_t first_in_both(const uint64_t *one, const uint64_t *other, uint64_t at, uint64_t end) {
+    while (at < end) {
+        uint64_t both = (one[at / 64] & other[at / 64]) >> at % 64;
+        if (both != 0)
+            return at + (uint64_t)__builtin_ctzll(both) < end ? at + (uint64_t)__builtin_ctzll(both) : end;
+        at = (at | 63) + 1;
+    }
+    return end;
+}
+
+uint64_t loads_settled(const void *address, uint64_t bytes) {
+    const struct span *span = loads.last_span;
+    uintptr_t start = (uintptr_t)address;
+    if (span == NULL || start < span->start || start >= span->end || bytes == 0 || loads.is_guarded || loads.is_every)
+        return 0;
+    bytes = bytes < span->end - start ? bytes : span->end - start;
+    bytes = bytes < SETTLED_AT_ONCE ? bytes : SETTLED_AT_ONCE;
+    const struct hot_file *file = span->file;
+    if (file == NULL)
+        return bytes;
+    uint64_t of_span = file->first_bit + span->first_unit, room = file->first_bit + file->units;
+    uint64_t first = of_span + (start - span->start) / FL_UNIT_BYTES;
+    uint64_t end = of_span + (start + bytes - 1 - span->start) / FL_UNIT_BYTES + 1;
+    end = end < room ? end : room;
+    uint64_t hot = first_in_both(loads.undecided, loads.unscanned, first, end);
+    if (hot >= end)
+        return bytes;
+    uintptr_t unit = span->start + (hot - of_span) * FL_UNIT_BYTES;
+    return unit > start ? unit - start : 0;
+}
+
 void loads_scanned(const void *address, uint64_t bytes) {
     if (is_listed(FL_LOAD_CONTENTS, (uintptr_t)address, bytes))
         return;
@@ -670,11 +703,12 @@ void loads_written(const void *address, uint64_t bytes) {
         uint64_t unit = span->first_unit + (from - span->start) / FL_UNIT_BYTES;
         uint64_t end_unit = span->first_unit + (to - span->start) / FL_UNIT_BYTES;
         end_unit = end_unit < span->file->units ? end_unit : span->file->units;
-        for (; unit < end_unit; unit++) {
-            uint64_t bit = span->file->first_bit + unit;
-            if ((loads.undecided[bit / 64] >> bit % 64 & 1) == 0)
+        uint64_t bit = span->file->first_bit + unit, end_bit = span->file->first_bit + end_unit;
+        for (; bit < end_bit; bit = (bit | 63) + 1) {
+            uint64_t written = ~0ull << bit % 64 & (end_bit <= (bit | 63) ? ~(~0ull << end_bit % 64) : ~0ull);
+            if ((loads.undecided[bit / 64] & written) == 0)
                 continue;
-            loads.undecided[bit / 64] &= ~(1ull << bit % 64);
+            loads.undecided[bit / 64] &= ~written;
             note_changed(bit / 64);
         }
     }

@@ -45,13 +45,6 @@ static uint32_t object_of(uint64_t word, uint64_t index) {
     return word >> 48 == 0xF1ED && object != 0 && fl_pattern_word(object, index) == word ? object : 0;
 }
 
-static uint64_t load_word(const uint8_t *object, uint64_t index) {
-    uint64_t word;
-    loads_scanned(object + index * 8, sizeof word);
-    memcpy(&word, object + index * 8, sizeof word);
-    return word;
-}
-
 /* How many bytes from the first (last) of the word are those of the object's pattern. */
 static unsigned matching_head(uint64_t word, uint32_t object, uint64_t index) {
     uint64_t difference = word ^ fl_pattern_word(object, index);
@@ -65,12 +58,30 @@ static unsigned matching_tail(uint64_t word, uint32_t object, uint64_t index) {
 
 struct scan {
     const uint8_t *object;
+    uint64_t limit;
+    uint64_t settled; /* the recording has nothing to note of what is before */
     pattern_visit visit;
     void *context;
     uint32_t run; /* object id of the run that is open; 0: none */
     uint64_t from;
     uint64_t last_end; /* of the run before */
 };
+
+static void note(struct scan *scan, uint64_t index) {
+    const uint8_t *at = scan->object + index * 8;
+    uint64_t settled = loads_settled(at, scan->limit - index * 8);
+    if (settled < 8)
+        loads_scanned(at, 8);
+    scan->settled = index * 8 + (settled < 8 ? 8 : settled);
+}
+
+static inline uint64_t load_word(struct scan *scan, uint64_t index) {
+    uint64_t word;
+    if ((index + 1) * 8 > scan->settled)
+        note(scan, index);
+    memcpy(&word, scan->object + index * 8, sizeof word);
+    return word;
+}
 
 static void end_run(struct scan *scan, uint64_t end) {
     if (scan->run != 0) {
@@ -83,14 +94,14 @@ static void end_run(struct scan *scan, uint64_t end) {
 static void start_run(struct scan *scan, uint32_t object, uint64_t index) {
     uint64_t from = index * 8;
     if (index > 0)
-        from -= matching_tail(load_word(scan->object, index - 1), object, index - 1);
+        from -= matching_tail(load_word(scan, index - 1), object, index - 1);
     scan->run = object;
     scan->from = from > scan->last_end ? from : scan->last_end;
 }
 
 static void end_in_word(struct scan *scan, uint64_t index) {
     if (scan->run != 0)
-        end_run(scan, index * 8 + matching_head(load_word(scan->object, index), scan->run, index));
+        end_run(scan, index * 8 + matching_head(load_word(scan, index), scan->run, index));
 }
 
 static void end_in_tail(struct scan *scan, uint64_t index, unsigned bytes) {
@@ -104,18 +115,18 @@ static void end_in_tail(struct scan *scan, uint64_t index, unsigned bytes) {
 }
 
 /* The first word from index on that does not go on with the run. */
-static uint64_t skip_run(const struct scan *scan, uint64_t index, uint64_t words) {
+static uint64_t skip_run(struct scan *scan, uint64_t index, uint64_t words) {
     uint32_t object = scan->run;
-    while (index < words && load_word(scan->object, index) == fl_pattern_word(object, index))
+    while (index < words && load_word(scan, index) == fl_pattern_word(object, index))
         index++;
     return index;
 }
 
 void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context) {
-    struct scan scan = {.object = object, .visit = visit, .context = context};
+    struct scan scan = {.object = object, .limit = limit, .visit = visit, .context = context};
     unsigned foreign = 0; /* words in a row that belong to no run */
     for (uint64_t index = 0, words = limit / 8; index < words; index++) {
-        uint32_t found = object_of(load_word(object, index), index);
+        uint32_t found = object_of(load_word(&scan, index), index);
         foreign = found == 0 ? foreign + 1 : 0;
         if (found == 0 && scan.run != 0)
             end_in_word(&scan, index);

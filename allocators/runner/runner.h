@@ -485,6 +485,8 @@ void loads_stored(const void *address, uint64_t bytes); /* all of it or some, ma
 void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */
 void loads_looked_at(const void *address, uint64_t bytes); /* by the runner, and the report depends on it */
 void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */
+/* How many bytes from there on, of these, loads_scanned has nothing to note of, until the target runs again. */
+uint64_t loads_settled(const void *address, uint64_t bytes);
 void loads_read_file(int fd, uint64_t offset, uint64_t bytes);
 void loads_updated(const void *address, uint64_t bytes); /* by the target, read and maybe stored to at once */
 /* The runner or the kernel is about to access this; for guarded runs. */

@@ -19,6 +19,8 @@ use std::rc::Rc;
 
 /// Number of a set of contents.
 type SetId = u32;
+/// Number of some units of a line.
+type PlaceId = u32;
 
 const RC_COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
@@ -48,19 +50,45 @@ impl BeginsWith for Lines {
 #[derive(Default)]
 pub struct Begins {
     known: FxHashMap<u128, Vec<Begin>>,
-    contents: FxHashMap<LineContent, u32>,
-    /// Each a sorted list of numbers of contents.
-    sets: FxHashMap<Rc<[u32]>, SetId>,
-    by_number: Vec<Rc<[u32]>>,
+    sets: Sets,
+    /// Of what is known.
     bytes: usize,
 }
 
 /// The states that some runs began with, which did the same and of which the same units were looked at.
 #[derive(Default)]
-pub struct Begin {
-    looked: Vec<(LineKey, u8)>,
+struct Begin {
+    looked: Vec<PlaceId>,
     /// Of each run, what each of these might hold.
     runs: FxHashSet<Box<[SetId]>>,
+}
+
+/// What lines might hold when some run began, numbered.
+#[derive(Default)]
+struct Sets {
+    contents: FxHashMap<LineContent, u32>,
+    /// Each a sorted list of numbers of contents.
+    numbers: FxHashMap<Rc<[u32]>, SetId>,
+    by_number: Vec<Rc<[u32]>>,
+    /// Lines, and units of them that were looked at.
+    places: FxHashMap<(LineKey, u8), PlaceId>,
+    by_place: Vec<Place>,
+    /// How often a run was looked for.
+    searches: u64,
+    bytes: usize,
+}
+
+/// Some units of a line, and what they might hold when that was last asked: thousands of lines are the same in most runs.
+struct Place {
+    line: LineKey,
+    units: u8,
+    now: Option<Rc<Now>>,
+    /// The search in which it was asked.
+    search: u64,
+    /// Of the line, if it is one that is the same in other runs.
+    version: Option<u64>,
+    /// How many sets there were.
+    sets: usize,
 }
 
 /// What a line may hold now; the set's number, if some run began with just that.
@@ -70,52 +98,37 @@ struct Now {
 }
 
 impl Begins {
-    /// A run that did the same and was explored over all states of these lines.
-    pub fn find(&self, did: u128, lines: &impl BeginsWith) -> Option<&Begin> {
-        let mut now = FxHashMap::default();
+    /// Whether a run that did the same was explored over all states of these lines.
+    pub fn is_known(&mut self, did: u128, lines: &impl BeginsWith) -> bool {
+        self.find(did, lines).is_some()
+    }
+
+    /// What was looked at when such a run was explored, if one was.
+    pub fn looked(&mut self, did: u128, lines: &impl BeginsWith) -> Option<Looked> {
+        let places = self.find(did, lines)?.looked.clone();
+        let mut looked = Looked::default();
+        looked.join(
+            places.iter().map(|place| &self.sets.by_place[*place as usize]).map(|place| (place.line, place.units)),
+        );
+        Some(looked)
+    }
+
+    fn find(&mut self, did: u128, lines: &impl BeginsWith) -> Option<&Begin> {
+        self.sets.searches += 1;
+        let sets = &mut self.sets;
         let mut begins = self.known.get(&did)?.iter();
-        begins.find(|begin| planted::is(Fault::AnyBegin) || self.is_among(begin, lines, &mut now))
-    }
-
-    /// Whether each of the lines may only be what it might have been when one of the runs began.
-    fn is_among(
-        &self,
-        begin: &Begin,
-        lines: &impl BeginsWith,
-        now: &mut FxHashMap<(LineKey, u8), Option<Rc<Now>>>,
-    ) -> bool {
-        let at = |looked: &(LineKey, u8)| {
-            now.entry(*looked).or_insert_with(|| self.now(lines.holding(looked.0), looked.1).map(Rc::new)).clone()
-        };
-        let Some(now) = begin.looked.iter().map(at).collect::<Option<Vec<Rc<Now>>>>() else { return false };
-        let same: Option<Box<[SetId]>> = now.iter().map(|now| now.set).collect();
-        if same.is_some_and(|same| begin.runs.contains(&same)) {
-            return true;
-        }
-        let is_part = |(now, known): (&Rc<Now>, &SetId)| {
-            let all = &self.by_number[*known as usize];
-            now.set == Some(*known) || now.contents.iter().all(|content| all.binary_search(content).is_ok())
-        };
-        begin.runs.iter().any(|run| now.iter().zip(run.iter()).all(is_part))
-    }
-
-    /// None: something that no run began with.
-    fn now(&self, line: Holding, units: u8) -> Option<Now> {
-        let number = |content: &LineContent| self.contents.get(content).copied();
-        let contents = sorted(contents(line, units).iter().map(number).collect::<Option<_>>()?);
-        let set = self.sets.get(&*contents).copied();
-        Some(Now { contents, set })
+        begins.find(|begin| planted::is(Fault::AnyBegin) || begin.has(lines, sets))
     }
 
     /// Such a run was explored over these.
     pub fn add(&mut self, did: u128, lines: &Lines, looked: &Looked) {
-        let mut looked: Vec<(LineKey, u8)> = looked.lines().collect();
+        let mut looked: Vec<PlaceId> = looked.lines().map(|looked| self.sets.place(looked)).collect();
         looked.sort_unstable();
-        let run: Box<[SetId]> = looked.iter().map(|(line, units)| self.number(lines.holding(*line), *units)).collect();
+        self.sets.searches += 1;
+        let run: Box<[SetId]> = looked.iter().map(|place| self.sets.number(*place, lines)).collect();
         let begins = self.known.entry(did).or_default();
         let place = begins.iter().position(|begin| begin.looked == looked).unwrap_or_else(|| {
-            self.bytes +=
-                looked.len() * size_of::<(LineKey, u8)>() + size_of::<(u128, Vec<Begin>)>() + size_of::<Begin>();
+            self.bytes += looked.len() * size_of::<PlaceId>() + size_of::<(u128, Vec<Begin>)>() + size_of::<Begin>();
             begins.push(Begin { looked, ..Begin::default() });
             begins.len() - 1
         });
@@ -125,27 +138,9 @@ impl Begins {
         }
     }
 
-    fn number(&mut self, line: Holding, units: u8) -> SetId {
-        let known = self.contents.len();
-        let number = |content| {
-            let next = self.contents.len() as u32;
-            *self.contents.entry(content).or_insert(next)
-        };
-        let numbers = sorted(contents(line, units).into_iter().map(number).collect());
-        self.bytes += (self.contents.len() - known) * size_of::<(LineContent, u32)>();
-        if let Some(known) = self.sets.get(&*numbers) {
-            return *known;
-        }
-        let (set, next): (Rc<[u32]>, SetId) = (numbers.into(), self.by_number.len() as SetId);
-        self.bytes += size_of_val(&*set) + RC_COUNTS_BYTES + size_of::<(Rc<[u32]>, SetId)>() + size_of::<Rc<[u32]>>();
-        self.by_number.push(set.clone());
-        self.sets.insert(set, next);
-        next
-    }
-
     /// What it takes, about.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.sets.bytes
     }
 
     /// Nothing is known any more.
@@ -154,12 +149,76 @@ impl Begins {
     }
 }
 
+impl Sets {
+    fn place(&mut self, (line, units): (LineKey, u8)) -> PlaceId {
+        *self.places.entry((line, units)).or_insert_with(|| {
+            self.bytes += size_of::<((LineKey, u8), PlaceId)>() + size_of::<Place>() + size_of::<Now>();
+            self.by_place.push(Place { line, units, now: None, search: 0, version: None, sets: 0 });
+            self.by_place.len() as PlaceId - 1
+        })
+    }
+
+    /// None: something that no run began with.
+    fn now(&mut self, place: PlaceId, lines: &impl BeginsWith) -> Option<Rc<Now>> {
+        let place = &mut self.by_place[place as usize];
+        if place.search == self.searches {
+            return place.now.clone();
+        }
+        place.search = self.searches;
+        let holding = lines.holding(place.line);
+        let version = match holding {
+            Holding::Line(line) => Some(line.version()),
+            Holding::Nothing | Holding::Left(..) => None,
+        };
+        let is_a_set = place.now.as_ref().is_some_and(|now| now.set.is_some());
+        if version.is_some() && place.version == version && (is_a_set || place.sets == self.by_number.len()) {
+            return place.now.clone();
+        }
+        let number = |content: &LineContent| self.contents.get(content).copied();
+        let contents: Option<Vec<u32>> = contents(holding, place.units).iter().map(number).collect();
+        let now = contents.map(sorted).map(|contents| {
+            let set = self.numbers.get(&*contents).copied();
+            Rc::new(Now { contents, set })
+        });
+        (place.now, place.version, place.sets) = (now.clone(), version, self.by_number.len());
+        now
+    }
+
+    /// A new one, if no run began with that.
+    fn number(&mut self, place: PlaceId, lines: &Lines) -> SetId {
+        if let Some(known) = self.now(place, lines).and_then(|now| now.set) {
+            return known;
+        }
+        let Place { line, units, .. } = self.by_place[place as usize];
+        let known = self.contents.len();
+        let number = |content| {
+            let next = self.contents.len() as u32;
+            *self.contents.entry(content).or_insert(next)
+        };
+        let numbers = sorted(contents(lines.holding(line), units).into_iter().map(number).collect());
+        self.bytes += (self.contents.len() - known) * size_of::<(LineContent, u32)>();
+        let (set, next): (Rc<[u32]>, SetId) = (numbers.into(), self.by_number.len() as SetId);
+        self.bytes += size_of_val(&*set) + RC_COUNTS_BYTES + size_of::<(Rc<[u32]>, SetId)>() + size_of::<Rc<[u32]>>();
+        self.by_number.push(set.clone());
+        self.numbers.insert(set, next);
+        next
+    }
+}
+
 impl Begin {
-    /// What was looked at.
-    pub fn looked(&self) -> Looked {
-        let mut looked = Looked::default();
-        looked.join(self.looked.iter().copied());
-        looked
+    /// Whether each of the lines may only be what it might have been when one of the runs began.
+    fn has(&self, lines: &impl BeginsWith, sets: &mut Sets) -> bool {
+        let now = self.looked.iter().map(|place| sets.now(*place, lines)).collect::<Option<Vec<Rc<Now>>>>();
+        let Some(now) = now else { return false };
+        let same: Option<Box<[SetId]>> = now.iter().map(|now| now.set).collect();
+        if same.is_some_and(|same| self.runs.contains(&same)) {
+            return true;
+        }
+        let is_part = |(now, known): (&Rc<Now>, &SetId)| {
+            let all = &sets.by_number[*known as usize];
+            now.set == Some(*known) || now.contents.iter().all(|content| all.binary_search(content).is_ok())
+        };
+        self.runs.iter().any(|run| now.iter().zip(run.iter()).all(is_part))
     }
 }
 
@@ -215,7 +274,7 @@ mod tests {
         let mut looked = Looked::default();
         looked.at(LineKey { file: FILE, number: 0 }, 1, None, &Model::new(ModelKind::Px86, Vec::new()));
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
-        let is_known = |run: u128, pairs: &[(u8, u8)]| begins.find(run, &left(pairs)).is_some();
+        let mut is_known = |run: u128, pairs: &[(u8, u8)]| begins.is_known(run, &left(pairs));
         assert!(is_known(RUN, &[(1, 1), (2, 2)]));
         assert!(is_known(RUN, &[(2, 9)]), "nobody looked at the second unit");
         assert!(!is_known(RUN, &[(1, 1), (3, 2)]));
@@ -228,7 +287,7 @@ mod tests {
         let mut looked = Looked::default();
         looked.join([(LineKey { file: FILE, number: 0 }, 3)].into_iter());
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
-        assert!(begins.find(RUN, &left(&[(1, 1)])).is_some());
-        assert!(begins.find(RUN, &left(&[(1, 2)])).is_none(), "each value was there, but not the pair");
+        assert!(begins.is_known(RUN, &left(&[(1, 1)])));
+        assert!(!begins.is_known(RUN, &left(&[(1, 2)])), "each value was there, but not the pair");
     }
 }

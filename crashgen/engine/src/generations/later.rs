@@ -2,7 +2,7 @@
 //! What the recoveries of a later generation load, remembered for all that was told.
 
 use super::told::Did;
-use crate::begins::{Begin, Begins};
+use crate::begins::Begins;
 use crate::cases::Case;
 use crate::complete::{Budget, Complete, Stop};
 use crate::config::Config;
@@ -153,7 +153,7 @@ impl Passes {
     ) -> Returned {
         self.end(later);
         let (did, lines) = (did.rest(&case.model, case.image.names_hash(), unchanged), case.model.lines());
-        let known = later.begins.find(did, &lines).map(Begin::looked);
+        let known = later.begins.looked(did, &lines);
         Returned { did, lines, looked: std::mem::take(&mut self.looked), known }
     }
 }

@@ -282,8 +282,8 @@ impl Explorer<'_> {
             let names = case.image.names_hash();
             Did::of(&run, names, (whole, rest), case.history.is_graph(), edited.is_some())
         });
-        if let (Some(did), Some(later)) = (did, &generations.later)
-            && later.begins.find(did.whole, &AfterCrash { model: &case.model, left: &left }).is_some()
+        if let (Some(did), Some(later)) = (did, &mut generations.later)
+            && later.begins.is_known(did.whole, &AfterCrash { model: &case.model, left: &left })
         {
             return Ok(ControlFlow::Continue(()));
         }
