@@ -4,11 +4,12 @@
  * them is a SIGSEGV: its OS page is opened, the instruction runs alone (trap flag), and SIGTRAP closes the page again. An access
  * whose first byte lies in none of the units announced by the last few hooks is one that the hooks do not see.
  *
- * The runner opens what it touches itself, and what a system call is to touch, until the next hook. For hooks that were called
- * from one place many times in the run, what they announce is opened so, too, all but one time in a few, and in fewer and fewer: a
- * fault and a step cost much more, and the loops of a recovery have tens of thousands. Such loops go to and fro between a few OS
- * pages, which stay open until a hook comes that is looked at closely; then nothing is. What has no hook and comes behind such a
- * hook, on OS pages that are open, is found the other times, which are others in each guarded run.
+ * The runner opens what it touches itself, and what a system call is to touch, until the next hook; a hook that makes the access
+ * itself, until it is made. For hooks that were called from one place many times in the run, what they announce is opened so, too,
+ * all but one time in a few, and in fewer and fewer: a fault and a step cost much more, and the loops of a recovery have tens of
+ * thousands. Such loops go to and fro between a few OS pages, which stay open until a hook comes that is looked at closely; then
+ * nothing is. What has no hook and comes behind such a hook, on OS pages that are open, is found the other times, which are others
+ * in each guarded run.
  */
 #include "runner.h"
 #include "loads.h"
@@ -83,12 +84,14 @@ static bool is_open(uintptr_t address) {
     return false;
 }
 
-static void close_again(void) {
-    while (guard.open_count > 0) {
+static void close_down_to(unsigned count) {
+    while (guard.open_count > count) {
         const struct range *range = &guard.open[--guard.open_count];
         protect(range->start, range->end, PROT_NONE);
     }
 }
+
+static void close_again(void) { close_down_to(0); }
 
 static void open_range(uintptr_t start, uintptr_t end, int protection) {
     if (guard.open_count == MOST_OPEN)
@@ -106,6 +109,17 @@ void guard_open(const void *address, uint64_t bytes) {
             open_range(page_of(from), page_of(to - 1) + OS_PAGE_BYTES, view.protection);
     }
 }
+
+/* What was open before stays so: its number and one, so that it is not 0. */
+unsigned guard_lend(const void *address, uint64_t bytes) {
+    if (guard.open_count == MOST_OPEN)
+        close_again();
+    unsigned open = guard.open_count;
+    guard_open(address, bytes);
+    return open + 1;
+}
+
+void guard_take_back(unsigned lent) { close_down_to(lent - 1); }
 
 /* caller: of the hook; NULL: the runner. Calls are chosen without a period, which a loop might have, too. */
 static bool is_well_known(const void *caller) {

@@ -109,11 +109,21 @@ HOOK void __tsan_func_exit(void) {}
             events_exchanged((const void *)(address), sizeof *(address), is_stored, CALLER);                                       \
     } while (0)
 
+/* The hook's own access, which it has announced: no fault has to tell of it. */
+#define OWN(address, access)                                                                                                       \
+    do {                                                                                                                           \
+        unsigned open = loads_is_guarded && loads_are_near(address) ? loads_lend((const void *)(address), sizeof *(address)) : 0;  \
+        access;                                                                                                                    \
+        if (open != 0)                                                                                                             \
+            loads_take_back(open);                                                                                                 \
+    } while (0)
+
 #define MODIFY(bits, type, name)                                                                                                   \
     HOOK type __tsan_atomic##bits##_##name(volatile type *address, type value, int order);                                         \
     HOOK type __tsan_atomic##bits##_##name(volatile type *address, type value, int order) {                                        \
         (void)order, touch_update(address, sizeof value);                                                                          \
-        type before = __atomic_##name(address, value, __ATOMIC_SEQ_CST);                                                           \
+        type before;                                                                                                               \
+        OWN(address, before = __atomic_##name(address, value, __ATOMIC_SEQ_CST));                                                  \
         LOCKED(address, true);                                                                                                     \
         return before;                                                                                                             \
     }
@@ -123,7 +133,11 @@ HOOK void __tsan_func_exit(void) {}
     HOOK bool __tsan_atomic##bits##_compare_exchange_##strength(volatile type *address, type *expected, type value, int order,     \
                                                                 int failure_order) {                                               \
         (void)order, (void)failure_order, touch(expected, sizeof value), touch_update(address, sizeof value);                      \
-        bool is_done = __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+        type wanted = *expected;                                                                                                   \
+        bool is_done;                                                                                                              \
+        OWN(address, is_done = __atomic_compare_exchange_n(address, &wanted, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));   \
+        if (!is_done)                                                                                                              \
+            *expected = wanted;                                                                                                    \
         LOCKED(address, is_done);                                                                                                  \
         return is_done;                                                                                                            \
     }
@@ -135,12 +149,15 @@ HOOK void __tsan_func_exit(void) {}
                                                          int failure_order);                                                       \
     HOOK type __tsan_atomic##bits##_load(const volatile type *address, int order) {                                                \
         (void)order, touch(address, sizeof(type));                                                                                 \
-        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                         \
+        type loaded;                                                                                                               \
+        OWN(address, loaded = __atomic_load_n(address, __ATOMIC_SEQ_CST));                                                         \
+        return loaded;                                                                                                             \
     }                                                                                                                              \
     HOOK void __tsan_atomic##bits##_store(volatile type *address, type value, int order) {                                         \
         if (loads_are_near(address) && !loads_is_stored_already(address, sizeof value))                                            \
             loads_written((const void *)address, sizeof value);                                                                    \
-        __atomic_store_n(address, value, __ATOMIC_RELEASE); /* sequentially consistent it would be an exchange, which loads */     \
+        /* Sequentially consistent it would be an exchange, which loads. */                                                        \
+        OWN(address, __atomic_store_n(address, value, __ATOMIC_RELEASE));                                                          \
         if (order == __ATOMIC_SEQ_CST) { /* without hooks it is that exchange; with a fence it is no weaker */                     \
             __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                               \
             LOCKED(address, true);                                                                                                 \
@@ -149,14 +166,16 @@ HOOK void __tsan_func_exit(void) {}
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order) {                                      \
         (void)order, touch_update(address, sizeof value);                                                                          \
-        type before = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                       \
+        type before;                                                                                                               \
+        OWN(address, before = __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST));                                              \
         LOCKED(address, true);                                                                                                     \
         return before;                                                                                                             \
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_compare_exchange_val(volatile type *address, type expected, type value, int order,             \
                                                          int failure_order) {                                                      \
         (void)order, (void)failure_order, touch_update(address, sizeof value);                                                     \
-        bool is_done = __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);          \
+        bool is_done;                                                                                                              \
+        OWN(address, is_done = __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)); \
         LOCKED(address, is_done);                                                                                                  \
         return expected;                                                                                                           \
     }                                                                                                                              \

@@ -87,7 +87,7 @@ static struct {
     uint32_t opened; /* loads that were listed when life 0 had opened the heap */
     bool are_bits_spoilt; /* the last run set bits of what is not hot */
     uint32_t life;
-    bool is_hooked, is_recording, is_guarded, is_every;
+    bool is_hooked, is_recording, is_every;
     struct span spans[MOST_SPANS];
     size_t span_count;
     const struct span *last_span; /* that was looked at; null: none */
@@ -96,6 +96,7 @@ static struct {
 struct fl_hook_near fl_hook_near;
 struct loads_window loads_window;
 uint32_t loads_accesses;
+bool loads_is_guarded;
 const void *loads_caller;
 
 /* ---- the server's part -------------------------------------------------------------------------------------------------- */
@@ -256,10 +257,10 @@ void loads_begin(uint64_t flags, uint64_t seed) {
     loads_caller = NULL;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
     loads.shared->rest = MOST_LOADS;
-    loads.is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
+    loads_is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
     if (!loads.is_recording)
         return;
-    if (loads.is_guarded)
+    if (loads_is_guarded)
         guard_begin_run(seed);
     loads.shared->header = (struct fl_loads_header){
         .version = FL_LOADS_VERSION,
@@ -269,7 +270,7 @@ void loads_begin(uint64_t flags, uint64_t seed) {
     set_words();
 }
 
-uint64_t loads_slowdown(void) { return loads.is_guarded ? GUARDED_SLOWDOWN : 1; }
+uint64_t loads_slowdown(void) { return loads_is_guarded ? GUARDED_SLOWDOWN : 1; }
 
 void loads_life(uint32_t life) { loads.life = life; }
 
@@ -426,7 +427,7 @@ static void look_at(const struct span *span) {
 /* As far as the span shows the image and bits: in-process only, where no thread runs that could see half a window. */
 static void open_window(struct span *span) {
     const uint8_t *notes = inprocess_is_running() ? undo_notes(span->number) : NULL;
-    if (notes == NULL || loads.is_guarded || loads.is_every)
+    if (notes == NULL || loads_is_guarded || loads.is_every)
         return;
     uint64_t offset = span->first_unit * FL_UNIT_BYTES, image = undo_image_bytes(span->number);
     uint64_t room = span->file == NULL ? MOST_UNITS : span->file->room, bytes = span->end - span->start;
@@ -444,16 +445,16 @@ void loads_follow(void) {
     look_at(NULL);
     fl_hook_near.bytes = 0;
     events_follow();
-    if (loads.is_guarded)
+    if (loads_is_guarded)
         guard_forget();
     bool is_undone = inprocess_is_running();
     if (is_undone && !kept_range(&lowest, &highest))
         return;
     for (size_t i = 0; (loads_is_recording() || is_undone) && vfs_view(i, &view); i++) {
-        if (loads.is_guarded)
+        if (loads_is_guarded)
             guard_close(&view);
         const struct hot_file *file = loads_is_recording() ? hot_file(view.file) : NULL;
-        if (file == NULL && !loads.is_guarded && !is_undone && !events_are_told())
+        if (file == NULL && !loads_is_guarded && !is_undone && !events_are_told())
             continue;
         lowest = view.start < lowest ? view.start : lowest;
         highest = view.end > highest ? view.end : highest;
@@ -531,7 +532,7 @@ static void list_access(uint8_t kind, const struct span *span, uintptr_t from, u
 static void announce(uint8_t kind, const void *address, uint64_t bytes) {
     if (loads_accesses++ >= LOADS_MOST_ACCESSES)
         inprocess_leave("makes more than 10 million accesses to PM");
-    if (loads.is_guarded)
+    if (loads_is_guarded)
         guard_announce(address, bytes);
     for (size_t i = 0; loads.is_every && i < loads.span_count; i++) {
         const struct span *span = &loads.spans[i];
@@ -571,7 +572,7 @@ static void note_store(const void *address, uint64_t bytes) {
 }
 
 void loads_open(const void *address, uint64_t bytes) {
-    if (loads.is_guarded)
+    if (loads_is_guarded)
         guard_open(address, bytes);
 }
 
@@ -587,6 +588,13 @@ void loads_updated(const void *address, uint64_t bytes) {
         note_store(address, bytes);
 }
 
+unsigned loads_lend(const void *address, uint64_t bytes) {
+    loads_guarded(true);
+    return guard_lend(address, bytes);
+}
+
+void loads_take_back(unsigned lent) { guard_take_back(lent); }
+
 void loads_guarded(bool is_announced) {
     loads.shared->header.seen++;
     loads.shared->header.unseen += !is_announced;
@@ -595,7 +603,7 @@ void loads_guarded(bool is_announced) {
 /* The common case: nothing that any of the below is about. */
 static bool is_listed(enum fl_load_kind kind, uintptr_t address, uint64_t bytes) {
     const struct span *span = loads.last_span;
-    if (span == NULL || address < span->start || address + bytes > span->end || loads.is_guarded || loads.is_every)
+    if (span == NULL || address < span->start || address + bytes > span->end || loads_is_guarded || loads.is_every)
         return false;
     if (loads_accesses++ >= LOADS_MOST_ACCESSES)
         return false;
@@ -652,7 +660,7 @@ static uint64_t first_in_both(const uint64_t *one, const uint64_t *other, uint64
 uint64_t loads_settled(const void *address, uint64_t bytes) {
     const struct span *span = loads.last_span;
     uintptr_t start = (uintptr_t)address;
-    if (span == NULL || start < span->start || start >= span->end || bytes == 0 || loads.is_guarded || loads.is_every)
+    if (span == NULL || start < span->start || start >= span->end || bytes == 0 || loads_is_guarded || loads.is_every)
         return 0;
     bytes = bytes < span->end - start ? bytes : span->end - start;
     bytes = bytes < SETTLED_AT_ONCE ? bytes : SETTLED_AT_ONCE;

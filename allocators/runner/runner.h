@@ -492,6 +492,10 @@ void loads_updated(const void *address, uint64_t bytes); /* by the target, read 
 /* The runner or the kernel is about to access this; for guarded runs. */
 void loads_open(const void *address, uint64_t bytes);
 void loads_filled(const void *address, uint64_t bytes); /* the same, and the kernel stores */
+extern bool loads_is_guarded;
+/* A hook accesses what it has announced; returns what it gives back, not 0. */
+unsigned loads_lend(const void *address, uint64_t bytes);
+void loads_take_back(unsigned lent);
 void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for UNSEEN and DIFFERS */
 void loads_follow(void); /* mappings of the heap changed */
 void loads_guarded(bool is_announced); /* guard.c saw an access */
