@@ -290,4 +290,20 @@ mod tests {
         assert!(begins.is_known(RUN, &left(&[(1, 1)])));
         assert!(!begins.is_known(RUN, &left(&[(1, 2)])), "each value was there, but not the pair");
     }
+
+    #[test]
+    fn a_line_is_asked_again_when_it_is_another_one_or_more_is_known() {
+        let (mut begins, mut looked) = (Begins::default(), Looked::default());
+        looked.join([(LineKey { file: FILE, number: 0 }, 1)].into_iter());
+        let [one, other, third] = [1, 2, 3].map(|value| left(&[(value, value)]));
+        begins.add(RUN, &one, &looked);
+        assert!(!begins.is_known(RUN, &other));
+        assert!(begins.is_known(RUN, &one));
+        assert!(!begins.is_known(RUN, &other));
+        begins.add(RUN + 1, &other, &looked);
+        assert!(begins.is_known(RUN + 1, &other) && !begins.is_known(RUN, &other));
+        begins.add(RUN, &other, &looked);
+        assert!([&one, &other].iter().all(|lines| begins.is_known(RUN, *lines)));
+        assert!(!begins.is_known(RUN, &third));
+    }
 }
