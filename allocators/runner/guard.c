@@ -112,10 +112,14 @@ void guard_open(const void *address, uint64_t bytes) {
 
 /* What was open before stays so: its number and one, so that it is not 0. */
 unsigned guard_lend(const void *address, uint64_t bytes) {
-    if (guard.open_count == MOST_OPEN)
+    /* What is closed again must not overlap what stays open. */
+    bool is_half_open = is_open((uintptr_t)address) != is_open((uintptr_t)address + bytes - 1);
+    if (is_half_open || guard.open_count >= MOST_OPEN - 1)
         close_again();
     unsigned open = guard.open_count;
     guard_open(address, bytes);
+    if (guard.open_count > open)
+        loads_guarded(true);
     return open + 1;
 }
 

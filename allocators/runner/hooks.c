@@ -112,10 +112,10 @@ HOOK void __tsan_func_exit(void) {}
 /* The hook's own access, which it has announced: no fault has to tell of it. */
 #define OWN(address, access)                                                                                                       \
     do {                                                                                                                           \
-        unsigned open = loads_is_guarded && loads_are_near(address) ? loads_lend((const void *)(address), sizeof *(address)) : 0;  \
+        unsigned lent = loads_is_guarded && loads_are_near(address) ? guard_lend((const void *)(address), sizeof *(address)) : 0;  \
         access;                                                                                                                    \
-        if (open != 0)                                                                                                             \
-            loads_take_back(open);                                                                                                 \
+        if (lent != 0)                                                                                                             \
+            guard_take_back(lent);                                                                                                 \
     } while (0)
 
 #define MODIFY(bits, type, name)                                                                                                   \

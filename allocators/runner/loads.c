@@ -37,7 +37,7 @@
 #define MOST_SPANS 64u
 #define MOST_HOT_FILES 65536u
 #define MOST_PARTS 4096u
-#define SETTLED_AT_ONCE 4096u /* bytes: a scan that asks may end soon */
+#define SETTLED_AT_ONCE_BYTES 4096u /* a scan that asks may end soon */
 #define MOST_CHANGED 65536u /* words of bits; after more of them all are set again */
 
 struct shared {
@@ -588,13 +588,6 @@ void loads_updated(const void *address, uint64_t bytes) {
         note_store(address, bytes);
 }
 
-unsigned loads_lend(const void *address, uint64_t bytes) {
-    loads_guarded(true);
-    return guard_lend(address, bytes);
-}
-
-void loads_take_back(unsigned lent) { guard_take_back(lent); }
-
 void loads_guarded(bool is_announced) {
     loads.shared->header.seen++;
     loads.shared->header.unseen += !is_announced;
@@ -646,6 +639,12 @@ void loads_looked_at(const void *address, uint64_t bytes) {
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 
+/* Of the word that `first` lies in: the bits from there on, and before `end`. */
+static uint64_t bits_of_word(uint64_t first, uint64_t end) {
+    uint64_t in_word = (first | 63) + 1 - first;
+    return (end - first < in_word ? (1ull << (end - first)) - 1 : ~0ull >> (64 - in_word)) << first % 64;
+}
+
 /* The first bit from `at` on, before `end`, that is set in both; `end`: none. */
 static uint64_t first_in_both(const uint64_t *one, const uint64_t *other, uint64_t at, uint64_t end) {
     while (at < end) {
@@ -657,25 +656,25 @@ static uint64_t first_in_both(const uint64_t *one, const uint64_t *other, uint64
     return end;
 }
 
-uint64_t loads_settled(const void *address, uint64_t bytes) {
+uint64_t loads_settled_bytes(const void *address, uint64_t bytes) {
     const struct span *span = loads.last_span;
     uintptr_t start = (uintptr_t)address;
     if (span == NULL || start < span->start || start >= span->end || bytes == 0 || loads_is_guarded || loads.is_every)
         return 0;
     bytes = bytes < span->end - start ? bytes : span->end - start;
-    bytes = bytes < SETTLED_AT_ONCE ? bytes : SETTLED_AT_ONCE;
+    bytes = bytes < SETTLED_AT_ONCE_BYTES ? bytes : SETTLED_AT_ONCE_BYTES;
     const struct hot_file *file = span->file;
     if (file == NULL)
         return bytes;
-    uint64_t of_span = file->first_bit + span->first_unit, room = file->first_bit + file->units;
+    uint64_t of_span = file->first_bit + span->first_unit, hot_end = file->first_bit + file->units;
     uint64_t first = of_span + (start - span->start) / FL_UNIT_BYTES;
     uint64_t end = of_span + (start + bytes - 1 - span->start) / FL_UNIT_BYTES + 1;
-    end = end < room ? end : room;
+    end = end < hot_end ? end : hot_end;
     uint64_t hot = first_in_both(loads.undecided, loads.unscanned, first, end);
     if (hot >= end)
         return bytes;
-    uintptr_t unit = span->start + (hot - of_span) * FL_UNIT_BYTES;
-    return unit > start ? unit - start : 0;
+    uintptr_t hot_address = span->start + (hot - of_span) * FL_UNIT_BYTES;
+    return hot_address > start ? hot_address - start : 0;
 }
 
 void loads_scanned(const void *address, uint64_t bytes) {
@@ -713,7 +712,7 @@ void loads_written(const void *address, uint64_t bytes) {
         end_unit = end_unit < span->file->units ? end_unit : span->file->units;
         uint64_t bit = span->file->first_bit + unit, end_bit = span->file->first_bit + end_unit;
         for (; bit < end_bit; bit = (bit | 63) + 1) {
-            uint64_t written = ~0ull << bit % 64 & (end_bit <= (bit | 63) ? ~(~0ull << end_bit % 64) : ~0ull);
+            uint64_t written = bits_of_word(bit, end_bit);
             if ((loads.undecided[bit / 64] & written) == 0)
                 continue;
             loads.undecided[bit / 64] &= ~written;

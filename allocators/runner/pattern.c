@@ -67,9 +67,9 @@ struct scan {
     uint64_t last_end; /* of the run before */
 };
 
-static void note(struct scan *scan, uint64_t index) {
+static void note_scan(struct scan *scan, uint64_t index) {
     const uint8_t *at = scan->object + index * 8;
-    uint64_t settled = loads_settled(at, scan->limit - index * 8);
+    uint64_t settled = loads_settled_bytes(at, scan->limit - index * 8);
     if (settled < 8)
         loads_scanned(at, 8);
     scan->settled = index * 8 + (settled < 8 ? 8 : settled);
@@ -77,8 +77,8 @@ static void note(struct scan *scan, uint64_t index) {
 
 static inline uint64_t load_word(struct scan *scan, uint64_t index) {
     uint64_t word;
-    if ((index + 1) * 8 > scan->settled)
-        note(scan, index);
+    if (loads_is_guarded || (index + 1) * 8 > scan->settled) /* its page may be closed again */
+        note_scan(scan, index);
     memcpy(&word, scan->object + index * 8, sizeof word);
     return word;
 }

@@ -486,16 +486,13 @@ void loads_written(const void *address, uint64_t bytes); /* certainly, all of it
 void loads_looked_at(const void *address, uint64_t bytes); /* by the runner, and the report depends on it */
 void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */
 /* How many bytes from there on, of these, loads_scanned has nothing to note of, until the target runs again. */
-uint64_t loads_settled(const void *address, uint64_t bytes);
+uint64_t loads_settled_bytes(const void *address, uint64_t bytes);
 void loads_read_file(int fd, uint64_t offset, uint64_t bytes);
 void loads_updated(const void *address, uint64_t bytes); /* by the target, read and maybe stored to at once */
 /* The runner or the kernel is about to access this; for guarded runs. */
 void loads_open(const void *address, uint64_t bytes);
 void loads_filled(const void *address, uint64_t bytes); /* the same, and the kernel stores */
-extern bool loads_is_guarded;
-/* A hook accesses what it has announced; returns what it gives back, not 0. */
-unsigned loads_lend(const void *address, uint64_t bytes);
-void loads_take_back(unsigned lent);
+extern bool loads_is_guarded; /* this run */
 void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for UNSEEN and DIFFERS */
 void loads_follow(void); /* mappings of the heap changed */
 void loads_guarded(bool is_announced); /* guard.c saw an access */

@@ -109,7 +109,8 @@ void guard_close(const struct vfs_view *view);
 void guard_announce(const void *address, uint64_t bytes);
 /* Until the next announcement. */
 void guard_open(const void *address, uint64_t bytes);
-unsigned guard_lend(const void *address, uint64_t bytes); /* loads_lend */
+/* For a hook that accesses what it has announced; returns what it gives back, not 0. */
+unsigned guard_lend(const void *address, uint64_t bytes);
 void guard_take_back(unsigned lent);
 
 /* The libc's own function of that name; REAL: looked up once. */

@@ -73,7 +73,7 @@ struct Sets {
     /// Lines, and units of them that were looked at.
     places: FxHashMap<(LineKey, u8), PlaceId>,
     by_place: Vec<Place>,
-    /// How often a run was looked for.
+    /// How often a run was looked for or added: what was asked since is known.
     searches: u64,
     bytes: usize,
 }
@@ -88,7 +88,7 @@ struct Place {
     /// Of the line, if it is one that is the same in other runs.
     version: Option<u64>,
     /// How many sets there were.
-    sets: usize,
+    set_count: usize,
 }
 
 /// What a line may hold now; the set's number, if some run began with just that.
@@ -152,8 +152,9 @@ impl Begins {
 impl Sets {
     fn place(&mut self, (line, units): (LineKey, u8)) -> PlaceId {
         *self.places.entry((line, units)).or_insert_with(|| {
-            self.bytes += size_of::<((LineKey, u8), PlaceId)>() + size_of::<Place>() + size_of::<Now>();
-            self.by_place.push(Place { line, units, now: None, search: 0, version: None, sets: 0 });
+            self.bytes +=
+                size_of::<((LineKey, u8), PlaceId)>() + size_of::<Place>() + size_of::<Now>() + RC_COUNTS_BYTES;
+            self.by_place.push(Place { line, units, now: None, search: 0, version: None, set_count: 0 });
             self.by_place.len() as PlaceId - 1
         })
     }
@@ -171,7 +172,7 @@ impl Sets {
             Holding::Nothing | Holding::Left(..) => None,
         };
         let is_a_set = place.now.as_ref().is_some_and(|now| now.set.is_some());
-        if version.is_some() && place.version == version && (is_a_set || place.sets == self.by_number.len()) {
+        if version.is_some() && place.version == version && (is_a_set || place.set_count == self.by_number.len()) {
             return place.now.clone();
         }
         let number = |content: &LineContent| self.contents.get(content).copied();
@@ -180,7 +181,9 @@ impl Sets {
             let set = self.numbers.get(&*contents).copied();
             Rc::new(Now { contents, set })
         });
-        (place.now, place.version, place.sets) = (now.clone(), version, self.by_number.len());
+        let bytes = |now: &Option<Rc<Now>>| now.as_ref().map_or(0, |now| now.contents.len() * size_of::<u32>());
+        self.bytes = self.bytes + bytes(&now) - bytes(&place.now);
+        (place.now, place.version, place.set_count) = (now.clone(), version, self.by_number.len());
         now
     }
 

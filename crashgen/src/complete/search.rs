@@ -290,7 +290,7 @@ impl Search {
             node = self.skips.end(node);
             let Node::Load { load, first, next } = self.memory.node(node) else { return node };
             let Some(value) = self.decided(load, model) else { return node };
-            if self.looked.is_some() && self.skips.is_new_look(load) {
+            if self.looked.is_some() && self.skips.note_look(load) {
                 let line = self.lines.find(model, load);
                 self.look(self.lines.key(load), 1 << load.unit, line, model);
             }

@@ -21,8 +21,8 @@ pub(super) struct Skips {
     nodes: Vec<u64>,
     /// By the number of the line.
     lines: Vec<Decided>,
-    /// How many nodes there are.
-    count: usize,
+    /// Of all lines.
+    node_count: usize,
     /// Crash position that was last stepped to.
     position: u32,
 }
@@ -50,7 +50,7 @@ impl Skips {
             line.nodes.clear();
             (line.content, line.looked) = (None, 0);
         }
-        self.count = 0;
+        self.node_count = 0;
     }
 
     /// Steps to the crash position after the event.
@@ -71,7 +71,7 @@ impl Skips {
     fn forget(&mut self, line: u32) {
         let Some(line) = self.lines.get_mut(line as usize) else { return };
         line.content = None;
-        self.count -= line.nodes.len();
+        self.node_count -= line.nodes.len();
         for NodeId(node) in line.nodes.drain(..) {
             self.nodes[node as usize / 64] &= !(1 << (node % 64));
         }
@@ -81,7 +81,7 @@ impl Skips {
     pub fn value(&self, load: Load) -> Option<u64> {
         let content = self.lines.get(load.line as usize)?.content.as_ref()?;
         let start = usize::from(load.unit) * UNIT_BYTES as usize;
-        Some(u64::from_le_bytes(content[start..start + 8].try_into().expect("eight bytes")))
+        Some(u64::from_le_bytes(content[start..start + UNIT_BYTES as usize].try_into().expect("eight bytes")))
     }
 
     /// All of the load's line is decided.
@@ -93,8 +93,8 @@ impl Skips {
         self.lines[line].content = Some(content);
     }
 
-    /// Whether a decided load was not looked at before.
-    pub fn is_new_look(&mut self, load: Load) -> bool {
+    /// A decided load is looked at; whether that is new.
+    pub fn note_look(&mut self, load: Load) -> bool {
         let looked = &mut self.lines[load.line as usize].looked;
         let is_new = *looked >> load.unit & 1 == 0;
         *looked |= 1 << load.unit;
@@ -121,12 +121,14 @@ impl Skips {
         }
         self.nodes[word] |= 1 << (node % 64);
         self.lines[load.line as usize].nodes.push(NodeId(node));
-        self.count += 1;
+        self.node_count += 1;
     }
 
     /// What it takes, about.
     pub fn bytes(&self) -> usize {
-        self.nodes.len() * size_of::<u64>() + self.lines.len() * size_of::<Decided>() + self.count * size_of::<NodeId>()
+        self.nodes.len() * size_of::<u64>()
+            + self.lines.len() * size_of::<Decided>()
+            + self.node_count * size_of::<NodeId>()
     }
 }
 
@@ -208,7 +210,7 @@ mod tests {
     #[test]
     fn a_unit_is_looked_at_once_until_positions_begin_again() {
         let (mut skips, lines) = skips();
-        let looks = |skips: &mut Skips| [0, 0, 5].map(|unit| skips.is_new_look(Load { line: 2, unit }));
+        let looks = |skips: &mut Skips| [0, 0, 5].map(|unit| skips.note_look(Load { line: 2, unit }));
         assert_eq!(looks(&mut skips), [true, false, true]);
         skips.step(2, &store(2), &lines);
         assert_eq!(looks(&mut skips), [false; 3]);
