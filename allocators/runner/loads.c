@@ -594,7 +594,7 @@ void loads_guarded(bool is_announced) {
 }
 
 /* The common case: nothing that any of the below is about. */
-static bool is_listed(enum fl_load_kind kind, uintptr_t address, uint64_t bytes) {
+static bool is_listed(uintptr_t address, uint64_t bytes) {
     const struct span *span = loads.last_span;
     if (span == NULL || address < span->start || address + bytes > span->end || loads_is_guarded || loads.is_every)
         return false;
@@ -609,15 +609,11 @@ static bool is_listed(enum fl_load_kind kind, uintptr_t address, uint64_t bytes)
     first += span->file->first_bit;
     last += span->file->first_bit;
     uint64_t of_first = loads.undecided[first / 64], of_last = loads.undecided[last / 64];
-    if (kind == FL_LOAD_CONTENTS) {
-        of_first &= loads.unscanned[first / 64];
-        of_last &= loads.unscanned[last / 64];
-    }
     return ((of_first >> first % 64 | of_last >> last % 64) & 1) == 0;
 }
 
 void loads_read(const void *address, uint64_t bytes) {
-    if (is_listed(FL_LOAD_TARGET, (uintptr_t)address, bytes))
+    if (is_listed((uintptr_t)address, bytes))
         return;
     announce(IS_LOAD, address, bytes);
     if (planted("first-unit-only"))
@@ -678,8 +674,6 @@ uint64_t loads_settled_bytes(const void *address, uint64_t bytes) {
 }
 
 void loads_scanned(const void *address, uint64_t bytes) {
-    if (is_listed(FL_LOAD_CONTENTS, (uintptr_t)address, bytes))
-        return;
     loads_open(address, bytes);
     read_as(FL_LOAD_CONTENTS, (uintptr_t)address, bytes);
 }

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The contents that a line can have at a crash position, and sets of them.
 
+use crate::UNIT_BYTES;
 use crate::model::{Choice, LineContent, LineId, Model};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::OnceCell;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
+
+/// Value of one of the line's eight units.
+pub(super) fn unit_of(content: &LineContent, unit: u8) -> u64 {
+    let start = usize::from(unit) * UNIT_BYTES as usize;
+    u64::from_le_bytes(content[start..start + UNIT_BYTES as usize].try_into().expect("eight bytes"))
+}
 
 /// Choices of one line that are told apart: 65,536 are two non-temporal rewrites of a whole line without a fence. A line with more is
 /// explored with what is guaranteed and with everything, and the crash position is not complete.
@@ -66,8 +73,7 @@ impl LineChoices {
 
     /// Value of one of the line's eight units.
     pub fn unit(&self, member: u32, unit: u8) -> u64 {
-        let start = usize::from(unit) * 8;
-        u64::from_le_bytes(self.content(member)[start..start + 8].try_into().expect("eight bytes"))
+        unit_of(self.content(member), unit)
     }
 
     /// Splits a set by what a load of the unit would see, the group with the newest member first.

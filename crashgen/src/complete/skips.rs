@@ -7,9 +7,9 @@
 //! one.
 
 use super::UnitKey;
+use super::choices::unit_of;
 use super::lines::Lines;
 use super::memory::{Load, NodeId};
-use crate::UNIT_BYTES;
 use crate::model::LineContent;
 use crate::trace::{Event, EventKind};
 use planted::Fault;
@@ -79,9 +79,7 @@ impl Skips {
 
     /// What the load sees, if that is known.
     pub fn value(&self, load: Load) -> Option<u64> {
-        let content = self.lines.get(load.line as usize)?.content.as_ref()?;
-        let start = usize::from(load.unit) * UNIT_BYTES as usize;
-        Some(u64::from_le_bytes(content[start..start + UNIT_BYTES as usize].try_into().expect("eight bytes")))
+        Some(unit_of(self.lines.get(load.line as usize)?.content.as_ref()?, load.unit))
     }
 
     /// All of the load's line is decided.
