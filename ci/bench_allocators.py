@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of `make bench` that measures allocators, by the driver in allocators/bench: the three benchmarks of Makalu §13.1
-against malloc of glibc, and recovery after a crash (§13.2, Table 2). docs/benchmarks.md says what the figures mean.
+against malloc of glibc, and recovery after a crash (§13.2, Table 2). docs/notes/benchmarks.md says what the figures mean.
 
 Every allocator with a file in allocators/bench takes part. One measurement is one process. Those that are compared take turns,
 and ratios are taken within a turn, so that a busy machine slows all alike; medians count. Processor time is given

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of `make bench` that repeat section 5 of the PAllocator paper, by the driver in allocators/bench: allocations and
 deallocations by object size (Figures 10 to 13) at one and two threads against malloc of glibc, recovery time by the size of the
-heap (Figure 14), and the fragmentation stress (Table 2), scaled. docs/benchmarks.md says what the figures mean;
+heap (Figure 14), and the fragmentation stress (Table 2), scaled. docs/notes/benchmarks.md says what the figures mean;
 bench_allocators.py how they are taken. Ratios are of processor time within a turn: they mean something on a busy machine too."""
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 //!
 //! They take turns: one sends an image and sleeps, the other recovers it and sleeps, some 20,000 times a second. Where another processor
 //! is idle the kernel wakes each of them there, and every turn waits for a processor to wake up: recoveries in-process then take two to
-//! three times as long (docs/exploring.md). Nothing is lost by one processor, since only one of them ever has something to do.
+//! three times as long (docs/notes/exploring.md). Nothing is lost by one processor, since only one of them ever has something to do.
 //!
 //! Which processor that is the kernel decides: a thread is free for a moment and then stays where it is, until it has to wait for its
 //! turn because others want that processor, too; then it is free for a moment again. So seats spread over the processors that there are,

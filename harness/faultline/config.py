@@ -75,7 +75,7 @@ class Heap(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What the allocator promises (DESIGN section 7); the oracle checks that and no more."""
+    """What the allocator promises (docs/allocators.md); the oracle checks that and no more."""
 
     publish: Literal["atomic", "separate"]
     fill: Literal["before", "after"]

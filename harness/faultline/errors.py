@@ -7,7 +7,7 @@ EXIT_OK = 0
 EXIT_FINDINGS = 1
 EXIT_BAD_INPUT = 2
 EXIT_UNKNOWN = 3
-"""Unknown verdicts and infrastructure that does not work share one code (DESIGN section 12)."""
+"""Unknown verdicts and infrastructure that does not work share one code (README.md has the table)."""
 
 
 class FaultlineError(Exception):

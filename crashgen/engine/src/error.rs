@@ -38,7 +38,7 @@ impl From<crashgen::replay::ReplayError> for EngineError {
 }
 
 impl EngineError {
-    /// DESIGN's exit codes: 2 usage or bad input, 3 unknown or infrastructure.
+    /// 2 usage or bad input, 3 unknown or infrastructure: what `faultline` ends with, too.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::BadInput(_) => 2,

@@ -29,7 +29,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// DESIGN's exit codes.
+    /// 0 pass, 1 finding, 3 unknown: what `faultline` ends with, too.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Pass => 0,

@@ -158,7 +158,7 @@ def test_only_what_defragments_survives_the_stress(figures: Any) -> None:
 
 
 def test_the_page_shows_what_is_measured(figures: Any, root: Path) -> None:
-    page = (root / "docs" / "benchmarks.md").read_text()
+    page = (root / "docs" / "notes" / "benchmarks.md").read_text()
     for part in ("allocators", "recovery", "sizes", "restart", "fragmentation"):
         assert re.search(rf"PARTS=\"[a-z ]*\b{part}\b", page), part
     import bench_pallocator

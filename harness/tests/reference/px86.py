@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The persistency model of DESIGN section 4 by brute force: slow, and as close to the words of the rules as it gets.
+"""The persistency model of docs/model.md by brute force: slow, and as close to the words of the rules as it gets.
 
 A *unit* is what one store leaves in one aligned 8-byte piece (R3). A line has a sequence of ordered stores, each a set of
 units, and a set of floating units (non-temporal stores, write()). A *choice* of a line is the set of its units that are

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's persistency model against a second one, written from DESIGN section 4 alone (px86.py): on random small traces
+"""The engine's persistency model against a second one, written from docs/model.md alone (px86.py): on random small traces
 both name the same images, the same exhaustive count and the same births at every crash position."""
 
 from __future__ import annotations
