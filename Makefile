@@ -9,7 +9,7 @@ SHELL := bash
 
 BIN := .venv/bin
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
-PYTHON_SOURCES := harness ci allocators pintools fuzz
+PYTHON_SOURCES := harness ci runner pintools fuzz
 C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
 ALLOCATORS = $(patsubst allocators/%/allocator.toml,%,$(wildcard allocators/*/allocator.toml))
 OUT := out

@@ -6,20 +6,17 @@ fn main() {}
 
 #[cfg(feature = "libfuzzer")]
 fn main() {
-    let allocators = std::path::Path::new("../allocators");
-    let reader = allocators.join("runner/workload.c");
-    for source in [
-        "workload_reader.c".into(),
-        reader.clone(),
-        allocators.join("runner/links.c"),
-        allocators.join("runner/runner.h"),
-    ] {
+    let root = std::path::Path::new("..");
+    let runner = root.join("runner");
+    for source in
+        ["workload_reader.c".into(), runner.join("workload.c"), runner.join("links.c"), runner.join("runner.h")]
+    {
         println!("cargo::rerun-if-changed={}", source.display());
     }
     cc::Build::new()
         .file("workload_reader.c")
-        .include(allocators.join("runner"))
-        .include(allocators.join("include"))
+        .include(runner)
+        .include(root.join("include"))
         .std("gnu11")
         .flag("-fsanitize-coverage=trace-pc,trace-cmp")
         .flag("-fsanitize=undefined")

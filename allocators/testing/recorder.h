@@ -11,7 +11,7 @@
  * file is whole and durable when the test says that it has happened (recorder_add, recorder_punched, recorder_unlinked). A heap that
  * changes no names needs none of these.
  *
- * Tests see their allocator through it: built with -Irecorded before -I../include, so that recorded/persist.h is its persist.h.
+ * Tests see their allocator through it: built with -Irecorded before -I../../include, so that recorded/persist.h is its persist.h.
  */
 #ifndef FAULTLINE_TESTING_RECORDER_H
 #define FAULTLINE_TESTING_RECORDER_H

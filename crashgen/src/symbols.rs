@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_place_is_the_first_frame_that_is_no_helper() {
-        let flush = frame("fl_flush", "allocators/include/persist.h", 78);
+        let flush = frame("fl_flush", "include/persist.h", 78);
         let helper = frame("store_flushed", "allocators/x/src/store.h", 16);
         let outer = frame("store_entry", "allocators/x/src/store.h", 49);
         let (caller, main) =

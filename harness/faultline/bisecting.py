@@ -2,7 +2,7 @@
 """Bisection: the first commit that has a bug.
 
 `git bisect run` goes through the history in a worktree of its own, so that the user's checkout stays as it is. At each commit the
-allocator is built from that commit's sources (its folder, and allocators/include where that is in the same repository); runner,
+allocator is built from that commit's sources (its folder, and include where that is in the same repository); runner,
 tracer and engine are those of today. The workload of the witness is traced and all its crash states are explored again: a crash
 state is a choice for the lines of one trace and means nothing in another, the rule that is broken and the store that is lost do.
 
@@ -138,6 +138,17 @@ class Bisection:
 # ---- the repository ------------------------------------------------------------------------------------------------------
 
 
+HEADER_FOLDERS = ("include", "allocators/include")
+"""Where the headers of adapters are, and where older commits have them."""
+
+
+def _headers_of(checkout: Path) -> Path | None:
+    """None: the repository has none of its own."""
+    names = ("adapter.h", "persist.h", "stage.h")
+    folders = (checkout / folder for folder in HEADER_FOLDERS)
+    return next((folder for folder in folders if all((folder / name).is_file() for name in names)), None)
+
+
 class Repository:
     """The git repository that holds an allocator's folder: this clone, or one of its own that lies or is linked there."""
 
@@ -152,11 +163,11 @@ class Repository:
             )
         self.top = Path(top.stdout.rstrip("\n"))
         self.folder = folder.relative_to(self.top.resolve()).as_posix()
-        self.include = "allocators/include" if (self.top / "allocators/include/adapter.h").is_file() else None
+        self.headers = HEADER_FOLDERS if _headers_of(self.top) else ()
 
     @property
     def sources(self) -> list[str]:
-        return [self.folder, self.include] if self.include else [self.folder]
+        return [self.folder, *self.headers]
 
     def ask(self, *arguments: str, inside: Path | None = None) -> str | None:
         """What git says; None when it refuses."""
@@ -311,14 +322,13 @@ def look(
 @contextmanager
 def _sources(root: Path, checkout: Path, folder: str, allocator: str) -> Iterator[Path]:
     """The layout that builds expect, with the allocator of the checkout in it."""
-    own = checkout / "allocators" / "include"
     with tempfile.TemporaryDirectory(prefix="faultline-sources-") as name:
-        allocators = Path(name).resolve() / "allocators"
-        allocators.mkdir()
-        (allocators / "include").symlink_to(own if (own / "adapter.h").is_file() else root / "allocators" / "include")
-        (allocators / "hooked").symlink_to(root / "allocators" / "hooked")
-        (allocators / allocator).symlink_to((checkout / folder).resolve())
-        yield allocators.parent
+        sources = Path(name).resolve()
+        (sources / "allocators").mkdir()
+        (sources / "allocators" / allocator).symlink_to((checkout / folder).resolve())
+        (sources / "include").symlink_to(_headers_of(checkout) or root / "include")
+        (sources / "runner").symlink_to(root / "runner")
+        yield sources
 
 
 def step(task: Task) -> int:

@@ -152,7 +152,7 @@ def _relative(root: Path, paths: Iterable[Path]) -> list[str]:
 
 OPTIMISATION = ("-g", "-O2", "-fno-optimize-sibling-calls")
 """As their users build them, with line tables for sites, and with the frame of every caller (no tail calls)."""
-COMMON_INCLUDE = "-Iallocators/include"
+COMMON_INCLUDE = "-Iinclude"
 
 
 def compiler_of(allocator: Allocator) -> tuple[str, str]:
@@ -166,11 +166,11 @@ HOOKED_CALLS = (
     *("strlen", "strnlen", "strchr", "strchrnul", "strrchr"),
     *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
 )
-"""Functions of the C library that access memory for their caller: allocators/runner/hooks.c has its own of each."""
-HOOKED_ASSEMBLER = "allocators/hooked/as"
+"""Functions of the C library that access memory for their caller: runner/hooks.c has its own of each."""
+HOOKED_ASSEMBLER = "runner/hooks/as"
 HOOKS = (
     "-DFL_HOOKED",
-    "-Ballocators/hooked/",
+    "-Brunner/hooks/",
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
     "-fno-builtin",
@@ -198,7 +198,7 @@ def flush_definition(flush: Flush) -> str:
 def adapter_recipe(
     root: Path, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
 ) -> Recipe:
-    """is_hooked: variant `hooks`, whose loads of PM the runner sees (allocators/include/loads.h)."""
+    """is_hooked: variant `hooks`, whose loads of PM the runner sees (runner/loads.h)."""
     if mutant is not None:
         allocator.mutant_named(mutant)
     folder = root / "allocators" / allocator.name
@@ -226,7 +226,7 @@ def adapter_recipe(
         *(hooked_link(allocator.language) if is_hooked else ()),
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
-    inputs = sources_below(folder, root / "allocators" / "include")
+    inputs = sources_below(folder, root / "include")
     inputs = (*inputs, root / HOOKED_ASSEMBLER) if is_hooked else inputs
     return Recipe(what, "adapter.so", compiler, arguments, sources, link, inputs)
 
@@ -251,12 +251,12 @@ def build_adapter(
 
 
 def runner_recipe(root: Path) -> Recipe:
-    folder = root / "allocators" / "runner"
-    inputs = (*sources_below(folder, root / "allocators" / "include"), root / "pintools" / "trace.h")
+    folder = root / "runner"
+    inputs = (*sources_below(folder, root / "include"), root / "pintools" / "trace.h")
     arguments = (
         *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-pthread"),
         "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
-        *(COMMON_INCLUDE, "-Ipintools", "-Iallocators/runner"),
+        *(COMMON_INCLUDE, "-Ipintools", "-Irunner"),
     )
     sources = tuple(_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]))
     link = (
@@ -304,7 +304,7 @@ def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = 
         *(*OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", flush_definition(flush)),
         *(COMMON_INCLUDE, "-Iallocators/bench", *(["-DFL_COUNT"] if is_counting else [])),
     ]
-    shared = sources_below(folder, root / "allocators" / "include")
+    shared = sources_below(folder, root / "include")
     names = allocators_here(root)
     objects, libraries = [], set()
     for name in names[1:]:

@@ -36,11 +36,11 @@ _locks_guard = threading.Lock()
 
 
 def project_root() -> Path:
-    """The clone: allocators/ and pintools/ are built from its sources."""
+    """The clone: allocators, runner and tracers are built from its sources."""
     root = Path(__file__).resolve().parents[2]
-    if not (root / "allocators" / "include" / "adapter.h").is_file():
+    if not (root / "include" / "adapter.h").is_file():
         raise InfrastructureError(
-            f"{root}: holds no allocators/include/adapter.h, so the allocators cannot be built from source",
+            f"{root}: holds no include/adapter.h, so the allocators cannot be built from source",
             "install from a clone: make setup (or pip install -e .)",
         )
     return root

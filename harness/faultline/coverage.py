@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery coverage: which stages of an allocator's recovery (allocators/include/stage.h) the crash states of a campaign entered. A
+"""Recovery coverage: which stages of an allocator's recovery (include/stage.h) the crash states of a campaign entered. A
 stage that none entered is a hole in the workloads: nothing is known of it, however green the matrix is."""
 
 from __future__ import annotations

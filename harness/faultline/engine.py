@@ -263,7 +263,7 @@ class TraceRules(msgspec.Struct, tag_field="event", tag="trace_rules"):
 
 
 class Stage(msgspec.Struct):
-    """A stage of recovery that the allocator names (allocators/include/stage.h)."""
+    """A stage of recovery that the allocator names (include/stage.h)."""
 
     name: str
     entered: int

@@ -13,6 +13,9 @@ from faultline.explanation import Explanation, Trial
 from faultline.results import CellResult, CellSpec
 from faultline.shrunk import Shrunk
 
+SOURCE_FOLDERS = ("allocators", "include", "pintools", "runner")
+"""Of a clone: what allocators, runner and tracers are built from."""
+
 
 def site(function: str, line: int) -> dict[str, Any]:
     return {"function": function, "file": "allocators/x/src/activate.c", "line": line}

@@ -32,7 +32,7 @@ fn words_are_those_of_the_c_header() {
 /// Compiles the header itself, where there is a compiler: the constants above cannot go stale unnoticed.
 #[test]
 fn the_c_header_still_gives_these_words() {
-    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../allocators/include");
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runner");
     let folder = std::env::temp_dir().join(format!("oracle-pattern-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let (source, program) = (folder.join("pattern.c"), folder.join("pattern"));

@@ -4,7 +4,7 @@
  *
  *     gcc -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -DMAK_HEADER_SPACE_BYTES=4096 -DMAK_MAP_BOTTOM=16 \
  *         -DMAK_GROW_BYTES=16384 -DMAK_VISIBLE_LINES=16 -DMAK_MARK_STACK=2 -DMAK_MARK_POOL=2 -DMAK_EMPTY_BLOCKS=1 -DMAK_MARK_THREADS=1 \
- *         -I../testing/recorded -Isrc -I. -I../testing -I../include src/?*.c adapter*.c ../testing/recorder.c tests/test_crash.c -pthread \
+ *         -I../testing/recorded -Isrc -I. -I../testing -I../../include src/?*.c adapter*.c ../testing/recorder.c tests/test_crash.c -pthread \
  *         -o /tmp/test_crash && /tmp/test_crash
  *
  *     test_crash [--seeds N] [--first-seed N] [--operations N] [--images N] [--prefix] [--generations]

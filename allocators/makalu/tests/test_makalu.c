@@ -4,7 +4,7 @@
  *
  *     gcc -std=gnu11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -DMAK_HEADER_SPACE_BYTES=4096 -DMAK_MAP_BOTTOM=16 \
  *         -DMAK_GROW_BYTES=65536 -DMAK_VISIBLE_LINES=16 -DMAK_MARK_STACK=8 -DMAK_MARK_POOL=32 -DMAK_EMPTY_BLOCKS=2 -Isrc -I. -I../testing \
- *         -I../include src/?*.c adapter*.c tests/test_makalu.c -pthread -o /tmp/test_makalu && /tmp/test_makalu
+ *         -I../../include src/?*.c adapter*.c tests/test_makalu.c -pthread -o /tmp/test_makalu && /tmp/test_makalu
  *
  * and the same with -fsanitize=address,undefined -fno-sanitize-recover=all, with -fsanitize=thread, and without the -D, which
  * make everything small. Prints `N passed, M failed`; exit code 0 if M is 0.

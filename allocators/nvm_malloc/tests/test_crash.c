@@ -3,7 +3,7 @@
  * test_crash.c - power failures at every event of random workloads, with random images of what Px86 allows (recorder.h).
  *
  *     gcc -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -DNVM_CHUNK_BYTES=65536 -DNVM_ARENAS=3 -I../testing/recorded \
- *         -Isrc -I. -I../testing -I../include src/?*.c adapter*.c ../testing/recorder.c tests/test_crash.c -pthread \
+ *         -Isrc -I. -I../testing -I../../include src/?*.c adapter*.c ../testing/recorder.c tests/test_crash.c -pthread \
  *         -o /tmp/test_crash && /tmp/test_crash
  *
  *     test_crash [--seeds N] [--operations N] [--images N] [--prefix] [--expect RULE]

@@ -2,7 +2,7 @@
  *
  * test_nvm_malloc.c - unit tests. In the folder of the allocator:
  *
- *     gcc -std=gnu11 -D_GNU_SOURCE -DNVM_DEBUG=2 -O1 -g -Wall -Wextra -Werror -Isrc -I../testing -I../include -I. src/?*.c \
+ *     gcc -std=gnu11 -D_GNU_SOURCE -DNVM_DEBUG=2 -O1 -g -Wall -Wextra -Werror -Isrc -I../testing -I../../include -I. src/?*.c \
  *         adapter*.c tests/test_nvm_malloc.c -pthread -o /tmp/test_nvm_malloc && /tmp/test_nvm_malloc
  *
  * and the same with -fsanitize=address,undefined -fno-sanitize-recover=all. Prints `N passed, M failed`; exit code 0 if M is 0.

@@ -2,7 +2,7 @@
  *
  * test_crash.c - power failures at every event of random work, with random images of what Px86 allows (recorder.h).
  *
- *     gcc -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I../testing/recorded -Isrc -I../testing -I../include src/?*.c \
+ *     gcc -std=gnu11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I../testing/recorded -Isrc -I../testing -I../../include src/?*.c \
  *         ../testing/recorder.c tests/test_crash.c -pthread -o /tmp/test_crash && /tmp/test_crash
  *
  *     test_crash [SEEDS [OPERATIONS]]

@@ -2,7 +2,7 @@
  *
  * test_damage.c - stray writes (§3.2): what hits a header is found, told, and costs the heap blocks it touches and no other.
  *
- *     gcc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -Isrc -I../testing -I../include src/?*.c tests/test_damage.c -pthread \
+ *     gcc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -Isrc -I../testing -I../../include src/?*.c tests/test_damage.c -pthread \
  *         -o /tmp/test_damage && /tmp/test_damage
  *
  * In the folder of the allocator. The exhaustive part turns every bit of every header field of a small heap, one at a time: size,

@@ -2,7 +2,7 @@
  *
  * test_nvmalloc.c - nvmalloc is a correct allocator: unit tests, and random work against a reference model.
  *
- *     gcc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -Isrc -I../testing -I../include src/?*.c tests/test_nvmalloc.c -pthread \
+ *     gcc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -Isrc -I../testing -I../../include src/?*.c tests/test_nvmalloc.c -pthread \
  *         -o /tmp/test_nvmalloc && /tmp/test_nvmalloc
  *
  * In the folder of the allocator.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * persist.h - in the place of allocators/include/persist.h: the same functions, which tell recorder.c what happens.
+ * persist.h - in the place of include/persist.h: the same functions, which tell recorder.c what happens.
  */
 #ifndef FAULTLINE_PERSIST_H
 #define FAULTLINE_PERSIST_H

@@ -22,6 +22,7 @@ from command_line import Faultline, assert_one_clear_line
 from faultline import tracing, workloads
 from faultline.build import Built
 from faultline.config import find_allocator
+from samples import SOURCE_FOLDERS
 
 RUN = ("run", "nvm_malloc", "--workload", "smoke", "--samples", "0", "--exhaustive-states", "0")
 
@@ -39,7 +40,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, faultline: Faultline) ->
 def clone(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """Sources without the rest, with a `faultline` of their own in effect through PYTHONPATH."""
     folder = tmp_path_factory.mktemp("clone")
-    for part in ("allocators", "pintools", "harness"):
+    for part in (*SOURCE_FOLDERS, "harness"):
         shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
     return folder
 

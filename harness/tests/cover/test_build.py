@@ -14,14 +14,15 @@ from faultline import build
 from faultline.cache import Cache, key_of
 from faultline.config import find_allocator
 from faultline.errors import BadInputError, InfrastructureError
+from samples import SOURCE_FOLDERS
 
 
 @pytest.fixture
 def clone(tmp_path: Path, root: Path) -> Path:
-    """A clone's allocators, to change as we like."""
+    """A clone's sources, to change as we like."""
     folder = tmp_path / "clone"
-    shutil.copytree(root / "allocators", folder / "allocators")
-    shutil.copytree(root / "pintools", folder / "pintools")
+    for part in SOURCE_FOLDERS:
+        shutil.copytree(root / part, folder / part)
     return folder
 
 
@@ -39,7 +40,7 @@ def test_the_key_depends_on_all_that_matters_and_on_no_path(root: Path, clone: P
         build.runner_recipe(clone).key(clone),
     ]
     for changed in (
-        "allocators/include/persist.h",
+        "include/persist.h",
         "allocators/nvm_malloc/src/layout.h",
         "allocators/nvm_malloc/adapter.c",
     ):
@@ -95,7 +96,7 @@ def test_with_another_assembler_everything_is_compiled_again(cache: Cache, clone
 def test_a_header_that_hides_another_one_is_seen(cache: Cache, clone: Path, tmp_path: Path) -> None:
     allocator = find_allocator(clone, "nvmalloc")
     build.build_adapter(clone, cache, allocator, None, "clwb")
-    header = clone / "allocators" / "include" / "persist.h"  # beside the source it is found first
+    header = clone / "include" / "persist.h"  # beside the source it is found first
     text = header.read_text()
     assert text.count('"sfence"') == 1
     (clone / "allocators" / "nvmalloc" / "src" / "persist.h").write_text(text.replace('"sfence"', '"mfence"'))

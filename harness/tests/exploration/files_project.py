@@ -11,8 +11,7 @@ HERE = Path(__file__).resolve().parent
 def files_project(root: Path, place: Path) -> Path:
     """In the folder place, with what else is needed of the clone at root; returns place."""
     (place / "allocators").mkdir()
-    for name in ("include", "runner", "hooked"):
-        (place / "allocators" / name).symlink_to(root / "allocators" / name)
     (place / "allocators" / "files").symlink_to(HERE / "files")
-    (place / "pintools").symlink_to(root / "pintools")
+    for name in ("include", "runner", "pintools"):
+        (place / name).symlink_to(root / name)
     return place

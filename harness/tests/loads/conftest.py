@@ -45,7 +45,14 @@ def adapter(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
                 "-shared",
                 "-D_GNU_SOURCE",
             ]
-            command += ["-I", str(root / "allocators/include"), *(HOOKS if is_hooked else ()), str(HERE / "accesses.c")]
+            command += [
+                "-I",
+                str(root / "include"),
+                "-I",
+                str(root / "runner"),
+                *(HOOKS if is_hooked else ()),
+                str(HERE / "accesses.c"),
+            ]
             link = hooked_link("c11") if is_hooked else ()
             subprocess.run([*command, "-o", str(path), *link], check=True, cwd=root)  # where HOOKS finds its assembler
         return path

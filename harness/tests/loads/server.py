@@ -168,7 +168,7 @@ class Server:
         return in_process, compared, isolated, reasons
 
     def tell(self, generation: int = 1, probe: int = GENERATION) -> Told:
-        """Recovery and follow-up, told event by event (allocators/include/generation.h)."""
+        """Recovery and follow-up, told event by event (runner/generation.h)."""
         self.send(RUN, file=generation, offset=LOADS, size=probe)
         self.answer()
         self.answer()

@@ -63,7 +63,7 @@ def git(folder: Path, *arguments: str) -> str:
 def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Commits are tagged c1 to c30."""
     folder = tmp_path_factory.mktemp("clone")
-    for part in ("allocators", "pintools", "harness/faultline"):
+    for part in (*samples.SOURCE_FOLDERS, "harness/faultline"):
         shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
     (folder / ".gitignore").write_text("__pycache__\n")
     git(folder, "init", "-q")
@@ -219,6 +219,20 @@ def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None
         assert (sources / "allocators" / "mine" / "allocator.toml").is_file()
         assert not (sources / "allocators" / "mine" / "new.c").exists()
     assert git(own, "worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize("folder", ["include", "allocators/include"])
+def test_each_commit_is_built_with_its_own_headers(tmp_path: Path, root: Path, folder: str) -> None:
+    """Older commits have them elsewhere. Another include folder, without all of them, is the allocator's own business."""
+    checkout = tmp_path / "checkout"
+    (checkout / folder).mkdir(parents=True)
+    for name in ("adapter.h", "persist.h"):
+        (checkout / folder / name).write_text("")
+    with _sources(root, checkout, "mine", "mine") as sources:
+        assert (sources / "include").resolve() == root / "include"
+    (checkout / folder / "stage.h").write_text("")
+    with _sources(root, checkout, "mine", "mine") as sources:
+        assert (sources / "include").resolve() == (checkout / folder).resolve()
 
 
 @pytest.mark.slow

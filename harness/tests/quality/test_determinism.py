@@ -14,6 +14,7 @@ import pytest
 
 from command_line import Faultline, assert_one_clear_line
 from faultline.replay import Token
+from samples import SOURCE_FOLDERS
 
 MUTANT = (
     *("run", "nvm_malloc", "-w", "churn", "--ops", "12", "--mutant", "MISSING_FLUSH_LINK"),
@@ -101,7 +102,7 @@ def test_a_token_of_a_workload_file_replays(faultline: Faultline, tmp_path: Path
 @pytest.fixture
 def clone(tmp_path: Path, root: Path) -> Path:
     """To be changed."""
-    for part in ("allocators", "pintools", "harness"):
+    for part in (*SOURCE_FOLDERS, "harness"):
         shutil.copytree(root / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
     return tmp_path
 
@@ -113,7 +114,7 @@ def replayed_in(clone: Path, faultline: Faultline, token: str) -> CompletedProce
 def test_a_token_of_another_build_is_refused_before_anything_is_built(
     faultline: Faultline, findings: list[dict[str, Any]], clone: Path
 ) -> None:
-    header = clone / "allocators" / "include" / "persist.h"
+    header = clone / "include" / "persist.h"
     header.write_text(header.read_text() + "// other sources\n")
     run = replayed_in(clone, faultline, findings[0]["token"])
     assert_one_clear_line(run, 2, "the token is of another build of nvm_malloc", "replay it on the sources")

@@ -17,6 +17,7 @@ from faultline.cache import Cache
 from faultline.engine import Engine
 from faultline.exploring import Workshop
 from faultline.results import CellSpec, Results
+from samples import SOURCE_FOLDERS
 
 MUTANT = "MISSING_FLUSH_LINK"
 SPEC = CellSpec("nvm_malloc", "churn", 12, 1, "complete", "px86", "clwb", mutant=MUTANT, stop_at_rule="FL004")
@@ -41,7 +42,7 @@ def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) ->
     assert first & ids_of(here, tmp_path, msgspec.structs.replace(SPEC, seed=2))[0]
     assert first & ids_of(here, tmp_path, msgspec.structs.replace(SPEC, workload="smoke", ops=0))[0]
 
-    for part in ("allocators", "pintools"):
+    for part in SOURCE_FOLDERS:
         shutil.copytree(root / part, tmp_path / "moved" / part)
     source = tmp_path / "moved" / "allocators" / "nvm_malloc" / "src" / "protocol.c"
     text = (

@@ -38,7 +38,7 @@ COMMON = (
 )
 MEMORY = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 RACES = ("-fsanitize=thread",)
-SHARED = ("-I../testing", "-I../include")
+SHARED = ("-I../testing", "-I../../include")
 RECORDER = "../testing/recorder.c"
 RECORDED = ("-I../testing/recorded",)  # before SHARED: this persist.h is the one taken
 CHECKED = "-DNVM_DEBUG=2"

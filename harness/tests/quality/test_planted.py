@@ -2,7 +2,7 @@
 """The tester tested: faults planted in it, one at a time, each noticed by a check of the ordinary suite.
 
 One build of the engine and of its tests (cargo feature `planted`) and one of the runner (-DFL_PLANTED) hold all faults; what
-they are is said where they are named, in crashgen/planted/src/lib.rs and at `planted("...")` in allocators/runner. DETECTORS
+they are is said where they are named, in crashgen/planted/src/lib.rs and at `planted("...")` in runner. DETECTORS
 says for each which check notices it: the check passes on that build without a fault, and fails with it. No check knows of
 faults. Besides, each place in the oracle that says something is silenced in turn, and some test of the oracle must miss it.
 """
@@ -71,7 +71,7 @@ def jobs(test: str) -> Python:
 
 
 def runner(test: str) -> Python:
-    return Python("allocators/runner/tests/test_runner.py", test)
+    return Python("runner/tests/test_runner.py", test)
 
 
 def access(test: str) -> Python:
@@ -270,7 +270,7 @@ def engine_faults(planted: Planted) -> set[str]:
 
 
 def runner_faults(root: Path) -> set[str]:
-    sources = sorted((root / "allocators" / "runner").glob("*.c"))
+    sources = sorted((root / "runner").glob("*.c"))
     return {fault for source in sources for fault in re.findall(r'\bplanted\("([^"]+)"\)', source.read_text())}
 
 

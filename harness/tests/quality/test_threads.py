@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
+from samples import SOURCE_FOLDERS
 
 ALLOCATOR = """
 name = "tester"
@@ -70,13 +71,13 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def tester(faultline: Faultline, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """faultline in a clone of the sources that has this allocator too."""
     clone = tmp_path_factory.mktemp("clone")
-    for part in ("allocators", "pintools", "harness"):
+    for part in (*SOURCE_FOLDERS, "harness"):
         shutil.copytree(root / part, clone / part, ignore=shutil.ignore_patterns("__pycache__", "tests"))
     folder = clone / "allocators" / "tester"
     folder.mkdir()
     (folder / "allocator.toml").write_text(ALLOCATOR)
     (folder / "source.c").write_text("int tester_has_no_sources_of_its_own;\n")
-    shutil.copyfile(root / "allocators" / "runner" / "tests" / "test_adapter.c", folder / "adapter.c")
+    shutil.copyfile(root / "runner" / "tests" / "test_adapter.c", folder / "adapter.c")
     plain = clone / "allocators" / "plain"
     shutil.copytree(folder, plain)
     flags = 'adapter = ["adapter.c"]\nflags = ["-DCAPABILITIES=FL_CAN_WALK|FL_CAN_CHECK", "-DNO_THREADS"]'

@@ -48,7 +48,7 @@ def churn(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
                 "-DBENCH_ALLOCATORS=X(bump)",
                 f"-DSTEP={step}",
             ]
-            includes = ["-I", str(root / "allocators" / "include"), "-I", str(bench)]
+            includes = ["-I", str(root / "include"), "-I", str(bench)]
             sources = [str(bench / f"{name}.c") for name in ("main", "workloads", "resur", "fragment", "churn", "wear")]
             line = ["gcc", *flags, *includes, "-o", str(program), *sources, str(folder / "bump.c"), "-pthread"]
             subprocess.run(line, check=True)

@@ -9,7 +9,7 @@ use super::{Generation, OperationIndex, OperationKind, Pending};
 /// Id of an object: that of the operation which allocated it. A reallocation keeps it.
 pub type ObjectId = u32;
 
-/// Fields of an object in the graph layout (`FL_GRAPH_FIELDS` of allocators/include/adapter.h).
+/// Fields of an object in the graph layout (`FL_GRAPH_FIELDS` of include/adapter.h).
 pub const FIELDS: u8 = 2;
 
 /// What holds a reference to an object: a slot, or a field of an object.

@@ -18,7 +18,7 @@ import pytest
 from faultline import workloads
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[1]
 HEAP_BYTES = 1 << 20
 SLOTS = 8
 PROBE_SLOTS = 1024
@@ -367,7 +367,7 @@ def test_stages_of_cpp_are_listed_wherever_they_stand(tmp_path: Path, flags: str
     sources = [tmp_path / "first.cpp", tmp_path / "second.cpp"]
     for path, text in zip(sources, (CPP_FIRST, CPP_SECOND), strict=True):
         path.write_text(CPP_HEADER + text)
-    command = ["g++", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I", str(ROOT / "allocators/include")]
+    command = ["g++", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I", str(ROOT / "include")]
     subprocess.run([*command, *flags.split(), *map(str, sources), "-o", str(tmp_path / "library.so")], check=True)
     library = ctypes.CDLL(str(tmp_path / "library.so"))
     library.faultline_stages.restype = ctypes.POINTER(ctypes.POINTER(Stage))
@@ -777,8 +777,8 @@ def test_threads_run_what_the_file_says(runner: Path, adapter: Callable[..., Pat
 def test_workers_do_not_race(built: Path, folder: Path) -> None:
     """Under the thread sanitizer, without the interposed calls, which it cannot start below."""
     sanitized = ["gcc", "-std=gnu11", "-O1", "-g", "-w", "-fsanitize=thread", "-D_GNU_SOURCE", "-pthread"]
-    sanitized += ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
-    sources = (ROOT / "allocators/runner").glob("*.c")
+    sanitized += ["-I", str(ROOT / "include"), "-I", str(ROOT / "pintools")]
+    sources = (ROOT / "runner").glob("*.c")
     own = [str(source) for source in sorted(sources) if not source.name.startswith("calls_")]
     subprocess.run([*sanitized, *own, "-rdynamic", "-ldl", "-o", str(built / "tsan-runner")], check=True)
     shared = [*sanitized, "-fPIC", "-shared", str(HERE / "test_adapter.c"), "-o", str(built / "tsan.so")]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +26,9 @@ def runner(built: Path) -> Path:
     if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of harness/tests/quality/test_planted.py
         return Path(given)
     path = built / "runner"
-    sources = sorted(str(source) for source in (ROOT / "allocators/runner").glob("*.c"))
+    sources = sorted(str(source) for source in (ROOT / "runner").glob("*.c"))
     warnings = ["-Wall", "-Wextra", "-Werror"]
-    includes = ["-I", str(ROOT / "allocators/include"), "-I", str(ROOT / "pintools")]
+    includes = ["-I", str(ROOT / "include"), "-I", str(ROOT / "pintools")]
     command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", "-DFL_LOCKED_FLUSHES", *includes]
     command += [*sources, "-o", str(path)]
     subprocess.run([*command, "-rdynamic", "-fvisibility=hidden", "-ldl", "-lpthread"], check=True)
@@ -42,9 +42,9 @@ def alone(built: Path) -> Callable[[str, str], ctypes.CDLL]:
     def build(source: str, stub: str) -> ctypes.CDLL:
         rest, path = built / f"{source}-stub.c", built / f"{source}.so"
         rest.write_text(f"#include <stdlib.h>\n{stub}\n")
-        folders = ("allocators/include", "allocators/runner", "pintools")
+        folders = ("include", "runner", "pintools")
         command = ["gcc", "-std=gnu11", "-shared", "-fPIC", *(f"-I{ROOT / folder}" for folder in folders)]
-        command += [str(ROOT / "allocators/runner" / source), str(rest), "-o", str(path)]
+        command += [str(ROOT / "runner" / source), str(rest), "-o", str(path)]
         subprocess.run(command, check=True)
         return ctypes.CDLL(str(path))
 
@@ -57,7 +57,7 @@ def adapter(built: Path) -> Callable[..., Path]:
         path = built / ("-".join([behaviour, *flags]).replace("/", "_") + ".so")
         if not path.exists():
             command = ["gcc", "-std=gnu11", "-O0", "-g", "-w", "-fPIC", "-shared", "-pthread"]
-            command += ["-I", str(ROOT / "allocators/include"), f"-DBEHAVIOUR={behaviour}", *flags]
+            command += ["-I", str(ROOT / "include"), f"-DBEHAVIOUR={behaviour}", *flags]
             subprocess.run([*command, str(HERE / "test_adapter.c"), "-o", str(path)], check=True)
         return path
 

@@ -40,7 +40,7 @@ from faultline import workloads
 from faultline.build import flush_definition
 from faultline.environment import best_flush
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 ALLOCATED = 1
 FIELDS_BYTES = 16
 LAYOUT = ("--slot-layout", "graph")
@@ -53,7 +53,7 @@ def makalu(built: Path) -> Path:
     sources = [str(source) for glob in build["sources"] + build["adapter"] for source in folder.glob(glob)]
     command = ["gcc", "-std=gnu11", "-O1", "-g", "-D_GNU_SOURCE", "-fPIC", "-shared", *build["flags"]]
     command += [flush_definition(best_flush())]  # class Heap loads it
-    command += ["-I", str(ROOT / "allocators/include"), "-I", str(folder / "src"), *sources]
+    command += ["-I", str(ROOT / "include"), "-I", str(folder / "src"), *sources]
     subprocess.run([*command, "-o", str(path), "-lpthread"], check=True)
     return path
 

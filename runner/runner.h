@@ -445,7 +445,7 @@ void loads_end_rest(void); /* from there on the list has only what it would have
 /* ---- loads.c: in a life. Accesses are told before they are made. */
 #define FL_WIDEST_ACCESS 64u /* bytes of one instruction */
 /* No access of at most FL_WIDEST_ACCESS bytes that begins outside [start, start + bytes) touches PM. Targets with hooks ask it before
- * they call one (allocators/hooked/as). */
+ * they call one (runner/hooks/as). */
 extern struct fl_hook_near {
     uintptr_t start;
     uint64_t bytes;
