@@ -9,7 +9,7 @@ fn main() {
     let root = std::path::Path::new("..");
     let runner = root.join("runner");
     for source in
-        ["workload_reader.c".into(), runner.join("workload.c"), runner.join("links.c"), runner.join("runner.h")]
+        ["workload_reader.c".into(), runner.join("workload/workload.c"), runner.join("workload/links.c"), runner.join("runner.h")]
     {
         println!("cargo::rerun-if-changed={}", source.display());
     }

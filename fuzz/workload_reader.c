@@ -74,8 +74,8 @@ static void forget(void *pointer) {
 #define fclose(file) ((void)(file))
 #define getline get_line
 #define free forget
-#include "links.c"
-#include "workload.c"
+#include "workload/links.c"
+#include "workload/workload.c"
 #undef fopen
 #undef fclose
 #undef getline

@@ -4,7 +4,7 @@
  *
  * The flush instruction is chosen when building, -DFL_FLUSH_CLWB (default), -DFL_FLUSH_CLFLUSHOPT or -DFL_FLUSH_CLFLUSH,
  * never by CPUID: a run tells about the instructions it was built with. Where the processor lacks them, the tracer knows them all the
- * same, and the runner executes clflush (runner/flushes.c).
+ * same, and the runner executes clflush (runner/signals/flushes.c).
  *
  *   fl_flush(p, n)    write back every line that [p, p + n) touches; guarantees nothing before fl_fence
  *   fl_fence()        sfence: what this thread flushed is persisted

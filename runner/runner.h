@@ -2,38 +2,29 @@
  *
  * runner.h - the parts of the runner and how they meet.
  *
- *   main.c          options and subcommands
- *   adapter_load.c  finds and validates an adapter
- *   pattern.c       what fill writes into objects, and finding it again
- *   workload.c      reads a workload file into steps
- *   links.c         which objects slots and fields hold, as the file alone says
- *   execute.c       executes the steps of one session, with operation markers
- *   workers.c       the threads that run `thread N` operations
- *   report.c        the heap report under construction, in memory that outlives the process that writes it
- *   report_text.c   a heap report for people
- *   probe.c         the probe script: lives and stages
- *   blocks.c        the heap blocks of one walk
- *   objects.c       the objects that slots reach through fields
- *   mark.c          a conservative mark
- *   retained.c      which heap blocks only a conservative mark keeps
- *   vfs.c           what the target's file calls reach: the heap folder itself, or a private view of it
- *   calls_paths.c, calls_listings.c, calls_walks.c, calls_files.c, calls_memory.c   the interposed calls (vfs.h)
- *   tree.c          listing, copying and removing a heap folder
- *   lives.c         the lives of a probe
- *   child.c         one life in a process of its own, with limits
- *   loads.c         which hot units of the image a run read (loads.h)
- *   hooks.c         what targets compiled with hooks call around their accesses
- *   guard.c         finds accesses that no hook announced
- *   guard_pages.c   pages beside mappings that cannot be accessed
- *   flushes.c       flush instructions, and what stands in for those that the processor lacks
- *   inprocess.c, undo.c, names.c, arena.c, touched.c, kept.c, reference.c, calls_state.c   lives without a process of their own (inprocess.h)
- *   rests.c         the rest of an in-process run, known from another one
- *   deaths.c        where a life died of a signal
- *   events.c        what a recovery does to PM, event by event (generation.h)
- *   stages.c        which stages of its recovery a target entered
- *   serve.c         the fork server
- *   twins.c         the workload without a crash, probed after each operation
- *   plan.c          which histories of a workload with threads the twins are of
+ *   main.c      options and subcommands
+ *   base/       tree.c: listing, copying and removing a heap folder; adapter_load.c: finds and validates an adapter; stages.c: which
+ *               stages of its recovery a target entered; guard_pages.c: pages beside mappings that cannot be accessed
+ *   files/      vfs.c: what the target's file calls reach: the heap folder itself, or a private view of it
+ *   signals/    deaths.c: where a life died of a signal; flushes.c: flush instructions, and what stands in for those that the processor
+ *               lacks
+ *   undo/       what an in-process life did is taken back: contents and sizes (undo.c), names (names.c), the target's memory (arena.c,
+ *               touched.c), mappings and descriptors (kept.c)
+ *   loads/      loads.c: which hot units of the image a run read (loads.h); guard.c: accesses that no hook announced; events.c: what a
+ *               recovery does to PM, event by event (generation.h)
+ *   hooks/      what targets compiled with hooks call around their accesses
+ *   calls/      the interposed calls of the C library (vfs.h)
+ *   workload/   workload.c: reads a workload file into steps; links.c: which objects slots and fields hold, as the file alone says;
+ *               execute.c: executes the steps of one session, with operation markers; workers.c: the threads that run `thread N`
+ *               operations; pattern.c: what fill writes into objects, and finding it again; plan.c: which histories of a workload
+ *               with threads the twins are of
+ *   probe/      probe.c: the probe script, lives and stages; lives.c: the lives of a probe; child.c: one life in a process of its own,
+ *               with limits; report.c: the heap report under construction, in memory that outlives the process that writes it;
+ *               report_text.c: a heap report for people; blocks.c: the heap blocks of one walk; objects.c: the objects that slots
+ *               reach through fields; mark.c: a conservative mark; retained.c: which heap blocks only a conservative mark keeps;
+ *               rests.c: the rest of an in-process run, known from another one
+ *   inprocess/  inprocess.c: lives without a process of their own (inprocess.h); reference.c: whether the image is what it should be
+ *   serve/      serve.c: the fork server; twins.c: the workload without a crash, probed after each operation
  */
 #ifndef FAULTLINE_RUNNER_H
 #define FAULTLINE_RUNNER_H

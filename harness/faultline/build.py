@@ -166,7 +166,7 @@ HOOKED_CALLS = (
     *("strlen", "strnlen", "strchr", "strchrnul", "strrchr"),
     *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
 )
-"""Functions of the C library that access memory for their caller: runner/hooks.c has its own of each."""
+"""Functions of the C library that access memory for their caller: runner/hooks/hooks.c has its own of each."""
 HOOKED_ASSEMBLER = "runner/hooks/as"
 HOOKS = (
     "-DFL_HOOKED",

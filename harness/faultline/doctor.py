@@ -23,7 +23,7 @@ SCRATCH_BYTES_WANTED = 256 << 20
 
 
 OWN_MEMORY = Path("/proc/self/mem")
-"""Through which the runner changes a flush that the processor lacks (runner/flushes.c)."""
+"""Through which the runner changes a flush that the processor lacks (runner/signals/flushes.c)."""
 
 
 @dataclass(frozen=True)

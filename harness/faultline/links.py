@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a workload file alone says of its objects in the graph layout, as if every allocate succeeded: which object each slot and
-each field holds. The runner's reader keeps the same (runner/links.c)."""
+each field holds. The runner's reader keeps the same (runner/workload/links.c)."""
 
 from __future__ import annotations
 

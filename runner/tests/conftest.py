@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from faultline.build import runner_recipe
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
@@ -26,9 +28,9 @@ def runner(built: Path) -> Path:
     if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of harness/tests/quality/test_planted.py
         return Path(given)
     path = built / "runner"
-    sources = sorted(str(source) for source in (ROOT / "runner").glob("*.c"))
+    sources = [str(ROOT / source) for source in runner_recipe(ROOT).sources]
     warnings = ["-Wall", "-Wextra", "-Werror"]
-    includes = ["-I", str(ROOT / "include"), "-I", str(ROOT / "pintools")]
+    includes = [f"-I{ROOT / folder}" for folder in ("include", "runner", "pintools")]
     command = ["gcc", "-std=gnu11", "-O2", "-g", *warnings, "-D_GNU_SOURCE", "-DFL_LOCKED_FLUSHES", *includes]
     command += [*sources, "-o", str(path)]
     subprocess.run([*command, "-rdynamic", "-fvisibility=hidden", "-ldl", "-lpthread"], check=True)
@@ -40,7 +42,8 @@ def alone(built: Path) -> Callable[[str, str], ctypes.CDLL]:
     """One source of the runner by itself, in this process, with a stub for what it calls of the others."""
 
     def build(source: str, stub: str) -> ctypes.CDLL:
-        rest, path = built / f"{source}-stub.c", built / f"{source}.so"
+        name = Path(source).stem
+        rest, path = built / f"{name}-stub.c", built / f"{name}.so"
         rest.write_text(f"#include <stdlib.h>\n{stub}\n")
         folders = ("include", "runner", "pintools")
         command = ["gcc", "-std=gnu11", "-shared", "-fPIC", *(f"-I{ROOT / folder}" for folder in folders)]

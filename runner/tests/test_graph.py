@@ -90,7 +90,7 @@ class Marking(ctypes.Structure):
 
 @pytest.fixture(scope="session")
 def mark(alone: Callable[[str, str], ctypes.CDLL]) -> ctypes.CDLL:
-    return alone("mark.c", "void report_broken(const char *message) { (void)message; abort(); }")
+    return alone("probe/mark.c", "void report_broken(const char *message) { (void)message; abort(); }")
 
 
 def random_heap(chance: random.Random) -> list[tuple[int, bytes]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from faultline import workloads
+from faultline.build import runner_recipe
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -447,7 +448,9 @@ def replaced(alone: Callable[[str, str], ctypes.CDLL]) -> Callable[[bytes], byte
     """flush_replacement of flushes.c, as products have it; what is left of the instruction goes after it."""
     fails = "void fail(int code, const char *format, ...) { (void)code, (void)format, abort(); }"
     notes = "void deaths_note(int number, const void *info, const void *at) { (void)number, (void)info, (void)at; }\n"
-    library = alone("flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }\n" + notes + fails)
+    library = alone(
+        "signals/flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }\n" + notes + fails
+    )
     library.flush_replacement.restype = ctypes.c_size_t
 
     def replacement(code: bytes) -> bytes:
@@ -777,9 +780,9 @@ def test_threads_run_what_the_file_says(runner: Path, adapter: Callable[..., Pat
 def test_workers_do_not_race(built: Path, folder: Path) -> None:
     """Under the thread sanitizer, without the interposed calls, which it cannot start below."""
     sanitized = ["gcc", "-std=gnu11", "-O1", "-g", "-w", "-fsanitize=thread", "-D_GNU_SOURCE", "-pthread"]
-    sanitized += ["-I", str(ROOT / "include"), "-I", str(ROOT / "pintools")]
-    sources = (ROOT / "runner").glob("*.c")
-    own = [str(source) for source in sorted(sources) if not source.name.startswith("calls_")]
+    sanitized += [f"-I{ROOT / folder}" for folder in ("include", "runner", "pintools")]
+    sources = [ROOT / source for source in runner_recipe(ROOT).sources]
+    own = [str(source) for source in sources if source.parent.name != "calls"]
     subprocess.run([*sanitized, *own, "-rdynamic", "-ldl", "-o", str(built / "tsan-runner")], check=True)
     shared = [*sanitized, "-fPIC", "-shared", str(HERE / "test_adapter.c"), "-o", str(built / "tsan.so")]
     subprocess.run(shared, check=True)

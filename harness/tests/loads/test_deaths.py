@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a recovery dies of a signal (runner/deaths.c)."""
+"""Where a recovery dies of a signal (runner/signals/deaths.c)."""
 
 from __future__ import annotations
 

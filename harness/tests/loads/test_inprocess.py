@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The in-process engine (runner/inprocess.c) against the isolated one: equal heap reports and loads, or an isolated run
+"""The in-process engine (runner/inprocess/inprocess.c) against the isolated one: equal heap reports and loads, or an isolated run
 that is counted with its reason."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets without hooks in the in-process engine (runner/inprocess.c): first parts of the probe, with the heap report
+"""Targets without hooks in the in-process engine (runner/inprocess/inprocess.c): first parts of the probe, with the heap report
 that the isolated engine gives, or an isolated run that is counted with its reason."""
 
 from __future__ import annotations

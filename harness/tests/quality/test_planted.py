@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from faultline.build import build_runner, make, runner_recipe
+from faultline.build import build_runner, make, runner_recipe, sources_below
 from faultline.cache import Cache
 
 VARIABLE = "FAULTLINE_PLANTED"
@@ -270,7 +270,7 @@ def engine_faults(planted: Planted) -> set[str]:
 
 
 def runner_faults(root: Path) -> set[str]:
-    sources = sorted((root / "runner").glob("*.c"))
+    sources = sources_below(root / "runner")
     return {fault for source in sources for fault in re.findall(r'\bplanted\("([^"]+)"\)', source.read_text())}
 
 

@@ -116,7 +116,7 @@ void flushes_take_over(void) {
 
 /* ---- the signal ------------------------------------------------------------------------------------------------------------ */
 
-static __typeof__(&signal) set_action; /* not that which targets call (calls_state.c) */
+static __typeof__(&signal) set_action; /* not that which targets call (calls/state.c) */
 
 static void on_illegal(int number, siginfo_t *info, void *context) {
     const uint8_t *code = (const uint8_t *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];

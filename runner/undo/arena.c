@@ -10,7 +10,7 @@
  * are the C library's own.
  *
  * What the C library holds for its callers (streams, exit handlers, signal actions, locale, environment) cannot be reset:
- * calls_state.c makes a run that changes such a thing an isolated one.
+ * calls/state.c makes a run that changes such a thing an isolated one.
  */
 #include "inprocess.h"
 #include "planted.h"
