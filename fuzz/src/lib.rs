@@ -11,11 +11,11 @@ mod trace;
 
 /// The engine's configuration is part of its binary.
 #[allow(dead_code)]
-#[path = "../../crashgen/engine/src/config.rs"]
-mod config;
-#[allow(dead_code)]
-#[path = "../../crashgen/engine/src/error.rs"]
-mod error;
+#[path = "../../crashgen/engine/src/base"]
+mod base {
+    pub mod config;
+    pub mod error;
+}
 
 pub use trace::mutated_cells;
 

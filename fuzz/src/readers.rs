@@ -2,7 +2,7 @@
 //! Token, litmus test, heap report and the engine's configuration.
 
 use crate::Worth::{Drop, Keep};
-use crate::config::Config;
+use crate::base::config::Config;
 use crate::{Worth, check_refusal, plant};
 use crashgen::litmus::Litmus;
 use crashgen::model::ModelKind;

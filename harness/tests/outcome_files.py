@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What explorations can show, as the engine writes it (crashgen/engine/src/outcomes.rs)."""
+"""What explorations can show, as the engine writes it (crashgen/engine/src/explore/outcomes.rs)."""
 
 from __future__ import annotations
 

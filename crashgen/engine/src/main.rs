@@ -1,51 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! faultline-engine: explores a trace and judges what recovery makes of every crash image. The harness is its front.
 
-mod begins;
-mod bench;
-mod cases;
-mod certificate;
-mod complete;
-mod config;
-mod content;
-mod deaths;
-mod dump;
-mod error;
+mod base;
+mod commands;
 mod explore;
-mod finding;
-mod first_crash;
-mod generations;
-mod lasting;
-mod later_names;
-mod litmus_files;
-mod outcomes;
-mod output;
-mod parts;
-mod places;
-mod probes;
-mod reads;
-mod repair;
-mod replay_token;
-mod set_content;
-mod shrink;
-mod sights;
-mod states;
-mod stores;
-mod trace_info;
-mod trace_rules;
-mod twins;
-mod unchanged;
-mod window;
-mod yardstick;
+mod findings;
+mod heap;
+mod recovery;
 
+use base::config::Config;
+use base::error::{EngineError, bad_input};
+use base::output::Output;
 use clap::{Parser, Subcommand};
-use config::Config;
+use commands::{bench, dump, litmus, places, replay, shrink, states, trace_info, yardstick};
 use crashgen::replay::Probe;
 use crashgen::symbols::Symbols;
 use crashgen::token::Witness;
 use crashgen::trace::{Trace, seal};
-use error::{EngineError, bad_input};
-use output::Output;
+use explore::{run, trace_rules};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -160,7 +132,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match execute(Arguments::parse().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("error: {error}");
@@ -169,23 +141,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<u8, EngineError> {
+fn execute(command: Command) -> Result<u8, EngineError> {
     match command {
         Command::Explore { config } => {
             let config = Config::read(&config)?;
-            Ok(explore::explore(&config, Trace::read(&config.trace)?, &mut Output::new())?.exit_code())
+            Ok(run::explore(&config, Trace::read(&config.trace)?, &mut Output::default())?.exit_code())
         }
         Command::Replay { config, token } => {
             let config = Config::read(&config)?;
             let witness = decode(&token)?;
             let trace = Trace::read(&config.trace)?;
-            Ok(replay_token::replay(&config, &trace, &witness, &mut Output::new())?.exit_code())
+            Ok(replay::replay(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }
         Command::Shrink { config, token } => {
             let config = Config::read(&config)?;
             let witness = decode(&token)?;
             let trace = Trace::read(&config.trace)?;
-            Ok(shrink::shrink(&config, &trace, &witness, &mut Output::new())?.exit_code())
+            Ok(shrink::shrink(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }
         Command::BenchReplay { config } => {
             let config = Config::read(&config)?;
@@ -202,7 +174,7 @@ fn run(command: Command) -> Result<u8, EngineError> {
         Command::Rules { trace, module_root, durable_on_close } => {
             let trace = Trace::read(&trace)?;
             let found = trace_rules::judge(&trace, &mut Symbols::under(&trace, &module_root), !durable_on_close);
-            Output::new().trace_rules(&found);
+            Output::default().say("trace_rules", &found);
             Ok(0)
         }
         Command::Places { config } => {
@@ -224,7 +196,7 @@ fn run(command: Command) -> Result<u8, EngineError> {
             let is_same = yardstick::measure(&config, &Trace::read(&config.trace)?, states.into(), probe)?;
             Ok(u8::from(!is_same))
         }
-        Command::Litmus { files, print, model } => litmus_files::run(&files, print, &model),
+        Command::Litmus { files, print, model } => litmus::run(&files, print, &model),
         #[cfg(feature = "planted")]
         Command::Planted => {
             planted::ALL.iter().for_each(|(_, name)| println!("{name}"));

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text form of a trace. Its lines are pinned in crashgen/engine/src/dump.rs; here it is what users get."""
+"""The text form of a trace. Its lines are pinned in crashgen/engine/src/commands/dump.rs; here it is what users get."""
 
 from __future__ import annotations
 

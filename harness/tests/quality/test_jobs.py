@@ -17,7 +17,7 @@ from faultline.engine import Engine
 from faultline.results import CellSpec
 
 OPERATIONS = 100
-"""Two parts of 4,096 crash positions (crashgen/engine/src/parts.rs)."""
+"""Two parts of 4,096 crash positions (crashgen/engine/src/explore/parts.rs)."""
 LIMIT_S = 600
 
 

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Budgets of time and recoveries, and why no more recoveries are run.
+
+use crate::base::config::Config;
+use crate::base::error::EngineError;
+use std::time::{Duration, Instant};
+
+/// Why no more recoveries are run.
+pub enum Stop {
+    /// A budget is used up: in words.
+    Budget(String),
+    /// What this target loads is not known, so that its states cannot be told apart by it: why.
+    Unfit(String),
+    /// The replay server failed.
+    Error(EngineError),
+}
+
+/// What bounds the recoveries.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Seconds, for words.
+    pub time_s: f64,
+    /// When they are over.
+    pub deadline: Option<Instant>,
+    /// Recoveries in all.
+    pub recoveries: Option<u64>,
+}
+
+impl Budget {
+    /// No bound at all.
+    pub const NONE: Self = Self { time_s: 0.0, deadline: None, recoveries: None };
+
+    /// What is asked for; `deadline` is when its time is over.
+    pub fn of(config: &Config, deadline: Option<Instant>) -> Self {
+        let limits = &config.limits;
+        Self { time_s: limits.time_s.unwrap_or_default(), deadline, recoveries: limits.recoveries }
+    }
+
+    /// Whether one more recovery may be run after `run` of them.
+    ///
+    /// # Errors
+    /// [`Stop::Budget`] when it may not.
+    pub fn check(&self, run: u64) -> Result<(), Stop> {
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Stop::Budget(format!("{} s limit", (self.time_s * 10.0).round() / 10.0)));
+        }
+        match self.recoveries {
+            Some(limit) if run >= limit => Err(Stop::Budget(format!("limit of {limit} recoveries"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// When the time that is asked for is over; none without a limit, and where the limit is too far away to ever come.
+pub fn deadline(config: &Config, started: Instant) -> Option<Instant> {
+    started.checked_add(Duration::try_from_secs_f64(config.limits.time_s?.max(0.0)).ok()?)
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one exploration is given: a JSON file that the harness writes.
+
+use crate::base::error::{EngineError, bad_input};
+use crashgen::complete::Bounds;
+use crashgen::model::ModelKind;
+use crashgen::replay::ServerOptions;
+use crashgen::symbols::Symbols;
+use crashgen::trace::{Edit, Place};
+use oracle::{Contract, HeapShape, RuleId};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Version of the configuration file.
+pub const VERSION: u32 = 2;
+
+/// Leaves that `complete` keeps: some hundreds are usual, so this many are a search that explodes.
+pub const LEAF_LIMIT: u32 = 20_000;
+/// What a worker of `complete` keeps of loads and heap reports, MiB: one of several on a machine with little memory.
+pub const MEMORY_LIMIT_MIB: u32 = 1024;
+/// What remembers something for each crash after the first.
+const SEARCHES_OF_CRASH: usize = 3;
+
+/// One exploration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    version: u32,
+    /// The sealed trace.
+    pub trace: PathBuf,
+    runner: PathBuf,
+    adapter: PathBuf,
+    /// The same adapter, built with hooks (`loads.h`): what `complete` runs. None: `complete` is not possible.
+    hooked_adapter: Option<PathBuf>,
+    /// Files of the allocator whose functions flush, fence or store for their callers ([`crashgen::symbols`]).
+    #[serde(default)]
+    pub helpers: Vec<PathBuf>,
+    /// The workload the trace was taken of: the twins run it again.
+    pub workload_file: PathBuf,
+    /// Existing folder for images, on a memory file system if there is one.
+    scratch: PathBuf,
+    heap: Heap,
+    /// What the allocator promises.
+    pub contract: Contract,
+    /// Persistency model.
+    pub model: ModelKind,
+    /// Which states are run.
+    pub strategy: StrategyName,
+    /// Crashes after the first, one after the other: in recoveries and in what follows them.
+    #[serde(default)]
+    pub nested: u32,
+    /// Whether they are explored in what follows recoveries, too.
+    #[serde(default = "yes")]
+    pub follow_up: bool,
+    /// Workers over the crash positions of `complete`.
+    #[serde(default = "one")]
+    pub jobs: u32,
+    /// Seeds the samples.
+    pub seed: u64,
+    /// Bounds.
+    pub limits: Limits,
+    /// Go on at this crash position (events before the crash), where an earlier exploration stopped.
+    pub first_position: Option<u32>,
+    /// Look at none after this one; the certificate says so.
+    #[serde(default)]
+    pub last_position: Option<u32>,
+    /// Stop at the first finding of this rule, or of any.
+    pub stop_at_rule: Option<StopRule>,
+    /// The trace is explored as if its source had these flushes and fences less or more.
+    #[serde(default)]
+    pub edits: Vec<Edit>,
+    /// The same of what recoveries do, and what follows them.
+    #[serde(default)]
+    pub later_edits: Vec<Edit<Place>>,
+    /// What recoveries showed is written here, or compared with what is written here (`explore/outcomes.rs`).
+    #[serde(default)]
+    pub outcomes: Option<OutcomesFile>,
+    /// How much of the probe script is run.
+    pub probe: ProbeName,
+    /// What tokens name.
+    pub identity: Identity,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Heap {
+    heap_bytes: u64,
+    limit_bytes: u64,
+    slots: u32,
+    /// Of the workload's slots; the runner knows which there are.
+    slot_layout: String,
+    address_hint: u64,
+    alignment: u64,
+    smallest_bytes: u64,
+}
+
+/// `--strategy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StrategyName {
+    /// prefix + floor + exhaustive where a position has few states + sample elsewhere.
+    Mixed,
+    /// The program-order prefix.
+    Prefix,
+    /// What is guaranteed.
+    Floor,
+    /// Everything.
+    Exhaustive,
+    /// Uniform draws.
+    Sample,
+    /// A covering array over the lines' choices, of strength 2.
+    Pairwise,
+    /// Of strength 3.
+    #[serde(rename = "pairwise-3")]
+    Pairwise3,
+    /// Everything, by what recovery loads; `mixed` where that is not possible.
+    Complete,
+}
+
+impl StrategyName {
+    /// As `--strategy` spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mixed => "mixed",
+            Self::Prefix => "prefix",
+            Self::Floor => "floor",
+            Self::Exhaustive => "exhaustive",
+            Self::Sample => "sample",
+            Self::Pairwise => "pairwise",
+            Self::Pairwise3 => "pairwise-3",
+            Self::Complete => "complete",
+        }
+    }
+}
+
+/// Bounds; each is said in the certificate when it is hit.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// `mixed` enumerates a position that has at most this many states.
+    pub exhaustive_states: u64,
+    /// States drawn at a position that has more.
+    pub samples: u32,
+    /// Seconds, none: no limit.
+    pub time_s: Option<f64>,
+    /// At most this many recoveries are run, none: no limit.
+    pub recoveries: Option<u64>,
+    /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
+    pub leaves: Option<u32>,
+    /// And about this much of loads, choices of lines, contents, heap reports and what recoveries did, each worker, so that what is
+    /// found does not depend on how many there are; none: [`MEMORY_LIMIT_MIB`].
+    pub memory_mib: Option<u32>,
+    /// CPU time of one life; more is a hang.
+    pub cpu_limit_ms: u64,
+    /// Wall time of one life: the backstop.
+    pub wall_limit_ms: u64,
+}
+
+/// How much of the probe script is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbeName {
+    /// Open, slots, walk, check.
+    First,
+    /// All stages, once for each distinct pair of heap report and allocator metadata.
+    Full,
+}
+
+/// Which findings end an exploration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopRule {
+    /// The first, whatever it is: `any`.
+    Any,
+    /// Those of one rule: FL004.
+    One(RuleId),
+    /// One that is known: FL004-2eceaf6b.
+    Finding(String),
+}
+
+impl<'de> Deserialize<'de> for StopRule {
+    fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        match String::deserialize(source)?.as_str() {
+            "any" => Ok(Self::Any),
+            finding if finding.contains('-') => Ok(Self::Finding(finding.to_owned())),
+            rule => rule.parse().map(Self::One).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+/// Where outcomes go.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum OutcomesFile {
+    /// All are written to this file.
+    Write(PathBuf),
+    /// Those that this file does not have are counted. It was written by an exploration of the trace without the edits, complete and
+    /// without a finding: what that saw is not looked at again (`explore/unchanged.rs`).
+    Compare(PathBuf),
+}
+
+/// What tokens name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct Identity {
+    pub allocator: String,
+    pub mutant: Option<String>,
+    pub build: String,
+    pub workload: String,
+    pub ops: Option<u32>,
+    pub seed: u64,
+    pub flush: String,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// Names the file, the key and what was expected.
+    pub fn read(path: &Path) -> Result<Self, EngineError> {
+        let name = path.display();
+        let text =
+            std::fs::read_to_string(path).map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
+        let config = Self::parse(&name.to_string(), &text)?;
+        let files = [&config.runner, &config.adapter, &config.workload_file, &config.scratch];
+        for file in files.into_iter().chain(&config.hooked_adapter) {
+            if !file.exists() {
+                return Err(bad_input(format!(
+                    "{}: not there, {name} names it; run `faultline build`",
+                    file.display()
+                )));
+            }
+        }
+        Ok(config)
+    }
+
+    /// As [`Config::read`], of text in memory, without looking at the files it names. `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, EngineError> {
+        let config: Self = serde_json::from_str(text).map_err(|error| bad_input(format!("{name}: {error}")))?;
+        if config.version != VERSION {
+            return Err(bad_input(format!("{name}: version {}, expected {VERSION}", config.version)));
+        }
+        if !config.heap.alignment.is_power_of_two() {
+            return Err(bad_input(format!(
+                "{name}: heap.alignment is {}, expected a power of two",
+                config.heap.alignment
+            )));
+        }
+        Ok(config)
+    }
+
+    /// For the oracle.
+    pub fn shape(&self) -> HeapShape {
+        HeapShape {
+            alignment: self.heap.alignment,
+            smallest_bytes: self.heap.smallest_bytes,
+            heap_bytes: self.heap.heap_bytes,
+            limit_bytes: self.heap.limit_bytes,
+            slots: self.heap.slots,
+        }
+    }
+
+    /// The program that runs workloads and probes.
+    pub fn runner(&self) -> &Path {
+        &self.runner
+    }
+
+    /// What was built for the trace.
+    fn programs(&self) -> Vec<PathBuf> {
+        vec![self.adapter.clone(), self.runner.clone()]
+    }
+
+    /// What sites are called.
+    pub fn symbols(&self) -> Symbols {
+        Symbols::new(self.programs(), self.helpers.clone())
+    }
+
+    /// Whether all that the edits do is to leave flushes and fences out.
+    pub fn only_leaves_out(&self) -> bool {
+        self.edits.iter().all(Edit::only_leaves_out) && self.later_edits.iter().all(Edit::only_leaves_out)
+    }
+
+    /// Whether there is an adapter whose loads are seen.
+    pub fn has_hooks(&self) -> bool {
+        self.hooked_adapter.is_some()
+    }
+
+    /// The adapter that was built with hooks; empty: there is none.
+    pub fn hooked_adapter(&self) -> &Path {
+        self.hooked_adapter.as_deref().unwrap_or(Path::new(""))
+    }
+
+    /// Whether all of the probe script is run.
+    pub fn is_full(&self) -> bool {
+        self.probe == ProbeName::Full
+    }
+
+    /// What bounds each search of `complete`: those that a worker has at a time share its memory, about. These are the one over the
+    /// workload, and for each later crash the one of recoveries that are told, that of the recoveries after it, and what is known of
+    /// where these began.
+    pub fn bounds(&self) -> Bounds {
+        let leaves = self.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
+        let of_worker = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;
+        let bytes = of_worker / (1 + SEARCHES_OF_CRASH * self.nested as usize);
+        Bounds { leaves, bytes, seed: self.seed }
+    }
+
+    /// As [`Config::server`], for runs that explore: with the hooked adapter, if there is one, where loads are needed.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn exploring_server(&self, strategy: StrategyName) -> Result<ServerOptions, EngineError> {
+        match (strategy, &self.hooked_adapter) {
+            (StrategyName::Complete, Some(hooked)) => {
+                Ok(ServerOptions { adapter: hooked.clone(), is_in_process: true, ..self.server("recorded")? })
+            }
+            _ => Ok(ServerOptions { is_batched: true, ..self.server("images")? }),
+        }
+    }
+
+    /// As [`Config::server`], with the hooked adapter, for a few runs.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn hooked_server(&self, purpose: &str) -> Result<ServerOptions, EngineError> {
+        Ok(ServerOptions { adapter: self.hooked_adapter().to_owned(), ..self.server(purpose)? })
+    }
+
+    /// A server (or `runner` command) with a scratch folder of its own.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn server(&self, purpose: &str) -> Result<ServerOptions, EngineError> {
+        let scratch = self.scratch.join(purpose);
+        std::fs::create_dir_all(&scratch)
+            .map_err(|error| EngineError::Infrastructure(format!("{}: cannot be made: {error}", scratch.display())))?;
+        Ok(ServerOptions {
+            runner: self.runner.clone(),
+            adapter: self.adapter.clone(),
+            scratch,
+            heap_bytes: self.heap.heap_bytes,
+            limit_bytes: self.heap.limit_bytes,
+            slots: self.heap.slots,
+            slot_layout: self.heap.slot_layout.clone(),
+            address_hint: self.heap.address_hint,
+            cpu_limit_ms: self.limits.cpu_limit_ms,
+            wall_limit_ms: self.limits.wall_limit_ms,
+            is_in_process: false,
+            is_batched: false,
+            is_unchecked: false,
+            seed: self.seed,
+        })
+    }
+}

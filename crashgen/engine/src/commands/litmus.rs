@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `litmus FILE...`: each test's reachable states against those it allows.
+
+use crate::base::error::{EngineError, bad_input};
+use crashgen::litmus::{Litmus, LitmusError, State};
+use crashgen::model::ModelKind;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Exit 0 if all are equal, 1 if one is not. With `is_print` the states are printed, sorted, one a line.
+///
+/// # Errors
+/// Bad input: the file, its line and what was expected.
+pub fn run(files: &[PathBuf], is_print: bool, model: &str) -> Result<u8, EngineError> {
+    let model: ModelKind = serde_json::from_value(model.into())
+        .map_err(|_| bad_input(format!("model {model:?}: expected px86, eadr, process-crash or strict")))?;
+    let tests: Vec<(&PathBuf, Litmus)> =
+        files.iter().map(|file| read(file).map(|test| (file, test))).collect::<Result<_, _>>()?;
+    let mut differing = 0;
+    for (file, test) in tests {
+        let states = test.states(model).map_err(|error| located(file, &error))?;
+        if is_print {
+            states.iter().for_each(|state| println!("{}", test.show(state)));
+            continue;
+        }
+        let allowed = test
+            .allowed
+            .as_ref()
+            .ok_or_else(|| bad_input(format!("{}: no `allowed:`; --print shows the states", file.display())))?;
+        if states != *allowed {
+            differing += 1;
+            println!("{}: {}: {}", file.display(), test.name, difference(&test, &states, allowed));
+        }
+    }
+    Ok(u8::from(differing > 0))
+}
+
+fn read(file: &Path) -> Result<Litmus, EngineError> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| bad_input(format!("{}: cannot be read: {error}", file.display())))?;
+    Litmus::parse(&text).map_err(|error| located(file, &error))
+}
+
+fn located(file: &Path, error: &LitmusError) -> EngineError {
+    match error.line {
+        0 => bad_input(format!("{}: {}", file.display(), error.message)),
+        line => bad_input(format!("{}:{line}: {}", file.display(), error.message)),
+    }
+}
+
+fn difference(test: &Litmus, states: &BTreeSet<State>, allowed: &BTreeSet<State>) -> String {
+    let show = |states: Vec<&State>| states.into_iter().map(|state| test.show(state)).collect::<Vec<_>>().join(" ; ");
+    let more = show(states.difference(allowed).collect());
+    let fewer = show(allowed.difference(states).collect());
+    match (more.is_empty(), fewer.is_empty()) {
+        (false, true) => format!("reachable but not allowed: {more}"),
+        (true, _) => format!("allowed but not reachable: {fewer}"),
+        (false, false) => format!("reachable but not allowed: {more}; allowed but not reachable: {fewer}"),
+    }
+}

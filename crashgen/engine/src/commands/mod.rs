@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The subcommands of `faultline-engine`, one file each.
+
+pub mod bench;
+pub mod dump;
+pub mod litmus;
+pub mod places;
+pub mod replay;
+pub mod shrink;
+pub mod states;
+pub mod trace_info;
+pub mod yardstick;

@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The certificate: what was covered, and why it is not all.
+
+use crate::base::config::StrategyName;
+use crate::recovery::twins::MadeTwins;
+use crashgen::replay::Engines;
+use crashgen::strategy::Coverage;
+use oracle::{Judgement, RuleId, RuleSet};
+use planted::Fault;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Distinct reasons that are kept; more are counted only.
+const REASON_LIMIT: usize = 16;
+
+/// Collects what a certificate says.
+#[derive(Clone, Default)]
+pub struct Tally {
+    /// Crash positions passed.
+    pub positions: u64,
+    /// Positions at which each strategy ran.
+    pub by_strategy: BTreeMap<&'static str, u64>,
+    /// Crash positions that need no exploring ([`crate::explore::unchanged`]).
+    pub unchanged: u64,
+    /// Decimal logarithm of the number of reachable states, each counted where it was born.
+    pub states_log10: Option<f64>,
+    /// Verdicts of the oracle.
+    pub judgements: u64,
+    /// Judgements that could say nothing.
+    pub unknowns: u64,
+    unknown_reasons: BTreeSet<String>,
+    judged: RuleSet,
+    /// How many judgements could not judge a rule, by reason.
+    not_judged: BTreeMap<(RuleId, String), u64>,
+    /// Bounds and limits that were hit.
+    pub bounds_hit: BTreeSet<String>,
+    /// Of `pairwise`.
+    coverage: Option<Combinations>,
+    /// Crash positions of which `complete` did not see every state, by reason.
+    incomplete: BTreeMap<&'static str, Incomplete>,
+    /// Places in the source that store and never flush (FL101).
+    pub never_flushed: usize,
+    /// Rules that judgements of later generations could not judge there, and why.
+    later_not_judged: BTreeSet<(RuleId, String)>,
+    /// The same of crash positions of later generations: how many.
+    later_gaps: BTreeMap<&'static str, u64>,
+    /// Stores into PM stepped over.
+    pub stores: u64,
+    /// Crash positions of later generations passed.
+    pub later_positions: u64,
+    /// Verdicts of the oracle on later generations.
+    pub later_judgements: u64,
+    /// Why another strategy ran than was asked for.
+    pub fallback: Option<String>,
+}
+
+/// What `pairwise` covered of the combinations of choices that its strength asks for.
+#[derive(Clone, Copy, Debug)]
+struct Combinations {
+    strength: usize,
+    positions: u64,
+    /// Positions with each combination in some state that was run.
+    whole: u64,
+    /// Of the others.
+    partly: Coverage,
+}
+
+impl Combinations {
+    fn text(&self) -> String {
+        let Self { strength, positions, whole, partly } = self;
+        let what = format!("each combination of the choices of any {strength} lines");
+        if whole == positions {
+            return format!("{what} at all {positions} crash positions, not of more");
+        }
+        let percent = (1000.0 * partly.covered / partly.tuples).floor() / 10.0;
+        format!(
+            "{what} at {whole} of {positions} crash positions, {percent:.1} % of them elsewhere: too many choices or lines"
+        )
+    }
+}
+
+impl Tally {
+    /// Adds a crash position that was passed, with the states born there and the strategies that ran.
+    pub fn add_position(&mut self, born_log10: Option<f64>, ran: &[&'static str]) {
+        self.positions += 1;
+        self.add_states(born_log10);
+        ran.iter().for_each(|name| *self.by_strategy.entry(name).or_default() += 1);
+    }
+
+    /// Adds what `pairwise` covered at a position.
+    pub fn add_coverage(&mut self, strength: usize, here: Coverage) {
+        let nothing = Combinations { strength, positions: 0, whole: 0, partly: Coverage::default() };
+        let sum = self.coverage.get_or_insert(nothing);
+        sum.positions += 1;
+        if here.is_whole {
+            sum.whole += 1;
+        } else {
+            sum.partly.tuples += here.tuples;
+            sum.partly.covered += here.covered;
+        }
+    }
+
+    /// Adds the states born at a position.
+    fn add_states(&mut self, born_log10: Option<f64>) {
+        let Some(born) = born_log10 else { return };
+        self.states_log10 = Some(match self.states_log10 {
+            None => born,
+            Some(sum) => {
+                let (high, low) = if sum > born { (sum, born) } else { (born, sum) };
+                high + (1.0 + 10f64.powf(low - high)).log10()
+            }
+        });
+    }
+
+    /// Takes note of what a judgement could and could not judge.
+    pub fn add(&mut self, judgement: &Judgement) {
+        self.judgements += 1;
+        self.judged.extend(judgement.judged);
+        for (rule, why) in &judgement.not_judged {
+            *self.not_judged.entry((*rule, why.to_string())).or_default() += 1;
+        }
+        if !judgement.unknown.is_empty() {
+            self.unknowns += 1;
+        }
+        for reason in &judgement.unknown {
+            self.add_unknown(reason);
+        }
+    }
+
+    /// A crash position of which not every state was explored.
+    pub fn add_incomplete(&mut self, position: u32, why: &'static str) {
+        let fresh = Incomplete { why, positions: 0, first: position, last: position };
+        let incomplete = self.incomplete.entry(why).or_insert(fresh);
+        (incomplete.positions, incomplete.last) = (incomplete.positions + 1, position);
+    }
+
+    /// Every state of the positions was seen, and something could be said of it.
+    pub fn is_whole(&self) -> bool {
+        self.incomplete.is_empty() && self.later_gaps.is_empty() && self.unknown_reasons.is_empty()
+    }
+
+    /// Takes over what was counted of a later generation.
+    pub fn add_later(&mut self, later: Self) {
+        self.later_positions += later.positions + later.later_positions;
+        self.later_judgements += later.judgements + later.later_judgements;
+        if later.judged.contains(RuleId::LaterGeneration) {
+            self.judged.insert(RuleId::LaterGeneration);
+        }
+        let is_capacity = |rule: &RuleId, why: &str| *rule == RuleId::NotUsable && why.starts_with("capacity");
+        let not_judged = later.not_judged.into_keys().filter(|(rule, why)| is_capacity(rule, why));
+        self.later_not_judged.extend(not_judged.chain(later.later_not_judged));
+        self.unknowns += later.unknowns;
+        later.unknown_reasons.iter().for_each(|reason| self.add_unknown(&format!("after a second crash: {reason}")));
+        self.bounds_hit.extend(later.bounds_hit);
+        let gaps = later.incomplete.into_values().map(|gap| (gap.why, gap.positions));
+        for (why, count) in gaps.chain(later.later_gaps) {
+            *self.later_gaps.entry(why).or_default() += count;
+        }
+    }
+
+    /// Takes over what was counted at the crash positions that follow.
+    pub fn add_part(&mut self, part: Self) {
+        self.positions += part.positions;
+        self.unchanged += part.unchanged;
+        self.add_states(part.states_log10);
+        self.judgements += part.judgements;
+        self.unknowns += part.unknowns;
+        self.stores += part.stores;
+        self.later_positions += part.later_positions;
+        self.later_judgements += part.later_judgements;
+        self.bounds_hit.extend(part.bounds_hit);
+        self.judged.extend(part.judged);
+        self.coverage = part.coverage.or(self.coverage);
+        part.unknown_reasons.iter().for_each(|reason| self.add_unknown(reason));
+        let add = |sum: &mut BTreeMap<&'static str, u64>, counts: BTreeMap<&'static str, u64>| {
+            counts.into_iter().for_each(|(name, count)| *sum.entry(name).or_default() += count);
+        };
+        add(&mut self.by_strategy, part.by_strategy);
+        add(&mut self.later_gaps, part.later_gaps);
+        self.later_not_judged.extend(part.later_not_judged);
+        for (reason, count) in part.not_judged {
+            *self.not_judged.entry(reason).or_default() += count;
+        }
+        for (why, more) in part.incomplete {
+            let sum = self.incomplete.entry(why).or_insert(Incomplete { positions: 0, ..more.clone() });
+            (sum.positions, sum.last) = (sum.positions + more.positions, more.last);
+        }
+    }
+
+    /// A reason why the verdict cannot be pass.
+    pub fn add_unknown(&mut self, reason: &str) {
+        if self.unknown_reasons.len() < REASON_LIMIT {
+            self.unknown_reasons.insert(reason.to_owned());
+        }
+    }
+
+    /// Takes note of what the twins cannot say.
+    pub fn add_twins(&mut self, made: &MadeTwins) {
+        made.unknown.iter().for_each(|reason| self.add_unknown(reason));
+        self.bounds_hit.extend(made.bound.clone());
+    }
+
+    /// Whether a heap was judged, and not only that its recovery neither crashes nor hangs.
+    pub fn has_judged_a_heap(&self) -> bool {
+        self.judged.contains(RuleId::RecoveryFailed)
+    }
+
+    /// Whether something could not be known.
+    pub fn has_unknown(&self) -> bool {
+        !self.unknown_reasons.is_empty()
+    }
+
+    /// `1.2e+09`.
+    pub fn states_text(&self) -> String {
+        let Some(log10) = self.states_log10 else { return "0".into() };
+        if log10 < 6.0 {
+            return format!("{:.0}", 10f64.powf(log10));
+        }
+        let mut exponent = log10.floor();
+        let mut mantissa = format!("{:.1}", 10f64.powf(log10 - exponent));
+        if mantissa == "10.0" {
+            (mantissa, exponent) = ("1.0".into(), exponent + 1.0);
+        }
+        format!("{mantissa}e+{exponent:02.0}")
+    }
+
+    fn rules_not_judged(&self) -> Vec<NotJudged> {
+        let text = |why: &str, count: u64| match count == self.judgements {
+            true => why.to_owned(),
+            false => format!("{why} (at {count} of {} judgements)", self.judgements),
+        };
+        let is_explored = |rule: RuleId| rule == RuleId::LaterGeneration && self.judged.contains(rule);
+        let reasons = self.not_judged.iter().filter(|((rule, _), _)| !is_explored(*rule));
+        let reasons = reasons.map(|((rule, why), count)| NotJudged { rule: rule.to_string(), why: text(why, *count) });
+        let later = self.later_not_judged.iter().map(|(rule, why)| NotJudged {
+            rule: RuleId::LaterGeneration.to_string(),
+            why: format!("{rule} after a second crash: {why}"),
+        });
+        reasons.chain(later).collect()
+    }
+
+    /// Bounds and limits that were hit, in words.
+    fn bounds(&self) -> Vec<String> {
+        let positions = self.positions;
+        let incomplete = self.incomplete.values().map(|Incomplete { why, positions: count, first, last }| {
+            format!("{count} of {positions} crash positions are not explored completely, from {first} to {last}: {why}")
+        });
+        // What is never flushed has more states with every store: a product, if recovery reads several such lines.
+        let is_capped = self.incomplete.keys().any(|why| why.contains("limit"));
+        let likely = (is_capped && self.never_flushed > 0)
+            .then(|| format!("places that store and never flush (FL101): {}, a likely cause", self.never_flushed));
+        let later = self.later_gaps.iter().map(|(why, count)| {
+            format!("{count} crash positions of later generations are not explored completely: {why}")
+        });
+        self.bounds_hit.iter().cloned().chain(incomplete).chain(likely).chain(later).collect()
+    }
+
+    /// Why what was explored is not complete; empty if it is. What a part of an exploration has not met yet, the rest may meet.
+    fn gaps(&self, is_part: bool) -> Vec<String> {
+        let mut gaps: Vec<String> = self.fallback.iter().cloned().chain(self.bounds()).collect();
+        if planted::is(Fault::ForgetBounds) {
+            gaps.clear();
+        }
+        let sampled = self.by_strategy.get("sample").copied().unwrap_or(0);
+        if let Some(coverage) = &self.coverage {
+            gaps.push(coverage.text());
+        } else if sampled > 0 {
+            gaps.push(format!("sampled at {sampled} of {} crash positions", self.positions));
+        } else if is_part && self.by_strategy.is_empty() {
+            // Nothing of it yet: no strategy to speak of.
+        } else if self.by_strategy.is_empty() && self.unchanged > 0 {
+            // Every position was explored elsewhere.
+        } else if !self.by_strategy.contains_key("exhaustive")
+            && !self.by_strategy.contains_key(StrategyName::Complete.name())
+        {
+            gaps.push("one or two states a crash position".into());
+        }
+        if self.has_unknown() {
+            gaps.push("some states are unknown".into());
+        }
+        if !self.has_judged_a_heap() && self.unchanged == 0 && !is_part {
+            gaps.push("no operation markers: no heap was judged".into());
+        }
+        if self.stores == 0 && !is_part {
+            gaps.push("no store into PM was seen".into());
+        }
+        gaps
+    }
+
+    /// The certificate as it is printed.
+    pub fn certificate(&self, run: Run, numbers: Numbers, covers: String) -> Certificate {
+        let Run { strategy, stopped, last_position } = run;
+        let gaps = self.gaps(stopped.is_some());
+        let stop = stopped.as_ref().map(|stopped| {
+            format!("stopped at crash position {} of {last_position}: {}", stopped.position, stopped.why)
+        });
+        let why: Vec<&str> = gaps.iter().chain(&stop).map(String::as_str).collect();
+        Certificate {
+            complete: why.is_empty(),
+            why: why.join("; "),
+            gaps: gaps.clone(),
+            stopped,
+            incomplete: self.incomplete.values().cloned().collect(),
+            strategy,
+            fallback: self.fallback.clone(),
+            crash_positions: self.positions,
+            states: self.states_text(),
+            states_log10: self.states_log10,
+            recoveries: numbers.recoveries,
+            memoised: numbers.memoised,
+            distinct_images: numbers.distinct_images,
+            full_probes: numbers.full_probes,
+            stages: numbers.stages.into_iter().map(|(name, entered)| RecoveryStage { name, entered }).collect(),
+            engines: numbers.engines,
+            later_positions: self.later_positions,
+            later_judgements: self.later_judgements,
+            judgements: self.judgements,
+            unknowns: self.unknowns,
+            unknown_reasons: self.unknown_reasons.iter().cloned().collect(),
+            rules_judged: self.judged.iter().map(|rule| rule.to_string()).collect(),
+            rules_not_judged: self.rules_not_judged(),
+            positions_by_strategy: self.by_strategy.clone(),
+            bounds_hit: self.bounds().into_iter().chain(stop).collect(),
+            peak_memory_bytes: numbers.peak_memory_bytes,
+            time_s: numbers.time_s,
+            covers,
+        }
+    }
+}
+
+/// Counts of the replay engine.
+#[derive(Clone, Default)]
+#[allow(missing_docs)]
+pub struct Numbers {
+    pub recoveries: u64,
+    pub memoised: u64,
+    pub distinct_images: u64,
+    pub full_probes: u64,
+    pub stages: BTreeMap<String, u64>,
+    pub peak_memory_bytes: u64,
+    pub engines: Engines,
+    pub time_s: f64,
+}
+
+impl Numbers {
+    /// Adds those of another server, or of the same one's later runs.
+    pub fn add(&mut self, other: Self) {
+        self.recoveries += other.recoveries;
+        self.memoised += other.memoised;
+        self.distinct_images += other.distinct_images;
+        self.full_probes += other.full_probes;
+        other.stages.into_iter().for_each(|(name, entered)| *self.stages.entry(name).or_default() += entered);
+        self.engines.in_process += other.engines.in_process;
+        self.engines.compared += other.engines.compared;
+        self.engines.remembered += other.engines.remembered;
+        for (reason, runs) in other.engines.isolated {
+            *self.engines.isolated.entry(reason).or_default() += runs;
+        }
+    }
+}
+
+/// How an exploration went.
+#[allow(missing_docs)]
+pub struct Run {
+    pub strategy: &'static str,
+    pub stopped: Option<Stopped>,
+    /// Of the trace.
+    pub last_position: usize,
+}
+
+/// Where an exploration ended before its end: crash positions from this one on (events before the crash) are not explored.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Stopped {
+    pub position: u32,
+    pub why: String,
+}
+
+/// Crash positions of which not every state was explored.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Incomplete {
+    pub why: &'static str,
+    pub positions: u64,
+    pub first: u32,
+    pub last: u32,
+}
+
+/// Most memory that this process ever had, bytes; 0 where the system does not say.
+pub fn peak_memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// A stage of recovery that the target names (`stage.h`), and how many of the recoveries run entered it.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct RecoveryStage {
+    pub name: String,
+    pub entered: u64,
+}
+
+/// A rule that was not judged, or not everywhere.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct NotJudged {
+    pub rule: String,
+    pub why: String,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Certificate {
+    pub complete: bool,
+    pub why: String,
+    pub strategy: &'static str,
+    pub fallback: Option<String>,
+    pub crash_positions: u64,
+    pub states: String,
+    pub states_log10: Option<f64>,
+    pub recoveries: u64,
+    pub memoised: u64,
+    pub distinct_images: u64,
+    pub full_probes: u64,
+    pub stages: Vec<RecoveryStage>,
+    pub engines: Engines,
+    pub later_positions: u64,
+    pub later_judgements: u64,
+    pub judgements: u64,
+    pub unknowns: u64,
+    pub unknown_reasons: Vec<String>,
+    pub rules_judged: Vec<String>,
+    pub rules_not_judged: Vec<NotJudged>,
+    pub positions_by_strategy: BTreeMap<&'static str, u64>,
+    pub bounds_hit: Vec<String>,
+    pub gaps: Vec<String>,
+    pub stopped: Option<Stopped>,
+    pub incomplete: Vec<Incomplete>,
+    pub peak_memory_bytes: u64,
+    pub time_s: f64,
+    pub covers: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_added_in_the_logarithm() {
+        let mut tally = Tally::default();
+        for _ in 0..3 {
+            tally.add_states(Some(9.0));
+        }
+        tally.add_states(None);
+        assert_eq!(tally.states_text(), "3.0e+09");
+    }
+
+    #[test]
+    fn nothing_stored_is_not_complete() {
+        let mut tally = Tally { positions: 1, ..Tally::default() };
+        tally.by_strategy.insert("exhaustive", 1);
+        assert_eq!(tally.gaps(false), ["no operation markers: no heap was judged", "no store into PM was seen"]);
+        tally.stores = 1;
+        tally.judged.insert(RuleId::RecoveryFailed);
+        assert!(tally.gaps(false).is_empty());
+        tally.by_strategy.insert("sample", 1);
+        assert_eq!(tally.gaps(false).len(), 1);
+    }
+
+    #[test]
+    fn what_a_part_has_not_met_yet_is_no_gap() {
+        let mut tally = Tally::default();
+        assert!(tally.gaps(true).is_empty());
+        tally.add_unknown("a reason");
+        tally.by_strategy.insert("floor", 1);
+        assert_eq!(tally.gaps(true), ["one or two states a crash position", "some states are unknown"]);
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a crash leaves of the lines that are not decided, in a leaf: what the recovery from it may find.
+
+use crate::explore::later::explored_starts::{BeginsWith, Holding};
+use crate::heap::case::Case;
+use crashgen::complete::{ChoiceSet, Held, LineChoices, Search};
+use crashgen::model::{Choice, Line, LineId, LineKey, Model, OpenLine, View};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::rc::Rc;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// What a crash leaves of each line that is not decided.
+pub struct Left {
+    lines: FxHashMap<LineId, (Rc<LineChoices>, ChoiceSet)>,
+}
+
+impl Left {
+    /// In this leaf.
+    pub fn of(search: &mut Search, case: &Case, view: &View, held: &Held) -> Self {
+        let mut lines = FxHashMap::with_capacity_and_hasher(view.lines.len(), FxBuildHasher);
+        for open in view.lines.iter() {
+            let table = search.tables.of(&case.model, open.id);
+            let set = held.sets.get(&open.id).unwrap_or(&table.all).clone();
+            lines.insert(open.id, (table, set));
+        }
+        Self { lines }
+    }
+
+    /// Of the lines of the view, each the newest last.
+    pub fn choices(&self, view: &View) -> Vec<Vec<Choice>> {
+        view.lines.iter().map(|line| Self::choices_of(&self.lines[&line.id])).collect()
+    }
+
+    /// Of each line, for a model that begins there.
+    pub fn bases(&self) -> impl Fn(LineId, &Line) -> Vec<Choice> {
+        |id, line| self.lines.get(&id).map_or_else(|| vec![line.newest()], Self::choices_of)
+    }
+
+    fn choices_of((table, set): &(Rc<LineChoices>, ChoiceSet)) -> Vec<Choice> {
+        set.iter().rev().map(|member| table.choice(*member)).collect()
+    }
+
+    fn newest(&self, view: &View) -> Vec<Choice> {
+        let newest = |line: &OpenLine| {
+            let (table, set) = &self.lines[&line.id];
+            table.choice(set[0])
+        };
+        view.lines.iter().map(newest).collect()
+    }
+}
+
+/// The lines that recovery finds after a crash.
+pub struct AfterCrash<'a> {
+    pub model: &'a Model,
+    pub left: &'a Left,
+}
+
+impl BeginsWith for AfterCrash<'_> {
+    fn holding(&self, key: LineKey) -> Holding<'_> {
+        let Some(id) = self.model.find(key) else { return Holding::Nothing };
+        match self.left.lines.get(&id) {
+            Some((table, set)) => Holding::Left(table, set),
+            None => Holding::Line(self.model.shared_line(id)),
+        }
+    }
+}
+
+/// Of the image that a told run found, each line with its remaining choices, and of all that was told.
+pub fn hash_of_begin(case: &mut Case, view: &View, left: &Left, told: u128) -> u128 {
+    case.image.go_to(&case.model, view, &left.newest(view));
+    let mut bytes = Vec::with_capacity(2 * size_of::<u128>() + view.lines.len() * 28);
+    bytes.extend(told.to_le_bytes());
+    bytes.extend(case.image.hash().0.to_le_bytes());
+    for open in view.lines.iter() {
+        let (table, set) = &left.lines[&open.id];
+        if set.len() > 1 {
+            let key = case.model.line(open.id).key;
+            bytes.extend(key.file.0.to_le_bytes());
+            bytes.extend(key.number.to_le_bytes());
+            bytes.extend(table.hash(set).to_le_bytes());
+        }
+    }
+    xxh3_128(&bytes)
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Exploration: every crash position of a trace, in parts by workers, and the certificate of what was covered.
+
+pub mod certificate;
+pub mod complete;
+pub mod explorer;
+pub mod later;
+pub mod outcomes;
+pub mod parts;
+pub mod run;
+pub mod trace_rules;
+pub mod unchanged;
+pub mod workers;

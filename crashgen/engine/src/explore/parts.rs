@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Exploration in parts: some consecutive crash positions each, explored by as many workers as there are jobs.
+//!
+//! Where the parts begin and end is a matter of the trace and the strategy, never of the number of jobs. A part begins with nothing
+//! remembered, so what it finds does not depend on who explores it, or on what else that worker did. Parts are added up in their
+//! order, and those behind one that stopped (a budget, the expected rule of a mutant) do not count, whether they were explored by
+//! then or not. So the result is the same for one job and for many; only times, memory, and how many in-process recoveries were
+//! compared are not.
+//!
+//! A part of `complete` ends where a window of its search ends, so that no recovery is run twice for it. Other strategies remember
+//! images over the whole trace, and a budget of recoveries is one of the whole: those are one part. Of later generations what recoveries
+//! taught is kept over windows, and learned again in each part.
+
+use crate::base::config::{Config, StrategyName};
+use crate::explore::outcomes::Known;
+use crate::heap::case::Case;
+use crashgen::trace::{EventKind, Trace};
+use oracle::TwinSet;
+use std::time::Instant;
+
+/// Crash positions that a part has at least, but for the last one: a second of work or less, and the start of a server is little.
+const PART_POSITIONS: u32 = 4096;
+/// The same of an exploration of later generations, where most crash positions are those of the recoveries from one: seconds.
+const NESTED_PART_POSITIONS: u32 = 1024;
+
+/// Crash positions (events before the crash) from `first` to `last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its number.
+    pub number: usize,
+    /// The first one.
+    pub first: u32,
+    /// The last one.
+    pub last: u32,
+}
+
+/// What is explored, for all workers.
+pub struct Task<'a> {
+    /// What is asked for.
+    pub config: &'a Config,
+    /// The whole of it.
+    pub trace: &'a Trace,
+    /// Its crash positions that need no exploring, by number ([`crate::explore::unchanged`]); empty: none.
+    pub unchanged: &'a [bool],
+    /// What the full probe is compared with.
+    pub twins: Option<&'a TwinSet>,
+    /// Outcomes that what recoveries show is compared with.
+    pub known: Option<Known>,
+    /// When the exploration began.
+    pub started: Instant,
+    /// When it has to end.
+    pub deadline: Option<Instant>,
+}
+
+/// Where a worker is.
+pub struct Cursor {
+    /// The heap after the events before `next`.
+    pub case: Case,
+    /// Number of the event to step over.
+    pub next: usize,
+}
+
+/// The parts of the trace for a strategy.
+pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u32) -> Vec<Part> {
+    let end = config.last_position.unwrap_or(u32::MAX).min(trace.events.len() as u32);
+    let is_one = strategy != StrategyName::Complete || config.limits.recoveries.is_some();
+    let least = if config.nested > 0 { NESTED_PART_POSITIONS } else { PART_POSITIONS };
+    let mut parts = Vec::new();
+    let mut begin = first;
+    let is_end_of_window = |position: u32| {
+        let next = &trace.events[position as usize].kind;
+        matches!(next, EventKind::Case { .. } | EventKind::OperationReturn { .. })
+    };
+    for position in first..end {
+        let is_long = position + 1 - begin >= least && end - position >= least;
+        if !is_one && is_long && is_end_of_window(position) {
+            parts.push(Part { number: parts.len(), first: begin, last: position });
+            begin = position + 1;
+        }
+    }
+    if begin <= end {
+        parts.push(Part { number: parts.len(), first: begin, last: end });
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::testing::{CONFIG, trace};
+    use crashgen::trace::{FenceKind, OperationKind};
+
+    fn operations(count: u32, events_each: u32) -> Trace {
+        let mut kinds = Vec::new();
+        for index in 1..=count {
+            kinds.push(EventKind::OperationBegin { kind: OperationKind::Open, index, slot: 0, bytes: 0, object: 0 });
+            kinds.extend((2..events_each).map(|_| EventKind::Fence { kind: FenceKind::Sfence }));
+            kinds.push(EventKind::OperationReturn { kind: OperationKind::Open, index, status: 0 });
+        }
+        trace(kinds)
+    }
+
+    #[test]
+    fn parts_follow_each_other_and_end_with_windows() {
+        let config = Config::parse("test", CONFIG).expect("a configuration");
+        let trace = operations(200, 100);
+        let parts = parts_of(&config, &trace, StrategyName::Complete, 1);
+        assert_eq!(parts.len(), 4);
+        assert_eq!((parts[0].first, parts[3].last), (1, trace.events.len() as u32));
+        for (one, next) in parts.iter().zip(&parts[1..]) {
+            assert_eq!((one.number + 1, one.last + 1), (next.number, next.first));
+            assert!(matches!(trace.events[one.last as usize].kind, EventKind::OperationReturn { .. }));
+            assert!(one.last + 1 - one.first >= PART_POSITIONS);
+        }
+    }
+
+    #[test]
+    fn with_second_crashes_they_are_smaller() {
+        let mut config = Config::parse("test", CONFIG).expect("a configuration");
+        config.nested = 1;
+        let trace = operations(200, 100);
+        let parts = parts_of(&config, &trace, StrategyName::Complete, 1);
+        assert_eq!(parts.len(), 18);
+        assert!(parts.iter().all(|part| part.last + 1 - part.first >= NESTED_PART_POSITIONS));
+        assert!(parts.windows(2).all(|two| two[0].last + 1 == two[1].first));
+        config.nested = 0;
+        assert!(parts_of(&config, &trace, StrategyName::Complete, 1).len() < parts.len());
+    }
+
+    #[test]
+    fn they_end_where_they_are_asked_to() {
+        let mut config = Config::parse("test", CONFIG).expect("a configuration");
+        config.last_position = Some(9000);
+        let parts = parts_of(&config, &operations(200, 100), StrategyName::Complete, 7);
+        assert_eq!((parts.len(), parts[0].first, parts[parts.len() - 1].last), (2, 7, 9000));
+    }
+
+    #[test]
+    fn each_worker_may_remember_as_much_as_one_alone() {
+        let of_search = |jobs: u32, nested: u32| {
+            let mut config = Config::parse("test", CONFIG).expect("a configuration");
+            (config.jobs, config.nested, config.limits.memory_mib) = (jobs, nested, Some(28));
+            config.bounds().bytes
+        };
+        assert_eq!(of_search(1, 0), 28 << 20);
+        assert_eq!(of_search(4, 0), of_search(1, 0));
+        // All searches of a worker together: one of the workload, three of each later crash.
+        assert_eq!([of_search(1, 1) * 4, of_search(1, 2) * 7], [28 << 20; 2]);
+    }
+
+    #[test]
+    fn what_remembers_images_is_one_part() {
+        let config = Config::parse("test", CONFIG).expect("a configuration");
+        let trace = operations(200, 100);
+        let last = trace.events.len() as u32;
+        assert_eq!(parts_of(&config, &trace, StrategyName::Mixed, 7), [Part { number: 0, first: 7, last }]);
+    }
+}

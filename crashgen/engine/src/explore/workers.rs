@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The workers that explore a trace part by part, and the sum of what the parts showed ([`crate::explore::parts`]).
+//!
+//! Workers share what nobody changes: configuration, trace, twins. Each has a replay server and a model of its own; it takes the
+//! next part and steps through the events before it, or begins with the case that the part lies in. What comes before all parts is to judge
+//! the trace rules: the worker that is first does it, while the others explore if there are any, and nothing is told before that is over.
+
+use crate::base::config::{Config, StrategyName};
+use crate::base::error::EngineError;
+use crate::base::output::{Output, Pace};
+use crate::explore::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
+use crate::explore::explorer::{Explorer, Listener, ProgramRepeats};
+use crate::explore::later::first_crash::FirstCrashes;
+use crate::explore::outcomes::OutcomeSet;
+use crate::explore::parts::{Cursor, Part, Task};
+use crate::explore::trace_rules::{self, TraceRules};
+use crate::findings::finding::{Finding, Findings};
+use crate::findings::onset::Lasting;
+use crate::heap::case::Case;
+use crate::recovery::probes::Probes;
+use crashgen::replay::Engines;
+use crashgen::strategy::Covered;
+use oracle::contract::Durable;
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Time between two certificates of what is explored so far, so that an exploration that is killed can go on.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
+/// Of a worker's thread: the search of a window is recursive nowhere, the parsers of debug information are.
+const STACK_BYTES: usize = 16 << 20;
+
+impl Task<'_> {
+    fn rules(&self) -> TraceRules {
+        let is_durable_on_return = self.config.contract.durable == Durable::OnReturn;
+        trace_rules::judge(self.trace, &mut self.config.symbols(), is_durable_on_return)
+    }
+}
+
+/// What a part showed.
+pub struct Explored {
+    /// What was seen.
+    pub tally: Tally,
+    /// What is wrong, in order.
+    pub findings: Vec<Finding>,
+    /// What recoveries showed, if somebody asks.
+    pub outcomes: OutcomeSet,
+    /// What it took.
+    pub numbers: Numbers,
+    /// Where a budget ended it.
+    pub stopped: Option<Stopped>,
+    /// Why `complete` is not possible.
+    pub unfit: Option<String>,
+    /// What comes after it is not asked for.
+    pub is_last: bool,
+}
+
+/// From a worker.
+pub enum Message {
+    /// What the trace rules say.
+    Rules(Box<TraceRules>),
+    /// So many more crash positions and recoveries.
+    Progress(u32, u64),
+    /// A part has a finding.
+    Finding(usize, Box<Finding>),
+    /// A part is over.
+    Over(usize, Result<Box<Explored>, EngineError>),
+}
+
+/// What is there to do, for workers to take.
+struct Work<'a> {
+    task: &'a Task<'a>,
+    strategy: StrategyName,
+    parts: &'a [Part],
+    /// So many parts were taken.
+    dealt: AtomicUsize,
+    /// The trace rules are judged, or somebody took that on.
+    are_rules_taken: AtomicBool,
+    /// Nobody waits for what is left.
+    is_over: AtomicBool,
+}
+
+/// The sum of parts.
+pub struct Whole {
+    /// Of all that count.
+    pub tally: Tally,
+    /// Each once.
+    pub findings: Vec<Finding>,
+    /// Of all that count.
+    pub outcomes: OutcomeSet,
+    numbers: Numbers,
+    /// Why it ended early.
+    pub stopped: Option<Stopped>,
+    strategy: StrategyName,
+    /// What the trace rules say was told.
+    are_rules_told: bool,
+}
+
+impl Whole {
+    /// Nothing yet.
+    pub fn new(tally: Tally, strategy: StrategyName) -> Self {
+        Self {
+            tally,
+            findings: Vec::new(),
+            outcomes: OutcomeSet::default(),
+            numbers: Numbers::default(),
+            stopped: None,
+            strategy,
+            are_rules_told: false,
+        }
+    }
+
+    /// What another exploration of the same trace told is known: its findings, and what the trace rules say.
+    pub fn go_on_from(&mut self, before: Self) {
+        self.findings = before.findings;
+        self.are_rules_told = before.are_rules_told;
+        self.tally.never_flushed = before.tally.never_flushed;
+    }
+
+    /// The certificate of what was added so far.
+    pub fn certificate(&self, task: &Task, stopped: Option<Stopped>) -> Certificate {
+        let numbers = Numbers {
+            peak_memory_bytes: peak_memory_bytes(),
+            time_s: task.started.elapsed().as_secs_f64(),
+            ..self.numbers.clone()
+        };
+        let covers = format!(
+            "workload {}, one interleaving, memory order as traced by {}, built with {}{}",
+            task.config.identity.workload,
+            task.trace.tracer,
+            task.config.identity.flush,
+            crashes_text(task.config, self.strategy)
+        );
+        let run = Run { strategy: self.strategy.name(), stopped, last_position: task.trace.events.len() };
+        self.tally.certificate(run, numbers, covers)
+    }
+
+    /// Adds the next part.
+    fn add(&mut self, part: Explored) {
+        self.tally.add_part(part.tally);
+        self.numbers.add(part.numbers);
+        self.outcomes.join(part.outcomes);
+        for finding in part.findings {
+            match self.findings.iter_mut().find(|known| known.id == finding.id) {
+                Some(known) => known.seen += finding.seen,
+                None => self.findings.push(finding),
+            }
+        }
+        self.stopped = part.stopped;
+    }
+
+    /// Judges the trace rules, where nothing is explored that it could be done beside.
+    pub fn judge_rules(&mut self, task: &Task, output: &mut Output) {
+        self.tell_rules(&task.rules(), output);
+    }
+
+    fn tell_rules(&mut self, rules: &TraceRules, output: &mut Output) {
+        output.say("trace_rules", rules);
+        self.tally.never_flushed = rules.never_flushed();
+        self.are_rules_told = true;
+    }
+
+    /// Judges the trace rules if nobody did, explores the parts and adds them. Some: `complete` is not possible, why; what was explored by
+    /// then is nothing worth, but for findings.
+    ///
+    /// # Errors
+    /// Those of the first part that has one.
+    pub fn explore(&mut self, task: &Task, parts: &[Part], output: &mut Output) -> Result<Option<String>, EngineError> {
+        let (sender, messages) = channel();
+        let work = &Work {
+            task,
+            strategy: self.strategy,
+            parts,
+            dealt: AtomicUsize::new(0),
+            are_rules_taken: AtomicBool::new(self.are_rules_told),
+            is_over: AtomicBool::new(false),
+        };
+        let jobs = (task.config.jobs as usize).clamp(1, parts.len().max(1));
+        std::thread::scope(|scope| {
+            for _ in 0..jobs {
+                let sender = sender.clone();
+                std::thread::Builder::new()
+                    .stack_size(STACK_BYTES)
+                    .spawn_scoped(scope, move || work.live(&sender))
+                    .map_err(|error| EngineError::Infrastructure(format!("a worker cannot be started: {error}")))?;
+            }
+            drop(sender);
+            let added = self.add_all(task, parts, &messages, output);
+            work.is_over.store(true, Ordering::Relaxed);
+            added
+        })
+    }
+
+    fn add_all(
+        &mut self,
+        task: &Task,
+        parts: &[Part],
+        messages: &Receiver<Message>,
+        output: &mut Output,
+    ) -> Result<Option<String>, EngineError> {
+        let mut over: BTreeMap<usize, Result<Box<Explored>, EngineError>> = BTreeMap::new();
+        let mut early: BTreeMap<usize, Vec<Finding>> = BTreeMap::new();
+        let mut told: Vec<String> = self.findings.iter().map(|finding| finding.id.clone()).collect();
+        let (mut next, mut positions, mut recoveries, mut certified) = (0, 0, 0, task.started);
+        while next < parts.len() || !self.are_rules_told {
+            match messages.recv() {
+                Ok(Message::Rules(rules)) => self.tell_rules(&rules, output),
+                Ok(Message::Progress(more_positions, more_recoveries)) => {
+                    (positions, recoveries) = (positions + more_positions, recoveries + more_recoveries);
+                    if self.are_rules_told {
+                        output.progress(parts[0].first + positions, task.trace.events.len(), recoveries, told.len());
+                    }
+                }
+                Ok(Message::Finding(part, finding)) => early.entry(part).or_default().push(*finding),
+                Ok(Message::Over(part, explored)) => drop(over.insert(part, explored)),
+                Err(_) => return Err(EngineError::Infrastructure("a worker ended without a word".to_owned())),
+            }
+            while self.are_rules_told {
+                for finding in early.remove(&next).into_iter().flatten() {
+                    if !told.contains(&finding.id) {
+                        output.say("finding", &finding);
+                        told.push(finding.id);
+                    }
+                }
+                let Some(explored) = over.remove(&next) else { break };
+                let mut explored = explored?;
+                let (unfit, is_last) = (explored.unfit.take(), explored.is_last);
+                self.add(*explored);
+                if unfit.is_some() || is_last {
+                    return Ok(unfit);
+                }
+                next += 1;
+            }
+            if next > 0 && next < parts.len() && certified.elapsed() >= CERTIFICATE_INTERVAL {
+                let so_far = Stopped { position: parts[next].first, why: "interrupted".to_owned() };
+                output.say("certificate", &self.certificate(task, Some(so_far)));
+                certified = Instant::now();
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Work<'_> {
+    /// A worker's life: the trace rules if nobody has them yet, then part after part, until there are none.
+    fn live(&self, sender: &Sender<Message>) {
+        let Self { task, strategy, .. } = *self;
+        if !self.are_rules_taken.swap(true, Ordering::Relaxed) {
+            // Where nobody listens any more, there is a part whose message says so.
+            let _ = sender.send(Message::Rules(Box::new(task.rules())));
+        }
+        let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
+        let (mut probes, mut lasting): (Option<Probes>, Lasting) = (None, Lasting::default());
+        while let Some(part) = self.parts.get(self.dealt.fetch_add(1, Ordering::Relaxed)) {
+            let explored = start(task, strategy, &mut probes)
+                .map(|probes| (probes, &mut lasting))
+                .and_then(|servers| explore_part(task, strategy, part, &mut cursor, servers, &self.is_over, sender));
+            let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
+            if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
+                return;
+            }
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+/// Crashes after the first, for the certificate of what this strategy ran.
+fn crashes_text(config: &Config, strategy: StrategyName) -> String {
+    let times = match config.nested {
+        _ if strategy != StrategyName::Complete => return String::new(),
+        0 => return String::new(),
+        1 => "again".to_owned(),
+        more => format!("{more} times more"),
+    };
+    let place =
+        if config.follow_up { "recoveries and in what follows them" } else { "recoveries, not in what follows them" };
+    format!("; power fails {times} in {place}")
+}
+
+/// The worker's server, with nothing remembered.
+fn start<'p>(
+    task: &Task,
+    strategy: StrategyName,
+    probes: &'p mut Option<Probes>,
+) -> Result<&'p mut Probes, EngineError> {
+    if let Some(known) = probes {
+        known.forget();
+    } else {
+        let is_full = task.config.is_full();
+        *probes = Some(Probes::start(&task.config.exploring_server(strategy)?, is_full)?);
+    }
+    Ok(probes.as_mut().expect("just started"))
+}
+
+/// Says what a worker finds to whoever adds the parts.
+struct PartListener<'a> {
+    sender: &'a Sender<Message>,
+    part: usize,
+    pace: Pace,
+    /// Positions and recoveries that it said so far.
+    said: (u32, u64),
+}
+
+impl<'a> PartListener<'a> {
+    fn new(sender: &'a Sender<Message>, part: &Part) -> Self {
+        Self { sender, part: part.number, pace: Pace::default(), said: (part.first - 1, 0) }
+    }
+}
+
+impl Listener for PartListener<'_> {
+    fn progress(&mut self, position: u32, recoveries: u64) {
+        if self.pace.is_due() {
+            let before = std::mem::replace(&mut self.said, (position, recoveries));
+            let _ = self.sender.send(Message::Progress(position - before.0, recoveries - before.1));
+        }
+    }
+
+    fn finding(&mut self, finding: &Finding) {
+        let _ = self.sender.send(Message::Finding(self.part, Box::new(finding.clone())));
+    }
+}
+
+/// Explores a part, from nothing remembered.
+///
+/// # Errors
+/// When the trace contradicts itself or the replay server fails.
+fn explore_part(
+    task: &Task,
+    strategy: StrategyName,
+    part: &Part,
+    cursor: &mut Cursor,
+    (probes, lasting): (&mut Probes, &mut Lasting),
+    is_over: &AtomicBool,
+    sender: &Sender<Message>,
+) -> Result<Explored, EngineError> {
+    let (mut tally, mut findings) = (Tally::default(), Findings::new(task.config));
+    let mut outcomes = task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone()));
+    let stages_before = probes.recovery_stages()?;
+    let engines_before = probes.engines()?;
+    let mut explorer = Explorer {
+        config: task.config,
+        trace: task.trace,
+        strategy,
+        listener: &mut PartListener::new(sender, part),
+        probe: probes.whole(),
+        probes,
+        twins: task.twins,
+        tally: &mut tally,
+        findings: &mut findings,
+        lasting,
+        first_crashes: &mut FirstCrashes::default(),
+        outcomes: outcomes.as_mut(),
+        unchanged: task.unchanged,
+        before: None,
+        judged: FxHashSet::default(),
+        started: task.started,
+        deadline: task.deadline,
+        ran: Vec::new(),
+        covered: Covered::Nothing,
+        error: None,
+        unfit: None,
+        stopped: None,
+        is_over,
+        repeats: ProgramRepeats::of_part(part.number),
+    };
+    let is_last = explorer.run(part, cursor)?.is_break();
+    let (stopped, unfit) = (explorer.stopped.take(), explorer.unfit.take());
+    let numbers = Numbers {
+        recoveries: probes.recoveries,
+        memoised: probes.memoised,
+        distinct_images: probes.distinct_images(),
+        full_probes: probes.full_probes,
+        stages: since(stages_before, probes.recovery_stages()?),
+        engines: engines_since(&engines_before, probes.engines()?),
+        ..Numbers::default()
+    };
+    let outcomes = outcomes.unwrap_or_default();
+    Ok(Explored { tally, findings: findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
+}
+
+/// What was counted since then.
+fn since(before: BTreeMap<String, u64>, mut now: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    now.iter_mut().for_each(|(name, count)| *count -= before.get(name).copied().unwrap_or(0));
+    now
+}
+
+fn engines_since(before: &Engines, now: Engines) -> Engines {
+    let mut isolated = since(before.isolated.clone(), now.isolated);
+    isolated.retain(|_, runs| *runs > 0);
+    Engines {
+        in_process: now.in_process - before.in_process,
+        compared: now.compared - before.compared,
+        remembered: now.remembered - before.remembered,
+        isolated,
+    }
+}

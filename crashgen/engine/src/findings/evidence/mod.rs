@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a person is told of the recovery of one crash state, beside the rule that it breaks.
+
+pub mod deaths;
+mod look;
+mod reads;
+mod stores;
+
+use crate::base::config::Config;
+use crate::findings::evidence::deaths::Died;
+use crate::heap::case::Case;
+use crate::heap::state::{StateRef, lost_store};
+use crashgen::model::{Choice, View};
+use crashgen::symbols::Symbol;
+use oracle::{Judgement, RuleId, Violation};
+
+/// Nothing of it hangs on this. None, where it was not looked for, and where it cannot be seen.
+#[derive(Clone, Debug, Default)]
+pub struct Evidence {
+    /// Where recovery first reads what the state lacks ([`reads::first`]).
+    pub read: Option<Symbol>,
+    /// Where a signal ends it ([`deaths::place`]).
+    pub died: Option<Died>,
+    /// Of a state that breaks a rule and has every store of its generation: where the recovery from it stores ([`stores::places`]).
+    pub stored: Option<Vec<Symbol>>,
+}
+
+impl Evidence {
+    /// Of the state, which breaks these rules.
+    pub fn of(config: &Config, case: &mut Case, (view, state): (&View, &[Choice]), violations: &[Violation]) -> Self {
+        let is_dying = violations.iter().any(|violation| violation.broken == RuleId::RecoveryCrashed);
+        let is_lost = lost_store(&StateRef { case, view, choices: state, position: 0 }).is_some();
+        Self {
+            read: reads::first(config, case, view, state),
+            died: is_dying.then(|| deaths::place(config, case, view, state)).flatten(),
+            stored: (!is_lost && !violations.is_empty()).then(|| stores::places(config, case, view, state)).flatten(),
+        }
+    }
+
+    /// The same, of what was judged; nothing where no rule is broken.
+    pub fn of_judged(config: &Config, case: &mut Case, state: (&View, &[Choice]), judgement: &Judgement) -> Self {
+        match judgement.violations.as_slice() {
+            [] => Self::default(),
+            violations => Self::of(config, case, state, violations),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The load in recovery that sees what a crash state lacks.
+//!
+//! Recovery is a function of what it loads. So the first load of a unit that the state leaves otherwise than everything persisted
+//! would is where the two runs part: until then they are the same.
+
+use crate::base::config::Config;
+use crate::base::error::EngineError;
+use crate::findings::evidence::look::look;
+use crate::heap::case::Case;
+use crate::recovery::probes::Probes;
+use crashgen::complete::UnitKey;
+use crashgen::model::{Choice, Model, View};
+use crashgen::replay::{Manner, Probe};
+use crashgen::symbols::Symbol;
+use crashgen::{LINE_BYTES, UNIT_BYTES};
+use std::rc::Rc;
+
+/// Where recovery, or the probe after it, first reads what the state lacks. None: nothing is lacking, the loads of the target cannot all
+/// be seen, the first one is at a place that says nothing (in the C library, in a header of C++'s), or only the runner's scan of contents
+/// reads it.
+pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Symbol> {
+    let differing: Rc<[UnitKey]> = differing_units(&case.model, view, state).into();
+    if differing.is_empty() || !config.has_hooks() {
+        return None;
+    }
+    look(case, (view, state), |case| read_of(config, case, &differing))
+}
+
+fn read_of(config: &Config, case: &mut Case, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
+    let mut probes = Probes::start(&config.hooked_server("reads")?, config.is_full())?;
+    let probe = if config.is_full() { Probe::Full } else { Probe::First };
+    let (_, loads) = probes.record(&mut case.image, probe, differing, Manner::Afresh)?;
+    let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
+    let offset: Vec<_> = first.map(|site| Some(u64::from(*site))).into_iter().collect();
+    let mut places = config.symbols().of_places(config.hooked_adapter(), &offset);
+    Ok(places.pop().filter(|place| !place.is_of_system()))
+}
+
+/// Units that the state's choices leave otherwise than all stores would.
+fn differing_units(model: &Model, view: &View, state: &[Choice]) -> Vec<UnitKey> {
+    let mut units = Vec::new();
+    for (open, choice) in view.lines.iter().zip(state) {
+        let line = model.line(open.id);
+        let (there, whole) = (line.content(*choice).0, line.content(open.newest()).0);
+        let first = line.key.number * LINE_BYTES / UNIT_BYTES;
+        let pairs = there.chunks(UNIT_BYTES as usize).zip(whole.chunks(UNIT_BYTES as usize));
+        let differing = (first..).zip(pairs).filter(|(_, (there, whole))| there != whole);
+        units.extend(differing.map(|(number, _)| UnitKey { file: line.key.file, number }));
+    }
+    units
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where recovery stores to PM on a crash state. Of a state that has every store of its generation, what breaks a rule is what was stored,
+//! or when, or what recovery makes of it.
+
+use crate::base::config::Config;
+use crate::base::error::EngineError;
+use crate::findings::evidence::look::look;
+use crate::heap::case::Case;
+use crate::recovery::probes::Probes;
+use crashgen::model::{Choice, View};
+use crashgen::symbols::Symbol;
+use crashgen::trace::{Event, EventKind, OperationKind, SiteId};
+use std::rc::Rc;
+
+/// The places in the order in which it first comes to them, up to where it returns; empty: it stores nothing. None: it does not return, or
+/// what it does cannot be followed.
+pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Vec<Symbol>> {
+    if !config.has_hooks() {
+        return None;
+    }
+    let offsets = look(case, (view, state), |case| offsets_of(config, case))?;
+    let mut places: Vec<Symbol> = Vec::new();
+    for place in config.symbols().of_places(config.hooked_adapter(), &offsets) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    Some(places)
+}
+
+/// In the adapter's file; none: of a place that is not known.
+fn offsets_of(config: &Config, case: &mut Case) -> Result<Option<Vec<Option<u64>>>, EngineError> {
+    let mut probes = Probes::start(&config.hooked_server("stores")?, false)?;
+    let (_, loads, answer) = probes.tell(&mut case.image, (1, false), &Rc::from([]))?;
+    let next = case.model.files().keys().next_back().map_or(0, |file| file.0 + 1);
+    let told = probes.parse_told(&answer, next, case.image.prefix())?;
+    let is_return = |event: &Event| matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. });
+    let Some(end) = told.events.iter().position(is_return) else { return Ok(None) };
+    if told.gap.is_some() || loads.doubt.is_some() {
+        return Ok(None);
+    }
+    let mut sites: Vec<SiteId> = Vec::new();
+    for event in told.events[..end].iter().filter(|event| matches!(event.kind, EventKind::Store { .. })) {
+        if !sites.contains(&event.site) {
+            sites.push(event.site);
+        }
+    }
+    Ok(Some(sites.into_iter().map(|site| told.sites[site.0 as usize]).collect()))
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Findings: violations of the same rule at the same place in the code are one, with its first witness.
+
+use crate::base::config::{Config, StopRule};
+use crate::findings::event_excerpt::{EventText, events_around};
+use crate::findings::evidence::Evidence;
+use crate::findings::evidence::deaths::Died;
+use crate::findings::identity::{id, key};
+use crate::findings::onset::Onset;
+use crate::findings::operation_names;
+use crate::findings::repair::{Repair, candidates, each_once, of_losses};
+use crate::findings::witness::{crashes_before, witness};
+use crate::heap::case::CurrentOperation;
+use crate::heap::crashes::Before;
+use crate::heap::recovery_trace::Sites;
+use crate::heap::state::{StateRef, changed_lines, is_conservative, lost_store, sites_that_matter};
+use crate::recovery::replayed::Passed;
+use crashgen::model::Choice;
+use crashgen::symbols::{Symbol, Symbols};
+use crashgen::trace::Trace;
+use oracle::{RuleId, Violation};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Lines of a witness that are spelled out.
+const LINE_LIMIT: usize = 16;
+
+/// A finding as it is printed.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Finding {
+    pub id: String,
+    pub rule: String,
+    pub title: &'static str,
+    pub message: String,
+    pub token: String,
+    pub position: u32,
+    pub operation: Option<OperationText>,
+    /// The earliest store that is lost, then the newest one that is there.
+    pub sites: Vec<Symbol>,
+    /// Of each of the sites: who called it, and so on.
+    pub callers: Vec<Vec<Symbol>>,
+    /// Where recovery first reads what the state lacks; null where that cannot be seen.
+    pub read: Option<Symbol>,
+    /// Where the recovery died that a signal ended; null: none did, or where is not known.
+    pub died: Option<Died>,
+    /// Where the recovery from the last crash stores to PM, in the order in which it comes there; null where the state lacks a store of
+    /// its generation, where recovery does not return, and where what it does cannot be followed.
+    pub stored: Option<Vec<Symbol>>,
+    pub seen: u64,
+    pub strategy: &'static str,
+    pub model_note: Option<&'static str>,
+    /// It lacks a store: the first of the sites. Else none of this generation; what an earlier crash lost is told with that.
+    pub is_lost: bool,
+    /// Lines that are not as everything persisted would leave them.
+    pub lines: Vec<LineText>,
+    pub line_count: usize,
+    /// Around the crash position.
+    pub events: Vec<EventText>,
+    /// What may forbid the state, to be tried.
+    pub repairs: Vec<Repair>,
+    /// Power failed more than once.
+    pub is_later: bool,
+    /// The crashes before that, the first one first.
+    pub earlier: Vec<EarlierCrash>,
+}
+
+/// A crash before the one of a finding.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct EarlierCrash {
+    pub position: u32,
+    pub operation: Option<OperationText>,
+    /// The earliest store of its generation that it lost; null: it lost none.
+    pub lost: Option<Symbol>,
+    /// What may forbid what it left, where it lost something.
+    #[serde(skip)]
+    pub repairs: Vec<Repair>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct OperationText {
+    /// In the workload, or in what follows the recovery of that generation.
+    pub index: u32,
+    /// 0: the workload.
+    pub generation: u32,
+    pub kind: &'static str,
+    pub slot: u32,
+    pub bytes: u64,
+    pub pending: bool,
+}
+
+impl OperationText {
+    /// As it is printed.
+    pub fn of(current: CurrentOperation) -> Self {
+        let operation = current.operation;
+        let (generation, index) = operation_names::place(operation.index);
+        Self {
+            index,
+            generation,
+            kind: operation.kind.name(),
+            slot: operation.slot,
+            bytes: operation.bytes,
+            pending: current.is_pending,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct LineText {
+    pub file: String,
+    pub offset: u64,
+    pub choice: String,
+}
+
+/// Where a state comes from that breaks a rule.
+pub enum Origin<'a> {
+    /// The crash before it, if it is one of a later generation.
+    Explored(Option<&'a Before<'a>>),
+    /// A token, which names it.
+    Token(String),
+    /// A token of a later generation, and the crashes before it.
+    LaterToken(String, Vec<EarlierCrash>),
+}
+
+/// A crash state that breaks a rule, with what else is told of it.
+pub struct FoundState<'a> {
+    /// The state.
+    pub at: StateRef<'a>,
+    /// Who chose it.
+    pub strategy: &'static str,
+    /// What its recovery shows beside the rule that it breaks.
+    pub evidence: Evidence,
+    /// Of what everything persisted shows, too: since when. None: it does not.
+    pub onset: Option<Onset>,
+}
+
+/// All findings of an exploration.
+#[derive(Default)]
+pub struct Findings {
+    list: Vec<Finding>,
+    /// Of the findings' own states, and of the states that were reduced to them.
+    by_key: FxHashMap<String, usize>,
+    /// What sites are called.
+    pub symbols: Symbols,
+    /// Of the events that recoveries told.
+    pub told_sites: Sites,
+}
+
+impl Findings {
+    /// None yet.
+    pub fn new(config: &Config) -> Self {
+        Self { symbols: config.symbols(), ..Self::default() }
+    }
+
+    /// Number of distinct findings.
+    pub fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    fn has_rule(&self, rule: RuleId) -> bool {
+        let rule = rule.to_string();
+        self.list.iter().any(|finding| finding.rule == rule)
+    }
+
+    /// Why an exploration ends with a violation of this rule; none: it goes on. A violation that is no finding, because not every engine
+    /// shows it, ends nothing.
+    pub fn stop_at(&self, config: &Config, rule: RuleId) -> Option<String> {
+        match config.stop_at_rule.as_ref()? {
+            StopRule::Any if self.count() > 0 => Some("stopped at the first finding".to_owned()),
+            StopRule::One(expected) if *expected == rule && self.has_rule(rule) => {
+                Some(format!("stopped at the expected rule {rule}"))
+            }
+            StopRule::Finding(id) if self.has(id) => Some(format!("stopped at the finding {id}")),
+            StopRule::Any | StopRule::One(_) | StopRule::Finding(_) => None,
+        }
+    }
+
+    /// Whether there is one of this id.
+    pub fn has(&self, id: &str) -> bool {
+        self.list.iter().any(|finding| finding.id == id)
+    }
+
+    /// All, in order of first sight.
+    pub fn all(&self) -> &[Finding] {
+        &self.list
+    }
+
+    /// As [`Findings::all`].
+    pub fn into_all(self) -> Vec<Finding> {
+        self.list
+    }
+
+    /// Counts the violation if its like was seen before; else returns its key.
+    pub fn recognise(
+        &mut self,
+        trace: &Trace,
+        state: &StateRef,
+        onset: Option<&Onset>,
+        violation: &Violation,
+    ) -> Option<String> {
+        let key = key(&mut self.symbols, trace, state, onset, violation);
+        match self.by_key.get(&key) {
+            Some(known) => {
+                self.list[*known].seen += 1;
+                None
+            }
+            None => Some(key),
+        }
+    }
+
+    /// Adds a violation, `original` being the key of the state that was reduced to this one; returns the finding when it is a
+    /// new one.
+    pub fn add(
+        &mut self,
+        config: &Config,
+        trace: &Trace,
+        origin: Origin,
+        found: &FoundState,
+        violation: &Violation,
+        original: String,
+    ) -> Option<&Finding> {
+        let FoundState { at: state, strategy, evidence, onset } = found;
+        let numbers = sites_that_matter(state);
+        let sites: Vec<Symbol> = numbers.iter().map(|site| self.symbols.find(trace, *site)).collect();
+        let callers = numbers.iter().map(|site| self.symbols.callers(trace, *site)).collect();
+        let key = key(&mut self.symbols, trace, state, onset.as_ref(), violation);
+        if let Some(known) = self.by_key.get(&key).copied() {
+            self.list[known].seen += 1;
+            self.by_key.insert(original, known);
+            return None;
+        }
+        let is_first = matches!(origin, Origin::Explored(None) | Origin::Token(_));
+        let (token, earlier) = match origin {
+            Origin::Explored(before) => {
+                let before = crashes_before(before, state);
+                let token = witness(config, trace, &before, state, violation.rule, &sites).encode();
+                (token, before.iter().rev().map(|(crash, left)| self.earlier_crash(crash, left)).collect())
+            }
+            Origin::Token(token) => (token, Vec::new()),
+            Origin::LaterToken(token, earlier) => (token, earlier),
+        };
+        let own_sites = if is_first { None } else { self.told_sites.of_workload() };
+        let own = candidates(trace, own_sites, &mut self.symbols, state);
+        let is_lost = lost_store(state).is_some();
+        let of_earlier = earlier.iter().rev().flat_map(|crash: &EarlierCrash| crash.repairs.iter().cloned());
+        let repairs = match is_lost {
+            true => each_once(own.into_iter().chain(of_earlier)),
+            false => each_once(of_earlier.chain(own)), // its own are other orders of two stores
+        };
+        let finding = Finding {
+            id: id(violation.rule, &key),
+            rule: violation.rule.to_string(),
+            title: violation.rule.title(),
+            message: operation_names::in_text(&violation.message),
+            token,
+            position: state.position,
+            operation: state.case.current.map(OperationText::of),
+            sites,
+            callers,
+            read: evidence.read.clone(),
+            died: evidence.died.clone(),
+            stored: evidence.stored.clone(),
+            seen: 1,
+            strategy,
+            model_note: is_conservative(state).then_some("model: conservative"),
+            is_lost,
+            lines: line_texts(trace, state),
+            line_count: changed_lines(state).count(),
+            events: events_around(trace, &mut self.symbols, state),
+            repairs,
+            is_later: !is_first,
+            earlier,
+        };
+        self.by_key.insert(key, self.list.len());
+        self.by_key.insert(original, self.list.len());
+        self.list.push(finding);
+        self.list.last()
+    }
+
+    fn earlier_crash(&mut self, crash: &Before, left: &[Choice]) -> EarlierCrash {
+        let state = StateRef { case: crash.case, view: crash.view, choices: left, position: crash.position };
+        self.crash_before(crash.trace, crash.before.is_none(), &state)
+    }
+
+    /// Of the crashes that a replayed generation came of.
+    pub fn earlier_crashes(&mut self, passed: &[Passed]) -> Vec<EarlierCrash> {
+        let crashes = passed.iter().enumerate();
+        crashes.map(|(number, crash)| self.crash_before(&crash.trace, number == 0, &crash.state())).collect()
+    }
+
+    /// Of a crash in that state, in the workload or in a recovery, after which power failed again.
+    fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
+        let lost = lost_store(state).map(|lost| self.symbols.find(trace, lost.site));
+        let all_sites = Some(trace.sites.len() as u32);
+        let workload_sites = if is_workload { all_sites } else { self.told_sites.of_workload() };
+        let repairs = of_losses(trace, workload_sites, &mut self.symbols, state);
+        EarlierCrash { position: state.position, operation: state.case.current.map(OperationText::of), lost, repairs }
+    }
+}
+
+fn line_texts(trace: &Trace, state: &StateRef) -> Vec<LineText> {
+    let text = |(at, choice): (usize, Choice)| {
+        let line = state.case.model.line(state.view.lines[at].id);
+        let stores = line.open_stores(choice);
+        let there = stores.iter().filter(|(_, _, is_there)| *is_there).count();
+        LineText {
+            file: trace.files[line.key.file.0 as usize].to_string(),
+            offset: line.key.number * crashgen::LINE_BYTES,
+            choice: format!("{there} of {} undecided stores", stores.len()),
+        }
+    };
+    changed_lines(state).take(LINE_LIMIT).map(text).collect()
+}
+
+/// How often each was seen, by id.
+pub fn seen_counts(findings: &[Finding]) -> BTreeMap<&str, u64> {
+    findings.iter().map(|finding| (finding.id.as_str(), finding.seen)).collect()
+}

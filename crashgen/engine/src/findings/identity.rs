@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The identity of a finding: what makes two violations one finding, in every campaign.
+//!
+//! It is the rule and the store that is lost, by its place in its function, and whether what is flushed there lacks a fence or the flush
+//! is missing. Which store was the newest that is there tells only how long the first one stayed undecided. Where nothing is lost, the
+//! place of the last store when it began to be wrong is what is known ([`crate::findings::onset`]), and what was said of it then; the
+//! operation, where that place has no name.
+
+use crate::findings::onset::{Onset, said};
+use crate::heap::state::{Lost, StateRef, is_flush_of, lost_store};
+use crashgen::symbols::Symbols;
+use crashgen::trace::{EventKind, PlaceKind, SiteId, StoreKind, Trace};
+use oracle::{RuleId, Violation};
+use planted::Fault;
+
+/// What makes two violations one finding.
+pub fn key(
+    symbols: &mut Symbols,
+    trace: &Trace,
+    state: &StateRef,
+    onset: Option<&Onset>,
+    violation: &Violation,
+) -> String {
+    let place = place(symbols, trace, state, onset, violation.rule);
+    let is_lost = onset.is_none() && lost_store(state).is_some();
+    let said = match onset {
+        _ if is_lost || planted::is(Fault::FindingByRule) => None,
+        Some(onset) => onset.said.clone(),
+        None => said(violation).map(Into::into),
+    };
+    said.map_or(place.clone(), |said| format!("{place}: {said}"))
+}
+
+/// The part of the key that is known of a state before it is recovered.
+pub fn place(symbols: &mut Symbols, trace: &Trace, state: &StateRef, onset: Option<&Onset>, rule: RuleId) -> String {
+    if planted::is(Fault::FindingByRule) {
+        return rule.to_string();
+    }
+    let lost = lost_store(state).filter(|_| onset.is_none());
+    let last_store = onset.map_or(state.case.last_store, |onset| onset.site);
+    let site = lost.as_ref().map_or(last_store, |lost| lost.site);
+    let name = symbols.lasting_name(trace, site);
+    match lost {
+        Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
+        Some(_) => format!("{rule} lost {name}"),
+        None if name.is_empty() => {
+            let current = || state.case.current.map_or("none", |current| current.operation.kind.name());
+            let kind = onset.map_or_else(current, |onset| onset.operation);
+            format!("{rule} {kind}")
+        }
+        None => format!("{rule} {name}"),
+    }
+}
+
+/// The id of the finding with this key.
+pub fn id(rule: RuleId, key: &str) -> String {
+    format!("{rule}-{:08x}", short_hash(key))
+}
+
+fn short_hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Whether its line is flushed before its thread fences or its operation returns, wherever power failed: a function of what that operation
+/// does, if no other thread flushes the line meanwhile, and no neighbour on it is flushed instead. A locked RMW is there for a lock's sake
+/// and no end. What edits put into the trace does not count, so that a finding that a repair leaves is the same one.
+fn is_flushed(trace: &Trace, lost: &Lost) -> bool {
+    let store = &trace.events[lost.event as usize];
+    if !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
+        return true; // it needs no flush
+    }
+    for event in trace.events[lost.event as usize + 1..].iter().filter(|event| event.site != SiteId(0)) {
+        if is_flush_of(event, lost.line) {
+            return true;
+        }
+        let is_fence = PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
+        let is_end = is_fence || matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. });
+        if is_end && event.thread == store.thread {
+            return false;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heap::testing;
+    use crashgen::model::{Choice, View};
+    use crashgen::trace::{FenceKind, FileId, FlushKind, OperationKind, Site};
+
+    /// Key of the state that lacks the first of these events, a store. They are by thread 1 or as said, and at a place of the source, but
+    /// for the inserted ones.
+    fn key_without_first(kinds: Vec<EventKind>, threads: &[u16], inserted: &[usize]) -> String {
+        let count = kinds.len();
+        let mut trace = testing::trace(kinds);
+        let first = trace.events.len() - count;
+        trace.sites = vec![Site { module: None, offset: 0, caller: None }; trace.events.len() + 1];
+        for (number, event) in trace.events.iter_mut().enumerate() {
+            let of_test = number.checked_sub(first);
+            event.site = SiteId(if of_test.is_some_and(|at| inserted.contains(&at)) { 0 } else { 1 });
+            event.thread.thread = of_test.and_then(|at| threads.get(at).copied()).unwrap_or(1);
+        }
+        let lose = |_: &View, state: &mut Vec<Choice>| state[0] = Choice::default();
+        let position = first as u32 + 1;
+        testing::of_state(&trace, position, lose, |state| {
+            place(&mut Symbols::default(), &trace, state, None, RuleId::OperationLost)
+        })
+    }
+
+    #[test]
+    fn a_missing_flush_and_a_missing_fence_are_two_findings() {
+        let store = |line: u64| EventKind::Store {
+            kind: StoreKind::Plain,
+            file: FileId(0),
+            offset: line * crashgen::LINE_BYTES,
+            bytes: vec![1; 8].into(),
+        };
+        let flush = |line: u64| EventKind::Flush {
+            kind: FlushKind::Clwb,
+            file: FileId(0),
+            offset: line * crashgen::LINE_BYTES,
+        };
+        let fence = || EventKind::Fence { kind: FenceKind::Sfence };
+        let is_flushed = |kinds: Vec<EventKind>, threads: &[u16], inserted: &[usize]| {
+            !key_without_first(kinds, threads, inserted).ends_with("not flushed")
+        };
+        let fenced = vec![store(0), flush(0), fence()];
+        assert!(is_flushed(fenced.clone(), &[], &[]));
+        assert!(is_flushed(vec![store(0), store(1), flush(1), flush(0)], &[], &[]), "whatever comes in between");
+        assert!(!is_flushed(vec![store(0), flush(1), fence(), flush(0)], &[], &[]), "another line, and too late");
+        assert!(is_flushed(vec![store(0), fence(), flush(0)], &[1, 2, 2], &[]), "another thread's fence is no end");
+        assert!(!is_flushed(fenced, &[], &[1]), "what an edit put there");
+        let back = EventKind::OperationReturn { kind: OperationKind::Create, index: 0, status: 0 };
+        let next = |next: EventKind| is_flushed(vec![store(0), back.clone(), next, fence()], &[], &[]);
+        assert!(!next(flush(0)) && !next(flush(1)), "whatever the next operation does");
+        let non_temporal =
+            EventKind::Store { kind: StoreKind::NonTemporal, file: FileId(0), offset: 0, bytes: vec![1; 8].into() };
+        assert!(is_flushed(vec![non_temporal, fence()], &[], &[]));
+    }
+}

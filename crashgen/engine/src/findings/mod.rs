@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a person is told of a violation: its identity, its onset, its witness, the evidence, and repairs to try.
+
+pub mod event_excerpt;
+pub mod evidence;
+pub mod finding;
+pub mod identity;
+pub mod onset;
+pub mod operation_names;
+pub mod recovery_edits;
+pub mod repair;
+pub mod witness;

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Since when the heap is wrong though everything persisted.
+//!
+//! A state that lost nothing and breaks a rule shows a fault of logic, and as long as what is wrong stays wrong each later crash
+//! position shows it again, whichever store came last there. Such a fault is one finding, told by the place where it began: the first of
+//! the crash positions without a gap at which everything persisted leaves the same thing wrong ([`Wrong`]). That is a function of
+//! the trace, of what earlier crashes left, of the position and what is wrong there, so it is the same in every strategy, part and
+//! replay of a token; what is remembered here only saves recoveries.
+//!
+//! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::since`]), and what they break
+//! besides that is a finding of its own, of the same rule or of another one.
+//!
+//! What is wrong with a slot, a heap block or an operation is the same while it is about the same one. Of what is said of the whole heap
+//! (that recovery answers an error, that less can be allocated) it counts what is said, and how many bytes are lost; where other things
+//! are wrong and none of them has begun there, it is a consequence of those, whatever is said.
+//!
+//! What a recovery did before power failed again is followed as the workload is, from what the crash before it left.
+
+use crate::base::config::{Config, StrategyName};
+use crate::base::error::EngineError;
+use crate::heap::case::{Case, Settled};
+use crate::heap::stepping::go_to;
+use crate::recovery::judging::judge_image;
+use crate::recovery::probes::Probes;
+use crashgen::model::{Choice, View};
+use crashgen::replay::Probe;
+use crashgen::trace::{EventKind, SiteId, Trace};
+use oracle::report::Place;
+use oracle::{Extent, Judgement, Leaked, RuleId, TwinSet, Violation};
+use planted::Fault;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Where something began to be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Onset {
+    /// Events before the crash.
+    pub position: u32,
+    /// Of the last store by then.
+    pub site: SiteId,
+    /// The operation by then, `none` before the first one.
+    pub operation: &'static str,
+    /// What was said of it then ([`said`]).
+    pub said: Option<Rc<str>>,
+}
+
+/// What is wrong, as far as it can be told to be the same at another crash position.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Wrong {
+    /// What an operation left in a slot.
+    Slot(RuleId, u32, Option<u32>),
+    /// A heap block.
+    Block(RuleId, Place),
+    /// What an operation did.
+    Operation(RuleId, u32),
+    /// The heap: what is said of it, numbers apart, and the bytes that are lost.
+    Heap(RuleId, String, Option<u64>),
+}
+
+impl Wrong {
+    /// Several where one violation is of several heap blocks.
+    fn of(violation: &Violation) -> Vec<Self> {
+        let rule = violation.broken;
+        if let Some(leaks) = &violation.leaks {
+            return leaks.blocks.iter().map(Self::leak).collect();
+        }
+        let one = match (violation.slot, &violation.block, violation.operation) {
+            (Some(slot), _, operation) => Self::Slot(rule, slot, operation),
+            (None, Some(block), _) => Self::Block(rule, block.place.clone()),
+            (None, None, Some(operation)) => Self::Operation(rule, operation),
+            (None, None, None) => Self::Heap(rule, words(&violation.message), violation.lost_bytes),
+        };
+        vec![one]
+    }
+
+    /// Permitted or not: what a pending operation may leave is a fault once it has returned.
+    fn leak(block: &Extent) -> Self {
+        Self::Block(RuleId::Leak, block.place.clone())
+    }
+}
+
+/// Of what is said of a violation, numbers and which operation was it apart; none of leaks, of which there may be one more each time.
+pub fn said(violation: &Violation) -> Option<String> {
+    violation.leaks.is_none().then(|| words(&violation.message))
+}
+
+fn words(message: &str) -> String {
+    let tokens: Vec<&str> = message.split_whitespace().collect();
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_kind = |at: usize| {
+        // operation 12 (free)
+        at > 0 && tokens[at].starts_with('(') && tokens[at].ends_with(')') && is_number(tokens[at - 1])
+    };
+    let tokens = tokens.iter().enumerate().filter(|(at, _)| !is_kind(*at)).map(|(_, word)| *word);
+    let words = tokens.flat_map(|token| token.split(|char: char| !char.is_ascii_alphanumeric()));
+    let words = words.filter(|word| !word.starts_with(|char: char| char.is_ascii_digit()));
+    let without_digits = |word: &str| match word.parse::<RuleId>() {
+        Ok(rule) => rule.to_string(), // what is broken after a later crash
+        Err(_) => word.chars().filter(|char| !char.is_ascii_digit()).collect(),
+    };
+    words.map(without_digits).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether both say the same of the same.
+pub fn are_same(one: &Violation, other: &Violation) -> bool {
+    one.broken == other.broken && Wrong::of(one) == Wrong::of(other)
+}
+
+/// What is followed: the workload, or what a recovery did.
+#[derive(Clone, Copy)]
+pub struct Course<'a> {
+    /// What is asked for.
+    pub config: &'a Config,
+    /// Its trace.
+    pub trace: &'a Trace,
+    /// Of the heap without a crash.
+    pub twins: Option<&'a TwinSet>,
+    /// The crash that it begins with; none: it is the workload.
+    pub after: Option<After<'a>>,
+}
+
+/// The crash before a recovery.
+#[derive(Clone, Copy)]
+pub struct After<'a> {
+    /// What it left: after the same crash, recoveries that did the same are told apart by that.
+    pub left: &'a [Choice],
+    /// What the recovery found.
+    pub begin: &'a dyn Fn() -> Case,
+    /// What it showed of what was pending.
+    pub settled: &'a Settled,
+}
+
+impl Course<'_> {
+    /// Steps to a crash position from the begin.
+    fn go_to(&self, position: u32) -> Result<(Case, View), EngineError> {
+        let Some(after) = self.after else { return go_to(self.config, self.trace, position) };
+        let (mut case, mut view) = ((after.begin)(), None);
+        for number in 0..position {
+            view = Some(self.step(&mut case, number)?);
+        }
+        Ok((case, view.expect("the first crash position is behind the first event")))
+    }
+
+    fn step(&self, case: &mut Case, number: u32) -> Result<View, EngineError> {
+        let event = &self.trace.events[number as usize];
+        let stepped = match self.after {
+            Some(after) => case.step_recovery(number, event, after.settled, self.config.contract.fill),
+            None => case.step(number, event),
+        };
+        Ok(stepped?.0)
+    }
+
+    fn left(&self) -> &[Choice] {
+        self.after.map_or(&[], |after| after.left)
+    }
+}
+
+/// Follows what everything persisted shows: of one course at a time.
+#[derive(Default)]
+pub struct Lasting {
+    /// Started when something is asked for the first time.
+    probes: Option<Probes>,
+    followed: Option<Followed>,
+    /// How many courses were begun, and which of them the server has the image of.
+    begun: u64,
+    shown: u64,
+}
+
+/// A stretch of crash positions of one case.
+pub struct Followed {
+    /// [`After::left`].
+    left: Box<[Choice]>,
+    /// It was begun as this one.
+    number: u64,
+    case: Case,
+    view: View,
+    /// First position of the case.
+    begin: u32,
+    /// From this one on each was judged up to `judged`.
+    first: u32,
+    judged: u32,
+    /// Where the case is.
+    last: u32,
+    /// What is wrong at the one that was judged last, or may become a leak, and since when; if since the first one, then perhaps longer.
+    since: FxHashMap<Wrong, Onset>,
+    /// Rules that are broken there.
+    rules: FxHashSet<RuleId>,
+    /// There.
+    leaks: Option<Arc<Leaked>>,
+}
+
+impl Lasting {
+    /// Another course is followed from now on. What is returned is where the last one was, to go back to.
+    pub fn leave(&mut self) -> Option<Followed> {
+        self.followed.take()
+    }
+
+    /// The course that was left is followed again.
+    pub fn go_back(&mut self, to: Option<Followed>) {
+        self.followed = to;
+    }
+
+    /// Since when everything persisted shows all that is wrong here, at that crash position; none: it does not.
+    ///
+    /// # Errors
+    /// When the replay server does not start, or ends.
+    pub fn since(&mut self, of: Course, position: u32, violation: &Violation) -> Result<Option<Onset>, EngineError> {
+        match self.shows(of, position, violation)? {
+            true => self.began(of, position, violation),
+            false => Ok(None),
+        }
+    }
+
+    fn shows(&mut self, of: Course, position: u32, violation: &Violation) -> Result<bool, EngineError> {
+        let followed = self.follow(of, position, false)?;
+        if !followed.rules.contains(&violation.broken) {
+            return Ok(false);
+        }
+        let new = Wrong::of(violation).iter().filter(|wrong| !followed.since.contains_key(wrong)).count();
+        match &violation.leaks {
+            Some(leaks) if new > 0 => Ok(new as u64 + self.new_leaks(of, position)? <= leaks.of_pending),
+            _ => Ok(new == 0),
+        }
+    }
+
+    /// How many heap blocks that everything persisted leaves unreferenced may be of operations that are pending at that position.
+    fn new_leaks(&mut self, of: Course, position: u32) -> Result<u64, EngineError> {
+        let followed = self.follow(of, position, false)?;
+        let since = if of.after.is_some() { Some(0) } else { followed.case.pending_since() };
+        let Some(before) = since else { return Ok(0) }; // after a crash what was pending then counts, too, and what that left
+        let first = before.max(followed.begin);
+        if followed.first > first {
+            self.start(of, first)?;
+        }
+        let followed = self.follow(of, position, true)?;
+        let leaks = followed.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
+        Ok(leaks.filter(|leak| followed.since[leak].position > before).count() as u64)
+    }
+
+    fn began(&mut self, of: Course, position: u32, violation: &Violation) -> Result<Option<Onset>, EngineError> {
+        let mut is_each = false;
+        loop {
+            let followed = self.follow(of, position, is_each)?;
+            let began = match &violation.leaks {
+                Some(_) => latest_leak(&followed.since, followed.leaks.as_deref()),
+                None => Wrong::of(violation).iter().find_map(|wrong| followed.since.get(wrong)).cloned(),
+            };
+            let (first, begin) = (followed.first, followed.begin);
+            if first == begin || began.as_ref().is_none_or(|began| began.position > first) {
+                return Ok(began);
+            }
+            let back = 2 * (position - first) + 1;
+            self.start(of, position.saturating_sub(back).max(begin))?;
+            is_each = true;
+        }
+    }
+
+    /// Goes on to that position, or begins there. is_each: those on the way are judged though nothing is wrong.
+    fn follow(&mut self, of: Course, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
+        let is_case = |number: u32| matches!(of.trace.events[number as usize].kind, EventKind::Case { .. });
+        let is_ahead = |followed: &Followed| {
+            *followed.left == *of.left() && followed.last <= position && !(followed.last..position).any(is_case)
+        };
+        if !self.followed.as_ref().is_some_and(is_ahead) {
+            self.start(of, position)?;
+        }
+        loop {
+            let followed = self.followed.as_mut().expect("it was started");
+            if followed.last >= position {
+                break;
+            }
+            let number = followed.last;
+            followed.view = of.step(&mut followed.case, number)?;
+            followed.last += 1;
+            if is_each || followed.last == position || !followed.since.is_empty() {
+                self.judge(of)?;
+            }
+        }
+        Ok(self.followed.as_ref().expect("it was started"))
+    }
+
+    /// Begins at that position.
+    fn start(&mut self, of: Course, position: u32) -> Result<(), EngineError> {
+        let (case, view) = of.go_to(position)?;
+        self.begun += 1;
+        let followed = Followed {
+            left: of.left().into(),
+            number: self.begun,
+            begin: position + 1 - case.position_in_case,
+            case,
+            view,
+            first: position,
+            judged: position,
+            last: position,
+            since: FxHashMap::default(),
+            rules: FxHashSet::default(),
+            leaks: None,
+        };
+        self.followed = Some(followed);
+        self.judge(of)
+    }
+
+    /// The last position.
+    fn judge(&mut self, of: Course) -> Result<(), EngineError> {
+        let is_full = of.config.is_full();
+        let followed = self.followed.as_mut().expect("it was started");
+        let probes = match &mut self.probes {
+            Some(probes) => probes,
+            none => none.insert(Probes::start(&of.config.exploring_server(StrategyName::Mixed)?, is_full)?),
+        };
+        let (case, view) = (&mut followed.case, &followed.view);
+        if std::mem::replace(&mut self.shown, followed.number) != followed.number {
+            probes.start_case()?; // the server goes from one image to the next by what changes, and it has another course's
+            case.image.start_again();
+        }
+        case.image.go_to(&case.model, view, &view.prefix_state());
+        let probe = if is_full { Probe::Full } else { Probe::First };
+        let judgement = judge_image(of.config, of.twins, (probes, probe), case.recovered_image())?;
+        followed.note(judgement);
+        Ok(())
+    }
+}
+
+impl Followed {
+    fn note(&mut self, judgement: Judgement) {
+        if self.last > self.judged + 1 {
+            self.first = self.last;
+        }
+        self.judged = self.last;
+        let operation = self.case.current.map_or("none", |current| current.operation.kind.name());
+        let here = Onset { position: self.last, site: self.case.last_store, operation, said: None };
+        let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none());
+        let others =
+            others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, said(violation))));
+        let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks).map(|block| (Wrong::leak(block), None));
+        self.since = since(&self.since, others.chain(leaks).collect(), &here);
+        self.rules = judgement.violations.iter().map(|violation| violation.broken).collect();
+        self.leaks = judgement.leaks;
+    }
+}
+
+/// What is wrong now, and what is said of it; `before` is what was wrong at the position before.
+fn since(before: &FxHashMap<Wrong, Onset>, now: Vec<(Wrong, Option<String>)>, here: &Onset) -> FxHashMap<Wrong, Onset> {
+    let is_anew = planted::is(Fault::BeginsAnew);
+    let known = |wrong: &Wrong| before.get(wrong).filter(|_| !is_anew);
+    let mut parts = now.iter().map(|(wrong, _)| wrong).filter(|wrong| !matches!(wrong, Wrong::Heap(..))).peekable();
+    let is_nothing_new = parts.peek().is_some() && parts.all(|wrong| known(wrong).is_some());
+    let consequence = |wrong: &Wrong| {
+        let Wrong::Heap(rule, ..) = wrong else { return None };
+        let of_rule = |(other, _): &(&Wrong, &Onset)| matches!(other, Wrong::Heap(known, ..) if known == rule);
+        let first = before.iter().filter(of_rule).map(|(_, began)| began).min_by_key(|began| began.position);
+        first.filter(|_| is_nothing_new && !is_anew)
+    };
+    let onset = |wrong: &Wrong, said: Option<String>| {
+        let begun = known(wrong).or_else(|| consequence(wrong)).cloned();
+        begun.unwrap_or_else(|| Onset { said: said.map(Into::into), ..here.clone() })
+    };
+    now.into_iter().map(|(wrong, said)| (wrong.clone(), onset(&wrong, said))).collect()
+}
+
+/// Of heap blocks that leaked the one that began last, leaving out as many as may be of pending operations: new ones are told, whatever is
+/// wrong already.
+fn latest_leak(since: &FxHashMap<Wrong, Onset>, leaks: Option<&Leaked>) -> Option<Onset> {
+    let leaks = leaks?;
+    let mut began: Vec<&Onset> = leaks.blocks.iter().filter_map(|block| since.get(&Wrong::leak(block))).collect();
+    began.sort_unstable_by_key(|began| began.position);
+    began.into_iter().rev().nth(usize::try_from(leaks.of_pending).unwrap_or(usize::MAX)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn violation(rule: RuleId, message: &str) -> Violation {
+        Violation {
+            rule,
+            broken: rule,
+            message: message.to_owned(),
+            slot: None,
+            operation: None,
+            block: None,
+            leaks: None,
+            lost_bytes: None,
+        }
+    }
+
+    fn block(offset: u64) -> Extent {
+        Extent { place: Place { file: "heap".to_owned(), offset }, bytes: 64 }
+    }
+
+    fn at(position: u32) -> Onset {
+        Onset { position, site: SiteId(position), operation: "free", said: None }
+    }
+
+    fn one(violation: &Violation) -> Wrong {
+        Wrong::of(violation).remove(0)
+    }
+
+    #[test]
+    fn of_several_leaks_that_which_began_last_and_is_not_permitted_is_told() {
+        let since =
+            [(64, 10), (128, 30), (192, 20)].map(|(offset, position)| (Wrong::leak(&block(offset)), at(position)));
+        let since: FxHashMap<Wrong, Onset> = since.into_iter().collect();
+        let began_with = |of_pending: u64| {
+            let leaks = Leaked { blocks: [64, 128, 192].map(block).to_vec(), of_pending };
+            latest_leak(&since, Some(&leaks)).map(|began| began.position)
+        };
+        assert_eq!([0, 1, 2, 3].map(began_with), [Some(30), Some(20), Some(10), None]);
+    }
+
+    #[test]
+    fn what_is_said_is_the_same_whichever_operation_it_was() {
+        let said = |message: &str| said(&violation(RuleId::OperationLost, message));
+        let free = "slot 1 is null, but must be 7: operation 12 (free) made it so (at 0x50)";
+        assert_eq!(said(free), said("slot 3 is null, but must be 9: operation 4 (reallocate) made it so (at 0x80)"));
+        assert_ne!(said(free), said("slot 1 is null, but must be 7: operation 12 (free) made it so"));
+        assert_ne!(said("the heap (free) is damaged"), said("the heap (full) is damaged"));
+        assert_ne!(said("after 2 crashes, FL003: corrupt"), said("after 2 crashes, FL011: corrupt"));
+        assert_eq!(said("after 2 crashes, FL003: corrupt"), said("after 3 crashes, FL003: corrupt"));
+    }
+
+    #[test]
+    fn what_stays_wrong_is_told_by_what_it_is_about() {
+        let slot = |rule: RuleId, slot: u32, operation: u32, at: u64| {
+            let subject = (Some(slot), Some(operation), Some(block(at)));
+            one(&Violation { slot: subject.0, operation: subject.1, block: subject.2, ..violation(rule, "") })
+        };
+        let dangling = slot(RuleId::DanglingSlot, 3, 1, 64);
+        assert_eq!(dangling, slot(RuleId::DanglingSlot, 3, 1, 128), "wherever it points to");
+        assert_ne!(dangling, slot(RuleId::DanglingSlot, 4, 1, 64));
+        assert_ne!(dangling, slot(RuleId::DanglingSlot, 3, 2, 64), "what another operation left there");
+        assert_ne!(dangling, slot(RuleId::OperationLost, 3, 1, 64));
+        let later = |rule: RuleId| Violation { rule: RuleId::LaterGeneration, slot: Some(3), ..violation(rule, "") };
+        assert_ne!(one(&later(RuleId::DanglingSlot)), one(&later(RuleId::OperationLost)), "after another crash");
+        let of_heap = |message: &str| one(&violation(RuleId::NotUsable, message));
+        assert_eq!(of_heap("the drain met error 0x10"), of_heap("the drain met error 0x2f"));
+        assert_ne!(of_heap("the drain met error 0x10"), of_heap("the close met error 0x10"));
+        let short = |lost: u64| one(&Violation { lost_bytes: Some(lost), ..violation(RuleId::NotUsable, "lost") });
+        assert_ne!(short(64), short(128), "more is lost");
+    }
+
+    #[test]
+    fn what_is_said_of_the_heap_is_a_consequence_of_what_was_wrong_already() {
+        let said = |message: &str| one(&violation(RuleId::NotUsable, message));
+        let slot = |number: u32| Wrong::Slot(RuleId::DanglingSlot, number, None);
+        let before: FxHashMap<Wrong, Onset> = [(slot(1), at(5)), (said("freed twice"), at(5))].into_iter().collect();
+        let began = |now: Vec<Wrong>| {
+            let now = now.into_iter().map(|wrong| (wrong, Some("words".to_owned()))).collect();
+            since(&before, now, &at(9))[&said("no such block")].position
+        };
+        assert_eq!(began(vec![slot(1), said("no such block")]), 5);
+        assert_eq!(began(vec![slot(1), slot(2), said("no such block")]), 9, "something else began to be wrong");
+        assert_eq!(began(vec![said("no such block")]), 9, "of nothing that is known");
+        let other = one(&violation(RuleId::Inconsistent, "no such block"));
+        let now = vec![(slot(1), None), (other.clone(), Some("words".to_owned()))];
+        let now = since(&before, now, &at(9));
+        assert_eq!(now[&other].position, 9, "another rule");
+        assert_eq!((now[&slot(1)].said.as_deref(), now[&other].said.as_deref()), (None, Some("words")));
+    }
+}

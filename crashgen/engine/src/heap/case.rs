@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One heap of a trace, stepped from crash position to crash position: the model, the image and the history together.
+
+use crate::base::config::Config;
+use crate::base::error::{EngineError, bad_input};
+use crashgen::image::CrashImage;
+use crashgen::model::{Model, View};
+use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
+use oracle::contract::Fill;
+use oracle::{History, Judgement, Operation, Status};
+
+/// The operation around a crash position.
+#[derive(Clone, Copy, Debug)]
+pub struct CurrentOperation {
+    /// What it is.
+    pub operation: Operation,
+    /// It has begun and not returned.
+    pub is_pending: bool,
+    /// Its begin's event number.
+    pub began_at: u32,
+}
+
+/// Of the operations that were pending when power failed, what the recovery from that showed.
+pub struct Settled {
+    /// These have happened.
+    pub happened: Vec<u32>,
+    /// Of these it does not show whether they have.
+    pub unclear: Vec<u32>,
+}
+
+impl Settled {
+    /// As it was judged.
+    pub fn of(judgement: &Judgement) -> Self {
+        Self { happened: judgement.happened.clone(), unclear: judgement.unclear.clone() }
+    }
+}
+
+/// The state of one case at one crash position.
+#[derive(Clone)]
+pub struct Case {
+    /// Persistency model.
+    pub model: Model,
+    /// Image of the state last gone to.
+    pub image: CrashImage,
+    /// What the workload did so far.
+    pub history: History,
+    /// Crash positions are counted within the case for seeding, so that equal cases draw equal samples.
+    pub position_in_case: u32,
+    /// The pending operation that began last; while none is pending, the one that returned last.
+    pub current: Option<CurrentOperation>,
+    pending: Vec<CurrentOperation>,
+    /// Site of the last store.
+    pub last_store: SiteId,
+    history_before: u64,
+    threads: Vec<ThreadId>,
+}
+
+impl Case {
+    /// A heap that does not exist yet; its files lie in `folder` below the PM folder.
+    pub fn new(config: &Config, trace: &Trace, folder: &str) -> Self {
+        let is_content =
+            (0..trace.sites.len()).map(|site| trace.is_runner_site(SiteId(site as u32), config.runner())).collect();
+        let history = History::new(config.contract.durable).with_clean_close(config.contract.clean_close);
+        Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history)
+    }
+
+    /// What is recovered, and what is expected of it.
+    pub fn recovered_image(&mut self) -> (&mut CrashImage, &History) {
+        (&mut self.image, &self.history)
+    }
+
+    /// Power fails here: the case of what recovery does then, by its model. It takes the image along.
+    pub fn next_generation(&mut self, model: Model) -> Self {
+        Self::after_crash(model, std::mem::replace(&mut self.image, CrashImage::new("")), &self.history)
+    }
+
+    /// Power failed where that history ends: the case of what recovery does then, by its model and the image that it finds.
+    pub fn after_crash(model: Model, image: CrashImage, history: &History) -> Self {
+        let mut history = history.clone();
+        history.power_fails();
+        Self::begin(model, image, history)
+    }
+
+    fn begin(model: Model, image: CrashImage, history: History) -> Self {
+        Self {
+            model,
+            image,
+            history_before: history.state_id(),
+            history,
+            position_in_case: 0,
+            current: None,
+            pending: Vec::new(),
+            last_store: SiteId(0),
+            threads: Vec::new(),
+        }
+    }
+
+    /// The crash position before the first operation that is pending began.
+    pub fn pending_since(&self) -> Option<u32> {
+        self.pending.iter().map(|pending| pending.began_at).min()
+    }
+
+    /// Steps over an event to the crash position after it. Returns what the position shows, and whether what is expected of
+    /// the heap changed.
+    ///
+    /// # Errors
+    /// When the markers contradict each other: the trace is bad.
+    pub fn step(&mut self, number: u32, event: &Event) -> Result<(View, bool), EngineError> {
+        self.model.step(number, event);
+        self.mark(number, event)?;
+        self.position_in_case += 1;
+        let view = self.model.view();
+        self.image.follow(&mut self.model, view.are_all_new);
+        let is_expectation_new = self.history.state_id() != self.history_before || self.position_in_case == 1;
+        self.history_before = self.history.state_id();
+        Ok((view, is_expectation_new))
+    }
+
+    /// As [`Case::step`], over an event of a recovery, whose return settles what was pending when power failed.
+    ///
+    /// # Errors
+    /// As [`Case::step`].
+    pub fn step_recovery(
+        &mut self,
+        number: u32,
+        event: &Event,
+        settled: &Settled,
+        fill: Fill,
+    ) -> Result<(View, bool), EngineError> {
+        let (view, is_expectation_new) = self.step(number, event)?;
+        if !is_open_return(event) {
+            return Ok((view, is_expectation_new));
+        }
+        self.history.recovered(&settled.happened, &settled.unclear, fill);
+        self.history_before = self.history.state_id();
+        Ok((view, true))
+    }
+
+    fn mark(&mut self, number: u32, event: &Event) -> Result<(), EngineError> {
+        let begun = tell(&mut self.history, &mut self.threads, number, event)?;
+        if let Some(operation) = begun {
+            self.pending.push(CurrentOperation { operation, is_pending: true, began_at: number });
+            self.current = self.pending.last().copied();
+        }
+        match &event.kind {
+            EventKind::OperationReturn { index, .. } => self.note_return(*index),
+            EventKind::Store { .. } => self.last_store = event.site,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_return(&mut self, index: u32) {
+        let Some(at) = self.pending.iter().position(|pending| pending.operation.index == index) else { return };
+        let returned = CurrentOperation { is_pending: false, ..self.pending.remove(at) };
+        self.current = Some(self.pending.last().copied().unwrap_or(returned));
+    }
+}
+
+/// Whether recovery returns here.
+pub fn is_open_return(event: &Event) -> bool {
+    matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. })
+}
+
+/// Tells the history what a marker says, other events nothing; returns the operation that begins. `threads` gives the threads of all
+/// processes one count.
+///
+/// # Errors
+/// When the markers contradict each other: the trace is bad.
+pub fn tell(
+    history: &mut History,
+    threads: &mut Vec<ThreadId>,
+    number: u32,
+    event: &Event,
+) -> Result<Option<Operation>, EngineError> {
+    let told = match &event.kind {
+        EventKind::OperationBegin { kind, index, slot, bytes, object } => {
+            let thread = thread_number(threads, event.thread);
+            let operation = operation(thread, *kind, *index, *slot, *bytes, *object)?;
+            history.begin(operation).map(|()| Some(operation))
+        }
+        EventKind::OperationReturn { index, status, .. } => {
+            let thread = thread_number(threads, event.thread);
+            history.returned(thread, *index, Status::from(*status)).map(|()| None)
+        }
+        _ => Ok(None),
+    };
+    told.map_err(|error| bad_input(format!("the trace's markers at event {number}: {error}; take the trace again")))
+}
+
+fn thread_number(threads: &mut Vec<ThreadId>, thread: ThreadId) -> u32 {
+    let known = threads.iter().position(|other| *other == thread);
+    known.unwrap_or_else(|| {
+        threads.push(thread);
+        threads.len() - 1
+    }) as u32
+}
+
+/// What the marker's numbers mean depends on the kind.
+fn operation(
+    thread: u32,
+    kind: OperationKind,
+    index: u32,
+    slot: u32,
+    bytes: u64,
+    object: u32,
+) -> Result<Operation, EngineError> {
+    let plain = Operation { thread, kind: operation_kind(kind)?, index, slot, bytes, object, field: 0, other_slot: 0 };
+    if !matches!(kind, OperationKind::Link | OperationKind::Unlink | OperationKind::Load) {
+        return Ok(plain);
+    }
+    let no_field = |_| bad_input(format!("{} of field {bytes}; take the trace again", kind.name()));
+    Ok(Operation { bytes: 0, object: 0, field: u8::try_from(bytes).map_err(no_field)?, other_slot: object, ..plain })
+}
+
+/// As the oracle calls it.
+///
+/// # Errors
+/// When the oracle does not judge such operations.
+pub fn operation_kind(kind: OperationKind) -> Result<oracle::OperationKind, EngineError> {
+    Ok(match kind {
+        OperationKind::Create => oracle::OperationKind::Create,
+        OperationKind::Open => oracle::OperationKind::Open,
+        OperationKind::Close => oracle::OperationKind::Close,
+        OperationKind::Allocate => oracle::OperationKind::Allocate,
+        OperationKind::Free => oracle::OperationKind::Free,
+        OperationKind::Reallocate => oracle::OperationKind::Reallocate,
+        OperationKind::Link => oracle::OperationKind::Link,
+        OperationKind::Unlink => oracle::OperationKind::Unlink,
+        OperationKind::Drop => oracle::OperationKind::Drop,
+        OperationKind::Load => oracle::OperationKind::Load,
+        other => return Err(bad_input(format!("operation {} is not judged by this version", other.name()))),
+    })
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a recovery did, as a trace: the runner tells it event by event, and it is explored as the workload's trace is.
+
+use crate::base::config::Config;
+use crashgen::LINE_BYTES;
+use crashgen::model::{LineKey, Model};
+use crashgen::replay::{CONTENT_SITE, Told};
+use crashgen::trace::{Event, EventKind, FileEffect, Module, Site, SiteId, Trace};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+/// Where the events of told runs come from, by their offset in the adapter's file: numbers that hold in the whole exploration.
+#[derive(Default)]
+pub struct Sites {
+    /// Sites and modules of the workload's trace: those of told runs come after them, in every generation.
+    workload: Option<(usize, usize)>,
+    numbers: FxHashMap<u64, u32>,
+}
+
+impl Sites {
+    /// How many of the sites are the workload's; none: there was no told run.
+    pub fn of_workload(&self) -> Option<u32> {
+        self.workload.map(|(sites, _)| sites as u32)
+    }
+
+    /// By site of a told trace: whether what it stores is application content.
+    pub fn are_content(&self, told: &Trace) -> Vec<bool> {
+        let content = self.workload.map(|(sites, _)| sites);
+        (0..told.sites.len()).map(|site| Some(site) == content).collect()
+    }
+}
+
+/// The told run as a trace: its sites come after those of the workload, and have the same numbers in all told runs.
+pub fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &Told) -> Trace {
+    let (workload_sites, modules) = *sites.workload.get_or_insert((before.sites.len(), before.modules.len()));
+    let (first, module) = (workload_sites as u32, modules as u32);
+    let sites = &mut sites.numbers;
+    let mut number = |offset: u64| {
+        let next = sites.len() as u32;
+        first + 1 + *sites.entry(offset).or_insert(next)
+    };
+    let numbers: Vec<u32> = told.sites.iter().map(|offset| offset.map_or(0, &mut number)).collect();
+    let mut known: Vec<(u32, u64)> = sites.iter().map(|(offset, number)| (*number, *offset)).collect();
+    known.sort_unstable();
+    let content = Site { module: None, offset: 0, caller: None };
+    let adapter = known.into_iter().map(|(_, offset)| Site { module: Some(module), offset, caller: None });
+    let number = |site: SiteId| if site == CONTENT_SITE { first } else { numbers[site.0 as usize] };
+    let events = told.events.iter().map(|event| Event { site: SiteId(number(event.site)), ..event.clone() });
+    let module = Module { path: config.hooked_adapter().to_owned(), build_id: String::new() };
+    Trace {
+        events: events.collect(),
+        sites: before.sites[..workload_sites].iter().cloned().chain([content]).chain(adapter).collect(),
+        modules: before.modules[..modules].iter().cloned().chain([module]).collect(),
+        files: before.files.iter().chain(&told.made).cloned().collect(),
+        unsupported: Vec::new(),
+        hash: before.hash.clone(),
+        tracer: before.tracer.clone(),
+        processes: 1,
+    }
+}
+
+/// Lines that the events store to, flush, or take away.
+pub fn touched(model: &Model, events: &[Event]) -> BTreeSet<LineKey> {
+    let mut touched: BTreeSet<LineKey> = events.iter().filter_map(line_of).flatten().collect();
+    for event in events {
+        let EventKind::FileEnd { effect, .. } = &event.kind else { continue };
+        let is_kept =
+            matches!(**effect, FileEffect::Create { .. } | FileEffect::Extend { .. } | FileEffect::Sync { .. });
+        let names: &[&std::sync::Arc<str>] = match &**effect {
+            FileEffect::Unlink { path } => &[path],
+            FileEffect::Rename { from, to } => &[from, to],
+            _ => &[],
+        };
+        let is_meant = |path: &std::sync::Arc<str>| names.contains(&path);
+        let files = model.files().iter();
+        let by_name = files.filter(|(_, state)| state.path.as_ref().is_some_and(is_meant)).map(|(file, _)| *file);
+        for file in by_name.chain(effect.file().filter(|_| !is_kept)) {
+            touched.extend(model.line_numbers(file).map(|number| LineKey { file, number }));
+        }
+    }
+    touched
+}
+
+/// The lines that the event stores to or flushes; none for other events.
+pub fn line_of(event: &Event) -> Option<impl Iterator<Item = LineKey> + use<>> {
+    let (file, offset, bytes) = match &event.kind {
+        EventKind::Store { file, offset, bytes, .. } => (*file, *offset, bytes.len() as u64),
+        EventKind::Flush { file, offset, .. } => (*file, *offset, 1),
+        _ => return None,
+    };
+    let numbers = offset / LINE_BYTES..(offset + bytes).div_ceil(LINE_BYTES);
+    Some(numbers.map(move |number| LineKey { file, number }))
+}

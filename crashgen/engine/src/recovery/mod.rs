@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What recovery makes of a crash image: the replay server with a memory, and the oracle's judgement of what it answers.
+
+pub mod content;
+pub mod judging;
+pub mod probes;
+pub mod replayed;
+pub mod reports;
+pub mod set_content;
+pub mod twins;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What recovery makes of an image, each distinct image asked once.
+
+use crate::base::error::EngineError;
+use crate::recovery::reports::{doubt_of, without_contents};
+use crashgen::complete::{Doubt, UnitKey};
+use crashgen::image::{CrashImage, ImageHash};
+use crashgen::replay::{Death, Engines, Loads, Manner, Probe, ReplayServer, ServerOptions, Told};
+use oracle::HeapReport;
+use planted::Fault;
+use rustc_hash::FxHashMap;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The outcome of probing an image.
+#[derive(Clone)]
+pub struct Probed {
+    /// The first part (open, slots, walk, check), or the full probe.
+    pub report: Rc<HeapReport>,
+    /// The later lives, if there are any, ran on this very image.
+    pub is_own: bool,
+}
+
+/// The stages after the first part, of one image for all with the same heap report and allocator metadata.
+struct Stages {
+    /// The image they ran on.
+    image: ImageHash,
+    /// As it came.
+    own: Rc<HeapReport>,
+    /// Without the contents, which are those of that image; made when another image asks.
+    of_others: OnceCell<Rc<HeapReport>>,
+}
+
+/// The replay server with a memory.
+pub struct Probes {
+    server: ReplayServer,
+    is_full: bool,
+    first: FxHashMap<ImageHash, u32>,
+    /// Distinct first reports, by their bytes.
+    reports: Vec<Rc<HeapReport>>,
+    numbers: FxHashMap<Vec<u8>, u32>,
+    stages: FxHashMap<(u32, ImageHash), Stages>,
+    /// First parts run.
+    pub recoveries: u64,
+    /// Full probes run.
+    pub full_probes: u64,
+    /// Questions answered from memory.
+    pub memoised: u64,
+}
+
+impl Probes {
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(options: &ServerOptions, is_full: bool) -> Result<Self, EngineError> {
+        Ok(Self {
+            server: ReplayServer::start(options)?,
+            is_full,
+            first: FxHashMap::default(),
+            reports: Vec::new(),
+            numbers: FxHashMap::default(),
+            stages: FxHashMap::default(),
+            recoveries: 0,
+            full_probes: 0,
+            memoised: 0,
+        })
+    }
+
+    /// Another heap starts: its image has no files.
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn start_case(&mut self) -> Result<(), EngineError> {
+        Ok(self.server.clear()?)
+    }
+
+    /// As if it had been started now, but for the server's image: what it remembers and has counted is gone.
+    pub fn forget(&mut self) {
+        self.first.clear();
+        self.reports.clear();
+        self.numbers.clear();
+        self.stages.clear();
+        (self.recoveries, self.full_probes, self.memoised) = (0, 0, 0);
+    }
+
+    /// Distinct images seen.
+    pub fn distinct_images(&self) -> u64 {
+        self.first.len() as u64
+    }
+
+    /// How often recovery entered each of its named stages.
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn recovery_stages(&mut self) -> Result<BTreeMap<String, u64>, EngineError> {
+        Ok(self.server.stages()?)
+    }
+
+    /// Which engine did the runs that were to be in-process.
+    ///
+    /// # Errors
+    /// When the server ended, also because in-process runs cannot be believed.
+    pub fn engines(&mut self) -> Result<Engines, EngineError> {
+        Ok(self.server.engines()?)
+    }
+
+    /// The report on this image.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn probe(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Probed, EngineError> {
+        let hash = match planted::is(Fault::RecoveryOfAnother) {
+            true => ImageHash(image.files().len() as u128),
+            false => image.hash(),
+        };
+        let number = match self.first.get(&hash) {
+            Some(number) => {
+                self.memoised += 1;
+                *number
+            }
+            None => self.run_first(image, hash)?,
+        };
+        let first = self.reports[number as usize].clone();
+        if probe == Probe::First || planted::is(Fault::FirstPartOnly) || !is_worth_stages(&first) {
+            return Ok(Probed { report: first, is_own: true });
+        }
+        let metadata = if planted::is(Fault::StagesOfAnother) { ImageHash(0) } else { image.metadata_hash() };
+        let key = (number, metadata);
+        if !self.stages.contains_key(&key) {
+            let own = Rc::new(self.run(image, Probe::Full)?);
+            self.full_probes += 1;
+            self.stages.insert(key, Stages { image: hash, own, of_others: OnceCell::new() });
+        }
+        let stages = &self.stages[&key];
+        let is_own = stages.image == hash;
+        let report = match is_own {
+            true => &stages.own,
+            false => stages.of_others.get_or_init(|| Rc::new(without_contents(&stages.own))),
+        };
+        Ok(Probed { report: report.clone(), is_own })
+    }
+
+    /// The full probe of this very image, whatever is known of others like it.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn probe_fully(&mut self, image: &mut CrashImage) -> Result<Probed, EngineError> {
+        self.full_probes += 1;
+        Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?), is_own: true })
+    }
+
+    /// Runs the first part of the probe of this very image once more, in a process of its own, if it may have been in one with others: what
+    /// is told of an image is told of that. False: it says another thing each time, or comes to no end that says anything.
+    ///
+    /// # Errors
+    /// When a process of its own says another thing: then runs with others cannot be believed. When the server ended or sent no report.
+    pub fn confirm(&mut self, image: &mut CrashImage) -> Result<bool, EngineError> {
+        let Some(known) = self.first.get(&image.hash()).copied().filter(|_| self.server.is_batched()) else {
+            return Ok(true);
+        };
+        self.server.follow(image)?;
+        let bytes = self.server.run(Probe::First)?;
+        if self.numbers.get(&bytes) == Some(&known) || planted::is(Fault::BlindConfirmation) {
+            return Ok(true);
+        }
+        if doubt_of(parse(&bytes)?.outcome).is_some() || self.server.run(Probe::First)? != bytes {
+            return Ok(false);
+        }
+        Err(EngineError::Infrastructure(
+            "a recovery in one process with others has another heap report than in a process of its own".to_owned(),
+        ))
+    }
+
+    /// Where the probe of this image dies of a signal; none: it does not, or where is not known.
+    ///
+    /// # Errors
+    /// When the server ended or sent no answer.
+    pub fn death(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Option<Death>, EngineError> {
+        self.server.follow(image)?;
+        Ok(self.server.run_to_death(probe)?)
+    }
+
+    /// Runs the probe on the image and records what it loads of the hot units. Searches whose hot units are not the same may
+    /// take turns.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn record(
+        &mut self,
+        image: &mut CrashImage,
+        probe: Probe,
+        hot: &Rc<[UnitKey]>,
+        manner: Manner,
+    ) -> Result<(&[u8], Loads), EngineError> {
+        self.watch(image, hot)?;
+        self.recoveries += 1;
+        self.full_probes += u64::from(probe == Probe::Full);
+        Ok(self.server.run_recorded(probe, manner)?)
+    }
+
+    /// Runs the probe on this image in both engines, if it is one that is done in-process: why what it shows cannot be believed; none:
+    /// they have equal heap reports and loads.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn compare(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Option<String>, EngineError> {
+        if !self.server.is_in_process() {
+            return Ok(None);
+        }
+        let (_, loads) = self.record(image, probe, &Rc::from([]), Manner::Compared)?;
+        Ok(loads.doubt.filter(|_| loads.is_different).map(Doubt::text))
+    }
+
+    /// Runs recovery on the image, and what follows it if that is wanted, recorded as by [`Probes::record`], and told event by event.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn tell(
+        &mut self,
+        image: &mut CrashImage,
+        (generation, has_follow_up): (u32, bool),
+        hot: &Rc<[UnitKey]>,
+    ) -> Result<(Vec<u8>, Loads, Vec<u8>), EngineError> {
+        self.watch(image, hot)?;
+        self.recoveries += 1;
+        Ok(self.server.run_told(generation, has_follow_up)?)
+    }
+
+    /// The events of the last told run ([`ReplayServer::parse_told`]).
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn parse_told(&self, answer: &[u8], first_new: u32, prefix: &str) -> Result<Told, EngineError> {
+        Ok(self.server.parse_told(answer, first_new, prefix)?)
+    }
+
+    /// The probe that explorations of the first generation run.
+    pub fn whole(&self) -> Probe {
+        if self.is_full { Probe::Full } else { Probe::First }
+    }
+
+    fn watch(&mut self, image: &mut CrashImage, hot: &Rc<[UnitKey]>) -> Result<(), EngineError> {
+        self.server.follow(image)?;
+        Ok(self.server.watch(hot)?)
+    }
+
+    fn run_first(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<u32, EngineError> {
+        self.server.follow(image)?;
+        let bytes = self.server.run_in_batch(Probe::First)?;
+        self.recoveries += 1;
+        let next = self.reports.len() as u32;
+        let number = match self.numbers.get(&bytes) {
+            Some(known) => *known,
+            None => {
+                self.reports.push(Rc::new(parse(&bytes)?));
+                self.numbers.insert(bytes, next);
+                next
+            }
+        };
+        self.first.insert(hash, number);
+        Ok(number)
+    }
+
+    fn run(&mut self, image: &mut CrashImage, probe: Probe) -> Result<HeapReport, EngineError> {
+        self.server.follow(image)?;
+        parse(&self.server.run(probe)?)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<HeapReport, EngineError> {
+    HeapReport::parse(bytes).map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))
+}
+
+/// A recovery that did not come to its end has no later stages.
+fn is_worth_stages(first: &HeapReport) -> bool {
+    first.outcome == oracle::Outcome::Done
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One later generation, for the replay of a token.
+
+use crate::base::config::Config;
+use crate::base::error::{EngineError, bad_input};
+use crate::heap::case::{Case, Settled};
+use crate::heap::crashes::left_by;
+use crate::heap::recovery_trace::{Sites, told_trace, touched};
+use crate::heap::state::StateRef;
+use crate::recovery::content::Unasked;
+use crate::recovery::probes::Probes;
+use crashgen::model::{Choice, View};
+use crashgen::trace::Trace;
+use oracle::{HeapReport, Status, judge};
+use std::rc::Rc;
+
+/// One later generation, for the replay of a token.
+pub struct Generation {
+    /// As it begins.
+    pub case: Case,
+    /// What recovery and follow-up did.
+    pub trace: Trace,
+    /// The crashes that it came of, where a token names them, the first one first.
+    pub earlier: Vec<Passed>,
+    /// Before it is stepped.
+    pub begun: Begun,
+}
+
+/// A crash after which power failed again.
+pub struct Passed {
+    /// The workload's, or what the recovery before did.
+    pub trace: Trace,
+    /// There.
+    pub case: Case,
+    /// What it shows.
+    pub view: View,
+    /// What it left.
+    pub left: Vec<Choice>,
+    /// Events before it.
+    pub position: u32,
+}
+
+impl Passed {
+    /// What it left, by nobody.
+    pub fn state(&self) -> StateRef<'_> {
+        StateRef { case: &self.case, view: &self.view, choices: &self.left, position: self.position }
+    }
+}
+
+/// Where a generation begins.
+pub struct Begun {
+    /// What recovery finds.
+    pub case: Case,
+    /// What it shows of what was pending.
+    pub settled: Settled,
+}
+
+impl Generation {
+    /// Of the generation that begins with a crash in this state; it is number `number`, from 1. `probes` has the hooked adapter.
+    ///
+    /// # Errors
+    /// When recovery refuses the image, or what it does cannot be followed.
+    pub fn after(
+        config: &Config,
+        (probes, sites): (&mut Probes, &mut Sites),
+        before: &Trace,
+        (case, view, state): (&mut Case, &View, &[Choice]),
+        number: u32,
+    ) -> Result<Self, EngineError> {
+        case.image.go_to(&case.model, view, state);
+        let (bytes, _, answer) = probes.tell(&mut case.image, (number, config.follow_up), &Rc::from([]))?;
+        let told = probes.parse_told(&answer, before.files.len() as u32, case.image.prefix())?;
+        let report = HeapReport::parse(&bytes)
+            .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;
+        let is_open = report.life(0).and_then(|life| life.open) == Some(Status::Ok);
+        if let Some(gap) = told.gap.or((!is_open).then_some("recovery refuses the image")) {
+            return Err(bad_input(format!("the token's second crash is not there: {gap}; was the allocator changed?")));
+        }
+        let judgement = judge(&config.contract, &config.shape(), &case.history, &report, &Unasked, None);
+        case.model.know(touched(&case.model, &told.events).into_iter());
+        let trace = told_trace(config, sites, before, &told);
+        let mut model = case.model.after_crash(left_by(view, state));
+        model.set_content_sites(sites.are_content(&trace));
+        let case = case.next_generation(model);
+        let begun = Begun { case: case.clone(), settled: Settled::of(&judgement) };
+        Ok(Self { case, trace, earlier: Vec::new(), begun })
+    }
+
+    /// Steps over the recovery's event with this number; returns what the crash position after it shows.
+    ///
+    /// # Errors
+    /// When the events contradict each other.
+    pub fn step(&mut self, config: &Config, number: u32) -> Result<View, EngineError> {
+        let event = &self.trace.events[number as usize];
+        Ok(self.case.step_recovery(number, event, &self.begun.settled, config.contract.fill)?.0)
+    }
+}
