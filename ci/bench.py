@@ -26,12 +26,15 @@ import bench_mutants
 import bench_pallocator
 import msgspec
 
-from faultline import build, config, environment, exploring, tracing, wear, wearing, workloads
-from faultline.cache import Cache, project_root, scratch_folder
-from faultline.engine import Engine
-from faultline.errors import InfrastructureError
-from faultline.results import CellSpec
-from faultline.terminal import note
+from faultline.base import config
+from faultline.base.cache import Cache, project_root, scratch_folder
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline import build, environment, explore, trace
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.report.terminal import note
+from faultline.wear import counting, figures
+from faultline.workload import workloads
 
 ROUNDS = 3
 """Of each timing; the median counts. Native and traced runs take turns, so that a busy machine slows both."""
@@ -206,10 +209,10 @@ def bench_store(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
 def bench_churn(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
     """The clean allocator under the runner, as campaigns trace it."""
     allocator = config.find_allocator(root, "nvm_malloc")
-    target = tracing.build_target(root, cache, allocator, None, "clwb")
+    target = trace.build_target(root, cache, allocator, None, "clwb")
     workload = workloads.churn(CHURN_OPERATIONS, 1)
     path = workloads.store(workload, cache)
-    geometry = tracing.heap_arguments(allocator.heap, workload)
+    geometry = trace.heap_arguments(allocator.heap, workload)
 
     def command(folder: Path) -> list[str]:
         return [
@@ -257,16 +260,16 @@ def bench_wear(root: Path, cache: Cache) -> dict[str, float]:
     """Seconds that counting takes, by allocator: the default workload of `faultline wear`, start of the tracer and reading of the
     counts included, builds not."""
     seconds = {}
-    workshop = exploring.Workshop(root, cache, Engine(), None)
-    workload = wearing.find_workload(workshop, wearing.DEFAULT_WORKLOAD, wearing.DEFAULT_OPS, 1)
-    model = wearing.Cache(wear.DEFAULT_CACHE_BYTES, wear.DEFAULT_CACHE_WAYS)
+    workshop = explore.Workshop(root, cache, Engine(), None)
+    workload = counting.find_workload(workshop, counting.DEFAULT_WORKLOAD, counting.DEFAULT_OPS, 1)
+    model = counting.Cache(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
     build.build_driver(root, cache, "clwb")
     build.build_tracer(root, cache)
-    for name in wearing.subject_names(root):
+    for name in counting.subject_names(root):
         note(f"wear: {name}")
-        subject = wearing.find_subject(root, name)
+        subject = counting.find_subject(root, name)
         started = time.perf_counter()
-        wearing.count(workshop, subject, workload, wear.DEFAULT_LINE_BYTES, model, fresh=True)
+        counting.count(workshop, subject, workload, figures.DEFAULT_LINE_BYTES, model, fresh=True)
         seconds[name] = time.perf_counter() - started
     return seconds
 
@@ -279,7 +282,7 @@ def wear_in_words(seconds: dict[str, float]) -> list[str]:
     if not seconds:
         return []
     each = ", ".join(f"{name} {taken:.1f} s" for name, taken in seconds.items())
-    return [f"wear of {wearing.DEFAULT_OPS:,} operations that write each object whole: {each}; goal <= 60 s each"]
+    return [f"wear of {counting.DEFAULT_OPS:,} operations that write each object whole: {each}; goal <= 60 s each"]
 
 
 # ---- replay --------------------------------------------------------------------------------------------------------------
@@ -295,11 +298,11 @@ def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path, heap_b
     lines = [f"allocate {slot} {size}" for slot, size in enumerate(sizes[:REPLAY_LIVE_OBJECTS])]
     text = "\n".join(["workload 1", f"slots {REPLAY_LIVE_OBJECTS}", "case", *lines, ""])
     workload = workloads.parse(text, "bench")
-    target = tracing.build_target(root, cache, allocator, None, "clwb", needs_hooks=heap_bytes == IN_PROCESS_HEAP_BYTES)
-    traced = tracing.trace(cache, engine, target, workload)
+    target = trace.build_target(root, cache, allocator, None, "clwb", needs_hooks=heap_bytes == IN_PROCESS_HEAP_BYTES)
+    traced = trace.trace(cache, engine, target, workload)
     spec = CellSpec(allocator.name, workload.name, 0, 1, "mixed", "px86", "clwb")
     with tempfile.TemporaryDirectory(dir=scratch) as place:
-        path = exploring.write_config(Path(place), spec, target, traced, workload)
+        path = explore.write_config(Path(place), spec, target, traced, workload)
         return engine.ask_json(dict[str, Any], "bench-replay", str(path))
 
 

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultline.build import DRIVER_BASELINE as BASELINE
-from faultline.build import allocators_here, build_driver
-from faultline.cache import Cache
-from faultline.environment import best_flush
-from faultline.errors import InfrastructureError
-from faultline.terminal import note
+from faultline.base.cache import Cache
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline.build import DRIVER_BASELINE as BASELINE
+from faultline.pipeline.build import allocators_here, build_driver
+from faultline.pipeline.environment import best_flush
+from faultline.report.terminal import note
 
 RUN_LIMIT_S = 600
 """Of one measurement; the longest takes half a minute."""

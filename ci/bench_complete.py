@@ -13,9 +13,9 @@ from typing import Any
 
 from bench_allocators import slope
 
-from faultline import config
-from faultline.errors import InfrastructureError
-from faultline.terminal import note
+from faultline.base import config
+from faultline.base.errors import InfrastructureError
+from faultline.report.terminal import note
 
 WORKLOAD = "churn"
 OPERATIONS = (100, 300, 1000, 3000)

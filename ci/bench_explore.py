@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from faultline import config, exploring, tracing, workloads
-from faultline.cache import Cache, scratch_folder
-from faultline.engine import Engine
-from faultline.errors import InfrastructureError
-from faultline.results import CellSpec
-from faultline.terminal import note
+from faultline.base import config
+from faultline.base.cache import Cache, scratch_folder
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline import explore, trace
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.report.terminal import note
+from faultline.workload import workloads
 
 OPERATIONS = 1000
 LONG_OPERATIONS = 100_000
@@ -97,14 +99,14 @@ class Exploration:
         self.cache, self.engine = cache, engine
         self.spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb")
         self.workload = workloads.find(workload, operations, 1, allocator.heap, cache)
-        self.target = tracing.build_target(root, cache, allocator, None, "clwb", needs_hooks=True)
-        self.traced = tracing.trace(cache, engine, self.target, self.workload)
+        self.target = trace.build_target(root, cache, allocator, None, "clwb", needs_hooks=True)
+        self.traced = trace.trace(cache, engine, self.target, self.workload)
 
     def run(self, jobs: int = 1, probe: str = "first", nested: int = 0, follow_up: bool = True) -> dict[str, Any]:
         """cpu_s: of engine and runner, all their processes."""
         with scratch_folder(self.cache, None) as folder:
             more = {"probe": probe, "nested": nested, "follow_up": follow_up}
-            path = exploring.write_config(
+            path = explore.write_config(
                 folder, self.spec, self.target, self.traced, self.workload, jobs=jobs, more=more
             )
             cpu_s, started = cpu_of_children_s(), time.perf_counter()

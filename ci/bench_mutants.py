@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from faultline import config
-from faultline.terminal import note
+from faultline.base import config
+from faultline.report.terminal import note
 
 GOAL_S = 60.0
 REPAIR = "a decided repair"

@@ -25,11 +25,11 @@ from bench_allocators import (
     times_glibc,
 )
 
-from faultline.build import DRIVER_BASELINE as BASELINE
-from faultline.build import allocators_here, build_driver
-from faultline.cache import Cache
-from faultline.environment import best_flush
-from faultline.terminal import note
+from faultline.base.cache import Cache
+from faultline.pipeline.build import DRIVER_BASELINE as BASELINE
+from faultline.pipeline.build import allocators_here, build_driver
+from faultline.pipeline.environment import best_flush
+from faultline.report.terminal import note
 
 KIB = 1024
 SMALLEST, LARGEST = 64, 128 * KIB

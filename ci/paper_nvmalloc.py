@@ -19,12 +19,13 @@ from typing import Any
 import bench_allocators
 import msgspec
 
-from faultline import build, wear, wear_pictures, wear_report, wearing
-from faultline.cache import Cache, project_root, scratch_folder
-from faultline.engine import Engine
-from faultline.environment import best_flush
-from faultline.exploring import Workshop
-from faultline.terminal import note
+from faultline.base.cache import Cache, project_root, scratch_folder
+from faultline.pipeline import build
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.environment import best_flush
+from faultline.pipeline.explore import Workshop
+from faultline.report.terminal import note
+from faultline.wear import counting, figures, page, pictures
 
 OPERATIONS = 100_000
 WAITS = (0, 1_000, 10_000)
@@ -66,29 +67,31 @@ def main() -> int:
 # ---- section 8.1.1, Figure 4 ---------------------------------------------------------------------------------------------
 
 
-def count_wear(workshop: Workshop, workload: str, out: Path) -> wear.Wear:
+def count_wear(workshop: Workshop, workload: str, out: Path) -> figures.Wear:
     names = ("glibc", *(f"nvmalloc:{wait}" for wait in WAITS))
-    subjects = [wearing.find_subject(workshop.root, name) for name in names]
+    subjects = [counting.find_subject(workshop.root, name) for name in names]
     subjects.insert(1, replace(subjects[0], name=OLD_MALLOC, tunables="glibc.malloc.tcache_count=0"))
-    cache = wearing.Cache(wear.DEFAULT_CACHE_BYTES, wear.DEFAULT_CACHE_WAYS)
-    found = wearing.find_workload(workshop, workload, OPERATIONS, 1)
-    setting = wearing.setting_of(found, wear.DEFAULT_LINE_BYTES, cache)
+    cache = counting.Cache(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
+    found = counting.find_workload(workshop, workload, OPERATIONS, 1)
+    setting = counting.setting_of(found, figures.DEFAULT_LINE_BYTES, cache)
     runs = []
     for subject in subjects:
         note(f"{subject.name}: {setting.name()}")
-        runs.append(wearing.count(workshop, subject, found, wear.DEFAULT_LINE_BYTES, cache))
-    result = wearing.wear_of(runs, setting, wear.Medium(wear.DEFAULT_ENDURANCE, wear.DEFAULT_CAPACITY_BYTES), "glibc")
+        runs.append(counting.count(workshop, subject, found, figures.DEFAULT_LINE_BYTES, cache))
+    result = counting.wear_of(
+        runs, setting, figures.Medium(figures.DEFAULT_ENDURANCE, figures.DEFAULT_CAPACITY_BYTES), "glibc"
+    )
     smallest, largest = workload.split(":")[1:]
     stem = f"{smallest}-{largest}"
-    with wear_pictures.styled():
-        wear_pictures.save(wear_pictures.overview(result), out, f"wear-{stem}", wear.PICTURE_FORMATS)
+    with pictures.styled():
+        pictures.save(pictures.overview(result), out, f"wear-{stem}", figures.PICTURE_FORMATS)
     panels = [(panel_title(run), run.counts) for run in runs]
     title = f"Stores to each 64-byte line, {OPERATIONS:,} operations, {smallest} to {largest} bytes (Figure 4)"
-    wear_pictures.by_address(panels, title, out, f"figure-4-{stem}")
+    pictures.by_address(panels, title, out, f"figure-4-{stem}")
     return result
 
 
-def panel_title(run: wearing.Run) -> str:
+def panel_title(run: counting.Run) -> str:
     total = int(run.counts.lines["stores"].sum())
     name = run.subject.name if run.subject.driver == "glibc" else f"nvmalloc, T = {run.subject.wait:,} operations"
     return f"{name}: {total:,} stores to {len(run.counts.lines):,} lines"
@@ -121,7 +124,7 @@ def churn(program: Path, name: str, per_free: int, seed: int, scratch: Path) -> 
 # ---- in words ------------------------------------------------------------------------------------------------------------
 
 
-def readme(wears: list[wear.Wear], rows: list[dict[str, Any]]) -> str:
+def readme(wears: list[figures.Wear], rows: list[dict[str, Any]]) -> str:
     wear_rows, fragmentation_rows = "\n".join(wear_table(wears)), "\n".join(fragmentation_table(rows))
     return f"""# NVMalloc's figures, made again
 
@@ -184,7 +187,7 @@ def unexplained(rows: list[dict[str, Any]]) -> str:
   does not say which."""
 
 
-def small_objects(wears: list[wear.Wear]) -> str:
+def small_objects(wears: list[figures.Wear]) -> str:
     """Why the ratio of small objects is another one, as far as figures tell: what the paper's allocators store more than these, of
     both of them."""
     large, small = ([each.stores.total for each in result.allocators] for result in wears)
@@ -200,7 +203,7 @@ def small_objects(wears: list[wear.Wear]) -> str:
   without it malloc stores more."""
 
 
-def wear_table(wears: list[wear.Wear]) -> list[str]:
+def wear_table(wears: list[figures.Wear]) -> list[str]:
     lines = [
         "| sizes | allocator | N here / paper | stores | in the paper | glibc / it | without tcache / it | in the paper "
         "| maximum | p99 | CV | Gini |",
@@ -215,7 +218,7 @@ def wear_table(wears: list[wear.Wear]) -> list[str]:
             paper = f"{PAPER_WRITES['glibc' if is_malloc else name] / 1e6:.2f} M" if has_paper else "-"
             ratios = [f"{other / each.stores.total:.2f}" for other in malloc_totals]
             paper_says = "1" if is_malloc else f"{paper_ratio}"
-            (row,) = (row for row in wear_report.rows_of(result)["stores"] if row.allocator == each.allocator)
+            (row,) = (row for row in page.rows_of(result)["stores"] if row.allocator == each.allocator)
             who = f"nvmalloc, T = {int(wait):,} operations" if wait else each.allocator
             done = each.allocations + each.frees
             lines.append(

@@ -56,7 +56,7 @@ class Targets:
                     hoard.append(b"1" * (1 << 24))
 
     def allocator(self, data: bytes) -> None:
-        from faultline import config
+        from faultline.base import config
 
         path = self.folder / "allocator.toml"
         path.write_bytes(data)
@@ -67,7 +67,7 @@ class Targets:
             self.planted(allocator.heap.smallest_bytes != 64)
 
     def matrix(self, data: bytes) -> None:
-        from faultline import config
+        from faultline.base import config
 
         path = self.folder / "matrix.toml"
         path.write_bytes(data)
@@ -77,7 +77,7 @@ class Targets:
             self.planted(not matrix.cell)
 
     def workload(self, data: bytes) -> None:
-        from faultline import workloads
+        from faultline.workload import workloads
 
         try:
             text = data.decode("utf-8")
@@ -114,7 +114,7 @@ def counts(steps: str) -> tuple[int, int, int]:
 
 
 def accepted(read: Callable[[], T]) -> T | None:
-    from faultline.errors import BadInputError
+    from faultline.base.errors import BadInputError
 
     try:
         return read()
@@ -135,8 +135,8 @@ def main() -> None:
     with atheris.instrument_imports(include=["faultline", "tomllib"]):
         import tomllib  # noqa: F401
 
-        import faultline.config
-        import faultline.workloads  # noqa: F401
+        import faultline.base.config
+        import faultline.workload.workloads  # noqa: F401
     with tempfile.TemporaryDirectory() as folder:
         atheris.Setup(sys.argv, getattr(Targets(Path(folder)), name))
         atheris.Fuzz()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from command_line import Faultline
-from faultline.cache import Cache, project_root
+from faultline.base.cache import Cache, project_root
 
 COMMAND_LIMIT_S = 600
 

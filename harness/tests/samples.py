@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from faultline.engine import Certificate, Engines, Finding, StateSize, TraceEvent, TraceRules
-from faultline.environment import Environment
-from faultline.explanation import Explanation, Trial
-from faultline.results import CellResult, CellSpec
-from faultline.shrunk import Shrunk
+from faultline.campaign.results import CellResult
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Certificate, Engines, Finding, StateSize, TraceEvent, TraceRules
+from faultline.pipeline.environment import Environment
+from faultline.study.explanation import Explanation, Trial
+from faultline.study.witness import Shrunk
 
 SOURCE_FOLDERS = ("allocators", "include", "pintools", "runner")
 """Of a clone: what allocators, runner and tracers are built from."""

@@ -2,7 +2,7 @@
  *
  * What a target of build variant `hooks` calls around its accesses: the functions that compilers emit for -fsanitize=thread
  * (without its library), and, by the linker's --wrap, those of the C library that read or write memory for their caller
- * (harness/faultline/build.py has the list). Each tells loads.c before it reads. gcc 12 was looked at; clang's names are there
+ * (harness/faultline/pipeline/build.py has the list). Each tells loads.c before it reads. gcc 12 was looked at; clang's names are there
  * too, but it leaves out the hook of a load that a store to the same address follows, which is harmless: stores count as loads.
  *
  * A compiler's hook of a store tells less than it seems: one of a bit-field says the width of its container and not that the

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from faultline.build import runner_recipe
+from faultline.pipeline.build import runner_recipe
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

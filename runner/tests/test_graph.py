@@ -36,9 +36,9 @@ from test_runner import (
     run_twins,
 )
 
-from faultline import workloads
-from faultline.build import flush_definition
-from faultline.environment import best_flush
+from faultline.pipeline.build import flush_definition
+from faultline.pipeline.environment import best_flush
+from faultline.workload import workloads
 
 ROOT = Path(__file__).resolve().parents[2]
 ALLOCATED = 1

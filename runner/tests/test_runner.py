@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline import workloads
-from faultline.build import runner_recipe
+from faultline.pipeline.build import runner_recipe
+from faultline.workload import workloads
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

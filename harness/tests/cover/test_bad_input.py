@@ -19,9 +19,10 @@ from types import SimpleNamespace
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
-from faultline import tracing, workloads
-from faultline.build import Built
-from faultline.config import find_allocator
+from faultline.base.config import find_allocator
+from faultline.pipeline import trace
+from faultline.pipeline.build import Built
+from faultline.workload import workloads
 from samples import SOURCE_FOLDERS
 
 RUN = ("run", "nvm_malloc", "--workload", "smoke", "--samples", "0", "--exhaustive-states", "0")
@@ -225,14 +226,12 @@ def test_a_full_memory_file_system_kills_by_sigbus_and_is_said_to_be_full(
 ) -> None:
     """A sparse heap on tmpfs finds out at a store. With room left, SIGBUS is the target's own crash."""
     built = Built(tmp_path, "key")
-    target = tracing.Target(find_allocator(root, "nvm_malloc"), None, "clwb", built, built, built)
+    target = trace.Target(find_allocator(root, "nvm_malloc"), None, "clwb", built, built, built)
 
     def said(free: int) -> str:
-        monkeypatch.setattr(tracing.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        monkeypatch.setattr(trace.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
         folder = tmp_path / "heaps"
-        return tracing._session_error(
-            target, workloads.smoke(), 0, -signal.SIGBUS, "", folder, tmp_path / "log"
-        ).message
+        return trace._session_error(target, workloads.smoke(), 0, -signal.SIGBUS, "", folder, tmp_path / "log").message
 
     assert f"{tmp_path}: the heap folder is full (4096 bytes free)" in said(4096)
     assert "crashed with SIGBUS" in said(1 << 30)
@@ -364,7 +363,7 @@ def test_an_engine_does_not_outlive_a_run_that_is_killed_while_it_begins(tmp_pat
 HOLDS_A_CHILD = """
 import subprocess
 import time
-from faultline.processes import child
+from faultline.base.processes import child
 with child(["sleep", "300"], subprocess.DEVNULL, subprocess.DEVNULL) as process:
     print(process.pid, flush=True)
     time.sleep(300)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from faultline import build
-from faultline.cache import Cache, key_of
-from faultline.config import find_allocator
-from faultline.errors import BadInputError, InfrastructureError
+from faultline.base.cache import Cache, key_of
+from faultline.base.config import find_allocator
+from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.pipeline import build
 from samples import SOURCE_FOLDERS
 
 

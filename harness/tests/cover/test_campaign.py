@@ -18,18 +18,21 @@ import msgspec
 import pytest
 
 import samples
-from faultline import campaign, exploring
-from faultline.build import Built
-from faultline.cache import Cache
-from faultline.campaign import SilentWatcher, run_cells
-from faultline.config import find_allocator
-from faultline.engine import Engine
-from faultline.errors import BadInputError, FaultlineError, InfrastructureError, InterruptedCampaignError
-from faultline.explanation import Explanation
-from faultline.exploring import Workshop
-from faultline.results import CellResult, CellSpec, Results
-from faultline.shrunk import Shrunk
-from faultline.tracing import Target, Trace
+from faultline.base.cache import Cache
+from faultline.base.config import find_allocator
+from faultline.base.errors import BadInputError, FaultlineError, InfrastructureError, InterruptedCampaignError
+from faultline.base.pool import run_in_pool
+from faultline.campaign import campaign
+from faultline.campaign.campaign import SilentWatcher, run_cells
+from faultline.campaign.results import CellResult, Results
+from faultline.pipeline import explore
+from faultline.pipeline.build import Built
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import Workshop
+from faultline.pipeline.trace import Target, Trace
+from faultline.study.explanation import Explanation
+from faultline.study.witness import Shrunk
 
 MakeEngine = Callable[[dict[str, Any]], Path]
 
@@ -89,7 +92,7 @@ def test_the_engine_is_told_what_the_cell_says(
     run(workshop(root, cache, fake_engine(PASSES)), results, [spec])
     config = json.loads((tmp_path / "script.json.config").read_text())
     heap = find_allocator(root, "nvm_malloc").heap
-    assert config["version"] == exploring.CONFIG_VERSION
+    assert config["version"] == explore.CONFIG_VERSION
     assert config["heap"]["address_hint"] == heap.address
     assert config["heap"]["slots"] == 64
     assert config["contract"]["publish"] == "atomic"
@@ -346,7 +349,7 @@ def test_what_waits_in_a_stopped_pool_never_begins() -> None:
         time.sleep(0.2)  # long enough for the worker that this made room in to take what waits
 
     with pytest.raises(KeyboardInterrupt):
-        campaign.run_in_pool(run, stop, [0, 1, 2], jobs=1)
+        run_in_pool(run, stop, [0, 1, 2], jobs=1)
     assert 2 not in begun
 
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faultline import candidates, workloads
-from faultline.candidates import Operations, Shape
-from faultline.workloads import Operation, Workload
+from faultline.study import candidates
+from faultline.study.candidates import Operations, Shape
+from faultline.workload import workloads
+from faultline.workload.workloads import Operation, Workload
 
 
 def case(text: str) -> Operations:

@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 import samples
-from faultline.coverage import RecoveryCoverage, recovery_coverage
-from faultline.engine import Stage
-from faultline.results import CellResult
+from faultline.campaign.results import CellResult
+from faultline.pipeline.engine import Stage
+from faultline.report.coverage import RecoveryCoverage, recovery_coverage
 
 
 def cell(stages: dict[str, int], **spec: str) -> CellResult:

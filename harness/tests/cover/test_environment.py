@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import samples
-from faultline import doctor, environment
-from faultline.cache import Cache
-from faultline.engine import Engine
-from faultline.results import Results
+from faultline.base.cache import Cache
+from faultline.campaign.results import Results
+from faultline.pipeline import doctor, environment
+from faultline.pipeline.engine import Engine
 
 
 def test_the_facts_are_there(root: Path, cache: Cache, fake_engine: Callable[[dict[str, Any]], Path]) -> None:

@@ -13,15 +13,16 @@ import msgspec
 import pytest
 
 import samples
-from faultline import junit, kill_rates, report, sarif, terminal
-from faultline.build import Built
-from faultline.cache import Cache, project_root
-from faultline.campaign import kill_rate_key
-from faultline.config import find_allocator
-from faultline.exploring import Workshop
-from faultline.kill_rates import KillRate
-from faultline.results import CellResult, kill_rates_of, summarise
-from faultline.tracing import Target
+from faultline.base.cache import Cache, project_root
+from faultline.base.config import find_allocator
+from faultline.campaign.results import CellResult, kill_rates_of, summarise
+from faultline.pipeline.build import Built
+from faultline.pipeline.explore import Workshop
+from faultline.pipeline.keys import kill_rate_key
+from faultline.pipeline.trace import Target
+from faultline.report import junit, reports, sarif, terminal
+from faultline.study import kill_rates
+from faultline.study.kill_rates import KillRate
 
 RATE = KillRate("nvm_malloc", ["smoke", "churn"], places=36, killed=30, redundant=4, blind=2, unknown=0)
 
@@ -124,7 +125,7 @@ def test_that_of_one_flush_instruction_is_not_said_of_another(capsys: pytest.Cap
     terminal.print_results(results)
     measure = "faultline mutate nvm_malloc --workload W --flush clflush"
     assert f"nvm_malloc clflush: kill rate not measured of this build: {measure}" in capsys.readouterr().out
-    assert f"of this build of nvm_malloc clflush ({measure})" in report.html(results, "done")
+    assert f"of this build of nvm_malloc clflush ({measure})" in reports.html(results, "done")
 
 
 def test_summaries_and_reports_say_it_or_that_it_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +134,6 @@ def test_summaries_and_reports_say_it_or_that_it_is_not_there(capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "nvm_malloc: kill rate 93.8% of the flushes" in said
     assert "other: kill rate not measured of this build: faultline mutate other" in said
-    html = report.html(results, "done")
+    html = reports.html(results, "done")
     assert "nvm_malloc: 93.8% of the flushes" in html
     assert "not measured of this build of other" in html

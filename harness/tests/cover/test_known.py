@@ -11,11 +11,13 @@ import pytest
 
 import samples
 from command_line import Faultline, assert_one_clear_line
-from faultline import cli, junit, known, outcomes, report, sarif
-from faultline.engine import Stopped
-from faultline.errors import BadInputError
-from faultline.known import Known, read_known
-from faultline.results import CellResult, summarise
+from faultline.base.errors import BadInputError
+from faultline.campaign import known
+from faultline.campaign.known import Known, read_known
+from faultline.campaign.results import CellResult, summarise
+from faultline.cli import entry
+from faultline.pipeline.engine import Stopped
+from faultline.report import junit, outcomes, reports, sarif
 
 ID = samples.FINDING["id"]
 OTHER = "FL004-00000001"
@@ -52,7 +54,7 @@ def test_what_is_in_the_baseline_does_not_fail(tmp_path: Path) -> None:
     assert (outcomes.outcome(old), old.new_findings, summarise([old]).findings) == ("known", [], 0)
     assert "failure" not in junit.render([old]).replace('failures="0"', "")
     assert '"baselineState": "unchanged"' in sarif.render([old])
-    assert "No new finding in 1 clean cell; 1 known not counted." in report.html([old], "done")
+    assert "No new finding in 1 clean cell; 1 known not counted." in reports.html([old], "done")
     (both,) = marked(files, cell(ID, OTHER))
     assert (outcomes.outcome(both), [one.id for one in both.new_findings]) == ("fail", [OTHER])
     assert summarise([both]).findings == 1
@@ -61,7 +63,7 @@ def test_what_is_in_the_baseline_does_not_fail(tmp_path: Path) -> None:
 
 def test_results_json_is_a_baseline(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    path.write_text(report.results_json([cell(ID)], "done"))
+    path.write_text(reports.results_json([cell(ID)], "done"))
     (old,) = marked(read_known(path, None, [samples.spec()]), cell(ID))
     assert old.findings[0].known == "in the baseline"
 
@@ -217,11 +219,11 @@ def test_a_file_that_is_read_only_is_said_before_anything_runs(tmp_path: Path, m
     old = tmp_path / "old.json"
     old.touch()
     for path, read_only in ((old, old), (tmp_path / "new.json", tmp_path)):
-        monkeypatch.setattr(cli.os, "access", lambda asked, _, not_this=read_only: asked != not_this)
+        monkeypatch.setattr(entry.os, "access", lambda asked, _, not_this=read_only: asked != not_this)
         with pytest.raises(BadInputError, match="cannot be written there: it is read-only"):
-            cli.KnownFiles(None, None, path).read([])
+            entry.KnownFiles(None, None, path).read([])
         monkeypatch.undo()
-        cli.KnownFiles(None, None, path).read([])
+        entry.KnownFiles(None, None, path).read([])
 
 
 def test_a_second_run_does_not_fail(faultline: Faultline, tmp_path: Path) -> None:

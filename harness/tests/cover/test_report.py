@@ -10,10 +10,10 @@ from importlib import resources
 import pytest
 
 import samples
-from faultline import page, report, terminal
-from faultline.engine import Site, Stage
-from faultline.environment import Environment
-from faultline.results import CellResult
+from faultline.campaign.results import CellResult
+from faultline.pipeline.engine import Site, Stage
+from faultline.pipeline.environment import Environment
+from faultline.report import page, reports, terminal
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -57,7 +57,7 @@ class Document(HTMLParser):
 
 def render(results: list[CellResult], state: str = "done", environment: Environment | None = None) -> Document:
     """The report, after checking what holds for every report."""
-    text = report.html(results, state, environment)
+    text = reports.html(results, state, environment)
     document = Document(text)
     assert len(set(document.ids)) == len(document.ids)
     for link in document.links:
@@ -137,7 +137,7 @@ def test_five_hundred_cells_fit() -> None:
         )
         for number in range(500)
     ]
-    text = report.html(cells, "done")
+    text = reports.html(cells, "done")
     assert len(text) < 4_000_000
     shown = page.page(cells, "done", Environment()).clean_map
     assert shown is not None
@@ -249,7 +249,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_the_contrast_of_wcag_aa(scheme: str) -> None:
-    css = (resources.files("faultline") / "templates" / "report.css").read_text()
+    css = (resources.files("faultline.report") / "templates" / "report.css").read_text()
     light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", part)) for part in css.split("@media")[:2])
     colours = {**light, **(dark if scheme == "dark" else {})}
     assert set(light) == set(dark)
@@ -274,7 +274,7 @@ def test_what_is_unknown_of_a_killed_mutant_is_no_limit() -> None:
     survivor = CellResult(mutant, "k", "pass", certificate=certificate)
 
     def fact(result: CellResult) -> str:
-        text = report.html([result], "done")
+        text = reports.html([result], "done")
         return text[: text.index('id="matrix"') if 'id="matrix"' in text else text.index('id="mutants"')]
 
     assert "a twin without a drain" not in fact(killed)

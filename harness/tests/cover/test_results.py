@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 import samples
-from faultline import engine, junit, outcomes, report, sarif
-from faultline.cli import exit_code_of_matrix
-from faultline.errors import InfrastructureError
-from faultline.known import BASELINE_VERSION
-from faultline.results import CellResult, Results, summarise
-from faultline.trace_rules import warning_lines
+from faultline.base.errors import InfrastructureError
+from faultline.campaign.known import BASELINE_VERSION
+from faultline.campaign.results import CellResult, Results, summarise
+from faultline.cli.entry import exit_code_of_matrix
+from faultline.pipeline import engine
+from faultline.report import junit, outcomes, reports, sarif
+from faultline.report.trace_rules import warning_lines
 
 
 def test_the_summary_line_counts_clean_cells_and_killed_mutants() -> None:
@@ -133,7 +134,7 @@ def test_junit_has_one_suite_an_allocator_however_cells_are_ordered() -> None:
 
 
 def test_results_json_has_every_cell() -> None:
-    document = json.loads(report.results_json(samples.campaign(), "done"))
+    document = json.loads(reports.results_json(samples.campaign(), "done"))
     assert document["version"] == 6
     assert [cell["verdict"] for cell in document["cells"]] == ["pass", "fail", "unknown", "fail", "pass"]
     assert [cell.get("is_killed") for cell in document["cells"]] == [None, None, None, True, False]
@@ -142,7 +143,7 @@ def test_results_json_has_every_cell() -> None:
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match="the report cannot be written"):
-        report.write_all(tmp_path / "file" / "out", samples.campaign(), "done")
+        reports.write_all(tmp_path / "file" / "out", samples.campaign(), "done")
 
 
 def test_a_workload_file_is_called_as_it_was_named() -> None:

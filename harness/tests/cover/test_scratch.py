@@ -8,12 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from faultline.cache import LEFT_AFTER_S, SCRATCH_PREFIX, Cache, scratch_folder
+from faultline.base.cache import LEFT_AFTER_S, SCRATCH_PREFIX, Cache, scratch_folder
 
 HOLDER = """
 import sys
 from pathlib import Path
-from faultline.cache import Cache, scratch_folder
+from faultline.base.cache import Cache, scratch_folder
 with scratch_folder(Cache(Path(sys.argv[1])), Path(sys.argv[2])) as folder:
     print(folder, flush=True)
     sys.stdin.read()

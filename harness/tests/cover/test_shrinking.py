@@ -10,15 +10,17 @@ import msgspec
 import pytest
 
 import samples
-from faultline import candidates, shrinking, workloads
-from faultline.cache import Cache
-from faultline.candidates import Operations
-from faultline.engine import Finding, StateSize
-from faultline.errors import InfrastructureError
-from faultline.shrinking import Budget
-from faultline.shrunk import Shrunk
-from faultline.tracing import Target
-from faultline.workloads import Operation, Workload
+from faultline.base.cache import Cache
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline.engine import Finding, StateSize
+from faultline.pipeline.trace import Target
+from faultline.study import candidates
+from faultline.study import shrink as shrink_module
+from faultline.study.candidates import Operations
+from faultline.study.shrink import Budget
+from faultline.study.witness import Shrunk
+from faultline.workload import workloads
+from faultline.workload.workloads import Operation, Workload
 
 Shows = Callable[[Operations], bool]
 """Whether a case of these operations shows the finding at its last one."""
@@ -33,7 +35,7 @@ def later_finding_at(index: int) -> Finding:
     return msgspec.structs.replace(finding_at(0xF01000), is_later=True, token=str(index))
 
 
-class Simulated(shrinking._Search):
+class Simulated(shrink_module._Search):
     """Explores by the test's word; explored: the cases of each exploration."""
 
     found_at = staticmethod(finding_at)
@@ -198,7 +200,7 @@ def test_a_limit_of_explorations_is_said_and_keeps_what_is_there(cache: Cache, l
 
 def test_a_limit_of_time_is_said_and_what_is_there_is_still_explored_alone(cache: Cache) -> None:
     search = Simulated(CHURN, lambda case: True, Budget(time_s=0.0), cache, [])
-    with pytest.raises(shrinking._BudgetError, match="0 s limit"):
+    with pytest.raises(shrink_module._BudgetError, match="0 s limit"):
         search._explore(CHURN, cache)
     search.current = search.whole[:2]
     assert search.run().operations < candidates.count(search.whole)
@@ -207,7 +209,7 @@ def test_a_limit_of_time_is_said_and_what_is_there_is_still_explored_alone(cache
 def test_the_time_begins_with_the_search(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not when the command line was read: building and tracing come between."""
     now = 100.0
-    monkeypatch.setattr(shrinking.time, "monotonic", lambda: now)
+    monkeypatch.setattr(shrink_module.time, "monotonic", lambda: now)
     budget = Budget(time_s=10)
     now = 500.0
     assert Simulated(CHURN, lambda case: True, budget, cache, [])._left_s(is_last=True) == 10

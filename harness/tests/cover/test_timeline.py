@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 import samples
-from faultline.engine import Finding
-from faultline.timeline import timeline
+from faultline.pipeline.engine import Finding
+from faultline.report.timeline import timeline
 
 
 def finding(*events: dict[str, Any], position: int = 100) -> Finding:

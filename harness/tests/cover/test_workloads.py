@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faultline import workloads
-from faultline.cache import Cache
-from faultline.config import Heap
-from faultline.errors import BadInputError
-from faultline.links import Links, Object
+from faultline.base.cache import Cache
+from faultline.base.config import Heap
+from faultline.base.errors import BadInputError
+from faultline.workload import workloads
+from faultline.workload.links import Links, Object
 
 SIZES = [64, 1984, 2048, 65536]
 HEAP = Heap(1 << 23, 1 << 23, "0x200000000000", 64, 64, SIZES)

@@ -23,11 +23,13 @@ import pytest
 
 from exploration.files_project import files_project
 from exploration.traced import read_events
-from faultline import config, exploring, tracing, workloads
-from faultline.build import build_adapter
-from faultline.cache import Cache, scratch_folder
-from faultline.engine import Engine
-from faultline.results import CellSpec
+from faultline.base import config
+from faultline.base.cache import Cache, scratch_folder
+from faultline.pipeline import explore, trace
+from faultline.pipeline.build import build_adapter
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.workload import workloads
 from reference.px86 import LINE_BYTES, Px86
 from reference.trace_writer import (
     Event,
@@ -196,15 +198,15 @@ class Bench:
     def allocator(self) -> config.Allocator:
         return config.find_allocator(self.root, "files")
 
-    def traced(self, mutant: str | None, text: str = WORKLOAD) -> tuple[tracing.Target, tracing.Trace, Any]:
+    def traced(self, mutant: str | None, text: str = WORKLOAD) -> tuple[trace.Target, trace.Trace, Any]:
         workload = workloads.parse(text, "files")
-        target = tracing.build_target(self.root, self.cache, self.allocator, mutant, "clwb")
-        return target, tracing.trace(self.cache, self.engine, target, workload), workload
+        target = trace.build_target(self.root, self.cache, self.allocator, mutant, "clwb")
+        return target, trace.trace(self.cache, self.engine, target, workload), workload
 
-    def config(self, mutant: str | None, text: str = WORKLOAD, **changes: Any) -> tuple[Path, tracing.Trace]:
+    def config(self, mutant: str | None, text: str = WORKLOAD, **changes: Any) -> tuple[Path, trace.Trace]:
         target, traced, workload = self.traced(mutant, text)
         spec = CellSpec("files", "files", 0, 1, strategy="exhaustive", model="px86", flush="clwb", mutant=mutant)
-        written = exploring.engine_config(spec, target, traced, workload, self.folder)
+        written = explore.engine_config(spec, target, traced, workload, self.folder)
         if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
             written["runner"] = given
         return self.write(written, **changes), traced

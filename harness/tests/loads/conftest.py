@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline.build import HOOKS, build_runner, hooked_link
-from faultline.cache import Cache
+from faultline.base.cache import Cache
+from faultline.pipeline.build import HOOKS, build_runner, hooked_link
 from loads.access_targets import GEOMETRY, HEAP_BYTES, UNITS, Started
 from loads.server import Server
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from faultline import workloads
-from faultline.build import build_adapter, build_runner
-from faultline.cache import Cache
-from faultline.config import Allocator, find_allocator
+from faultline.base.cache import Cache
+from faultline.base.config import Allocator, find_allocator
+from faultline.pipeline.build import build_adapter, build_runner
+from faultline.workload import workloads
 from loads.server import FULL, LOADS, UNIT_BYTES, Server
 
 OPERATIONS = 60

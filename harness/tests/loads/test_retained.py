@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from faultline.build import build_adapter, build_runner
-from faultline.cache import Cache
-from faultline.config import find_allocator
+from faultline.base.cache import Cache
+from faultline.base.config import find_allocator
+from faultline.pipeline.build import build_adapter, build_runner
 from loads.server import GUARDED, LOADS, Run, Server
 
 GEOMETRY = ["--heap-bytes", "65536", "--limit-bytes", "524288", "--slots", "4", "--address-hint", "0x200000000000"]

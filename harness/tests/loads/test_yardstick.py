@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from faultline.build import build_adapter, build_runner, build_tracer
-from faultline.cache import Cache, project_root
-from faultline.config import allocator_names, find_allocator
+from faultline.base.cache import Cache, project_root
+from faultline.base.config import allocator_names, find_allocator
+from faultline.pipeline.build import build_adapter, build_runner, build_tracer
 from loads.crash_images import Image, campaign_images
 from loads.server import CONTENTS, FIRST, FULL, GUARDED, IN_PROCESS, LOADS, RUN, TARGET, UNIT_BYTES, Run, Server
 

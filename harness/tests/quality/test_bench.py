@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from faultline.cache import Cache
+from faultline.base.cache import Cache
 
 BYTES = ("64", "64", "0")
 """Smallest, largest, chance."""
@@ -61,7 +61,7 @@ def _bench_modules(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def driver(root: Path) -> Path:
-    from faultline import build, environment
+    from faultline.pipeline import build, environment
 
     return build.build_driver(root, Cache(root / ".faultline"), environment.best_flush()).path
 

@@ -21,8 +21,13 @@ import pytest
 
 import samples
 from command_line import assert_one_clear_line
-from faultline import bisecting, terminal
-from faultline.bisecting import (
+from faultline.base.cache import Cache
+from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.pipeline.engine import Engine, Site
+from faultline.pipeline.explore import Workshop
+from faultline.report import terminal
+from faultline.study import bisect as bisect_module
+from faultline.study.bisect import (
     Change,
     Repository,
     Seen,
@@ -37,11 +42,7 @@ from faultline.bisecting import (
     look,
     parse_diff,
 )
-from faultline.cache import Cache
-from faultline.engine import Engine, Site
-from faultline.errors import BadInputError, InfrastructureError
-from faultline.exploring import Workshop
-from faultline.workloads import Workload
+from faultline.workload.workloads import Workload
 
 COMMITS, PLANTED = 30, 19
 BROKEN = {15, 22}
@@ -372,7 +373,7 @@ def test_whether_a_function_is_there(function: str, there: bool) -> None:
 def test_a_witness_of_a_place_that_is_gone_is_said_before_it_is_explored(
     root: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bisecting, "trace", lambda *_, **__: pytest.fail("traced"))
+    monkeypatch.setattr(bisect_module, "trace", lambda *_, **__: pytest.fail("traced"))
     workshop = Workshop(root, cache, cast(Engine, None))
     folder, spec = "allocators/nvm_malloc", samples.spec(strategy="mixed")
     with pytest.raises(BadInputError, match="of a place that is gone: the bad end has no gone_away"):
@@ -554,14 +555,14 @@ def test_the_commit_before_is_looked_at_by_the_whole_workload(
         ranges.append((ends, sighting.spec))
         return ("c5" if ends == ("c1", "c9") else "c3"), []
 
-    search = bisecting._Search
+    search = bisect_module._Search
     monkeypatch.setattr(search, "look_at", lambda _, commit, what, spec, *more: shown[commit, spec])
-    monkeypatch.setattr(search, "shrink", lambda *_: (samples.shrunk(), bisecting.Sighting(SMALL, [])))
+    monkeypatch.setattr(search, "shrink", lambda *_: (samples.shrunk(), bisect_module.Sighting(SMALL, [])))
     monkeypatch.setattr(search, "between", between)
-    monkeypatch.setattr(bisecting, "_with_stored_workload", lambda _, spec: spec)
-    monkeypatch.setattr(bisecting, "_bisection", lambda *parts: parts)
+    monkeypatch.setattr(bisect_module, "_with_stored_workload", lambda _, spec: spec)
+    monkeypatch.setattr(bisect_module, "_bisection", lambda *parts: parts)
     nothing = cast(Any, None)
-    parts: Any = bisecting.bisect(nothing, cast(Any, FakeRepository()), WHOLE, ("c1", "c9"), None, lambda _: None)
+    parts: Any = bisect_module.bisect(nothing, cast(Any, FakeRepository()), WHOLE, ("c1", "c9"), None, lambda _: None)
     _, _, steps, found, _, shrunk, not_sure = parts
     assert ranges == [(("c1", "c9"), SMALL)] + [(("c1", "c4"), WHOLE)] * is_whole
     assert (found, shrunk is None, not_sure) == (first, is_whole, unconfirmed)
@@ -570,7 +571,7 @@ def test_the_commit_before_is_looked_at_by_the_whole_workload(
 
 def test_what_commits_were_looked_at_with_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     unsure = "c4: 60 s limit"
-    found = bisecting.Bisection(samples.finding(), "c5", "a title", [], [], [], samples.shrunk(), unsure)
+    found = bisect_module.Bisection(samples.finding(), "c5", "a title", [], [], [], samples.shrunk(), unsure)
     terminal.print_bisection(found)
     said = capsys.readouterr().out
     assert "  looked at with: 1 of 4 operations (allocate 0 1), 1 line lost; the commit before with all of it\n" in said

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from faultline import exploring, tracing, workloads
-from faultline.cache import Cache, project_root, scratch_folder
-from faultline.config import Heap, find_allocator
-from faultline.engine import Engine
-from faultline.errors import InfrastructureError
-from faultline.results import CellSpec
-from faultline.workloads import Operation, Workload
+from faultline.base.cache import Cache, project_root, scratch_folder
+from faultline.base.config import Heap, find_allocator
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline import explore, trace
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.workload import workloads
+from faultline.workload.workloads import Operation, Workload
 
 STATES = {"nvm_malloc": 2048, "makalu": 512, "nvmalloc": 2048, "pallocator": 512}
 """Crash positions with more states are left out: a state costs a recovery. Those are mostly the ones inside a fill."""
@@ -128,16 +129,16 @@ def compare(root: Path, scripts: Path, share: Share) -> dict[str, int]:
         mutant=share.mutant,
         leaf_limit=LEAVES,
     )
-    target = tracing.build_target(root, cache, allocator, share.mutant, spec.flush, needs_hooks=True)
+    target = trace.build_target(root, cache, allocator, share.mutant, spec.flush, needs_hooks=True)
     try:
-        traced = tracing.trace(cache, engine, target, workload)
+        traced = trace.trace(cache, engine, target, workload)
     except InfrastructureError:  # some mutants need no crash to break a heap: what the next session opens is broken
         if share.mutant is None:
             raise
         workload = of_one_session(workload)
-        traced = tracing.trace(cache, engine, target, workload)
+        traced = trace.trace(cache, engine, target, workload)
     with scratch_folder(cache, None) as folder:
-        config = exploring.write_config(folder, spec, target, traced, workload)
+        config = explore.write_config(folder, spec, target, traced, workload)
         given = json.loads(config.read_text())
         given["limits"]["cpu_limit_ms"] = HANG_MS
         config.write_text(json.dumps(given))

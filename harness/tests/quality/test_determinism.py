@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
-from faultline.replay import Token
+from faultline.study.replay import Token
 from samples import SOURCE_FOLDERS
 
 MUTANT = (

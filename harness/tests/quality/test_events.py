@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from command_line import Faultline
-from faultline.cache import project_root
-from faultline.campaign import cells_of_matrix
-from faultline.config import Matrix, read_toml
+from faultline.base.cache import project_root
+from faultline.base.config import Matrix, read_toml
+from faultline.campaign.campaign import cells_of_matrix
 
 ROOT = project_root()
 MUTANT = next(spec for spec in cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix)) if spec.mutant)

@@ -12,11 +12,11 @@ import pytest
 
 import samples
 from command_line import Faultline
-from faultline import explaining
-from faultline.engine import Done, Event, Finding
-from faultline.errors import InfrastructureError
-from faultline.explanation import Explanation, Outcome, Trial, when_text
-from faultline.results import CellSpec
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Done, Event, Finding
+from faultline.study import repairs
+from faultline.study.explanation import Explanation, Outcome, Trial, when_text
 
 LATER_MUTANTS = [
     # In what recovery does: the flush is gone; the fence is gone; another order of two stores.
@@ -91,7 +91,7 @@ def finding(repairs: int = 3, **more: Any) -> Finding:
 
 
 def explain(
-    monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], found: Finding, budget_s: float = explaining.BUDGET_S
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[Outcome], found: Finding, budget_s: float = repairs.BUDGET_S
 ) -> Explanation:
     """With trials that end like this."""
     left = iter(outcomes)
@@ -102,9 +102,9 @@ def explain(
         why = "60 s limit" if outcome == "unknown" else ""
         return Trial(arguments[-2].text, outcome, others, 1234, is_complete=not why, why=why), False
 
-    monkeypatch.setattr(explaining, "_try", one)
+    monkeypatch.setattr(repairs, "_try", one)
     nothing = cast(Any, None)
-    return explaining.explain(nothing, nothing, nothing, nothing, nothing, found, budget_s=budget_s)
+    return repairs.explain(nothing, nothing, nothing, nothing, nothing, found, budget_s=budget_s)
 
 
 def test_the_first_that_helps_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,11 +133,11 @@ def tried_after(
         repairs = [{"text": f"repair {number}", "edits": [{"edit": "flush", "at": number}]} for number in numbers]
         return msgspec.convert({**samples.FINDING, "repairs": repairs}, Finding)
 
-    monkeypatch.setattr(explaining, "_try", one)
+    monkeypatch.setattr(repairs, "_try", one)
     nothing = cast(Any, None)
-    tried: explaining.Tried = {}
-    explaining.explain(*[nothing] * 5, proposing(list(range(len(first)))), tried=tried)
-    told = explaining.explain(*[nothing] * 5, proposing(later), tried=tried)
+    tried: repairs.Tried = {}
+    repairs.explain(*[nothing] * 5, proposing(list(range(len(first)))), tried=tried)
+    told = repairs.explain(*[nothing] * 5, proposing(later), tried=tried)
     assert next(left, None) is None, "all that was to be tried was"
     return told
 
@@ -159,13 +159,13 @@ def test_what_is_known_to_help_is_told_when_the_time_is_over_before_its_turn(mon
 
     def one(*arguments: Any) -> tuple[Trial, bool]:
         nonlocal now
-        now += explaining.BUDGET_S
+        now += repairs.BUDGET_S
         return Trial(arguments[-2].text, "unknown", why="stopped"), True
 
-    monkeypatch.setattr(explaining, "_try", one)
-    monkeypatch.setattr(explaining, "time", SimpleNamespace(monotonic=lambda: now))
-    tried = {explaining._key(found.repairs[2]): known}
-    told = explaining.explain(*[cast(Any, None)] * 5, found, tried=tried)
+    monkeypatch.setattr(repairs, "_try", one)
+    monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
+    tried = {repairs._key(found.repairs[2]): known}
+    told = repairs.explain(*[cast(Any, None)] * 5, found, tried=tried)
     assert (told.repair, told.is_cut) == (known, False)
     assert [trial.text for trial in told.trials] == ["repair 0", "repair 2"]
 
@@ -188,13 +188,13 @@ def test_an_order_that_breaks_another_rule_is_no_repair(monkeypatch: pytest.Monk
         for event in with_others:
             arguments[5](event)
 
-    monkeypatch.setattr(explaining, "explore", explored)
+    monkeypatch.setattr(repairs, "explore", explored)
     for edit, outcome in (("move-behind", "breaks others"), ("fence-after", "helps, others remain")):
-        repairs = [{"text": "repair", "edits": [{"edit": edit, "sites": []}]}]
-        found = msgspec.convert({**samples.FINDING, "lines": [], "repairs": repairs}, Finding)
+        suggested = [{"text": "repair", "edits": [{"edit": edit, "sites": []}]}]
+        found = msgspec.convert({**samples.FINDING, "lines": [], "repairs": suggested}, Finding)
         target = cast(Any, SimpleNamespace(hooked=None))
         nothing = cast(Any, None)
-        told = explaining.explain(SHOP, samples.spec(), target, nothing, nothing, found)
+        told = repairs.explain(SHOP, samples.spec(), target, nothing, nothing, found)
         assert [(trial.outcome, trial.others) for trial in told.trials] == [(outcome, ["FL008"])]
         assert (told.repair is None) == (edit == "move-behind")
         if told.repair is None:
@@ -241,8 +241,8 @@ def test_one_that_takes_long_does_not_keep_another_from_being_tried(
 ) -> None:
     """Of three the first two are not done in their first look; a helpful one is when it has what is left."""
     now, looked = 0.0, []
-    first_s = explaining.FIRST_LOOK_S
-    left_s = explaining.BUDGET_S - 3 * first_s
+    first_s = repairs.FIRST_LOOK_S
+    left_s = repairs.BUDGET_S - 3 * first_s
 
     def one(*arguments: Any) -> tuple[Trial, bool]:
         nonlocal now
@@ -255,10 +255,10 @@ def test_one_that_takes_long_does_not_keep_another_from_being_tried(
         outcome: Outcome = "unknown" if is_stopped else "helps" if number == helpful else "does not help"
         return Trial(repair.text, outcome, why="stopped" * is_stopped), is_stopped
 
-    monkeypatch.setattr(explaining, "_try", one)
-    monkeypatch.setattr(explaining, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(repairs, "_try", one)
+    monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
     nothing = cast(Any, None)
-    told = explaining.explain(nothing, nothing, nothing, nothing, nothing, finding())
+    told = repairs.explain(nothing, nothing, nothing, nothing, nothing, finding())
     assert looked == [(0, first_s), (1, first_s), (2, first_s)] + [(0, left_s)] * (helpful != 2)
     assert told.is_cut == (helpful in (1, None)), "the first one used up what was left"
     repair = f"repair {helpful}" if helpful in (0, 2) else None
@@ -277,11 +277,11 @@ def test_each_of_many_repairs_has_a_share_and_none_is_tried_again_for_less(monke
         now += arguments[-1]
         return Trial(arguments[-2].text, "unknown", why="stopped"), True
 
-    monkeypatch.setattr(explaining, "_try", one)
-    monkeypatch.setattr(explaining, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(repairs, "_try", one)
+    monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
     nothing = cast(Any, None)
-    told = explaining.explain(nothing, nothing, nothing, nothing, nothing, finding(8))
-    assert looked == [pytest.approx(explaining.BUDGET_S / 8)] * 8
+    told = repairs.explain(nothing, nothing, nothing, nothing, nothing, finding(8))
+    assert looked == [pytest.approx(repairs.BUDGET_S / 8)] * 8
     assert (told.is_cut, len(told.trials)) == (True, 8)
 
 
@@ -317,7 +317,7 @@ def test_a_trial_says_what_the_exploration_said(
         for event in events:
             given[-1](msgspec.convert(event, Event))
 
-    monkeypatch.setattr(explaining, "explore", explore)
+    monkeypatch.setattr(repairs, "explore", explore)
     nothing = cast(Any, None)
     target = cast(Any, SimpleNamespace(hooked=True))
     for crashes, found in (
@@ -327,7 +327,7 @@ def test_a_trial_says_what_the_exploration_said(
     ):
         found.repairs[0].edits = [{"edit": "flush-after", "sites": [7]}]
         found.repairs[0].later_edits = [{"edit": "later"}]
-        trial, _ = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+        trial, _ = repairs._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
         assert (trial.outcome, trial.others) == (outcome, others)
         spec = asked.pop()
         assert (spec.stop_at_rule, spec.recovery_limit, spec.time_limit_s) == (found.id, None, 60)
@@ -338,10 +338,10 @@ def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.Monke
     def explore(*_: Any, **__: Any) -> None:
         raise InfrastructureError("no memory")
 
-    monkeypatch.setattr(explaining, "explore", explore)
+    monkeypatch.setattr(repairs, "explore", explore)
     target = cast(Any, SimpleNamespace(hooked=True))
     nothing, found = cast(Any, None), finding(1)
-    trial, _ = explaining._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    trial, _ = repairs._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
     assert (trial.outcome, trial.why) == ("unknown", "no memory")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
-from faultline.config import read_allocator
+from faultline.base.config import read_allocator
 
 ROOT = Path(__file__).resolve().parents[3]
 MUTANTS = [

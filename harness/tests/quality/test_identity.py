@@ -12,11 +12,13 @@ import msgspec
 import pytest
 
 from command_line import Faultline
-from faultline import campaign, config
-from faultline.cache import Cache
-from faultline.engine import Engine
-from faultline.exploring import Workshop
-from faultline.results import CellSpec, Results
+from faultline.base import config
+from faultline.base.cache import Cache
+from faultline.campaign import campaign
+from faultline.campaign.results import Results
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import Workshop
 from samples import SOURCE_FOLDERS
 
 MUTANT = "MISSING_FLUSH_LINK"

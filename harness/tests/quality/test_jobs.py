@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from faultline import exploring, tracing, workloads
-from faultline.cache import Cache, scratch_folder
-from faultline.config import find_allocator
-from faultline.engine import Engine
-from faultline.results import CellSpec
+from faultline.base.cache import Cache, scratch_folder
+from faultline.base.config import find_allocator
+from faultline.pipeline import explore, trace
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.workload import workloads
 
 OPERATIONS = 100
 """Two parts of 4,096 crash positions (crashgen/engine/src/explore/parts.rs)."""
@@ -38,14 +39,14 @@ class Explored:
         allocator = find_allocator(root, allocator_name)
         self.spec = CellSpec(allocator.name, workload, OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
         self.workload = workloads.find(workload, OPERATIONS, 1, allocator.heap, cache)
-        self.target = tracing.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
-        self.traced = tracing.trace(cache, self.engine, self.target, self.workload)
+        self.target = trace.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
+        self.traced = trace.trace(cache, self.engine, self.target, self.workload)
         self.cache, self.more, self.limits = cache, {"probe": "first", **more}, limits or {}
 
     def events(self, jobs: int) -> list[dict[str, Any]]:
         """What the engine says, but for progress, certificates of parts, times, memory and how many runs were compared."""
         with scratch_folder(self.cache, None) as folder:
-            path = exploring.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
+            path = explore.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
             given = json.loads(path.read_text())
             limits = {**given["limits"], **self.limits}
             path.write_text(json.dumps({**given, **self.more, "limits": limits}))

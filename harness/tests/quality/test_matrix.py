@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from command_line import Faultline
-from faultline.coverage import recovery_coverage
-from faultline.results import CellResult
+from faultline.campaign.results import CellResult
+from faultline.report.coverage import recovery_coverage
 
 pytestmark = pytest.mark.slow
 

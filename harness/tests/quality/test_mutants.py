@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from command_line import Faultline
-from faultline.cache import project_root
-from faultline.campaign import cells_of_matrix
-from faultline.config import KILL_STRATEGIES, KillStrategy, Matrix, Mutant, find_allocator, read_toml
-from faultline.results import CellSpec
+from faultline.base.cache import project_root
+from faultline.base.config import KILL_STRATEGIES, KillStrategy, Matrix, Mutant, find_allocator, read_toml
+from faultline.campaign.campaign import cells_of_matrix
+from faultline.pipeline.cell import CellSpec
 
 ROOT = project_root()
 MATRIX = cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))

@@ -17,13 +17,14 @@ import pytest
 import samples
 from command_line import Faultline, assert_one_clear_line
 from exploration.files_project import files_project
-from faultline import mutating, terminal
-from faultline.cache import Cache
-from faultline.engine import Engine, NewOutcome, Site
-from faultline.errors import BadInputError
-from faultline.exploring import Workshop
-from faultline.mutating import Mutation, Place, PlaceResult, Trial
-from faultline.results import CellSpec
+from faultline.base.cache import Cache
+from faultline.base.errors import BadInputError
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine, NewOutcome, Site
+from faultline.pipeline.explore import Workshop
+from faultline.report import terminal
+from faultline.study import mutate
+from faultline.study.mutate import Mutation, Place, PlaceResult, Trial
 
 MUTATE = ("mutate", "nvm_malloc", "-w", "smoke")
 IDLE = cast(Any, SimpleNamespace(begins=lambda *_: None, ends=lambda _: None))
@@ -104,7 +105,7 @@ def test_a_blind_spot_is_found_where_recovery_shows_what_no_rule_minds(
     place = files_project(root, tmp_path)
     (tmp_path / "one.workload").write_text("workload 1\nslots 4\ncase\nallocate 0 40\n")
     spec = CellSpec("files", str(tmp_path / "one.workload"), 0, 1, "complete", "px86", "clwb")
-    mutation = mutating.mutate(Workshop(place, cache, Engine()), [spec], "fence at create", None, 1, IDLE)
+    mutation = mutate.mutate(Workshop(place, cache, Engine()), [spec], "fence at create", None, 1, IDLE)
     assert mutation.line() == "summary: places=1 killed=0 redundant=0 blind=1 unknown=0 kill_rate=0.0%"
     (first,) = [trial.first_new for trial in mutation.places[0].trials]
     assert first is not None
@@ -179,7 +180,7 @@ def test_the_kill_rate_leaves_out_what_is_redundant() -> None:
     assert Mutation("a", [], [redundant]).kill_rate().share == 1
 
 
-class Explored(mutating._Runner):
+class Explored(mutate._Runner):
     """Explores by the test's word: `told` are the places whose loss shows, by workload; what is as it is with a second crash says
     what it is given."""
 
@@ -209,7 +210,7 @@ class Explored(mutating._Runner):
         self.explored: list[tuple[str, list[int], int]] = []
         """Workload, lines of the places, crashes after the first."""
 
-    def _explore(self, traced: mutating._Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
+    def _explore(self, traced: mutate._Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
         workload = traced.spec.workload
         self.explored.append((workload, [place.site.line for place in places], nested))
         if not places:
@@ -224,14 +225,14 @@ class Explored(mutating._Runner):
         is_told |= bool(nested and {place.site.line for place in places} & self.told_twice.get(workload, set()))
         return trial("fail", rules=["FL004"]) if is_told else trial("pass", is_complete=True, nested=nested)
 
-    def _trace(self, spec: CellSpec) -> mutating._Traced:
+    def _trace(self, spec: CellSpec) -> mutate._Traced:
         places = PLACES[:1] if spec.ops < self.fewest_operations else PLACES[:3]
         return dataclasses.replace(traced_with(places, self.folder, spec.workload), spec=spec)
 
 
-def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> mutating._Traced:
+def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> mutate._Traced:
     by_name = {place.name: place for place in places}
-    return mutating._Traced(
+    return mutate._Traced(
         samples.spec(workload=workload),
         *cast(Any, (None, None, None)),
         by_name,
@@ -241,7 +242,7 @@ def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> muta
     )
 
 
-def tried(runner: Explored, *traced: mutating._Traced) -> dict[int, PlaceResult]:
+def tried(runner: Explored, *traced: mutate._Traced) -> dict[int, PlaceResult]:
     """By line."""
     names = list(dict.fromkeys(name for one in traced for name in one.places))
     return {place.site.line: place for place in runner.without(names, traced, 1)}
@@ -289,7 +290,7 @@ def test_the_second_crash_is_of_a_workload_that_the_matrix_runs_with_one(tmp_pat
 
 
 def test_second_crashes_in_recoveries_alone_are_not_those_of_mutate() -> None:
-    short, whole = (mutating.as_tried(samples.spec(nested=1, follow_up=one), 9.0) for one in (False, True))
+    short, whole = (mutate.as_tried(samples.spec(nested=1, follow_up=one), 9.0) for one in (False, True))
     assert (short.nested, short.follow_up, short.time_limit_s) == (0, True, 9.0)
     assert (whole.nested, whole.follow_up) == (1, True)
 
@@ -351,9 +352,9 @@ def test_what_is_proved_already_is_tried_within_bounds(tmp_path: Path, monkeypat
     """Else one workload that explodes without a place would take hours, and change nothing."""
     limits: list[int | None] = []
     never_kept = SimpleNamespace(find=lambda: None, keep=lambda _: None)
-    monkeypatch.setattr(mutating, "_KeptTrial", lambda *_: never_kept)
-    monkeypatch.setattr(mutating, "explore", lambda _, spec, *__, **___: limits.append(spec.recovery_limit))
-    runner = mutating._Runner(cast(Workshop, None), tmp_path, IDLE)
+    monkeypatch.setattr(mutate, "_KeptTrial", lambda *_: never_kept)
+    monkeypatch.setattr(mutate, "explore", lambda _, spec, *__, **___: limits.append(spec.recovery_limit))
+    runner = mutate._Runner(cast(Workshop, None), tmp_path, IDLE)
     traced = traced_with(PLACES, tmp_path)
     traced.whole.update({nested: trial("pass", is_complete=True, recoveries=9) for nested in (0, 1)})
     runner._proved.add(PLACES[0].name)
@@ -420,16 +421,16 @@ def test_an_allocator_that_a_second_crash_breaks_as_it_is_is_said(tmp_path: Path
 
 def test_a_trial_that_came_to_its_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the outcomes that others are compared with; a shorter limit than it took does not take it."""
-    monkeypatch.setattr(mutating, "cell_key", lambda _, spec, *__: f"cell {spec.nested}")
+    monkeypatch.setattr(mutate, "cell_key", lambda _, spec, *__: f"cell {spec.nested}")
     target = SimpleNamespace(allocator=SimpleNamespace(build=SimpleNamespace(helpers=[])))
     workshop = cast(Workshop, SimpleNamespace(cache=Cache(tmp_path / "cache")))
 
-    def kept(folder: str, lines: list[int], nested: int = 0, limit_s: float | None = None) -> mutating._KeptTrial:
+    def kept(folder: str, lines: list[int], nested: int = 0, limit_s: float | None = None) -> mutate._KeptTrial:
         (tmp_path / folder).mkdir(exist_ok=True)
         traced = dataclasses.replace(
             traced_with([], tmp_path / folder), target=target, spec=samples.spec(workload="smoke", time_limit_s=limit_s)
         )
-        return mutating._KeptTrial(workshop, traced, [PLACES[line - 1] for line in lines], nested)
+        return mutate._KeptTrial(workshop, traced, [PLACES[line - 1] for line in lines], nested)
 
     whole, killed = trial("pass", is_complete=True, time_s=2.0), trial("fail", rules=["FL004"])
     (tmp_path / "one").mkdir()

@@ -13,13 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from faultline import exploring, tracing, workloads
-from faultline.cache import Cache, project_root
-from faultline.campaign import cells_of_matrix
-from faultline.config import Matrix, find_allocator, read_toml
-from faultline.engine import Certificate, Engine, Event, Finding
-from faultline.exploring import Workshop
-from faultline.results import CellSpec
+from faultline.base.cache import Cache, project_root
+from faultline.base.config import Matrix, find_allocator, read_toml
+from faultline.campaign.campaign import cells_of_matrix
+from faultline.pipeline import explore, trace
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Certificate, Engine, Event, Finding
+from faultline.pipeline.explore import Workshop
+from faultline.workload import workloads
 
 ROOT = project_root()
 MATRIX = cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
@@ -44,8 +45,8 @@ class Target:
         allocator = find_allocator(ROOT, self.spec.allocator)
         cache, engine = self.workshop.cache, self.workshop.engine
         self.workload = workloads.find(self.spec.workload, self.spec.ops, self.spec.seed, allocator.heap, cache)
-        self.target = tracing.build_target(ROOT, cache, allocator, self.spec.mutant, self.spec.flush, needs_hooks=True)
-        self.traced = tracing.trace(cache, engine, self.target, self.workload)
+        self.target = trace.build_target(ROOT, cache, allocator, self.spec.mutant, self.spec.flush, needs_hooks=True)
+        self.traced = trace.trace(cache, engine, self.target, self.workload)
 
     def explore(self, position: int | None = None, **spec: object) -> tuple[list[Finding], Certificate]:
         """Of one crash position, or of all until the expected rule is broken."""
@@ -61,7 +62,7 @@ class Target:
 
         changed = msgspec.structs.replace(self.spec, **{"stop_at_rule": self.spec.expected_rule, **spec})
         more = {"last_position": position}
-        exploring.explore(
+        explore.explore(
             self.workshop, changed, self.target, self.traced, self.workload, handle, first_position=position, more=more
         )
         return findings, certificates[-1]

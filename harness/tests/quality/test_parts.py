@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from command_line import Faultline
-from faultline.build import build_tracer, flush_definition
-from faultline.cache import Cache, project_root
-from faultline.config import find_allocator
-from faultline.environment import best_flush
+from faultline.base.cache import Cache, project_root
+from faultline.base.config import find_allocator
+from faultline.pipeline.build import build_tracer, flush_definition
+from faultline.pipeline.environment import best_flush
 
 LIMIT_S = 1200
 

@@ -11,18 +11,18 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from faultline import mutating
-from faultline.cache import Cache
-from faultline.engine import Engine, Place
-from faultline.exploring import Workshop, explore
-from faultline.results import CellSpec
+from faultline.base.cache import Cache
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine, Place
+from faultline.pipeline.explore import Workshop, explore
+from faultline.study import mutate
 from outcome_files import outcomes
 
 IDLE = cast(Any, SimpleNamespace(begins=lambda *_: None, ends=lambda _: None))
 SMALL = "workload 1\nslots 3\ncase\nallocate 0 40\nallocate 1 70\nfree 0\nallocate 2 40\n"
 
 
-def explored_whole(one: mutating._Traced, workshop: Workshop, place: Place, path: Path) -> tuple[str, set[bytes]]:
+def explored_whole(one: mutate._Traced, workshop: Workshop, place: Place, path: Path) -> tuple[str, set[bytes]]:
     """With a second crash and without the place, and nothing to compare with: verdict and outcomes."""
     later = [{"edit": "without", "sites": [{"kind": place.kind, "site": msgspec.to_builtins(place.site)}]}]
     edits = {"edits": [{"edit": "without", "sites": list(place.sites)}], "later_edits": later}
@@ -34,10 +34,10 @@ def explored_whole(one: mutating._Traced, workshop: Workshop, place: Place, path
 
 def trials(
     workshop: Workshop, tmp_path: Path, spec: CellSpec, of_recoveries: bool
-) -> Iterator[tuple[mutating.Trial, str, int]]:
+) -> Iterator[tuple[mutate.Trial, str, int]]:
     """Of each place, or each that only recoveries come to: the trial of a second crash, and the verdict and the number of new
     outcomes where nothing is passed by."""
-    runner = mutating._Runner(workshop, tmp_path, IDLE)
+    runner = mutate._Runner(workshop, tmp_path, IDLE)
     one = runner.explore_whole(spec)
     runner.find_later_places([one], 1)
     known = outcomes(one.outcomes_after(1))

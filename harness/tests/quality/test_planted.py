@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline.build import build_runner, make, runner_recipe, sources_below
-from faultline.cache import Cache
+from faultline.base.cache import Cache
+from faultline.pipeline.build import build_runner, make, runner_recipe, sources_below
 
 VARIABLE = "FAULTLINE_PLANTED"
 BUILD_LIMIT_S = 900

@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from faultline import workloads
-from faultline.cache import Cache
-from faultline.campaign import SilentWatcher, cells_of_matrix, run_cells
-from faultline.config import Matrix, find_allocator, read_toml
-from faultline.engine import Engine, Event, Finding
-from faultline.explaining import explain
-from faultline.explanation import Explanation
-from faultline.exploring import Workshop, explore
-from faultline.mutating import Place, places_of
-from faultline.results import CellSpec, Results
-from faultline.tracing import Target, Trace, build_target, trace
-from faultline.workloads import Workload
+from faultline.base.cache import Cache
+from faultline.base.config import Matrix, find_allocator, read_toml
+from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cells
+from faultline.campaign.results import Results
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine, Event, Finding
+from faultline.pipeline.explore import Workshop, explore
+from faultline.pipeline.trace import Target, Trace, build_target, trace
+from faultline.study.explanation import Explanation
+from faultline.study.mutate import Place, places_of
+from faultline.study.repairs import explain
+from faultline.workload import workloads
+from faultline.workload.workloads import Workload
 
 ALLOCATORS = ("nvm_malloc", "makalu", "nvmalloc", "pallocator")
 SEED = 1

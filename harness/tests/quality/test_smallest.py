@@ -19,18 +19,20 @@ import msgspec
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
-from faultline import replay, workloads
-from faultline.cache import Cache, project_root, scratch_folder
-from faultline.campaign import SilentWatcher, cells_of_matrix, run_cells
-from faultline.config import Matrix, read_toml
-from faultline.engine import Certificate, Engine, Event, Finding, ShrunkState
-from faultline.errors import BadInputError
-from faultline.exploring import Workshop, explore, write_config
-from faultline.results import CellSpec, Results
-from faultline.shrinking import Budget
-from faultline.shrunk import EXPLORATIONS, Shrunk
-from faultline.tracing import trace
-from faultline.workloads import Workload
+from faultline.base.cache import Cache, project_root, scratch_folder
+from faultline.base.config import Matrix, read_toml
+from faultline.base.errors import BadInputError
+from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cells
+from faultline.campaign.results import Results
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Certificate, Engine, Event, Finding, ShrunkState
+from faultline.pipeline.explore import Workshop, explore, write_config
+from faultline.pipeline.trace import trace
+from faultline.study import replay
+from faultline.study.shrink import Budget
+from faultline.study.witness import EXPLORATIONS, Shrunk
+from faultline.workload import workloads
+from faultline.workload.workloads import Workload
 
 ROOT = project_root()
 LIMIT_S = 900

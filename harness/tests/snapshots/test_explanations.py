@@ -12,12 +12,12 @@ import pytest
 from test_snapshots import check
 
 from command_line import Faultline
-from faultline.cache import Cache, project_root
-from faultline.campaign import SilentWatcher, cells_of_matrix, run_cells
-from faultline.config import Matrix, read_toml
-from faultline.engine import Engine
-from faultline.exploring import Workshop
-from faultline.results import Results
+from faultline.base.cache import Cache, project_root
+from faultline.base.config import Matrix, read_toml
+from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cells
+from faultline.campaign.results import Results
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import Workshop
 
 ROOT = project_root()
 MUTANTS = [

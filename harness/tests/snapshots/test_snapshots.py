@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 import samples
-from faultline import junit, report, sarif, terminal, workloads
-from faultline.errors import BadInputError
+from faultline.base.errors import BadInputError
+from faultline.report import junit, reports, sarif, terminal
+from faultline.workload import workloads
 
 HERE = Path(__file__).parent
 
@@ -59,11 +60,11 @@ def test_sarif() -> None:
 
 
 def test_results_json() -> None:
-    check("results.json", report.results_json(samples.campaign(), "done", samples.ENVIRONMENT))
+    check("results.json", reports.results_json(samples.campaign(), "done", samples.ENVIRONMENT))
 
 
 def test_html() -> None:
-    check("report.html", report.html(samples.campaign(), "done", samples.ENVIRONMENT))
+    check("report.html", reports.html(samples.campaign(), "done", samples.ENVIRONMENT))
 
 
 def test_smoke() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from faultline.build import flush_definition
-from faultline.environment import best_flush
+from faultline.pipeline.build import flush_definition
+from faultline.pipeline.environment import best_flush
 
 BUMP = """
 #include "bench.h"

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
-from faultline import wearing
-from faultline.cache import Cache
-from faultline.engine import Engine
-from faultline.errors import BadInputError
-from faultline.exploring import Workshop
+from faultline.base.cache import Cache
+from faultline.base.errors import BadInputError
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import Workshop
+from faultline.wear import counting
 
 SMALL = ("--ops", "60", "-w", "uniform:10:400")
 
@@ -163,18 +163,18 @@ def test_a_workload_without_writes_has_no_wear(faultline: Faultline, tmp_path: P
 def test_a_target_without_writes_to_persistent_memory_has_no_wear(root: Path) -> None:
     """malloc, looked for in files that it does not map."""
     workshop = Workshop(root, Cache(root / ".faultline"), Engine(None), None)
-    workload = wearing.find_workload(workshop, "uniform:10:400", 60, 1)
-    subject = wearing.Subject("glibc", "glibc", is_persistent=True)
+    workload = counting.find_workload(workshop, "uniform:10:400", 60, 1)
+    subject = counting.Subject("glibc", "glibc", is_persistent=True)
     with pytest.raises(BadInputError, match=r"glibc: workload uniform:10:400 made no write to persistent memory"):
-        wearing.count(workshop, subject, workload, 64, wearing.Cache(1 << 20, 16))
+        counting.count(workshop, subject, workload, 64, counting.Cache(1 << 20, 16))
 
 
 def test_the_driver_takes_no_memory_from_malloc(root: Path) -> None:
     """stdio would, for what the driver says at its end: its buffer would be in the heap that is counted."""
     workshop = Workshop(root, Cache(root / ".faultline"), Engine(None), None)
-    workload = wearing.find_workload(workshop, "uniform:10:40", 4, 1)
-    subject = wearing.find_subject(root, "glibc")
-    counts = wearing.count(workshop, subject, workload, 64, wearing.Cache(1 << 20, 16)).counts
+    workload = counting.find_workload(workshop, "uniform:10:40", 4, 1)
+    subject = counting.find_subject(root, "glibc")
+    counts = counting.count(workshop, subject, workload, 64, counting.Cache(1 << 20, 16)).counts
     assert len(counts.hottest) == len(counts.lines), "all lines say who stores to them"
     sites = {
         site.place.partition(" (")[0] for line in counts.hottest for site in line.sites if "(wear.c:" in site.place

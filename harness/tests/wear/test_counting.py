@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from faultline.build import build_tracer
-from faultline.cache import Cache
-from faultline.errors import InfrastructureError
-from faultline.tracing import environment_for
-from faultline.wear import Counts, read_counts
+from faultline.base.cache import Cache
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline.build import build_tracer
+from faultline.pipeline.trace import environment_for
+from faultline.wear.figures import Counts, read_counts
 
 Lines = dict[int, tuple[int, int]]
 """By number: stores, write-backs."""

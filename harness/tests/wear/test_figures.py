@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faultline import wear, wear_pictures, wear_report, wearing
-from faultline.errors import BadInputError
-from faultline.wear import AllocatorWear, Distribution, Medium, Setting, Wear, distribution_of, lifetime_of
+from faultline.base.errors import BadInputError
+from faultline.wear import counting, figures, page, pictures
+from faultline.wear.figures import AllocatorWear, Distribution, Medium, Setting, Wear, distribution_of, lifetime_of
 
 SETTING = Setting("uniform:10:4096", 100, 1, "key", 100, 64, 1 << 21, 16)
 
@@ -86,7 +86,7 @@ def test_lifetimes_are_what_the_docstring_says() -> None:
     found = lifetime_of(of(1, 1, 2, 4), 100, 64, Medium(1e6, 1024))
     assert found.unlevelled == 25e6
     assert found.levelled == 200e6
-    assert lifetime_of(of(), 100, 64, Medium(1e6, 1024)) == wear.Lifetime(None, None)
+    assert lifetime_of(of(), 100, 64, Medium(1e6, 1024)) == figures.Lifetime(None, None)
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=16))
@@ -105,7 +105,9 @@ def allocator(name: str, stores: Distribution, write_backs: Distribution) -> All
         view: lifetime_of(each, 100, 64, Medium(1e8, 1 << 30))
         for view, each in (("stores", stores), ("write_backs", write_backs))
     }
-    line = wear.HotLine("heap+0x40", 5, 2, [wear.Site("f(int) (a.c:1) < g (a.c:2) < h (a.c:3) < main (a.c:4)", 5)])
+    line = figures.HotLine(
+        "heap+0x40", 5, 2, [figures.Site("f(int) (a.c:1) < g (a.c:2) < h (a.c:3) < main (a.c:4)", 5)]
+    )
     return AllocatorWear(
         name, "build", "", True, 50, 50, 0, 9, 20, 3, 3, {"flushed": 2}, False, stores, write_backs, lifetimes, {}, [line]
     )  # fmt: skip
@@ -115,44 +117,44 @@ def sample(*stores: int) -> Wear:
     names = ("one", "two")
     entries = [allocator(name, of(*(each + index for each in stores)), of(1, 2)) for index, name in enumerate(names)]
     for entry in entries:
-        entry.ratios = wear.ratios(entry, entries[0])
+        entry.ratios = figures.ratios(entry, entries[0])
     return Wear(1, SETTING, 1e8, 1 << 30, "one", entries)
 
 
 def test_growth_beyond_the_tolerance_is_named() -> None:
-    before, now = wear.protected_of(sample(10, 90)), sample(10, 96)
-    assert wear.growth(before, now, 0.07) == []
-    assert wear.growth(before, now, 0.06) == [
+    before, now = figures.protected_of(sample(10, 90)), sample(10, 96)
+    assert figures.growth(before, now, 0.07) == []
+    assert figures.growth(before, now, 0.06) == [
         "one: maximum stores 90 to 96 (+6.7 %)",
         "two: maximum stores 91 to 97 (+6.6 %)",
     ]
-    assert wear.growth(before, sample(5, 50), 0) == []
+    assert figures.growth(before, sample(5, 50), 0) == []
 
 
 def test_an_allocator_that_refuses_more_does_not_pass_for_writing_less() -> None:
-    before, now = wear.protected_of(sample(10, 90)), sample(5, 50)
+    before, now = figures.protected_of(sample(10, 90)), sample(5, 50)
     now.allocators[1].failed = 3
-    assert wear.growth(before, now, 9.0) == ["two: failed allocations 0 to 3, so less is written"]
+    assert figures.growth(before, now, 9.0) == ["two: failed allocations 0 to 3, so less is written"]
 
 
 def test_the_file_of_protect_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "limits.json"
-    path.write_bytes(msgspec.json.encode(wear.protected_of(sample(1, 2))))
-    assert wear.read_protected(path) == wear.protected_of(sample(1, 2))
+    path.write_bytes(msgspec.json.encode(figures.protected_of(sample(1, 2))))
+    assert figures.read_protected(path) == figures.protected_of(sample(1, 2))
 
 
 def test_what_does_not_compare_is_refused(tmp_path: Path) -> None:
-    before = wear.protected_of(sample(1, 2))
+    before = figures.protected_of(sample(1, 2))
     for changed, words in (
         ({"workload_key": "other", "seed": 2}, "workload uniform:10:4096 --ops 100 --seed 1, here .* --seed 2"),
         ({"line_bytes": 128}, "lines of 64 bytes, here 128"),
         ({"cache_ways": 8}, "a cache of 2097152 bytes and 16 ways, here 2097152 bytes and 8 ways"),
     ):
         with pytest.raises(BadInputError, match=words):
-            wear.check_comparable(tmp_path, before, msgspec.structs.replace(SETTING, **changed), ["one"])
+            figures.check_comparable(tmp_path, before, msgspec.structs.replace(SETTING, **changed), ["one"])
     with pytest.raises(BadInputError, match="has no three, it has one, two"):
-        wear.check_comparable(tmp_path, before, SETTING, ["one", "three"])
-    wear.check_comparable(tmp_path, before, SETTING, ["two"])
+        figures.check_comparable(tmp_path, before, SETTING, ["one", "three"])
+    figures.check_comparable(tmp_path, before, SETTING, ["two"])
 
 
 def test_a_wear_json_without_what_pictures_need_is_refused(tmp_path: Path) -> None:
@@ -162,15 +164,15 @@ def test_a_wear_json_without_what_pictures_need_is_refused(tmp_path: Path) -> No
             each.lifetimes.pop("stores")
         path.write_bytes(msgspec.json.encode(broken))
         with pytest.raises(BadInputError, match="expected allocators, each with lifetimes of both views"):
-            wear.read_wear(path)
+            figures.read_wear(path)
     path.write_bytes(msgspec.json.encode(sample(1)))
-    assert wear.read_wear(path) == sample(1)
+    assert figures.read_wear(path) == sample(1)
 
 
 def test_small_sizes_are_not_rounded_to_nothing() -> None:
     small = msgspec.structs.replace(sample(1, 2), capacity_bytes=4096)
-    assert "spread evenly over 0.00390625 MiB" in wear_report.notes_of(small)[0]
-    assert "spread evenly over 1,024 MiB" in wear_report.notes_of(sample(1, 2))[0]
+    assert "spread evenly over 0.00390625 MiB" in page.notes_of(small)[0]
+    assert "spread evenly over 1,024 MiB" in page.notes_of(sample(1, 2))[0]
 
 
 # ---- pictures and page ---------------------------------------------------------------------------------------------------
@@ -179,7 +181,7 @@ def test_small_sizes_are_not_rounded_to_nothing() -> None:
 def test_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
-        assert [path.name for path in wear_pictures.write(sample(1, 2, 500), folder, ["png", "svg"])] == [
+        assert [path.name for path in pictures.write(sample(1, 2, 500), folder, ["png", "svg"])] == [
             "wear.png",
             "wear.svg",
         ]
@@ -192,17 +194,16 @@ def test_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 def test_axes_are_logarithmic_only_where_writes_spread() -> None:
     for stores, scale in (((1, 2, 3), "linear"), ((1, 2, 500), "log")):
-        axes = wear_pictures.overview(sample(*stores)).axes
+        axes = pictures.overview(sample(*stores)).axes
         assert axes[0].get_xscale() == scale
         assert axes[2].get_xscale() == "linear", "write-backs are 1 and 2"
 
 
 def test_a_picture_has_every_line_and_none_more() -> None:
-    axes = wear_pictures.overview(sample(1, 2, 2, 500)).axes
+    axes = pictures.overview(sample(1, 2, 2, 500)).axes
     bars = [patch.get_data().values.sum() for patch in axes[0].patches]
     empty = [
-        numpy.count_nonzero(patch.get_data().values == wear_pictures.FLOOR) * wear_pictures.FLOOR
-        for patch in axes[0].patches
+        numpy.count_nonzero(patch.get_data().values == pictures.FLOOR) * pictures.FLOOR for patch in axes[0].patches
     ]
     assert [bar - rest for bar, rest in zip(bars, empty, strict=True)] == pytest.approx([4, 4])
     shares = axes[1].get_lines()[0]
@@ -211,31 +212,28 @@ def test_a_picture_has_every_line_and_none_more() -> None:
 
 
 def test_formats_are_checked() -> None:
-    assert wearing.read_formats("svg,png,svg") == ["svg", "png"]
+    assert counting.read_formats("svg,png,svg") == ["svg", "png"]
     with pytest.raises(BadInputError, match="--format gif: no such picture format"):
-        wearing.read_formats("png,gif")
+        counting.read_formats("png,gif")
 
 
 def test_a_page_takes_its_colours_from_the_page() -> None:
-    page = wear_report.page_of(sample(1, 2, 500))
-    assert page.picture.startswith("<svg viewBox=")
-    assert not any(colour in page.picture for colour in (wear_pictures.INK, wear_pictures.SOFT, wear_pictures.CARD))
-    assert "var(--ink)" in page.picture
-    assert [row.maximum for row in page.rows["stores"]] == ["500", "501"]
+    shown = page.page_of(sample(1, 2, 500))
+    assert shown.picture.startswith("<svg viewBox=")
+    assert not any(colour in shown.picture for colour in (pictures.INK, pictures.SOFT, pictures.CARD))
+    assert "var(--ink)" in shown.picture
+    assert [row.maximum for row in shown.rows["stores"]] == ["500", "501"]
 
 
 def test_places_are_short_enough_to_read() -> None:
-    assert (
-        wear_report.short_place(sample(1).allocators[0].hottest[0].sites[0].place)
-        == "f (a.c:1) < g (a.c:2) < h (a.c:3)"
-    )
-    assert wear_report.short_place("(anonymous namespace)::allocate(unsigned int) (p.cpp:6)") == "allocate (p.cpp:6)"
-    assert wear_report.short_place("libc.so.6+0x123") == "libc.so.6+0x123"
+    assert page.short_place(sample(1).allocators[0].hottest[0].sites[0].place) == "f (a.c:1) < g (a.c:2) < h (a.c:3)"
+    assert page.short_place("(anonymous namespace)::allocate(unsigned int) (p.cpp:6)") == "allocate (p.cpp:6)"
+    assert page.short_place("libc.so.6+0x123") == "libc.so.6+0x123"
 
 
 @pytest.mark.parametrize(("operations", "words"), [(None, "-"), (1.0, "1.0e0"), (99.6e6, "1.0e8"), (4.54e7, "4.5e7")])
 def test_amounts_have_two_digits(operations: float | None, words: str) -> None:
-    assert wear_report.amount(operations) == words
+    assert page.amount(operations) == words
 
 
 def test_commands_without_pictures_load_no_library_for_them() -> None:

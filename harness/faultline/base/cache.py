@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where things live: the clone this package runs from, and the cache of what was built, traced and generated from it.
+
+    .faultline/             --cache
+        builds/KEY/         one compiled target, tool or runner; KEY covers sources, headers, flags, compiler
+        ccache/             what single sources compiled to
+        traces/KEY.trace    sealed traces, with KEY.log, what target and tracer printed
+        workloads/KEY       user-written workload files, for tokens that name them as file:KEY
+        wear/KEY/           what a wear run counted, what its driver said, its log
+        mutations/KEY.json  kill rate of a build of allocator and tester; KEY.trial, KEY.outcomes: what one exploration said
+        results.sqlite      results of `run`, unless --out says otherwise
+
+Entries appear by rename, complete or not at all, so that several campaigns can share a cache and Ctrl-C leaves no half entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from faultline.base.errors import InfrastructureError
+
+KEY_DIGITS = 16
+"""Hex digits of a cache key: 64 bits, far from collisions among the thousands of entries that a cache ever has."""
+
+_locks: dict[str, threading.Lock] = {}
+_locks_guard = threading.Lock()
+
+
+def project_root() -> Path:
+    """The clone: allocators, runner and tracers are built from its sources."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "include" / "adapter.h").is_file():
+        raise InfrastructureError(
+            f"{root}: holds no include/adapter.h, so the allocators cannot be built from source",
+            "install from a clone: make setup (or pip install -e .)",
+        )
+    return root
+
+
+def key_of(*parts: bytes | str) -> str:
+    """A cache key of parts; each is length-prefixed, so that shifting bytes between parts changes it."""
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        digest.update(len(raw).to_bytes(8, "little"))
+        digest.update(raw)
+    return digest.hexdigest()[:KEY_DIGITS]
+
+
+def hash_of_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Cache:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        for part in ("builds", "traces", "workloads", "mutations", "wear"):
+            self._make(self.folder / part)
+
+    @staticmethod
+    def _make(folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InfrastructureError(
+                f"{folder}: the cache folder cannot be made: {error.strerror}", "choose another one with --cache DIR"
+            ) from error
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "results.sqlite"
+
+    def folder_entry(self, part: str, key: str, make: Callable[[Path], None]) -> Path:
+        """The folder `part/key`; make(temporary folder) fills it when it is not there yet."""
+        entry = self.folder / part / key
+        with self._lock(entry):
+            if entry.is_dir():
+                return entry
+            temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".tmp", dir=entry.parent))
+            try:
+                make(temporary)
+                temporary.chmod(0o755)
+                with contextlib.suppress(OSError):  # another process was faster: its entry is as good
+                    temporary.rename(entry)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        return entry
+
+    def file_entry(self, part: str, name: str, make: Callable[[Path], None], *, fresh: bool = False) -> Path:
+        """The file `part/name`; make(temporary path) writes it when it is not there yet, or anew when fresh."""
+        entry = self.folder / part / name
+        with self._lock(entry):
+            if entry.is_file() and not fresh:
+                return entry
+            temporary = entry.with_name(f"{entry.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+            try:
+                make(temporary)
+                temporary.replace(entry)
+            finally:
+                temporary.unlink(missing_ok=True)
+        return entry
+
+    def text_entry(self, part: str, name: str, text: str) -> Path:
+        def write(temporary: Path) -> None:
+            temporary.write_text(text, encoding="utf-8")
+
+        return self.file_entry(part, name, write)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _lock(entry: Path) -> Iterator[None]:
+        """One maker an entry within this process; between processes the rename decides."""
+        with _locks_guard:
+            lock = _locks.setdefault(str(entry), threading.Lock())
+        with lock:
+            yield
+
+
+SCRATCH_FOLDER = Path("/dev/shm")  # noqa: S108 - fresh names inside, made by mkdtemp
+"""Memory-backed, so that heaps cost no disk writes; the cache folder where there is no such place."""
+SCRATCH_PREFIX = "faultline-heaps-"
+LEFT_AFTER_S = 60
+"""A folder that no process has locked was left by one that was killed, unless it is younger: it is made before it is locked."""
+
+
+@contextlib.contextmanager
+def scratch_folder(cache: Cache, inside: Path | None = None) -> Iterator[Path]:
+    """A fresh folder for heaps, removed afterwards; what killed processes left beside it goes, too. inside: the user's choice
+    (--heap-folder)."""
+    parent = inside or (SCRATCH_FOLDER if os.access(SCRATCH_FOLDER, os.W_OK) else cache.folder)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=parent))
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise InfrastructureError(
+            f"{parent}: no heap folder can be made there: {error.strerror}",
+            "choose a folder that exists and is writable with --heap-folder DIR",
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove_left(parent)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_left(parent: Path) -> None:
+    for folder in parent.glob(f"{SCRATCH_PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process's, or another user's
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(lock).st_mtime >= LEFT_AFTER_S:
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)

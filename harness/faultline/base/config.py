@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocator.toml and matrix.toml: read strictly. Unknown keys, wrong types and values out of range are errors that name the file,
+the key and what was expected; nothing is guessed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from faultline.base.errors import BadInputError
+
+Identifier = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
+MutantId = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]*$")]
+RuleId = Annotated[str, Meta(pattern="^FL[0-9]{3}$")]
+Line = Annotated[str, Meta(min_length=1, max_length=400)]
+Bytes = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1)]
+Nested = Annotated[int, Meta(ge=0, le=3)]
+"""Crashes after the first."""
+Strategy = Literal["complete", "mixed", "prefix", "floor", "exhaustive", "sample", "pairwise", "pairwise-3"]
+KillStrategy = Literal["prefix", "floor", "sample"]
+KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
+Model = Literal["px86", "px86-returned", "eadr", "process-crash", "strict"]
+Flush = Literal["clwb", "clflushopt", "clflush"]
+STRATEGIES: tuple[Strategy, ...] = (
+    "complete",
+    "mixed",
+    "prefix",
+    "floor",
+    "exhaustive",
+    "sample",
+    "pairwise",
+    "pairwise-3",
+)
+DEFAULT_STRATEGY: Strategy = "complete"
+"""Explored with mixed instead where it is not possible, which the certificate then says."""
+MODELS: tuple[Model, ...] = ("px86", "px86-returned", "eadr", "process-crash", "strict")
+FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")
+TRACERS = ("valgrind",)
+"""Folders of pintools/ that are there."""
+
+MAX_BOUNDARY_SIZES = 4
+"""One for each allocation path; ace:N grows with their number to the power N."""
+
+
+class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """[build]: globs relative to the allocator's folder."""
+
+    sources: Annotated[list[str], Meta(min_length=1)]
+    adapter: Annotated[list[str], Meta(min_length=1)]
+    include: list[str] = []
+    flags: list[str] = []
+    libraries: list[str] = []
+    helpers: list[Annotated[str, Meta(min_length=1)]] = []
+    """Paths, no globs: files whose functions flush, fence or store for their callers, so that what is said of a place names the
+    caller too."""
+
+
+class Heap(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    heap_bytes: Bytes
+    limit_bytes: Bytes
+    address_hint: Annotated[str, Meta(pattern="^0x[0-9a-f]{1,16}$")]
+    alignment: Bytes
+    smallest_bytes: Bytes
+    boundary_sizes: Annotated[list[Bytes], Meta(min_length=1, max_length=MAX_BOUNDARY_SIZES)]
+
+    @property
+    def address(self) -> int:
+        return int(self.address_hint, 16)
+
+
+class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What the allocator promises (docs/allocators.md); the oracle checks that and no more."""
+
+    publish: Literal["atomic", "separate"]
+    fill: Literal["before", "after"]
+    leaks: Literal["none", "pending", "collected"]
+    durable: Literal["on-return", "on-close"]
+    accounting: Literal["full", "none"]
+    slack_bytes: Annotated[int, Meta(ge=0)] = 0
+    relocatable: bool = False
+    detects: list[str] = []
+    after_failed_create: Literal["error", "re-creatable"] = "error"
+    clean_close: bool = False
+    threads: Count = 1
+
+
+class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """One known bug, switched on by -DMUTANT_<id>, and the rule it must trip."""
+
+    id: MutantId
+    summary: Line
+    rule: RuleId
+    killed_by: list[KillStrategy]
+    """Exactly those of the simple strategies that find the rule, on its workload in the matrix."""
+    workload: str | None = None
+    """As on the command line: a generator, or a file relative to the clone's folder. None: the allocator's `mutant_workload`."""
+    nested: Nested = 0
+    """Crashes after the first that it takes to show the bug."""
+
+
+class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    name: Identifier
+    summary: Line
+    language: Literal["c11", "c++20"]
+    build: Build
+    heap: Heap
+    contract: Contract
+    paper: str | None = None
+    mutant_workload: str = "churn"
+    """Of mutants that name none."""
+    mutant: list[Mutant] = []
+
+    def workload_of(self, mutant: Mutant, of_others: str | None = None) -> str:
+        """of_others: instead of `mutant_workload`."""
+        return mutant.workload or of_others or self.mutant_workload
+
+    def mutant_named(self, identifier: str) -> Mutant:
+        for mutant in self.mutant:
+            if mutant.id == identifier:
+                return mutant
+        known = ", ".join(mutant.id for mutant in self.mutant) or "none"
+        raise BadInputError(f"unknown mutant {identifier!r} of {self.name}", f"its mutants are: {known}")
+
+
+EXHAUSTIVE_STATES = 4096
+"""Strategy mixed: a crash position with at most this many states is run exhaustively; the certificate says how many were."""
+SAMPLES = 16
+"""Seeded states at each of the other positions."""
+
+
+class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    ops: Count = 40
+    seed: Annotated[int, Meta(ge=0)] = 1
+    strategy: Strategy = DEFAULT_STRATEGY
+    model: Model = "px86"
+    flush: Flush = "clwb"
+    exhaustive_states: Annotated[int, Meta(ge=0)] = EXHAUSTIVE_STATES
+    samples: Annotated[int, Meta(ge=0)] = SAMPLES
+    nested: Nested = 0
+    follow_up: bool = True
+
+
+class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """How cells are run. What is not given comes from [defaults]."""
+
+    ops: Count | None = None
+    seed: Annotated[int, Meta(ge=0)] | None = None
+    strategy: Strategy | None = None
+    model: Model | None = None
+    flush: Flush | None = None
+    exhaustive_states: Annotated[int, Meta(ge=0)] | None = None
+    samples: Annotated[int, Meta(ge=0)] | None = None
+    nested: Nested | None = None
+    follow_up: bool | None = None
+
+
+class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """[[cell]]: one clean cell."""
+
+    allocator: Identifier
+    workload: str
+
+
+class MatrixMutants(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """[[mutants]]: one cell for each mutant of the allocator, or for each of `ids`. workload: of those that name none; None: as
+    allocator.toml says."""
+
+    allocator: Identifier
+    workload: str | None = None
+    ids: list[MutantId] | None = None
+
+
+class Matrix(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    version: Literal[1]
+    defaults: MatrixDefaults = MatrixDefaults()
+    cell: list[MatrixCell] = []
+    mutants: list[MatrixMutants] = []
+
+
+T = TypeVar("T")
+
+
+def read_toml(path: Path, shape: type[T]) -> T:
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{path}: is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
+    try:
+        tables = tomllib.loads(text)
+    except ValueError as error:  # TOMLDecodeError is one; a number of thousands of digits is another
+        raise BadInputError(f"{path}: is not TOML: {error}") from error
+    except RecursionError as error:
+        raise BadInputError(f"{path}: is nested too deep") from error
+    try:
+        return msgspec.convert(tables, shape)
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"{path}: {_explain(str(error))}") from error
+
+
+def read_json(path: Path, shape: type[T], expected: str, hint: str) -> T:
+    """What faultline wrote to a file that its user keeps. expected: what that is, in words; hint: how to get one."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=shape)
+    except OSError as error:
+        raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{path}: expected {expected}: {error}", hint) from error
+
+
+def _explain(message: str) -> str:
+    """msgspec's "Expected `int`, got `str` - at `$.heap.heap_bytes`" as "heap.heap_bytes: expected `int`, got `str`"."""
+    reason, _, where = message.partition(" - at ")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", reason)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", reason)
+    prefix = f"{path}." if path else ""
+    if unknown:
+        return f"{prefix}{unknown[1]}: unknown key"
+    if missing:
+        return f"{prefix}{missing[1]}: this key is required and missing"
+    return f"{path or 'file'}: {reason[:1].lower()}{reason[1:]}"
+
+
+def read_allocator(path: Path) -> Allocator:
+    allocator = read_toml(path, Allocator)
+
+    def expect(holds: bool, key: str, expected: str, value: object) -> None:
+        if not holds:
+            raise BadInputError(f"{path}: {key}: expected {expected}, got {value!r}")
+
+    heap = allocator.heap
+    expect(allocator.name == path.parent.name, "name", f"the folder's name {path.parent.name!r}", allocator.name)
+    expect(heap.heap_bytes <= heap.limit_bytes, "heap.limit_bytes", "at least heap_bytes", heap.limit_bytes)
+    expect(_is_power_of_two(heap.alignment), "heap.alignment", "a power of two", heap.alignment)
+    expect(heap.address % 4096 == 0, "heap.address_hint", "a multiple of 4096", heap.address_hint)
+    sizes = heap.boundary_sizes
+    expect(sizes == sorted(set(sizes)), "heap.boundary_sizes", "growing sizes, each once", sizes)
+    expect(sizes[-1] <= heap.limit_bytes, "heap.boundary_sizes", "sizes of at most limit_bytes", sizes[-1])
+    ids = [mutant.id for mutant in allocator.mutant]
+    for identifier in ids:
+        expect(ids.count(identifier) == 1, "mutant.id", "each id once", identifier)
+    return allocator
+
+
+def _is_power_of_two(value: int) -> bool:
+    return value & (value - 1) == 0
+
+
+def allocator_names(root: Path) -> list[str]:
+    return sorted(path.parent.name for path in (root / "allocators").glob("*/allocator.toml"))
+
+
+def find_allocator(root: Path, name: str) -> Allocator:
+    names = allocator_names(root)
+    if name not in names:
+        raise BadInputError(f"unknown allocator {name!r}", f"allocators here are: {', '.join(names) or 'none'}")
+    return read_allocator(root / "allocators" / name / "allocator.toml")

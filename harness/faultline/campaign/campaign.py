@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Campaigns: one cell (build, trace, explore), and the matrix over cells.
+
+A clean cell never stops early; a mutant's cell stops at its expected rule. Cells are independent: an error in one makes that one
+unknown and leaves the others alone. What is written is written at once, so that a stopped matrix goes on where it was: a cell whose
+key (everything its result is a function of) is the same as in the stopped campaign is taken from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from faultline.base.cache import key_of
+from faultline.base.config import Matrix, MatrixCell, MatrixMutants, find_allocator
+from faultline.base.errors import FaultlineError, InterruptedCampaignError
+from faultline.base.pool import run_in_pool
+from faultline.base.processes import interrupt_all
+from faultline.campaign.known import Known
+from faultline.campaign.results import CellResult, Results
+from faultline.campaign.resume import joined, joined_verdict
+from faultline.pipeline import environment
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Certificate, Done, Event, Finding, Progress, TraceRules
+from faultline.pipeline.explore import Workshop, explore
+from faultline.pipeline.keys import cell_key, kill_rate_key
+from faultline.pipeline.trace import Target, Trace, build_target, trace
+from faultline.study import kill_rates
+from faultline.study.explanation import Trial
+from faultline.study.repairs import Tried, described, explain
+from faultline.study.replay import explain_token
+from faultline.study.shrink import Budget, shrink
+from faultline.workload import workloads
+from faultline.workload.workloads import Workload
+
+EXPLAINED = 3
+"""Findings of a cell that are explained and shrunk: the first ones have most to say."""
+BEYOND = f"nor explained: that is done for the first {EXPLAINED} findings of a cell; faultline explain and shrink take its token"
+"""What is said of the others."""
+NOT_EXPLAINED = (
+    "nor explained: that is done where complete explores under px86; faultline explain and shrink take its token"
+)
+FOUND_S = 35.0
+"""Of that, all of them together: a run ends within a minute where exploring takes the rest of it. What it cuts short is said; the
+commands explain and shrink have more for one."""
+SHRINKING_S = 12.0
+"""Of it, kept for shrinking."""
+LATER_S = 10.0
+"""Of it, kept for the repairs of findings that need a second crash."""
+SHRUNK_S = 30.0
+"""Of a finding's shrinking at most."""
+LEAST_SHRUNK_S = 4.0
+"""At least, however late it is: the smallest crash state of the whole workload takes a second."""
+
+
+class Watcher(Protocol):
+    """Hears how a campaign goes on; called from worker threads."""
+
+    def cell_begins(self, position: int, spec: CellSpec, step: str) -> None: ...
+
+    def nothing_to_resume(self, spec: CellSpec) -> None:
+        """It was asked to go on, and begins at its start."""
+
+    def cell_progress(self, position: int, progress: Progress) -> None: ...
+
+    def cell_ends(self, position: int, result: CellResult) -> None: ...
+
+
+class SilentWatcher:
+    def cell_begins(self, position: int, spec: CellSpec, step: str) -> None:
+        pass
+
+    def nothing_to_resume(self, spec: CellSpec) -> None:
+        pass
+
+    def cell_progress(self, position: int, progress: Progress) -> None:
+        pass
+
+    def cell_ends(self, position: int, result: CellResult) -> None:
+        pass
+
+
+class _StoppedError(Exception):
+    """Ctrl-C, as a cell's worker thread sees it at its next step."""
+
+
+# ---- the matrix ----------------------------------------------------------------------------------------------------------
+
+
+def cells_of_matrix(root: Path, matrix: Matrix) -> list[CellSpec]:
+    """Clean cells first, then mutants, in the order of the file."""
+    specs = [_clean_cell(root, matrix, cell) for cell in matrix.cell]
+    for group in matrix.mutants:
+        specs += _mutant_cells(root, matrix, group)
+    return specs
+
+
+def _clean_cell(root: Path, matrix: Matrix, cell: MatrixCell) -> CellSpec:
+    allocator = find_allocator(root, cell.allocator)
+    return CellSpec(allocator.name, **_workload_keys(matrix, cell, cell.workload))
+
+
+def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[CellSpec]:
+    allocator = find_allocator(root, group.allocator)
+    chosen = allocator.mutant if group.ids is None else [allocator.mutant_named(identifier) for identifier in group.ids]
+    return [
+        CellSpec(
+            allocator.name,
+            **{
+                **_workload_keys(matrix, group, allocator.workload_of(mutant, group.workload)),
+                **({"nested": mutant.nested, "follow_up": True, "strategy": "complete"} if mutant.nested else {}),
+            },
+            mutant=mutant.id,
+            expected_rule=mutant.rule,
+            stop_at_rule=mutant.rule,
+        )
+        for mutant in chosen
+    ]
+
+
+def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: str) -> dict[str, Any]:
+    """ops and seed only where the workload is made of them, so that equal cells are equal."""
+    defaults = matrix.defaults
+    has_ops = workloads.takes_ops(workload)
+
+    def chosen(key: str) -> Any:
+        value = getattr(cell, key)
+        return getattr(defaults, key) if value is None else value
+
+    return {
+        "workload": workload,
+        "ops": chosen("ops") if has_ops else 0,
+        "seed": chosen("seed"),
+        "strategy": chosen("strategy"),
+        "model": chosen("model"),
+        "flush": chosen("flush"),
+        "exhaustive_states": chosen("exhaustive_states"),
+        "samples": chosen("samples"),
+        "nested": chosen("nested"),
+        "follow_up": chosen("follow_up") or not chosen("nested"),
+    }
+
+
+def run_cells(
+    workshop: Workshop,
+    results: Results,
+    kind: str,
+    specs: list[CellSpec],
+    jobs: int,
+    watcher: Watcher,
+    is_resumed: bool = False,
+    known: Known | None = None,
+) -> list[CellResult]:
+    """All cells, `jobs` at a time, results in the order of specs.
+
+    is_resumed: explorations that were stopped go on where they were, as those of an unfinished matrix do. known: findings that do
+    not fail. Raises InterruptedCampaignError after Ctrl-C, when everything that was found so far has been written.
+    """
+    key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
+    unfinished = results.unfinished(kind, key)
+    where = environment.describe(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
+    campaign = results.begin(kind, key, specs, where)
+    is_asked = is_resumed
+    is_resumed |= kind == "matrix" and unfinished is not None
+    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known)
+    state: Any = "stopped"
+    try:
+        done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
+        state = "done"
+    except KeyboardInterrupt:
+        raise InterruptedCampaignError(
+            f"interrupted; what was found so far is in {results.path}",
+            "the same command goes on where it stopped" + ("" if kind == "matrix" else " with --resume"),
+        ) from None
+    finally:
+        results.end(campaign, state)
+    return done
+
+
+# ---- one cell ------------------------------------------------------------------------------------------------------------
+
+
+class _CellRunner:
+    """Runs the cells of one campaign; run may be called from several threads."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        results: Results,
+        campaign: int,
+        unfinished: int | None,
+        watcher: Watcher,
+        is_resumed: bool,
+        is_asked: bool,
+        kind: str,
+        known: Known | None,
+    ) -> None:
+        self.workshop = workshop
+        self.known = known or Known()
+        self.results = results
+        self.campaign = campaign
+        self.unfinished = unfinished
+        self.watcher = watcher
+        self.is_resumed = is_resumed
+        self.kind = kind
+        self.is_asked = is_asked
+        self._is_stopped = threading.Event()
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        interrupt_all()
+
+    def explains(self, spec: CellSpec) -> bool:
+        """Of the many mutants of a matrix nobody asks what they lack; what other strategies than complete see proves no repair."""
+        is_asked = self.kind == "run" or spec.mutant is None
+        return is_asked and spec.model == "px86" and spec.strategy == "complete"
+
+    def run(self, position: int, spec: CellSpec) -> CellResult:
+        result = CellResult(spec)
+        try:
+            self._run_steps(position, result)
+        except _StoppedError:
+            result.state = "stopped"
+        except FaultlineError as error:
+            if self._is_stopped.is_set():  # its child was interrupted: the error is ours, not the cell's
+                result.state = "stopped"
+            else:
+                result.error, result.hint, result.error_code = error.message, error.hint, error.exit_code
+        if result.state == "stopped" or result.error is not None:
+            result.verdict = "fail" if result.findings else "unknown"
+        self.known.mark(result)
+        self.results.cell(self.campaign, position, result)
+        self.watcher.cell_ends(position, result)
+        return result
+
+    def _run_steps(self, position: int, result: CellResult) -> None:
+        spec, workshop = result.spec, self.workshop
+        self._check_stop()
+        self.watcher.cell_begins(position, spec, "build")
+        started = time.monotonic()
+        allocator = find_allocator(workshop.root, spec.allocator)
+        workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+        needs_hooks = spec.strategy == "complete"
+        target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks)
+        result.build, result.build_s = target.adapter.key, _since(started)
+        if spec.mutant is None:
+            result.kill_rate = kill_rates.find(workshop.cache, kill_rate_key(workshop, target))
+        self._check_stop()
+        self.watcher.cell_begins(position, spec, "trace")
+        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+        result.trace_hash, result.trace_s = traced.hash, round(traced.time_s, 3)
+        result.key = cell_key(workshop, spec, target, traced)
+        if not self._take_from_unfinished(result):
+            self._check_stop()
+            self.watcher.cell_begins(position, spec, "explore")
+            self._explore(position, result, target, traced, workload)
+            self.known.mark(result)
+            if self.explains(spec):
+                deadline = time.monotonic() + FOUND_S
+                self._explain(position, result, target, traced, workload, deadline - SHRINKING_S)
+                has_later = any(finding.is_later for finding in self._explained(result))
+                self._shrink(position, result, target, workload, deadline - LATER_S * has_later)
+                self._explain_later(position, result, deadline)
+            elif self.kind == "run" or spec.mutant is None:
+                result.not_shrunk.update({finding.id: NOT_EXPLAINED for finding in result.findings})
+
+    def _check_stop(self) -> None:
+        if self._is_stopped.is_set():
+            raise _StoppedError
+
+    def _take_from_unfinished(self, result: CellResult) -> bool:
+        earlier = None if self.unfinished is None else self.results.done_cell(self.unfinished, result.key)
+        if earlier is None:
+            return False
+        result.verdict, result.findings, result.certificate = earlier.verdict, earlier.findings, earlier.certificate
+        result.trace_rules, result.explore_s, result.is_reused = earlier.trace_rules, earlier.explore_s, True
+        result.explanations = earlier.explanations
+        result.shrunk, result.not_shrunk = earlier.shrunk, earlier.not_shrunk
+        return True
+
+    def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
+        started = time.monotonic()
+        earlier = self._earlier_part(position, result)
+        seen_earlier = {finding.id: finding.seen for finding in result.findings}
+
+        def handle(event: Event) -> None:
+            match event:
+                case Progress():
+                    self.watcher.cell_progress(position, event)
+                case Finding():
+                    if event.id not in seen_earlier:
+                        result.findings.append(event)
+                        self.results.finding(self.campaign, position, event)
+                case TraceRules():
+                    result.trace_rules = event
+                case Certificate():
+                    result.certificate = joined(earlier, event) if earlier else event
+                    self._keep_so_far(position, result)
+                case Done():
+                    self._note_seen(position, result, event, seen_earlier)
+
+        first_position = earlier.stopped.position if earlier and earlier.stopped else None
+        spec, jobs = result.spec, self.workshop.explore_jobs
+        if earlier is not None and earlier.fallback:
+            spec = msgspec.structs.replace(spec, strategy="mixed")
+        result.verdict = explore(self.workshop, spec, target, traced, workload, handle, first_position, jobs)
+        if earlier is not None:
+            result.verdict = joined_verdict(result.findings, earlier, result.verdict)
+        self._check_stop()
+        result.explore_s = _since(started)
+
+    def _explain(
+        self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload, deadline: float
+    ) -> None:
+        """Those of one crash. Ctrl-C ends it and leaves the cell done."""
+        say = self._sayer(position, result, "try ")
+        tried: Tried = {}
+        findings = [finding for finding in self._explained(result) if not finding.is_later]
+        with contextlib.suppress(_StoppedError):
+            for finding, budget_s in _shared(findings, deadline):
+                explained = explain(
+                    self.workshop, result.spec, target, traced, workload, finding, say, tried=tried, budget_s=budget_s
+                )
+                self._check_stop()  # else what was tried last ended for that reason
+                result.explanations.append(explained)
+
+    def _explain_later(self, position: int, result: CellResult, deadline: float) -> None:
+        """Those of several crashes, in the smallest workloads that show them: all second crashes of a long one take minutes. Ctrl-C
+        ends it and leaves the cell done."""
+        say = self._sayer(position, result, "try ")
+        findings = [finding for finding in self._explained(result) if finding.is_later]
+        with contextlib.suppress(_StoppedError):
+            for finding, budget_s in _shared(findings, deadline):
+                shrunk = result.shrunk_of(finding)
+                token = shrunk.witness.token if shrunk else finding.token
+                follow_up = result.spec.follow_up
+                try:
+                    tried = explain_token(self.workshop, token, follow_up, say, budget_s)
+                except FaultlineError as error:
+                    self._check_stop()  # else it ended for that reason
+                    tried = described(finding)
+                    tried.trials = [Trial("the replay of its witness", "unknown", why=error.message)]
+                self._check_stop()  # else what was tried last ended for that reason
+                result.explanations.append(described(finding, tried, is_smallest=token != finding.token))
+
+    def _sayer(self, position: int, result: CellResult, what: str) -> Callable[[str], None]:
+        def say(text: str) -> None:
+            self._check_stop()
+            self.watcher.cell_begins(position, result.spec, f"{what}{text}")
+
+        return say
+
+    def _shrink(self, position: int, result: CellResult, target: Target, workload: Workload, deadline: float) -> None:
+        """Ctrl-C ends it and leaves the cell done."""
+        say = self._sayer(position, result, "shrink: ")
+        with contextlib.suppress(_StoppedError):
+            result.not_shrunk.update({finding.id: BEYOND for finding in self._by_interest(result)[EXPLAINED:]})
+            for finding, share_s in _shared(self._explained(result), deadline):
+                budget = Budget(max(LEAST_SHRUNK_S, min(SHRUNK_S, share_s)))
+                nested = result.spec.nested if finding.is_later else 0
+                spec = msgspec.structs.replace(result.spec, nested=nested)
+                try:
+                    shrunk = shrink(self.workshop, spec, target, workload, finding, budget, say)
+                    result.shrunk.append(shrunk)
+                except FaultlineError as error:
+                    self._check_stop()  # else it ended for that reason
+                    result.not_shrunk[finding.id] = error.message
+
+    @classmethod
+    def _explained(cls, result: CellResult) -> list[Finding]:
+        """And shrunk."""
+        return cls._by_interest(result)[:EXPLAINED]
+
+    @staticmethod
+    def _by_interest(result: CellResult) -> list[Finding]:
+        """The expected rule first: it is what a mutant is there to show."""
+        expected = result.spec.expected_rule
+        return sorted(result.new_findings, key=lambda finding: finding.rule != expected)
+
+    def _keep_so_far(self, position: int, result: CellResult) -> None:
+        """If we are killed, an exploration can go on from its last certificate."""
+        so_far = msgspec.structs.replace(result, state="stopped", verdict="fail" if result.findings else "unknown")
+        self.results.cell(self.campaign, position, so_far)
+
+    def _note_seen(self, position: int, result: CellResult, done: Done, seen_earlier: dict[str, int]) -> None:
+        for finding in result.findings:
+            before = seen_earlier.get(finding.id, 0)
+            finding.seen = before + done.seen.get(finding.id, 0 if before else finding.seen)
+            self.results.finding(self.campaign, position, finding)
+
+    def _earlier_part(self, position: int, result: CellResult) -> Certificate | None:
+        """What an exploration of this cell that was stopped covered; its findings are ours."""
+        earlier = self.results.stopped_cell(result.key) if self.is_resumed else None
+        if earlier is None:
+            if self.is_asked:
+                self.watcher.nothing_to_resume(result.spec)
+            return None
+        result.findings, result.certificate = earlier.findings, earlier.certificate
+        for finding in result.findings:
+            self.results.finding(self.campaign, position, finding)
+        return earlier.certificate
+
+
+def _shared(findings: Sequence[Finding], deadline: float) -> Iterator[tuple[Finding, float]]:
+    """Each finding with its share of the time, which is asked for when it is its turn: what one leaves is the others'."""
+    for place, finding in enumerate(findings):
+        yield finding, max(0.0, deadline - time.monotonic()) / (len(findings) - place)
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exploration that was stopped goes on at the crash position it had come to, and the parts are one result: as if it had not been
+stopped, but for numbers of recoveries (each part has a memory of its own)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from faultline.pipeline.engine import Certificate, Engines, Finding, Incomplete, Stage, Verdict, states_text, sum_log10
+
+
+def joined(earlier: Certificate, later: Certificate) -> Certificate:
+    """Of crash positions up to where the earlier one stopped, and of those from there on. An exploration that falls back to another
+    strategy does so from its start: then it is the whole."""
+    if later.fallback and not earlier.fallback:
+        return later
+    stop = earlier.stop_text()
+    gaps = _each_once(earlier.gaps + later.gaps)
+    states_log10 = sum_log10([one.states_log10 for one in (earlier, later) if one.states_log10 is not None])
+    return Certificate(
+        complete=not gaps and later.stopped is None,
+        why="; ".join([*gaps, *([later.stop_text()] if later.stopped else [])]),
+        gaps=gaps,
+        stopped=later.stopped,
+        strategy=later.strategy,
+        fallback=later.fallback or earlier.fallback,
+        incomplete=_joined_incomplete(earlier.incomplete + later.incomplete),
+        crash_positions=earlier.crash_positions + later.crash_positions,
+        states=states_text(states_log10),
+        states_log10=states_log10,
+        recoveries=earlier.recoveries + later.recoveries,
+        memoised=earlier.memoised + later.memoised,
+        distinct_images=earlier.distinct_images + later.distinct_images,
+        unknowns=earlier.unknowns + later.unknowns,
+        unknown_reasons=_each_once(earlier.unknown_reasons + later.unknown_reasons),
+        rules_judged=sorted({*earlier.rules_judged, *later.rules_judged}),
+        rules_not_judged=_each_once(earlier.rules_not_judged + later.rules_not_judged),
+        positions_by_strategy=dict(Counter(earlier.positions_by_strategy) + Counter(later.positions_by_strategy)),
+        judgements=earlier.judgements + later.judgements,
+        full_probes=earlier.full_probes + later.full_probes,
+        stages=_joined_stages(earlier.stages + later.stages),
+        engines=_joined_engines(earlier.engines, later.engines),
+        peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
+        time_s=earlier.time_s + later.time_s,
+        covers=later.covers,
+        bounds_hit=_each_once([bound for bound in earlier.bounds_hit if not bound.startswith(stop)] + later.bounds_hit),
+    )
+
+
+def joined_verdict(findings: list[Finding], earlier: Certificate, later: Verdict) -> Verdict:
+    if findings:
+        return "fail"
+    return "unknown" if earlier.unknown_reasons else later
+
+
+def _each_once(entries: list[Any]) -> list[Any]:
+    return [entry for at, entry in enumerate(entries) if entry not in entries[:at]]
+
+
+def _joined_incomplete(entries: list[Incomplete]) -> list[Incomplete]:
+    by_reason: dict[str, Incomplete] = {}
+    for entry in entries:
+        known = by_reason.setdefault(entry.why, Incomplete(entry.why, 0, entry.first, entry.last))
+        known.positions += entry.positions
+        known.last = entry.last
+    return list(by_reason.values())
+
+
+def _joined_stages(stages: list[Stage]) -> list[Stage]:
+    entered: Counter[str] = Counter()
+    for stage in stages:
+        entered[stage.name] += stage.entered
+    return [Stage(name, count) for name, count in entered.items()]
+
+
+def _joined_engines(earlier: Engines, later: Engines) -> Engines:
+    isolated = Counter(earlier.isolated) + Counter(later.isolated)
+    counts = ("in_process", "compared", "remembered")
+    return Engines(**{name: getattr(earlier, name) + getattr(later, name) for name in counts}, isolated=dict(isolated))

@@ -1,0 +1,362 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling allocators, mutants, the runner and the Valgrind tool, each once: the key of a build is a hash over its sources, every
+header it could include, its command lines and the compiler's version. Paths in commands are relative to the clone, and debug
+information is mapped to it too, so that a build is the same in every clone.
+
+Each source is compiled by itself, through ccache: a mutant is another program in one source or two, and what the others compile to
+is there already."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultline.base.cache import Cache, key_of
+from faultline.base.config import Allocator, Flush, allocator_names, find_allocator
+from faultline.base.errors import BadInputError, InfrastructureError
+
+SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
+COMPILE_LIMIT_S = 600
+"""No translation unit here takes more than seconds; a compiler that hangs is an error, not a wait."""
+CCACHE_SIZE = "1G"
+"""All mutants of all allocators, twice each, are a twentieth of that."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one file is made of sources: each is compiled with arguments, and the objects are linked with those of link. inputs:
+    everything that can change the output, compiled, included or run."""
+
+    what: str
+    output: str
+    compiler: str
+    arguments: tuple[str, ...]
+    sources: tuple[str, ...]
+    link: tuple[str, ...]
+    inputs: tuple[Path, ...]
+
+    def key(self, root: Path) -> str:
+        contents: list[bytes | str] = []
+        for path in self.inputs:
+            contents += [path.relative_to(root).as_posix(), path.read_bytes()]
+        words = (*self.arguments, "", *self.sources, "", *self.link, "")
+        return key_of(self.output, version_of(self.compiler), *words, *contents)
+
+
+@dataclass(frozen=True)
+class Built:
+    path: Path
+    key: str
+
+
+@functools.cache
+def version_of(program: str) -> str:
+    """The first line of what it says."""
+    if shutil.which(program) is None:
+        raise InfrastructureError(f"{program} was not found on PATH", "make setup installs what is missing")
+    run = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    return run.stdout.partition("\n")[0]
+
+
+def sources_below(*folders: Path) -> tuple[Path, ...]:
+    """C and C++ sources and headers below the folders, tests left out, sorted."""
+    found = {
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.suffix in SOURCE_SUFFIXES and path.is_file() and "tests" not in path.relative_to(folder).parts
+    }
+    return tuple(sorted(found))
+
+
+def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
+    key = recipe.key(root)
+    folder = cache.folder_entry("builds", key, lambda temporary: _compile(root, cache, recipe, key, temporary))
+    return Built(folder / recipe.output, key)
+
+
+def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -> None:
+    log = cache.folder / "builds" / f"{key}.log"
+    log.unlink(missing_ok=True)
+    compiler = ["ccache", recipe.compiler, f"-ffile-prefix-map={root}=.", *recipe.arguments]
+    objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
+    environment = _of_ccache(cache, recipe)
+    for source, compiled in zip(recipe.sources, objects, strict=True):
+        _run(recipe.what, [*compiler, "-c", "-o", compiled, source], root, log, environment)
+    _run(recipe.what, [recipe.compiler, "-o", str(folder / recipe.output), *objects, *recipe.link], root, log)
+    for compiled in objects:
+        Path(compiled).unlink()
+
+
+def _of_ccache(cache: Cache, recipe: Recipe) -> dict[str, str]:
+    """The environment of a compilation: ccache with a folder of its own, without what is set up for others. What is no source (the
+    assembler) changes an object as much as the compiler does. What a source includes is found anew each time, by the preprocessor:
+    of a header that hides another one since, no list of those that were read knows."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("CCACHE_")}
+    run = [str(path) for path in recipe.inputs if path.suffix not in SOURCE_SUFFIXES]
+    own = {
+        "CCACHE_DIR": str(cache.folder / "ccache"),
+        "CCACHE_CONFIGPATH": os.devnull,
+        "CCACHE_MAXSIZE": CCACHE_SIZE,
+        "CCACHE_NODIRECT": "1",
+        "CCACHE_EXTRAFILES": ":".join(run),
+    }
+    return {**others, **own}
+
+
+def _run(what: str, command: list[str], root: Path, log: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Runs a compiler or make in root; everything it says is added to log."""
+    environment = {**environment, "LC_ALL": "C"}
+    try:
+        run = subprocess.run(
+            command,
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMPILE_LIMIT_S,
+        )
+    except FileNotFoundError as error:
+        raise InfrastructureError(
+            f"{command[0]} was not found on PATH", "make setup installs what is missing"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"{what}: {command[0]} ran for more than {COMPILE_LIMIT_S} s") from error
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"{shlex.join(command)}\n{run.stdout}{run.stderr}")
+    if run.returncode != 0:
+        program = next(word for word in command if word != "ccache")
+        raise BadInputError(f"{what}: {program} failed: {_first_error(run.stderr)}", f"all of its output: {log}")
+
+
+def _first_error(said: str) -> str:
+    lines = said.splitlines()
+    telling = (line for line in lines if re.search(r"\berror: |undefined reference|cannot find", line))
+    return next(telling, lines[-1] if lines else "no message").strip()
+
+
+def _relative(root: Path, paths: Iterable[Path]) -> list[str]:
+    return [path.relative_to(root).as_posix() for path in paths]
+
+
+# ---- allocators ----------------------------------------------------------------------------------------------------------
+
+OPTIMISATION = ("-g", "-O2", "-fno-optimize-sibling-calls")
+"""As their users build them, with line tables for sites, and with the frame of every caller (no tail calls)."""
+COMMON_INCLUDE = "-Iinclude"
+
+
+def compiler_of(allocator: Allocator) -> tuple[str, str]:
+    """And its -std."""
+    return ("g++", "gnu++20") if allocator.language == "c++20" else ("gcc", "gnu11")
+
+
+HOOKED_CALLS = (
+    *("memcpy", "memmove", "mempcpy", "bcopy", "memset", "bzero", "explicit_bzero"),
+    *("memcmp", "bcmp", "memchr", "rawmemchr", "strcmp", "strncmp"),
+    *("strlen", "strnlen", "strchr", "strchrnul", "strrchr"),
+    *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
+)
+"""Functions of the C library that access memory for their caller: runner/hooks/hooks.c has its own of each."""
+HOOKED_ASSEMBLER = "runner/hooks/as"
+HOOKS = (
+    "-DFL_HOOKED",
+    "-Brunner/hooks/",
+    "-fsanitize=thread",
+    "--param=tsan-instrument-func-entry-exit=0",
+    "-fno-builtin",
+    "-fno-tree-loop-distribute-patterns",
+    "-fno-tree-ter",
+)
+"""Every load and store of the sources calls a function of the runner first. A compiler that knows memcpy, or makes one of a loop,
+expands it without. One that puts a load into the expression that it is for (temporary expression replacement) loads what a
+`switch` is over twice: for its bounds and for its table. The assembler (found where the compiler runs in the repository) leaves out
+the calls for memory that is no PM."""
+
+
+def hooked_link(language: str) -> tuple[str, ...]:
+    """Without the compiler's default libraries, which would be those of the sanitizer too."""
+    wraps = (f"-Wl,--wrap={call}" for call in HOOKED_CALLS)
+    libraries = ("-lstdc++", "-lm", "-lgcc_s") if language == "c++20" else ()
+    return ("-nodefaultlibs", *wraps, *libraries, "-lc", "-lgcc")
+
+
+def flush_definition(flush: Flush) -> str:
+    """For persist.h."""
+    return f"-DFL_FLUSH_{flush.upper()}"
+
+
+def adapter_recipe(
+    root: Path, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
+) -> Recipe:
+    """is_hooked: variant `hooks`, whose loads of PM the runner sees (runner/loads.h)."""
+    if mutant is not None:
+        allocator.mutant_named(mutant)
+    folder = root / "allocators" / allocator.name
+    build = allocator.build
+    matches(folder, "build.helpers", build.helpers)  # one that is not there would go unnoticed
+    compiler, standard = compiler_of(allocator)
+    arguments = (
+        f"-std={standard}",
+        *OPTIMISATION,
+        *("-fPIC", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
+        COMMON_INCLUDE,
+        *(f"-I{(folder / include).relative_to(root).as_posix()}" for include in build.include),
+        flush_definition(flush),
+        *([f"-DMUTANT_{mutant}"] if mutant else []),
+        *build.flags,
+        *(HOOKS if is_hooked else ()),
+    )
+    sources = (
+        *_relative(root, matches(folder, "build.sources", build.sources)),
+        *_relative(root, matches(folder, "build.adapter", build.adapter)),
+    )
+    link = (
+        *("-shared", "-pthread", *build.flags),
+        *(f"-l{library}" for library in build.libraries),
+        *(hooked_link(allocator.language) if is_hooked else ()),
+    )
+    what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
+    inputs = sources_below(folder, root / "include")
+    inputs = (*inputs, root / HOOKED_ASSEMBLER) if is_hooked else inputs
+    return Recipe(what, "adapter.so", compiler, arguments, sources, link, inputs)
+
+
+def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
+    found: list[Path] = []
+    for glob in globs:
+        matches = sorted(path for path in folder.glob(glob) if path.is_file())
+        if not matches:
+            raise BadInputError(f"{folder / 'allocator.toml'}: {key}: {glob!r} matches no file in {folder}")
+        found += [match for match in matches if match not in found]
+    return found
+
+
+def build_adapter(
+    root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
+) -> Built:
+    return make(root, cache, adapter_recipe(root, allocator, mutant, flush, is_hooked))
+
+
+# ---- runner --------------------------------------------------------------------------------------------------------------
+
+
+def runner_recipe(root: Path) -> Recipe:
+    folder = root / "runner"
+    inputs = (*sources_below(folder, root / "include"), root / "pintools" / "trace.h")
+    arguments = (
+        *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-pthread"),
+        "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
+        *(COMMON_INCLUDE, "-Ipintools", "-Irunner"),
+    )
+    sources = tuple(_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]))
+    link = (
+        *("-pthread", "-rdynamic"),
+        "-Wl,-z,now",  # names are found once, by the server: each life would find them again, and fault in what it writes for that
+        "-ldl",
+    )
+    return Recipe("the runner", "runner", "gcc", arguments, sources, link, inputs)
+
+
+def build_runner(root: Path, cache: Cache) -> Built:
+    return make(root, cache, runner_recipe(root))
+
+
+def check_adapter(runner: Built, adapter: Built, what: str) -> None:
+    """Whether the runner can load the adapter: its symbol, its ABI version, its required functions. In a process of its own:
+    the front never loads a target."""
+    command = [str(runner.path), "check-adapter", "--adapter", str(adapter.path)]
+    run = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=False, timeout=COMPILE_LIMIT_S
+    )
+    if run.returncode != 0:
+        lines = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
+        raise BadInputError(f"{what}: its adapter cannot be used: {lines[-1].removeprefix('runner: error: ')}")
+
+
+# ---- the driver of benchmarks and wear -----------------------------------------------------------------------------------
+
+DRIVER_BASELINE = "glibc"
+"""malloc, in the driver like the others, and what they are compared with."""
+DRIVER_SOURCES = ("main", "workloads", "resur", "fragment", "churn", "wear", DRIVER_BASELINE)
+
+
+def allocators_here(root: Path) -> list[str]:
+    """Those that the driver has: glibc first, then each with a file of its own in allocators/bench."""
+    folder = root / "allocators" / "bench"
+    return [DRIVER_BASELINE, *(name for name in allocator_names(root) if any(folder.glob(f"{name}.c*")))]
+
+
+def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = False) -> Built:
+    """Each allocator is one object of its own, with the language, the include folders and the flags of its allocator.toml but for
+    -D, which make everything small for crash tests. is_counting: flushes and fences."""
+    folder = root / "allocators" / "bench"
+    common = [
+        *(*OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", flush_definition(flush)),
+        *(COMMON_INCLUDE, "-Iallocators/bench", *(["-DFL_COUNT"] if is_counting else [])),
+    ]
+    shared = sources_below(folder, root / "include")
+    names = allocators_here(root)
+    objects, libraries = [], set()
+    for name in names[1:]:
+        allocator = find_allocator(root, name)
+        compiler, standard = compiler_of(allocator)
+        own = root / "allocators" / name
+        sources = _relative(root, [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")])
+        inputs = (*sources_below(own), *shared)
+        flags = [flag for flag in allocator.build.flags if not flag.startswith("-D")]
+        arguments = (
+            *(f"-std={standard}", *common, *flags),
+            *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
+        )
+        recipe = Recipe(
+            f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r", *flags), inputs
+        )
+        built = make(root, cache, recipe)
+        objects.append(str(built.path))
+        libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
+    arguments = ("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}")
+    driver = tuple(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES)
+    link = (*objects, "-pthread", *(f"-l{library}" for library in sorted(libraries)))
+    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, driver, link, shared))
+
+
+# ---- the Valgrind tool ---------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def valgrind_version() -> str:
+    if shutil.which("valgrind") is None:
+        raise InfrastructureError(
+            "valgrind was not found on PATH", "make setup installs it (Debian: apt-get install valgrind)"
+        )
+    run = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise InfrastructureError(f"valgrind --version failed: {run.stderr.strip() or run.returncode}")
+    return run.stdout.strip()
+
+
+def build_tracer(root: Path, cache: Cache) -> Built:
+    """By its own Makefile. Built.path is the folder for VALGRIND_LIB: the tool, and links to what Valgrind ships."""
+    folder = root / "pintools" / "valgrind"
+    inputs = (*sources_below(folder), folder / "Makefile", root / "pintools" / "trace.h")
+    contents = [part for path in inputs for part in (path.relative_to(root).as_posix(), path.read_bytes())]
+    key = key_of("tracer", valgrind_version(), version_of("gcc"), *contents)
+
+    def fill(temporary: Path) -> None:
+        command = ["make", "--no-print-directory", "-C", str(folder), f"OUT={temporary}"]
+        log = cache.folder / "builds" / f"{key}.log"
+        log.unlink(missing_ok=True)
+        _run("the Valgrind tool", command, root, log)
+        shutil.rmtree(temporary / "objects", ignore_errors=True)
+
+    return Built(cache.folder_entry("builds", key, fill), key)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one cell runs: allocator, workload, strategy, model and limits."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import msgspec
+
+from faultline.base.config import DEFAULT_STRATEGY, EXHAUSTIVE_STATES, SAMPLES, Flush, Model, Strategy
+
+
+class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one cell runs. expected_rule: of a mutant; stop_at_rule: end at its first finding."""
+
+    allocator: str
+    workload: str
+    ops: int
+    seed: int
+    strategy: Strategy
+    model: Model
+    flush: Flush
+    exhaustive_states: int = EXHAUSTIVE_STATES
+    samples: int = SAMPLES
+    mutant: str | None = None
+    expected_rule: str | None = None
+    stop_at_rule: str | None = None
+    time_limit_s: float | None = None
+    recovery_limit: int | None = None
+    """Recoveries it may run."""
+    leaf_limit: int | None = None
+    """Strategy complete: leaves it may keep at a time; None: the engine's own limit."""
+    memory_limit_mib: int | None = None
+    """Strategy complete: what it may keep of loads, choices of lines and heap reports; None: the engine's own limit."""
+    nested: int = 0
+    """Strategy complete: crashes after the first that are explored, in recoveries and in what follows them."""
+    follow_up: bool = True
+    """Of nested: in what follows recoveries, too."""
+    path: str = ""
+    """Of a user's workload file, as it was named; workload is then file:KEY."""
+
+    @property
+    def workload_name(self) -> str:
+        """For people."""
+        return PurePath(self.path).name if self.path else self.workload
+
+    @property
+    def workload_text(self) -> str:
+        """churn 300, flush instruction where it is not the usual one."""
+        size = f" {self.ops}" if self.ops else ""
+        return f"{self.workload_name}{size}" + (f" {self.flush}" if self.flush != "clwb" else "")
+
+    @property
+    def name(self) -> str:
+        """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
+        size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
+        variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
+        mutant = f" {self.mutant}" if self.mutant else ""
+        return f"{self.allocator} {self.workload_name}{size}{variant}{mutant}"
+
+    def command_line(self) -> str:
+        """The command that runs this cell alone."""
+        words = ["faultline", "run", self.allocator, "--workload", self.path or self.workload]
+        if self.ops:
+            words += ["--ops", str(self.ops), "--seed", str(self.seed)]
+        unusual = (
+            ("--mutant", self.mutant, None),
+            ("--flush", self.flush, "clwb"),
+            ("--model", self.model, "px86"),
+            ("--strategy", self.strategy, DEFAULT_STRATEGY),
+            ("--exhaustive-states", self.exhaustive_states, EXHAUSTIVE_STATES),
+            ("--samples", self.samples, SAMPLES),
+            ("--recoveries", self.recovery_limit, None),
+            ("--leaves", self.leaf_limit, None),
+            ("--memory", self.memory_limit_mib, None),
+            ("--nested", self.nested, 0),
+        )
+        for option, value, usual in unusual:
+            words += [] if value in (usual, None) else [option, str(value)]
+        words += [] if self.follow_up else ["--no-follow-up"]
+        return " ".join(words)

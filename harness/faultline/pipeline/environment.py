@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a campaign ran: what a reader of its report needs to judge its figures and to run it again. Gathered when the campaign
+begins, kept with its results. Nothing here may fail a campaign: what cannot be found out is said to be unknown."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from faultline import __version__
+from faultline.base.cache import SCRATCH_FOLDER, Cache
+from faultline.base.config import FLUSHES, Flush
+from faultline.base.errors import FaultlineError, InfrastructureError
+from faultline.pipeline import build
+from faultline.pipeline.engine import Engine
+
+MAP_SHARED_VALIDATE = 0x03
+MAP_SYNC = 0x80000
+
+
+class Environment(msgspec.Struct):
+    """started_utc: `2026-11-21 09:00:00`. facts: name and words, in the order to be shown."""
+
+    command: str = ""
+    started_utc: str = ""
+    facts: dict[str, str] = {}
+
+
+def describe(root: Path, cache: Cache, engine: Engine, heap_folder: Path | None) -> Environment:
+    heaps = heap_folder or heap_folder_of(cache)
+    facts = {
+        "faultline": __version__,
+        "engine": _known(lambda: engine.ask("--version").strip()),
+        "revision": _known(lambda: revision(root)),
+        "heaps": _known(lambda: f"{file_system_of(heaps)}, {persistent_memory(heaps)}"),
+        "processor": f"{processor()}, {len(os.sched_getaffinity(0))} usable",
+        "flushes": described_flushes(),
+        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "system": system(),
+        "valgrind": _known(build.valgrind_version),
+        "gcc": _known(lambda: build.version_of("gcc")),
+        "g++": _known(lambda: build.version_of("g++")),
+        "python": platform.python_version(),
+    }
+    return Environment(shlex.join(["faultline", *sys.argv[1:]]), facts=facts)
+
+
+def _known(find: Callable[[], str]) -> str:
+    try:
+        return find() or "unknown"
+    except (FaultlineError, OSError) as error:
+        return f"unknown: {error}"
+
+
+def revision(root: Path) -> str:
+    """Of the clone; with a note when the tree is not as committed."""
+
+    def git(*words: str) -> str:
+        run = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            raise InfrastructureError("not a git clone")
+        return run.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short=12", "HEAD") + (", with uncommitted changes" if changed else "")
+
+
+def processor() -> str:
+    """The model name of the first processor."""
+    return _of_first_processor("model name") or platform.machine()
+
+
+def flushes() -> tuple[Flush, ...]:
+    """The flush instructions of the processor, best first; all x86-64 processors have clflush."""
+    known = _of_first_processor("flags").split()
+    return tuple(flush for flush in FLUSHES if flush in known or flush == "clflush")
+
+
+def described_flushes() -> str:
+    """In words, with what recoveries do instead of those that the processor lacks; that changes none of their results."""
+    lacks_some = len(flushes()) < len(FLUSHES)
+    return ", ".join(flushes()) + ("; a recovery's flush of another kind is a clflush" if lacks_some else "")
+
+
+def best_flush() -> Flush:
+    """For programs that run on the processor as they are; traces are the same on all."""
+    return flushes()[0]
+
+
+def _of_first_processor(field: str) -> str:
+    """Empty: it is not told."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.split(":")[0].strip() == field), "")
+
+
+def system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "unknown")
+    except OSError:
+        return "unknown"
+
+
+# ---- where heaps lie -----------------------------------------------------------------------------------------------------
+
+
+def heap_folder_of(cache: Cache) -> Path:
+    return SCRATCH_FOLDER if os.access(SCRATCH_FOLDER, os.W_OK) else cache.folder
+
+
+def file_system_of(folder: Path) -> str:
+    """Type of the file system that holds the folder, by its longest mount point."""
+    best, kind = "", "unknown file system"
+    path = str(folder.resolve())
+    for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
+        _, mounted, found, *_ = line.split(" ")
+        if len(mounted) >= len(best) and (path + "/").startswith(mounted.rstrip("/") + "/"):
+            best, kind = mounted, found
+    return f"{kind} ({folder})"
+
+
+def persistent_memory(folder: Path) -> str:
+    """Whether MAP_SYNC is honoured in the folder; if not, PM is emulated, which tests need no more than that."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(mmap.PAGESIZE)
+            flags = MAP_SHARED_VALIDATE | MAP_SYNC
+            base = libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, flags, file.fileno(), 0)
+    except OSError as error:
+        raise InfrastructureError(f"{folder}: not writable: {error.strerror}") from error
+    if base is None or base == ctypes.c_void_p(-1).value:
+        return "emulated PM: no MAP_SYNC"
+    libc.munmap(base, mmap.PAGESIZE)
+    return "MAP_SYNC"

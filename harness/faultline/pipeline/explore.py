@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One exploration: what it needs, and the configuration that the engine reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from faultline.base.cache import Cache, scratch_folder
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine, Event, Verdict
+from faultline.pipeline.trace import Target, Trace
+from faultline.workload.workloads import Workload
+
+CONFIG_VERSION = 2
+CPU_LIMIT_MS = 1000
+"""One life of a probe takes well under a millisecond; a second of its own CPU time is a hang."""
+WALL_LIMIT_MS = 10000
+"""Backstop for targets that sleep; on an overloaded machine it gives unknown, not a finding."""
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What every step of a campaign needs."""
+
+    root: Path
+    cache: Cache
+    engine: Engine
+    heap_folder: Path | None = None
+    explore_jobs: int = 1
+    """Workers over the crash positions of one trace; what they find does not depend on how many there are."""
+
+
+def explore(
+    workshop: Workshop,
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    handle: Callable[[Event], None],
+    first_position: int | None = None,
+    jobs: int = 1,
+    more: dict[str, Any] | None = None,
+) -> Verdict:
+    """Runs the engine over the trace; handle gets its events.
+
+    Raises: what Engine.events raises.
+    """
+    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+        config = write_config(folder, spec, target, traced, workload, first_position, jobs, more)
+        return workshop.engine.events(["explore", str(config)], handle)
+
+
+def engine_config(
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    scratch: Path,
+    first_position: int | None = None,
+    jobs: int = 1,
+) -> dict[str, Any]:
+    """The JSON that `faultline-engine explore` and `replay` read. first_position: where an exploration that was stopped goes on."""
+    heap = target.allocator.heap
+    return {
+        "version": CONFIG_VERSION,
+        "trace": str(traced.path),
+        "runner": str(target.runner.path),
+        "adapter": str(target.adapter.path),
+        "hooked_adapter": str(target.hooked.path) if target.hooked else None,
+        "helpers": list(target.allocator.build.helpers),
+        "workload_file": str(traced.workload_file),
+        "scratch": str(scratch),
+        "heap": {
+            "heap_bytes": heap.heap_bytes,
+            "limit_bytes": heap.limit_bytes,
+            "slots": workload.slots,
+            "slot_layout": workload.layout,
+            "address_hint": heap.address,
+            "alignment": heap.alignment,
+            "smallest_bytes": heap.smallest_bytes,
+        },
+        "contract": msgspec.to_builtins(target.allocator.contract),
+        "model": spec.model,
+        "strategy": spec.strategy,
+        "nested": spec.nested,
+        "follow_up": spec.follow_up,
+        "jobs": jobs,
+        "seed": spec.seed,
+        "limits": {
+            "exhaustive_states": spec.exhaustive_states,
+            "samples": spec.samples,
+            "time_s": spec.time_limit_s,
+            "recoveries": spec.recovery_limit,
+            "leaves": spec.leaf_limit,
+            "memory_mib": spec.memory_limit_mib,
+            "cpu_limit_ms": CPU_LIMIT_MS,
+            "wall_limit_ms": WALL_LIMIT_MS,
+        },
+        "first_position": first_position,
+        "stop_at_rule": spec.stop_at_rule,
+        "probe": "full",
+        "identity": {
+            "allocator": spec.allocator,
+            "mutant": spec.mutant,
+            "build": target.adapter.key,
+            "workload": spec.workload,
+            "ops": spec.ops,
+            "seed": spec.seed,
+            "flush": spec.flush,
+        },
+    }
+
+
+def write_config(
+    folder: Path,
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    first_position: int | None = None,
+    jobs: int = 1,
+    more: dict[str, Any] | None = None,
+) -> Path:
+    """The engine's configuration in folder, its scratch folder beside it. more: keys that are not a cell's."""
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    path = folder / "config.json"
+    config = {**engine_config(spec, target, traced, workload, scratch, first_position, jobs), **(more or {})}
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
+    return path

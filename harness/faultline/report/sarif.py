@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""results.sarif (SARIF 2.1.0): the findings of clean cells, each at the sites of the stores that matter, for code review tools. The
+finding's stable id is its fingerprint; its replay line is in the message, and that of its smallest witness. What the trace rules
+FL10x say of stores are warnings, what FL11x say of needless flushes and fences are notes. Kill rates are properties of the run.
+
+The events up to the crash are the result's code flow, one thread flow a thread (SARIF 3.36, 3.37); executionOrder gives the memory
+order over all threads. Events after the crash are left out: they do not lead to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from faultline import __version__
+from faultline.campaign.known import BASELINE_VERSION
+from faultline.campaign.results import CellResult, kill_rates_of
+from faultline.pipeline.engine import Finding, Site, TraceEvent
+from faultline.report.trace_rules import RULES_OF_LOSS, AllocatorWarning, warnings_of
+from faultline.study import kill_rates
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def render(results: Iterable[CellResult]) -> str:
+    results = list(results)
+    findings = [(result, finding) for result in results if result.spec.mutant is None for finding in result.findings]
+    warnings = warnings_of(results)
+    rules = {finding.rule: finding.title for _, finding in findings}
+    rates = kill_rates_of(results)
+    rules |= {entry.warning.rule: entry.warning.title for entry in warnings}
+    run = {
+        "tool": {
+            "driver": {
+                "name": "faultline",
+                "version": __version__,
+                "rules": [{"id": rule, "shortDescription": {"text": rules[rule]}} for rule in sorted(rules)],
+            }
+        },
+        "columnKind": "utf16CodeUnits",
+        "properties": {
+            "killRates": {kill_rates.name(*build): kill_rates.text_of(rate) for build, rate in rates.items()}
+        },
+        "originalUriBaseIds": {"ROOT": {"description": {"text": "the folder of the clone"}}},
+        "results": [_result(result, finding) for result, finding in findings] + [_warning(entry) for entry in warnings],
+    }
+    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
+    replay = ". ".join(line[0].upper() + line[1:] for line in result.replay_lines(finding))
+    text = f"{finding.message} ({result.spec.name}; {finding.operation_text()}). {replay}"
+    locations = [_location(site) for site in finding.sites if site.file]
+    flow = _thread_flows(finding)
+    return {
+        "ruleId": finding.rule,
+        "level": "error",
+        "message": {"text": text},
+        "partialFingerprints": {f"faultline/v{BASELINE_VERSION}": finding.id},
+        **_known(finding),
+        "occurrenceCount": max(1, finding.seen),
+        "locations": locations[:1],
+        "relatedLocations": locations[1:],
+        **({"codeFlows": [{"threadFlows": flow}]} if flow else {}),
+    }
+
+
+def _known(finding: Finding) -> dict[str, Any]:
+    """SARIF 3.27.23, 3.27.24."""
+    if finding.is_suppressed:
+        return {"suppressions": [{"kind": "external", "justification": finding.known}]}
+    return {"baselineState": "unchanged"} if finding.known else {}
+
+
+def _warning(entry: AllocatorWarning) -> dict[str, Any]:
+    warning = entry.warning
+    shown = f": {', '.join(entry.shown_by)}" if entry.shown_by else ""
+    return {
+        "ruleId": warning.rule,
+        "level": "error" if entry.shown_by else "warning" if warning.rule in RULES_OF_LOSS else "note",
+        "message": {"text": f"{entry.allocator}: {warning.title}{shown}"},
+        "partialFingerprints": {"faultline/v1": f"{warning.rule}-{entry.allocator}-{warning.site.text()}"},
+        "occurrenceCount": entry.count,
+        "locations": [_location(warning.site)] if warning.site.file else [],
+    }
+
+
+def _thread_flows(finding: Finding) -> list[dict[str, Any]]:
+    threads: dict[str, list[dict[str, Any]]] = {}
+    for event in finding.events:
+        if event.position <= finding.position:
+            threads.setdefault(event.thread_text(), []).append(_step(event))
+    return [{"id": f"thread {thread}", "locations": steps} for thread, steps in threads.items()]
+
+
+def _step(event: TraceEvent) -> dict[str, Any]:
+    words = (event.operation_text(), event.kind, event.place_text(), event.value, event.state_text())
+    location = _location(event.site) if event.site and event.site.file else {}
+    is_lost = event.is_persisted in ("no", "partly")
+    return {
+        "location": {**location, "message": {"text": "; ".join(word for word in words if word)}},
+        "executionOrder": event.position,
+        "importance": "essential" if is_lost else "important",
+    }
+
+
+def _location(site: Site) -> dict[str, Any]:
+    file = site.file or ""
+    artifact = {"uri": quote(file.removeprefix("./")), "uriBaseId": "ROOT"}
+    if file.startswith("/"):  # not of the clone: a system library
+        artifact = {"uri": f"file://{quote(file)}"}
+    physical: dict[str, Any] = {"artifactLocation": artifact}
+    if site.line:
+        physical["region"] = {"startLine": site.line}
+    function = {"logicalLocations": [{"name": site.function, "kind": "function"}]} if site.function else {}
+    return {"physicalLocation": physical, **function}

@@ -1,0 +1,656 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bisection: the first commit that has a bug.
+
+`git bisect run` goes through the history in a worktree of its own, so that the user's checkout stays as it is. At each commit the
+allocator is built from that commit's sources (its folder, and include where that is in the same repository); runner,
+tracer and engine are those of today. The workload of the witness is traced and all its crash states are explored again: a crash
+state is a choice for the lines of one trace and means nothing in another, the rule that is broken and the store that is lost do.
+
+The workload is first shrunk at the bad end, so that a commit takes a second or two. A commit of other sources may need more than
+what is left of it to show the bug, so the last good commit is explored by the whole workload, too: where that finds it bad, the
+history before it is gone through again, by the whole workload.
+
+A commit is bad when it shows the finding: the rule, and the same lost store or another one of the same function. It is good when it
+was explored completely and breaks no rule in a function where the good end keeps it. Everything else is skipped, with the reason:
+sources that do not build, a limit that was hit, states that were only sampled (as all are of an allocator without hooks), a rule
+broken elsewhere, which may be the same bug.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from faultline.base.cache import Cache
+from faultline.base.config import find_allocator, read_allocator
+from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
+from faultline.base.processes import child, interrupt_group
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Certificate, Engine, Event, Finding
+from faultline.pipeline.explore import Workshop, explore
+from faultline.pipeline.trace import Target, build_target, trace
+from faultline.study.replay import Token
+from faultline.study.shrink import Budget, shrink
+from faultline.study.witness import Shrunk
+from faultline.workload import workloads
+from faultline.workload.workloads import Workload
+
+EXIT_SKIP = 125
+"""What git bisect run takes for: this commit cannot be tested."""
+EXIT_STOP = 128
+"""And for: stop."""
+NEAR_LINES = 10
+"""A changed line this near to a store concerns it: a flush stands below what it flushes."""
+SHOWN_LINES = 60
+"""Of a diff; git shows the rest."""
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """What makes a commit bad."""
+
+    rule: str
+    function: str
+    id: str = ""
+
+    def is_it(self, finding: Finding) -> bool:
+        return finding.rule == self.rule and (finding.id == self.id or lost_in(finding) == self.function)
+
+
+def lost_in(finding: Finding) -> str:
+    """The function of the store that matters most."""
+    return finding.sites[0].function if finding.sites else ""
+
+
+def broken_by(findings: list[Finding]) -> list[tuple[str, str]]:
+    """Rules, and the functions that they are broken in."""
+    return sorted({(finding.rule, lost_in(finding)) for finding in findings})
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One commit that was looked at. why: in words, what it shows."""
+
+    commit: str
+    outcome: Literal["good", "bad", "skip"]
+    why: str
+    finding: Finding | None = None
+
+
+class Sighting(msgspec.Struct, frozen=True):
+    """What commits are looked at with. known: what the good end breaks so, rules and functions."""
+
+    spec: CellSpec
+    known: list[tuple[str, str]]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What `faultline bisect-step` is told, in a file."""
+
+    root: str
+    cache: str
+    engine: str
+    heap_folder: str | None
+    jobs: int
+    checkout: str
+    folder: str
+    """Of the allocator, in the checkout."""
+    sighting: Sighting
+    sought: Sought
+    steps: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Lines that a commit takes and gives, of one place. function: as git names it."""
+
+    file: str
+    line: int
+    function: str
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """first_bad: empty when only commits are left that could not be tested, which `candidates` then are. shrunk: what the commits
+    were looked at with; none: the whole workload. unconfirmed: why the commit before cannot be told good by the whole workload."""
+
+    finding: Finding
+    first_bad: str
+    title: str
+    steps: list[Step]
+    candidates: list[str]
+    changes: list[Change]
+    shrunk: Shrunk | None = None
+    unconfirmed: str = ""
+
+
+# ---- the repository ------------------------------------------------------------------------------------------------------
+
+
+HEADER_FOLDERS = ("include", "allocators/include")
+"""Where the headers of adapters are, and where older commits have them."""
+
+
+def _headers_of(checkout: Path) -> Path | None:
+    """None: the repository has none of its own."""
+    names = ("adapter.h", "persist.h", "stage.h")
+    folders = (checkout / folder for folder in HEADER_FOLDERS)
+    return next((folder for folder in folders if all((folder / name).is_file() for name in names)), None)
+
+
+class Repository:
+    """The git repository that holds an allocator's folder: this clone, or one of its own that lies or is linked there."""
+
+    def __init__(self, root: Path, allocator: str) -> None:
+        folder = (root / "allocators" / allocator).resolve()
+        self.top = folder
+        top = self._git("rev-parse", "--show-toplevel")
+        if top.returncode != 0:
+            raise BadInputError(
+                f"{folder}: is in no git repository that can be read: {last_line(top.stderr)}",
+                "bisect needs the history of its sources",
+            )
+        self.top = Path(top.stdout.rstrip("\n"))
+        self.folder = folder.relative_to(self.top.resolve()).as_posix()
+        self.headers = HEADER_FOLDERS if _headers_of(self.top) else ()
+
+    @property
+    def sources(self) -> list[str]:
+        return [self.folder, *self.headers]
+
+    def ask(self, *arguments: str, inside: Path | None = None) -> str | None:
+        """What git says; None when it refuses."""
+        run = self._git(*arguments, inside=inside)
+        return run.stdout.rstrip("\n") if run.returncode == 0 else None
+
+    def demand(self, *arguments: str, inside: Path | None = None) -> str:
+        """What git says. Raises InfrastructureError when it refuses."""
+        run = self._git(*arguments, inside=inside)
+        if run.returncode != 0:
+            said = last_line(run.stderr) or f"exit code {run.returncode}"
+            raise InfrastructureError(f"{inside or self.top}: git {arguments[0]} failed: {said}")
+        return run.stdout.rstrip("\n")
+
+    def _git(self, *arguments: str, inside: Path | None = None) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false", *arguments],
+                cwd=inside or self.top,
+                env=git_environment(),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise InfrastructureError(
+                f"git cannot be started: {error.filename}: {error.strerror}", "bisect needs git on PATH"
+            ) from error
+
+    def commit(self, revision: str) -> str:
+        found = self.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        if not found:
+            raise BadInputError(f"{revision!r} is no commit of {self.top}", "git log shows them")
+        return found
+
+    def check_range(self, good: str, bad: str) -> None:
+        if good == bad:
+            raise BadInputError(f"--good and --bad are both {good[:12]}", "the bad end comes after the good one")
+        if self.ask("merge-base", "--is-ancestor", good, bad) is None:
+            raise BadInputError(
+                f"the good end {good[:12]} is no ancestor of the bad end {bad[:12]}", "are they the other way round?"
+            )
+
+    def check_clean(self) -> None:
+        """Of other commits are built only what they hold: a change that is nowhere committed would be forgotten."""
+        changed = self.demand("status", "--porcelain", "--untracked-files=normal", "--", *self.sources)
+        if changed:
+            files = [line[3:] for line in changed.splitlines()]
+            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+            raise BadInputError(
+                f"{self.top}: {files[0]}{more} has changes that are not committed", "commit or stash them first"
+            )
+
+    @contextmanager
+    def worktree(self, commit: str) -> Iterator[Path]:
+        """A checkout in a folder of its own, gone with everything that git knows of it when the block ends."""
+        parent = Path(tempfile.mkdtemp(prefix="faultline-bisect-"))
+        path = parent / "checkout"
+        try:
+            self.demand("worktree", "add", "--detach", "--force", str(path), commit)
+            yield path
+        finally:
+            self.ask("worktree", "remove", "--force", "--force", str(path))
+            shutil.rmtree(parent, ignore_errors=True)
+
+    def diff_of(self, commit: str) -> str:
+        """What it changes of the sources, without context and the same under everyone's configuration of git."""
+        return self.demand(
+            *("diff", "-U0", "--inter-hunk-context=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
+            *("--src-prefix=a/", "--dst-prefix=b/", f"{commit}^", commit, "--", *self.sources),
+        )
+
+
+def git_environment() -> dict[str, str]:
+    """Whoever runs us inside of git (a hook) has named another repository in it. Without optional locks, git status leaves the
+    user's index as it is."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+
+
+def last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+# ---- one commit ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the exploration of a commit came to."""
+
+    findings: list[Finding]
+    certificate: Certificate | None
+    target: Target | None = None
+
+    def why_open(self) -> str:
+        """Why what was not found may still be there; empty if every crash state has a verdict."""
+        if self.certificate is None:
+            return "no certificate"
+        return "" if self.certificate.complete else self.certificate.why or "not explored completely"
+
+
+def has_function(built: bytes, function: str) -> bool:
+    """Whether a built adapter's debug information has a function of that name, as it is demangled: the last word before its
+    arguments; of a lambda, the one around it."""
+    words = re.findall(r"\w+", re.sub(r"<[^<>]*>", "", re.split(r"[({]", function)[0]))
+    return not words or words[-1].encode() in built
+
+
+def look(
+    workshop: Workshop,
+    checkout: Path,
+    folder: str,
+    spec: CellSpec,
+    workload: Workload,
+    stop_at: str | None,
+    witness: Sought | None = None,
+) -> Seen:
+    """Builds, traces and explores what is checked out. stop_at: id of the finding that ends it.
+
+    Raises BadInputError, before it explores, when what is built has no function that the witness names.
+    """
+    findings: list[Finding] = []
+    certificates: list[Certificate] = []
+
+    def handle(event: Event) -> None:
+        if isinstance(event, Finding):
+            findings.append(event)
+        elif isinstance(event, Certificate):
+            certificates.append(event)
+
+    with _sources(workshop.root, checkout, folder, spec.allocator) as sources:
+        allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml")
+        needs_hooks = spec.strategy == "complete"
+        target = build_target(
+            workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks, sources=sources
+        )
+        if witness is not None and not has_function(target.adapter.path.read_bytes(), witness.function):
+            raise BadInputError(
+                f"the witness is of a place that is gone: the bad end has no {witness.function}",
+                "name a revision that has it, or leave --witness out",
+            )
+        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+        spec = msgspec.structs.replace(spec, stop_at_rule=stop_at)
+        explore(workshop, spec, target, traced, workload, handle, jobs=workshop.explore_jobs)
+    return Seen(findings, certificates[-1] if certificates else None, target)
+
+
+@contextmanager
+def _sources(root: Path, checkout: Path, folder: str, allocator: str) -> Iterator[Path]:
+    """The layout that builds expect, with the allocator of the checkout in it."""
+    with tempfile.TemporaryDirectory(prefix="faultline-sources-") as name:
+        sources = Path(name).resolve()
+        (sources / "allocators").mkdir()
+        (sources / "allocators" / allocator).symlink_to((checkout / folder).resolve())
+        (sources / "include").symlink_to(_headers_of(checkout) or root / "include")
+        (sources / "runner").symlink_to(root / "runner")
+        yield sources
+
+
+def step(task: Task) -> int:
+    """What git bisect run starts at each commit; its exit code says good (0), bad (1) or skip (125)."""
+    spec = task.sighting.spec
+    repository = Repository(Path(task.root), spec.allocator)
+    checkout = Path(task.checkout)
+    commit = repository.ask("rev-parse", "HEAD", inside=checkout) or ""
+    heap_folder = Path(task.heap_folder) if task.heap_folder else None
+    cache, engine = Cache(Path(task.cache)), Engine(Path(task.engine))
+    workshop = Workshop(Path(task.root), cache, engine, heap_folder, task.jobs)
+    workload = _stored_workload(workshop, spec)
+    try:
+        seen = look(workshop, checkout, task.folder, spec, workload, task.sought.id)
+        done = judge(commit, seen, task.sought, task.sighting.known)
+    except FaultlineError as error:
+        done = Step(commit, "skip", error.message)
+    with Path(task.steps).open("ab") as steps:
+        steps.write(msgspec.json.encode(done) + b"\n")
+    return {"good": EXIT_OK, "bad": EXIT_FINDINGS, "skip": EXIT_SKIP}[done.outcome]
+
+
+def judge(commit: str, seen: Seen, sought: Sought, known: list[tuple[str, str]]) -> Step:
+    """known: what the good end breaks, too."""
+    found = next((finding for finding in seen.findings if sought.is_it(finding)), None)
+    if found is not None:
+        return Step(commit, "bad", place_of(found), found)
+    where = f"{sought.rule} at {sought.function}"
+    others = [one for one in seen.findings if (one.rule, lost_in(one)) not in known]
+    if others:
+        return Step(commit, "skip", f"{place_of(others[0])}, and no {where}: the same bug or another?")
+    why = seen.why_open()
+    return Step(commit, "skip", why) if why else Step(commit, "good", f"no {where}")
+
+
+def place_of(finding: Finding) -> str:
+    return f"{finding.rule} at {finding.sites[0].text() if finding.sites else 'an unknown place'}"
+
+
+# ---- the whole history ---------------------------------------------------------------------------------------------------
+
+Say = Callable[[str], None]
+
+
+def bisect(
+    workshop: Workshop, repository: Repository, spec: CellSpec, ends: tuple[str, str], sought: Sought | None, say: Say
+) -> Bisection:
+    """The first commit that shows the finding. ends: the good and the bad one, checked before. sought: of a witness; without one,
+    the first finding of the bad end that the good end does not have.
+
+    Raises BadInputError when the ends are not what they are said to be, InfrastructureError when an end cannot be explored.
+    """
+    good, bad = ends
+    spec = _with_stored_workload(workshop, spec)
+    with repository.worktree(bad) as checkout:
+        search = _Search(workshop, repository, checkout, say)
+        at_bad = search.look_at_end(bad, "the bad end", spec, sought)
+        found = _shown(at_bad.findings, sought, bad)
+        at_good = search.look_at_end(good, "the good end", spec)
+        finding, sought = _new_at_bad(found, at_good, sought, ends)
+        whole = Sighting(spec, broken_by(at_good.findings))
+        shrunk, small = search.shrink(whole, at_bad.target, finding, sought, good)
+        steps = [Step(bad, "bad", place_of(finding), finding)]
+        say(f"{sought.rule} at {sought.function} is sought between {good[:12]} and {bad[:12]}")
+        first, candidates = search.between(ends, small, sought, steps)
+        unconfirmed = ""
+        if first and small is not whole:
+            parents = [
+                one
+                for one in repository.demand("rev-parse", f"{first}^@").split()
+                if repository.ask("merge-base", "--is-ancestor", one, good) is None  # else it counts as good
+            ]
+            looked = [search.judged(one, "the commit before, by the whole workload", whole, sought) for one in parents]
+            steps += looked
+            earlier = next((one for one in looked if one.outcome == "bad"), None)
+            unconfirmed = "; ".join(f"{one.commit[:12]}: {one.why}" for one in looked if one.outcome == "skip")
+            if earlier is not None:
+                try:
+                    first, candidates = search.between((good, earlier.commit), whole, sought, steps)
+                    shrunk, unconfirmed = None, ""
+                except InfrastructureError as error:
+                    unconfirmed = (
+                        f"{earlier.commit[:12]} is bad, and what is before it was not gone through: {error.message}"
+                    )
+    return _bisection(repository, finding, steps, first, candidates, shrunk, unconfirmed)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """In a worktree, the checkout."""
+
+    workshop: Workshop
+    repository: Repository
+    checkout: Path
+    say: Say
+
+    def look_at(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
+        self.say(f"{commit[:12]}: {what} is explored")
+        self.repository.demand("checkout", "--detach", "--force", commit, inside=self.checkout)
+        workload = _stored_workload(self.workshop, spec)
+        return look(self.workshop, self.checkout, self.repository.folder, spec, workload, None, witness)
+
+    def look_at_end(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
+        """Raises what the exploration raises, and says at which end."""
+        try:
+            return self.look_at(commit, what, spec, witness)
+        except FaultlineError as error:
+            raise type(error)(f"{what} {commit[:12]}: {error.message}", error.hint) from error
+
+    def judged(self, commit: str, what: str, sighting: Sighting, sought: Sought) -> Step:
+        try:
+            return judge(commit, self.look_at(commit, what, sighting.spec), sought, sighting.known)
+        except FaultlineError as error:
+            return Step(commit, "skip", error.message)
+
+    def shrink(
+        self, whole: Sighting, target: Target | None, finding: Finding, sought: Sought, good: str
+    ) -> tuple[Shrunk | None, Sighting]:
+        """The finding's smallest witness at the bad end, and its workload as what to look with, if the good end is good by it."""
+        assert target is not None
+        self.say(f"{sought.rule} at {sought.function} is shrunk")
+        spec = msgspec.structs.replace(whole.spec, nested=finding.crashes - 1)
+        try:
+            workload = _stored_workload(self.workshop, spec)
+            shrunk = shrink(self.workshop, spec, target, workload, finding, Budget())
+            token = self.workshop.engine.ask_json(Token, "token", shrunk.witness.token)
+            if token.workload == spec.workload:
+                return None, whole
+            small = {"workload": token.workload, "ops": token.ops, "seed": token.seed, "path": ""}
+            spec = msgspec.structs.replace(spec, **small)
+            at_good = self.look_at(good, "the good end, by the smallest workload,", spec)
+        except FaultlineError as error:
+            self.say(f"the whole workload is used: {error.message}")
+            return None, whole
+        if judge(good, at_good, sought, broken_by(at_good.findings)).outcome != "good":
+            self.say("the whole workload is used: the good end is not good by the smallest one")
+            return None, whole
+        return shrunk, Sighting(spec, broken_by(at_good.findings))
+
+    def between(
+        self, ends: tuple[str, str], sighting: Sighting, sought: Sought, steps: list[Step]
+    ) -> tuple[str, list[str]]:
+        """The first bad commit, or those that may be; appends what each step says."""
+        folder = Path(tempfile.mkdtemp(prefix="steps-", dir=self.checkout.parent))
+        heap_folder = self.workshop.heap_folder
+        task = Task(
+            root=str(self.workshop.root),
+            cache=str(self.workshop.cache.folder),
+            engine=str(self.workshop.engine.path),
+            heap_folder=str(heap_folder) if heap_folder else None,
+            jobs=self.workshop.explore_jobs,
+            checkout=str(self.checkout),
+            folder=self.repository.folder,
+            sighting=sighting,
+            sought=sought,
+            steps=str(folder / "steps"),
+        )
+        steps += _run(self.repository, self.checkout, task, folder, ends, self.say)
+        return _conclusion(self.repository, self.checkout)
+
+
+def _with_stored_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
+    """The same operations at every commit, whatever its heap geometry."""
+    if spec.workload.startswith("file:"):
+        return spec
+    heap = find_allocator(workshop.root, spec.allocator).heap
+    workload = workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    workloads.store(workload, workshop.cache)
+    return msgspec.structs.replace(spec, workload=f"file:{workload.key}", path=spec.path or spec.workload)
+
+
+def _stored_workload(workshop: Workshop, spec: CellSpec) -> Workload:
+    heap = find_allocator(workshop.root, spec.allocator).heap
+    return workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+
+
+def _shown(findings: list[Finding], sought: Sought | None, bad: str) -> list[Finding]:
+    shown = [finding for finding in findings if sought is None or sought.is_it(finding)]
+    if not shown:
+        what = f"{sought.rule} at {sought.function}" if sought else "any rule broken"
+        others = ", ".join(sorted({place_of(finding) for finding in findings}))
+        raise BadInputError(
+            f"the bad end {bad[:12]} passes: its crash states do not show {what}"
+            + (f", but {others}" if others else ""),
+            "name a revision that fails, or the workload that shows it (--workload)",
+        )
+    return shown
+
+
+def _new_at_bad(
+    found: list[Finding], at_good: Seen, sought: Sought | None, ends: tuple[str, str]
+) -> tuple[Finding, Sought]:
+    good, bad = ends
+    for finding in found:
+        asked = Sought(finding.rule, lost_in(finding), finding.id)
+        if not any(asked.is_it(known) for known in at_good.findings):
+            if why := at_good.why_open():
+                raise InfrastructureError(
+                    f"the good end {good[:12]} cannot be told good: {why}",
+                    "what was not explored may have the bug: take a smaller workload, or shrink the witness first",
+                )
+            return finding, asked
+    what = f"shows {sought.rule} at {sought.function}, too" if sought else f"has all findings of the bad end {bad[:12]}"
+    raise BadInputError(f"the good end {good[:12]} fails: it {what}", "name an older revision that passes")
+
+
+def _run(
+    repository: Repository, checkout: Path, task: Task, folder: Path, ends: tuple[str, str], say: Say
+) -> list[Step]:
+    """git bisect run, with what it says kept for the case that it fails. folder: for files of its own."""
+    good, bad = ends
+    repository.demand("bisect", "start", bad, good, inside=checkout)
+    told = folder / "task"
+    told.write_bytes(msgspec.json.encode(task))
+    command = [sys.executable, "-P", "-m", "faultline", "bisect-step", str(told)]
+    log = folder / "log"
+    with log.open("wb") as output:
+        run = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(checkout), "bisect", "run", *command]
+        with child(run, output, output, git_environment()) as process:
+            code = _wait(process, Path(task.steps), say)
+    steps = _read_steps(Path(task.steps))
+    if code != 0 and not _only_skipped(log):
+        said = last_line(log.read_text(errors="replace")) or f"exit code {code}"
+        raise InfrastructureError(f"git bisect run failed after {len(steps)} commits: {said}")
+    return steps
+
+
+def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
+    """Says each step as it comes. Ctrl-C is handed to git, which dies at once, and to the step that runs, which ends what it
+    started."""
+    told = 0
+    try:
+        while True:
+            try:
+                code: int | None = process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                code = None
+            for one in _read_steps(steps)[told:]:
+                told += 1
+                say(f"{one.commit[:12]}: {one.outcome}: {one.why}")
+            if code is not None:
+                return code
+    except KeyboardInterrupt:
+        interrupt_group(process)
+        raise
+
+
+def _read_steps(path: Path) -> list[Step]:
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [msgspec.json.decode(line, type=Step) for line in lines]
+
+
+def _only_skipped(log: Path) -> bool:
+    return "only 'skip'ped commits left" in log.read_text(errors="replace")
+
+
+def _conclusion(repository: Repository, checkout: Path) -> tuple[str, list[str]]:
+    """The first bad commit, or those that may be."""
+    said = repository.demand("bisect", "log", inside=checkout)
+    first = re.search(r"^# first bad commit: \[([0-9a-f]+)\]", said, re.MULTILINE)
+    possible = re.findall(r"^# possible first bad commit: \[([0-9a-f]+)\]", said, re.MULTILINE)
+    return (first[1] if first else ""), ([] if first else possible)
+
+
+def _bisection(
+    repository: Repository,
+    finding: Finding,
+    steps: list[Step],
+    first: str,
+    candidates: list[str],
+    shrunk: Shrunk | None,
+    unconfirmed: str,
+) -> Bisection:
+    title, changes = "", []
+    if first:
+        shown = next((one.finding for one in steps if one.commit == first and one.finding is not None), finding)
+        title = repository.demand("show", "-s", "--date=short", "--format=%ad %an: %s", first)
+        changes = concerned(parse_diff(repository.diff_of(first)), shown, repository)
+        finding = shown
+    return Bisection(finding, first, title, steps, candidates, changes, shrunk, unconfirmed)
+
+
+# ---- the lines of a commit -----------------------------------------------------------------------------------------------
+
+
+def parse_diff(text: str) -> list[Change]:
+    """Of a diff without context. Lines of a file's head, +++ and ---, stand before its first hunk."""
+    changes: list[Change] = []
+    file = ""
+    is_head = True
+    for line in text.split("\n"):
+        hunk = re.match(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)", line)
+        if line.startswith("diff --git "):
+            file = line.rpartition(" b/")[2]
+            is_head = True
+        elif hunk:
+            changes.append(Change(file, int(hunk[1]), hunk[2].strip(), []))
+            is_head = False
+        elif line.startswith(("+", "-")) and not is_head:
+            changes[-1].lines.append(line)
+    return changes
+
+
+def concerned(changes: list[Change], finding: Finding, repository: Repository) -> list[Change]:
+    """Those near the stores of the finding or in their functions; else those of their files; else all."""
+    prefix = f"allocators/{Path(repository.folder).name}/"
+    sites = [(_in_repository(site.file or "", prefix, repository.folder), site) for site in finding.sites]
+
+    def is_near(change: Change) -> bool:
+        return any(
+            change.file == file
+            and (abs(change.line - (site.line or 0)) <= NEAR_LINES or f"{site.function}(" in change.function)
+            for file, site in sites
+        )
+
+    near = [change for change in changes if is_near(change)]
+    return near or [change for change in changes if change.file in {file for file, _ in sites}] or changes
+
+
+def _in_repository(file: str, prefix: str, folder: str) -> str:
+    return f"{folder}/{file.removeprefix(prefix)}" if file.startswith(prefix) else file
+
+
+def command_text(bisection: Bisection) -> str:
+    return shlex.join(["git", "show", bisection.first_bad])

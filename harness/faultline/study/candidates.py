@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Smaller workloads that may show what a workload shows. A candidate is the operations of one case, without `case` itself, and is
+always well-formed: what a deletion leaves without its object goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from faultline.workload.links import GRAPH_FIELDS
+from faultline.workload.workloads import SLOT_OPERATIONS, Operation, Workload, well_formed
+
+Operations = tuple[Operation, ...]
+IS_NO_OPERATION = ("case", "join")
+"""Lines that only say where operations stand."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all candidates of a workload share."""
+
+    slots: int
+    layout: str
+    is_renamed: bool
+    """Each object has a slot of its own until the candidate is written: deleting a free leaves what follows on its slot alone."""
+
+    def workload(self, cases: Sequence[Operations], schedule_seed: int) -> Workload:
+        """All of them, each on a heap of its own."""
+        operations = [operation for case in cases for operation in (Operation("case"), *case)]
+        is_threaded = any(operation.thread for operation in operations)
+        return Workload(
+            "file", self.slots, tuple(operations), layout=self.layout, schedule_seed=schedule_seed if is_threaded else 0
+        )
+
+    def kept(self, operations: Operations, is_kept: Callable[[int], bool]) -> Operations | None:
+        """The operations whose number is kept, but for those that then have nothing to work on. None: too many slots are live."""
+        if not self.is_renamed:
+            return well_formed([one for at, one in enumerate(operations) if is_kept(at)], self.layout)
+        own = _own_slots(operations)
+        kept = well_formed([one for at, one in enumerate(own) if is_kept(at)], self.layout)
+        packed = _lowest_slots(kept)
+        return packed if all(operation.slot < self.slots for operation in packed) else None
+
+
+def count(operations: Sequence[Operation]) -> int:
+    return sum(operation.kind not in IS_NO_OPERATION for operation in operations)
+
+
+def size(operations: Operations) -> tuple[int, int]:
+    """Fewest operations, then smallest sizes."""
+    return count(operations), sum(operation.size_bytes for operation in operations)
+
+
+def case_at(workload: Workload, index: int) -> tuple[int, Operations]:
+    """Number of the case that operation `index` (as in FORMAT) is of, and its operations up to that one; where threads run, up to
+    the next join."""
+    number, next_index, kept = -1, 0, 0
+    cases: list[list[Operation]] = []
+    for operation in workload.operations:
+        if operation.kind == "case":
+            next_index += bool(cases)  # the last case's close
+            if cases and next_index > index:
+                break
+            cases.append([])
+            number, kept, next_index = number + 1, 0, next_index + 1
+            continue
+        cases[-1].append(operation)
+        is_before = next_index <= index
+        next_index += {"reopen": 2, "join": 0}.get(operation.kind, 1)
+        kept = len(cases[-1]) if is_before else kept
+    case = cases[-1]
+    if any(operation.thread for operation in case):
+        joins = (at for at in range(kept, len(case)) if case[at].kind in ("join", "reopen"))
+        kept = next(joins, len(case))
+    return number, tuple(case[:kept])
+
+
+def single_threaded(operations: Operations) -> Operations:
+    return tuple(replace(one, thread=0) for one in operations if one.kind != "join")
+
+
+def growing(shape: Shape, operations: Operations, most: int) -> list[Operations]:
+    """The last operation with what it needs, then each of the ones before with it, the latest first, at most so many."""
+    last = len(operations) - 1
+    pairs = [{last, at} for at in range(last - 1, max(-1, last - 1 - most), -1)]
+    grown = [_with_needed(shape, operations, chosen) for chosen in [{last}, *pairs]] if operations else []
+    return sorted(_distinct(grown), key=size)
+
+
+def concurrent(shape: Shape, operations: Operations) -> list[Operations]:
+    """Two operations of different threads that nothing orders, after the last join, with what they need."""
+    joins = [at for at, operation in enumerate(operations) if operation.kind in ("join", "reopen")]
+    last = range(max(joins, default=-1) + 1, len(operations))
+    pairs = ((one, other) for one in last for other in last[one - last.start + 1 :])
+    chosen = ({one, other} for one, other in pairs if operations[one].thread != operations[other].thread)
+    return sorted(_distinct([_with_needed(shape, operations, {*pair, *joins}) for pair in chosen]), key=size)
+
+
+def without_chunks(shape: Shape, operations: Operations, length: int) -> list[Operations]:
+    """Without each run of so many operations."""
+    starts = range(0, len(operations), length)
+    shorter = (shape.kept(operations, lambda at, gone=range(start, start + length): at not in gone) for start in starts)  # type: ignore[misc]
+    return sorted((one for one in _distinct(shorter) if size(one) < size(operations)), key=size)
+
+
+def smaller_sizes(operations: Operations, at: int, alphabet: list[int]) -> list[Operations]:
+    """With each smaller size of the alphabet in that operation, smallest first."""
+    now = operations[at]
+    smaller = (replace(now, size_bytes=one) for one in sorted(alphabet) if one < now.size_bytes)
+    return [(*operations[:at], one, *operations[at + 1 :]) for one in smaller]
+
+
+def enumerated(shape: Shape, kinds: frozenset[str], sizes: Sequence[int], depth: int) -> Iterator[Operations]:
+    """All workloads of `depth` operations of these kinds and sizes on the lowest slots; no reopen follows another."""
+    if depth == 0:
+        yield ()
+        return
+    for before in enumerated(shape, kinds, sizes, depth - 1):
+        slots = range(min(shape.slots, 1 + sum(one.kind in ("allocate", "load") for one in before)))
+        for operation in _alphabet(kinds, sizes, slots):
+            is_idle = operation.kind == "reopen" and (not before or before[-1].kind == "reopen")
+            after = (*before, operation)
+            if not is_idle and len(well_formed(after, shape.layout)) == depth and _is_lowest(after):
+                yield after
+
+
+def fewest_slots(operations: Operations) -> int:
+    return 1 + max((max(one.slot, one.other) for one in operations), default=0)
+
+
+def _alphabet(kinds: frozenset[str], sizes: Sequence[int], slots: range) -> Iterator[Operation]:
+    ranges = {
+        "SLOT": ("slot", slots),
+        "BYTES": ("size_bytes", sizes),
+        "FIELD": ("field", range(GRAPH_FIELDS)),
+        "TARGET": ("other", slots),
+        "FROM": ("other", slots),
+    }
+    for kind in ("allocate", "free", "reallocate", "link", "unlink", "drop", "load", "reopen"):
+        if kind in kinds:
+            words = SLOT_OPERATIONS.get(kind, "").split()
+            for values in product(*(ranges[word][1] for word in words)):
+                yield Operation(kind, **{ranges[word][0]: value for word, value in zip(words, values, strict=True)})
+
+
+def _is_lowest(operations: Operations) -> bool:
+    """Whether the last operation, if it fills a slot, fills the lowest empty one: others are the same by another name."""
+    *before, last = operations
+    if last.kind not in ("allocate", "load"):
+        return True
+    return last.slot == _lowest_empty(_live_after(before))
+
+
+def _live_after(operations: Sequence[Operation]) -> set[int]:
+    live: set[int] = set()
+    for operation in operations:
+        if operation.kind in ("allocate", "load"):
+            live.add(operation.slot)
+        elif operation.kind in ("free", "drop"):
+            live.discard(operation.slot)
+    return live
+
+
+def _lowest_empty(live: set[int]) -> int:
+    return next(slot for slot in range(len(live) + 1) if slot not in live)
+
+
+def _with_needed(shape: Shape, operations: Operations, chosen: set[int]) -> Operations | None:
+    """The chosen operations, with the allocations of what they work on and, where slots are not renamed, what empties those."""
+    needed = set(chosen)
+    for at in sorted(chosen, reverse=True):
+        needed |= _needs_of(operations, at)
+    kept = _without_idle_joins(shape.kept(operations, lambda at: at in needed) or ())
+    return kept if kept and kept[-1].kind == operations[max(chosen)].kind else None
+
+
+def _without_idle_joins(operations: Operations) -> Operations:
+    """A join orders what stands before it and what stands after it; main-thread operations need none among themselves."""
+    kept: list[Operation] = []
+    for operation in operations:
+        if operation.kind != "join" or (kept and kept[-1].kind != "join"):
+            kept.append(operation)
+    return tuple(kept)
+
+
+def _needs_of(operations: Operations, at: int) -> set[int]:
+    """The operation that filled its slot; where another object was there before, what took that away."""
+    slots = {operations[at].slot, operations[at].other}
+    if operations[at].kind not in SLOT_OPERATIONS:
+        return set()
+    needed = set()
+    for slot in slots if operations[at].kind in ("link", "load") else {operations[at].slot}:
+        before = (number for number in range(at - 1, -1, -1) if operations[number].slot == slot)
+        filled = next((number for number in before if operations[number].kind in ("allocate", "load")), None)
+        if filled is not None and not (operations[at].kind in ("allocate", "load") and slot == operations[at].slot):
+            needed.add(filled)
+            if operations[filled].kind == "load":
+                needed |= _needs_of(operations, filled)
+    return needed
+
+
+def _own_slots(operations: Operations) -> Operations:
+    """Each object in a slot of its own."""
+    names: dict[int, int] = {}
+    renamed: list[Operation] = []
+    for operation in operations:
+        if operation.kind == "allocate":
+            names[operation.slot] = len(renamed)
+        is_slot = operation.kind in SLOT_OPERATIONS
+        renamed.append(replace(operation, slot=names[operation.slot]) if is_slot else operation)
+    return tuple(renamed)
+
+
+def _lowest_slots(operations: Sequence[Operation]) -> Operations:
+    """Each object in the lowest slot that is empty when it is allocated."""
+    names: dict[int, int] = {}
+    packed: list[Operation] = []
+    for operation in operations:
+        if operation.kind not in SLOT_OPERATIONS:
+            packed.append(operation)
+            continue
+        if operation.kind == "allocate":
+            names[operation.slot] = _lowest_empty(set(names.values()))
+        packed.append(replace(operation, slot=names[operation.slot]))
+        if operation.kind == "free":
+            del names[operation.slot]
+    return tuple(packed)
+
+
+def _distinct(candidates: Iterator[Operations | None] | list[Operations | None]) -> list[Operations]:
+    return list(dict.fromkeys(one for one in candidates if one is not None))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of a finding in three lines: when, which stores, and which flush or fence was tried and helps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from faultline.pipeline.engine import Finding, NewOutcome, Site
+
+BUDGET_S = 60.0
+"""Of all repairs of a finding, when it is asked for: they are tried one after the other."""
+
+SHOWN_PLACES = 3
+"""Where recovery stores, in one line."""
+
+Outcome = Literal["helps", "helps, others remain", "breaks others", "does not help", "unknown"]
+
+
+def when_text(state: Finding | NewOutcome) -> str:
+    """The crash position and its operation; with earlier crashes, the first one first."""
+    last = f"position {state.position}, {state.operation_text()}"
+    if not isinstance(state, Finding) or not state.is_later:
+        return f"power fails at {last}"
+    if not state.earlier:
+        return f"power fails, and again at {last}"
+    first, *more = (crash.text() for crash in state.earlier)
+    return f"power fails at {first}" + "".join(f"; again at {crash}" for crash in [*more, last])
+
+
+def lost_and_there(sites: Sequence[Site], is_lost: bool) -> tuple[str, str]:
+    """Of a state's sites: the earliest store that is lost, and the newest that is there; where none is lost the last store."""
+    names = [*(site.text() for site in sites), "", ""]
+    return (names[0], names[1]) if is_lost else ("", names[0])
+
+
+def stores_text(
+    lost: str, there: str, read: str, died: str = "", stored: Sequence[str] | None = None, is_later: bool = False
+) -> str:
+    """Which stores persisted and which did not, where recovery saw that, where it stored, and where it died. is_later: it is not
+    the first recovery."""
+    if lost:
+        stores = f"lost: the store at {lost}" + (f"; persisted: the store at {there}" if there else "")
+    else:
+        of_recovery = " of the recovery before" if is_later else ""
+        stores = f"every store{of_recovery} is persisted; the last one is at {there}" if there else "no store is lost"
+    stores += f"; recovery read it at {read}" if read else ""
+    return stores + _stored_text(stored, is_later) + (f"; it died at {died}" if died else "")
+
+
+def _stored_text(places: Sequence[str] | None, is_later: bool) -> str:
+    if places is None:
+        return ""
+    stores = "; the last recovery stores" if is_later else "; recovery stores"
+    if not places:
+        return f"{stores} nothing"
+    shown, more = [f"at {place}" for place in places[:SHOWN_PLACES]], len(places) - SHOWN_PLACES
+    if more > 0:
+        shown.append(f"at {more} more place{'s' * (more > 1)}")
+    *first, last = shown
+    return f"{stores} {', '.join(first)} and {last}" if first else f"{stores} {last}"
+
+
+def lines_of_new_outcome(state: NewOutcome) -> list[tuple[str, str]]:
+    """What recovery shows only without a flush or a fence, as of a finding, each line a word and what it is."""
+    lost, there = lost_and_there(state.sites, state.line_count > 0)
+    stores = stores_text(lost, there, state.read.text() if state.read else "")
+    when = when_text(state) + (" (after an earlier crash)" if state.is_later else "")
+    shown = state.differences or ["no more than where everything persisted, which no crash showed here before"]
+    return [("when", when), ("stores", stores), *(("shows", one) for one in shown)]
+
+
+class Trial(msgspec.Struct):
+    """A repair, tried. others: rules that are broken with it, at other places; recoveries: of the exploration with it."""
+
+    text: str
+    outcome: Outcome
+    others: list[str] = []
+    recoveries: int = 0
+    is_complete: bool = False
+    why: str = ""
+    """What keeps the exploration from being complete."""
+    is_order: bool = False
+    """Two stores the other way round, and no flush or fence alone."""
+
+
+class Explanation(msgspec.Struct):
+    """Of one finding: all repairs that were tried, the one to make last. is_cut: the budget ended before all were tried."""
+
+    finding: str
+    operation: str
+    lost: str
+    there: str
+    trials: list[Trial]
+    is_cut: bool = False
+    crashes: int = 1
+    """How often power failed."""
+    is_lost_before: bool = False
+    """A crash before the last one lost a store."""
+    is_smallest: bool = False
+    """Repairs were tried in the smallest workload that shows it."""
+    read: str = ""
+    """Where recovery first reads what is lost, if that can be seen."""
+    died: str = ""
+    """Where the recovery died that a signal ended, if that is known, and what it touched."""
+    stored: list[str] | None = None
+    """Where the recovery from the last crash stores, of a state that has every store of its generation; None: not known."""
+    budget_s: float = BUDGET_S
+    """Where is_cut: what there was for all of them."""
+
+    @property
+    def repair(self) -> Trial | None:
+        last = self.trials[-1] if self.trials else None
+        return last if last and last.outcome.startswith("helps") else None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Three lines, each a word and what it is: the operation, the stores, the repair."""
+        stores = stores_text(self.lost, self.there, self.read, self.died, self.stored, self.crashes > 1)
+        return [("when", self.operation), ("stores", stores), ("repair", self.repair_text())]
+
+    def repair_text(self) -> str:
+        """What was tried, and what came of it."""
+        repair, tried = self.repair, len(self.trials)
+        if repair is not None:
+            where = " in the smallest workload" if self.is_smallest else ""
+            said = f"{repair.text}; tried{where}: this finding is gone, {repair.recoveries:,} recoveries, "
+            said += "complete" if repair.is_complete else f"not complete ({repair.why})"
+            if repair.others:
+                return f"{said}, but {', '.join(repair.others)} elsewhere"
+            crashes = "one crash" if self.crashes == 1 else f"up to {self.crashes} crashes"
+            return f"{said}, and no other appears after {crashes}" if repair.is_complete else said
+        unknown = [trial for trial in self.trials if trial.outcome == "unknown"]
+        if self.is_cut:
+            more = f"; faultline explain has {BUDGET_S:.0f} s" if self.budget_s < BUDGET_S else ""
+            return f"not found in {self.budget_s:.0f} s: {tried} tried, {len(unknown)} of them not to the end{more}"
+        if unknown:
+            return f"not found: of {tried} tried, some could not be explored whole ({unknown[0].why})"
+        if not self.lost and not self.is_lost_before:
+            alone = (
+                " without breaking another rule" if any(one.outcome == "breaks others" for one in self.trials) else ""
+            )
+            order = f", and none of the {tried} orders of two stores that were tried helps{alone}" if tried else ""
+            store = "store" if self.crashes == 1 else "store of the recovery before"
+            wrong = "what is stored, or when, or what recovery makes of it, is wrong"
+            return f"no flush and no fence: the state has every {store}{order}, so {wrong}"
+        if not self.trials:
+            return "nothing to try: the lost store is the kernel's, or at an unknown place"
+        return f"none of the {tried} flushes, fences and orders that were tried helps: what is stored may be wrong"

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person learns from a finding: the operation, the store that is lost and the one that is there, and which flush or fence
+forbids the state. A repair is not guessed: the trace is explored again as if its source had it, all of it, by `complete` where the
+target's loads are seen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from faultline.base.errors import FaultlineError
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Certificate, Done, Event, Finding, Repair, Verdict
+from faultline.pipeline.explore import Workshop, explore
+from faultline.pipeline.trace import Target, Trace
+from faultline.study.explanation import BUDGET_S, Explanation, Trial, lost_and_there, when_text
+from faultline.workload.workloads import Workload
+
+FIRST_LOOK_S = 10.0
+"""Of each repair, before one of them is given what is left of the budget: one that forbids some of the states and not all may leave
+recovery more to tell apart, or to hang in, than the whole of it allows, where the next one is explored in seconds."""
+
+
+Tried = dict[bytes, Trial]
+"""By edits: what came of the repairs that were tried for other findings of the same exploration."""
+
+
+def described(finding: Finding, tried: Explanation | None = None, is_smallest: bool = False) -> Explanation:
+    """What is said of the finding, with the repairs that were tried for it elsewhere; is_smallest: in its smallest workload."""
+    found = Explanation(
+        finding.id,
+        when_text(finding),
+        *lost_and_there(finding.sites, finding.lacks_store),
+        [],
+        crashes=finding.crashes,
+        is_lost_before=any(crash.lost for crash in finding.earlier),
+        read=finding.read.text() if finding.read else "",
+        died=finding.died.text() if finding.died else "",
+        stored=None if finding.stored is None else [place.text() for place in finding.stored],
+    )
+    if tried is not None:
+        found.trials, found.is_cut, found.budget_s = tried.trials, tried.is_cut, tried.budget_s
+        found.crashes, found.is_lost_before = tried.crashes, tried.is_lost_before
+        found.is_smallest = is_smallest
+    return found
+
+
+def explain(
+    workshop: Workshop,
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    finding: Finding,
+    say: Callable[[str], None] | None = None,
+    edits: Sequence[Any] = (),
+    tried: Tried | None = None,
+    budget_s: float = BUDGET_S,
+) -> Explanation:
+    """Tries the engine's repairs of the finding until one makes it go. spec: of the cell that shows it; say hears of each before it
+    is tried; edits: what the trace was explored with; tried: is read, and gets what is tried here. One that helped there left no
+    finding at all, so it helps here, and what was tried there beside it is not tried again: it left a finding, or was not explored
+    to its end. budget_s: of all repairs."""
+    found = described(finding)
+    deadline = time.monotonic() + budget_s
+    trials: dict[int, Trial] = {}
+    tried = {} if tried is None else tried
+    known = [tried.get(_key(repair)) for repair in finding.repairs]
+    helping = next((trial for trial in known if trial is not None and trial.outcome == "helps"), None)
+    left = [
+        (number, repair)
+        for number, repair in enumerate(finding.repairs)
+        if helping is None or known[number] is None or known[number] is helping
+    ]
+    for is_first_look in (True, False):
+        again: list[tuple[int, Repair]] = []
+        for place, (number, repair) in enumerate(left):
+            if helping is not None and known[number] is helping:
+                break
+            limit_s = deadline - time.monotonic()
+            if is_first_look:
+                limit_s = min(FIRST_LOOK_S, limit_s / (len(left) - place))
+            if limit_s <= (0 if is_first_look else FIRST_LOOK_S):
+                found.is_cut = helping is None
+                break
+            if say is not None:
+                say(repair.text)
+            edited = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
+            trial, is_stopped = _try(workshop, spec, target, traced, workload, finding, edited, limit_s)
+            trials[number] = tried[_key(repair)] = trial
+            if trial.outcome == "helps":
+                found.trials = _ending_with(trial, trials.values())
+                return found
+            again += [(number, repair)] * is_stopped
+        if helping is not None:  # it is its turn, or the time is over
+            found.trials = _ending_with(helping, [*trials.values(), helping])
+            return found
+        left = again
+    found.is_cut = found.is_cut or bool(left)
+    found.budget_s = round(budget_s) if found.is_cut else BUDGET_S
+    partly = next((trial for trial in trials.values() if trial.outcome == "helps, others remain"), None)
+    found.trials = _ending_with(partly, trials.values())
+    return found
+
+
+def _key(repair: Repair) -> bytes:
+    return msgspec.json.encode((repair.edits, repair.later_edits))
+
+
+def _ending_with(last: Trial | None, trials: Iterable[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: trial is last)
+
+
+def _try(
+    workshop: Workshop,
+    spec: CellSpec,
+    target: Target,
+    traced: Trace,
+    workload: Workload,
+    finding: Finding,
+    repair: Repair,
+    limit_s: float,
+) -> tuple[Trial, bool]:
+    """And whether the limit ended it."""
+    trial = Trial(repair.text, "unknown", is_order=_is_another_order(repair))
+    verdict: Verdict = "unknown"
+    is_stopped = False
+    seen: list[Finding] = []
+
+    def handle(event: Event) -> None:
+        nonlocal verdict, is_stopped
+        match event:
+            case Finding():
+                seen.append(event)
+            case Certificate():
+                trial.recoveries, trial.is_complete, trial.why = event.recoveries, event.complete, event.why
+                is_stopped = event.stopped is not None
+            case Done():
+                verdict = event.verdict
+
+    # The whole trace, unless the finding comes back.
+    nested = finding.crashes - 1
+    changes = {"stop_at_rule": finding.id, "time_limit_s": limit_s, "recovery_limit": None, "nested": nested}
+    spec = msgspec.structs.replace(spec, strategy="complete" if target.hooked else spec.strategy, **changes)
+    try:
+        jobs, more = workshop.explore_jobs, {"edits": repair.edits, "later_edits": repair.later_edits}
+        explore(workshop, spec, target, traced, workload, handle, jobs=jobs, more=more)
+    except FaultlineError as error:
+        trial.why = error.message
+        return trial, False
+    others = sorted({other.rule for other in seen if other.id != finding.id})
+    if any(other.id == finding.id for other in seen):
+        trial.outcome = "does not help"
+    elif is_stopped:
+        trial.outcome = "unknown"
+    elif verdict == "pass":
+        trial.outcome = "helps"
+    elif verdict == "fail":
+        # A flush or a fence more forbids states and allows no other: what is there with it was there without.
+        trial.outcome = "breaks others" if trial.is_order else "helps, others remain"
+        trial.others = others
+    return trial, is_stopped and trial.outcome == "unknown"
+
+
+def _is_another_order(repair: Repair) -> bool:
+    return any(edit["edit"] == "move-behind" for edit in [*repair.edits, *repair.later_edits])

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replaying a token: the engine says what the token names, the target is built and traced as then, and when the trace is the same
+the one crash state is recovered and judged again; explaining and shrinking begin there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from faultline.base.cache import scratch_folder
+from faultline.base.config import Flush, Model, find_allocator
+from faultline.base.errors import BadInputError
+from faultline.pipeline.build import adapter_recipe
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Event, Finding, Verdict
+from faultline.pipeline.explore import Workshop, write_config
+from faultline.pipeline.trace import Target, Trace, build_target, trace
+from faultline.study.explanation import BUDGET_S, Explanation
+from faultline.study.repairs import explain
+from faultline.study.shrink import Budget, shrink
+from faultline.study.witness import Shrunk
+from faultline.workload import workloads
+from faultline.workload.workloads import Workload
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What `faultline-engine token` decodes, as far as the harness needs it."""
+
+    allocator: str
+    workload: str
+    trace_hash: str
+    rule: str | None = None
+    mutant_word: str = msgspec.field(name="mutant", default="")
+    """Empty: of the clean allocator."""
+    build: str = ""
+    ops: int = 0
+    seed: int = 0
+    flush: Flush = "clwb"
+    model: Model = "px86"
+    site: str = ""
+    """Function of the store that matters most."""
+    later: list[dict[str, Any]] = []
+    """Crashes after the first: what recoveries do is told by the adapter that was built with hooks."""
+
+    @property
+    def mutant(self) -> str | None:
+        return self.mutant_word or None
+
+
+@dataclass(frozen=True)
+class Replay:
+    token: Token
+    spec: CellSpec
+    verdict: Verdict
+    findings: list[Finding]
+    explanations: list[Explanation]
+
+
+def replay(
+    workshop: Workshop, text: str, is_explained: bool = False, say: Callable[[str], None] | None = None
+) -> Replay:
+    """is_explained: repairs of what breaks the token's rule are tried (repairs.py); say hears of each."""
+    opened = _open(workshop, text, is_explained)
+    replayed = _replay_state(workshop, text, opened)
+    if is_explained:
+        for finding in replayed.findings:
+            if finding.rule == opened.token.rule:
+                replayed.explanations.append(_explain(workshop, opened, finding, say, BUDGET_S))
+    return replayed
+
+
+def explain_token(
+    workshop: Workshop, text: str, follow_up: bool, say: Callable[[str], None] | None, budget_s: float
+) -> Explanation:
+    """Tries the repairs of what breaks the token's rule. follow_up: power fails again in what follows recoveries, too; say hears of
+    each repair before it is tried; budget_s: of all of them."""
+    opened = _open(workshop, text, needs_hooks=True)
+    opened = replace(opened, spec=msgspec.structs.replace(opened.spec, follow_up=follow_up))
+    return _explain(workshop, opened, _finding_of(workshop, text, opened), say, budget_s)
+
+
+def _explain(
+    workshop: Workshop, opened: _Opened, finding: Finding, say: Callable[[str], None] | None, budget_s: float
+) -> Explanation:
+    target, traced, workload = opened.target, opened.traced, opened.workload
+    return explain(workshop, opened.spec, target, traced, workload, finding, say, budget_s=budget_s)
+
+
+def shrink_token(
+    workshop: Workshop, text: str, budget: Budget, say: Callable[[str], None] | None = None
+) -> tuple[CellSpec, Shrunk]:
+    """The smallest witness of what breaks the token's rule, and the cell that the token is of; say hears of each step."""
+    opened = _open(workshop, text, needs_hooks=True)
+    finding = _finding_of(workshop, text, opened)
+    spec = msgspec.structs.replace(opened.spec, strategy="complete", nested=len(opened.token.later))
+    return spec, shrink(workshop, spec, opened.target, opened.workload, finding, budget, say)
+
+
+def _finding_of(workshop: Workshop, text: str, opened: _Opened) -> Finding:
+    """What breaks the token's rule."""
+    rule = opened.token.rule
+    replayed = _replay_state(workshop, text, opened)
+    finding = next((found for found in replayed.findings if found.rule == rule), None)
+    if finding is None:
+        raise BadInputError(
+            f"the token's crash state does not break {rule} any more: verdict {replayed.verdict}",
+            "nothing is there to shrink or to explain; `faultline run` looks for findings",
+        )
+    return finding
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a token names, built and traced again."""
+
+    token: Token
+    spec: CellSpec
+    target: Target
+    traced: Trace
+    workload: Workload
+
+
+def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
+    token = workshop.engine.ask_json(Token, "token", text)
+    allocator = find_allocator(workshop.root, token.allocator)
+    build = adapter_recipe(workshop.root, allocator, token.mutant, token.flush).key(workshop.root)
+    if token.build and not is_same_hash(build, token.build):  # traces name the build, so none would be the same
+        raise BadInputError(
+            f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",
+            "replay it on the sources and the compiler it was found with",
+        )
+    workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
+    needs_hooks |= bool(token.later)
+    target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush, needs_hooks)
+    traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+    if not is_same_hash(traced.hash, token.trace_hash):
+        raise BadInputError(
+            f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "
+            f"{traced.hash}",
+            "replay it with the allocator.toml, the workload generators, the runner, the tracer and the Valgrind it was found with",
+        )
+    spec = CellSpec(
+        token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
+    )
+    return _Opened(token, spec, target, traced, workload)
+
+
+def is_same_hash(full: str, named: str) -> bool:
+    """A token may carry the first digits only; at least eight."""
+    return len(named) >= 8 and full.startswith(named)
+
+
+def _replay_state(workshop: Workshop, text: str, opened: _Opened) -> Replay:
+    findings: list[Finding] = []
+
+    def handle(event: Event) -> None:
+        if isinstance(event, Finding):
+            findings.append(event)
+
+    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+        config = write_config(folder, opened.spec, opened.target, opened.traced, opened.workload)
+        verdict = workshop.engine.events(["replay", str(config), "--token", text], handle)
+    return Replay(opened.token, opened.spec, verdict, findings, [])

@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shrinks the witness of a finding: the workload first (fewest operations, then smallest sizes, then fewest slots; one thread if
+one suffices), then the crash state of what is left of it, which is the engine's part (shrink.rs).
+
+A candidate is shown by tracing it and exploring it until the same finding comes: same rule, same place in the source. Starting
+the tracer costs more than a short workload, so candidates are the cases of one workload, in the order of preference: the first case
+that shows the finding is the best of them, and nothing after it is explored. Candidates with threads are traced one by one: the
+schedule of a case depends on the cases before it. Only pairs of concurrent operations are looked for in many cases and schedules at
+once, and then a schedule is looked for that shows the pair alone.
+
+The way down, each step beginning with what the last one left:
+
+1. one thread instead of several; else two operations that run concurrently;
+2. from below: every workload of up to two operations of the kinds and some sizes of the witness;
+3. from above: all operations up to the crash, then only the one at the crash with what it works on, with one other operation, else
+   less and less of all of them (delta debugging), until none can go;
+4. every workload of fewer operations, while there are not too many;
+5. all sizes together, then each, as small as can be, of those at which allocators change their ways;
+6. as few crashes after the first as it needs: the rule of a later crash (FL014) needs one;
+7. as few slots as it needs.
+
+From the third step on, and from the first one where power fails more than once, only the first part of the probe script is run if
+that shows the finding: the rest of it is most of the time.
+
+What was found is then traced and explored alone: only that makes it a witness, and all of the probe script is run on its crash
+state. Everything is in a fixed order, and the same finding
+shrinks to the same witness unless a bound is hit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, product
+
+import msgspec
+
+from faultline.base.cache import Cache, scratch_folder
+from faultline.base.errors import FaultlineError, InfrastructureError
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Certificate, Event, Finding, ShrunkState
+from faultline.pipeline.explore import Workshop, explore, write_config
+from faultline.pipeline.trace import Target, trace
+from faultline.study import candidates
+from faultline.study.candidates import Operations, Shape
+from faultline.study.witness import BUDGET_S, EXPLORATIONS, STATE_RECOVERIES, Shrunk
+from faultline.workload.workloads import MAX_BYTES, Workload, spread
+
+BATCH_OPERATIONS = 160
+"""Operations of the cases that are traced together: more would be traced for nothing when the first one shows the finding."""
+FIRST_PART_BATCH_OPERATIONS = 480
+"""The same where only the first part of the probe script is run: to start the tracer is most of what such a batch takes."""
+SIZE_OPERATIONS = 2500
+"""Of all workloads with one smaller size, about: of long workloads fewer sizes are tried."""
+FEWEST_SIZES = 2
+GROWN_PAIRS = 60
+"""Operations before the one at the crash that are each tried with it."""
+ENUMERATED_CASES = 160
+"""Workloads from below that are explored at most: some seconds."""
+ENUMERATED_BYTES = 1 << 17
+"""Of their objects together: each word of content is a crash position."""
+ENUMERATED_SIZES = 3
+PAIR_SCHEDULES = 4
+"""How often each pair of concurrent operations is tried among the others, each time in another schedule."""
+ALONE_SCHEDULES = 12
+"""Seeds of the schedule with which a pair is tried alone."""
+WITNESS_SHARE = 0.2
+"""Of the time, kept for what was found: to explore it alone, and for its crash state."""
+WITNESS_EXPLORATIONS = 2
+"""Kept for the same: it is explored with as few slots as it needs, then with as many as there were."""
+LEAST_S = 1.0
+"""Of each of these two steps, however late it is: without them all that was found would be lost."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bounds of one finding; the time begins with shrink()."""
+
+    time_s: float = BUDGET_S
+    explorations: int = EXPLORATIONS
+
+
+def shrink(
+    workshop: Workshop,
+    spec: CellSpec,
+    target: Target,
+    workload: Workload,
+    finding: Finding,
+    budget: Budget | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Shrunk:
+    """The finding's smallest witness. spec: of the cell that shows it, with as many crashes after the first as the finding needs;
+    say hears of each step."""
+    budget = budget or Budget()
+    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
+        search = _Search(workshop, spec, target, workload, finding, budget, Cache(folder), say or (lambda _: None))
+        return search.run()
+
+
+class _FirstCrash(msgspec.Struct):
+    """What a token says of it. operation: its index, plus one; 0 before the first."""
+
+    operation: int
+
+
+class _BudgetError(Exception):
+    """A bound was hit."""
+
+
+class _Search:
+    """The search of one finding. whole: the operations of its own case up to the crash; base: what candidates are made of; current:
+    the smallest operations that show it so far; seed: of the schedule that shows them; crashes: after the first, at most;
+    is_probe_full: all of the probe script is run."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        spec: CellSpec,
+        target: Target,
+        workload: Workload,
+        finding: Finding,
+        budget: Budget,
+        cache: Cache,
+        say: Callable[[str], None],
+    ) -> None:
+        self.workshop, self.spec, self.target, self.workload = workshop, spec, target, workload
+        self.finding, self.budget, self.cache, self.say = finding, budget, cache, say
+        _, self.whole = candidates.case_at(workload, self._operation_of(finding))
+        self.base = self.whole
+        can_rename = workload.layout != "graph" and not _is_threaded(self.base)
+        self.shape = Shape(workload.slots, workload.layout, can_rename)
+        self.current: Operations | None = None
+        self.seed, self.crashes = spec.seed, spec.nested
+        self.is_probe_full = not finding.is_later
+        self.deadline = time.monotonic() + budget.time_s
+        self.explorations = 0
+        self.explored_below = -1
+        """Every workload of up to so many operations was explored, but for those after the witness."""
+        self.bounds: list[str] = []
+        self.failed: set[Operations] = set()
+
+    def run(self) -> Shrunk:
+        try:
+            self._shrink_workload()
+        except _BudgetError as bound:
+            self._note(f"not all smaller workloads were tried: {bound}")
+        alone = self._alone()
+        if alone is None:
+            return self._with_smallest_state(self.workload, self.spec, self.finding, self.whole)
+        workload, finding = alone
+        return self._with_smallest_state(workload, self._spec_of(workload), finding, self.current or ())
+
+    # ---- the workload ----
+
+    def _shrink_workload(self) -> None:
+        self._use_one_thread()
+        if _is_threaded(self.base):
+            is_small = self._find_concurrent()
+        else:
+            is_small = self._find_from_below(2, "workloads of up to two operations")
+        if not is_small:
+            self._find_from_above()
+        if self.current is not None:
+            self._drop_operations()
+            self._find_fewer()
+            self._use_small_sizes()
+            self._use_few_crashes(self.current)
+
+    def _use_one_thread(self) -> None:
+        if _is_threaded(self.base):
+            single = candidates.single_threaded(self.base)
+            if self._take([single], "one thread"):
+                self.base = self.current or ()
+                self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=True)
+
+    def _find_concurrent(self) -> bool:
+        """Two operations at a time: first in many schedules at once, each a case of one trace, then alone."""
+        pairs = candidates.concurrent(self.shape, self.base)
+        for batch in _batches(pairs * PAIR_SCHEDULES, BATCH_OPERATIONS):
+            case = self._first_that_shows(batch, "two concurrent operations")
+            if case is not None and self._find_schedule(case):
+                return True
+        return False
+
+    def _find_schedule(self, case: Operations) -> bool:
+        """Whether some schedule shows the case alone; it is kept."""
+        for seed in range(1, ALONE_SCHEDULES + 1):
+            self.seed = seed
+            if self._first_that_shows([case], f"two concurrent operations alone, seed {seed}") is not None:
+                self.current = case
+                return True
+        self.seed = self.spec.seed
+        return False
+
+    def _find_from_below(self, depth: int, step: str) -> bool:
+        """Every workload of up to so many operations, fewest and smallest first; if that is too much, the first ones. Whether one
+        of them shows it."""
+        cases = sorted(self._enumerated(depth), key=candidates.size)
+        cases, rest = cases[:ENUMERATED_CASES], cases[ENUMERATED_CASES:]
+        while cases and sum(candidates.size(case)[1] for case in cases) > ENUMERATED_BYTES:
+            rest = [cases.pop()]
+        whole = candidates.count(rest[0]) - 1 if rest else depth
+        is_found = self._take(cases, step)
+        if self.is_probe_full:
+            self.explored_below = min(whole, candidates.count(self.current or ()) - 1) if is_found else whole
+        return is_found
+
+    def _enumerated(self, depth: int) -> Iterator[Operations]:
+        """With one operation of all sizes of the witness, with more of some."""
+        kinds = frozenset(operation.kind for operation in self.base)
+        sizes = sorted({1, *(operation.size_bytes for operation in self.base if operation.size_bytes)})
+        few = spread(sizes, min(len(sizes), ENUMERATED_SIZES))
+        for length in range(depth + 1):
+            cases = candidates.enumerated(self.shape, kinds, sizes if length == 1 else few, length)
+            yield from islice(cases, ENUMERATED_CASES + 1)
+
+    def _find_from_above(self) -> None:
+        """All of its operations, by the first part of the probe script if that is enough, on slots of their own if that may be."""
+        shapes = dict.fromkeys([self.shape, replace(self.shape, is_renamed=False)])
+        for is_probe_full, shape in product((False, True), shapes):
+            self.is_probe_full, self.shape = is_probe_full, shape
+            case = shape.kept(self.base, lambda _: True)
+            found = None if case is None else self._first_that_shows([case], "all operations up to the crash")
+            if found is not None:
+                self.current = found
+                break
+        grown = candidates.growing(self.shape, self.base, GROWN_PAIRS)
+        self._take(grown, "the operation at the crash and one other")
+
+    def _drop_operations(self) -> None:
+        """Delta debugging: halves of what is left, then smaller and smaller pieces, until no single operation can go."""
+        length = max(1, len(self.current or ()) // 2)
+        while self.current and not self._is_fewest(self.current):
+            pieces = candidates.without_chunks(self.shape, self.current, length)
+            if self._take(pieces, f"without {length} of {len(self.current)} operations"):
+                length = max(1, min(length, len(self.current) // 2))
+            elif length == 1:
+                return
+            else:
+                length //= 2
+
+    def _is_fewest(self, operations: Operations) -> bool:
+        return candidates.count(operations) <= self.explored_below + 1
+
+    def _find_fewer(self) -> None:
+        """Operations of the same kinds that the finding's own workload does not have, or not in that order."""
+        if self.current and not self._is_fewest(self.current):
+            depth = candidates.count(self.current) - 1
+            self._find_from_below(depth, f"workloads of up to {depth} operations")
+
+    def _use_small_sizes(self) -> None:
+        is_threaded = _is_threaded(self.base)
+        alphabet = [1] if is_threaded else _size_alphabet(self.target.allocator.heap.boundary_sizes)
+        self._take([self._with_sizes_up_to(size) for size in alphabet], "all sizes smaller")
+        at, length = 0, len(self.current or ())
+        few = spread(alphabet, min(len(alphabet), max(FEWEST_SIZES, SIZE_OPERATIONS // (length * length or 1))))
+        while at < len(now := self.current or ()):  # a smaller size may show it at an earlier operation
+            smaller = [case for number in range(at, len(now)) for case in candidates.smaller_sizes(now, number, few)]
+            if not self._take(smaller, f"smaller sizes from operation {at + 1} on"):
+                return
+            at = 1 + _first_difference(now, self.current or ())
+
+    def _with_sizes_up_to(self, size_bytes: int) -> Operations:
+        now = self.current or ()
+        return tuple(replace(one, size_bytes=min(one.size_bytes, size_bytes)) for one in now)
+
+    def _use_few_crashes(self, operations: Operations) -> None:
+        crashes = self.crashes
+        try:
+            for fewer in range(1, crashes):
+                self.crashes = fewer
+                step = f"no more than {fewer} later crash{'es' * (fewer > 1)}"
+                if self._first_that_shows([operations], step) is not None:
+                    crashes = fewer
+                    return
+        finally:
+            self.crashes = crashes
+
+    def _take(self, cases: Iterable[Operations], step: str) -> bool:
+        """Whether one of these shows the finding; the first that does is the new witness. Known failures are left out."""
+        left = [case for case in dict.fromkeys(cases) if case not in self.failed and case != self.current]
+        if self.current is not None:
+            left = [case for case in left if candidates.size(case) < candidates.size(self.current)]
+        most = BATCH_OPERATIONS if self.is_probe_full else FIRST_PART_BATCH_OPERATIONS
+        for batch in _batches(left, 1 if _is_threaded(self.base) else most):
+            found = self._first_that_shows(batch, step)
+            if found is not None:
+                self.current = found
+                return True
+            self.failed.update(batch)
+        return False
+
+    def _first_that_shows(self, cases: list[Operations], step: str) -> Operations | None:
+        """The first of the cases that shows the finding, up to the operation at its crash. Where it is stopped, say ends it here:
+        what failed then is no candidate that cannot be traced."""
+        self.say(f"{step}: {len(cases)} workload{'s' * (len(cases) > 1)}")
+        workload = self.shape.workload(cases, self.seed or 1)
+        try:
+            found = self._explore(workload, self.cache)
+        except FaultlineError:  # one of them cannot be traced: it breaks its heap without a crash
+            if len(cases) == 1:
+                return None
+            middle = len(cases) // 2
+            return self._first_that_shows(cases[:middle], step) or self._first_that_shows(cases[middle:], step)
+        if found is None:
+            return None
+        number, operations = candidates.case_at(workload, self._operation_of(found))
+        return cases[number] if _is_threaded(cases[number]) else operations
+
+    def _operation_of(self, finding: Finding) -> int:
+        """Of the workload: where power fails first. The finding's own is one of a recovery if it fails more than once."""
+        if finding.is_later:
+            return max(0, self.workshop.engine.ask_json(_FirstCrash, "token", finding.token).operation - 1)
+        return int(finding.operation["index"]) if finding.operation else 0
+
+    def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> Finding | None:
+        """The finding, if the workload shows it. is_last: it is what was found, and may use what is kept for that."""
+        self._count(is_last)
+        shop = self.workshop
+        traced = trace(cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
+        found: list[Finding] = []
+        gap = ""
+
+        def handle(event: Event) -> None:
+            nonlocal gap
+            match event:
+                case Finding() if event.id == self.finding.id:
+                    found.append(event)
+                case Certificate():
+                    gap = "" if event.complete else event.why
+
+        try:
+            spec = msgspec.structs.replace(
+                self._spec_of(workload),
+                stop_at_rule=self.finding.id,
+                time_limit_s=self._left_s(is_last),  # tracing took some
+                recovery_limit=None,
+            )
+            more = {"probe": "full" if self.is_probe_full else "first"}
+            explore(shop, spec, self.target, traced, workload, handle, more=more)
+        finally:
+            if cache is self.cache:
+                traced.path.unlink(missing_ok=True)
+        if not found and gap and time.monotonic() >= self._end(is_last):
+            raise _BudgetError(f"{self.budget.time_s:g} s limit")
+        if not found and gap:
+            self._note(f"a smaller workload was not explored whole: {gap}")
+        return found[0] if found else None
+
+    def _count(self, is_last: bool) -> None:
+        """Another exploration, if the bounds allow it."""
+        self._left_s(is_last)
+        if self.explorations >= self.budget.explorations - (0 if is_last else WITNESS_EXPLORATIONS):
+            raise _BudgetError(f"limit of {self.budget.explorations} explorations")
+        self.explorations += 1
+
+    def _left_s(self, is_last: bool) -> float:
+        left_s = self._end(is_last) - time.monotonic()
+        if is_last:
+            return max(LEAST_S, left_s)
+        if left_s <= 0:
+            raise _BudgetError(f"{self.budget.time_s:g} s limit")
+        return left_s
+
+    def _end(self, is_last: bool) -> float:
+        return self.deadline - (0 if is_last else self.budget.time_s * WITNESS_SHARE)
+
+    def _note(self, bound: str) -> None:
+        if bound not in self.bounds:
+            self.bounds.append(bound)
+
+    def _spec_of(self, workload: Workload) -> CellSpec:
+        strategy = "complete" if self.target.hooked else self.spec.strategy
+        file = {"workload": f"file:{workload.key}", "ops": 0, "path": ""}
+        how = {"seed": self.seed, "nested": self.crashes, "strategy": strategy}
+        return msgspec.structs.replace(self.spec, **file, **how)
+
+    # ---- the witness ----
+
+    def _alone(self) -> tuple[Workload, Finding] | None:
+        """The smallest workload as a file of its own in the cache, and the finding as it shows it: with the slots that it needs,
+        else with as many as there were."""
+        if self.current is None:
+            if not self.bounds:
+                self._note("not even the operations up to its crash show it alone")
+            return None
+        for slots in sorted({candidates.fewest_slots(self.current), self.shape.slots}):
+            shape = Shape(slots, self.shape.layout, is_renamed=False)
+            workload = shape.workload([self.current], self.seed or 1)
+            self.say("the smallest workload alone")
+            try:
+                found = self._explore(workload, self.workshop.cache, is_last=True)
+            except _BudgetError as bound:
+                self._note(f"the smallest workload was not traced alone: {bound}")
+                return None
+            if found is not None:
+                return workload, found
+        self._note("the smallest workload does not show it when it is traced alone")
+        return None
+
+    def _with_smallest_state(
+        self, workload: Workload, spec: CellSpec, found: Finding, operations: Operations
+    ) -> Shrunk:
+        self.say("the smallest crash state")
+        witness, state = found, None
+
+        def handle(event: Event) -> None:
+            nonlocal witness, state
+            match event:
+                case Finding():
+                    witness = event
+                case ShrunkState():
+                    state = event
+
+        shop = self.workshop
+        traced = trace(shop.cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
+        limits = {"time_limit_s": self._left_s(is_last=True), "recovery_limit": STATE_RECOVERIES}
+        spec = msgspec.structs.replace(spec, **limits)
+        with scratch_folder(shop.cache, shop.heap_folder) as folder:
+            config = write_config(folder, spec, self.target, traced, workload)
+            shop.engine.events(["shrink", str(config), "--token", found.token], handle)
+        if state is None:
+            raise InfrastructureError("the engine shrank a crash state and did not say how small it is")
+        return Shrunk(
+            finding=self.finding.id,
+            witness=witness,
+            workload=[operation.line() for operation in operations],
+            operations=candidates.count(operations),
+            operations_before=candidates.count(self.whole),
+            state=state.after,
+            state_before=state.before,
+            explorations=self.explorations,
+            is_fewest=self._is_fewest(operations) and not self.bounds,
+            bounds=[*self.bounds, *state.bounds_hit],
+        )
+
+
+def _is_threaded(operations: Operations) -> bool:
+    return any(operation.thread for operation in operations)
+
+
+def _batches(cases: list[Operations], most: int) -> Iterator[list[Operations]]:
+    """Consecutive cases to be traced together: of so many operations, or one."""
+    batch: list[Operations] = []
+    operations = 0
+    for case in cases:
+        if batch and operations + len(case) > most:
+            yield batch
+            batch, operations = [], 0
+        batch.append(case)
+        operations += len(case)
+    if batch:
+        yield batch
+
+
+def _first_difference(one: Operations, other: Operations) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (ours, theirs) in enumerate(pairs) if ours != theirs), min(len(one), len(other)))
+
+
+def _size_alphabet(boundaries: list[int]) -> list[int]:
+    """One byte, powers of two, both sides of each size-class boundary."""
+    powers = [1 << power for power in range(MAX_BYTES.bit_length())]
+    return sorted({*powers, *boundaries, *(boundary + 1 for boundary in boundaries)})

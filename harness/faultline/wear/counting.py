@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A wear run: the driver of allocators/bench runs a workload with an allocator of its own build (its defaults, not the small sizes
+for crash tests) under the Valgrind tool, which counts (pintools/wear.h) instead of tracing. What was counted is cached by all that
+it is a function of.
+
+Persistent allocators are counted in the files that they map; glibc's malloc and jemalloc, for comparison, in what their process
+has from brk and anonymous mmap: objects and the allocator's own words that lie there. What they keep in variables of the
+library (glibc's list heads, say) is not counted, and with it nothing that a process has besides its heap.
+
+A run has one processor, always the same one: some allocators have a heap or a log for each."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from faultline.base.cache import hash_of_file, key_of, scratch_folder
+from faultline.base.config import find_allocator
+from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.pipeline.build import (
+    DRIVER_BASELINE,
+    Built,
+    allocators_here,
+    build_driver,
+    build_tracer,
+    valgrind_version,
+)
+from faultline.pipeline.engine import signal_name
+from faultline.pipeline.explore import Workshop
+from faultline.pipeline.trace import TRACE_LIMIT_S, environment_for, run_traced
+from faultline.wear.figures import (
+    MOST_ENDURANCE,
+    PICTURE_FORMATS,
+    VIEWS,
+    WEAR_JSON_VERSION,
+    AllocatorWear,
+    Counts,
+    Medium,
+    Setting,
+    Wear,
+    distribution_of,
+    lifetime_of,
+    ratios,
+    read_counts,
+)
+from faultline.workload import workloads
+from faultline.workload.workloads import THREAD_OPERATIONS, Workload
+
+JEMALLOC = "jemalloc"
+JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1"
+"""Unused memory is not given back after a time: with the default of ten seconds a few writes in a million depend on the clock."""
+LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+"""Where distributions have libjemalloc.so.2."""
+DEFAULT_WORKLOAD = "uniform:10:4096"
+DEFAULT_OPS = 100_000
+"""Moraru et al., section 8.1.1."""
+LINES = tuple(1 << bits for bits in range(3, 13))
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_COUNTS, _SAID, _LOG = "counts.wear", "driver.json", "log"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An allocator that can be counted. name: as on the command line; wait: of freed memory, in operations; None: its default."""
+
+    name: str
+    driver: str
+    wait: int | None = None
+    preload: Path | None = None
+    is_persistent: bool = True
+    """Counted in the files that it maps, not in the heap of its process."""
+    tunables: str = ""
+    """GLIBC_TUNABLES."""
+
+    @property
+    def version(self) -> str:
+        """Of a library of the system; allocators of the repository have a build key."""
+        if self.preload is not None:
+            return self.preload.resolve().name
+        return "" if self.is_persistent else " ".join(platform.libc_ver())
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Of the model. bytes: a multiple of ways lines."""
+
+    bytes: int
+    ways: int
+
+
+def read_cache(text: str, line_bytes: int) -> Cache:
+    """Of SIZE,WAYS: `2MiB,16`. Raises BadInputError when it is no cache of such lines."""
+    if line_bytes not in LINES:
+        raise BadInputError(f"--line {line_bytes}: expected a power of two from {min(LINES)} to {max(LINES)}")
+    found = re.fullmatch(r"([1-9][0-9]{0,9})(KiB|MiB|GiB)?,([1-9][0-9]{0,3})", text)
+    if found is None:
+        raise BadInputError(f"--cache-model {text}: expected SIZE,WAYS as in 2MiB,16")
+    cache = Cache(int(found[1]) * UNITS[found[2] or ""], int(found[3]))
+    if not 64 <= cache.bytes <= 1 << 32 or cache.ways > 1024 or cache.bytes % (cache.ways * line_bytes) != 0:
+        raise BadInputError(
+            f"--cache-model {text}: expected a multiple of {cache.ways} lines of {line_bytes} bytes, at most 4 GiB and 1024 ways"
+        )
+    return cache
+
+
+def read_formats(text: str) -> list[str]:
+    """Of --format: names joined by commas."""
+    found = [word.strip() for word in text.split(",") if word.strip()]
+    for word in found:
+        if word not in PICTURE_FORMATS:
+            raise BadInputError(f"--format {word}: no such picture format", f"formats are {', '.join(PICTURE_FORMATS)}")
+    if not found:
+        raise BadInputError("--format: expected a list of picture formats", f"formats are {', '.join(PICTURE_FORMATS)}")
+    return list(dict.fromkeys(found))
+
+
+def read_tolerance(text: str) -> float:
+    """Of `5%`: 0.05."""
+    found = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,6})?)%", text)
+    if found is None:
+        raise BadInputError(f"--tolerance {text}: expected a percentage as in 5%")
+    return float(found[1]) / 100
+
+
+def read_medium(endurance: float, capacity_bytes: int) -> Medium:
+    if not 1 <= endurance <= MOST_ENDURANCE:  # nan is neither
+        raise BadInputError(f"--endurance {endurance}: expected 1 to {MOST_ENDURANCE:.0e} writes")
+    return Medium(endurance, capacity_bytes)
+
+
+class _Said(msgspec.Struct):
+    """The driver's last words."""
+
+    allocations: int
+    frees: int
+    failed: int
+    object_bytes: int
+
+
+def subject_names(root: Path) -> list[str]:
+    glibc, *others = allocators_here(root)
+    return [glibc, JEMALLOC, *others]
+
+
+def find_subject(root: Path, text: str) -> Subject:
+    """text: an allocator, or NAME:T for one whose freed memory waits for T operations."""
+    name, colon, word = text.partition(":")
+    if name not in subject_names(root):
+        raise BadInputError(f"unknown allocator {name!r}", f"wear can be counted of {', '.join(subject_names(root))}")
+    wait = None
+    if colon:
+        wait = int(word) if word.isascii() and word.isdigit() and len(word) <= 9 else -1
+        if wait < 0:
+            raise BadInputError(f"{text}: expected {name}:T, T the operations that freed memory waits for")
+    if name == JEMALLOC:
+        return Subject(text, DRIVER_BASELINE, wait, _find_jemalloc(), is_persistent=False)
+    return Subject(text, name, wait, is_persistent=name != DRIVER_BASELINE)
+
+
+def _find_jemalloc() -> Path:
+    for folder in LIBRARY_FOLDERS:
+        path = Path(folder) / "libjemalloc.so.2"
+        if path.is_file():
+            return path
+    raise InfrastructureError("libjemalloc.so.2 was not found", "make setup installs it (Debian: libjemalloc2)")
+
+
+def find_workload(workshop: Workshop, name: str, ops: int, seed: int) -> Workload:
+    """Only those that every allocator can run, malloc too, and that are the same for all: not those made for the size of a heap."""
+    if name in ("sizes", "fill", "resur", "big", "defrag") or name.startswith(("ace:", "defrag:")):
+        raise BadInputError(
+            f"workload {name} is made for the heap of one allocator, wear compares several",
+            f"churn, uniform:A:B and workload files are the same for all; {DEFAULT_WORKLOAD} is the default",
+        )
+    heap = find_allocator(workshop.root, allocators_here(workshop.root)[1]).heap
+    found = workloads.find(name, ops, seed, heap, workshop.cache)
+    rest = found.operations[1:]
+    others = {operation.kind for operation in rest} - set(THREAD_OPERATIONS)
+    why = None
+    if not rest:
+        why = "has no operations"
+    elif found.is_threaded:
+        why = "has threads"
+    elif "case" in others:
+        why = "has several cases"
+    elif others or found.layout != "root":
+        why = f"has {min(others)}" if others else f"has slots of layout {found.layout}"
+    if why is not None:
+        raise BadInputError(
+            f"workload {name} {why}: a wear run is one heap, one process and one thread",
+            "choose one of allocate, free and reallocate only, such as churn or uniform:A:B",
+        )
+    return found
+
+
+def setting_of(workload: Workload, line_bytes: int, cache: Cache) -> Setting:
+    return Setting(
+        workload.name,
+        workload.ops,
+        workload.seed,
+        workload.key,
+        len(workload.operations) - 1,
+        line_bytes,
+        cache.bytes,
+        cache.ways,
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    subject: Subject
+    driver: Built
+    counts: Counts
+    said: _Said
+
+
+def count(
+    workshop: Workshop, subject: Subject, workload: Workload, line_bytes: int, cache: Cache, *, fresh: bool = False
+) -> Run:
+    """fresh: count even if it is cached."""
+    driver = build_driver(workshop.root, workshop.cache, "clwb")
+    tracer = build_tracer(workshop.root, workshop.cache)
+    options = [f"--wear-line={line_bytes}", f"--wear-cache={cache.bytes}", f"--wear-ways={cache.ways}"]
+    arguments = [subject.driver, "" if subject.wait is None else str(subject.wait)]
+    library = key_of(hash_of_file(subject.preload), JEMALLOC_SETTINGS) if subject.preload else subject.version
+    key = key_of(
+        driver.key, tracer.key, valgrind_version(), workload.key, *options, *arguments, subject.tunables, library
+    )
+    workload_file = workloads.store(workload, workshop.cache)
+
+    def fill(folder: Path) -> None:
+        with scratch_folder(workshop.cache, workshop.heap_folder) as heap:
+            command = [
+                *("taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))),
+                *("valgrind", "--tool=faultline", "-q", f"--wear={folder / _COUNTS}", f"--pm-folder={heap}", *options),
+                *([] if subject.is_persistent else ["--wear-memory=yes"]),
+                *(str(driver.path), subject.driver, "wear", str(heap), str(workload_file)),
+                *([] if subject.wait is None else [str(subject.wait)]),
+            ]
+            environment = environment_for(tracer.path)
+            if subject.tunables:
+                environment["GLIBC_TUNABLES"] = subject.tunables
+            if subject.preload is not None:
+                environment |= {"LD_PRELOAD": str(subject.preload), "MALLOC_CONF": JEMALLOC_SETTINGS}
+            _execute(subject, command, environment, folder)
+
+    if fresh:
+        shutil.rmtree(workshop.cache.folder / "wear" / key, ignore_errors=True)
+    entry = workshop.cache.folder_entry("wear", key, fill)
+    counts = read_counts(entry / _COUNTS, is_memory=not subject.is_persistent)
+    if len(counts.lines) == 0:
+        where = "persistent memory" if subject.is_persistent else "its heap"
+        raise BadInputError(
+            f"{subject.name}: workload {workload.name} made no write to {where}: there is no wear to count",
+            "choose a workload that allocates",
+        )
+    return Run(subject, driver, counts, msgspec.json.decode((entry / _SAID).read_bytes(), type=_Said))
+
+
+def _execute(subject: Subject, command: list[str], environment: dict[str, str], folder: Path) -> None:
+    log = folder / _LOG
+    with log.open("wb") as output:
+        code = run_traced(command, output, environment)
+    if code is None:
+        raise InfrastructureError(f"{subject.name} ran for more than {TRACE_LIMIT_S} s while wear was counted")
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    if code != 0:
+        errors = [line.partition(mark)[2] for line in said for mark in ("error: ", "faultline: ") if mark in line]
+        why = errors[-1] if errors else signal_name(-code) if code < 0 else f"exit code {code}"
+        if code == BadInputError.exit_code:
+            raise BadInputError(why, f"name the allocator alone: {subject.name.partition(':')[0]}")
+        raise InfrastructureError(f"{subject.name}: the wear run failed: {why}")
+    (folder / _SAID).write_text(said[-1], encoding="utf-8")
+
+
+def wear_of(runs: list[Run], setting: Setting, medium: Medium, baseline: str) -> Wear:
+    """In the order of runs."""
+    entries = [_entry(run, setting, medium) for run in runs]
+    other = next(entry for entry in entries if entry.allocator == baseline)
+    for entry in entries:
+        entry.ratios = ratios(entry, other)
+    return Wear(WEAR_JSON_VERSION, setting, medium.endurance, medium.capacity_bytes, baseline, entries)
+
+
+def _entry(run: Run, setting: Setting, medium: Medium) -> AllocatorWear:
+    counts, said = run.counts, run.said
+    written = len(counts.lines) * counts.line_bytes
+    if written > medium.capacity_bytes:
+        raise BadInputError(
+            f"{run.subject.name} has written {written} bytes of memory, more than --capacity {medium.capacity_bytes}",
+            "give a capacity that holds the heap",
+        )
+    views = {view: distribution_of(counts.lines[view]) for view in VIEWS}
+    return AllocatorWear(
+        allocator=run.subject.name,
+        build=run.driver.key,
+        version=run.subject.version,
+        is_persistent=run.subject.is_persistent,
+        allocations=said.allocations,
+        frees=said.frees,
+        failed=said.failed,
+        object_bytes=said.object_bytes,
+        executed=counts.executed,
+        flushes=counts.flushes,
+        fences=counts.fences,
+        write_back_reasons=counts.write_back_reasons,
+        is_brk_refused=counts.is_brk_refused,
+        stores=views["stores"],
+        write_backs=views["write_backs"],
+        lifetimes={
+            view: lifetime_of(distribution, setting.operations, counts.line_bytes, medium)
+            for view, distribution in views.items()
+        },
+        ratios={},
+        hottest=counts.hottest,
+    )
