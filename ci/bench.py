@@ -34,7 +34,7 @@ from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.report.terminal import note
 from faultline.wear import counting, figures
-from faultline.workload import workloads
+from faultline.workload import catalogue, file_format, generators
 
 ROUNDS = 3
 """Of each timing; the median counts. Native and traced runs take turns, so that a busy machine slows both."""
@@ -210,8 +210,8 @@ def bench_churn(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
     """The clean allocator under the runner, as campaigns trace it."""
     allocator = config.find_allocator(root, "nvm_malloc")
     target = trace.build_target(root, cache, allocator, None, "clwb")
-    workload = workloads.churn(CHURN_OPERATIONS, 1)
-    path = workloads.store(workload, cache)
+    workload = generators.churn(CHURN_OPERATIONS, 1)
+    path = catalogue.store(workload, cache)
     geometry = trace.heap_arguments(allocator.heap, workload)
 
     def command(folder: Path) -> list[str]:
@@ -294,10 +294,10 @@ def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path, heap_b
     allocator = config.find_allocator(root, "nvm_malloc")
     heap = msgspec.structs.replace(allocator.heap, heap_bytes=heap_bytes, limit_bytes=heap_bytes)
     allocator = msgspec.structs.replace(allocator, heap=heap, build=msgspec.structs.replace(allocator.build, flags=[]))
-    sizes = [operation.size_bytes for operation in workloads.churn(4000, 1).operations if operation.kind == "allocate"]
+    sizes = [operation.size_bytes for operation in generators.churn(4000, 1).operations if operation.kind == "allocate"]
     lines = [f"allocate {slot} {size}" for slot, size in enumerate(sizes[:REPLAY_LIVE_OBJECTS])]
     text = "\n".join(["workload 1", f"slots {REPLAY_LIVE_OBJECTS}", "case", *lines, ""])
-    workload = workloads.parse(text, "bench")
+    workload = file_format.parse(text, "bench")
     target = trace.build_target(root, cache, allocator, None, "clwb", needs_hooks=heap_bytes == IN_PROCESS_HEAP_BYTES)
     traced = trace.trace(cache, engine, target, workload)
     spec = CellSpec(allocator.name, workload.name, 0, 1, "mixed", "px86", "clwb")

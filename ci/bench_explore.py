@@ -22,7 +22,7 @@ from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.report.terminal import note
-from faultline.workload import workloads
+from faultline.workload import catalogue
 
 OPERATIONS = 1000
 LONG_OPERATIONS = 100_000
@@ -98,7 +98,7 @@ class Exploration:
         allocator = config.find_allocator(root, name)
         self.cache, self.engine = cache, engine
         self.spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb")
-        self.workload = workloads.find(workload, operations, 1, allocator.heap, cache)
+        self.workload = catalogue.find(workload, operations, 1, allocator.heap, cache)
         self.target = trace.build_target(root, cache, allocator, None, "clwb", needs_hooks=True)
         self.traced = trace.trace(cache, engine, self.target, self.workload)
 

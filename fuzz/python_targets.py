@@ -77,19 +77,19 @@ class Targets:
             self.planted(not matrix.cell)
 
     def workload(self, data: bytes) -> None:
-        from faultline.workload import workloads
+        from faultline.workload import file_format
 
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             return  # refused before either reader sees it
         theirs = self.runner_reads(data)
-        workload = accepted(lambda: workloads.parse(text, "f"))
+        workload = accepted(lambda: file_format.parse(text, "f"))
         if workload is None:
             assert theirs.startswith("refused: "), f"only the harness refuses; the runner reads {theirs!r}"
             return
         printed = workload.text()
-        again = workloads.parse(printed, "f")
+        again = file_format.parse(printed, "f")
         assert again == workload, "printed and parsed it is another workload"
         assert theirs == self.runner_reads(printed.encode()), (
             "the runner reads another workload than the harness prints"
@@ -136,7 +136,7 @@ def main() -> None:
         import tomllib  # noqa: F401
 
         import faultline.base.config
-        import faultline.workload.workloads  # noqa: F401
+        import faultline.workload.file_format  # noqa: F401
     with tempfile.TemporaryDirectory() as folder:
         atheris.Setup(sys.argv, getattr(Targets(Path(folder)), name))
         atheris.Fuzz()

@@ -38,7 +38,8 @@ from test_runner import (
 
 from faultline.pipeline.build import flush_definition
 from faultline.pipeline.environment import best_flush
-from faultline.workload import workloads
+from faultline.workload import graph_generators
+from faultline.workload.operations import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 ALLOCATED = 1
@@ -335,9 +336,9 @@ def test_twins_collect_before_they_drain(runner: Path, makalu: Path, folder: Pat
 
 
 @pytest.mark.parametrize(
-    "workload", [workloads.graph(120, 3), workloads.resur(80, 3, 1 << 20)], ids=lambda each: each.name
+    "workload", [graph_generators.graph(120, 3), graph_generators.resur(80, 3, 1 << 20)], ids=lambda each: each.name
 )
-def test_generated_workloads_run(runner: Path, makalu: Path, folder: Path, workload: workloads.Workload) -> None:
+def test_generated_workloads_run(runner: Path, makalu: Path, folder: Path, workload: Workload) -> None:
     options = ("--slots", "64", *LAYOUT)
     for session in range(workload.session_count):
         run = execute(runner, makalu, folder, workload.text(), session, *options)

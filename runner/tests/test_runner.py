@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from faultline.pipeline.build import runner_recipe
-from faultline.workload import workloads
+from faultline.workload import generators, sequences
+from faultline.workload.operations import Workload
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -787,7 +788,8 @@ def test_workers_do_not_race(built: Path, folder: Path) -> None:
     shared = [*sanitized, "-fPIC", "-shared", str(HERE / "test_adapter.c"), "-o", str(built / "tsan.so")]
     subprocess.run(shared, check=True)
     text = (
-        workloads.threads(200, 5).text() + "case\nthread 3 allocate 0 8\nthread 1 allocate 1 8\njoin\nthread 1 free 0\n"
+        generators.threads(200, 5).text()
+        + "case\nthread 3 allocate 0 8\nthread 1 allocate 1 8\njoin\nthread 1 free 0\n"
     )
     options = ("--slots", "32", "--address-hint", "0x0")
     run = execute(built / "tsan-runner", built / "tsan.so", folder, text, 0, *options)
@@ -835,22 +837,20 @@ def test_each_case_has_its_own_heap(runner: Path, adapter: Callable[..., Path], 
 
 BOUNDARIES = [64, 1984, 2048, 8192]
 GENERATED = [
-    workloads.smoke(),
-    workloads.churn(60, 3),
-    workloads.over_layout("chain", 60, 3),
-    workloads.over_layout("names", 60, 3),
-    workloads.sizes(BOUNDARIES),
-    workloads.reopen(60, 3),
-    workloads.fill(HEAP_BYTES),
-    workloads.threads(60, 3),
-    workloads.ace(2, BOUNDARIES),
+    generators.smoke(),
+    generators.churn(60, 3),
+    generators.over_layout("chain", 60, 3),
+    generators.over_layout("names", 60, 3),
+    generators.sizes(BOUNDARIES),
+    generators.reopen(60, 3),
+    generators.fill(HEAP_BYTES),
+    generators.threads(60, 3),
+    sequences.ace(2, BOUNDARIES),
 ]
 
 
 @pytest.mark.parametrize("workload", GENERATED, ids=lambda workload: workload.name)
-def test_generated_workloads_run(
-    runner: Path, adapter: Callable[..., Path], folder: Path, workload: workloads.Workload
-) -> None:
+def test_generated_workloads_run(runner: Path, adapter: Callable[..., Path], folder: Path, workload: Workload) -> None:
     """The harness writes them, the runner reads them: both count sessions and cases alike."""
     options = ("--slots", "64", "--slot-layout", workload.layout)
     for session in range(workload.session_count):

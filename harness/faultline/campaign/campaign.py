@@ -36,8 +36,8 @@ from faultline.study.explanation import Trial
 from faultline.study.repairs import Tried, described, explain
 from faultline.study.replay import explain_token
 from faultline.study.shrink import Budget, shrink
-from faultline.workload import workloads
-from faultline.workload.workloads import Workload
+from faultline.workload import catalogue
+from faultline.workload.operations import Workload
 
 EXPLAINED = 3
 """Findings of a cell that are explained and shrunk: the first ones have most to say."""
@@ -127,7 +127,7 @@ def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[Cell
 def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: str) -> dict[str, Any]:
     """ops and seed only where the workload is made of them, so that equal cells are equal."""
     defaults = matrix.defaults
-    has_ops = workloads.takes_ops(workload)
+    has_ops = catalogue.takes_ops(workload)
 
     def chosen(key: str) -> Any:
         value = getattr(cell, key)
@@ -245,7 +245,7 @@ class _CellRunner:
         self.watcher.cell_begins(position, spec, "build")
         started = time.monotonic()
         allocator = find_allocator(workshop.root, spec.allocator)
-        workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+        workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
         needs_hooks = spec.strategy == "complete"
         target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks)
         result.build, result.build_s = target.adapter.key, _since(started)

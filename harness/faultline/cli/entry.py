@@ -44,7 +44,7 @@ from faultline.study import bisect, mutate, replay
 from faultline.study.shrink import Budget
 from faultline.study.witness import BUDGET_S, EXPLORATIONS
 from faultline.wear import counting, figures
-from faultline.workload import workloads
+from faultline.workload import catalogue, file_format
 
 DEFAULT_OPS = 40
 DEFAULT_SEED = 1
@@ -138,7 +138,7 @@ def cell_options(command: Command) -> Command:
     return argument(workload(variant_options(command)))
 
 
-WORKLOAD_NAMES = ", ".join(workloads.GENERATORS)
+WORKLOAD_NAMES = ", ".join(catalogue.GENERATORS)
 
 
 def variant_options(command: Command) -> Command:
@@ -149,7 +149,7 @@ def variant_options(command: Command) -> Command:
             type=click.IntRange(1),
             default=DEFAULT_OPS,
             show_default=True,
-            help=f"Operations of {', '.join(sorted(workloads.TAKES_OPS))}, uniform:A:B.",
+            help=f"Operations of {', '.join(sorted(catalogue.TAKES_OPS))}, uniform:A:B.",
         ),
         click.option(
             "--seed",
@@ -209,7 +209,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdo
 
 
 def _cell_spec(allocator: str, workload: str, ops: int, seed: int, mutant: str | None, **rest: Any) -> CellSpec:
-    return CellSpec(allocator, workload, ops if workloads.takes_ops(workload) else 0, seed, mutant=mutant, **rest)
+    return CellSpec(allocator, workload, ops if catalogue.takes_ops(workload) else 0, seed, mutant=mutant, **rest)
 
 
 def _workload_of(allocator: config.Allocator, mutant: config.Mutant | None) -> str:
@@ -252,11 +252,11 @@ def doctor_command(workshop: Workshop, as_json: bool) -> int:
 def list_command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
     """List allocators, their mutants, workloads, strategies and models."""
     if workload_format:
-        click.echo(workloads.FORMAT.strip())
+        click.echo(file_format.FORMAT.strip())
         return EXIT_OK
     found = [config.find_allocator(workshop.root, name) for name in config.allocator_names(workshop.root)]
     if as_json:
-        names = {"workloads": workloads.GENERATORS, "strategies": config.STRATEGIES, "models": config.MODELS}
+        names = {"workloads": catalogue.GENERATORS, "strategies": config.STRATEGIES, "models": config.MODELS}
         print_json({"allocators": found, **names, "flushes": config.FLUSHES})
         return EXIT_OK
     for allocator in found:
@@ -264,7 +264,7 @@ def list_command(workshop: Workshop, workload_format: bool, as_json: bool) -> in
         for mutant in allocator.mutant:
             click.echo(f"  {mutant.id} ({mutant.rule}): {mutant.summary}")
     click.echo("workloads:")
-    for name, summary in workloads.GENERATORS.items():
+    for name, summary in catalogue.GENERATORS.items():
         click.echo(f"  {name}: {summary}")
     click.echo(f"strategies: {', '.join(config.STRATEGIES)}")
     click.echo(f"models: {', '.join(config.MODELS)}")
@@ -370,7 +370,7 @@ def trace_command(
         return _dump(workshop, Path(allocator))
     spec = _cell_spec(allocator, workload, **variant, strategy=config.DEFAULT_STRATEGY, model="px86")
     found = config.find_allocator(workshop.root, spec.allocator)
-    made = workloads.find(spec.workload, spec.ops, spec.seed, found.heap, workshop.cache)
+    made = catalogue.find(spec.workload, spec.ops, spec.seed, found.heap, workshop.cache)
     target = trace.build_target(workshop.root, workshop.cache, found, spec.mutant, spec.flush)
     traced = trace.trace(workshop.cache, workshop.engine, target, made, heap_folder=workshop.heap_folder, fresh=fresh)
     if engine_config is not None:
@@ -669,7 +669,7 @@ def _run_campaign(
 def _with_found_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     """A user's workload file under the name that tokens and results keep: file:KEY, its copy in the cache."""
     heap = config.find_allocator(workshop.root, spec.allocator).heap
-    found = workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    found = catalogue.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
     is_file = found.name != spec.workload and found.name.startswith("file:")
     return msgspec.structs.replace(spec, workload=found.name, path=spec.workload if is_file else spec.path)
 

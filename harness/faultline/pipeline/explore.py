@@ -14,7 +14,7 @@ from faultline.base.cache import Cache, scratch_folder
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine, Event, Verdict
 from faultline.pipeline.trace import Target, Trace
-from faultline.workload.workloads import Workload
+from faultline.workload.operations import Workload
 
 CONFIG_VERSION = 2
 CPU_LIMIT_MS = 1000

@@ -19,8 +19,8 @@ from faultline.base.errors import BadInputError, FaultlineError, InfrastructureE
 from faultline.base.processes import child
 from faultline.pipeline.build import Built, build_adapter, build_runner, build_tracer, check_adapter, valgrind_version
 from faultline.pipeline.engine import Engine, signal_name
-from faultline.workload import workloads
-from faultline.workload.workloads import Workload
+from faultline.workload import catalogue
+from faultline.workload.operations import Workload
 
 TRACE_LIMIT_S = 900
 """Wall time of one session; a target that loops for ever while it is traced is an error, not a wait."""
@@ -108,7 +108,7 @@ def trace(
     """The sealed trace of workload on target. heap_folder: where heaps lie meanwhile; fresh: trace even if it is cached."""
     started = time.monotonic()
     check_supported(target.allocator, workload)
-    workload_file = workloads.store(workload, cache)
+    workload_file = catalogue.store(workload, cache)
     key = trace_key(target, workload)
     is_made = False
 

@@ -44,8 +44,8 @@ from faultline.pipeline.trace import Target, build_target, trace
 from faultline.study.replay import Token
 from faultline.study.shrink import Budget, shrink
 from faultline.study.witness import Shrunk
-from faultline.workload import workloads
-from faultline.workload.workloads import Workload
+from faultline.workload import catalogue
+from faultline.workload.operations import Workload
 
 EXIT_SKIP = 125
 """What git bisect run takes for: this commit cannot be tested."""
@@ -495,14 +495,14 @@ def _with_stored_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     if spec.workload.startswith("file:"):
         return spec
     heap = find_allocator(workshop.root, spec.allocator).heap
-    workload = workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
-    workloads.store(workload, workshop.cache)
+    workload = catalogue.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    catalogue.store(workload, workshop.cache)
     return msgspec.structs.replace(spec, workload=f"file:{workload.key}", path=spec.path or spec.workload)
 
 
 def _stored_workload(workshop: Workshop, spec: CellSpec) -> Workload:
     heap = find_allocator(workshop.root, spec.allocator).heap
-    return workloads.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    return catalogue.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
 
 
 def _shown(findings: list[Finding], sought: Sought | None, bad: str) -> list[Finding]:

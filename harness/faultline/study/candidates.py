@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from faultline.workload.links import GRAPH_FIELDS
-from faultline.workload.workloads import SLOT_OPERATIONS, Operation, Workload, well_formed
+from faultline.workload.operations import SLOT_OPERATIONS, Operation, Workload
+from faultline.workload.slots import well_formed
 
 Operations = tuple[Operation, ...]
 IS_NO_OPERATION = ("case", "join")

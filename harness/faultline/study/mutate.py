@@ -51,8 +51,8 @@ from faultline.pipeline.keys import cell_key, kill_rate_key
 from faultline.pipeline.trace import Target, Trace, build_target, trace
 from faultline.study import kill_rates
 from faultline.study.kill_rates import KillRate
-from faultline.workload import workloads
-from faultline.workload.workloads import Workload
+from faultline.workload import catalogue
+from faultline.workload.operations import Workload
 
 Fate = Literal["killed", "redundant", "blind spot", "unknown"]
 
@@ -314,7 +314,7 @@ class _Runner:
     def _trace(self, spec: CellSpec) -> _Traced:
         workshop = self.workshop
         allocator = find_allocator(workshop.root, spec.allocator)
-        workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+        workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
         target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
         traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
         outcomes = self.folder / f"{next(self._numbers)}.outcomes"
@@ -326,7 +326,7 @@ class _Runner:
     def _half(self, one: _Traced) -> _Traced | None:
         """The same generated workload with half as many operations; None: there is none."""
         spec = one.spec
-        if not workloads.takes_ops(spec.workload) or spec.ops < 2:
+        if not catalogue.takes_ops(spec.workload) or spec.ops < 2:
             return None
         spec = msgspec.structs.replace(spec, ops=spec.ops // 2)
         with self._halving.setdefault(spec.name, threading.Lock()):

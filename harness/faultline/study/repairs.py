@@ -17,7 +17,7 @@ from faultline.pipeline.engine import Certificate, Done, Event, Finding, Repair,
 from faultline.pipeline.explore import Workshop, explore
 from faultline.pipeline.trace import Target, Trace
 from faultline.study.explanation import BUDGET_S, Explanation, Trial, lost_and_there, when_text
-from faultline.workload.workloads import Workload
+from faultline.workload.operations import Workload
 
 FIRST_LOOK_S = 10.0
 """Of each repair, before one of them is given what is left of the budget: one that forbids some of the states and not all may leave

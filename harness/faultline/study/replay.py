@@ -22,8 +22,8 @@ from faultline.study.explanation import BUDGET_S, Explanation
 from faultline.study.repairs import explain
 from faultline.study.shrink import Budget, shrink
 from faultline.study.witness import Shrunk
-from faultline.workload import workloads
-from faultline.workload.workloads import Workload
+from faultline.workload import catalogue
+from faultline.workload.operations import Workload
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -132,7 +132,7 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
             f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",
             "replay it on the sources and the compiler it was found with",
         )
-    workload = workloads.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
+    workload = catalogue.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
     needs_hooks |= bool(token.later)
     target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush, needs_hooks)
     traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)

@@ -44,7 +44,8 @@ from faultline.pipeline.trace import Target, trace
 from faultline.study import candidates
 from faultline.study.candidates import Operations, Shape
 from faultline.study.witness import BUDGET_S, EXPLORATIONS, STATE_RECOVERIES, Shrunk
-from faultline.workload.workloads import MAX_BYTES, Workload, spread
+from faultline.workload.operations import MAX_BYTES, Workload
+from faultline.workload.sequences import spread
 
 BATCH_OPERATIONS = 160
 """Operations of the cases that are traced together: more would be traced for nothing when the first one shows the finding."""

@@ -49,8 +49,8 @@ from faultline.wear.figures import (
     ratios,
     read_counts,
 )
-from faultline.workload import workloads
-from faultline.workload.workloads import THREAD_OPERATIONS, Workload
+from faultline.workload import catalogue
+from faultline.workload.operations import THREAD_OPERATIONS, Workload
 
 JEMALLOC = "jemalloc"
 JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1"
@@ -179,7 +179,7 @@ def find_workload(workshop: Workshop, name: str, ops: int, seed: int) -> Workloa
             f"churn, uniform:A:B and workload files are the same for all; {DEFAULT_WORKLOAD} is the default",
         )
     heap = find_allocator(workshop.root, allocators_here(workshop.root)[1]).heap
-    found = workloads.find(name, ops, seed, heap, workshop.cache)
+    found = catalogue.find(name, ops, seed, heap, workshop.cache)
     rest = found.operations[1:]
     others = {operation.kind for operation in rest} - set(THREAD_OPERATIONS)
     why = None
@@ -232,7 +232,7 @@ def count(
     key = key_of(
         driver.key, tracer.key, valgrind_version(), workload.key, *options, *arguments, subject.tunables, library
     )
-    workload_file = workloads.store(workload, workshop.cache)
+    workload_file = catalogue.store(workload, workshop.cache)
 
     def fill(folder: Path) -> None:
         with scratch_folder(workshop.cache, workshop.heap_folder) as heap:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from faultline.study import candidates
 from faultline.study.candidates import Operations, Shape
-from faultline.workload import workloads
-from faultline.workload.workloads import Operation, Workload
+from faultline.workload import file_format, generators, graph_generators, sequences
+from faultline.workload.operations import Operation, Workload
 
 
 def case(text: str) -> Operations:
@@ -18,7 +18,7 @@ def case(text: str) -> Operations:
 
 
 def parsed(lines: str, slots: str = "8") -> Workload:
-    return workloads.parse(f"workload 1\nslots {slots}\n" + lines.replace("; ", "\n") + "\n", "text")
+    return file_format.parse(f"workload 1\nslots {slots}\n" + lines.replace("; ", "\n") + "\n", "text")
 
 
 def text(operations: Operations | None) -> str:
@@ -27,7 +27,7 @@ def text(operations: Operations | None) -> str:
 
 def assert_well_formed(shape: Shape, operations: Operations) -> None:
     workload = shape.workload([operations, operations], 7)
-    assert workloads.parse(workload.text(), "text").operations == workload.operations
+    assert file_format.parse(workload.text(), "text").operations == workload.operations
 
 
 ROOT = Shape(64, "root", is_renamed=True)
@@ -87,8 +87,8 @@ def test_the_last_operation_grows_by_one_other_with_what_both_need() -> None:
 @settings(deadline=None, max_examples=25)
 @given(ops=st.integers(1, 60), seed=st.integers(0, 1000), length=st.integers(1, 30), is_renamed=st.booleans())
 def test_candidates_are_well_formed_and_smaller(ops: int, seed: int, length: int, is_renamed: bool) -> None:
-    shape = Shape(workloads.CHURN_SLOTS, "root", is_renamed)
-    operations = workloads.churn(ops, seed).operations[1:]
+    shape = Shape(generators.CHURN_SLOTS, "root", is_renamed)
+    operations = generators.churn(ops, seed).operations[1:]
     for one in candidates.without_chunks(shape, operations, length):
         assert_well_formed(shape, one)
         assert candidates.size(one) < candidates.size(operations)
@@ -100,7 +100,7 @@ def test_candidates_are_well_formed_and_smaller(ops: int, seed: int, length: int
 @settings(deadline=None, max_examples=25)
 @given(ops=st.integers(1, 60), seed=st.integers(0, 1000))
 def test_graphs_stay_well_formed(ops: int, seed: int) -> None:
-    graph = workloads.graph(ops, seed)
+    graph = graph_generators.graph(ops, seed)
     shape = Shape(graph.slots, "graph", is_renamed=False)
     _, operations = candidates.case_at(graph, 20)
     for one in candidates.without_chunks(shape, operations, 1) + candidates.growing(shape, operations, 60):
@@ -113,7 +113,7 @@ def test_from_below_is_every_sequence_once(depth: int) -> None:
     sizes = [64, 2048]
     kinds = frozenset({"allocate", "free", "reallocate"})
     found = [text(one) for one in candidates.enumerated(ROOT, kinds, sizes, depth)]
-    ace = workloads.ace(depth, sizes)
+    ace = sequences.ace(depth, sizes)
     lines = "; ".join(one.line() for one in ace.operations).split("case; ")[1:]
     expected = {one.removesuffix("; ") for one in lines if one.removesuffix("; ").count(";") == depth - 1}
     assert len(found) == len(set(found))

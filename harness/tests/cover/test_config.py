@@ -14,7 +14,7 @@ from faultline.base import config
 from faultline.base.errors import BadInputError
 from faultline.campaign.campaign import cells_of_matrix
 from faultline.cli import entry
-from faultline.workload import workloads
+from faultline.workload import catalogue
 
 GOOD = """
 name = "toy"
@@ -159,7 +159,7 @@ def test_matrix_errors_name_file_and_key(tmp_path: Path, text: str, words: str) 
     assert f"{path}: {words}" in caught.value.message
 
 
-GENERATED = {name.split(":")[0] for name in workloads.GENERATORS} - {"FILE", "uniform"}
+GENERATED = {name.split(":")[0] for name in catalogue.GENERATORS} - {"FILE", "uniform"}
 """uniform is for wear: churn has more kinds of operations, and a crash finds no more in it."""
 
 
@@ -179,7 +179,7 @@ def test_the_matrix_has_every_mutant_once_and_every_workload(root: Path) -> None
         assert {workload for workload in clean if workload.startswith(f"allocators/{name}/")} == files
     for spec in specs:
         assert spec.stop_at_rule == spec.expected_rule
-        assert (spec.ops > 0) == workloads.takes_ops(spec.workload)
+        assert (spec.ops > 0) == catalogue.takes_ops(spec.workload)
 
 
 def test_a_cell_says_where_second_crashes_are_explored(root: Path, tmp_path: Path) -> None:

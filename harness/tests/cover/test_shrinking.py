@@ -19,8 +19,8 @@ from faultline.study import shrink as shrink_module
 from faultline.study.candidates import Operations
 from faultline.study.shrink import Budget
 from faultline.study.witness import Shrunk
-from faultline.workload import workloads
-from faultline.workload.workloads import Operation, Workload
+from faultline.workload import catalogue, file_format, generators
+from faultline.workload.operations import Operation, Workload
 
 Shows = Callable[[Operations], bool]
 """Whether a case of these operations shows the finding at its last one."""
@@ -56,7 +56,7 @@ class Simulated(shrink_module._Search):
         self._count(is_last)
         if is_last and not self.shows_alone:
             return None
-        parsed = workloads.parse(workload.text(), "candidate")
+        parsed = file_format.parse(workload.text(), "candidate")
         assert parsed.operations == workload.operations
         self.explored.append([])
         self.probes.append("full" if self.is_probe_full else "first")
@@ -99,7 +99,7 @@ def kinds(operations: Operations) -> list[str]:
     return [one.kind for one in operations]
 
 
-CHURN = workloads.churn(40, 1)
+CHURN = generators.churn(40, 1)
 LARGE = 300
 
 
@@ -242,7 +242,7 @@ def test_what_shows_only_among_other_cases_stays_as_it_is(cache: Cache) -> None:
 
 
 def test_one_thread_is_enough_or_the_threads_stay(cache: Cache) -> None:
-    threaded = workloads.find("threads", 16, 1, cast(Any, None), cache)
+    threaded = catalogue.find("threads", 16, 1, cast(Any, None), cache)
     single, _ = shrink(threaded, lambda case: len(case) >= 1, cache)
     assert single.workload == ["allocate 0 1"]
     assert single.text().startswith("1 of 16 operations")
@@ -257,7 +257,7 @@ def test_one_thread_is_enough_or_the_threads_stay(cache: Cache) -> None:
 
 def test_what_does_not_show_alone_leaves_the_finding_as_it_was(cache: Cache) -> None:
     """With its own seed, though others were tried: its token would be refused."""
-    threaded = workloads.find("threads", 16, 7, cast(Any, None), cache)
+    threaded = catalogue.find("threads", 16, 7, cast(Any, None), cache)
     search = Simulated(threaded, lambda case: len({one.thread for one in case}) == 2, Budget(), cache, [])
     search.shows_alone, search.spec = False, samples.spec(strategy="complete", seed=7)
     shrunk = search.run()
@@ -307,7 +307,7 @@ def test_a_candidate_that_cannot_be_traced_does_not_hide_the_others(cache: Cache
         return kinds(case) == ["allocate", "free"]
 
     shrunk, _ = shrink(CHURN, shows, cache)
-    assert kinds(workloads.parse("workload 1\nslots 9\ncase\n" + "\n".join(shrunk.workload), "").operations[1:]) == [
+    assert kinds(file_format.parse("workload 1\nslots 9\ncase\n" + "\n".join(shrunk.workload), "").operations[1:]) == [
         "allocate",
         "free",
     ]

@@ -29,7 +29,7 @@ from faultline.pipeline import explore, trace
 from faultline.pipeline.build import build_adapter
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.workload import workloads
+from faultline.workload import file_format
 from reference.px86 import LINE_BYTES, Px86
 from reference.trace_writer import (
     Event,
@@ -199,7 +199,7 @@ class Bench:
         return config.find_allocator(self.root, "files")
 
     def traced(self, mutant: str | None, text: str = WORKLOAD) -> tuple[trace.Target, trace.Trace, Any]:
-        workload = workloads.parse(text, "files")
+        workload = file_format.parse(text, "files")
         target = trace.build_target(self.root, self.cache, self.allocator, mutant, "clwb")
         return target, trace.trace(self.cache, self.engine, target, workload), workload
 

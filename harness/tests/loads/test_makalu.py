@@ -15,7 +15,7 @@ import pytest
 from faultline.base.cache import Cache
 from faultline.base.config import Allocator, find_allocator
 from faultline.pipeline.build import build_adapter, build_runner
-from faultline.workload import workloads
+from faultline.workload import catalogue
 from loads.server import FULL, LOADS, UNIT_BYTES, Server
 
 OPERATIONS = 60
@@ -51,7 +51,7 @@ def test_recovery_does_not_look_at_auxiliary_metadata(
     cache = Cache(root / ".faultline")
     runner = build_runner(root, cache).path
     adapter = build_adapter(root, cache, makalu, None, "clwb", is_hooked=True).path
-    found = workloads.find(workload, OPERATIONS, seed, makalu.heap, cache)
+    found = catalogue.find(workload, OPERATIONS, seed, makalu.heap, cache)
     heap = makalu.heap
     geometry = [
         "--heap-bytes",

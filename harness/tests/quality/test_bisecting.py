@@ -42,7 +42,7 @@ from faultline.study.bisect import (
     look,
     parse_diff,
 )
-from faultline.workload.workloads import Workload
+from faultline.workload.operations import Workload
 
 COMMITS, PLANTED = 30, 19
 BROKEN = {15, 22}

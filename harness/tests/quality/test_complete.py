@@ -23,8 +23,8 @@ from faultline.base.errors import InfrastructureError
 from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.workload import workloads
-from faultline.workload.workloads import Operation, Workload
+from faultline.workload import generators, graph_generators
+from faultline.workload.operations import Operation, Workload
 
 STATES = {"nvm_malloc": 2048, "makalu": 512, "nvmalloc": 2048, "pallocator": 512}
 """Crash positions with more states are left out: a state costs a recovery. Those are mostly the ones inside a fill."""
@@ -91,11 +91,11 @@ def workload_of(share: Share, heap: Heap) -> Workload:
     layout = "root" if share.kind == "threads" else share.kind
     schedule_seed = share.seed if share.kind == "threads" else 0
     operations = tuple(operation for case in made for operation in case)
-    return Workload("small", workloads.CHURN_SLOTS, operations, layout=layout, schedule_seed=schedule_seed)
+    return Workload("small", generators.CHURN_SLOTS, operations, layout=layout, schedule_seed=schedule_seed)
 
 
 def case_of(kind: str, seed: int, heap: Heap) -> list[Operation]:
-    generator = {"graph": workloads.graph, "threads": workloads.threads}.get(kind, workloads.churn)
+    generator = {"graph": graph_generators.graph, "threads": generators.threads}.get(kind, generators.churn)
     made = generator(OPERATIONS[seed % len(OPERATIONS)], seed).operations
     operations = [resized(operation, seed + at, heap) for at, operation in enumerate(made)]
     if seed % REOPEN_ONE_IN == 0:

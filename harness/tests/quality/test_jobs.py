@@ -15,7 +15,7 @@ from faultline.base.config import find_allocator
 from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.workload import workloads
+from faultline.workload import catalogue
 
 OPERATIONS = 100
 """Two parts of 4,096 crash positions (crashgen/engine/src/explore/parts.rs)."""
@@ -38,7 +38,7 @@ class Explored:
         cache, self.engine = Cache(root / ".faultline"), Engine(scripts / "faultline-engine")
         allocator = find_allocator(root, allocator_name)
         self.spec = CellSpec(allocator.name, workload, OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
-        self.workload = workloads.find(workload, OPERATIONS, 1, allocator.heap, cache)
+        self.workload = catalogue.find(workload, OPERATIONS, 1, allocator.heap, cache)
         self.target = trace.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
         self.traced = trace.trace(cache, self.engine, self.target, self.workload)
         self.cache, self.more, self.limits = cache, {"probe": "first", **more}, limits or {}

@@ -20,7 +20,7 @@ from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Engine, Event, Finding
 from faultline.pipeline.explore import Workshop
-from faultline.workload import workloads
+from faultline.workload import catalogue
 
 ROOT = project_root()
 MATRIX = cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
@@ -44,7 +44,7 @@ class Target:
     def __post_init__(self) -> None:
         allocator = find_allocator(ROOT, self.spec.allocator)
         cache, engine = self.workshop.cache, self.workshop.engine
-        self.workload = workloads.find(self.spec.workload, self.spec.ops, self.spec.seed, allocator.heap, cache)
+        self.workload = catalogue.find(self.spec.workload, self.spec.ops, self.spec.seed, allocator.heap, cache)
         self.target = trace.build_target(ROOT, cache, allocator, self.spec.mutant, self.spec.flush, needs_hooks=True)
         self.traced = trace.trace(cache, engine, self.target, self.workload)
 

@@ -22,8 +22,8 @@ from faultline.pipeline.trace import Target, Trace, build_target, trace
 from faultline.study.explanation import Explanation
 from faultline.study.mutate import Place, places_of
 from faultline.study.repairs import explain
-from faultline.workload import workloads
-from faultline.workload.workloads import Workload
+from faultline.workload import catalogue
+from faultline.workload.operations import Workload
 
 ALLOCATORS = ("nvm_malloc", "makalu", "nvmalloc", "pallocator")
 SEED = 1
@@ -66,7 +66,7 @@ def workshop(root: Path, scripts: Path) -> Workshop:
 def traced(workshop: Workshop, name: str) -> Traced:
     spec = CellSpec(name, "smoke", 40, 1, "complete", "px86", "clwb")
     allocator = find_allocator(workshop.root, name)
-    workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+    workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
     target = build_target(workshop.root, workshop.cache, allocator, None, spec.flush, needs_hooks=True)
     taken = trace(workshop.cache, workshop.engine, target, workload)
     return Traced(spec, workload, target, taken, places_of(workshop, spec, target, taken, workload))
@@ -156,7 +156,7 @@ def explained(workshop: Workshop, folder: Path, spec: CellSpec) -> Explanation:
         own = next(finding for finding in result.findings if finding.rule == spec.expected_rule)
         return next(one for one in result.explanations if one.finding == own.id)
     allocator = find_allocator(workshop.root, spec.allocator)
-    workload = workloads.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
+    workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
     target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
     taken = trace(workshop.cache, workshop.engine, target, workload)
     findings: list[Finding] = []

@@ -31,8 +31,8 @@ from faultline.pipeline.trace import trace
 from faultline.study import replay
 from faultline.study.shrink import Budget
 from faultline.study.witness import EXPLORATIONS, Shrunk
-from faultline.workload import workloads
-from faultline.workload.workloads import Workload
+from faultline.workload import file_format
+from faultline.workload.operations import Workload
 
 ROOT = project_root()
 LIMIT_S = 900
@@ -386,4 +386,4 @@ def is_case(lines: tuple[str, ...]) -> bool:
 
 
 def parsed(lines: list[str], layout: str = "root") -> Workload:
-    return workloads.parse("\n".join(["workload 1", f"slots 4 {layout}", *lines]) + "\n", "brute force")
+    return file_format.parse("\n".join(["workload 1", f"slots 4 {layout}", *lines]) + "\n", "brute force")

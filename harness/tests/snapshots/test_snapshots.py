@@ -13,7 +13,8 @@ from rich.console import Console
 import samples
 from faultline.base.errors import BadInputError
 from faultline.report import junit, reports, sarif, terminal
-from faultline.workload import workloads
+from faultline.workload import generators, graph_generators, sequences
+from faultline.workload.operations import Workload
 
 HERE = Path(__file__).parent
 
@@ -68,29 +69,29 @@ def test_html() -> None:
 
 
 def test_smoke() -> None:
-    check("smoke.workload", workloads.smoke().text())
+    check("smoke.workload", generators.smoke().text())
 
 
 def test_ace() -> None:
-    check("ace-2.workload", workloads.ace(2, [64, 2048]).text())
+    check("ace-2.workload", sequences.ace(2, [64, 2048]).text())
 
 
 @pytest.mark.parametrize(
     "workload",
     [
-        workloads.sizes([64, 2048]),
-        workloads.reopen(8, 1),
-        workloads.fill(1 << 20),
-        workloads.threads(16, 1),
-        workloads.over_layout("chain", 4, 1),
-        workloads.over_layout("names", 4, 1),
-        workloads.graph(40, 1),
-        workloads.resur(40, 1, 1 << 19),
-        workloads.big(40, 1, 1 << 19),
-        workloads.defrag(1 << 19),
+        generators.sizes([64, 2048]),
+        generators.reopen(8, 1),
+        generators.fill(1 << 20),
+        generators.threads(16, 1),
+        generators.over_layout("chain", 4, 1),
+        generators.over_layout("names", 4, 1),
+        graph_generators.graph(40, 1),
+        graph_generators.resur(40, 1, 1 << 19),
+        generators.big(40, 1, 1 << 19),
+        generators.defrag(1 << 19),
     ],
     ids=lambda workload: workload.name,
 )
-def test_generated_workloads(workload: workloads.Workload) -> None:
+def test_generated_workloads(workload: Workload) -> None:
     """Tokens name them by ops and seed: a generator that gives something else breaks the tokens that are out there."""
     check(f"{workload.name}.workload", workload.text())
