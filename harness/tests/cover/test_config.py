@@ -234,7 +234,7 @@ def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path
 
 
 def test_the_help_of_run_names_the_limits_that_the_engine_has(root: Path, faultline: Faultline) -> None:
-    source = (root / "crashgen" / "engine" / "src" / "config.rs").read_text()
+    source = (root / "crashgen" / "engine" / "src" / "base" / "config.rs").read_text()
     said = " ".join(faultline("run", "--help").stdout.split())
     for option, constant in (("--memory MIB", "MEMORY_LIMIT_MIB"), ("--leaves N", "LEAF_LIMIT")):
         limit = re.search(rf"const {constant}: u32 = ([0-9_]+);", source)
