@@ -5,9 +5,8 @@
 //! running hashes: of the image, and of what the allocator wrote of it. Going to
 //! another state changes the lines whose choices differ; what a replay engine has to be told is collected on the way.
 
-use crate::LINE_BYTES;
 use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
-use crate::trace::FileId;
+use crate::trace::{FileId, LINE_BYTES};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};

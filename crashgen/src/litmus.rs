@@ -13,10 +13,9 @@
 //! Steps are in memory order: `v = N`, `nt v = N`, `wide a b = N M` (one 16-byte store to two adjacent units), `clflush v`,
 //! `clflushopt v`, `clwb v`, `sfence`, `mfence`, `rmw v = N`. Variables are 8 bytes and start at 0.
 
-use crate::LINE_BYTES;
 use crate::model::{LineKey, Model, ModelKind};
 use crate::strategy::{Exhaustive, Scope, Strategy};
-use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId};
+use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, LINE_BYTES, SiteId, StoreKind, ThreadId};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::ControlFlow;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The contents that a line can have at a crash position, and sets of them.
 
-use crate::UNIT_BYTES;
 use crate::model::{Choice, LineContent, LineId, Model};
+use crate::trace::UNIT_BYTES;
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::OnceCell;

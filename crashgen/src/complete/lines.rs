@@ -4,7 +4,7 @@
 use super::UnitKey;
 use super::memory::Load;
 use crate::model::{LineId, LineKey, Model};
-use crate::{LINE_BYTES, UNIT_BYTES};
+use crate::trace::{LINE_BYTES, UNIT_BYTES};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 

@@ -3,11 +3,11 @@
 //! and objects have thousands of them.
 
 use super::{ChoiceSet, Tables, UnitKey};
-use crate::UNIT_BYTES;
 use crate::model::{LineId, LineKey, Model};
+use crate::trace::UNIT_BYTES;
 use rustc_hash::FxHashMap;
 
-const LINE_UNITS: usize = (crate::LINE_BYTES / UNIT_BYTES) as usize;
+const LINE_UNITS: usize = (crate::trace::LINE_BYTES / UNIT_BYTES) as usize;
 
 /// What was read of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,10 @@ use super::scanned::Scanned;
 use super::*;
 use crate::model::{Choice, Model, ModelKind, View};
 use crate::strategy::{Exhaustive, Scope, Strategy};
-use crate::trace::{Event, EventKind, FenceKind, FileEffect, FlushKind, OperationKind, SiteId, StoreKind, ThreadId};
+use crate::trace::{
+    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, OperationKind, SiteId, StoreKind,
+    ThreadId, UNIT_BYTES,
+};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -7,8 +7,7 @@
 
 use super::UnitKey;
 use crate::model::{Model, View};
-use crate::trace::{Event, EventKind, FileEffect};
-use crate::{LINE_BYTES, UNIT_BYTES};
+use crate::trace::{Event, EventKind, FileEffect, LINE_BYTES, UNIT_BYTES};
 use planted::Fault;
 use std::collections::BTreeSet;
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of lines, by file and place.
 
-use super::{LineId, LineKey};
-use crate::trace::FileId;
+use crate::trace::{FileId, LineKey};
 use std::collections::BTreeMap;
+
+/// Number of a line in the model ([`super::Model::line`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LineId(pub u32);
 
 /// Lines whose numbers are kept together: neighbours are asked for one after the other.
 const PAGE_LINES: u64 = 64;

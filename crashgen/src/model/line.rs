@@ -2,8 +2,7 @@
 //! One line: its base, the stores that are not decided yet, and its choices.
 
 use super::LineKey;
-use crate::UNIT_BYTES;
-use crate::trace::SiteId;
+use crate::trace::{SiteId, UNIT_BYTES};
 use planted::Fault;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicU64, Ordering};

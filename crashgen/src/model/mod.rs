@@ -28,11 +28,16 @@ mod ids;
 mod line;
 mod view;
 
+pub use ids::LineId;
 pub use line::{Choice, Line, LineContent};
 pub use view::{OpenLine, View};
 
-use crate::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId};
-use crate::{LINE_BYTES, UNIT_BYTES};
+pub use crate::trace::LineKey;
+
+use crate::trace::{
+    Event, EventKind, FileEffect, FileId, FlushKind, LINE_BYTES, OperationKind, StoreKind, ThreadId, UNIT_BYTES,
+    renamed,
+};
 use ids::LineIds;
 use line::{Unit, next_version};
 use planted::Fault;
@@ -67,19 +72,6 @@ impl ModelKind {
     fn is_px86(self) -> bool {
         matches!(self, Self::Px86 | Self::Px86Returned)
     }
-}
-
-/// Number of a line in [`Model::line`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LineId(pub u32);
-
-/// Which line: the file and the line's number in it (offset / 64).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LineKey {
-    /// File identity.
-    pub file: FileId,
-    /// Offset in the file / 64.
-    pub number: u64,
 }
 
 /// A file of the heap as it is at the current position.
@@ -646,12 +638,6 @@ impl Model {
             has_new_store: !matches!(self.born, Born::Nothing),
         }
     }
-}
-
-/// The path after a rename of `from`, which is the path itself or a folder above it.
-pub(crate) fn renamed(path: &str, from: &str, to: &str) -> Option<Arc<str>> {
-    let rest = path.strip_prefix(from)?;
-    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}").into())
 }
 
 /// Splits a store at lines and units: calls `visit(line number, units)`.

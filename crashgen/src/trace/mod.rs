@@ -5,9 +5,10 @@
 //! what is local to a process: files become [`FileId`]s by identity (R10), sites and modules get trace-wide numbers.
 //! An [`Event`] is what the persistency model steps over.
 
-mod edit;
 mod format;
+mod lines;
 mod namespace;
+mod paths;
 mod reader;
 mod seal;
 mod stored;
@@ -15,10 +16,13 @@ mod stored;
 mod tests;
 pub mod write;
 
-pub use edit::{Edit, Place, PlaceKind, is_left_out};
+pub use lines::{LINE_BYTES, LineKey, UNIT_BYTES, UnitKey};
 pub use reader::TraceError;
 pub use seal::seal;
 pub use stored::StoredBytes;
+
+pub(crate) use paths::renamed;
+pub(crate) use reader::hex;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which file a path names at each moment: gives files their identity across processes, renames and re-creation (R10).
 
-use super::FileId;
-use crate::model::renamed;
+use super::{FileId, renamed};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 

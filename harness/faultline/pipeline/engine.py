@@ -256,7 +256,7 @@ class OperationCost(msgspec.Struct):
 
 
 class TraceRules(msgspec.Struct, tag_field="event", tag="trace_rules"):
-    """What the trace rules say of a trace (crashgen/src/rules.rs)."""
+    """What the trace rules say of a trace (crashgen/src/trace_rules.rs)."""
 
     warnings: list[TraceWarning] = []
     costs: list[OperationCost] = []

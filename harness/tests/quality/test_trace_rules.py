@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trace rules on real traces: what a mutant forgets is named at its place, and what operations pay does not grow unseen. The rules
-themselves are tested in crashgen/src/rules.rs."""
+themselves are tested in crashgen/src/trace_rules.rs."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
 
 use crate::base::error::{EngineError, bad_input};
 use crashgen::complete::Bounds;
+use crashgen::edit::{Edit, Place};
 use crashgen::model::ModelKind;
 use crashgen::replay::ServerOptions;
 use crashgen::symbols::Symbols;
-use crashgen::trace::{Edit, Place};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

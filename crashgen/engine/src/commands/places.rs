@@ -4,8 +4,9 @@
 
 use crate::base::config::Config;
 use crate::base::output;
+use crashgen::edit::{Place, PlaceKind};
 use crashgen::symbols::Symbols;
-use crashgen::trace::{EventKind, OperationKind, Place, PlaceKind, SiteId, ThreadId, Trace};
+use crashgen::trace::{EventKind, OperationKind, SiteId, ThreadId, Trace};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};

@@ -23,10 +23,10 @@ use crate::heap::state::StateRef;
 use crate::recovery::judging::judge_image;
 use crate::recovery::probes::Probes;
 use crashgen::complete::Repeats;
+use crashgen::cpu_affinity;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
-use crashgen::seat;
 use crashgen::strategy::{Covered, Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
 use crashgen::trace::{Event, EventKind, Trace};
 use oracle::{Judgement, TwinSet, Violation};
@@ -215,7 +215,7 @@ impl Explorer<'_> {
 
     fn position(&mut self, case: &mut Case, complete: &mut Complete, here: &Here) -> ControlFlow<()> {
         self.ran.clear();
-        seat::look();
+        cpu_affinity::refresh();
         self.listener.progress(here.position, self.probes.recoveries);
         let is_expectation_new = here.is_expectation_new && !planted::is(Fault::JudgeBornOnly);
         let here = &Here { is_expectation_new, ..*here };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the trace rules say, with sites in words: the event `trace_rules` of an exploration, and the subcommand `rules`.
 
-use crashgen::rules::{self, Cost};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::Trace;
+use crashgen::trace_rules::{self, Cost};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -48,16 +48,16 @@ struct OperationCost {
 impl TraceRules {
     /// Places that store and never flush.
     pub fn never_flushed(&self) -> usize {
-        let rule = rules::TraceRule::NeverFlushed.to_string();
+        let rule = trace_rules::TraceRule::NeverFlushed.to_string();
         self.warnings.iter().filter(|warning| warning.rule == rule).count()
     }
 }
 
 /// Judges the trace rules. `is_durable_on_return` is the contract's.
 pub fn judge(trace: &Trace, symbols: &mut Symbols, is_durable_on_return: bool) -> TraceRules {
-    let outcome = rules::judge(trace, is_durable_on_return);
+    let outcome = trace_rules::judge(trace, is_durable_on_return);
     let mut warnings: Vec<Warning> = Vec::new();
-    let mut known: BTreeMap<(rules::TraceRule, Symbol), usize> = BTreeMap::new();
+    let mut known: BTreeMap<(trace_rules::TraceRule, Symbol), usize> = BTreeMap::new();
     for warning in &outcome.warnings {
         // Several instructions of one line of source are one place.
         let site = symbols.find(trace, warning.site);

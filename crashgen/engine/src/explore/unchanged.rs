@@ -13,8 +13,9 @@
 //! flush, it is passed by as far as that leaves the same again ([`Unchanged`]).
 
 use crate::base::config::{Config, OutcomesFile};
+use crashgen::edit::is_left_out;
 use crashgen::model::{Model, OpenLine};
-use crashgen::trace::{Event, EventKind, OperationKind, Trace, is_left_out};
+use crashgen::trace::{Event, EventKind, OperationKind, Trace};
 use planted::Fault;
 
 /// By crash position of the edited trace (events before the crash): whether it is one of those. Empty: there is nothing to compare with.
@@ -100,8 +101,9 @@ fn choices(model: &Model) -> u128 {
 mod tests {
     use super::*;
     use crate::heap::testing::{CONFIG, trace};
+    use crashgen::edit::Edit;
     use crashgen::model::Line;
-    use crashgen::trace::{Edit, FenceKind, FileId, FlushKind, SiteId, StoreKind};
+    use crashgen::trace::{FenceKind, FileId, FlushKind, SiteId, StoreKind};
 
     const FILE: FileId = FileId(0);
 

@@ -8,8 +8,9 @@
 
 use crate::findings::onset::{Onset, said};
 use crate::heap::state::{Lost, StateRef, is_flush_of, lost_store};
+use crashgen::edit::PlaceKind;
 use crashgen::symbols::Symbols;
-use crashgen::trace::{EventKind, PlaceKind, SiteId, StoreKind, Trace};
+use crashgen::trace::{EventKind, SiteId, StoreKind, Trace};
 use oracle::{RuleId, Violation};
 use planted::Fault;
 

@@ -3,8 +3,9 @@
 //! An edit of the workload's trace names sites; what recoveries do is known later, so that their edits name places of the source.
 
 use crate::base::config::Config;
+use crashgen::edit::{Edit, Place, PlaceKind};
 use crashgen::symbols::Symbols;
-use crashgen::trace::{Edit, Event, Place, PlaceKind, SiteId, Trace};
+use crashgen::trace::{Event, SiteId, Trace};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Repairs: flushes, fences, and another order of two stores, that may forbid a crash state. Which of them does is told by exploring
-//! the trace as if its source had them ([`crashgen::trace::Edit`]).
+//! the trace as if its source had them ([`crashgen::edit::Edit`]).
 //!
 //! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). Proposed are,
 //! for the oldest store that is lost and then for all of them, the changes that need the fewest new instructions first; then to persist
@@ -13,8 +13,9 @@
 //! what a first crash lost may be no matter until a recovery is cut short.
 
 use crate::heap::state::{Lost, StateRef, is_flush_of};
+use crashgen::edit::{Edit, Place, PlaceKind};
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{Edit, Event, EventKind, Place, PlaceKind, SiteId, StoreKind, Trace};
+use crashgen::trace::{Event, EventKind, SiteId, StoreKind, Trace};
 use serde::Serialize;
 use std::collections::BTreeSet;
 

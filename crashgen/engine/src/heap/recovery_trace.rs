@@ -4,7 +4,7 @@
 use crate::base::config::Config;
 use crashgen::LINE_BYTES;
 use crashgen::model::{LineKey, Model};
-use crashgen::replay::{CONTENT_SITE, Told};
+use crashgen::replay::{CONTENT_SITE, RecoveryTrace};
 use crashgen::trace::{Event, EventKind, FileEffect, Module, Site, SiteId, Trace};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ impl Sites {
 }
 
 /// The told run as a trace: its sites come after those of the workload, and have the same numbers in all told runs.
-pub fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &Told) -> Trace {
+pub fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &RecoveryTrace) -> Trace {
     let (workload_sites, modules) = *sites.workload.get_or_insert((before.sites.len(), before.modules.len()));
     let (first, module) = (workload_sites as u32, modules as u32);
     let sites = &mut sites.numbers;

@@ -5,7 +5,7 @@ use crate::base::error::EngineError;
 use crate::recovery::reports::{doubt_of, without_contents};
 use crashgen::complete::{Doubt, UnitKey};
 use crashgen::image::{CrashImage, ImageHash};
-use crashgen::replay::{Death, Engines, Loads, Manner, Probe, ReplayServer, ServerOptions, Told};
+use crashgen::replay::{Death, Engines, Loads, Manner, Probe, RecoveryTrace, ReplayServer, ServerOptions};
 use oracle::HeapReport;
 use planted::Fault;
 use rustc_hash::FxHashMap;
@@ -225,15 +225,15 @@ impl Probes {
     ) -> Result<(Vec<u8>, Loads, Vec<u8>), EngineError> {
         self.watch(image, hot)?;
         self.recoveries += 1;
-        Ok(self.server.run_told(generation, has_follow_up)?)
+        Ok(self.server.run_traced(generation, has_follow_up)?)
     }
 
-    /// The events of the last told run ([`ReplayServer::parse_told`]).
+    /// The events of the last told run ([`ReplayServer::parse_recovery_trace`]).
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn parse_told(&self, answer: &[u8], first_new: u32, prefix: &str) -> Result<Told, EngineError> {
-        Ok(self.server.parse_told(answer, first_new, prefix)?)
+    pub fn parse_told(&self, answer: &[u8], first_new: u32, prefix: &str) -> Result<RecoveryTrace, EngineError> {
+        Ok(self.server.parse_recovery_trace(answer, first_new, prefix)?)
     }
 
     /// The probe that explorations of the first generation run.

@@ -53,7 +53,7 @@ use crate::recovery::content::Unasked;
 use crate::recovery::set_content::{Contents, Narrowing, SetContent};
 use crashgen::complete::{Held, Looked, Position, Repeats, Search, UnitKey};
 use crashgen::model::{LineId, LineKey, View};
-use crashgen::replay::Told;
+use crashgen::replay::RecoveryTrace;
 use crashgen::strategy::Covered;
 use crashgen::trace::{Event, EventKind, FileEffect, Trace};
 use oracle::contract::Contract;
@@ -341,7 +341,7 @@ impl Explorer<'_> {
     }
 
     /// The told run as a trace, as the edits make it.
-    fn edited_trace(&mut self, told: &Told) -> Edited {
+    fn edited_trace(&mut self, told: &RecoveryTrace) -> Edited {
         let trace = told_trace(self.config, &mut self.findings.told_sites, self.trace, told);
         let symbols = &mut self.findings.symbols;
         let is_written = matches!(self.config.outcomes, Some(OutcomesFile::Write(_)));

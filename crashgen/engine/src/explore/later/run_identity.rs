@@ -3,7 +3,7 @@
 
 use crate::explore::unchanged::Unchanged;
 use crashgen::model::Model;
-use crashgen::replay::Told;
+use crashgen::replay::RecoveryTrace;
 use oracle::HeapReport;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
@@ -14,7 +14,7 @@ pub struct ToldRun {
     /// What it showed.
     pub report: Rc<HeapReport>,
     /// What it did.
-    pub told: Rc<Told>,
+    pub told: Rc<RecoveryTrace>,
     /// Of all that was told: the same in every window.
     pub hash: u128,
     /// Of what recovery did.

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// Told runs of the current window.
+/// RecoveryTrace runs of the current window.
 #[derive(Default)]
 pub struct ToldRuns {
     pub runs: Vec<ToldRun>,

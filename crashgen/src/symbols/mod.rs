@@ -5,7 +5,10 @@
 //! is who asked for it. So a site is shown as the innermost frame, over inlined functions and calls, that lies outside the files of
 //! helpers: `persist.h`, and those that `allocator.toml` names.
 
-use crate::ordinals::Ordinals;
+mod ordinals;
+
+pub use ordinals::Ordinals;
+
 use crate::trace::{Module, Site, SiteId, Trace};
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};

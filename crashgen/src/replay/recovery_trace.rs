@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a told run says of a recovery and its follow-up, read from the runner (`generation.h`).
+//! What a recovery and its follow-up did, event by event, read from the runner (`generation.h`).
 
-use super::Told;
 use crate::trace::{
-    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, OperationKind, SiteId, StoreKind, ThreadId,
+    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, OperationKind, SiteId, StoreKind, ThreadId, renamed,
 };
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -21,8 +20,24 @@ const OVERFLOW: u32 = 1;
 const FILES: u32 = 2;
 /// Recoveries run with one thread.
 const THREAD: ThreadId = ThreadId { process: 1, thread: 1 };
-const UNKNOWN_SITE: u32 = 0;
-const CONTENT_SITE: u32 = 1;
+const UNKNOWN_SITE: SiteId = SiteId(0);
+/// Of the runner's fill, among [`RecoveryTrace::sites`].
+pub const CONTENT_SITE: SiteId = SiteId(1);
+
+/// What a recovery and its follow-up did (`generation.h`).
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryTrace {
+    /// In memory order; the sites are those of [`RecoveryTrace::sites`].
+    pub events: Vec<Event>,
+    /// By [`SiteId`]: offset in the adapter's file; none: unknown, or application content.
+    pub sites: Vec<Option<u64>>,
+    /// Paths in the trace of the files that it made.
+    pub made: Vec<Arc<str>>,
+    /// Why the events are not all, if they are not.
+    pub gap: Option<&'static str>,
+    /// Bytes of the answer up to the end of open's return; 0 if it did not return.
+    pub recovery_bytes: usize,
+}
 
 /// One event as it was sent.
 struct Raw<'a> {
@@ -60,35 +75,35 @@ pub struct Files {
 }
 
 /// None: another version's, or damaged.
-pub fn parse(answer: &[u8], files: &mut Files) -> Option<Told> {
+pub fn parse(answer: &[u8], files: &mut Files) -> Option<RecoveryTrace> {
     let (header, mut rest) = answer.split_at_checked(HEADER_BYTES)?;
     let (flags, count) = (word(header, 4), word(header, 8));
     if word(header, 0) != VERSION {
         return None;
     }
-    let mut told = Told { sites: vec![None, None], gap: gap(flags), ..Told::default() };
+    let mut trace = RecoveryTrace { sites: vec![None, None], gap: gap(flags), ..RecoveryTrace::default() };
     let mut numbers = FxHashMap::default();
     for _ in 0..count {
         let raw = take(&mut rest)?;
         let is_operation = matches!(raw.kind, 4 | 5);
-        let site = match raw.site {
-            _ if is_operation => SiteId(0),
-            UNKNOWN_SITE | CONTENT_SITE => SiteId(raw.site),
-            offset => *numbers.entry(offset).or_insert_with(|| {
-                told.sites.push(Some(offset.into()));
-                SiteId(told.sites.len() as u32 - 1)
+        let site = match SiteId(raw.site) {
+            _ if is_operation => UNKNOWN_SITE,
+            site @ (UNKNOWN_SITE | CONTENT_SITE) => site,
+            SiteId(offset) => *numbers.entry(offset).or_insert_with(|| {
+                trace.sites.push(Some(offset.into()));
+                SiteId(trace.sites.len() as u32 - 1)
             }),
         };
         if raw.kind == 6 && raw.detail == 1 {
-            told.made.push(files.made(&raw)?);
+            trace.made.push(files.made(&raw)?);
         }
         let kind = kind(&raw, files)?;
         if matches!(kind, EventKind::OperationReturn { kind: OperationKind::Open, .. }) {
-            told.recovery_bytes = answer.len() - rest.len();
+            trace.recovery_bytes = answer.len() - rest.len();
         }
-        told.events.push(Event { thread: THREAD, site, kind });
+        trace.events.push(Event { thread: THREAD, site, kind });
     }
-    rest.is_empty().then_some(told)
+    rest.is_empty().then_some(trace)
 }
 
 impl Files {
@@ -106,11 +121,10 @@ impl Files {
     }
 
     fn moved(&mut self, from: &str, to: &str) {
-        let below = |path: &str| path.strip_prefix(from).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let known: Vec<(Arc<str>, FileId)> = self.by_path.iter().map(|(path, file)| (path.clone(), *file)).collect();
-        for (path, file) in known.into_iter().filter(|(path, _)| below(path)) {
-            self.by_path.remove(&path);
-            self.by_path.insert(format!("{to}{}", &path[from.len()..]).into(), file);
+        let moved = |path: &Arc<str>| Some((path.clone(), renamed(path, from, to)?));
+        for (path, renamed) in self.by_path.keys().filter_map(moved).collect::<Vec<_>>() {
+            let file = self.by_path.remove(&path).expect("just seen");
+            self.by_path.insert(renamed, file);
         }
     }
 }

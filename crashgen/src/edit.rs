@@ -5,11 +5,10 @@
 //! and values, as a build with that one line changed would give them ([`Edit::PersistBefore`] stands for lines of several places). A store that is moved must not be read in between: a trace does
 //! not tell.
 
-use super::reader::hex;
-use super::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId, Trace};
-use crate::LINE_BYTES;
-use crate::model::LineKey;
 use crate::symbols::Symbol;
+use crate::trace::{
+    Event, EventKind, FenceKind, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, ThreadId, Trace, hex,
+};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -271,8 +270,8 @@ fn edited_hash(hash: &str, edits: &[Edit]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Choice, LineKey, Model, ModelKind};
-    use crate::trace::{FileEffect, FileId, StoreKind, ThreadId};
+    use crate::model::{Choice, Model, ModelKind};
+    use crate::trace::FileEffect;
     use std::sync::Arc;
 
     const FILE: FileId = FileId(0);

@@ -16,9 +16,10 @@
 //!
 //! A locked instruction is never FL112: it is there for a lock's sake. Flushes and fences outside operations are the runner's.
 
-use crate::LINE_BYTES;
 use crate::model::{Choice, LineId, LineKey, Model, ModelKind};
-use crate::trace::{EventKind, FenceKind, FileEffect, FileId, OperationKind, SiteId, StoreKind, ThreadId, Trace};
+use crate::trace::{
+    EventKind, FenceKind, FileEffect, FileId, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId, Trace,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::fmt;

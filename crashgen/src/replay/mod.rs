@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs recovery and probe script on crash images in the runner's server (`heap_report.h`): each run in processes of its own, the
+//! isolated engine, or in one long-lived process, the in-process engine (`loads.h`): of targets with hooks all of it, of others the
+//! first part of the probe.
+//!
+//! The server keeps one base image. Going from one crash image to the next sends it the lines and files that differ; each
+//! probe then runs in children of the server, whose stores never reach the base.
+
+mod commands;
+mod counts;
+mod death;
+mod error;
+mod loads;
+mod options;
+mod recovery_trace;
+mod server;
+
+pub use counts::Engines;
+pub use death::{Death, Touched};
+pub use error::ReplayError;
+pub use loads::Loads;
+pub use options::ServerOptions;
+pub use recovery_trace::{CONTENT_SITE, RecoveryTrace};
+pub use server::ReplayServer;
+
+/// How much of the probe script is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Open, slots, walk, check.
+    First = 1,
+    /// All lives.
+    Full = 2,
+}
+
+/// How a recorded run is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// As fast as it can be: in-process if the server may, and what follows the first recovery may be known
+    /// from another run, that came to the same state.
+    Fast,
+    /// All of it is run.
+    Afresh,
+    /// All of it is run, in the isolated engine too, and what the two say is compared.
+    Compared,
+    /// Slowly; loads without a hook are found. Of hooks that are called again and again, the seed chooses which calls are looked at.
+    Guarded {
+        /// Another one looks at others.
+        seed: u32,
+    },
+}
