@@ -32,7 +32,7 @@ from faultline.base.errors import InfrastructureError
 from faultline.pipeline import build, environment, explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.report.terminal import note
+from faultline.report.terminal.streams import note
 from faultline.wear import counting, figures
 from faultline.workload import catalogue, file_format, generators
 

@@ -26,7 +26,7 @@ from faultline.base.errors import InfrastructureError
 from faultline.pipeline.build import DRIVER_BASELINE as BASELINE
 from faultline.pipeline.build import allocators_here, build_driver
 from faultline.pipeline.environment import best_flush
-from faultline.report.terminal import note
+from faultline.report.terminal.streams import note
 
 RUN_LIMIT_S = 600
 """Of one measurement; the longest takes half a minute."""

@@ -15,7 +15,7 @@ from bench_allocators import slope
 
 from faultline.base import config
 from faultline.base.errors import InfrastructureError
-from faultline.report.terminal import note
+from faultline.report.terminal.streams import note
 
 WORKLOAD = "churn"
 OPERATIONS = (100, 300, 1000, 3000)

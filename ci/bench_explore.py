@@ -21,7 +21,7 @@ from faultline.base.errors import InfrastructureError
 from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.report.terminal import note
+from faultline.report.terminal.streams import note
 from faultline.workload import catalogue
 
 OPERATIONS = 1000

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from faultline.base import config
-from faultline.report.terminal import note
+from faultline.report.terminal.streams import note
 
 GOAL_S = 60.0
 REPAIR = "a decided repair"

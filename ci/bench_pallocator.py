@@ -29,7 +29,7 @@ from faultline.base.cache import Cache
 from faultline.pipeline.build import DRIVER_BASELINE as BASELINE
 from faultline.pipeline.build import allocators_here, build_driver
 from faultline.pipeline.environment import best_flush
-from faultline.report.terminal import note
+from faultline.report.terminal.streams import note
 
 KIB = 1024
 SMALLEST, LARGEST = 64, 128 * KIB

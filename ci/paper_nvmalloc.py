@@ -24,7 +24,7 @@ from faultline.pipeline import build
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.environment import best_flush
 from faultline.pipeline.explore import Workshop
-from faultline.report.terminal import note
+from faultline.report.terminal.streams import note
 from faultline.wear import counting, figures, page, pictures
 
 OPERATIONS = 100_000

@@ -13,7 +13,7 @@ from command_line import Faultline
 from faultline.base import config
 from faultline.base.errors import BadInputError
 from faultline.campaign.campaign import cells_of_matrix
-from faultline.cli import entry
+from faultline.cli import options
 from faultline.workload import catalogue
 
 GOOD = """
@@ -213,7 +213,7 @@ def test_run_takes_for_a_mutant_the_workload_that_the_matrix_has(root: Path) -> 
     for cell in mutants:
         allocator = config.find_allocator(root, cell.allocator)
         assert cell.workload == allocator.workload_of(allocator.mutant_named(str(cell.mutant))), cell.mutant
-        assert cell.ops in (0, entry.DEFAULT_OPS), cell.mutant
+        assert cell.ops in (0, options.DEFAULT_OPS), cell.mutant
 
 
 def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path) -> None:

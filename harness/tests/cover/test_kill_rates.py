@@ -20,7 +20,8 @@ from faultline.pipeline.build import Built
 from faultline.pipeline.explore import Workshop
 from faultline.pipeline.keys import kill_rate_key
 from faultline.pipeline.trace import Target
-from faultline.report import junit, reports, sarif, terminal
+from faultline.report import junit, reports, sarif
+from faultline.report.terminal.campaigns import print_results
 from faultline.study import kill_rates
 from faultline.study.kill_rates import KillRate
 
@@ -122,7 +123,7 @@ def test_it_is_that_of_clean_cells() -> None:
 
 def test_that_of_one_flush_instruction_is_not_said_of_another(capsys: pytest.CaptureFixture[str]) -> None:
     results = [CellResult(samples.spec(), kill_rate=RATE), CellResult(samples.spec(flush="clflush"))]
-    terminal.print_results(results)
+    print_results(results)
     measure = "faultline mutate nvm_malloc --workload W --flush clflush"
     assert f"nvm_malloc clflush: kill rate not measured of this build: {measure}" in capsys.readouterr().out
     assert f"of this build of nvm_malloc clflush ({measure})" in reports.html(results, "done")
@@ -130,7 +131,7 @@ def test_that_of_one_flush_instruction_is_not_said_of_another(capsys: pytest.Cap
 
 def test_summaries_and_reports_say_it_or_that_it_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     results = [CellResult(samples.spec(), kill_rate=RATE), CellResult(samples.spec(allocator="other"))]
-    terminal.print_results(results)
+    print_results(results)
     said = capsys.readouterr().out
     assert "nvm_malloc: kill rate 93.8% of the flushes" in said
     assert "other: kill rate not measured of this build: faultline mutate other" in said

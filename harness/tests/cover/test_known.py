@@ -15,7 +15,7 @@ from faultline.base.errors import BadInputError
 from faultline.campaign import known
 from faultline.campaign.known import Known, read_known
 from faultline.campaign.results import CellResult, summarise
-from faultline.cli import entry
+from faultline.cli import options, output
 from faultline.pipeline.engine import Stopped
 from faultline.report import junit, outcomes, reports, sarif
 
@@ -219,11 +219,11 @@ def test_a_file_that_is_read_only_is_said_before_anything_runs(tmp_path: Path, m
     old = tmp_path / "old.json"
     old.touch()
     for path, read_only in ((old, old), (tmp_path / "new.json", tmp_path)):
-        monkeypatch.setattr(entry.os, "access", lambda asked, _, not_this=read_only: asked != not_this)
+        monkeypatch.setattr(output.os, "access", lambda asked, _, not_this=read_only: asked != not_this)
         with pytest.raises(BadInputError, match="cannot be written there: it is read-only"):
-            entry.KnownFiles(None, None, path).read([])
+            options.KnownFiles(None, None, path).read([])
         monkeypatch.undo()
-        entry.KnownFiles(None, None, path).read([])
+        options.KnownFiles(None, None, path).read([])
 
 
 def test_a_second_run_does_not_fail(faultline: Faultline, tmp_path: Path) -> None:

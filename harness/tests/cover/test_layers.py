@@ -76,7 +76,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("from faultline.report import terminal", ["faultline.base.cache imports faultline.report.terminal"]),
+        ("from faultline.report import junit", ["faultline.base.cache imports faultline.report.junit"]),
         ("def f():\n    from faultline.cli.entry import main", ["faultline.base.cache imports faultline.cli.entry"]),
         ("import faultline.base.errors", []),
     ],

@@ -13,7 +13,8 @@ import samples
 from faultline.campaign.results import CellResult
 from faultline.pipeline.engine import Site, Stage
 from faultline.pipeline.environment import Environment
-from faultline.report import page, reports, terminal
+from faultline.report import page, reports
+from faultline.report.terminal.campaigns import print_results
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 
@@ -118,7 +119,7 @@ def test_everything_that_a_target_says_is_escaped() -> None:
 
 def test_the_terminal_says_why_there_is_no_smallest_witness(capsys: pytest.CaptureFixture[str]) -> None:
     found = samples.finding()
-    terminal.print_results([CellResult(samples.spec(), findings=[found], not_shrunk={found.id: "the tracer died"})])
+    print_results([CellResult(samples.spec(), findings=[found], not_shrunk={found.id: "the tracer died"})])
     assert "not shrunk: the tracer died" in capsys.readouterr().out
 
 

@@ -16,7 +16,7 @@ import samples
 from faultline.base.errors import InfrastructureError
 from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, Results, summarise
-from faultline.cli.entry import exit_code_of_matrix
+from faultline.cli.commands.matrix import exit_code_of_matrix
 from faultline.pipeline import engine
 from faultline.report import junit, outcomes, reports, sarif
 from faultline.report.trace_rules import warning_lines

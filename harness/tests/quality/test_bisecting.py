@@ -25,7 +25,7 @@ from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.pipeline.engine import Engine, Site
 from faultline.pipeline.explore import Workshop
-from faultline.report import terminal
+from faultline.report.terminal.bisection import print_bisection
 from faultline.study import bisect as bisect_module
 from faultline.study.bisect import (
     Change,
@@ -572,7 +572,7 @@ def test_the_commit_before_is_looked_at_by_the_whole_workload(
 def test_what_commits_were_looked_at_with_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     unsure = "c4: 60 s limit"
     found = bisect_module.Bisection(samples.finding(), "c5", "a title", [], [], [], samples.shrunk(), unsure)
-    terminal.print_bisection(found)
+    print_bisection(found)
     said = capsys.readouterr().out
     assert "  looked at with: 1 of 4 operations (allocate 0 1), 1 line lost; the commit before with all of it\n" in said
     assert "  not sure: by the whole workload, c4: 60 s limit\n" in said

@@ -22,7 +22,7 @@ from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine, NewOutcome, Site
 from faultline.pipeline.explore import Workshop
-from faultline.report import terminal
+from faultline.report.terminal.mutation import print_mutation
 from faultline.study import mutate
 from faultline.study.mutate import Mutation, Place, PlaceResult, Trial
 
@@ -74,7 +74,7 @@ def test_the_table_ends_with_the_kill_rate(faultline: Faultline) -> None:
 
 def test_what_shows_and_no_rule_minds_is_a_blind_spot(capsys: pytest.CaptureFixture[str]) -> None:
     mutation = Mutation("a", ["smoke"], [result(trial("pass", is_complete=True, new_outcomes=1))])
-    terminal.print_mutation(mutation)
+    print_mutation(mutation)
     assert "smoke: recovery shows 1 new outcome, and no rule minds" in capsys.readouterr().out
     assert mutation.line() == "summary: places=1 killed=0 redundant=0 blind=1 unknown=0 kill_rate=0.0%"
 
@@ -86,7 +86,7 @@ def test_a_blind_spot_shows_a_crash_state_and_how_its_heap_differs(capsys: pytes
     lost = NewOutcome(7, operation, sites, Site("check", "f.c", 9), line_count=1, differences=[differs])
     persisted = NewOutcome(8, None, sites[:1], is_later=True)
     blind = [trial("pass", is_complete=True, new_outcomes=1, first_new=first) for first in (lost, persisted)]
-    terminal.print_mutation(Mutation("a", ["smoke"], [result(*blind)]))
+    print_mutation(Mutation("a", ["smoke"], [result(*blind)]))
     assert capsys.readouterr().out.splitlines()[-7:] == [
         "  when: power fails at position 7, operation 3: allocate, slot 2, 64 bytes (pending)",
         "  stores: lost: the store at f (f.c:1); persisted: the store at g (f.c:2); recovery read it at check (f.c:9)",
@@ -397,7 +397,7 @@ def test_a_workload_that_a_limit_ends_is_tried_with_fewer_operations(tmp_path: P
 
 def test_the_table_tells_of_fewer_operations(capsys: pytest.CaptureFixture[str]) -> None:
     shorter = trial("pass", is_complete=True, instead_of="churn 80 (60 s limit)")
-    terminal.print_mutation(Mutation("a", ["churn"], [result(shorter, trial("pass", is_complete=True, nested=1))]))
+    print_mutation(Mutation("a", ["churn"], [result(shorter, trial("pass", is_complete=True, nested=1))]))
     assert "flush at f (f.c:1): smoke instead of churn 80 (60 s limit)" in capsys.readouterr().out
 
 

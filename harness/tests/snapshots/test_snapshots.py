@@ -12,7 +12,10 @@ from rich.console import Console
 
 import samples
 from faultline.base.errors import BadInputError
-from faultline.report import junit, reports, sarif, terminal
+from faultline.report import junit, reports, sarif
+from faultline.report.terminal import streams
+from faultline.report.terminal.campaigns import print_results
+from faultline.report.terminal.findings import print_events
 from faultline.workload import generators, graph_generators, sequences
 from faultline.workload.operations import Workload
 
@@ -31,25 +34,25 @@ def shown(monkeypatch: pytest.MonkeyPatch, show) -> str:  # type: ignore[no-unty
     stream = io.StringIO()
 
     def console() -> Console:
-        return Console(file=stream, highlight=False, width=terminal.PLAIN_WIDTH)
+        return Console(file=stream, highlight=False, width=streams.PLAIN_WIDTH)
 
-    monkeypatch.setattr(terminal, "out", console)
-    monkeypatch.setattr(terminal, "err", console)
+    monkeypatch.setattr(streams, "out", console)
+    monkeypatch.setattr(streams, "err", console)
     show()
     return "\n".join(line.rstrip() for line in stream.getvalue().split("\n"))
 
 
 def test_results_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    check("results.txt", shown(monkeypatch, lambda: terminal.print_results(samples.campaign())))
+    check("results.txt", shown(monkeypatch, lambda: print_results(samples.campaign())))
 
 
 def test_the_events_of_a_finding_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    check("events.txt", shown(monkeypatch, lambda: terminal.print_events(terminal.out(), samples.finding())))
+    check("events.txt", shown(monkeypatch, lambda: print_events(streams.out(), samples.finding())))
 
 
 def test_errors_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     error = BadInputError("m.toml: cell[0].workload: this key is required and missing", "see ci/matrix.toml\nfor one")
-    check("error.txt", shown(monkeypatch, lambda: terminal.print_error(error)))
+    check("error.txt", shown(monkeypatch, lambda: streams.print_error(error)))
 
 
 def test_junit() -> None:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands that run campaigns share: running one, and writing its reports."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from faultline.campaign import campaign
+from faultline.campaign.known import write_baseline
+from faultline.campaign.results import CellResult, Results, summarise
+from faultline.cli.cells import with_found_workload
+from faultline.cli.options import KnownFiles
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.environment import Environment
+from faultline.pipeline.explore import Workshop
+from faultline.report import reports
+from faultline.report.terminal import streams
+from faultline.report.terminal.campaigns import print_results
+from faultline.report.terminal.progress import CampaignProgress
+
+DATABASE_NAME = "results.sqlite"
+
+
+def run_campaign(
+    workshop: Workshop,
+    kind: str,
+    specs: list[CellSpec],
+    jobs: int,
+    out: Path | None,
+    as_json: bool,
+    files: KnownFiles,
+    is_resumed: bool = False,
+) -> list[CellResult]:
+    """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
+    specs = [with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
+    known = files.read(specs)
+    database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
+    try:
+        with CampaignProgress(specs, is_quiet=as_json) as progress:
+            campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed, known)
+    finally:
+        state, results = database.read()
+        environment = database.environment()
+        database.close()
+        if out is not None:
+            reports.write_all(out, results, state, environment)
+        if as_json:
+            click.echo(reports.results_json(results, state, environment), nl=False)
+        else:
+            print_campaign(results, out)
+        for line in known.lines(results):
+            streams.note(line)
+    if files.written is not None:
+        streams.note(write_baseline(files.written, results))
+    return results
+
+
+def print_campaign(results: list[CellResult], out: Path | None) -> None:
+    print_results(results)
+    if out is not None:
+        streams.note(f"report: {out / 'report.html'}")
+    sys.stderr.flush()
+    click.echo(summarise(results).line())
+
+
+def write_reports(out: Path) -> tuple[list[CellResult], str, Environment]:
+    """Those of the campaign whose database is in the folder."""
+    database = Results(out / DATABASE_NAME)
+    state, results = database.read()
+    environment = database.environment()
+    database.close()
+    reports.write_all(out, results, state, environment)
+    return results, state, environment

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline bisect`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from faultline.base import config
+from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN, BadInputError
+from faultline.cli.cells import cell_spec, with_found_workload
+from faultline.cli.options import WORKLOAD_NAMES, is_given, json_option, variant_options, workshop_options
+from faultline.cli.output import print_json
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.explore import Workshop
+from faultline.report.terminal import streams
+from faultline.report.terminal.bisection import print_bisection
+from faultline.study import bisect, replay
+
+DEFAULT_WORKLOAD = "churn"
+
+
+@click.command("bisect")
+@click.argument("allocator")
+@click.option("--good", required=True, metavar="REV", help="A revision that does not have the bug.")
+@click.option("--bad", required=True, metavar="REV", help="A later one that has it.")
+@click.option(
+    "--witness",
+    metavar="TOKEN",
+    help="Of the finding.  [default: the first one that the bad end has and the good one not]",
+)
+@click.option(
+    "--workload",
+    "-w",
+    metavar="W",
+    help=f"Without --witness: what to explore, one of {WORKLOAD_NAMES}.  [default: {DEFAULT_WORKLOAD}]",
+)
+@variant_options
+@click.option(
+    "--jobs", "-j", type=click.IntRange(1, 64), default=1, show_default=True, help="Workers of an exploration."
+)
+@workshop_options
+@json_option
+def command(
+    workshop: Workshop,
+    allocator: str,
+    good: str,
+    bad: str,
+    witness: str | None,
+    workload: str | None,
+    jobs: int,
+    as_json: bool,
+    **variant: Any,
+) -> int:
+    """Find the first commit that has a bug, with git bisect.
+
+    The history is that of the repository in which the allocator's folder lies. It is gone through in a worktree of its own, which
+    is removed afterwards. At each commit the allocator is built, the witness's workload traced, and all crash states explored: a
+    commit that shows the finding (its rule, and its lost store or another one of that function) is bad, one that was explored
+    completely and breaks nothing that the good end does not is good, and any other, as one that does not build, is skipped. Exit
+    code 3 when only skipped commits are left.
+    """
+    workshop = replace(workshop, explore_jobs=jobs)
+    found = config.find_allocator(workshop.root, allocator)
+    repository = bisect.Repository(workshop.root, found.name)
+    ends = repository.commit(good), repository.commit(bad)
+    repository.check_range(*ends)
+    repository.check_clean()
+    if witness is None:
+        spec = cell_spec(
+            found.name, workload or DEFAULT_WORKLOAD, **variant, strategy=config.DEFAULT_STRATEGY, model="px86"
+        )
+        spec, sought = with_found_workload(workshop, spec), None
+        if spec.mutant is not None:
+            found.mutant_named(spec.mutant)
+    else:
+        given = [name for name in ("workload", "ops", "seed", "mutant", "flush") if is_given(name)]
+        if given:
+            raise BadInputError(f"--witness names the whole cell, and --{given[0]} is given, too", "leave one out")
+        spec, sought = _of_witness(workshop, witness, found.name)
+
+    def say(text: str) -> None:
+        if not as_json:
+            streams.note(text)
+
+    bisection = bisect.bisect(workshop, repository, spec, ends, sought, say)
+    if as_json:
+        print_json(bisection)
+    else:
+        print_bisection(bisection)
+    return EXIT_OK if bisection.first_bad else EXIT_UNKNOWN
+
+
+def _of_witness(workshop: Workshop, text: str, allocator: str) -> tuple[CellSpec, bisect.Sought]:
+    token = workshop.engine.ask_json(replay.Token, "token", text)
+    if token.allocator != allocator:
+        raise BadInputError(f"the token is of {token.allocator}, and not of {allocator}", "name the token's allocator")
+    spec = CellSpec(
+        *(token.allocator, token.workload, token.ops, token.seed, config.DEFAULT_STRATEGY, token.model, token.flush),
+        mutant=token.mutant,
+        nested=len(token.later),
+    )
+    return spec, bisect.Sought(token.rule or "", token.site)

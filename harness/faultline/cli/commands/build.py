@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline build`."""
+
+from __future__ import annotations
+
+import click
+
+from faultline.base import config
+from faultline.base.errors import EXIT_OK
+from faultline.cli.options import flush_option, json_option, workshop_options
+from faultline.cli.output import print_json
+from faultline.pipeline import build
+from faultline.pipeline.explore import Workshop
+
+
+@click.command("build")
+@click.argument("allocators", nargs=-1)
+@click.option("--mutant", "-m", metavar="M", help="Only this mutant.")
+@click.option("--mutants", is_flag=True, help="Their mutants too.")
+@flush_option
+@workshop_options
+@json_option
+def command(
+    workshop: Workshop,
+    allocators: tuple[str, ...],
+    mutant: str | None,
+    mutants: bool,
+    flush: config.Flush,
+    as_json: bool,
+) -> int:
+    """Build allocators (all without names), each with hooks, too, the runner and the Valgrind tool."""
+    rows: list[dict[str, str | None]] = []
+
+    def add(what: str, variant: str | None, built: build.Built) -> None:
+        rows.append({"what": what, "mutant": variant, "build": built.key, "path": str(built.path)})
+
+    for name in allocators or config.allocator_names(workshop.root):
+        allocator = config.find_allocator(workshop.root, name)
+        variants = [mutant] if mutant else [None, *(known.id for known in allocator.mutant if mutants)]
+        for variant in variants:
+            for is_hooked in (False, True):
+                built = build.build_adapter(workshop.root, workshop.cache, allocator, variant, flush, is_hooked)
+                add(name + " with hooks" * is_hooked, variant, built)
+    add("runner", None, build.build_runner(workshop.root, workshop.cache))
+    add("valgrind tool", None, build.build_tracer(workshop.root, workshop.cache))
+    if as_json:
+        print_json(rows)
+    else:
+        for row in rows:
+            click.echo(f"{row['what']}{' ' + row['mutant'] if row['mutant'] else ''} {row['build']} {row['path']}")
+    return EXIT_OK

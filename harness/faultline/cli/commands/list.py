@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline list`."""
+
+from __future__ import annotations
+
+import click
+
+from faultline.base import config
+from faultline.base.errors import EXIT_OK
+from faultline.cli.options import json_option, workshop_options
+from faultline.cli.output import print_json
+from faultline.pipeline.explore import Workshop
+from faultline.workload import catalogue, file_format
+
+
+@click.command("list")
+@workshop_options
+@click.option("--workload-format", is_flag=True, help="Print what a workload file looks like.")
+@json_option
+def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
+    """List allocators, their mutants, workloads, strategies and models."""
+    if workload_format:
+        click.echo(file_format.FORMAT.strip())
+        return EXIT_OK
+    found = [config.find_allocator(workshop.root, name) for name in config.allocator_names(workshop.root)]
+    if as_json:
+        names = {"workloads": catalogue.GENERATORS, "strategies": config.STRATEGIES, "models": config.MODELS}
+        print_json({"allocators": found, **names, "flushes": config.FLUSHES})
+        return EXIT_OK
+    for allocator in found:
+        click.echo(f"{allocator.name}: {allocator.summary}")
+        for mutant in allocator.mutant:
+            click.echo(f"  {mutant.id} ({mutant.rule}): {mutant.summary}")
+    click.echo("workloads:")
+    for name, summary in catalogue.GENERATORS.items():
+        click.echo(f"  {name}: {summary}")
+    click.echo(f"strategies: {', '.join(config.STRATEGIES)}")
+    click.echo(f"models: {', '.join(config.MODELS)}")
+    return EXIT_OK

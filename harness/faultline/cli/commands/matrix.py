@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline matrix`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from faultline.base import config
+from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
+from faultline.campaign import campaign
+from faultline.campaign.results import CellResult, summarise
+from faultline.cli.campaigns import run_campaign
+from faultline.cli.options import DEFAULT_MATRIX, DEFAULT_OUT, KnownFiles, json_option, known_options, workshop_options
+from faultline.pipeline.explore import Workshop
+
+
+@click.command("matrix")
+@click.option("-c", "--config", "path", type=click.Path(path_type=Path), help=f"[default: {DEFAULT_MATRIX}]")
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Cells at a time.  [default: one a processor]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Reports and database."
+)
+@known_options
+@workshop_options
+@json_option
+def command(
+    workshop: Workshop, path: Path | None, jobs: int | None, out: Path, files: KnownFiles, as_json: bool
+) -> int:
+    """Run all cells of a matrix, clean and mutants, and write the reports."""
+    path = path if path is not None else workshop.root / DEFAULT_MATRIX
+    matrix = config.read_toml(path, config.Matrix)
+    specs = campaign.cells_of_matrix(workshop.root, matrix)
+    if not specs:
+        raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
+    results = run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json, files)
+    return exit_code_of_matrix(results)
+
+
+def exit_code_of_matrix(results: list[CellResult]) -> int:
+    summary = summarise(results)
+    if summary.findings:
+        return EXIT_FINDINGS
+    if summary.unknown:
+        return EXIT_UNKNOWN
+    return EXIT_OK if summary.mutants_killed == summary.mutants_run else EXIT_FINDINGS

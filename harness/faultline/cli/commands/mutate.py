@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline mutate`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+import msgspec
+
+from faultline.base import config
+from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
+from faultline.campaign import campaign
+from faultline.cli.cells import cell_spec, with_found_workload
+from faultline.cli.options import DEFAULT_MATRIX, is_given, json_option, variant_options, workshop_options
+from faultline.cli.output import print_json
+from faultline.pipeline.explore import Workshop
+from faultline.report.terminal.mutation import print_mutation
+from faultline.report.terminal.progress import StepProgress
+from faultline.study import mutate
+
+
+@click.command("mutate")
+@click.argument("allocator")
+@click.option(
+    "--workload",
+    "-w",
+    "names",
+    multiple=True,
+    metavar="W",
+    help="One of those that `run` takes; may be given several times.  [default: those of ci/matrix.toml]",
+)
+@variant_options
+@click.option("--only", metavar="TEXT", help="Only places whose name has TEXT in it.")
+@click.option(
+    "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop a trial after S seconds."
+)
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Trials at a time.  [default: one a processor]")
+@workshop_options
+@json_option
+def command(
+    workshop: Workshop,
+    allocator: str,
+    names: tuple[str, ...],
+    only: str | None,
+    time_s: float | None,
+    jobs: int | None,
+    as_json: bool,
+    **variant: Any,
+) -> int:
+    """Take every flush and every fence out of the trace in turn, and explore what is left.
+
+    A place is a line of source that the workloads come to; a helper (`helpers` of allocator.toml) is one for each line that
+    calls it. killed: without it a rule is broken. redundant: complete explorations of these workloads prove that recovery shows
+    no other heap without it (contents apart), after one crash of each, and after a second one of those that the matrix runs
+    with second crashes in what follows recoveries, too (a limit may end some of them, not all); where there are none, of one. A
+    generated workload that a limit ends without the place is tried with half as many operations, a quarter and so on, and that
+    is told. What survives a workload is taken out of the next one together. blind spot: recovery shows something new and no
+    rule minds; the first crash state that shows it is told, and how its heap differs. unknown: not every state was explored, or
+    something else kept one from being judged. What only a recovery from a crash comes to is taken out of recoveries, by second
+    crashes of the workloads that the matrix runs so; it has no count.
+    Exit code 1 when there is a blind spot, 3 when something is unknown.
+    """
+    given = [name for name in ("mutant", "ops", "seed", "flush") if is_given(name)]
+    if given and not names:
+        raise BadInputError(f"--{given[0]} is about a workload, and none is named", "name one with -w")
+    if names:
+        specs = [cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
+    else:
+        matrix = config.read_toml(workshop.root / DEFAULT_MATRIX, config.Matrix)
+        found = config.find_allocator(workshop.root, allocator)
+        cells = campaign.cells_of_matrix(workshop.root, matrix)
+        specs = mutate.specs_of_matrix(cells, found.name)
+        if not specs:
+            raise BadInputError(f"{DEFAULT_MATRIX} has no clean cell of {allocator}", "name a workload with -w")
+    specs = [with_found_workload(workshop, spec) for spec in specs]
+    with StepProgress(is_quiet=as_json) as progress:
+        mutation = mutate.mutate(workshop, specs, only, time_s, jobs or len(os.sched_getaffinity(0)), progress)
+    if as_json:
+        print_json({**msgspec.to_builtins(mutation), "fates": {place.name: place.fate for place in mutation.places}})
+    else:
+        print_mutation(mutation)
+        click.echo(mutation.line())
+    if mutation.count("blind spot"):
+        return EXIT_FINDINGS
+    return EXIT_UNKNOWN if mutation.count("unknown") else EXIT_OK

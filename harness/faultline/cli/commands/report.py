@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from faultline.base.errors import EXIT_OK, BadInputError
+from faultline.cli.campaigns import DATABASE_NAME, print_campaign, write_reports
+from faultline.cli.options import DEFAULT_OUT, json_option
+from faultline.report import reports
+
+
+@click.command("report")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Folder of the campaign."
+)
+@json_option
+def command(out: Path, as_json: bool) -> int:
+    """Write the reports of the last campaign again, from its database."""
+    if not (out / DATABASE_NAME).is_file():
+        raise BadInputError(
+            f"{out / DATABASE_NAME}: no results there", "run `faultline matrix` first, or name its --out"
+        )
+    results, state, environment = write_reports(out)
+    if as_json:
+        click.echo(reports.results_json(results, state, environment), nl=False)
+    else:
+        print_campaign(results, out)
+    return EXIT_OK

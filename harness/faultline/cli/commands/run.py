@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline run`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from faultline.base import config
+from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError, InfrastructureError
+from faultline.campaign import campaign
+from faultline.cli.campaigns import run_campaign
+from faultline.cli.cells import cell_spec, workload_of
+from faultline.cli.options import KnownFiles, cell_options, is_given, json_option, known_options, workshop_options
+from faultline.pipeline.explore import Workshop
+
+GO_ON = "none"
+"""As --stop-at-rule: explore everything whatever is found."""
+
+
+@click.command("run")
+@cell_options
+@click.option(
+    "--model",
+    type=click.Choice(config.MODELS),
+    default="px86",
+    show_default=True,
+    help="What survives. px86: what was flushed and fenced, and any of the rest that x86 can have written back. px86-returned: all"
+    " that was stored, once the operation has returned. eadr: what is visible. process-crash: every store. strict: stores in"
+    " program order.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice(config.STRATEGIES),
+    default=config.DEFAULT_STRATEGY,
+    show_default=True,
+    help="Which crash states are run. complete: all, by what recovery loads, or mixed where its loads cannot be seen. prefix:"
+    " at each crash position everything before it. floor: only what is guaranteed. exhaustive: every combination, where there are"
+    " at most 16 million. sample: some, drawn at random. mixed: prefix, floor, and exhaustive where a position has few states,"
+    " sample elsewhere. pairwise, pairwise-3: all combinations of any two, three lines.",
+)
+@click.option(
+    "--exhaustive-states",
+    type=click.IntRange(0),
+    default=config.EXHAUSTIVE_STATES,
+    show_default=True,
+    help="Strategy mixed: run all states of a crash position that has at most this many.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(0),
+    default=config.SAMPLES,
+    show_default=True,
+    help="Strategies mixed and sample: states drawn at the others.",
+)
+@click.option(
+    "--time",
+    "time_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help=f"Stop exploring after S seconds. The first {campaign.EXPLAINED} findings are then explained and shrunk, which takes up to"
+    f" {campaign.FOUND_S:.0f} s.",
+)
+@click.option("--recoveries", "recovery_limit", type=click.IntRange(1), metavar="N", help="Run at most N recoveries.")
+@click.option(
+    "--memory",
+    "memory_limit_mib",
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="Strategy complete: each worker remembers at most MIB MiB.  [default: 1024]",
+)
+@click.option(
+    "--leaves",
+    "leaf_limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Strategy complete: remember at most N outcomes.  [default: 20000]",
+)
+@click.option(
+    "--resume", "is_resumed", is_flag=True, help="Go on where the same exploration, with the same --out, was stopped."
+)
+@click.option(
+    "--nested",
+    type=click.IntRange(0, 3),
+    default=0,
+    help="Strategy complete: crashes after the first, in recoveries and in what follows them.  [default: a mutant's own, else 0]",
+)
+@click.option(
+    "--follow-up/--no-follow-up",
+    default=True,
+    show_default=True,
+    help="With --nested: whether they are explored in what follows recoveries, too.",
+)
+@click.option(
+    "--stop-at-rule",
+    metavar="RULE",
+    help=f"Stop at the first finding of this rule; {GO_ON}: at none.  [default: a mutant's own, else {GO_ON}]",
+)
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Strategy complete: workers; the result is that of one.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
+@known_options
+@workshop_options
+@json_option
+def command(
+    workshop: Workshop,
+    time_s: float | None,
+    stop_at_rule: str | None,
+    is_resumed: bool,
+    jobs: int,
+    out: Path | None,
+    files: KnownFiles,
+    as_json: bool,
+    **cell: Any,
+) -> int:
+    """Run one cell: trace a workload and explore its crash states."""
+    workshop = replace(workshop, explore_jobs=jobs)
+    is_asked = stop_at_rule not in (None, GO_ON)
+    allocator = config.find_allocator(workshop.root, cell["allocator"])
+    mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
+    cell["workload"] = cell["workload"] or workload_of(allocator, mutant)
+    spec = cell_spec(**cell, stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s)
+    if mutant is not None:
+        nested = spec.nested if is_given("nested") else mutant.nested
+        stop = None if stop_at_rule == GO_ON else stop_at_rule or mutant.rule
+        spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)
+    if not spec.follow_up and not spec.nested:
+        raise BadInputError("--no-follow-up is about second crashes, and none is explored", "give --nested 1, too")
+    results = run_campaign(workshop, "run", [spec], 1, out, as_json, files, is_resumed)
+    if results[0].error is not None:
+        kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
+        raise kind(results[0].error, results[0].hint)
+    return EXIT_FINDINGS if results[0].new_findings else EXIT_UNKNOWN if results[0].is_unknown else EXIT_OK

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline trace`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from faultline.base import config
+from faultline.base.cache import SCRATCH_FOLDER
+from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
+from faultline.cli.cells import cell_spec
+from faultline.cli.options import WORKLOAD_NAMES, json_option, variant_options, workshop_options
+from faultline.cli.output import copy, file_to_compare_with, print_json, write
+from faultline.pipeline import explore, trace
+from faultline.pipeline.engine import TraceRules
+from faultline.pipeline.explore import Workshop
+from faultline.report import trace_rules
+from faultline.report.terminal import streams
+from faultline.report.terminal.trace_rules import print_trace_rules
+from faultline.workload import catalogue
+
+
+@click.command("trace")
+@click.argument("allocator", metavar="ALLOCATOR | FILE")
+@click.option("--workload", "-w", metavar="W", help=f"One of {WORKLOAD_NAMES}.")
+@variant_options
+@click.option("--out", type=click.Path(path_type=Path), help="Copy the trace to this file.")
+@click.option("--fresh", is_flag=True, help="Trace again even if the trace is in the cache.")
+@click.option(
+    "--dump", is_flag=True, help="Print the trace as text: that of a workload, or of a FILE that --out wrote."
+)
+@click.option(
+    "--rules", is_flag=True, help="Print the trace rules FL1xx that the workload breaks, and what each operation pays."
+)
+@click.option(
+    "--protect",
+    type=click.Path(path_type=Path),
+    help="Fail when an operation pays more than FILE says.",
+)
+@click.option("--update", "is_updated", is_flag=True, help="With --protect: write FILE, what operations pay now.")
+@click.option("--engine-config", type=click.Path(path_type=Path), help="Write what the engine would be started with.")
+@workshop_options
+@json_option
+def command(
+    workshop: Workshop,
+    allocator: str,
+    workload: str | None,
+    out: Path | None,
+    fresh: bool,
+    dump: bool,
+    rules: bool,
+    protect: Path | None,
+    is_updated: bool,
+    engine_config: Path | None,
+    as_json: bool,
+    **variant: Any,
+) -> int:
+    """Trace a workload: record every store, flush and fence.
+
+    With --dump the trace is printed as text, one line an event. The columns are stable: the crash position after the event (power
+    that fails at position N, as findings and tokens name it, fails after the line N), process.thread, the operation that the
+    thread is in, the kind of event, what it was, and where in the source: "at FUNCTION (FILE:LINE)". Lines of `#` are comments.
+
+    With --rules the trace rules are judged: stores that are never flushed (FL101), flushed and not fenced (FL102), persisted only
+    after their operation returned (FL103); flushes and fences that do nothing (FL111 to FL113). They are warnings. Below them
+    stands what an operation of each kind pays on average. --protect FILE ends with exit code 1 when one pays more than FILE says;
+    --update writes FILE, for the first time too, and when they pay less.
+    """
+    if dump and (as_json or rules or protect):
+        other = "--json prints facts" if as_json else "--rules and --protect what is paid"
+        raise BadInputError(f"--dump prints events as text, {other}", "give one of them")
+    earlier = _earlier_costs(protect, is_updated)
+    if workload is None:
+        if not dump:
+            raise BadInputError(
+                "what is traced needs a workload", "name one with -w, or print a trace file with --dump"
+            )
+        return _dump(workshop, Path(allocator))
+    spec = cell_spec(allocator, workload, **variant, strategy=config.DEFAULT_STRATEGY, model="px86")
+    found = config.find_allocator(workshop.root, spec.allocator)
+    made = catalogue.find(spec.workload, spec.ops, spec.seed, found.heap, workshop.cache)
+    target = trace.build_target(workshop.root, workshop.cache, found, spec.mutant, spec.flush)
+    traced = trace.trace(workshop.cache, workshop.engine, target, made, heap_folder=workshop.heap_folder, fresh=fresh)
+    if engine_config is not None:
+        scratch = workshop.heap_folder or SCRATCH_FOLDER
+        write(engine_config, msgspec.json.encode(explore.engine_config(spec, target, traced, made, scratch)))
+    path = traced.path
+    if out is not None:
+        copy(path, out)
+        path = out
+    if dump:
+        return _dump(workshop, path)
+    if rules or protect:
+        return _rules(workshop, path, found, spec.name, earlier, protect, as_json)
+    facts = {
+        "trace": str(path),
+        "hash": traced.hash,
+        "bytes": path.stat().st_size,
+        "sessions": made.session_count,
+        "cases": made.case_count,
+        "operations": made.operation_count,
+        "is_cached": traced.is_cached,
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        for name, value in facts.items():
+            click.echo(f"{name}: {value}")
+    return EXIT_OK
+
+
+def _earlier_costs(protect: Path | None, is_updated: bool) -> trace_rules.Costs | None:
+    earlier = file_to_compare_with(protect, is_updated)
+    return None if earlier is None else trace_rules.read_costs(earlier)
+
+
+def _rules(
+    workshop: Workshop,
+    trace: Path,
+    allocator: config.Allocator,
+    cell: str,
+    earlier: trace_rules.Costs | None,
+    protect: Path | None,
+    as_json: bool,
+) -> int:
+    arguments = ["rules", str(trace), "--module-root", str(workshop.cache.folder / "builds")]
+    if allocator.contract.durable == "on-close":
+        arguments.append("--durable-on-close")
+    found = workshop.engine.ask_json(TraceRules, *arguments)
+    costs = trace_rules.Costs(cell, found.costs)
+    grown = trace_rules.growth(earlier, costs) if earlier else []
+    if as_json:
+        print_json({"trace": str(trace), "costs": costs, "warnings": found.warnings, "grown": grown})
+    else:
+        print_trace_rules(found)
+        for line in grown:
+            click.echo(f"grown: {line}")
+    if protect is not None and earlier is None:
+        write(protect, msgspec.json.format(msgspec.json.encode({"costs": costs})) + b"\n")
+        streams.note(f"{protect}: written, what operations of {cell} pay now")
+    return EXIT_FINDINGS if grown else EXIT_OK
+
+
+def _dump(workshop: Workshop, trace: Path) -> int:
+    """Symbols come from the builds that are in the cache; without them a site is its module's name."""
+    return workshop.engine.pass_through("dump", str(trace), "--module-root", str(workshop.cache.folder / "builds"))

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from faultline.base import config
+from faultline.base.cache import SCRATCH_FOLDER, Cache, project_root
+from faultline.base.errors import BadInputError
+from faultline.campaign.known import Known, read_known
+from faultline.cli.output import check_writable
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import Workshop
+from faultline.workload import catalogue
+
+DEFAULT_OPS = 40
+DEFAULT_SEED = 1
+DEFAULT_MATRIX = Path("ci/matrix.toml")
+DEFAULT_OUT = Path("out")
+
+Command = Callable[..., Any]
+
+
+flush_option = click.option(
+    "--flush",
+    type=click.Choice(config.FLUSHES),
+    default="clwb",
+    show_default=True,
+    help="The flush instruction that the allocator is built with.",
+)
+
+
+def workshop_options(command: Command) -> Command:
+    """--cache, --engine and --heap-folder, handed on as one Workshop."""
+
+    @click.option("--cache", type=click.Path(path_type=Path), help="Cache of builds and traces.  [default: .faultline]")
+    @click.option("--engine", type=click.Path(path_type=Path), help="Engine binary.  [default: beside python]")
+    @click.option(
+        "--heap-folder", type=click.Path(path_type=Path), help=f"Where heaps lie.  [default: {SCRATCH_FOLDER}]"
+    )
+    @functools.wraps(command)
+    def with_workshop(cache: Path | None, engine: Path | None, heap_folder: Path | None, **rest: Any) -> Any:
+        root = project_root()
+        _check_heap_folder(heap_folder)
+        folder = cache if cache is not None else root / ".faultline"
+        workshop = Workshop(root, Cache(folder), Engine(engine), heap_folder and heap_folder.absolute())
+        return command(workshop=workshop, **rest)
+
+    return with_workshop
+
+
+def _check_heap_folder(folder: Path | None) -> None:
+    if folder is None:
+        return
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise BadInputError(f"{folder}: the heap folder {what}", "--heap-folder DIR needs a folder that exists")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInputError(f"{folder}: the heap folder is read-only", "--heap-folder DIR needs one that is writable")
+
+
+def cell_options(command: Command) -> Command:
+    """What names one cell's target and workload."""
+    argument = click.argument("allocator")
+    default = "of a mutant what allocator.toml has for it; of a clean allocator there is none"
+    workload = click.option("--workload", "-w", metavar="W", help=f"One of {WORKLOAD_NAMES}.  [default: {default}]")
+    return argument(workload(variant_options(command)))
+
+
+WORKLOAD_NAMES = ", ".join(catalogue.GENERATORS)
+
+
+def variant_options(command: Command) -> Command:
+    """Which workload of the name, which build of the allocator, and who traces it."""
+    options = (
+        click.option(
+            "--ops",
+            type=click.IntRange(1),
+            default=DEFAULT_OPS,
+            show_default=True,
+            help=f"Operations of {', '.join(sorted(catalogue.TAKES_OPS))}, uniform:A:B.",
+        ),
+        click.option(
+            "--seed",
+            type=click.IntRange(0, 2**63 - 1),
+            default=DEFAULT_SEED,
+            show_default=True,
+            help="Of the workload, and of the schedule of its threads.",
+        ),
+        click.option("--mutant", "-m", metavar="M", help="Switch on this known bug."),
+        flush_option,
+        click.option(
+            "--tracer", type=click.Choice(config.TRACERS), default="valgrind", show_default=True, expose_value=False
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def known_options(command: Command) -> Command:
+    """--baseline, --suppressions and --write-baseline, handed on as one KnownFiles."""
+
+    @click.option(
+        "--baseline",
+        type=click.Path(path_type=Path),
+        help="Findings that FILE has do not fail: results.json of an earlier campaign, or what --write-baseline wrote.",
+    )
+    @click.option(
+        "--suppressions",
+        type=click.Path(path_type=Path),
+        help="Findings that FILE (TOML) names do not fail, each for a reason and until a date.",
+    )
+    @click.option(
+        "--write-baseline", type=click.Path(path_type=Path), help="Write the findings of this campaign to FILE."
+    )
+    @functools.wraps(command)
+    def with_files(baseline: Path | None, suppressions: Path | None, write_baseline: Path | None, **rest: Any) -> Any:
+        return command(files=KnownFiles(baseline, suppressions, write_baseline), **rest)
+
+    return with_files
+
+
+@dataclass(frozen=True)
+class KnownFiles:
+    baseline: Path | None
+    suppressions: Path | None
+    written: Path | None
+
+    def read(self, specs: list[CellSpec]) -> Known:
+        """Before anything runs."""
+        if self.written is not None:
+            check_writable(self.written, "the baseline")
+        return read_known(self.baseline, self.suppressions, specs)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of tables.")
+
+
+def is_given(option: str) -> bool:
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not None and source is not ParameterSource.DEFAULT

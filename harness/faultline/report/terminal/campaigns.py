@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a campaign found: the verdict table, what needs a look, what each allocator is told."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from faultline.campaign.results import CellResult, kill_rates_of
+from faultline.report.coverage import recovery_coverage
+from faultline.report.outcomes import mark, outcome, scientific
+from faultline.report.terminal import streams
+from faultline.report.terminal.findings import print_finding
+from faultline.report.terminal.streams import COLOURS, print_line
+from faultline.report.trace_rules import warning_lines
+from faultline.study import kill_rates
+
+
+def print_results(results: list[CellResult]) -> None:
+    """The verdict table, then what needs a look: findings, survivors and errors, each with what to do next. The findings of a
+    killed mutant are expected: they are in the reports, and shown here when it is the only cell."""
+    console = streams.out()
+    console.print(verdict_table(results))
+    for result in results:
+        if result.error is not None and len(results) > 1:  # of a single cell it is the command's own error
+            print_line(console, f"{result.spec.name}: ", "yellow", f"unknown: {result.error}")
+            if result.hint:
+                print_line(console, "  hint: ", "cyan", result.hint)
+        if result.certificate is not None and result.certificate.fallback is not None:
+            ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
+            print_line(console, f"{result.spec.name}: ", "yellow", ran)
+        if len(results) == 1 and result.certificate is not None and (ran_in := result.certificate.engines.text()):
+            print_line(console, "recoveries: ", "", ran_in)
+        is_expected = outcome(result) == "killed" and len(results) > 1
+        for finding in [] if is_expected else result.findings:
+            explained, shrunk = result.explanation_of(finding), result.shrunk_of(finding)
+            print_finding(console, result.spec, finding, explained, shrunk, result.not_shrunk.get(finding.id))
+        if result.spec.mutant and outcome(result) == "survived":
+            print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
+            print_line(console, "  again: ", "cyan", result.spec.command_line())
+    _print_allocators(console, results)
+
+
+def _print_allocators(console: Console, results: list[CellResult]) -> None:
+    for line in warning_lines(results):
+        print_line(console, "", "", line)
+    for coverage in recovery_coverage(results):
+        print_line(console, f"{coverage.allocator}: ", "yellow" if coverage.never else "", coverage.line())
+    for build, rate in kill_rates_of(results).items():
+        head = f"{kill_rates.name(*build)}: "
+        if rate is not None:
+            print_line(console, head, "" if rate.is_whole else "yellow", f"kill rate {rate.text()}")
+        elif len(results) > 1:
+            measure = kill_rates.command(*build)
+            print_line(console, head, "yellow", f"kill rate {kill_rates.text_of(None)}: {measure}")
+
+
+def verdict_table(results: list[CellResult]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("allocator", "workload", "mutant"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("verdict", "rules"):
+        table.add_column(heading)
+    for heading in ("positions", "states", "recoveries", "time"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        table.add_row(*_row(result))
+    return table
+
+
+def _row(result: CellResult) -> list[Text]:
+    spec, certificate = result.spec, result.certificate
+    rules = sorted({finding.rule for finding in result.findings})
+    cells = [
+        Text(spec.allocator),
+        Text(spec.workload_text),
+        Text(spec.mutant or "-"),
+        Text(outcome(result), style=COLOURS[mark(result)]),
+        Text(" ".join(rules) or "-"),
+        Text(f"{certificate.crash_positions:,}" if certificate else "-"),
+        Text(scientific(certificate.states) if certificate else "-"),
+        Text(f"{certificate.recoveries:,}" if certificate else "-"),
+    ]
+    seconds = result.build_s + result.trace_s + result.explore_s
+    return [*cells, Text("reused" if result.is_reused else f"{seconds:.1f} s")]
