@@ -114,6 +114,16 @@ def test_the_readme_has_every_command(root: Path, faultline: Callable[..., subpr
     assert [command for command in commands if not re.search(rf"`faultline {command}\b", rows)] == []
 
 
+def test_the_page_on_concepts_explains_every_word(root: Path) -> None:
+    page = (root / "docs" / "concepts.md").read_text(encoding="utf-8")
+    words = """persistency model, event, unit, line, floor, cut, crash position, crash state, crash image, recovery, history,
+        pending, generation, life, probe script, oracle, contract, verdict, pass, fail, unknown, incomplete, finding, witness, token,
+        campaign, mutant, twin, certificate, transaction"""
+    marked = re.findall(r"\*\*[^*]+\*\*|\*\w+\*|^\| \w+ \|", page, re.MULTILINE)  # bold, italic, first cell of a row
+    explained = {word.strip("*|. ").lower() for word in marked}
+    assert [word for word in " ".join(words.split()).split(", ") if word not in explained] == []
+
+
 def number(text: str) -> float:
     """The number that a constant is defined as: 20_000, 1 << 16, 10000000u, (1u << 20), 60.0."""
     base, _, shift = re.sub(r"(?<=\d)(?:u|ull|ULL)\b|[()_ ]", "", text).partition("<<")
