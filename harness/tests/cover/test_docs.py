@@ -117,8 +117,8 @@ def test_the_readme_has_every_command(root: Path, faultline: Callable[..., subpr
 def test_the_page_on_concepts_explains_every_word(root: Path) -> None:
     page = (root / "docs" / "concepts.md").read_text(encoding="utf-8")
     words = """persistency model, event, unit, line, floor, cut, crash position, crash state, crash image, recovery, history,
-        pending, generation, life, probe script, oracle, contract, verdict, pass, fail, unknown, incomplete, finding, witness, token,
-        campaign, mutant, twin, certificate, transaction"""
+        pending, generation, life, probe script, oracle, contract, verdict, pass, fail, unknown, incomplete, finding, witness,
+        token, campaign, mutant, twin, certificate, transaction"""
     marked = re.findall(r"\*\*[^*]+\*\*|\*\w+\*|^\| \w+ \|", page, re.MULTILINE)  # bold, italic, first cell of a row
     explained = {word.strip("*|. ").lower() for word in marked}
     assert [word for word in " ".join(words.split()).split(", ") if word not in explained] == []
