@@ -81,11 +81,11 @@ install_faultline() {
     stamp=$({
         pwd
         cargo --version
-        find Cargo.toml Cargo.lock pyproject.toml pydata crashgen oracle -type f \
+        find Cargo.toml Cargo.lock pyproject.toml pydata crashgen oracle runner/assembler -type f \
             \( -name '*.rs' -o -name 'Cargo.*' -o -name pyproject.toml -o -path 'pydata/*' \) -print0 |
             LC_ALL=C sort -z | xargs -0 sha256sum
     } | sha256sum)
-    is_stamped engine "$stamp" && [ -x .venv/bin/faultline-engine ] && return 0
+    is_stamped engine "$stamp" && [ -x .venv/bin/faultline-engine ] && [ -x .venv/bin/faultline-as ] && return 0
     note "building the engine"
     # The build backend looks for maturin on PATH.
     PATH=$PWD/.venv/bin:$PATH .venv/bin/python -m pip install --quiet --disable-pip-version-check \

@@ -8,9 +8,12 @@ fn main() {}
 fn main() {
     let root = std::path::Path::new("..");
     let runner = root.join("runner");
-    for source in
-        ["workload_reader.c".into(), runner.join("workload/workload.c"), runner.join("workload/links.c"), runner.join("runner.h")]
-    {
+    for source in [
+        "workload_reader.c".into(),
+        runner.join("workload/workload.c"),
+        runner.join("workload/links.c"),
+        runner.join("runner.h"),
+    ] {
         println!("cargo::rerun-if-changed={}", source.display());
     }
     cc::Build::new()

@@ -45,34 +45,8 @@ extern uint64_t fl_flush_count, fl_fence_count;
 #define FL_COUNT_ONE(counter) ((void)0)
 #endif
 
-/* Built with -DFL_HOOKED, for the runner (generation.h), each instruction is told before it is executed. Numbers: enum fl_event_flush.
- * fl_hook_flush answers whether to execute it: where no power fails a flush changes nothing and takes time. */
-#if defined(FL_HOOKED)
-#ifdef __cplusplus
-extern "C" {
-#endif
-int fl_hook_flush(int kind, const void *address);
-void fl_hook_fence(void);
-#ifdef __cplusplus
-}
-#endif
-#if defined(FL_FLUSH_CLFLUSH)
-#define FL_TELL_FLUSH(address) fl_hook_flush(1, address)
-#elif defined(FL_FLUSH_CLFLUSHOPT)
-#define FL_TELL_FLUSH(address) fl_hook_flush(2, address)
-#else
-#define FL_TELL_FLUSH(address) fl_hook_flush(3, address)
-#endif
-#define FL_TELL_FENCE() fl_hook_fence()
-#else
-#define FL_TELL_FLUSH(address) 1
-#define FL_TELL_FENCE() ((void)0)
-#endif
-
 static inline void fl_flush_line(const void *address) {
     FL_COUNT_ONE(fl_flush_count);
-    if (!FL_TELL_FLUSH(address))
-        return;
 #if defined(FL_FLUSH_CLFLUSH)
     __asm__ volatile("clflush %0" : : "m"(*(const char *)address) : "memory");
 #elif defined(FL_FLUSH_CLFLUSHOPT)
@@ -90,7 +64,6 @@ static inline void fl_flush(const void *address, size_t bytes) {
 
 static inline void fl_fence(void) {
     FL_COUNT_ONE(fl_fence_count);
-    FL_TELL_FENCE();
     __asm__ volatile("sfence" : : : "memory");
 }
 

@@ -25,7 +25,7 @@
 
 #include <stdint.h>
 
-#define FL_GENERATION_VERSION 2u
+#define FL_GENERATION_VERSION 3u
 
 /* More of enum fl_probe. */
 #define FL_PROBE_GENERATION 3u
@@ -72,7 +72,7 @@ enum fl_event_effect {
     FL_DID_SYNC, /* that many bytes at offset */
 };
 #define FL_FIRST_NEW_FILE 0x80000000u
-enum fl_event_store { FL_STORED_PLAIN = 1, FL_STORED_RMW, FL_STORED_CONTENT };
+enum fl_event_store { FL_STORED_PLAIN = 1, FL_STORED_RMW, FL_STORED_CONTENT, FL_STORED_STREAM /* non-temporal */ };
 enum fl_event_flush { FL_FLUSHED_CLFLUSH = 1, FL_FLUSHED_CLFLUSHOPT, FL_FLUSHED_CLWB };
 enum fl_event_fence { FL_FENCED_SFENCE = 1, FL_FENCED_MFENCE, FL_FENCED_LOCKED };
 

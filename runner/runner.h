@@ -12,7 +12,9 @@
  *               touched.c), mappings and descriptors (kept.c)
  *   loads/      loads.c: which hot units of the image a run read (loads.h); guard.c: accesses that no hook announced; events.c: what a
  *               recovery does to PM, event by event (generation.h)
- *   hooks/      what targets compiled with hooks call around their accesses
+ *   hooks/      what targets compiled with hooks call around their accesses: the compiler's hooks (hooks.c), and instructions that
+ *               their assembler announces (hooks.h; entry.c, instructions.c)
+ *   assembler/  that assembler, a program of its own
  *   calls/      the interposed calls of the C library (vfs.h)
  *   workload/   workload.c: reads a workload file into steps; links.c: which objects slots and fields hold, as the file alone says;
  *               execute.c: executes the steps of one session, with operation markers; workers.c: the threads that run `thread N`
@@ -436,7 +438,7 @@ void loads_end_rest(void); /* from there on the list has only what it would have
 /* ---- loads.c: in a life. Accesses are told before they are made. */
 #define FL_WIDEST_ACCESS 64u /* bytes of one instruction */
 /* No access of at most FL_WIDEST_ACCESS bytes that begins outside [start, start + bytes) touches PM. Targets with hooks ask it before
- * they call one (runner/hooks/as). */
+ * they call one (runner/assembler). */
 extern struct fl_hook_near {
     uintptr_t start;
     uint64_t bytes;
@@ -484,6 +486,8 @@ void loads_updated(const void *address, uint64_t bytes); /* by the target, read 
 void loads_open(const void *address, uint64_t bytes);
 void loads_filled(const void *address, uint64_t bytes); /* the same, and the kernel stores */
 extern bool loads_is_guarded; /* this run */
+/* The target comes to a place that hooks do not see; caller: behind it. */
+void loads_unseen(const void *caller, const char *what);
 void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for UNSEEN and DIFFERS */
 void loads_follow(void); /* mappings of the heap changed */
 void loads_guarded(bool is_announced); /* guard.c saw an access */
@@ -506,7 +510,8 @@ const void *events_answer(uint32_t *bytes);
 
 /* ---- events.c: in a life */
 void events_start(uint32_t generation); /* from here on the life is told */
-bool events_are_told(void);
+extern bool events_is_on; /* in a life that is told */
+static inline bool events_are_told(void) { return events_is_on; }
 void events_follow(void); /* mappings of the heap changed */
 void events_files_changed(void); /* in a way that cannot be told */
 /* A file operation returned and had an effect. Paths: in the heap folder. */
@@ -516,6 +521,8 @@ void events_file_made(uint64_t inode, const char *path);
 uint32_t events_site(const void *caller); /* offset in the adapter's file, or FL_SITE_UNKNOWN */
 void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller);
 void events_stored(const void *address, uint64_t bytes, const void *caller);
+void events_will_stream(const void *address, uint64_t bytes, const void *caller);
+void events_will_exchange(const void *address, uint64_t bytes, bool is_stored, const void *caller); /* locked */
 void events_exchanged(const void *address, uint64_t bytes, bool is_stored, const void *caller); /* locked */
 void events_filled(const void *address, uint64_t bytes); /* by fill, and persisted */
 void events_flushed(enum fl_event_flush kind, const void *address, const void *caller);

@@ -201,22 +201,6 @@ HOOK void __tsan_atomic_thread_fence(int order) {
 }
 HOOK void __tsan_atomic_signal_fence(int order) { (void)order, __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
-/* ---- flushes and fences: persist.h calls these before its instructions -------------------------------------------------------- */
-
-HOOK int fl_hook_flush(int kind, const void *address);
-HOOK void fl_hook_fence(void);
-/* In-process the image is ordinary memory. A flush of what is not mapped, or lies behind a file's end, has to fault; what is around
- * the last access is mapped, and behind the end only where the run has cut the file. */
-HOOK int fl_hook_flush(int kind, const void *address) {
-    if (events_are_told())
-        events_flushed((enum fl_event_flush)kind, address, CALLER);
-    return (uintptr_t)address - loads_window.start >= loads_window.bytes || undo_has_resized();
-}
-HOOK void fl_hook_fence(void) {
-    if (events_are_told())
-        events_fenced(FL_FENCED_SFENCE, CALLER);
-}
-
 /* ---- copies: byte by byte in the processor, so that nothing else is loaded ------------------------------------------------ */
 
 static void move(void *to, const void *from, size_t bytes, bool is_backward) {

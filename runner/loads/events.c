@@ -35,7 +35,7 @@ struct span {
 
 static struct {
     struct shared *shared;
-    bool is_asked, is_on; /* of the run; in a life that is told */
+    bool is_asked; /* of the run */
     uintptr_t adapter;    /* where its file is mapped */
     uint32_t index;       /* of the last operation that began */
     struct span spans[MOST_SPANS];
@@ -46,9 +46,12 @@ static struct {
         uintptr_t address;
         uint64_t bytes;
         uint32_t site;
+        enum fl_event_store kind;
         bool is_in_pieces;
     } waiting; /* bytes 0: no store waits */
 } events;
+
+bool events_is_on;
 
 /* ---- the server's part -------------------------------------------------------------------------------------------------- */
 
@@ -75,16 +78,14 @@ const void *events_answer(uint32_t *bytes) {
 
 /* ---- in a life ---------------------------------------------------------------------------------------------------------- */
 
-bool events_are_told(void) { return events.is_on; }
-
 void events_start(uint32_t generation) {
-    events.is_on = events.is_asked;
+    events_is_on = events.is_asked;
     events.index = FL_FIRST_INDEX + generation * FL_INDEXES_OF_A_GENERATION;
     loads_follow();
 }
 
 void events_files_changed(void) {
-    if (events.is_on)
+    if (events_is_on)
         events.shared->header.flags |= FL_EVENTS_FILES;
 }
 
@@ -99,10 +100,10 @@ static void settle(void);
 
 void events_follow(void) {
     struct vfs_view view;
-    if (events.is_on)
+    if (events_is_on)
         settle(); /* while the address is still what it was */
     events.span_count = 0;
-    for (size_t i = 0; events.is_on && vfs_view(i, &view); i++) {
+    for (size_t i = 0; events_is_on && vfs_view(i, &view); i++) {
         uint32_t file = number_of(view.file, view.inode);
         if (file == NO_FILE || events.span_count == MOST_SPANS)
             events.shared->header.flags |= file == NO_FILE ? FL_EVENTS_FILES : FL_EVENTS_OVERFLOW;
@@ -159,7 +160,7 @@ static void settle(void) {
     if (events.waiting.is_in_pieces)
         append_pieces(events.waiting.address, bytes, events.waiting.site);
     else
-        append_stores(FL_STORED_PLAIN, events.waiting.address, bytes, events.waiting.site);
+        append_stores(events.waiting.kind, events.waiting.address, bytes, events.waiting.site);
 }
 
 /* The call's own address: what a return address points behind. */
@@ -168,12 +169,41 @@ uint32_t events_site(const void *caller) {
     return offset < UINT32_MAX && offset > FL_SITE_CONTENT ? (uint32_t)offset : FL_SITE_UNKNOWN;
 }
 
-void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller) {
+static void wait_for(enum fl_event_store kind, const void *address, uint64_t bytes, const void *caller) {
     settle();
     events.waiting.address = (uintptr_t)address;
     events.waiting.bytes = bytes;
     events.waiting.site = events_site(caller);
+    events.waiting.kind = kind;
+    events.waiting.is_in_pieces = false;
+}
+
+void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller) {
+    wait_for(FL_STORED_PLAIN, address, bytes, caller);
     events.waiting.is_in_pieces = is_in_pieces;
+}
+
+void events_will_stream(const void *address, uint64_t bytes, const void *caller) {
+    wait_for(FL_STORED_STREAM, address, bytes, caller);
+}
+
+static bool is_pm(uintptr_t address, uint64_t bytes) {
+    for (size_t i = 0; i < events.span_count; i++)
+        if (address < events.spans[i].end && address + bytes > events.spans[i].start)
+            return true;
+    return false;
+}
+
+static void append_locked(uint32_t site) {
+    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = FL_FENCED_LOCKED, .site = site}, NULL);
+}
+
+void events_will_exchange(const void *address, uint64_t bytes, bool is_stored, const void *caller) {
+    settle();
+    if (is_stored && is_pm((uintptr_t)address, bytes))
+        wait_for(FL_STORED_RMW, address, bytes, caller);
+    else
+        append_locked(events_site(caller));
 }
 
 void events_stored(const void *address, uint64_t bytes, const void *caller) {
@@ -187,7 +217,7 @@ void events_exchanged(const void *address, uint64_t bytes, bool is_stored, const
     if (is_stored)
         append_stores(FL_STORED_RMW, (uintptr_t)address, bytes, site);
     if (events.shared->header.count == before)
-        append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = FL_FENCED_LOCKED, .site = site}, NULL);
+        append_locked(site);
 }
 
 void events_filled(const void *address, uint64_t bytes) {
@@ -217,7 +247,7 @@ void events_fenced(enum fl_event_fence kind, const void *caller) {
 
 void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path) {
     char payload[sizeof bytes + 2 * PATH_MAX];
-    if (!events.is_on)
+    if (!events_is_on)
         return;
     settle();
     size_t length = strlen(path) + 1, new_length = new_path == NULL ? 0 : strlen(new_path) + 1;
@@ -234,7 +264,7 @@ void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, c
 }
 
 void events_file_made(uint64_t inode, const char *path) {
-    if (!events.is_on)
+    if (!events_is_on)
         return;
     if (events.made_count == MOST_MADE) {
         events.shared->header.flags |= FL_EVENTS_OVERFLOW;

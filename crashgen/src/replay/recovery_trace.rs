@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// `FL_PROBE_GENERATION`.
 pub const WITH_FOLLOW_UP: u64 = 3;
 /// `FL_PROBE_RECOVERY`.
@@ -185,7 +185,7 @@ fn kind(raw: &Raw, files: &mut Files) -> Option<EventKind> {
         1 => {
             let kind = match raw.detail {
                 2 => StoreKind::Rmw,
-                3 => StoreKind::NonTemporal,
+                3 | 4 => StoreKind::NonTemporal,
                 _ => StoreKind::Plain,
             };
             EventKind::Store { kind, file: file()?, offset: raw.offset, bytes: raw.payload.into() }

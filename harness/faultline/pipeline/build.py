@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ CCACHE_SIZE = "1G"
 @dataclass(frozen=True)
 class Recipe:
     """How one file is made of sources: each is compiled with arguments, and the objects are linked with those of link. inputs:
-    everything that can change the output, compiled, included or run."""
+    everything that can change the output, compiled or included."""
 
     what: str
     output: str
@@ -41,12 +42,15 @@ class Recipe:
     sources: tuple[str, ...]
     link: tuple[str, ...]
     inputs: tuple[Path, ...]
+    assembler: Path | None = None
+    """In the place of the compiler's."""
 
     def key(self, root: Path) -> str:
         contents: list[bytes | str] = []
         for path in self.inputs:
             contents += [path.relative_to(root).as_posix(), path.read_bytes()]
-        words = (*self.arguments, "", *self.sources, "", *self.link, "")
+        version = version_of_assembler(self.assembler) if self.assembler else ""
+        words = (*self.arguments, version, *self.sources, "", *self.link, "")
         return key_of(self.output, version_of(self.compiler), *words, *contents)
 
 
@@ -86,6 +90,8 @@ def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -
     log = cache.folder / "builds" / f"{key}.log"
     log.unlink(missing_ok=True)
     compiler = ["ccache", recipe.compiler, f"-ffile-prefix-map={root}=.", *recipe.arguments]
+    if recipe.assembler:
+        compiler.append(assembled_by(recipe.assembler))
     objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
     environment = _of_ccache(cache, recipe)
     for source, compiled in zip(recipe.sources, objects, strict=True):
@@ -96,17 +102,16 @@ def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -
 
 
 def _of_ccache(cache: Cache, recipe: Recipe) -> dict[str, str]:
-    """The environment of a compilation: ccache with a folder of its own, without what is set up for others. What is no source (the
-    assembler) changes an object as much as the compiler does. What a source includes is found anew each time, by the preprocessor:
+    """The environment of a compilation: ccache with a folder of its own, without what is set up for others. The assembler changes
+    an object as much as the compiler does. What a source includes is found anew each time, by the preprocessor:
     of a header that hides another one since, no list of those that were read knows."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("CCACHE_")}
-    run = [str(path) for path in recipe.inputs if path.suffix not in SOURCE_SUFFIXES]
     own = {
         "CCACHE_DIR": str(cache.folder / "ccache"),
         "CCACHE_CONFIGPATH": os.devnull,
         "CCACHE_MAXSIZE": CCACHE_SIZE,
         "CCACHE_NODIRECT": "1",
-        "CCACHE_EXTRAFILES": ":".join(run),
+        "CCACHE_EXTRAFILES": str(recipe.assembler or ""),
     }
     return {**others, **own}
 
@@ -167,10 +172,7 @@ HOOKED_CALLS = (
     *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
 )
 """Functions of the C library that access memory for their caller: runner/hooks/hooks.c has its own of each."""
-HOOKED_ASSEMBLER = "runner/hooks/as"
 HOOKS = (
-    "-DFL_HOOKED",
-    "-Brunner/hooks/",
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
     "-fno-builtin",
@@ -179,8 +181,27 @@ HOOKS = (
 )
 """Every load and store of the sources calls a function of the runner first. A compiler that knows memcpy, or makes one of a loop,
 expands it without. One that puts a load into the expression that it is for (temporary expression replacement) loads what a
-`switch` is over twice: for its bounds and for its table. The assembler (found where the compiler runs in the repository) leaves out
-the calls for memory that is no PM."""
+`switch` is over twice: for its bounds and for its table. What the compiler calls nothing for, the assembler does ([assembler])."""
+ASSEMBLER_PREFIX = "faultline-"
+
+
+def assembler() -> Path:
+    """It announces what instructions do, inline assembly included (runner/assembler)."""
+    return Path(sysconfig.get_path("scripts")) / f"{ASSEMBLER_PREFIX}as"
+
+
+def assembled_by(path: Path) -> str:
+    """The argument by which a compiler finds it."""
+    return f"-B{path.parent}/{ASSEMBLER_PREFIX}"
+
+
+@functools.cache
+def version_of_assembler(path: Path) -> str:
+    """Another one for each change of it."""
+    if not os.access(path, os.X_OK):
+        raise InfrastructureError(f"{path}: the assembler of builds with hooks is not there", "make setup builds it")
+    run = subprocess.run([path, "--faultline-version"], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
 
 
 def hooked_link(language: str) -> tuple[str, ...]:
@@ -227,8 +248,7 @@ def adapter_recipe(
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
     inputs = sources_below(folder, root / "include")
-    inputs = (*inputs, root / HOOKED_ASSEMBLER) if is_hooked else inputs
-    return Recipe(what, "adapter.so", compiler, arguments, sources, link, inputs)
+    return Recipe(what, "adapter.so", compiler, arguments, sources, link, inputs, assembler() if is_hooked else None)
 
 
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:

@@ -83,13 +83,20 @@ def test_of_a_mutant_only_what_it_changes_is_compiled(
     assert mutant.path.read_bytes() != clean.path.read_bytes()
 
 
-def test_with_another_assembler_everything_is_compiled_again(cache: Cache, clone: Path) -> None:
+def test_with_another_assembler_everything_is_compiled_again(
+    cache: Cache, clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     allocator = find_allocator(clone, "nvmalloc")
-    build.build_adapter(clone, cache, allocator, None, "clwb", is_hooked=True)
+    first = build.build_adapter(clone, cache, allocator, None, "clwb", is_hooked=True)
     sources, _ = compiled_and_known(cache)
-    assembler = clone / build.HOOKED_ASSEMBLER
-    assembler.write_text(assembler.read_text().replace("777", "778"))
-    build.build_adapter(clone, cache, allocator, None, "clwb", is_hooked=True)
+    other = tmp_path / "faultline-as"
+    other.write_text(
+        f'#!/bin/sh\n[ "$1" != --faultline-version ] || exec echo another\nexec {build.assembler()} "$@"\n'
+    )
+    other.chmod(0o755)
+    monkeypatch.setattr(build, "assembler", lambda: other)
+    second = build.build_adapter(clone, cache, allocator, None, "clwb", is_hooked=True)
+    assert first.key != second.key
     assert compiled_and_known(cache) == (2 * sources, 0)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faultline.base.cache import Cache
-from faultline.pipeline.build import HOOKS, build_runner, hooked_link
+from faultline.pipeline.build import HOOKS, assembled_by, assembler, build_runner, hooked_link
 from loads.access_targets import GEOMETRY, HEAP_BYTES, UNITS, Started
 from loads.server import Server
 
@@ -50,11 +50,11 @@ def adapter(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
                 str(root / "include"),
                 "-I",
                 str(root / "runner"),
-                *(HOOKS if is_hooked else ()),
+                *((*HOOKS, assembled_by(assembler()), "-DFL_HOOKED") if is_hooked else ()),
                 str(HERE / "accesses.c"),
             ]
             link = hooked_link("c11") if is_hooked else ()
-            subprocess.run([*command, "-o", str(path), *link], check=True, cwd=root)  # where HOOKS finds its assembler
+            subprocess.run([*command, "-o", str(path), *link], check=True)
         return path
 
     return build

@@ -69,7 +69,7 @@ class Told:
 
     def __init__(self, answer: bytes) -> None:
         version, self.flags, count, _ = struct.unpack_from("<4I", answer)
-        assert version == 2
+        assert version == 3
         self.events: list[tuple[int, int, int, int, int, bytes]] = []
         at = 16
         for _ in range(count):

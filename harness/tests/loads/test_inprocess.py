@@ -226,7 +226,7 @@ def test_what_life_2_reads_is_listed_where_check_of_life_0_decided_it(start: Sta
         ("lock_twice", "locks a file by two descriptors"),
         ("lock_other", "locks a file in a way that is not kept"),
         ("free_twice", "frees what is not allocated, or wrote past the end of an allocation"),
-        ("store_assembly", "stores to PM where no hook sees it"),
+        ("store_made", "stores to PM where no hook sees it"),
         ("load_for_ever", "makes more than 10 million accesses to PM"),
         ("loop_for_ever", "reached a time limit"),
     ],
@@ -411,7 +411,7 @@ def test_a_listing_that_is_rewound_shows_what_changed(start: Started) -> None:
 @pytest.fixture
 def later(runner: Path, adapter: Callable[..., Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     """One run is over, in which all was well; from now on each stores without a hook."""
-    monkeypatch.setenv("FL_ACCESS", "store_assembly_later")
+    monkeypatch.setenv("FL_ACCESS", "store_made_later")
     server = Server(runner, adapter(True), folder, *GEOMETRY)
     server.create(bytes(HEAP_BYTES))
     assert run_seeded(server, IN_PROCESS, 1).outcome == DONE
