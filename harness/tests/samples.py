@@ -62,6 +62,7 @@ FINDING: dict[str, Any] = {
     "id": "FL004-1a2b3c4d",
     "rule": "FL004",
     "title": "a returned operation is lost",
+    "fact": "store-lost not-flushed",
     "message": "operation 4 (allocate slot 3, 128 bytes) returned, and slot 3 is null after recovery",
     "token": "fl1abcdef",
     "position": 123,

@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::contract::{AfterFailedCreate, Contract};
+use crate::fact::{Fact, Step};
 use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
 use crate::pattern::Segment;
 use crate::report::{
@@ -66,8 +67,8 @@ pub struct Violation {
     /// The rule that says so; FL014 where power had failed before.
     pub rule: RuleId,
     /// What is broken, whichever crash it was.
-    pub broken: RuleId,
-    /// What was found and what was expected, one line.
+    pub fact: Fact,
+    /// What was found and what was expected, one line for people: nothing is told apart by it.
     pub message: String,
     /// The slot concerned.
     pub slot: Option<u32>,
@@ -79,6 +80,13 @@ pub struct Violation {
     pub leaks: Option<Arc<Leaked>>,
     /// Of FL012: how much less can be allocated than without a crash.
     pub lost_bytes: Option<u64>,
+}
+
+impl Violation {
+    /// The rule that is broken, whichever crash it was.
+    pub fn broken(&self) -> RuleId {
+        self.fact.rule()
+    }
 }
 
 /// Live heap blocks that no slot refers to.
@@ -234,14 +242,22 @@ impl<'a> Judge<'a> {
     }
 
     #[cfg_attr(feature = "planted", track_caller)]
-    fn violate(&mut self, rule: RuleId, subject: Subject, message: String) {
+    fn violate(&mut self, fact: Fact, subject: Subject, message: String) {
         #[cfg(feature = "planted")]
         if planted::is_silent(std::panic::Location::caller()) {
             return;
         }
         let Subject { slot, operation, block, lost_bytes } = subject;
-        let leaks = self.out.leaks.clone().filter(|_| rule == RuleId::Leak);
-        self.out.violations.push(Violation { rule, broken: rule, message, slot, operation, block, leaks, lost_bytes });
+        let leaks = self.out.leaks.clone().filter(|_| fact == Fact::Leaked);
+        let rule = fact.rule();
+        self.out.violations.push(Violation { rule, fact, message, slot, operation, block, leaks, lost_bytes });
+    }
+
+    /// A step answered an error, which it must not.
+    #[cfg_attr(feature = "planted", track_caller)]
+    fn violate_answer(&mut self, life: &Life, step: Step, status: Status, what: &str) {
+        let text = format!("{what} answered {status}{}", message_about(life, step.section));
+        self.violate(Fact::Answered(step, status.into()), Subject::default(), text);
     }
 
     #[cfg_attr(feature = "planted", track_caller)]
@@ -295,6 +311,7 @@ impl<'a> Judge<'a> {
     /// FL001 and FL002: a process of the probe must come to its end, whatever the image.
     fn judge_outcome(&mut self) {
         let life = self.report.life(usize::from(self.report.last_life));
+        let step = Step::new(self.report.last_life, self.report.last_stage.unwrap_or(SectionKind::Open));
         let what = stage_phrase(self.report.last_life, self.report.last_stage);
         let message = tail(life.and_then(|life| life.messages.last()));
         match self.report.outcome {
@@ -309,14 +326,14 @@ impl<'a> Judge<'a> {
             Outcome::Signal(signal) => {
                 let name = signal_name(signal);
                 let text = format!("{what} died of signal {signal}{name}{message}");
-                self.violate(RuleId::RecoveryCrashed, Subject::default(), text);
+                self.violate(Fact::Died(step, signal), Subject::default(), text);
             }
             Outcome::Exited => {
-                self.violate(RuleId::RecoveryCrashed, Subject::default(), format!("{what} called exit{message}"));
+                self.violate(Fact::Exited(step), Subject::default(), format!("{what} called exit{message}"));
             }
             Outcome::Hung => {
                 let text = format!("{what} did not end within its limit{message}");
-                self.violate(RuleId::RecoveryHung, Subject::default(), text);
+                self.violate(Fact::Hung(step), Subject::default(), text);
             }
         }
         self.out.judged.insert(RuleId::RecoveryCrashed);
@@ -330,7 +347,7 @@ impl<'a> Judge<'a> {
             Some(false) => {}
             Some(true) => {
                 let text = format!("operation {operation} (close) returned, but open had to recover the heap");
-                self.violate(RuleId::OperationLost, Subject { operation: Some(operation), ..Subject::default() }, text);
+                self.violate(Fact::CloseLost, Subject { operation: Some(operation), ..Subject::default() }, text);
             }
             None => self.not_judged(RuleId::OperationLost, "whether the last close is lost: open does not tell"),
         }
@@ -342,7 +359,8 @@ impl<'a> Judge<'a> {
         let message = message_about(life, SectionKind::Open);
         if self.history.must_open() {
             let text = format!("recovery answered {status}, but the heap was created{message}");
-            return self.violate(RuleId::RecoveryFailed, Subject::default(), text);
+            let step = Step::new(0, SectionKind::Open);
+            return self.violate(Fact::Answered(step, status.into()), Subject::default(), text);
         }
         let operation = self.history.current().create_index();
         let subject = Subject { operation: Some(operation), ..Subject::default() };
@@ -353,7 +371,7 @@ impl<'a> Judge<'a> {
         };
         if !is_clean {
             let text = format!("recovery answered {status} while create was pending: expected not-a-heap{message}");
-            return self.violate(RuleId::RecoveryFailed, subject, text);
+            return self.violate(Fact::CreationRefused(status.into()), subject, text);
         }
         if self.contract.after_failed_create == AfterFailedCreate::Error {
             return;
@@ -363,7 +381,8 @@ impl<'a> Judge<'a> {
             Some(status) => {
                 let message = tail(self.report.lives.iter().rev().find_map(|life| life.messages.last()));
                 let text = format!("create after a create that power cut short answered {status}{message}");
-                self.violate(RuleId::RecoveryFailed, subject, text);
+                let step = Step::new(0, SectionKind::Recreate);
+                self.violate(Fact::Answered(step, status.into()), subject, text);
             }
             None if self.report.outcome == Outcome::Done => {
                 self.not_judged(RuleId::RecoveryFailed, "the probe did not try create again (first part only)");

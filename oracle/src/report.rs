@@ -31,6 +31,8 @@ pub const VERSION: u32 = 6;
 pub const LIFE_COUNT: usize = 7;
 /// Of a twin, copies of the process that executed the workload: one emptied the open heap and drained it, another closed it.
 pub const EXECUTED: u16 = 1;
+/// Of a crash image: the life that recovers it again and loses power with every store persisted.
+pub const WITHOUT_LOSS: u16 = 1;
 /// The life that recovers what the one before it recovered and left.
 pub const SECOND_RECOVERY: u16 = 2;
 /// The life that recovers a fresh copy of the crash image and uses the heap.
@@ -227,7 +229,7 @@ impl Life {
 }
 
 /// A stage of a life after which contents are looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// open, slots, walk, check.
     Recovery,

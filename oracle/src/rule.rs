@@ -1,90 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rules by their permanent ids.
+//!
+//! A rule is one entry of the table in this file: its id, its title and what it means. The engine prints the table
+//! (`faultline-engine rule-list`), and what else lists rules is made from that or checked against it. What exactly breaks a rule is a
+//! [`Fact`](crate::fact::Fact).
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A rule of the oracle. Ids are permanent: a rule may be retired, its number is never given to another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum RuleId {
-    /// Recovery (or a later stage of the probe) crashed.
-    RecoveryCrashed = 1,
-    /// Recovery (or a later stage of the probe) did not end.
-    RecoveryHung = 2,
-    /// Recovery returned an error on a reachable image.
-    RecoveryFailed = 3,
-    /// A returned operation is lost.
-    OperationLost = 4,
-    /// A freed object is back.
-    FreedObjectBack = 5,
-    /// Two live heap blocks overlap.
-    Overlap = 6,
-    /// A heap block is out of bounds, misaligned or too small.
-    BadExtent = 7,
-    /// A slot points to no live heap block.
-    DanglingSlot = 8,
-    /// Object content changed.
-    ContentChanged = 9,
-    /// A leak beyond the contract.
-    Leak = 10,
-    /// The allocator's own check fails, or the accounting does not add up.
-    Inconsistent = 11,
-    /// The heap is not usable after recovery.
-    NotUsable = 12,
-    /// Recovery is not idempotent.
-    NotIdempotent = 13,
-    /// A crash in a later generation breaks the heap.
-    LaterGeneration = 14,
-    /// Recovery at another mapping address breaks.
-    NotRelocatable = 15,
-    /// Injected corruption was not detected as promised.
-    CorruptionMissed = 16,
+macro_rules! rules {
+    ($($rule:ident = $number:literal, $title:literal, $meaning:literal;)*) => {
+        /// A rule of the oracle. Ids are permanent: a rule may be retired, its number is never given to another one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum RuleId { $(#[doc = $meaning] $rule = $number,)* }
+
+        impl RuleId {
+            /// Every rule, in order of id.
+            pub const ALL: [RuleId; [$($number),*].len()] = [$(RuleId::$rule,)*];
+
+            /// What a broken rule is called in reports.
+            pub fn title(self) -> &'static str {
+                match self { $(RuleId::$rule => $title,)* }
+            }
+
+            /// When the rule is broken, for people who do not know it yet.
+            pub fn meaning(self) -> &'static str {
+                match self { $(RuleId::$rule => $meaning,)* }
+            }
+        }
+    };
+}
+
+// Id, title, and when it is broken.
+rules! {
+    RecoveryCrashed = 1, "recovery crashed",
+        "recovery, or a later stage of the probe, dies of a signal or calls exit";
+    RecoveryHung = 2, "recovery hung",
+        "recovery, or a later stage of the probe, does not end";
+    RecoveryFailed = 3, "recovery returned an error on a reachable image",
+        "recovery refuses an image that a power failure can leave";
+    OperationLost = 4, "a returned operation is lost",
+        "the effect of an operation that had returned is gone";
+    FreedObjectBack = 5, "a freed object is back",
+        "a slot or a field holds an object where the operations left none";
+    Overlap = 6, "two live heap blocks overlap",
+        "two live heap blocks overlap, or two objects are one";
+    BadExtent = 7, "a heap block is out of bounds, misaligned or too small",
+        "a heap block ends outside its file, is not aligned as promised, or holds less than was asked for";
+    DanglingSlot = 8, "a slot points to no live heap block",
+        "a slot or a field points to a place where no live heap block is";
+    ContentChanged = 9, "object content changed",
+        "a byte of an object is not what the operations left there";
+    Leak = 10, "leak beyond the contract",
+        "live heap blocks that nothing refers to are more than the contract permits";
+    Inconsistent = 11, "the allocator's own check fails or the accounting does not add up",
+        "the allocator's own check or its walk answers an error, or the heap blocks do not add up to the heap";
+    NotUsable = 12, "not usable after recovery",
+        "the recovered heap cannot be used, or less can be allocated from it than from one that did the same without a crash";
+    NotIdempotent = 13, "recovery is not idempotent",
+        "a second recovery finds another heap than the first one";
+    LaterGeneration = 14, "a crash in a later generation breaks it",
+        "another crash breaks what was in order after the crash before it";
+    NotRelocatable = 15, "recovery at another mapping address breaks",
+        "a heap that may be mapped elsewhere is not the same there; not judged yet";
+    CorruptionMissed = 16, "injected corruption not detected as promised",
+        "damage that the contract promises to detect is not detected; not judged yet";
 }
 
 impl RuleId {
-    /// Every rule, in order of id.
-    pub const ALL: [RuleId; 16] = [
-        RuleId::RecoveryCrashed,
-        RuleId::RecoveryHung,
-        RuleId::RecoveryFailed,
-        RuleId::OperationLost,
-        RuleId::FreedObjectBack,
-        RuleId::Overlap,
-        RuleId::BadExtent,
-        RuleId::DanglingSlot,
-        RuleId::ContentChanged,
-        RuleId::Leak,
-        RuleId::Inconsistent,
-        RuleId::NotUsable,
-        RuleId::NotIdempotent,
-        RuleId::LaterGeneration,
-        RuleId::NotRelocatable,
-        RuleId::CorruptionMissed,
-    ];
-
-    /// What a broken rule means, as reports print it.
-    pub fn title(self) -> &'static str {
-        match self {
-            RuleId::RecoveryCrashed => "recovery crashed",
-            RuleId::RecoveryHung => "recovery hung",
-            RuleId::RecoveryFailed => "recovery returned an error on a reachable image",
-            RuleId::OperationLost => "a returned operation is lost",
-            RuleId::FreedObjectBack => "a freed object is back",
-            RuleId::Overlap => "two live heap blocks overlap",
-            RuleId::BadExtent => "a heap block is out of bounds, misaligned or too small",
-            RuleId::DanglingSlot => "a slot points to no live heap block",
-            RuleId::ContentChanged => "object content changed",
-            RuleId::Leak => "leak beyond the contract",
-            RuleId::Inconsistent => "the allocator's own check fails or the accounting does not add up",
-            RuleId::NotUsable => "not usable after recovery",
-            RuleId::NotIdempotent => "recovery is not idempotent",
-            RuleId::LaterGeneration => "a crash in a later generation breaks it",
-            RuleId::NotRelocatable => "recovery at another mapping address breaks",
-            RuleId::CorruptionMissed => "injected corruption not detected as promised",
-        }
-    }
-
     fn bit(self) -> u32 {
         1 << self as u8
     }
@@ -98,7 +82,7 @@ impl fmt::Display for RuleId {
 
 /// A text that is no rule of the oracle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a rule of the oracle: expected FL001 to FL016")]
+#[error("`{0}` is not a rule of the oracle: expected FL001 to FL{last:03}", last = RuleId::ALL.len())]
 pub struct UnknownRule(String);
 
 impl FromStr for RuleId {
@@ -158,10 +142,21 @@ mod tests {
     }
 
     #[test]
+    fn titles_and_meanings_are_one_line_each_and_no_two_are_alike() {
+        let texts = RuleId::ALL.iter().flat_map(|rule| [rule.title(), rule.meaning()]);
+        let distinct: std::collections::BTreeSet<&str> = texts.clone().collect();
+        assert_eq!(distinct.len(), 2 * RuleId::ALL.len());
+        for text in texts {
+            assert!(!text.is_empty() && !text.contains('\n') && !text.contains('|'), "{text:?} fits no table");
+        }
+    }
+
+    #[test]
     fn other_texts_are_no_rules() {
         for text in ["", "FL000", "FL017", "FL4", "fl004", "FL101", "FL0004"] {
             let error = text.parse::<RuleId>().unwrap_err();
             assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+            assert!(error.to_string().ends_with("expected FL001 to FL016"), "{error}");
         }
     }
 

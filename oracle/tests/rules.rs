@@ -102,7 +102,7 @@ fn a_report_that_lacks_what_every_life_has_is_unknown() {
     let (script, heap) = two_objects();
     let builder = oracle::report::build::ReportBuilder::new;
     let unknown = |report: oracle::HeapReport, reason: &str| {
-        let judgement = oracle::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
+        let judgement = common::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
         assert_eq!(judgement.verdict(), Verdict::Unknown);
         assert!(judgement.unknown[0].contains(reason), "{judgement:#?}");
     };
@@ -510,7 +510,7 @@ fn without_walk_an_object_may_not_end_past_the_limit() {
     memory.write(HEAP_BYTES - 200, &[Segment { end: 200, object: 3 }]);
     let unaligned = oracle::HeapShape { alignment: 8, ..shape() };
     let report = fits.report();
-    assert_passes(&oracle::judge(&contract(), &unaligned, &script.history, &report, &memory, None));
+    assert_passes(&common::judge(&contract(), &unaligned, &script.history, &report, &memory, None));
 }
 
 #[test]
@@ -874,7 +874,7 @@ fn accounting_is_by_file() {
             .walk(bytes, &[&blocks[..], &[second]].concat())
             .check(Status::Ok)
             .report();
-        let judgement = oracle::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
+        let judgement = common::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
         assert_breaks(&judgement, &expected);
     }
 }
@@ -898,7 +898,7 @@ fn capacity_below_the_twins_is_found() {
     assert!(judgement.violations[0].message.contains(&format!(": {lost} bytes are lost")), "{judgement:?}");
     let slack = Contract { slack_bytes: lost, ..contract() };
     let report = probe.report();
-    assert_passes(&oracle::judge(&slack, &shape(), &script.history, &report, &heap.memory(), Some(&twins)));
+    assert_passes(&common::judge(&slack, &shape(), &script.history, &report, &heap.memory(), Some(&twins)));
 }
 
 #[test]
@@ -1031,7 +1031,7 @@ fn what_may_stay_may_part_what_is_free() {
     probe.emptied = Some(whole.iter().flat_map(halves).collect());
     let contract = Contract { leaks: Leaks::Pending, ..contract() };
     let judged = |probe: &Probe, heap: &Heap| {
-        oracle::judge(&contract, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
+        common::judge(&contract, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
     };
     assert!(!judged(&probe, &leaking).violations.iter().any(in_smaller_pieces));
     let probe = Probe { emptied: probe.emptied, ..heap.probe() };
@@ -1211,7 +1211,7 @@ fn a_permitted_leak_may_lower_the_capacity() {
     let twins = twins_of(&heap, 2);
     let contract = Contract { leaks: Leaks::Pending, ..contract() };
     let judge = |probe: &Probe| {
-        oracle::judge(&contract, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
+        common::judge(&contract, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
     };
     assert_passes(&judge(&leaky.probe()));
     let unknown = judge(&leaky.probe().without_walk());
@@ -1232,7 +1232,7 @@ fn each_permitted_leak_may_cost_the_slack_besides_its_bytes() {
     let mut lose_more = || {
         assert_eq!(probe.drain.as_mut().unwrap().pop().unwrap().bytes, slack_bytes);
         let report = probe.report();
-        oracle::judge(&contract, &shape(), &script.history, &report, &heap.memory(), Some(&twins))
+        common::judge(&contract, &shape(), &script.history, &report, &heap.memory(), Some(&twins))
     };
     assert_passes(&lose_more());
     assert_passes(&lose_more());
@@ -1246,7 +1246,7 @@ fn of_a_collector_capacity_is_judged_but_for_the_os_pages_of_what_was_retained()
     let collected = Contract { leaks: Leaks::Collected, ..contract() };
     let (leaky, twins) = (Heap { leaked: vec![(1024, 64)], ..heap.clone() }, twins_of(&heap, 2));
     let judge = |probe: &Probe| {
-        oracle::judge(&collected, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
+        common::judge(&collected, &shape(), &script.history, &probe.report(), &heap.memory(), Some(&twins))
     };
     let mut probe = leaky.probe();
     probe.retained = std::array::from_fn(|_| Some(vec![allocated(1024, 64)]));
@@ -1447,7 +1447,7 @@ fn files_are_compared_by_name_not_by_number() {
     let builder = builder.life(1).open(Status::Ok).files(&["heap"]);
     for (names, expected) in [(["empty", "heap"], vec![]), (["heap", "empty"], vec![RuleId::NotIdempotent])] {
         let report = life(builder.clone(), 2, &names, 1).report();
-        let judgement = oracle::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
+        let judgement = common::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
         assert_breaks(&judgement, &expected);
     }
 }
@@ -1514,4 +1514,58 @@ fn a_judgement_says_which_pending_operations_happened() {
     assert_eq!((judge(&heap).happened, judge(&heap).unclear), (vec![], vec![]));
     heap.put(5, 1024, 64, 4);
     assert_eq!((judge(&heap).happened, judge(&heap).unclear), (vec![3], vec![]));
+}
+
+// Facts
+
+#[test]
+fn the_allocators_own_words_are_in_the_message_and_in_no_fact() {
+    let judgement = |words| {
+        let probe = Probe { message: Some(words), ..refused(Status::Corrupt) };
+        judged(&contract(), &Script::created(), &probe, &Heap::default().memory())
+    };
+    let (one, other) = (judgement("the heap has damaged headers"), judgement("some headers of the heap are damaged"));
+    assert_ne!(one.violations[0].message, other.violations[0].message);
+    assert_eq!(facts(&one), ["answered recovery/open status-3"]);
+    assert_eq!(facts(&other), facts(&one));
+}
+
+#[test]
+fn what_answers_and_with_which_code_are_facts() {
+    let (script, heap) = two_objects();
+    let fact = |bend: &dyn Fn(&mut Probe)| {
+        let mut probe = heap.probe();
+        bend(&mut probe);
+        facts(&judged(&contract(), &script, &probe, &heap.memory())).join(", ")
+    };
+    assert_eq!(fact(&|probe| probe.check[0] = Some(Status::Corrupt)), "answered recovery/check status-3");
+    assert_eq!(fact(&|probe| probe.check[0] = Some(Status::Error)), "answered recovery/check status-5");
+    assert_eq!(fact(&|probe| probe.check[2] = Some(Status::Error)), "answered second-recovery/check status-5");
+    assert_eq!(fact(&|probe| probe.close[3] = Some(Status::Error)), "answered use/close status-5");
+    assert_eq!(fact(&|probe| probe.free_all = Some(Status::Error)), "answered use/free-all status-5");
+    let unreadable = |probe: &mut Probe| {
+        probe.contents_status.insert((3, Stage::Drain), Status::Error);
+        probe.contents.insert((3, Stage::Drain), vec![]);
+    };
+    assert_eq!(fact(&unreadable), "answered use/contents-after-drain status-5");
+}
+
+#[test]
+fn what_is_wrong_with_an_object_is_a_fact() {
+    let fact =
+        |script: &Script, heap: &Heap| facts(&judged(&contract(), script, &heap.probe(), &heap.memory())).join(", ");
+    let (script, heap) = two_objects();
+    let mut without = heap.clone();
+    without.objects.remove(&3);
+    assert_eq!(fact(&script, &without), "null slot");
+    assert_eq!(fact(&script.clone().freed(3), &heap), "set-again slot");
+    let mut more = heap.clone();
+    more.put(4, 1024, 64, 9);
+    assert_eq!(fact(&script, &more), "never-set slot");
+    let mut older = heap.clone();
+    older.put(3, 512, 200, 3);
+    assert_eq!(fact(&script.clone().freed(3).allocated(3, 200), &older), "content-of-older slot, freed-for-new slot");
+    let mut other = heap.clone();
+    other.put(3, 512, 200, 77);
+    assert_eq!(fact(&script, &other), "content-wrong slot recovery/contents");
 }

@@ -4,7 +4,7 @@ a person has suppressed for a while, with a reason.
 
 A baseline is `results.json`, or what `--write-baseline FILE` wrote:
 
-    {"version": 6,
+    {"version": 7,
      "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}],
      "findings": [{"allocator": "x", "mutant": null, "id": "FL004-1a2b3c4d",
                    "cells": [{"name": "x smoke", "strategy": "complete", "nested": 1, "follow_up": false}]}]}
@@ -38,7 +38,7 @@ from faultline.campaign.results import RESULTS_VERSION, CellResult
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Finding
 
-BASELINE_VERSION = 6
+BASELINE_VERSION = 7
 FindingId = Annotated[str, Meta(pattern="^FL[0-9]{3}-[0-9a-f]{8}$")]
 
 
@@ -185,8 +185,8 @@ def _read_baseline(path: Path) -> Baseline:
     except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, RecursionError) as error:
         raise BadInputError(f"{path}: is no baseline: {error}", BASELINE_HINT) from error
     raise BadInputError(
-        f"{path}: a stale baseline: version {version}, expected {expected}; its ids are those of another faultline",
-        BASELINE_HINT,
+        f"{path}: a baseline of version {version}, expected {expected}: its findings have other ids",
+        "run the campaign again with --write-baseline FILE, look at what is new, and name that file",
     )
 
 

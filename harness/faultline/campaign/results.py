@@ -26,8 +26,9 @@ from faultline.study.explanation import Explanation
 from faultline.study.kill_rates import KillRate, share_text
 from faultline.study.witness import Shrunk
 
-SCHEMA_VERSION = 3
-RESULTS_VERSION = 6
+SCHEMA_VERSION = 4
+"""4: ids of findings are made of facts, not of messages."""
+RESULTS_VERSION = 7
 """Of results.json."""
 SCHEMA = """
 create table if not exists campaign (
@@ -40,10 +41,6 @@ create table if not exists finding (
     campaign integer not null, cell integer not null, id text not null, rule text not null, message text not null,
     token text not null, finding text not null, primary key (campaign, cell, id, token));
 create index if not exists cell_key on cell (key);
-"""
-RENAME_DEFAULT = """
-update cell set spec = replace(spec, '"strategy":"default"', '"strategy":"mixed"'),
-    result = replace(result, '"strategy":"default"', '"strategy":"mixed"')
 """
 
 
@@ -193,17 +190,14 @@ class Results:
 
     def _open(self) -> None:
         version = self._connection.execute("pragma user_version").fetchone()[0]
-        if version == 1:  # had no environment
-            self._connection.execute("alter table campaign add column environment text")
-        elif version not in (0, 2, SCHEMA_VERSION):
+        if version not in (0, SCHEMA_VERSION):
             raise BadInputError(
-                f"{self.path}: results of schema version {version}, expected {SCHEMA_VERSION}", "move the file away"
+                f"{self.path}: a results database of version {version}, expected {SCHEMA_VERSION}: its findings have other ids",
+                "move the file away; the next campaign begins a new one",
             )
         self._connection.execute("pragma journal_mode = wal")
         self._connection.execute("pragma busy_timeout = 10000")
         self._connection.executescript(SCHEMA)
-        if version < SCHEMA_VERSION:  # `mixed` was called `default`
-            self._connection.execute(RENAME_DEFAULT)
         self._connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
 
     def close(self) -> None:

@@ -144,6 +144,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     title: str
     message: str
     token: str
+    fact: str = ""
+    """What exactly is broken: with the rule and the place it makes the id. The message does not."""
     position: int = 0
     operation: dict[str, Any] | None = None
     sites: list[Site] = []

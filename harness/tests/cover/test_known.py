@@ -173,12 +173,18 @@ def test_stale_entries_are_not_said_where_less_was_explored(tmp_path: Path) -> N
     [
         ("", "is no baseline"),
         ("[1]", "is no baseline"),
-        ('{"version": 6, "findings": 3, "cells": []}', "is no baseline"),
-        ('{"version": 6, "findings": [], "cells": ["nvm_malloc smoke"]}', "is no baseline"),
-        ('{"version": 1, "findings": [], "cells": ["nvm_malloc smoke"]}', "a stale baseline: version 1, expected 6"),
-        ('{"version": 1, "summary": {}, "cells": []}', "a stale baseline: version 1, expected 6"),
-        (f'{{"version": 6, "findings": [], "cells": [{OTHER_CELL}]}}', "it is of other, and not of nvm_malloc"),
-        ('{"version": 6, "findings": [], "cells": []}', "it is of no cell"),
+        ('{"version": 7, "findings": 3, "cells": []}', "is no baseline"),
+        ('{"version": 7, "findings": [], "cells": ["nvm_malloc smoke"]}', "is no baseline"),
+        (
+            '{"version": 6, "findings": [], "cells": []}',
+            "a baseline of version 6, expected 7: its findings have other ids",
+        ),
+        (
+            '{"version": 6, "summary": {}, "cells": []}',
+            "a baseline of version 6, expected 7: its findings have other ids",
+        ),
+        (f'{{"version": 7, "findings": [], "cells": [{OTHER_CELL}]}}', "it is of other, and not of nvm_malloc"),
+        ('{"version": 7, "findings": [], "cells": []}', "it is of no cell"),
     ],
 )
 def test_what_is_no_baseline_is_said(tmp_path: Path, text: str, words: str) -> None:
@@ -212,6 +218,9 @@ def test_bad_files_are_one_clear_line_before_anything_runs(faultline: Faultline,
     assert_one_clear_line(faultline(*run, "--baseline", tmp_path / "none"), 2, "the baseline cannot be read")
     assert_one_clear_line(faultline(*run, "--suppressions", tmp_path / "none"), 2, "cannot be read")
     assert_one_clear_line(faultline(*run, "--write-baseline", tmp_path / "no" / "b"), 2, "cannot be written there")
+    old = tmp_path / "old.json"
+    old.write_text('{"version": 6, "findings": [], "cells": []}')
+    assert_one_clear_line(faultline(*run, "--baseline", old), 2, "version 6, expected 7", "--write-baseline FILE")
     assert not list((tmp_path / "cache" / "builds").iterdir())
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import samples
-from faultline.base.errors import InfrastructureError
+from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, Results, summarise
 from faultline.cli.commands.matrix import exit_code_of_matrix
@@ -135,7 +135,7 @@ def test_junit_has_one_suite_an_allocator_however_cells_are_ordered() -> None:
 
 def test_results_json_has_every_cell() -> None:
     document = json.loads(reports.results_json(samples.campaign(), "done"))
-    assert document["version"] == 6
+    assert document["version"] == 7
     assert [cell["verdict"] for cell in document["cells"]] == ["pass", "fail", "unknown", "fail", "pass"]
     assert [cell.get("is_killed") for cell in document["cells"]] == [None, None, None, True, False]
 
@@ -152,19 +152,12 @@ def test_a_workload_file_is_called_as_it_was_named() -> None:
     assert "--workload somewhere/mine.workload" in spec.command_line()
 
 
-def test_results_of_an_earlier_version_are_read(tmp_path: Path) -> None:
-    """Where strategy `mixed` was called `default`."""
+@pytest.mark.parametrize("version", [1, 2, 3, 5])
+def test_a_database_of_another_version_is_refused(tmp_path: Path, version: int) -> None:
     path = tmp_path / "results.sqlite"
-    results = Results(path)
-    campaign = results.begin("run", "key", [samples.spec(strategy="mixed")])
-    results.cell(campaign, 0, CellResult(samples.spec(strategy="mixed")))
-    results.end(campaign, "done")
-    results.close()
+    Results(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute(
-            "update cell set spec = replace(spec, 'mixed', 'default'), result = replace(result, 'mixed', 'default')"
-        )
-        connection.execute("pragma user_version = 2")
-    results = Results(path)
-    assert [cell.spec.strategy for cell in results.read()[1]] == ["mixed"]
-    results.close()
+        connection.execute(f"pragma user_version = {version}")
+    with pytest.raises(BadInputError, match=f"a results database of version {version}, expected 4: ") as refused:
+        Results(path)
+    assert refused.value.hint == "move the file away; the next campaign begins a new one"

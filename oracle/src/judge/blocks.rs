@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Heap blocks among themselves: FL006, FL007, FL011.
 
-use super::{Extent, Judge, Subject, message_about, recovery_phrase};
+use super::{Extent, Judge, Subject, recovery_phrase};
 use crate::contract::Accounting;
+use crate::fact::{AccountingError, ExtentError, Fact, Step};
 use crate::history::Holder;
 use crate::report::{Block, BlockState, Life, Location, Place, SectionKind, Status, Walk};
 use crate::rule::RuleId;
@@ -91,10 +92,8 @@ impl<'a> Judge<'a> {
         let walk = match &life.walk {
             Some(walk) if walk.status == Status::Ok => walk,
             Some(walk) if walk.status != Status::UnsupportedCall => {
-                let recovery = recovery_phrase(number);
-                let text =
-                    format!("walk after {recovery} answered {}{}", walk.status, message_about(life, SectionKind::Walk));
-                self.violate(RuleId::Inconsistent, Subject::default(), text);
+                let what = format!("walk after {}", recovery_phrase(number));
+                self.violate_answer(life, Step::new(number, SectionKind::Walk), walk.status, &what);
                 return None;
             }
             _ => {
@@ -122,12 +121,8 @@ impl<'a> Judge<'a> {
             }
             Some(status) => {
                 self.out.judged.insert(RuleId::Inconsistent);
-                let recovery = recovery_phrase(number);
-                let text = format!(
-                    "the allocator's own check after {recovery} answered {status}{}",
-                    message_about(life, SectionKind::Check)
-                );
-                self.violate(RuleId::Inconsistent, Subject::default(), text);
+                let what = format!("the allocator's own check after {}", recovery_phrase(number));
+                self.violate_answer(life, Step::new(number, SectionKind::Check), status, &what);
             }
         }
     }
@@ -144,13 +139,14 @@ impl<'a> Judge<'a> {
         for block in blocks {
             let end = if block.file == at.0 { at.1 } else { 0 };
             if block.offset != end {
-                let what = if block.offset > end { "gap" } else { "overlap" };
+                let error = if block.offset > end { AccountingError::Gap } else { AccountingError::Overlap };
                 let block = extent(life, block);
                 let text = format!(
-                    "walk after {recovery}: {what} before the heap block of {}: expected it at {end:#x}",
+                    "walk after {recovery}: {error} before the heap block of {}: expected it at {end:#x}",
                     words(&block)
                 );
-                return self.violate(RuleId::Inconsistent, Subject { block: Some(block), ..Subject::default() }, text);
+                let fact = Fact::Accounting(number.into(), error);
+                return self.violate(fact, Subject { block: Some(block), ..Subject::default() }, text);
             }
             sum = sum.saturating_add(block.bytes);
             at = (block.file, block.end());
@@ -160,7 +156,7 @@ impl<'a> Judge<'a> {
                 "walk after {recovery}: the heap blocks make {sum} bytes in all, the heap's files {}",
                 walk.file_bytes
             );
-            self.violate(RuleId::Inconsistent, Subject::default(), text);
+            self.violate(Fact::Accounting(number.into(), AccountingError::Sum), Subject::default(), text);
         }
     }
 
@@ -176,7 +172,8 @@ impl<'a> Judge<'a> {
                     words(&other),
                     words(&block)
                 );
-                self.violate(RuleId::Overlap, Subject { block: Some(block), ..Subject::default() }, text);
+                let fact = Fact::LiveBlocksOverlap(number.into());
+                self.violate(fact, Subject { block: Some(block), ..Subject::default() }, text);
             }
             longest = longest.filter(|other| other.file == block.file && other.end() > block.end()).or(Some(block));
         }
@@ -186,24 +183,26 @@ impl<'a> Judge<'a> {
     fn judge_extents(&mut self, live: &LiveBlocks<'_>, number: u16, file_bytes: u64) {
         self.out.judged.insert(RuleId::BadExtent);
         for block in live.blocks() {
-            if let Some(what) = self.extent_error(block, file_bytes) {
+            if let Some((error, what)) = self.extent_error(block, file_bytes) {
                 let block = live.extent(block);
                 let text = format!("live heap block of {} after {}: {what}", words(&block), recovery_phrase(number));
-                self.violate(RuleId::BadExtent, Subject { block: Some(block), ..Subject::default() }, text);
+                let fact = Fact::BlockExtent(number.into(), error);
+                self.violate(fact, Subject { block: Some(block), ..Subject::default() }, text);
             }
         }
     }
 
-    fn extent_error(&self, block: &Block, file_bytes: u64) -> Option<String> {
+    fn extent_error(&self, block: &Block, file_bytes: u64) -> Option<(ExtentError, String)> {
         let (alignment, smallest) = (self.shape.alignment.max(1), self.shape.smallest_bytes);
         let has_end = block.offset.checked_add(block.bytes).is_some_and(|end| end <= file_bytes);
         if !has_end {
-            return Some(format!("it ends past the heap's {file_bytes} bytes"));
+            return Some((ExtentError::PastEnd, format!("it ends past the heap's {file_bytes} bytes")));
         }
         if block.offset % alignment != 0 {
-            return Some(format!("it is not aligned to {alignment} bytes"));
+            return Some((ExtentError::Misaligned, format!("it is not aligned to {alignment} bytes")));
         }
-        (block.bytes < smallest).then(|| format!("it is smaller than the smallest heap block, {smallest} bytes"))
+        let text = || format!("it is smaller than the smallest heap block, {smallest} bytes");
+        (block.bytes < smallest).then(|| (ExtentError::TooSmall, text()))
     }
 
     /// FL006 and FL007 on the drain's allocations, against live heap blocks (or, without walk, objects in slots) and each other.
@@ -223,7 +222,8 @@ impl<'a> Judge<'a> {
                     words(&other),
                     words(&block)
                 );
-                self.violate(RuleId::Overlap, Subject { block: Some(block), ..Subject::default() }, text);
+                let subject = Subject { block: Some(block), ..Subject::default() };
+                self.violate(Fact::AllocationOverlaps, subject, text);
             }
             longest = longest
                 .filter(|(other, _)| other.file == block.file && other.end() > block.end())
@@ -236,13 +236,16 @@ impl<'a> Judge<'a> {
 
     fn judge_drained(&mut self, life: &Life, block: &Block, bound_bytes: u64) {
         let alignment = self.shape.alignment.max(1);
-        let what = match block.offset.checked_add(block.bytes) {
+        let (error, what) = match block.offset.checked_add(block.bytes) {
             Some(end) if end <= bound_bytes && block.offset % alignment == 0 => return,
-            Some(end) if end <= bound_bytes => format!("is not aligned to {alignment} bytes"),
-            _ => format!("ends past the heap's {bound_bytes} bytes"),
+            Some(end) if end <= bound_bytes => {
+                (ExtentError::Misaligned, format!("is not aligned to {alignment} bytes"))
+            }
+            _ => (ExtentError::PastEnd, format!("ends past the heap's {bound_bytes} bytes")),
         };
         let block = extent(life, block);
         let text = format!("an allocation after recovery, {}, {what}", words(&block));
-        self.violate(RuleId::BadExtent, Subject { block: Some(block), ..Subject::default() }, text);
+        let fact = Fact::AllocationExtent(error);
+        self.violate(fact, Subject { block: Some(block), ..Subject::default() }, text);
     }
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::LiveBlocks;
 use super::references::{Linearisation, uncovered};
-use super::{Extent, Judge, Known, Subject, message_about, recovery_phrase};
+use super::{Extent, Judge, Known, Subject, recovery_phrase};
 use crate::contract::Leaks;
+use crate::fact::{Change, Fact, Part, Step};
 use crate::report::{
     AbstractHeap, Block, BlockState, Contents, EMPTIED, EMPTIED_REOPENED, Life, Location, Place, REOPENED,
     SECOND_RECOVERY, SectionKind, SlotEntry, Stage, Status, USE,
@@ -82,13 +83,7 @@ impl<'a> Judge<'a> {
         match life.open {
             Some(Status::Ok) => return true,
             Some(status) => {
-                let rule = if number == REOPENED || number == EMPTIED_REOPENED {
-                    RuleId::NotUsable
-                } else {
-                    RuleId::RecoveryFailed
-                };
-                let text = format!("{recovery} answered {status}{}", message_about(life, SectionKind::Open));
-                self.violate(rule, Subject::default(), text);
+                self.violate_answer(life, Step::new(number, SectionKind::Open), status, recovery);
             }
             None if self.is_cut_short(usize::from(number)) => {}
             None => self.unknown(format!("the heap report does not say what {recovery} answered")),
@@ -98,21 +93,18 @@ impl<'a> Judge<'a> {
 
     /// FL003 and FL012: reading slots and fields must not fail after any stage.
     fn judge_reading(&mut self, life: &Life, number: u16) {
-        let slots = life.slots.iter().map(|slots| (SectionKind::Slots, Stage::Recovery, slots.status));
-        let objects = life.objects.iter().map(|objects| (SectionKind::Objects, Stage::Recovery, objects.status));
+        let (slots, objects) = (Step::new(number, SectionKind::Slots), Step::new(number, SectionKind::Objects));
+        let slots = life.slots.iter().map(|of| (slots, Stage::Recovery, of.status));
+        let objects = life.objects.iter().map(|of| (objects, Stage::Recovery, of.status));
         // That there are too many of them life 0 has said.
         let objects = objects.filter(|(_, _, status)| *status != Status::OutOfMemory);
-        let contents = life.contents.iter().map(|contents| (SectionKind::Contents, contents.after, contents.status));
+        let contents = life.contents.iter().map(|of| (Step::contents_after(number, of.after), of.after, of.status));
         let mut all = slots.chain(objects).chain(contents);
-        let Some((kind, stage, status)) = all.find(|(_, _, status)| *status != Status::Ok) else {
+        let Some((step, stage, status)) = all.find(|(_, _, status)| *status != Status::Ok) else {
             return;
         };
-        let is_recovery = stage == Stage::Recovery && number < REOPENED;
-        let rule = if is_recovery { RuleId::RecoveryFailed } else { RuleId::NotUsable };
-        let after = after_phrase(number, stage);
-        let what = if kind == SectionKind::Objects { "fields" } else { "slots" };
-        let text = format!("reading the {what} after {after} answered {status}{}", message_about(life, kind));
-        self.violate(rule, Subject::default(), text);
+        let what = if step.section == SectionKind::Objects { "fields" } else { "slots" };
+        self.violate_answer(life, step, status, &format!("reading the {what} after {}", after_phrase(number, stage)));
     }
 
     /// FL009 after a stage: each object that was right in the crash image must be right still.
@@ -139,7 +131,8 @@ impl<'a> Judge<'a> {
                     block: Some(Extent { place, bytes: object.bytes }),
                     ..Subject::default()
                 };
-                self.violate(RuleId::ContentChanged, subject, text);
+                let step = Step::contents_after(number, contents.after);
+                self.violate(Fact::ContentWrong(holder.into(), step), subject, text);
             }
         }
     }
@@ -187,22 +180,24 @@ impl<'a> Judge<'a> {
             REOPENED => self.survivors(before, after),
             _ => (before, after),
         };
-        if let Some((slot, text)) = slot_difference(&before, &after) {
-            return self.violate_idempotence(number, slot, text);
+        if let Some((slot, change, text)) = slot_difference(&before, &after) {
+            return self.violate_idempotence(number, (Part::Slot, change), Some(slot), text);
         }
-        if let Some(text) = field_difference(&before, &after) {
-            return self.violate_idempotence(number, None, text);
+        if let Some((change, text)) = field_difference(&before, &after) {
+            return self.violate_idempotence(number, (Part::Field, change), None, text);
         }
         let (before, after) = self.comparable(&report.lives[usize::from(number)], &before, &after);
-        if let Some(text) = live_difference(&before, &after) {
-            self.violate_idempotence(number, None, text);
+        if let Some((change, text)) = live_difference(&before, &after) {
+            self.violate_idempotence(number, (Part::LiveBlock, change), None, text);
         }
     }
 
     #[cfg_attr(feature = "planted", track_caller)]
-    fn violate_idempotence(&mut self, number: u16, slot: Option<u32>, text: String) {
+    fn violate_idempotence(&mut self, number: u16, what: (Part, Change), slot: Option<u32>, text: String) {
+        let (part, change) = what;
         let text = format!("after {}: {text}", recovery_phrase(number));
-        self.violate(RuleId::NotIdempotent, Subject { slot, ..Subject::default() }, text);
+        let fact = Fact::HeapDiffers(number.into(), part, change);
+        self.violate(fact, Subject { slot, ..Subject::default() }, text);
     }
 
     /// Leaves out what the probe itself allocated and may have left: the maximal allocation, and all if the frees failed.
@@ -222,7 +217,7 @@ impl<'a> Judge<'a> {
                 probe.len() - permitted,
                 recovery_phrase(REOPENED)
             );
-            self.violate(RuleId::FreedObjectBack, Subject { slot, ..Subject::default() }, text);
+            self.violate(Fact::ProbeObjectsBack, Subject { slot, ..Subject::default() }, text);
         }
         after.slots.retain(|slot, place| !is_probes(slot, place));
         let is_kept = |place: &Place| before.live.as_ref().is_some_and(|live| live.contains_key(place));
@@ -264,8 +259,12 @@ impl<'a> Judge<'a> {
             if !clipped(first, known.key, bytes).eq(clipped(now, key, bytes)) {
                 self.unsound.insert(known.key);
                 let holder = known.holder;
-                let text = format!("the content of {holder} is another one than after the first recovery");
-                self.violate_idempotence(number, holder.slot(), text);
+                let text = format!(
+                    "after {}: the content of {holder} is another one than after the first recovery",
+                    recovery_phrase(number)
+                );
+                let fact = Fact::ContentDiffers(number.into(), holder.into());
+                self.violate(fact, Subject { slot: holder.slot(), ..Subject::default() }, text);
                 return;
             }
         }
@@ -275,8 +274,8 @@ impl<'a> Judge<'a> {
     fn judge_emptied(&mut self, life: &Life, linearisation: &Linearisation) {
         self.judge_close(life, EMPTIED);
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
-            let why = message_about(life, SectionKind::FreeAll);
-            return self.violate_usability(format!("freeing all objects after recovery answered {status}{why}"));
+            let step = Step::new(EMPTIED, SectionKind::FreeAll);
+            return self.violate_answer(life, step, status, "freeing all objects after recovery");
         }
         if self.judge_drain(life, EMPTIED, linearisation) {
             let walked = self.report.lives[0].walk.as_ref().map_or(0, |walk| walk.file_bytes);
@@ -294,11 +293,10 @@ impl<'a> Judge<'a> {
         };
         match drain.status {
             Status::Ok | Status::OutOfMemory => self.judge_capacity(drain, number, linearisation),
-            status => self.violate_usability(format!(
-                "an allocation after {} answered {status}{}",
-                drained_after(number),
-                message_about(life, SectionKind::Drain)
-            )),
+            status => {
+                let what = format!("an allocation after {}", drained_after(number));
+                self.violate_answer(life, Step::new(number, SectionKind::Drain), status, &what);
+            }
         }
         true
     }
@@ -308,20 +306,13 @@ impl<'a> Judge<'a> {
         if !self.judge_drain(life, USE, linearisation) {
             return;
         }
-        let message = |kind| message_about(life, kind);
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
-            self.violate_usability(format!(
-                "freeing what was allocated after recovery answered {status}{}",
-                message(SectionKind::FreeAll)
-            ));
+            let step = Step::new(USE, SectionKind::FreeAll);
+            self.violate_answer(life, step, status, "freeing what was allocated after recovery");
         }
         if let Some(maximal) = life.maximal.filter(|maximal| maximal.status != Status::Ok && maximal.bytes > 0) {
-            self.violate_usability(format!(
-                "allocating {} bytes again, after all was freed, answered {}{}",
-                maximal.bytes,
-                maximal.status,
-                message(SectionKind::Maximal)
-            ));
+            let what = format!("allocating {} bytes again, after all was freed,", maximal.bytes);
+            self.violate_answer(life, Step::new(USE, SectionKind::Maximal), maximal.status, &what);
         }
         let walked = life.walk.as_ref().map_or(0, |walk| walk.file_bytes);
         let taken = self.taken_extents(life, live);
@@ -348,20 +339,12 @@ impl<'a> Judge<'a> {
         Some(Block { file: entry.file, state: BlockState::Allocated, offset: entry.offset, bytes })
     }
 
-    #[cfg_attr(feature = "planted", track_caller)]
-    pub(super) fn violate_usability(&mut self, text: String) {
-        self.violate(RuleId::NotUsable, Subject::default(), text);
-    }
-
     fn judge_close(&mut self, life: &Life, number: u16) {
         match life.close {
             None | Some(Status::Ok) => {}
             Some(status) => {
-                let recovery = recovery_phrase(number);
-                self.violate_usability(format!(
-                    "close after {recovery} answered {status}{}",
-                    message_about(life, SectionKind::Close)
-                ));
+                let what = format!("close after {}", recovery_phrase(number));
+                self.violate_answer(life, Step::new(number, SectionKind::Close), status, &what);
             }
         }
     }
@@ -422,34 +405,36 @@ fn clipped(contents: &Contents, key: u32, bytes: u64) -> impl Iterator<Item = (u
     of_object.map(move |entry| (entry.object, entry.from, entry.to.min(bytes)))
 }
 
-fn slot_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<(Option<u32>, String)> {
+fn slot_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<(u32, Change, String)> {
     let slots: BTreeSet<&u32> = before.slots.keys().chain(after.slots.keys()).collect();
     let changed = slots.into_iter().find(|slot| before.slots.get(slot) != after.slots.get(slot))?;
-    let (was, is) = (words(before.slots.get(changed)), words(after.slots.get(changed)));
-    Some((Some(*changed), format!("slot {changed} was {was} and is {is}")))
+    let (was, is) = (before.slots.get(changed), after.slots.get(changed));
+    Some((*changed, Change::from_to(was, is), format!("slot {changed} was {} and is {}", words(was), words(is))))
 }
 
 /// Where the slots are the same, objects that were reached before or are now are reached by fields that differ.
-fn field_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<String> {
+fn field_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<(Change, String)> {
     let mut shared =
         before.objects.iter().filter_map(|(place, fields)| Some((place, fields, after.objects.get(place)?)));
     let (place, was, is) = shared.find(|(_, was, is)| was != is)?;
     let field = was.iter().zip(is).position(|(was, is)| was != is)?;
-    let (was, is) = (words(was[field].as_ref()), words(is[field].as_ref()));
-    Some(format!("field {field} of the object in {} was {was} and is {is}", words(Some(place))))
+    let (was, is) = (was[field].as_ref(), is[field].as_ref());
+    let (place, from, to) = (words(Some(place)), words(was), words(is));
+    Some((Change::from_to(was, is), format!("field {field} of the object in {place} was {from} and is {to}")))
 }
 
 fn words(place: Option<&Place>) -> String {
     place.map_or_else(|| "null".to_owned(), |place| format!("{} at {:#x}", place.file, place.offset))
 }
 
-fn live_difference(before: &Option<BTreeMap<Place, u64>>, after: &Option<BTreeMap<Place, u64>>) -> Option<String> {
+fn live_difference(before: &LivePlaces, after: &LivePlaces) -> Option<(Change, String)> {
     let (before, after) = (before.as_ref()?, after.as_ref()?);
     let places: BTreeSet<&Place> = before.keys().chain(after.keys()).collect();
     let changed = places.into_iter().find(|place| before.get(place) != after.get(place))?;
     let words = |bytes: Option<&u64>| {
         bytes.map_or_else(|| "no live heap block".to_owned(), |bytes| format!("{bytes} live bytes"))
     };
-    let (was, is) = (words(before.get(changed)), words(after.get(changed)));
-    Some(format!("{} at {:#x} was {was} and is {is}", changed.file, changed.offset))
+    let (was, is) = (before.get(changed), after.get(changed));
+    let text = format!("{} at {:#x} was {} and is {}", changed.file, changed.offset, words(was), words(is));
+    Some((Change::from_to(was, is), text))
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::walk::{Identity, Look, Reference, Walk};
-use super::{Extent, Judge, Leaked, Subject, message_about};
+use super::{Extent, Judge, Leaked, Subject};
 use crate::contract::{Leaks, Publish};
+use crate::fact::{ExtentError, Fact, HolderKind, Step};
 use crate::history::{Candidate, Candidates, ExpectedObject, Holder, ObjectId, OperationIndex, OperationKind, Phase};
 use crate::pattern::{OBJECT_MASK, Segment};
 use crate::report::{Block, ContentEntry, Life, Location, Place, SectionKind, SlotEntry, Stage, Status};
@@ -92,9 +93,8 @@ impl<'a> Judge<'a> {
         match &life.slots {
             Some(slots) if slots.status == Status::Ok => return Some(&slots.entries),
             Some(slots) => {
-                let message = message_about(life, SectionKind::Slots);
-                let text = format!("reading the slots after recovery answered {}{message}", slots.status);
-                self.violate(RuleId::RecoveryFailed, Subject::default(), text);
+                let step = Step::new(0, SectionKind::Slots);
+                self.violate_answer(life, step, slots.status, "reading the slots after recovery");
             }
             None if self.is_cut_short(0) => {}
             None => self.unknown("the heap report has no slots".to_owned()),
@@ -114,9 +114,8 @@ impl<'a> Judge<'a> {
                 self.unknown(text);
             }
             Some(objects) if objects.status != Status::Ok => {
-                let message = message_about(life, SectionKind::Objects);
-                let text = format!("reading the fields after recovery answered {}{message}", objects.status);
-                self.violate(RuleId::RecoveryFailed, Subject::default(), text);
+                let step = Step::new(0, SectionKind::Objects);
+                self.violate_answer(life, step, objects.status, "reading the fields after recovery");
                 return false;
             }
             _ => {}
@@ -194,7 +193,7 @@ impl<'a> Judge<'a> {
             let text =
                 format!("{holder} is null, but operation {operation} put an object of {} bytes there", object.bytes);
             let subject = Subject { slot: holder.slot(), operation: Some(operation), ..Subject::default() };
-            self.violate(RuleId::OperationLost, subject, text);
+            self.violate(Fact::Null(holder.into()), subject, text);
         }
     }
 
@@ -219,12 +218,13 @@ impl<'a> Judge<'a> {
             return;
         }
         let text = format!("{holder} points to {}, where no live heap block is", found.place());
-        self.violate(RuleId::DanglingSlot, self.subject(found, object.map(|object| object.placed_by)), text);
+        let subject = self.subject(found, object.map(|object| object.placed_by));
+        self.violate(Fact::Dangling(holder.into()), subject, text);
         if let Some(object) = object.filter(|_| !candidates.may_be_null()) {
             walk.lose(object.id);
             let operation = object.placed_by;
             let text = format!("{holder}: the object that operation {operation} put there has no live heap block");
-            self.violate(RuleId::OperationLost, self.subject(found, Some(operation)), text);
+            self.violate(Fact::BlockLost(holder.into()), self.subject(found, Some(operation)), text);
         }
     }
 
@@ -233,7 +233,10 @@ impl<'a> Judge<'a> {
         let other = walk.live.as_mut().and_then(|live| live.refer(found.at, found.holder));
         if let Some(other) = other.filter(|other| !self.is_being_freed(found.holder) && !self.is_being_freed(*other)) {
             let text = format!("{other} and {} refer to one heap block, {}", found.holder, found.place());
-            self.violate(RuleId::Overlap, self.subject(found, operation), text);
+            let mut holders = [HolderKind::from(other), found.holder.into()];
+            holders.sort_unstable();
+            let [one, other] = holders;
+            self.violate(Fact::BlockShared(one, other), self.subject(found, operation), text);
         }
     }
 
@@ -351,13 +354,13 @@ impl<'a> Judge<'a> {
         if held_before == Some(other) {
             let text =
                 format!("{holder} still points to what it held before operation {operation}, in {}", found.place());
-            return self.violate(RuleId::OperationLost, self.subject(found, Some(operation)), text);
+            return self.violate(Fact::PlaceOfOlder(holder.into()), self.subject(found, Some(operation)), text);
         }
         let text = format!(
             "{holder} points to {}, where object {other} is: two objects that operations left are one",
             found.place()
         );
-        self.violate(RuleId::Overlap, self.subject(found, Some(operation)), text);
+        self.violate(Fact::ObjectsAreOne(holder.into()), self.subject(found, Some(operation)), text);
     }
 
     /// The object that the holder must hold is at another place than the one it points to, where no other object is expected.
@@ -373,11 +376,11 @@ impl<'a> Judge<'a> {
         if objects.iter().any(|candidate| self.object_error(found, candidate).is_none()) {
             let text =
                 format!("{holder} points to a second object like the one that it must hold, in {}", found.place());
-            return self.violate(RuleId::Overlap, subject, text);
+            return self.violate(Fact::ObjectTwice(holder.into()), subject, text);
         }
         let text =
             format!("{holder} points to {}, but operation {operation} made it hold an object elsewhere", found.place());
-        self.violate(RuleId::OperationLost, subject, text);
+        self.violate(Fact::ObjectElsewhere(holder.into()), subject, text);
     }
 
     fn object_error(&self, found: &Found<'_>, candidate: &Candidate<'_>) -> Option<ObjectError> {
@@ -389,22 +392,25 @@ impl<'a> Judge<'a> {
     }
 
     fn judge_unexpected(&mut self, found: &Found<'_>) {
-        let (operation, why) = match self.history.previous(found.holder) {
+        let holder = found.holder;
+        let (fact, operation, why) = match self.history.previous(holder) {
             Some(previous) => {
                 let (operation, kind) = (previous.operation, previous.kind.name());
-                (Some(operation), format!("operation {operation} ({kind}) made it so"))
+                let why = format!("operation {operation} ({kind}) made it so");
+                (Fact::SetAgain(holder.into()), Some(operation), why)
             }
-            None => (None, "no operation put an object there".to_owned()),
+            None => (Fact::NeverSet(holder.into()), None, "no operation put an object there".to_owned()),
         };
-        let text = format!("{} points to {}, but must be null: {why}", found.holder, found.place());
-        self.violate(RuleId::FreedObjectBack, self.subject(found, operation), text);
+        let text = format!("{holder} points to {}, but must be null: {why}", found.place());
+        self.violate(fact, self.subject(found, operation), text);
     }
 
     fn judge_place(&mut self, found: &Found<'_>) {
         let alignment = self.shape.alignment.max(1);
         if found.at.offset % alignment != 0 {
             let text = format!("{}: the object in {} is not aligned to {alignment} bytes", found.holder, found.place());
-            self.violate(RuleId::BadExtent, self.subject(found, None), text);
+            let fact = Fact::ObjectExtent(found.holder.into(), ExtentError::Misaligned);
+            self.violate(fact, self.subject(found, None), text);
         }
     }
 
@@ -419,9 +425,10 @@ impl<'a> Judge<'a> {
         let subject = self.subject(found, Some(operation));
         if object.previous_bytes.is_some_and(|bytes| bytes <= capacity) {
             let text = format!("{holder}: a returned reallocate is lost: {asked}, enough for the size before");
-            return self.violate(RuleId::OperationLost, subject, text);
+            return self.violate(Fact::ReallocationLost(holder.into()), subject, text);
         }
-        self.violate(RuleId::BadExtent, subject, format!("{holder}: {asked}"));
+        let fact = Fact::ObjectExtent(holder.into(), ExtentError::TooSmall);
+        self.violate(fact, subject, format!("{holder}: {asked}"));
     }
 
     /// FL009, or FL004 where the holder holds what it did before, and FL005 where that was freed.
@@ -433,12 +440,13 @@ impl<'a> Judge<'a> {
             if older.bytes > at && differs.is_none() {
                 if previous.kind == OperationKind::Free {
                     let text = format!("{holder} holds the object that operation {by} freed, in {}", found.place());
-                    self.violate(RuleId::FreedObjectBack, self.subject(found, Some(by)), text);
+                    self.violate(Fact::FreedForNew(holder.into()), self.subject(found, Some(by)), text);
                 }
                 let placed_by = object.placed_by;
                 let text =
                     format!("{holder}: the object that operation {placed_by} put there is lost: an older one is there");
-                return self.violate(RuleId::OperationLost, self.subject(found, Some(placed_by)), text);
+                let subject = self.subject(found, Some(placed_by));
+                return self.violate(Fact::ContentOfOlder(holder.into()), subject, text);
             }
         }
         let text = format!(
@@ -446,7 +454,8 @@ impl<'a> Judge<'a> {
             object.bytes,
             found.place()
         );
-        self.violate(RuleId::ContentChanged, self.subject(found, Some(operation)), text);
+        let fact = Fact::ContentWrong(holder.into(), Step::new(0, SectionKind::Contents));
+        self.violate(fact, self.subject(found, Some(operation)), text);
     }
 
     /// The first wrong byte of the object in the crash image, unless recovery has put it right: what life 1 saw counts more.
@@ -480,7 +489,7 @@ impl<'a> Judge<'a> {
                 let (slot, other) = (extent.3, other.3);
                 let place = slot_place(life, extent);
                 let text = format!("the objects of slots {other} and {slot} overlap in {place}");
-                self.violate(RuleId::Overlap, slot_subject(life, extent), text);
+                self.violate(Fact::ObjectsOverlap, slot_subject(life, extent), text);
             }
             last = Some(last.filter(|other| other.0 == extent.0 && other.2 > extent.2).unwrap_or(extent));
         }
@@ -491,7 +500,8 @@ impl<'a> Judge<'a> {
         if extent.2 > limit {
             let place = slot_place(life, extent);
             let text = format!("slot {slot}: the object in {place} ends past the heap's limit of {limit} bytes");
-            self.violate(RuleId::BadExtent, slot_subject(life, extent), text);
+            let fact = Fact::ObjectExtent(HolderKind::Slot, ExtentError::PastEnd);
+            self.violate(fact, slot_subject(life, extent), text);
         }
     }
 
@@ -525,7 +535,7 @@ impl<'a> Judge<'a> {
             block.bytes, block.place.file, block.place.offset
         );
         let operation = self.history.current().pending().first().map(|pending| pending.operation.index);
-        self.violate(RuleId::Leak, Subject { operation, block: Some(block), ..Subject::default() }, text);
+        self.violate(Fact::Leaked, Subject { operation, block: Some(block), ..Subject::default() }, text);
     }
 
     /// A conservative collector keeps what a stale word reaches: the runner says what that is.

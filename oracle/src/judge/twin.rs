@@ -18,6 +18,7 @@ use super::lives::drained_after;
 use super::references::Linearisation;
 use super::{Judge, Subject};
 use crate::contract::Leaks;
+use crate::fact::Fact;
 use crate::history::{History, Linearised, OperationIndex};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
 use crate::rule::RuleId;
@@ -249,7 +250,11 @@ impl Judge<'_> {
             twin.bytes
         );
         let subject = Subject { lost_bytes: Some(lost_bytes), ..Subject::default() };
-        self.violate(RuleId::NotUsable, subject, text);
+        let fact = match twin.is_open {
+            true => Fact::OpenCapacityLost(life.into()),
+            false => Fact::CapacityLost(life.into()),
+        };
+        self.violate(fact, subject, text);
     }
 
     /// Whether the heap breaks a rule by which it is not what its history says, so that less capacity is no news.
@@ -265,13 +270,14 @@ impl Judge<'_> {
         if !is_split || self.has_broken_history() {
             return;
         }
-        self.violate_usability(format!(
+        let text = format!(
             "after {} {} bytes can be allocated at once, after the same operations without a crash {}: no fewer in all, but in \
              smaller pieces",
             drained_after(EMPTIED),
             drain.largest_bytes(),
             twin.largest
-        ));
+        );
+        self.violate(Fact::CapacitySplit, Subject::default(), text);
     }
 
     /// The twin of what the recovered heap shows; of several that fit, the one that holds least.

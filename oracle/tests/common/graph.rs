@@ -365,7 +365,7 @@ impl GraphCrash {
     }
 
     pub fn judged(&self, probe: &Probe, memory: &Memory) -> Judgement {
-        judge(&self.contract, &shape(), &self.script.history, &probe.report(), memory, Some(&self.twins))
+        oracle::judge(&self.contract, &shape(), &self.script.history, &probe.report(), memory, Some(&self.twins))
     }
 
     /// Whether the heap is as a clean close left it.

@@ -11,12 +11,12 @@ use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
 use oracle::pattern::expected_bytes;
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
 use oracle::report::{
-    Block, BlockState, EMPTIED, EMPTIED_REOPENED, LIFE_COUNT, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY,
+    Block, BlockState, EMPTIED, EMPTIED_REOPENED, LIFE_COUNT, Message, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY,
     SectionKind, Stage, USE,
 };
 use oracle::{
     ContentSource, Contract, HeapReport, HeapShape, History, Judgement, Operation, OperationKind, RuleId, Segment,
-    Status, TwinSet, judge,
+    Status, TwinSet, Violation,
 };
 
 pub const FILE: &str = "heap";
@@ -448,6 +448,38 @@ pub fn two_objects() -> (Script, Heap) {
     (Script::created().allocated(1, 100).allocated(3, 200), heap)
 }
 
+/// As [`oracle::judge`]. Whatever the allocator's own words are, they change nothing but words.
+pub fn judge(
+    contract: &Contract,
+    shape: &HeapShape,
+    history: &History,
+    report: &HeapReport,
+    content: &dyn ContentSource,
+    twins: Option<&TwinSet>,
+) -> Judgement {
+    let judge = |report: &HeapReport| oracle::judge(contract, shape, history, report, content, twins);
+    let judgement = judge(report);
+    assert_eq!(without_words(judge(&reworded(report))), without_words(judgement.clone()));
+    judgement
+}
+
+/// Each section of each life is explained, in words that no test uses.
+pub fn reworded(report: &HeapReport) -> HeapReport {
+    let mut report = report.clone();
+    for (number, life) in report.lives.iter_mut().enumerate() {
+        life.messages.iter_mut().for_each(|message| message.text = format!("some other words, {number}"));
+        let explained = |kind| Message { about: Some(kind), text: format!("{kind:?} went as {number} go") };
+        life.messages.extend(SectionKind::ALL.map(explained));
+    }
+    report
+}
+
+fn without_words(judgement: Judgement) -> Judgement {
+    let silent = |violation| Violation { message: String::new(), ..violation };
+    let unknown = judgement.unknown.iter().map(|_| String::new()).collect();
+    Judgement { violations: judgement.violations.into_iter().map(silent).collect(), unknown, ..judgement }
+}
+
 pub fn judged(contract: &Contract, script: &Script, probe: &Probe, memory: &Memory) -> Judgement {
     accounted(judge(contract, &shape(), &script.history, &probe.report(), memory, None))
 }
@@ -464,6 +496,11 @@ fn accounted(judgement: Judgement) -> Judgement {
         assert!(judgement.judged.contains(rule) || is_broken || is_named, "{rule}: {judgement:#?}");
     }
     judgement
+}
+
+/// What exactly is broken, in the words that ids are made of.
+pub fn facts(judgement: &Judgement) -> Vec<String> {
+    judgement.violations.iter().map(|violation| violation.fact.to_string()).collect()
 }
 
 pub fn rules(judgement: &Judgement) -> Vec<RuleId> {

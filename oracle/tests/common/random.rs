@@ -197,7 +197,7 @@ impl Crash {
     }
 
     pub fn judged(&self, probe: &Probe, memory: &Memory) -> Judgement {
-        judge(&self.contract, &shape(), &self.script.history, &probe.report(), memory, Some(&self.twins))
+        oracle::judge(&self.contract, &shape(), &self.script.history, &probe.report(), memory, Some(&self.twins))
     }
 
     /// Slots whose object is promised, whole.

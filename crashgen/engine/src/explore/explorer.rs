@@ -382,7 +382,7 @@ impl Explorer<'_> {
         let is_any = planted::is(Fault::ReduceToAnyRule);
         let is_whole = is_whole || planted::is(Fault::ReduceToLasting);
         let mut alike = Vec::new();
-        for violation in violations.into_iter().filter(|violation| violation.broken == sought.broken || is_any) {
+        for violation in violations.into_iter().filter(|violation| violation.broken() == sought.broken() || is_any) {
             if is_whole || self.since(case, here, state, &violation)?.is_none() {
                 alike.push(violation);
             }

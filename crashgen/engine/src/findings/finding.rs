@@ -5,7 +5,7 @@ use crate::base::config::{Config, StopRule};
 use crate::findings::event_excerpt::{EventText, events_around};
 use crate::findings::evidence::Evidence;
 use crate::findings::evidence::deaths::Died;
-use crate::findings::identity::{id, key};
+use crate::findings::identity::{fact, id, key};
 use crate::findings::onset::Onset;
 use crate::findings::operation_names;
 use crate::findings::repair::{Repair, candidates, each_once, of_losses};
@@ -33,6 +33,8 @@ pub struct Finding {
     pub id: String,
     pub rule: String,
     pub title: &'static str,
+    /// What exactly is broken; with the rule and the place it makes the id.
+    pub fact: String,
     pub message: String,
     pub token: String,
     pub position: u32,
@@ -255,6 +257,7 @@ impl Findings {
             id: id(violation.rule, &key),
             rule: violation.rule.to_string(),
             title: violation.rule.title(),
+            fact: fact(trace, state, onset.as_ref(), violation),
             message: operation_names::in_text(&violation.message),
             token,
             position: state.position,

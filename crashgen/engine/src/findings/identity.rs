@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The identity of a finding: what makes two violations one finding, in every campaign.
 //!
-//! It is the rule and the store that is lost, by its place in its function, and whether what is flushed there lacks a fence or the flush
-//! is missing. Which store was the newest that is there tells only how long the first one stayed undecided. Where nothing is lost, the
-//! place of the last store when it began to be wrong is what is known ([`crate::findings::onset`]), and what was said of it then; the
-//! operation, where that place has no name.
+//! It is the rule, a fact and a place in the source; words of messages are in no identity. Where a state lacks a store, the fact is which
+//! store is lost, and whether its flush is missing or a fence. Which store was the newest that is there tells only how long the first one
+//! stayed undecided. Where nothing is lost, it is the [`Fact`] that was broken when the heap began to be wrong, and the place of
+//! the last store then ([`crate::findings::onset`]); the operation, where that place has no name.
 
-use crate::findings::onset::{Onset, said};
+use crate::findings::onset::Onset;
 use crate::heap::state::{Lost, StateRef, is_flush_of, lost_store};
 use crashgen::edit::PlaceKind;
 use crashgen::symbols::Symbols;
 use crashgen::trace::{EventKind, SiteId, StoreKind, Trace};
-use oracle::{RuleId, Violation};
+use oracle::{Fact, RuleId, Violation};
 use planted::Fault;
 
 /// What makes two violations one finding.
@@ -23,13 +23,30 @@ pub fn key(
     violation: &Violation,
 ) -> String {
     let place = place(symbols, trace, state, onset, violation.rule);
-    let is_lost = onset.is_none() && lost_store(state).is_some();
-    let said = match onset {
-        _ if is_lost || planted::is(Fault::FindingByRule) => None,
-        Some(onset) => onset.said.clone(),
-        None => said(violation).map(Into::into),
-    };
-    said.map_or(place.clone(), |said| format!("{place}: {said}"))
+    match blamed_store(state, onset) {
+        _ if planted::is(Fault::FindingByRule) => place,
+        Some(_) => place,
+        None => format!("{place}: {}", broken_fact(onset, violation)),
+    }
+}
+
+/// What a finding is about, besides the rule and the place.
+pub fn fact(trace: &Trace, state: &StateRef, onset: Option<&Onset>, violation: &Violation) -> String {
+    match blamed_store(state, onset) {
+        Some(lost) if is_flushed(trace, &lost) => "store-lost".to_owned(),
+        Some(_) => "store-lost not-flushed".to_owned(),
+        None => broken_fact(onset, violation).to_string(),
+    }
+}
+
+/// The store that the state lacks, where what is broken is to be blamed on that: everything persisted does not break it.
+fn blamed_store(state: &StateRef, onset: Option<&Onset>) -> Option<Lost> {
+    lost_store(state).filter(|_| onset.is_none())
+}
+
+/// What was broken when it began to be.
+fn broken_fact(onset: Option<&Onset>, violation: &Violation) -> Fact {
+    onset.map_or(violation.fact, |onset| onset.fact)
 }
 
 /// The part of the key that is known of a state before it is recovered.
@@ -37,7 +54,7 @@ pub fn place(symbols: &mut Symbols, trace: &Trace, state: &StateRef, onset: Opti
     if planted::is(Fault::FindingByRule) {
         return rule.to_string();
     }
-    let lost = lost_store(state).filter(|_| onset.is_none());
+    let lost = blamed_store(state, onset);
     let last_store = onset.map_or(state.case.last_store, |onset| onset.site);
     let site = lost.as_ref().map_or(last_store, |lost| lost.site);
     let name = symbols.lasting_name(trace, site);
@@ -89,6 +106,9 @@ mod tests {
     use crate::heap::testing;
     use crashgen::model::{Choice, View};
     use crashgen::trace::{FenceKind, FileId, FlushKind, OperationKind, Site};
+    use oracle::Status;
+    use oracle::fact::Step;
+    use oracle::report::SectionKind;
 
     /// Key of the state that lacks the first of these events, a store. They are by thread 1 or as said, and at a place of the source, but
     /// for the inserted ones.
@@ -107,6 +127,38 @@ mod tests {
         testing::of_state(&trace, position, lose, |state| {
             place(&mut Symbols::default(), &trace, state, None, RuleId::OperationLost)
         })
+    }
+
+    /// Key of a violation at a position of an empty trace, where nothing is lost.
+    fn key_of(fact: Fact, message: &str) -> String {
+        let trace = testing::trace(Vec::new());
+        let violation = Violation {
+            rule: fact.rule(),
+            fact,
+            message: message.to_owned(),
+            slot: None,
+            operation: None,
+            block: None,
+            leaks: None,
+            lost_bytes: None,
+        };
+        let position = trace.events.len() as u32;
+        testing::of_state(
+            &trace,
+            position,
+            |_, _| {},
+            |state| key(&mut Symbols::default(), &trace, state, None, &violation),
+        )
+    }
+
+    #[test]
+    fn an_identity_is_made_of_facts_and_of_no_words() {
+        let corrupt = Fact::Answered(Step::new(0, SectionKind::Check), Status::Corrupt.into());
+        let error = Fact::Answered(Step::new(0, SectionKind::Check), Status::Error.into());
+        let said = "the allocator's own check after recovery answered corrupt: the heap has damaged headers";
+        let reworded = "check after recovery says corrupt: some headers of the heap are damaged";
+        assert_eq!(key_of(corrupt, said), key_of(corrupt, reworded));
+        assert_ne!(key_of(corrupt, said), key_of(error, said));
     }
 
     #[test]

@@ -10,9 +10,9 @@
 //! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::since`]), and what they break
 //! besides that is a finding of its own, of the same rule or of another one.
 //!
-//! What is wrong with a slot, a heap block or an operation is the same while it is about the same one. Of what is said of the whole heap
-//! (that recovery answers an error, that less can be allocated) it counts what is said, and how many bytes are lost; where other things
-//! are wrong and none of them has begun there, it is a consequence of those, whatever is said.
+//! What is wrong with a slot, a heap block or an operation is the same while it is about the same one. What is wrong with the heap as a
+//! whole (recovery answers an error, less can be allocated) is the same while the fact and the number of lost bytes are the same. Where
+//! other things are wrong and none of them has begun there, it is a consequence of those, whatever the fact.
 //!
 //! What a recovery did before power failed again is followed as the workload is, from what the crash before it left.
 
@@ -26,10 +26,9 @@ use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, SiteId, Trace};
 use oracle::report::Place;
-use oracle::{Extent, Judgement, Leaked, RuleId, TwinSet, Violation};
+use oracle::{Extent, Fact, Judgement, Leaked, RuleId, TwinSet, Violation};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Where something began to be wrong.
@@ -41,8 +40,8 @@ pub struct Onset {
     pub site: SiteId,
     /// The operation by then, `none` before the first one.
     pub operation: &'static str,
-    /// What was said of it then ([`said`]).
-    pub said: Option<Rc<str>>,
+    /// What was broken then.
+    pub fact: Fact,
 }
 
 /// What is wrong, as far as it can be told to be the same at another crash position.
@@ -54,14 +53,14 @@ enum Wrong {
     Block(RuleId, Place),
     /// What an operation did.
     Operation(RuleId, u32),
-    /// The heap: what is said of it, numbers apart, and the bytes that are lost.
-    Heap(RuleId, String, Option<u64>),
+    /// The heap as a whole, and the bytes that are lost.
+    Heap(Fact, Option<u64>),
 }
 
 impl Wrong {
     /// Several where one violation is of several heap blocks.
     fn of(violation: &Violation) -> Vec<Self> {
-        let rule = violation.broken;
+        let rule = violation.broken();
         if let Some(leaks) = &violation.leaks {
             return leaks.blocks.iter().map(Self::leak).collect();
         }
@@ -69,7 +68,7 @@ impl Wrong {
             (Some(slot), _, operation) => Self::Slot(rule, slot, operation),
             (None, Some(block), _) => Self::Block(rule, block.place.clone()),
             (None, None, Some(operation)) => Self::Operation(rule, operation),
-            (None, None, None) => Self::Heap(rule, words(&violation.message), violation.lost_bytes),
+            (None, None, None) => Self::Heap(violation.fact, violation.lost_bytes),
         };
         vec![one]
     }
@@ -80,31 +79,9 @@ impl Wrong {
     }
 }
 
-/// Of what is said of a violation, numbers and which operation was it apart; none of leaks, of which there may be one more each time.
-pub fn said(violation: &Violation) -> Option<String> {
-    violation.leaks.is_none().then(|| words(&violation.message))
-}
-
-fn words(message: &str) -> String {
-    let tokens: Vec<&str> = message.split_whitespace().collect();
-    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
-    let is_kind = |at: usize| {
-        // operation 12 (free)
-        at > 0 && tokens[at].starts_with('(') && tokens[at].ends_with(')') && is_number(tokens[at - 1])
-    };
-    let tokens = tokens.iter().enumerate().filter(|(at, _)| !is_kind(*at)).map(|(_, word)| *word);
-    let words = tokens.flat_map(|token| token.split(|char: char| !char.is_ascii_alphanumeric()));
-    let words = words.filter(|word| !word.starts_with(|char: char| char.is_ascii_digit()));
-    let without_digits = |word: &str| match word.parse::<RuleId>() {
-        Ok(rule) => rule.to_string(), // what is broken after a later crash
-        Err(_) => word.chars().filter(|char| !char.is_ascii_digit()).collect(),
-    };
-    words.map(without_digits).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
 /// Whether both say the same of the same.
 pub fn are_same(one: &Violation, other: &Violation) -> bool {
-    one.broken == other.broken && Wrong::of(one) == Wrong::of(other)
+    one.broken() == other.broken() && Wrong::of(one) == Wrong::of(other)
 }
 
 /// What is followed: the workload, or what a recovery did.
@@ -214,7 +191,7 @@ impl Lasting {
 
     fn shows(&mut self, of: Course, position: u32, violation: &Violation) -> Result<bool, EngineError> {
         let followed = self.follow(of, position, false)?;
-        if !followed.rules.contains(&violation.broken) {
+        if !followed.rules.contains(&violation.broken()) {
             return Ok(false);
         }
         let new = Wrong::of(violation).iter().filter(|wrong| !followed.since.contains_key(wrong)).count();
@@ -329,34 +306,33 @@ impl Followed {
         }
         self.judged = self.last;
         let operation = self.case.current.map_or("none", |current| current.operation.kind.name());
-        let here = Onset { position: self.last, site: self.case.last_store, operation, said: None };
+        let here = |fact| Onset { position: self.last, site: self.case.last_store, operation, fact };
         let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none());
         let others =
-            others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, said(violation))));
-        let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks).map(|block| (Wrong::leak(block), None));
-        self.since = since(&self.since, others.chain(leaks).collect(), &here);
-        self.rules = judgement.violations.iter().map(|violation| violation.broken).collect();
+            others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, here(violation.fact))));
+        let leaks = judgement.leaks.iter().flat_map(|leaks| &leaks.blocks);
+        let leaks = leaks.map(|block| (Wrong::leak(block), here(Fact::Leaked)));
+        self.since = since(&self.since, others.chain(leaks).collect());
+        self.rules = judgement.violations.iter().map(Violation::broken).collect();
         self.leaks = judgement.leaks;
     }
 }
 
-/// What is wrong now, and what is said of it; `before` is what was wrong at the position before.
-fn since(before: &FxHashMap<Wrong, Onset>, now: Vec<(Wrong, Option<String>)>, here: &Onset) -> FxHashMap<Wrong, Onset> {
+/// What is wrong now, and where it began; `before` is what was wrong at the position before, `now` has this position for all.
+fn since(before: &FxHashMap<Wrong, Onset>, now: Vec<(Wrong, Onset)>) -> FxHashMap<Wrong, Onset> {
     let is_anew = planted::is(Fault::BeginsAnew);
     let known = |wrong: &Wrong| before.get(wrong).filter(|_| !is_anew);
     let mut parts = now.iter().map(|(wrong, _)| wrong).filter(|wrong| !matches!(wrong, Wrong::Heap(..))).peekable();
     let is_nothing_new = parts.peek().is_some() && parts.all(|wrong| known(wrong).is_some());
     let consequence = |wrong: &Wrong| {
-        let Wrong::Heap(rule, ..) = wrong else { return None };
-        let of_rule = |(other, _): &(&Wrong, &Onset)| matches!(other, Wrong::Heap(known, ..) if known == rule);
+        let Wrong::Heap(fact, _) = wrong else { return None };
+        let of_rule =
+            |(other, _): &(&Wrong, &Onset)| matches!(other, Wrong::Heap(known, _) if known.rule() == fact.rule());
         let first = before.iter().filter(of_rule).map(|(_, began)| began).min_by_key(|began| began.position);
         first.filter(|_| is_nothing_new && !is_anew)
     };
-    let onset = |wrong: &Wrong, said: Option<String>| {
-        let begun = known(wrong).or_else(|| consequence(wrong)).cloned();
-        begun.unwrap_or_else(|| Onset { said: said.map(Into::into), ..here.clone() })
-    };
-    now.into_iter().map(|(wrong, said)| (wrong.clone(), onset(&wrong, said))).collect()
+    let onset = |wrong: &Wrong, here: &Onset| known(wrong).or_else(|| consequence(wrong)).unwrap_or(here).clone();
+    now.iter().map(|(wrong, here)| (wrong.clone(), onset(wrong, here))).collect()
 }
 
 /// Of heap blocks that leaked the one that began last, leaving out as many as may be of pending operations: new ones are told, whatever is
@@ -371,12 +347,14 @@ fn latest_leak(since: &FxHashMap<Wrong, Onset>, leaks: Option<&Leaked>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use oracle::fact::{HolderKind, Step};
+    use oracle::report::{SectionKind, Status, USE};
 
-    fn violation(rule: RuleId, message: &str) -> Violation {
+    fn violation(fact: Fact) -> Violation {
         Violation {
-            rule,
-            broken: rule,
-            message: message.to_owned(),
+            rule: fact.rule(),
+            fact,
+            message: "words".to_owned(),
             slot: None,
             operation: None,
             block: None,
@@ -385,12 +363,17 @@ mod tests {
         }
     }
 
+    /// The life of use answered an error at this section.
+    fn answered(section: SectionKind) -> Fact {
+        Fact::Answered(Step::new(USE, section), Status::Error.into())
+    }
+
     fn block(offset: u64) -> Extent {
         Extent { place: Place { file: "heap".to_owned(), offset }, bytes: 64 }
     }
 
     fn at(position: u32) -> Onset {
-        Onset { position, site: SiteId(position), operation: "free", said: None }
+        Onset { position, site: SiteId(position), operation: "free", fact: Fact::Leaked }
     }
 
     fn one(violation: &Violation) -> Wrong {
@@ -410,52 +393,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_the_same_whichever_operation_it_was() {
-        let said = |message: &str| said(&violation(RuleId::OperationLost, message));
-        let free = "slot 1 is null, but must be 7: operation 12 (free) made it so (at 0x50)";
-        assert_eq!(said(free), said("slot 3 is null, but must be 9: operation 4 (reallocate) made it so (at 0x80)"));
-        assert_ne!(said(free), said("slot 1 is null, but must be 7: operation 12 (free) made it so"));
-        assert_ne!(said("the heap (free) is damaged"), said("the heap (full) is damaged"));
-        assert_ne!(said("after 2 crashes, FL003: corrupt"), said("after 2 crashes, FL011: corrupt"));
-        assert_eq!(said("after 2 crashes, FL003: corrupt"), said("after 3 crashes, FL003: corrupt"));
-    }
-
-    #[test]
-    fn what_stays_wrong_is_told_by_what_it_is_about() {
-        let slot = |rule: RuleId, slot: u32, operation: u32, at: u64| {
+    fn what_stays_wrong_is_known_by_what_it_is_about() {
+        let slot = |fact: Fact, slot: u32, operation: u32, at: u64| {
             let subject = (Some(slot), Some(operation), Some(block(at)));
-            one(&Violation { slot: subject.0, operation: subject.1, block: subject.2, ..violation(rule, "") })
+            one(&Violation { slot: subject.0, operation: subject.1, block: subject.2, ..violation(fact) })
         };
-        let dangling = slot(RuleId::DanglingSlot, 3, 1, 64);
-        assert_eq!(dangling, slot(RuleId::DanglingSlot, 3, 1, 128), "wherever it points to");
-        assert_ne!(dangling, slot(RuleId::DanglingSlot, 4, 1, 64));
-        assert_ne!(dangling, slot(RuleId::DanglingSlot, 3, 2, 64), "what another operation left there");
-        assert_ne!(dangling, slot(RuleId::OperationLost, 3, 1, 64));
-        let later = |rule: RuleId| Violation { rule: RuleId::LaterGeneration, slot: Some(3), ..violation(rule, "") };
-        assert_ne!(one(&later(RuleId::DanglingSlot)), one(&later(RuleId::OperationLost)), "after another crash");
-        let of_heap = |message: &str| one(&violation(RuleId::NotUsable, message));
-        assert_eq!(of_heap("the drain met error 0x10"), of_heap("the drain met error 0x2f"));
-        assert_ne!(of_heap("the drain met error 0x10"), of_heap("the close met error 0x10"));
-        let short = |lost: u64| one(&Violation { lost_bytes: Some(lost), ..violation(RuleId::NotUsable, "lost") });
+        let (dangles, is_null) = (Fact::Dangling(HolderKind::Slot), Fact::Null(HolderKind::Slot));
+        let dangling = slot(dangles, 3, 1, 64);
+        assert_eq!(dangling, slot(dangles, 3, 1, 128), "wherever it points to");
+        assert_ne!(dangling, slot(dangles, 4, 1, 64));
+        assert_ne!(dangling, slot(dangles, 3, 2, 64), "what another operation left there");
+        assert_ne!(dangling, slot(is_null, 3, 1, 64));
+        let later = |fact: Fact| Violation { rule: RuleId::LaterGeneration, slot: Some(3), ..violation(fact) };
+        assert_ne!(one(&later(dangles)), one(&later(is_null)), "after another crash");
+        let of_heap = |section| one(&violation(answered(section)));
+        assert_ne!(of_heap(SectionKind::Drain), of_heap(SectionKind::Close));
+        let lost = Fact::CapacityLost(USE.into());
+        let short = |bytes: u64| one(&Violation { lost_bytes: Some(bytes), ..violation(lost) });
         assert_ne!(short(64), short(128), "more is lost");
     }
 
     #[test]
-    fn what_is_said_of_the_heap_is_a_consequence_of_what_was_wrong_already() {
-        let said = |message: &str| one(&violation(RuleId::NotUsable, message));
+    fn words_of_messages_tell_nothing_apart() {
+        for fact in [answered(SectionKind::Check), Fact::Null(HolderKind::Slot), Fact::CapacityLost(USE.into())] {
+            let reworded = Violation { message: "some headers of the heap are damaged".to_owned(), ..violation(fact) };
+            assert!(are_same(&violation(fact), &reworded), "{fact}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_heap_is_a_consequence_of_what_was_wrong_already() {
+        let heap = |section| one(&violation(answered(section)));
         let slot = |number: u32| Wrong::Slot(RuleId::DanglingSlot, number, None);
-        let before: FxHashMap<Wrong, Onset> = [(slot(1), at(5)), (said("freed twice"), at(5))].into_iter().collect();
-        let began = |now: Vec<Wrong>| {
-            let now = now.into_iter().map(|wrong| (wrong, Some("words".to_owned()))).collect();
-            since(&before, now, &at(9))[&said("no such block")].position
+        let before: FxHashMap<Wrong, Onset> =
+            [(slot(1), at(5)), (heap(SectionKind::FreeAll), at(5))].into_iter().collect();
+        let began = |now: &[Wrong]| {
+            let now = now.iter().map(|wrong| (wrong.clone(), at(9))).collect();
+            since(&before, now)
         };
-        assert_eq!(began(vec![slot(1), said("no such block")]), 5);
-        assert_eq!(began(vec![slot(1), slot(2), said("no such block")]), 9, "something else began to be wrong");
-        assert_eq!(began(vec![said("no such block")]), 9, "of nothing that is known");
-        let other = one(&violation(RuleId::Inconsistent, "no such block"));
-        let now = vec![(slot(1), None), (other.clone(), Some("words".to_owned()))];
-        let now = since(&before, now, &at(9));
-        assert_eq!(now[&other].position, 9, "another rule");
-        assert_eq!((now[&slot(1)].said.as_deref(), now[&other].said.as_deref()), (None, Some("words")));
+        let (fails, of_another_rule) = (heap(SectionKind::Drain), heap(SectionKind::Check));
+        assert_eq!(began(&[slot(1), fails.clone()])[&fails].position, 5);
+        assert_eq!(began(&[slot(1), slot(2), fails.clone()])[&fails].position, 9, "something else began to be wrong");
+        assert_eq!(began(std::slice::from_ref(&fails))[&fails].position, 9, "of nothing that is known");
+        assert_eq!(began(&[slot(1), of_another_rule.clone()])[&of_another_rule].position, 9, "another rule");
     }
 }

@@ -21,7 +21,7 @@ pub fn judge_image(
     loop {
         let content = ImageContent::new(image);
         let judgement = judge(&config.contract, &config.shape(), history, &probed.report, &content, twins);
-        if probed.is_own || !judgement.violations.iter().any(|violation| violation.broken == RuleId::ContentChanged) {
+        if probed.is_own || !judgement.violations.iter().any(|violation| violation.broken() == RuleId::ContentChanged) {
             return Ok(judgement);
         }
         probed = probes.probe_fully(image)?;

@@ -28,7 +28,7 @@ pub struct Evidence {
 impl Evidence {
     /// Of the state, which breaks these rules.
     pub fn of(config: &Config, case: &mut Case, (view, state): (&View, &[Choice]), violations: &[Violation]) -> Self {
-        let is_dying = violations.iter().any(|violation| violation.broken == RuleId::RecoveryCrashed);
+        let is_dying = violations.iter().any(|violation| violation.broken() == RuleId::RecoveryCrashed);
         let is_lost = lost_store(&StateRef { case, view, choices: state, position: 0 }).is_some();
         Self {
             read: reads::first(config, case, view, state),
