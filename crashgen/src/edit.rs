@@ -270,7 +270,7 @@ fn edited_hash(hash: &str, edits: &[Edit]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Choice, Model, ModelKind};
+    use crate::model::{Choice, Model, Px86};
     use crate::trace::FileEffect;
     use std::sync::Arc;
 
@@ -352,7 +352,7 @@ mod tests {
     fn a_flush_and_fence_guarantee_the_store() {
         let whole = trace(vec![store(0), store(64)]);
         let states = |trace: &Trace| {
-            let mut model = Model::new(ModelKind::Px86, Vec::new());
+            let mut model = Model::new(&Px86, Vec::new());
             trace.events.iter().enumerate().for_each(|(number, event)| model.step(number as u32, event));
             model.view().state_count()
         };
@@ -408,7 +408,7 @@ mod tests {
 
     /// After each event, what each line may hold.
     fn contents_after_each(events: &[Event], without: &BTreeSet<SiteId>) -> Vec<BTreeSet<(u64, [u8; 64])>> {
-        let mut model = Model::new(ModelKind::Px86, Vec::new());
+        let mut model = Model::new(&Px86, Vec::new());
         let mut after_each = Vec::new();
         for (number, event) in events.iter().enumerate() {
             if !without.contains(&event.site) {

@@ -302,11 +302,11 @@ fn hash_metadata(seed: u64, number: u64, content: &LineContent, mask: u64) -> u1
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ModelKind;
+    use crate::model::Px86;
     use crate::trace::{Event, EventKind, FileEffect, SiteId, StoreKind, ThreadId};
 
     fn image_after(events: &[EventKind]) -> (CrashImage, Model) {
-        let mut model = Model::new(ModelKind::Px86, Vec::new());
+        let mut model = Model::new(&Px86, Vec::new());
         let mut image = CrashImage::new("case-0");
         for (number, kind) in events.iter().enumerate() {
             let thread = ThreadId { process: 1, thread: 1 };
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_zero_of_the_allocator_is_not_application_content() {
-        let mut model = Model::new(ModelKind::Px86, vec![false, true]);
+        let mut model = Model::new(&Px86, vec![false, true]);
         let mut image = CrashImage::new("case-0");
         let mut events = create();
         events.extend([store(0, 7), store(0, 0)]);

@@ -13,7 +13,7 @@
 //! Steps are in memory order: `v = N`, `nt v = N`, `wide a b = N M` (one 16-byte store to two adjacent units), `clflush v`,
 //! `clflushopt v`, `clwb v`, `sfence`, `mfence`, `rmw v = N`. Variables are 8 bytes and start at 0.
 
-use crate::model::{LineKey, Model, ModelKind};
+use crate::model::{LineKey, Model, PersistencyModel};
 use crate::strategy::{Exhaustive, Scope, Strategy};
 use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, LINE_BYTES, SiteId, StoreKind, ThreadId};
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ impl Litmus {
     ///
     /// # Errors
     /// When the positions have more than 2^20 states together.
-    pub fn states(&self, model: ModelKind) -> Result<BTreeSet<State>, LitmusError> {
+    pub fn states(&self, model: &'static dyn PersistencyModel) -> Result<BTreeSet<State>, LitmusError> {
         self.states_up_to(model, STATE_LIMIT)
     }
 
@@ -78,7 +78,11 @@ impl Litmus {
     ///
     /// # Errors
     /// When the positions have more than `limit` states together.
-    pub fn states_up_to(&self, model: ModelKind, limit: u128) -> Result<BTreeSet<State>, LitmusError> {
+    pub fn states_up_to(
+        &self,
+        model: &'static dyn PersistencyModel,
+        limit: u128,
+    ) -> Result<BTreeSet<State>, LitmusError> {
         let mut model = Model::new(model, Vec::new());
         let mut states = BTreeSet::from([vec![0; self.variables.len()]]);
         let mut left = limit;
@@ -307,6 +311,7 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Px86;
 
     const CLWB: &str =
         "name: n\nlines: x | y\nT0: x = 1\nT0: clwb x\nT0: y = 1\nallowed: x=0 y=0 ; x=1 y=0 ; x=0 y=1 ; x=1 y=1\n";
@@ -314,13 +319,13 @@ mod tests {
     #[test]
     fn an_unfenced_flush_may_be_lost() {
         let litmus = Litmus::parse(CLWB).expect("valid");
-        assert_eq!(litmus.states(ModelKind::Px86).expect("small"), litmus.allowed.expect("given"));
+        assert_eq!(litmus.states(&Px86).expect("small"), litmus.allowed.expect("given"));
     }
 
     #[test]
     fn a_fence_after_the_flush_orders_the_stores() {
         let litmus = Litmus::parse(&CLWB.replace("T0: y", "T0: sfence\nT0: y")).expect("valid");
-        assert_eq!(litmus.states(ModelKind::Px86).expect("small").len(), 3);
+        assert_eq!(litmus.states(&Px86).expect("small").len(), 3);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //!
 //! A locked instruction is never FL112: it is there for a lock's sake. Flushes and fences outside operations are the runner's.
 
-use crate::model::{Choice, LineId, LineKey, Model, ModelKind};
+use crate::model::{Choice, LineId, LineKey, Model, Px86};
 use crate::trace::{
     EventKind, FenceKind, FileEffect, FileId, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId, Trace,
 };
@@ -170,7 +170,7 @@ impl Judge {
     fn new(is_durable_on_return: bool) -> Self {
         Self {
             is_durable_on_return,
-            model: Model::new(ModelKind::Px86, Vec::new()),
+            model: Model::new(&Px86, Vec::new()),
             open: BTreeMap::new(),
             running: FxHashMap::default(),
             unfenced: FxHashSet::default(),
@@ -316,7 +316,7 @@ impl Judge {
                 self.warn(rule, store.site, store.event, store.operation);
             }
         }
-        self.model = Model::new(ModelKind::Px86, Vec::new());
+        self.model = Model::new(&Px86, Vec::new());
         self.running.clear();
     }
 }

@@ -5,7 +5,7 @@ use crate::Worth::{Drop, Keep};
 use crate::base::config::Config;
 use crate::{Worth, check_refusal, plant};
 use crashgen::litmus::Litmus;
-use crashgen::model::ModelKind;
+use crashgen::model::{PersistencyModel, Px86, models};
 use crashgen::token::Witness;
 use oracle::HeapReport;
 use oracle::report::build::ReportBuilder;
@@ -48,8 +48,8 @@ pub fn litmus(bytes: &[u8]) -> Worth {
     let printed = test.to_string();
     let again = Litmus::parse(&printed).unwrap_or_else(|error| panic!("{printed:?} is refused: {error}"));
     assert_eq!((again.to_string(), &again.allowed), (printed, &test.allowed), "another test came back");
-    let states = |test: &Litmus, model| test.states_up_to(model, LITMUS_STATES);
-    match (states(&test, ModelKind::Px86), states(&again, ModelKind::Px86)) {
+    let states = |test: &Litmus, model: &'static dyn PersistencyModel| test.states_up_to(model, LITMUS_STATES);
+    match (states(&test, &Px86), states(&again, &Px86)) {
         (Ok(states), Ok(others)) => {
             assert_eq!(states, others, "the printed test has other states");
             plant::here(|| states.len() > 9 && test.allowed.is_none());
@@ -57,9 +57,7 @@ pub fn litmus(bytes: &[u8]) -> Worth {
         (Err(error), Err(_)) => check_refusal(&error.to_string()),
         (one, other) => panic!("{one:?} and {other:?}"),
     }
-    for model in [ModelKind::Eadr, ModelKind::ProcessCrash, ModelKind::Strict] {
-        let _ = states(&test, model);
-    }
+    models::ALL.iter().for_each(|model| drop(states(&test, *model)));
     Keep
 }
 

@@ -3,7 +3,7 @@
 
 use crate::{Worth, check_refusal, plant};
 use crashgen::image::CrashImage;
-use crashgen::model::{Model, ModelKind, View};
+use crashgen::model::{Model, PersistencyModel, View, models};
 use crashgen::strategy::{Exhaustive, Scope, Strategy};
 use crashgen::trace::write::mended;
 use crashgen::trace::{EventKind, FileEffect, Trace};
@@ -33,10 +33,7 @@ fn check(trace: &Trace, bytes: &[u8]) {
     let again = Trace::parse(Path::new("t.trace"), bytes).expect("it was accepted before");
     assert_eq!((&trace.events, &trace.sites, &trace.modules), (&again.events, &again.sites, &again.modules));
     assert_eq!((&trace.files, &trace.unsupported, &trace.hash), (&again.files, &again.unsupported, &again.hash));
-    for kind in [ModelKind::Px86, ModelKind::Px86Returned, ModelKind::Eadr, ModelKind::ProcessCrash, ModelKind::Strict]
-    {
-        step_over(trace, kind);
-    }
+    models::ALL.iter().for_each(|persistency| step_over(trace, *persistency));
     let is_rename_done = |kind: &EventKind| match kind {
         EventKind::FileEnd { effect, is_done } => *is_done && matches!(**effect, FileEffect::Rename { .. }),
         _ => false,
@@ -48,8 +45,8 @@ fn check(trace: &Trace, bytes: &[u8]) {
     });
 }
 
-fn step_over(trace: &Trace, kind: ModelKind) {
-    let mut model = Model::new(kind, Vec::new());
+fn step_over(trace: &Trace, persistency: &'static dyn PersistencyModel) {
+    let mut model = Model::new(persistency, Vec::new());
     let mut image = CrashImage::new("");
     for (number, event) in trace.events.iter().enumerate().take(EVENT_LIMIT) {
         model.step(number as u32, event);

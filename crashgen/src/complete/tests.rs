@@ -3,7 +3,7 @@
 
 use super::scanned::Scanned;
 use super::*;
-use crate::model::{Choice, Model, ModelKind, View};
+use crate::model::{Choice, Model, Px86, View, models};
 use crate::strategy::{Exhaustive, Scope, Strategy};
 use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, OperationKind, SiteId, StoreKind,
@@ -171,7 +171,7 @@ struct Stepper {
 
 impl Stepper {
     fn new(events: Vec<Event>) -> Self {
-        Self { events, model: Model::new(ModelKind::Px86, Vec::new()), image: CrashImage::new(""), position: 0 }
+        Self { events, model: Model::new(&Px86, Vec::new()), image: CrashImage::new(""), position: 0 }
     }
 
     fn step(&mut self) -> Option<View> {
@@ -267,8 +267,8 @@ fn every_store_is_hot_in_some_window_under_every_model() {
     let large = |file| store(StoreKind::Plain, file, 0, &[1; 5 * 8192]);
     let small = |offset| store(StoreKind::Plain, 0, offset, &[1; 8]);
     let events = [created(0), vec![large(0), small(1 << 20), large(1), small(2 << 20), small(3 << 20)]].concat();
-    for kind in [ModelKind::Px86, ModelKind::Eadr, ModelKind::Strict, ModelKind::ProcessCrash] {
-        let mut model = Model::new(kind, Vec::new());
+    for persistency in models::ALL {
+        let mut model = Model::new(*persistency, Vec::new());
         let (mut windows, mut last_position): (Vec<Window>, u32) = (Vec::new(), 0);
         for (number, event) in events.iter().enumerate() {
             model.step(number as u32, event);
@@ -281,7 +281,7 @@ fn every_store_is_hot_in_some_window_under_every_model() {
         assert!(windows.len() > 3, "they end at a limit");
         let hot: FxHashSet<UnitKey> = windows.iter().flat_map(|window| window.hot.iter().copied()).collect();
         let stored = |offset: u64| UnitKey { file: FileId(0), number: offset / UNIT_BYTES };
-        assert!([0, 1 << 20, 2 << 20, 3 << 20].iter().all(|offset| hot.contains(&stored(*offset))), "{kind:?}");
+        assert!([0, 1 << 20, 2 << 20, 3 << 20].iter().all(|offset| hot.contains(&stored(*offset))), "{persistency:?}");
     }
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One line: its base, the stores that are not decided yet, and its choices.
 
-use super::LineKey;
-use crate::trace::{SiteId, UNIT_BYTES};
+use crate::trace::{LineKey, SiteId, UNIT_BYTES};
 use planted::Fault;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,13 +34,21 @@ impl Unit {
     }
 }
 
-/// One store as this line sees it.
+/// Where a store comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Written {
+    /// Its event's number: the memory order.
+    pub event: u32,
+    pub site: SiteId,
+    pub is_content: bool,
+    /// Some of its units may persist without the others (R3).
+    pub can_tear: bool,
+}
+
+/// One store as this line sees it, or one floating unit of it.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Its event's number: the memory order.
-    event: u32,
-    site: SiteId,
-    is_content: bool,
+    written: Written,
     units: SmallVec<[Unit; 1]>,
     rank: Rank,
 }
@@ -50,7 +57,7 @@ struct Entry {
 enum Rank {
     /// The line's ordered store number n, from 0 (R1).
     Ordered(u64),
-    /// One unit that persists on its own (R8).
+    /// Persists on its own (R8).
     Floating { is_decided: bool, is_by_kernel: bool },
 }
 
@@ -129,36 +136,25 @@ impl Line {
         }
     }
 
-    pub(super) fn push_ordered(&mut self, event: u32, site: SiteId, is_content: bool, units: &[Unit]) {
+    pub(super) fn push_ordered(&mut self, written: Written, units: &[Unit]) {
         let rank = Rank::Ordered(self.ordered_count);
         self.ordered_count += 1;
-        self.entries.push(Entry { event, site, is_content, units: units.into(), rank });
+        self.entries.push(Entry { written, units: units.into(), rank });
     }
 
-    pub(super) fn push_floating(
-        &mut self,
-        event: u32,
-        site: SiteId,
-        is_content: bool,
-        is_by_kernel: bool,
-        units: &[Unit],
-    ) {
-        self.entries.reserve(units.len());
-        for unit in units {
-            self.entries.push(Entry {
-                event,
-                site,
-                is_content,
-                units: smallvec![*unit],
-                rank: Rank::Floating { is_decided: false, is_by_kernel },
-            });
+    pub(super) fn push_floating(&mut self, written: Written, is_by_kernel: bool, units: &[Unit]) {
+        let size = if written.can_tear { 1 } else { units.len().max(1) };
+        self.entries.reserve(units.len().div_ceil(size));
+        for units in units.chunks(size) {
+            let rank = Rank::Floating { is_decided: false, is_by_kernel };
+            self.entries.push(Entry { written, units: units.into(), rank });
         }
     }
 
     /// The floating units of this event are persisted.
     pub(super) fn decide_floating(&mut self, event: u32) {
         for entry in &mut self.entries {
-            if entry.event == event && matches!(entry.rank, Rank::Floating { .. }) {
+            if entry.written.event == event && matches!(entry.rank, Rank::Floating { .. }) {
                 entry.decide();
             }
         }
@@ -171,7 +167,7 @@ impl Line {
     /// Everything stored before this event is persisted, but for non-temporal units: they wait for their thread's fence (R8).
     pub(super) fn persist_before(&mut self, event: u32) {
         let mut floor = self.floor;
-        for entry in self.entries.iter_mut().filter(|entry| entry.event < event) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.written.event < event) {
             match &mut entry.rank {
                 Rank::Ordered(number) => floor = floor.max(*number + 1),
                 Rank::Floating { is_decided, is_by_kernel } => *is_decided |= *is_by_kernel,
@@ -225,7 +221,7 @@ impl Line {
                     self.overwritten.1 |= 1 << (u64::from(unit.start) / UNIT_BYTES);
                 }
                 for base in &mut self.bases {
-                    apply(unit, entry.is_content, &mut base.content, &mut base.metadata);
+                    apply(unit, entry.written.is_content, &mut base.content, &mut base.metadata);
                 }
             }
         }
@@ -238,6 +234,12 @@ impl Line {
     /// Units that are overwritten since that origin of the model, in all choices: a bit for each.
     pub(super) fn overwritten_since(&self, origin: u64) -> u8 {
         if self.overwritten.0 == origin { self.overwritten.1 } else { 0 }
+    }
+
+    /// Nothing of the store made at `event` is undecided.
+    pub(super) fn is_guaranteed(&self, event: u32) -> bool {
+        let mut of_event = self.entries.iter().rev().take_while(|entry| entry.written.event == event);
+        of_event.all(|entry| entry.is_decided(self.floor))
     }
 
     pub(super) fn ordered_count(&self) -> u64 {
@@ -281,7 +283,7 @@ impl Line {
     pub fn first_choice_with(&self, event: u32) -> Option<u32> {
         let mut choices = 1;
         for entry in self.open_ordered() {
-            if entry.event == event {
+            if entry.written.event == event {
                 return Some(choices);
             }
             choices += entry.choices();
@@ -292,7 +294,7 @@ impl Line {
     /// Bits of [`Choice::floating`] that belong to `event`.
     pub fn floating_mask_of(&self, event: u32) -> u64 {
         let open = self.entries.iter().filter(|entry| entry.is_open_floating());
-        open.enumerate().filter(|(_, entry)| entry.event == event).fold(0, |mask, (bit, _)| mask | 1 << bit)
+        open.enumerate().filter(|(_, entry)| entry.written.event == event).fold(0, |mask, (bit, _)| mask | 1 << bit)
     }
 
     /// The line as this choice leaves it, and a bit for each byte that the allocator wrote last.
@@ -305,14 +307,10 @@ impl Line {
                 Rank::Ordered(number) if number < self.floor => u64::MAX,
                 Rank::Ordered(_) => take_ordered(&mut ordered, entry.choices()),
                 Rank::Floating { is_decided: true, .. } => u64::MAX,
-                Rank::Floating { is_decided: false, .. } => {
-                    let bit = floating & 1;
-                    floating >>= 1;
-                    bit
-                }
+                Rank::Floating { is_decided: false, .. } => take_floating(&mut floating),
             };
             for (_, unit) in entry.units.iter().enumerate().filter(|(index, _)| mask >> index & 1 == 1) {
-                apply(unit, entry.is_content, &mut content, &mut metadata);
+                apply(unit, entry.written.is_content, &mut content, &mut metadata);
             }
         }
         (content, metadata)
@@ -411,11 +409,12 @@ impl Line {
         for entry in &self.entries {
             match entry.rank {
                 Rank::Ordered(number) if number >= self.floor => {
-                    stores.push((entry.event, entry.site, take_ordered(&mut ordered, entry.choices()) == u64::MAX));
+                    let is_whole = take_ordered(&mut ordered, entry.choices()) == u64::MAX;
+                    stores.push((entry.written.event, entry.written.site, is_whole));
                 }
                 Rank::Floating { is_decided: false, .. } => {
-                    stores.push((entry.event, entry.site, floating & 1 == 1));
-                    floating >>= 1;
+                    let is_there = take_floating(&mut floating) != 0;
+                    stores.push((entry.written.event, entry.written.site, is_there));
                 }
                 _ => {}
             }
@@ -431,13 +430,9 @@ impl Line {
         for entry in self.entries.iter().filter(|entry| !entry.is_decided(self.floor)) {
             let mask = match entry.rank {
                 Rank::Ordered(_) => take_ordered(&mut ordered, entry.choices()),
-                Rank::Floating { .. } => {
-                    let bit = floating & 1;
-                    floating >>= 1;
-                    bit
-                }
+                Rank::Floating { .. } => take_floating(&mut floating),
             };
-            if entry.event == event {
+            if entry.written.event == event {
                 let units = entry.units.len() as u32;
                 open += units;
                 there += (mask & ((1 << units) - 1)).count_ones();
@@ -450,16 +445,13 @@ impl Line {
 impl Entry {
     /// Choices that an ordered store adds: the proper subsets of its units, then all of them.
     fn choices(&self) -> u32 {
-        if planted::is(Fault::IgnoreR3) {
-            return 1;
-        }
-        (1 << self.units.len()) - 1
+        if self.written.can_tear { (1 << self.units.len()) - 1 } else { 1 }
     }
 
     /// Puts the units that the mask names into the line.
     fn put(&self, mask: u64, line: &mut LineContent) {
         for (_, unit) in self.units.iter().enumerate().filter(|(index, _)| mask >> index & 1 == 1) {
-            apply(unit, self.is_content, line, &mut 0);
+            apply(unit, self.written.is_content, line, &mut 0);
         }
     }
 
@@ -489,6 +481,13 @@ fn take_ordered(left: &mut u32, share: u32) -> u64 {
         return 0;
     }
     if taken == share { u64::MAX } else { u64::from(taken) }
+}
+
+/// Whether the next floating entry is there, and with it all of its units.
+fn take_floating(floating: &mut u64) -> u64 {
+    let is_there = *floating & 1 == 1;
+    *floating >>= 1;
+    if is_there { u64::MAX } else { 0 }
 }
 
 fn apply(unit: &Unit, is_content: bool, line: &mut LineContent, metadata: &mut u64) {

@@ -2,14 +2,17 @@
 //! Rules that litmus tests cannot say: file operations, counts, identities. R1-R8 are in `crashgen/litmus`.
 
 use super::*;
-use crate::trace::{FenceKind, SiteId, StoreKind};
+use crate::trace::{
+    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId,
+};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const FILE: FileId = FileId(0);
 const T0: ThreadId = ThreadId { process: 1, thread: 1 };
 
 fn model() -> Model {
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     run(&mut model, vec![create(), truncate(4096)]);
     model
 }
@@ -55,8 +58,9 @@ fn count(model: &Model) -> u128 {
 #[test]
 fn what_returned_is_persisted_where_that_is_assumed() {
     let returned = || EventKind::OperationReturn { kind: OperationKind::Free, index: 0, status: 0 };
-    for (kind, after) in [(ModelKind::Px86, 8), (ModelKind::Px86Returned, 1)] {
-        let mut model = Model::new(kind, Vec::new());
+    let models: [(&dyn PersistencyModel, u128); 2] = [(&Px86, 8), (&Px86Returned, 1)];
+    for (persistency, after) in models {
+        let mut model = Model::new(persistency, Vec::new());
         run(&mut model, vec![create(), truncate(4096), store(0, &[1; 8]), store(64, &[2; 8]), nt_store(128, &[3; 8])]);
         assert_eq!(count(&model), 8);
         run(&mut model, vec![returned()]);
@@ -174,14 +178,14 @@ fn a_store_across_lines_bears_states_on_each() {
 
 #[test]
 fn eadr_keeps_visible_stores_and_may_lose_non_temporal_ones() {
-    let mut model = Model::new(ModelKind::Eadr, Vec::new());
+    let mut model = Model::new(&Eadr, Vec::new());
     run(&mut model, vec![create(), truncate(4096), store(0, &[1; 8]), nt_store(64, &[1; 8])]);
     assert_eq!(count(&model), 2);
 }
 
 #[test]
 fn the_allocators_bytes_are_marked() {
-    let mut model = Model::new(ModelKind::Px86, vec![false, true]);
+    let mut model = Model::new(&Px86, vec![false, true]);
     run(&mut model, vec![create(), truncate(4096)]);
     run(
         &mut model,
@@ -203,7 +207,7 @@ fn fsync_leaves_non_temporal_units_to_their_fence() {
 
 #[test]
 fn what_was_stored_beyond_the_end_does_not_come_with_growth() {
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     run(&mut model, vec![create(), truncate(100), store(104, &[7; 8]), truncate(4096)]);
     assert_eq!(count(&model), 1);
     let id = model.find(LineKey { file: FILE, number: 1 }).expect("stored to");
@@ -219,7 +223,7 @@ fn an_empty_punch_changes_nothing() {
 
 #[test]
 fn renaming_a_folder_takes_its_files_along() {
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     let make = FileEffect::MakeFolder { path: "tmp".into() };
     let create = FileEffect::Create { file: FILE, path: "tmp/heap".into() };
     let rename = |from: &str, to: &str| FileEffect::Rename { from: from.into(), to: to.into() };

@@ -2,7 +2,7 @@
 //! Strategies against the counts of the view.
 
 use super::*;
-use crate::model::{Model, ModelKind};
+use crate::model::{Model, Px86};
 use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 /// A position with torn, ordered and floating choices; the newest event is a 24-byte store.
 fn view() -> View {
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     let plain = StoreKind::Plain;
     let stores = [(plain, 0, 8), (plain, 0, 8), (plain, 64, 32), (StoreKind::NonTemporal, 128, 16), (plain, 64, 24)];
     for (number, (kind, offset, bytes)) in stores.into_iter().enumerate() {
@@ -78,7 +78,7 @@ fn samples_in_born_scope_hold_the_newest_store() {
 fn random_view(seed: u64, lines: u64, events: u32) -> View {
     let mut random = Pcg64Mcg::new(u128::from(seed) << 1 | 1);
     let mut below = |bound: u64| random.next_u64() % bound;
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     for number in 0..events {
         let offset = 64 * below(lines) + 8 * below(4);
         let kind = match below(8) {
@@ -182,7 +182,7 @@ fn pairwise_finds_more_than_as_many_samples() {
 
 #[test]
 fn pairwise_claims_no_more_than_it_covers() {
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     for (number, (offset, bytes)) in [(0, 40), (64, 8)].into_iter().enumerate() {
         let kind = EventKind::Store { kind: StoreKind::Plain, file: FileId(0), offset, bytes: vec![1; bytes].into() };
         model.step(number as u32, &Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind });
@@ -203,7 +203,7 @@ fn pairwise_claims_no_more_than_it_covers() {
 /// Of seventeen choices of a line one is not drawn; a fence leaves sixteen, the one among them, and no store is new there.
 #[test]
 fn what_a_bound_left_out_of_pairwise_is_run_where_it_can_be() {
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     let store = |offset, bytes: usize| {
         let bytes = vec![bytes as u8; bytes].into();
         EventKind::Store { kind: StoreKind::Plain, file: FileId(0), offset, bytes }

@@ -4,7 +4,7 @@
 use crate::base::error::{EngineError, bad_input};
 use crashgen::complete::Bounds;
 use crashgen::edit::{Edit, Place};
-use crashgen::model::ModelKind;
+use crashgen::model::PersistencyModel;
 use crashgen::replay::ServerOptions;
 use crashgen::symbols::Symbols;
 use oracle::{Contract, HeapShape, RuleId};
@@ -43,7 +43,7 @@ pub struct Config {
     /// What the allocator promises.
     pub contract: Contract,
     /// Persistency model.
-    pub model: ModelKind,
+    pub model: &'static dyn PersistencyModel,
     /// Which states are run.
     pub strategy: StrategyName,
     /// Crashes after the first, one after the other: in recoveries and in what follows them.

@@ -3,7 +3,7 @@
 
 use crate::base::error::{EngineError, bad_input};
 use crashgen::litmus::{Litmus, LitmusError, State};
-use crashgen::model::ModelKind;
+use crashgen::model::models;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// Bad input: the file, its line and what was expected.
 pub fn run(files: &[PathBuf], is_print: bool, model: &str) -> Result<u8, EngineError> {
-    let model: ModelKind = serde_json::from_value(model.into())
-        .map_err(|_| bad_input(format!("model {model:?}: expected px86, eadr, process-crash or strict")))?;
+    let model = models::find(model).map_err(|error| bad_input(error.to_string()))?;
     let tests: Vec<(&PathBuf, Litmus)> =
         files.iter().map(|file| read(file).map(|test| (file, test))).collect::<Result<_, _>>()?;
     let mut differing = 0;

@@ -8,7 +8,6 @@ use crate::explore::certificate::Tally;
 use crate::findings::evidence::Evidence;
 use crate::findings::finding::{EarlierCrash, Findings, FoundState, Origin, seen_counts};
 use crate::findings::onset::{After, Course, Lasting, Onset};
-use crate::findings::witness::model_name;
 use crate::heap::recovery_trace::Sites;
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
@@ -188,7 +187,7 @@ pub fn check_belongs(config: &Config, trace: &Trace, witness: &Witness) -> Resul
     for (what, token, here) in [
         ("allocator", &witness.allocator, &identity.allocator),
         ("mutant", &witness.mutant, &identity.mutant.clone().unwrap_or_default()),
-        ("model", &witness.model, &model_name(config).to_owned()),
+        ("model", &witness.model, &config.model.name().to_owned()),
     ] {
         if token != here {
             return Err(bad_input(format!("the token's {what} is {token:?}, the configuration's is {here:?}")));

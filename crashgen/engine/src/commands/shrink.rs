@@ -676,13 +676,13 @@ impl<'a> States<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crashgen::model::{Model, ModelKind};
+    use crashgen::model::{Model, Px86};
     use crashgen::strategy::{Exhaustive, Scope, Strategy};
     use crashgen::trace::{Event, FileId, SiteId, StoreKind, ThreadId};
 
     /// Lines with plain stores, torn ones, floating units; one that is decided by now.
     fn view() -> View {
-        let mut model = Model::new(ModelKind::Px86, Vec::new());
+        let mut model = Model::new(&Px86, Vec::new());
         let plain = StoreKind::Plain;
         let stores =
             [(plain, 0, 8), (plain, 0, 8), (plain, 64, 24), (StoreKind::NonTemporal, 128, 16), (plain, 192, 8)];

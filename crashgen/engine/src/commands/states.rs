@@ -4,7 +4,7 @@
 use crate::base::output::print;
 use crashgen::LINE_BYTES;
 use crashgen::image::CrashImage;
-use crashgen::model::{Model, ModelKind, View};
+use crashgen::model::{Model, Px86, View};
 use crashgen::strategy::{Exhaustive, Scope, Strategy};
 use crashgen::trace::Trace;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ const STATE_LIMIT: u128 = 1 << 16;
 /// Prints one JSON line for each crash position: exhaustive count, states born there, bounds of the model hit so far, distinct
 /// images.
 pub fn print_all(trace: &Trace) {
-    let mut model = Model::new(ModelKind::Px86, Vec::new());
+    let mut model = Model::new(&Px86, Vec::new());
     let mut image = CrashImage::new("");
     for (number, event) in trace.events.iter().enumerate() {
         model.step(number as u32, event);

@@ -15,7 +15,6 @@ use crate::explore::unchanged;
 use crate::explore::workers::Whole;
 use crate::findings::finding::seen_counts;
 use crate::recovery::twins::{self, MadeTwins};
-use crashgen::model::ModelKind;
 use crashgen::trace::Trace;
 use planted::Fault;
 use std::time::Instant;
@@ -35,13 +34,10 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     for text in &trace.unsupported {
         tally.add_unknown(&format!("the tracer could not follow: {text}"));
     }
-    if config.model == ModelKind::Px86Returned {
-        let text =
-            "assumed, though it is not so: what is stored is persisted when an operation returns (px86-returned)";
-        tally.bounds_hit.insert(text.to_owned());
-        tally.add_unknown(
-            "the states in which a line is lost after its operation returned were not looked at (px86-returned)",
-        );
+    if let Some(assumption) = config.model.assumption() {
+        let name = config.model.name();
+        tally.bounds_hit.insert(format!("assumed, though it is not so: {} ({name})", assumption.text));
+        tally.add_unknown(&format!("{} were not looked at ({name})", assumption.left_out));
     }
     if let Some(last) = config.last_position.filter(|last| (*last as usize) < trace.events.len()) {
         tally.bounds_hit.insert(format!("no crash position after {last} was looked at, as was asked for"));

@@ -6,7 +6,7 @@ use crate::heap::case::CurrentOperation;
 use crate::heap::crashes::{Before, Later};
 use crate::heap::state::StateRef;
 use crate::heap::token_form::shortest_form;
-use crashgen::model::{Choice, ModelKind};
+use crashgen::model::Choice;
 use crashgen::symbols::Symbol;
 use crashgen::token::{LaterCrash, LineChoice, Witness};
 use crashgen::trace::Trace;
@@ -52,7 +52,7 @@ pub fn witness(
         ops: identity.ops.unwrap_or(0),
         seed: identity.seed,
         flush: identity.flush.clone(),
-        model: model_name(config).to_owned(),
+        model: config.model.name().to_owned(),
         trace_hash: trace.hash.clone(),
         position: first.position,
         operation: first.current.map_or(0, |current| current.operation.index + 1),
@@ -75,16 +75,5 @@ impl Crash {
     fn later(self) -> LaterCrash {
         let (from_newest, lines) = self.form;
         LaterCrash { position: self.position, from_newest, lines }
-    }
-}
-
-/// As `--model` spells it.
-pub fn model_name(config: &Config) -> &'static str {
-    match config.model {
-        ModelKind::Px86 => "px86",
-        ModelKind::Px86Returned => "px86-returned",
-        ModelKind::Eadr => "eadr",
-        ModelKind::ProcessCrash => "process-crash",
-        ModelKind::Strict => "strict",
     }
 }

@@ -251,7 +251,7 @@ fn sorted(mut numbers: Vec<u32>) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crashgen::model::{Choice, LineId, Model, ModelKind};
+    use crashgen::model::{Choice, LineId, Model, Px86};
     use crashgen::trace::{Event, EventKind, FileId, SiteId, StoreKind, ThreadId};
 
     const FILE: FileId = FileId(0);
@@ -259,7 +259,7 @@ mod tests {
 
     /// What is left of a line whose units hold one of these pairs.
     fn left(pairs: &[(u8, u8)]) -> Lines {
-        let mut model = Model::new(ModelKind::Px86, Vec::new());
+        let mut model = Model::new(&Px86, Vec::new());
         for (number, (first, second)) in pairs.iter().enumerate() {
             let bytes = [[*first; 8], [*second; 8]].concat().into();
             let kind = EventKind::Store { kind: StoreKind::Plain, file: FILE, offset: 0, bytes };
@@ -275,7 +275,7 @@ mod tests {
     fn a_run_is_known_where_each_line_holds_what_it_might_have_held() {
         let mut begins = Begins::default();
         let mut looked = Looked::default();
-        looked.at(LineKey { file: FILE, number: 0 }, 1, None, &Model::new(ModelKind::Px86, Vec::new()));
+        looked.at(LineKey { file: FILE, number: 0 }, 1, None, &Model::new(&Px86, Vec::new()));
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
         let mut is_known = |run: u128, pairs: &[(u8, u8)]| begins.is_known(run, &left(pairs));
         assert!(is_known(RUN, &[(1, 1), (2, 2)]));

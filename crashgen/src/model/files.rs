@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Names and sizes of the heap's files and folders. File operations are whole and durable (R9): there is nothing to choose.
+
+use crate::trace::{FileId, renamed};
+use planted::Fault;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A file of the heap as it is at the current position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// Where it is; none once it is unlinked.
+    pub path: Option<Arc<str>>,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// All files and folders.
+#[derive(Clone, Default)]
+pub(super) struct Files {
+    /// Unlinked ones included.
+    pub states: BTreeMap<FileId, FileState>,
+    pub folders: BTreeSet<Arc<str>>,
+}
+
+impl Files {
+    /// Whether a crash can show the file; one that was never seen created counts as there.
+    pub fn is_reachable(&self, file: FileId) -> bool {
+        self.states.get(&file).is_none_or(|state| state.path.is_some())
+    }
+
+    /// A new, empty file.
+    pub fn create(&mut self, file: FileId, path: &Arc<str>) {
+        self.states.insert(file, FileState { path: Some(path.clone()), bytes: 0 });
+    }
+
+    /// The file, to be changed. One that was there before the trace began is met without a create; its content is then unknown to us and
+    /// zero here.
+    pub fn get_mut(&mut self, file: FileId) -> &mut FileState {
+        self.states.entry(file).or_insert(FileState { path: None, bytes: 0 })
+    }
+
+    /// The file that had the path.
+    pub fn unlink(&mut self, path: &Arc<str>) -> Option<FileId> {
+        let (file, state) = self.states.iter_mut().find(|(_, state)| state.path.as_ref() == Some(path))?;
+        *state = FileState { path: None, bytes: 0 };
+        Some(*file)
+    }
+
+    /// A file or a folder with all that is in it; returns the file that had the new name.
+    pub fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) -> Option<FileId> {
+        if from == to {
+            return None;
+        }
+        let replaced = if planted::is(Fault::RenameKeepsOther) { None } else { self.unlink(to) };
+        for path in self.states.values_mut().filter_map(|state| state.path.as_mut()) {
+            if let Some(renamed) = renamed(path, from, to) {
+                *path = renamed;
+            }
+        }
+        let folder = |path: &Arc<str>| renamed(path, from, to).unwrap_or_else(|| path.clone());
+        self.folders = self.folders.iter().map(folder).collect();
+        replaced
+    }
+}

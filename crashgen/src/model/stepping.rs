@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The model steps through the trace: what each event does to files and lines, whatever the persistency model.
+
+use super::files::{FileState, Files};
+use super::floors::Floors;
+use super::line::{Choice, Line, Unit, Written};
+use super::line_ids::LineId;
+use super::lines::Lines;
+use super::persistency::{LineStore, PersistencyModel};
+use super::view::{OpenLine, View};
+use crate::trace::{
+    Event, EventKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, StoredBytes, ThreadId,
+    UNIT_BYTES,
+};
+use planted::Fault;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Of a line.
+const LINE_UNITS: usize = (LINE_BYTES / UNIT_BYTES) as usize;
+
+/// Which states came to be with the last event.
+#[derive(Clone)]
+enum Born {
+    /// Those that contain some of a store, which touched these lines.
+    Lines(Vec<LineId>),
+    /// All: the files changed, or the store is guaranteed at once.
+    Everything,
+    /// None: the states are a subset of those of the position before.
+    Nothing,
+}
+
+/// A file operation between its begin and its end.
+#[derive(Clone)]
+struct PendingFileOperation {
+    thread: ThreadId,
+    effect: Arc<FileEffect>,
+    /// Its begin's event number.
+    begin: u32,
+    /// Another thread did something meanwhile.
+    is_overlapped: bool,
+}
+
+/// The heap after the events stepped over so far: its files, and the choices of each line under a persistency model.
+#[derive(Clone)]
+pub struct Model {
+    persistency: &'static dyn PersistencyModel,
+    /// By site: whether its stores are application content (the runner's fill).
+    is_content_site: Vec<bool>,
+    floors: Floors,
+    files: Files,
+    file_operations: Vec<PendingFileOperation>,
+    born: Born,
+    has_unknown_file: bool,
+    has_overlapped_operation: bool,
+}
+
+impl Model {
+    /// Nothing stored, no files. `is_content_site[site]` tells application stores from the allocator's.
+    pub fn new(persistency: &'static dyn PersistencyModel, is_content_site: Vec<bool>) -> Self {
+        #[cfg(feature = "planted")]
+        let persistency = super::faulty::instead_of(persistency);
+        Self {
+            persistency,
+            is_content_site,
+            floors: Floors::new(),
+            files: Files::default(),
+            file_operations: Vec::new(),
+            born: Born::Nothing,
+            has_unknown_file: false,
+            has_overlapped_operation: false,
+        }
+    }
+
+    /// The model of the next generation: power failed here, and of each line that was not decided one of the choices in `left` is
+    /// what recovery finds, the newest last. Lines have the same numbers in both.
+    pub fn after_crash(&self, left: impl Fn(LineId, &Line) -> Vec<Choice>) -> Self {
+        let mut next = Self {
+            persistency: self.persistency,
+            is_content_site: Vec::new(),
+            floors: self.floors.after_crash(),
+            files: self.files.clone(),
+            file_operations: Vec::new(),
+            born: Born::Nothing,
+            has_unknown_file: self.has_unknown_file,
+            has_overlapped_operation: false,
+        };
+        for OpenLine { id, .. } in self.floors.open().iter() {
+            let line = self.line(*id);
+            let bases = left(*id, line).into_iter().map(|choice| line.base_of(choice)).collect();
+            next.floors.lines.replace(*id, Line::left_by_crash(line.key, bases));
+            next.floors.mark_changed(*id, None);
+        }
+        next.floors.refresh(&next.files);
+        next
+    }
+
+    /// All lines that were stored to or flushed.
+    pub fn line_ids(&self) -> impl Iterator<Item = LineId> + use<> {
+        self.floors.lines.ids()
+    }
+
+    /// The line, to be compared with what models that come from this one, or went before, have.
+    pub fn shared_line(&self, line: LineId) -> &Rc<Line> {
+        self.floors.lines.get(line)
+    }
+
+    /// Whether [`Model::is_settled`] holds of the model after a crash here.
+    pub fn crash_settles(&self) -> bool {
+        self.floors.lines.iter().all(|line| line.is_settled() || line.choice_count() > 1)
+    }
+
+    /// Gives these lines numbers, so that all models that come from this one know them by the same.
+    pub fn know(&mut self, keys: impl Iterator<Item = LineKey>) {
+        keys.for_each(|key| {
+            self.floors.lines.make_id(key);
+        });
+    }
+
+    /// Of the events to come: by site, whether its stores are application content (the runner's fill).
+    pub fn set_content_sites(&mut self, is_content_site: Vec<bool>) {
+        self.is_content_site = is_content_site;
+    }
+
+    /// The lines as they are now.
+    pub fn lines(&self) -> Lines {
+        self.floors.lines.clone()
+    }
+
+    /// From here on [`Model::overwritten`] is about what the lines hold now. A new generation begins with an origin.
+    pub fn set_origin(&mut self) {
+        self.floors.lines.set_origin();
+    }
+
+    /// Units of the line that were overwritten since the origin, in all choices, a bit for each: they hold the same whatever they held
+    /// there.
+    pub fn overwritten(&self, line: LineId) -> u8 {
+        self.line(line).overwritten_since(self.floors.lines.origin())
+    }
+
+    /// No store is undecided, and no flush waits for its fence: what is open was left open by a crash.
+    pub fn is_settled(&self) -> bool {
+        let is_whole = self.file_operations.is_empty();
+        is_whole && self.floors.is_settled() && self.floors.lines.iter().all(|line| line.is_settled())
+    }
+
+    /// Steps over event number `number` (its place in the trace).
+    pub fn step(&mut self, number: u32, event: &Event) {
+        if let Born::Lines(lines) = std::mem::replace(&mut self.born, Born::Nothing) {
+            self.floors.forget_new(&lines);
+        }
+        for pending in self.file_operations.iter_mut().filter(|pending| pending.thread != event.thread) {
+            pending.is_overlapped = true;
+        }
+        match &event.kind {
+            EventKind::Store { kind, file, offset, bytes } => self.store(number, event, *kind, *file, *offset, bytes),
+            EventKind::Flush { kind, file, offset } => self.flush(event.thread, *kind, *file, *offset),
+            EventKind::Fence { kind } => self.persistency.fence(*kind, event.thread, &mut self.floors),
+            EventKind::FileBegin { effect } => {
+                let (thread, effect) = (event.thread, effect.clone());
+                self.file_operations.push(PendingFileOperation { thread, effect, begin: number, is_overlapped: false });
+            }
+            EventKind::FileEnd { effect, is_done } => self.file_end(number, event.thread, effect, *is_done),
+            EventKind::OperationReturn { kind, .. } => self.persistency.operation_return(*kind, &mut self.floors),
+            EventKind::Case { .. } | EventKind::OperationBegin { .. } => {}
+        }
+        self.floors.refresh(&self.files);
+    }
+
+    fn store(
+        &mut self,
+        number: u32,
+        Event { thread, site, .. }: &Event,
+        kind: StoreKind,
+        file: FileId,
+        offset: u64,
+        bytes: &StoredBytes,
+    ) {
+        let (persistency, thread) = (self.persistency, *thread);
+        persistency.before_store(kind, thread, &mut self.floors);
+        if !self.files.states.contains_key(&file) && !self.files.states.is_empty() {
+            self.has_unknown_file = true;
+        }
+        let is_content = self.is_content_site.get(site.0 as usize).copied().unwrap_or(false);
+        let written = Written { event: number, site: *site, is_content, can_tear: persistency.can_tear() };
+        let is_floating = persistency.is_floating(kind);
+        let mut touched = Vec::new();
+        let mut is_guaranteed = false;
+        for_each_line(offset, bytes, &mut |line_number, units| {
+            let id = self.floors.lines.make_id(LineKey { file, number: line_number });
+            let line = self.floors.lines.get_mut(id);
+            match is_floating {
+                true => line.push_floating(written, false, units),
+                false => line.push_ordered(written, units),
+            }
+            persistency.stored(kind, LineStore { thread, line: id, event: number }, &mut self.floors);
+            is_guaranteed |= self.floors.lines.get(id).is_guaranteed(number);
+            touched.push(id);
+        });
+        for (at, id) in touched.iter().enumerate() {
+            let is_marked = at == 0 || !planted::is(Fault::BirthsOnOneLine);
+            self.floors.mark_changed(*id, is_marked.then_some(number));
+        }
+        self.born = if is_guaranteed { Born::Everything } else { Born::Lines(touched) };
+    }
+
+    fn flush(&mut self, thread: ThreadId, kind: FlushKind, file: FileId, offset: u64) {
+        let id = self.floors.lines.make_id(LineKey { file, number: offset / LINE_BYTES });
+        self.persistency.flush(kind, thread, id, &mut self.floors);
+    }
+
+    fn file_end(&mut self, number: u32, thread: ThreadId, effect: &FileEffect, is_done: bool) {
+        let mut begin = number;
+        let is_this = |pending: &PendingFileOperation| pending.thread == thread && *pending.effect == *effect;
+        if let Some(at) = self.file_operations.iter().position(is_this) {
+            let pending = self.file_operations.remove(at);
+            begin = pending.begin;
+            self.has_overlapped_operation |= pending.is_overlapped && is_done;
+        }
+        if !is_done {
+            return;
+        }
+        let is_reachable = effect.file().is_none_or(|file| self.files.is_reachable(file));
+        match effect {
+            FileEffect::Create { file, path } => {
+                self.files.create(*file, path);
+                self.clear_range(*file, 0, u64::MAX);
+            }
+            FileEffect::Truncate { file, bytes } => self.resize(*file, *bytes),
+            FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),
+            FileEffect::Punch { .. } if planted::is(Fault::PunchKeepsLines) => {}
+            FileEffect::Punch { file, offset, bytes } => {
+                self.clear_range(*file, *offset, offset.saturating_add(*bytes))
+            }
+            FileEffect::Unlink { .. } if planted::is(Fault::UnlinkKeepsName) => {}
+            FileEffect::Unlink { path } => {
+                let file = self.files.unlink(path);
+                self.clear_file(file);
+            }
+            FileEffect::Rename { from, to } => {
+                let replaced = self.files.rename(from, to);
+                self.clear_file(replaced);
+            }
+            FileEffect::MakeFolder { path } => {
+                self.files.folders.insert(path.clone());
+            }
+            FileEffect::RemoveFolder { path } => {
+                self.files.folders.remove(path);
+            }
+            FileEffect::Sync { file, offset, bytes } if planted::is(Fault::SyncCoversLater) => {
+                return self.sync(*file, *offset, *bytes, number);
+            }
+            FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
+            FileEffect::Write { file, offset, bytes } => self.kernel_write(number, thread, *file, *offset, bytes),
+        }
+        if is_reachable || matches!(effect, FileEffect::Create { .. }) {
+            self.born = Born::Everything;
+        }
+    }
+
+    /// Whatever was stored beyond the old or the new end is not in the file.
+    fn resize(&mut self, file: FileId, bytes: u64) {
+        let state = self.files.get_mut(file);
+        let smaller = state.bytes.min(bytes);
+        state.bytes = bytes;
+        if !planted::is(Fault::TruncateKeepsLines) {
+            self.clear_range(file, smaller, u64::MAX);
+        }
+    }
+
+    fn grow(&mut self, file: FileId, bytes: u64) {
+        if bytes > self.files.get_mut(file).bytes {
+            self.resize(file, bytes);
+        }
+    }
+
+    fn clear_file(&mut self, file: Option<FileId>) {
+        if let Some(file) = file {
+            self.clear_range(file, 0, u64::MAX);
+        }
+    }
+
+    /// New content of bytes `[from, to)` is zero, and nothing stored there before can come back.
+    fn clear_range(&mut self, file: FileId, from: u64, to: u64) {
+        if to <= from {
+            return;
+        }
+        if planted::is(Fault::IgnoreR9) {
+            return;
+        }
+        for id in self.lines_between(file, from / LINE_BYTES, (to - 1) / LINE_BYTES) {
+            if self.line(id).is_empty() {
+                continue;
+            }
+            let line = self.floors.lines.get_mut(id);
+            let start = line.key.number * LINE_BYTES;
+            line.clear(from.saturating_sub(start).min(LINE_BYTES), to.saturating_sub(start).min(LINE_BYTES));
+            self.floors.mark_changed(id, None);
+        }
+    }
+
+    fn sync(&mut self, file: FileId, offset: u64, bytes: u64, begin: u32) {
+        if bytes == 0 {
+            return;
+        }
+        let last = offset.saturating_add(bytes).saturating_sub(1) / LINE_BYTES;
+        for id in self.lines_between(file, offset / LINE_BYTES, last) {
+            self.floors.lines.get_mut(id).persist_before(begin);
+            self.floors.mark_changed(id, None);
+        }
+    }
+
+    /// Both included.
+    fn lines_between(&self, file: FileId, first: u64, last: u64) -> Vec<LineId> {
+        self.floors.lines.range(file, first, last).map(|(_, id)| id).collect()
+    }
+
+    fn kernel_write(&mut self, number: u32, thread: ThreadId, file: FileId, offset: u64, bytes: &[u8]) {
+        self.grow(file, offset + bytes.len() as u64);
+        let persistency = self.persistency;
+        let written = Written { event: number, site: SiteId(0), is_content: false, can_tear: persistency.can_tear() };
+        for_each_line(offset, bytes, &mut |line_number, units| {
+            let id = self.floors.lines.make_id(LineKey { file, number: line_number });
+            self.floors.lines.get_mut(id).push_floating(written, true, units);
+            persistency.written_by_kernel(LineStore { thread, line: id, event: number }, &mut self.floors);
+            self.floors.mark_changed(id, None);
+        });
+    }
+
+    /// The line with this number.
+    pub fn line(&self, id: LineId) -> &Line {
+        self.floors.lines.get(id)
+    }
+
+    /// Whether this is the number of the line with this key.
+    pub fn has(&self, id: LineId, key: LineKey) -> bool {
+        self.floors.lines.has(id, key)
+    }
+
+    /// The line with this key, if it was ever stored to or flushed.
+    pub fn find(&self, key: LineKey) -> Option<LineId> {
+        self.floors.lines.id_of(key)
+    }
+
+    /// Numbers of the file's lines that were ever stored to or flushed, in order.
+    pub fn line_numbers(&self, file: FileId) -> impl Iterator<Item = u64> {
+        self.floors.lines.range(file, 0, u64::MAX).map(|(number, _)| number)
+    }
+
+    /// Files of the heap, unlinked ones included.
+    pub fn files(&self) -> &BTreeMap<FileId, FileState> {
+        &self.files.states
+    }
+
+    /// Folders of the heap.
+    pub fn folders(&self) -> &BTreeSet<Arc<str>> {
+        &self.files.folders
+    }
+
+    /// Lines whose content or choices changed since the last call; may name a line twice.
+    pub fn take_changed(&mut self) -> Vec<LineId> {
+        self.floors.take_changed()
+    }
+
+    /// Bounds of the model that this trace ran into.
+    pub fn bounds_hit(&self) -> BTreeSet<&'static str> {
+        let bounds = [
+            (
+                self.has_overlapped_operation,
+                "a file operation was pending while other threads ran: its effect is explored at its end only",
+            ),
+            (
+                self.floors.has_bounded_line(),
+                "a line has more than 48 floating units: the oldest are taken as persisted",
+            ),
+        ];
+        bounds.into_iter().filter_map(|(is_hit, text)| is_hit.then_some(text)).collect()
+    }
+
+    /// There were stores into a file that the trace did not see created: its content is not known (R10).
+    pub fn has_unknown_file(&self) -> bool {
+        self.has_unknown_file
+    }
+
+    /// The choices at the crash position after the last event.
+    pub fn view(&self) -> View {
+        View {
+            lines: self.floors.open().clone(),
+            are_all_new: matches!(self.born, Born::Everything),
+            has_new_store: !matches!(self.born, Born::Nothing),
+        }
+    }
+}
+
+/// Splits a store at lines and units: calls `visit(line number, units)`.
+fn for_each_line(offset: u64, bytes: &[u8], visit: &mut dyn FnMut(u64, &[Unit])) {
+    let end = offset + bytes.len() as u64;
+    let mut at = offset;
+    while at < end {
+        let line_number = at / LINE_BYTES;
+        let line_end = end.min((line_number + 1) * LINE_BYTES);
+        let (mut units, mut count) = ([Unit::new(0, &[]); LINE_UNITS], 0);
+        while at < line_end {
+            let unit_end = line_end.min((at / UNIT_BYTES + 1) * UNIT_BYTES);
+            let part = &bytes[(at - offset) as usize..(unit_end - offset) as usize];
+            units[count] = Unit::new((at % LINE_BYTES) as u8, part);
+            (at, count) = (unit_end, count + 1);
+        }
+        visit(line_number, &units[..count]);
+    }
+}
