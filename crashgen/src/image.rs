@@ -3,7 +3,10 @@
 //!
 //! An image is never copied as a whole. [`CrashImage`] holds the content of every line that was ever stored to, and two
 //! running hashes: of the image, and of what the allocator wrote of it. Going to
-//! another state changes the lines whose choices differ; what a replay engine has to be told is collected on the way.
+//! another state changes the lines whose choices differ.
+//!
+//! Whoever has a copy of an image elsewhere, as a replay server has, remembers which [`ImageVersion`] that is. It asks the image which
+//! lines changed since ([`CrashImage::changed_since`]), so that several servers may follow one image, in any order.
 
 use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
 use crate::trace::{FileId, LINE_BYTES};
@@ -11,6 +14,7 @@ use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 /// 128-bit hash of an image: equal images have equal hashes, and hashes are taken for images.
@@ -27,7 +31,8 @@ struct LineState {
     metadata_hash: u128,
     /// What `content` was made of: a version of the model's line and a choice.
     made_of: (u64, Choice),
-    is_dirty: bool,
+    /// Number of the last change of `content` ([`Changes`]).
+    last_change: u64,
     /// The hashes are of what it was before.
     is_hash_old: bool,
 }
@@ -39,6 +44,58 @@ pub struct ImageFile {
     pub path: Arc<str>,
     /// Size in bytes.
     pub bytes: u64,
+}
+
+/// Changes that are remembered for each line, and at least so many: a copy that is further behind is made anew.
+const CHANGES_A_LINE: usize = 4;
+const LEAST_CHANGES: usize = 1024;
+
+/// One of the contents that an image has had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageVersion {
+    /// Which image.
+    image: u64,
+    /// Number of changes by then.
+    change: u64,
+}
+
+/// Which lines changed last, in order.
+struct Changes {
+    /// The image's number: no other image of this process has it.
+    image: u64,
+    /// Changes before those in `places`.
+    forgotten: u64,
+    /// The place in the image of each line that changed. Where it has changed again since, only the last one counts.
+    places: Vec<u32>,
+}
+
+impl Changes {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self { image: NEXT.fetch_add(1, Ordering::Relaxed), forgotten: 0, places: Vec::new() }
+    }
+
+    fn count(&self) -> u64 {
+        self.forgotten + self.places.len() as u64
+    }
+
+    /// Adds one, of so many lines; returns its number.
+    fn add(&mut self, place: usize, lines: usize) -> u64 {
+        if self.places.len() >= LEAST_CHANGES + CHANGES_A_LINE * lines {
+            let half = self.places.len() / 2;
+            self.places.drain(..half);
+            self.forgotten += half as u64;
+        }
+        self.places.push(place as u32);
+        self.count()
+    }
+}
+
+/// A clone is another image: it changes in other ways.
+impl Clone for Changes {
+    fn clone(&self) -> Self {
+        Self::new()
+    }
 }
 
 /// One crash image after the other.
@@ -55,7 +112,7 @@ pub struct CrashImage {
     sum: u128,
     metadata_sum: u128,
     names_hash: u128,
-    dirty: Vec<usize>,
+    changes: Changes,
     /// Lines to hash again when a hash is asked for: mostly none is.
     old_hashes: Vec<usize>,
 }
@@ -73,7 +130,7 @@ impl CrashImage {
             sum: 0,
             metadata_sum: 0,
             names_hash: 0,
-            dirty: Vec::new(),
+            changes: Changes::new(),
             old_hashes: Vec::new(),
         }
     }
@@ -162,11 +219,11 @@ impl CrashImage {
             return;
         }
         let (content, metadata) = line.content(choice);
+        let lines = self.lines.len();
         let state = &mut self.lines[at];
         state.made_of = made_of;
-        if state.content != content && !state.is_dirty {
-            state.is_dirty = true;
-            self.dirty.push(at);
+        if state.content != content {
+            state.last_change = self.changes.add(at, lines);
         }
         (state.content, state.metadata) = (content, metadata);
         if !state.is_hash_old {
@@ -193,7 +250,7 @@ impl CrashImage {
                 hash: 0,
                 metadata_hash: 0,
                 made_of,
-                is_dirty: false,
+                last_change: 0,
                 is_hash_old: false,
             });
         }
@@ -253,20 +310,35 @@ impl CrashImage {
         true
     }
 
-    /// All lines count as changed: another server is told of the image next.
-    pub fn start_again(&mut self) {
-        self.dirty = (0..self.lines.len()).collect();
-        self.lines.iter_mut().for_each(|line| line.is_dirty = true);
+    /// The content that it has now.
+    pub fn version(&self) -> ImageVersion {
+        ImageVersion { image: self.changes.image, change: self.changes.count() }
     }
 
-    /// Lines whose content changed since the last call, in order of file and number, with their new content.
-    pub fn take_dirty(&mut self) -> Vec<(LineKey, LineContent)> {
-        let mut changed = Vec::with_capacity(self.dirty.len());
-        for place in self.dirty.drain(..) {
-            let line = &mut self.lines[place];
-            line.is_dirty = false;
-            changed.push((line.key, line.content));
-        }
+    /// Whether that is a version of this image, and not of another one.
+    pub fn has(&self, version: ImageVersion) -> bool {
+        version.image == self.changes.image
+    }
+
+    /// Lines whose content changed since that version, and all lines of these files, with their content now, in order of file and
+    /// number. Where too much has changed since it is all lines.
+    pub fn changed_since(&self, version: ImageVersion, new_files: &BTreeSet<FileId>) -> Vec<(LineKey, LineContent)> {
+        debug_assert!(self.has(version));
+        let content = |line: &LineState| (line.key, line.content);
+        let mut changed: Vec<_> = match version.change.checked_sub(self.changes.forgotten) {
+            None => self.lines.iter().map(content).collect(),
+            Some(known) => {
+                let later = (version.change + 1..).zip(&self.changes.places[known as usize..]);
+                let lines = later.map(|(change, place)| (change, &self.lines[*place as usize]));
+                let last = lines.filter(|(change, line)| line.last_change == *change).map(|(_, line)| content(line));
+                let is_of_new =
+                    |line: &&LineState| new_files.contains(&line.key.file) && line.last_change <= version.change;
+                match new_files.is_empty() {
+                    true => last.collect(),
+                    false => last.chain(self.lines.iter().filter(is_of_new).map(content)).collect(),
+                }
+            }
+        };
         changed.sort_unstable_by_key(|(key, _)| *key);
         changed
     }
@@ -408,8 +480,51 @@ mod tests {
         let view = model.view();
         image.go_to(&model, &view, &view.floor_state());
         assert!(image.read("heap", 0, &mut bytes) && bytes[8] == 0);
-        assert_eq!(image.take_dirty().len(), 1);
-        assert!(image.take_dirty().is_empty());
         assert!(!image.read("heap", 4090, &mut bytes), "beyond the end");
+    }
+    fn changed(image: &CrashImage, since: ImageVersion) -> Vec<u64> {
+        image.changed_since(since, &BTreeSet::new()).into_iter().map(|(key, _)| key.number).collect()
+    }
+
+    #[test]
+    fn each_copy_learns_what_changed_since_its_own_version() {
+        let (mut image, model) = image_after(&[create(), vec![store(64, 1), store(0, 2)]].concat());
+        let view = model.view();
+        let (newest, floor) = (view.prefix_state(), view.floor_state());
+        let one = image.version();
+        image.go_to(&model, &view, &floor);
+        let other = image.version();
+        assert_eq!((changed(&image, one), changed(&image, other)), (vec![0, 1], vec![]));
+        image.go_to(&model, &view, &[vec![newest[0]], vec![floor[1]]].concat());
+        let line = model.line(view.lines[0].id).key.number;
+        assert_eq!((changed(&image, one), changed(&image, other)), (vec![0, 1], vec![line]), "each line once");
+        let contents = image.changed_since(other, &BTreeSet::new());
+        assert_eq!(contents[0].1, model.line(view.lines[0].id).content(newest[0]).0, "as it is now");
+    }
+
+    #[test]
+    fn all_lines_of_a_new_file_are_told() {
+        let (image, _) = image_after(&[create(), vec![store(64, 1), store(0, 2)]].concat());
+        let of_new = |file| image.changed_since(image.version(), &[FileId(file)].into()).len();
+        assert_eq!((of_new(0), of_new(1)), (2, 0));
+    }
+
+    #[test]
+    fn a_copy_that_is_too_far_behind_learns_of_all_lines() {
+        let (mut image, model) = image_after(&[create(), vec![store(64, 1), store(0, 2)]].concat());
+        let view = model.view();
+        let first = image.version();
+        let states = [view.floor_state(), view.prefix_state()];
+        (0..LEAST_CHANGES).for_each(|turn| image.go_to(&model, &view, &states[turn % 2]));
+        let next = image.version();
+        image.go_to(&model, &view, &[vec![states[0][0]], vec![states[1][1]]].concat());
+        assert_eq!((changed(&image, first).len(), changed(&image, next).len()), (2, 1));
+        assert!(image.changes.places.len() <= LEAST_CHANGES + CHANGES_A_LINE * image.lines.len());
+    }
+
+    #[test]
+    fn a_clone_is_another_image() {
+        let (image, _) = image_after(&create());
+        assert!(image.has(image.version()) && !image.has(image.clone().version()));
     }
 }

@@ -3,8 +3,9 @@
 //! isolated engine, or in one long-lived process, the in-process engine (`loads.h`): of targets with hooks all of it, of others the
 //! first part of the probe.
 //!
-//! The server keeps one base image. Going from one crash image to the next sends it the lines and files that differ; each
-//! probe then runs in children of the server, whose stores never reach the base.
+//! The server keeps one base image, and the client remembers which version of which [`crate::image::CrashImage`] that is. Going to
+//! another one sends the lines and files that differ, or all of them; each probe then runs in children of the server, whose stores
+//! never reach the base.
 
 mod commands;
 mod counts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The runner's server, and the image that it has.
+//! The runner's server, and the version of which [`CrashImage`] it has.
 
 use super::commands::{self, run};
 use super::counts::{Engines, parse_counts};
@@ -10,7 +10,7 @@ use super::options::ServerOptions;
 use super::recovery_trace::{self, RecoveryTrace};
 use super::{Manner, Probe};
 use crate::cpu_affinity;
-use crate::image::{CrashImage, ImageFile};
+use crate::image::{CrashImage, ImageFile, ImageVersion};
 use crate::model::LineContent;
 use crate::trace::{FileId, LINE_BYTES, LineKey, UnitKey};
 use planted::Fault;
@@ -41,6 +41,8 @@ pub struct ReplayServer {
     process: Child,
     input: Option<BufWriter<ChildStdin>>,
     output: BufReader<ChildStdout>,
+    /// What its base image is; none: it is empty.
+    version: Option<ImageVersion>,
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
     numbers: BTreeMap<FileId, u32>,
@@ -78,6 +80,7 @@ impl ReplayServer {
             process,
             input: Some(input),
             output,
+            version: None,
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             numbers: BTreeMap::new(),
@@ -93,15 +96,22 @@ impl ReplayServer {
         })
     }
 
-    /// Makes the server's image that of `image`. `image` must be the one of the last call, or a new one after [`Self::clear`].
+    /// Makes the server's image that of `image`, whichever image it had before.
     ///
     /// # Errors
     /// When the server ended.
-    pub fn follow(&mut self, image: &mut CrashImage) -> Result<(), ReplayError> {
-        if self.files != *image.files() || self.folders != *image.folders() {
-            self.follow_files(image)?;
+    pub fn follow(&mut self, image: &CrashImage) -> Result<(), ReplayError> {
+        if !self.version.is_some_and(|version| image.has(version)) {
+            self.follow_files(&CrashImage::new(""))?;
         }
-        let mut dirty = image.take_dirty();
+        let new_files = match self.files == *image.files() && self.folders == *image.folders() {
+            true => BTreeSet::new(),
+            false => self.follow_files(image)?,
+        };
+        let version = image.version();
+        let known = self.version.filter(|known| image.has(*known)).unwrap_or(version);
+        let mut dirty = image.changed_since(known, &new_files);
+        self.version = Some(version);
         if planted::is(Fault::StaleLines) {
             dirty.retain(|(_, content)| content.iter().any(|byte| *byte != 0));
         }
@@ -115,15 +125,9 @@ impl ReplayServer {
         Ok(())
     }
 
-    /// Forgets the image: the next one starts without files.
-    ///
-    /// # Errors
-    /// When the server ended.
-    pub fn clear(&mut self) -> Result<(), ReplayError> {
-        self.follow_files(&CrashImage::new(""))
-    }
-
-    fn follow_files(&mut self, image: &CrashImage) -> Result<(), ReplayError> {
+    /// Returns the files that the server did not have before.
+    fn follow_files(&mut self, image: &CrashImage) -> Result<BTreeSet<FileId>, ReplayError> {
+        let mut new_files = BTreeSet::new();
         self.watches.clear(); // they named files by the server's numbers
         for folder in image.folders().difference(&self.folders.clone()) {
             self.send(commands::MKDIR, 0, 0, 0, folder.as_bytes())?;
@@ -150,6 +154,7 @@ impl ReplayServer {
                 None => {
                     let number = self.free_numbers.pop().unwrap_or(self.numbers.len() as u32);
                     self.numbers.insert(*file, number);
+                    new_files.insert(*file);
                     self.send(commands::CREATE, number, 0, state.bytes, state.path.as_bytes())?;
                 }
             }
@@ -160,7 +165,7 @@ impl ReplayServer {
         self.files = image.files().clone();
         self.folders = image.folders().clone();
         self.by_number = self.numbers.iter().map(|(file, number)| (*number, *file)).collect();
-        Ok(())
+        Ok(new_files)
     }
 
     fn write_lines(&mut self, lines: &[(LineKey, LineContent)]) -> Result<(), ReplayError> {

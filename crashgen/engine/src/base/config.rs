@@ -271,7 +271,7 @@ impl Config {
         }
     }
 
-    /// The program that runs workloads and probes.
+    /// The program that runs workloads and recoverer.
     pub fn runner(&self) -> &Path {
         &self.runner
     }

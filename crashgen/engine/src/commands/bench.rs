@@ -30,23 +30,21 @@ pub fn bench(config: &Config, trace: &Trace) -> Result<(), EngineError> {
     let is_close = |kind: &EventKind| matches!(kind, EventKind::OperationBegin { kind: OperationKind::Close, .. });
     let position = trace.events.iter().rposition(|event| is_close(&event.kind)).unwrap_or(trace.events.len());
     let (mut case, view) = go_to(config, trace, position as u32)?;
-    case.image.go_to(&case.model, &view, &view.prefix_state());
+    let image = case.crash(&view, &view.prefix_state()).image;
     let options = config.server("images")?;
     let mut server = ReplayServer::start(&ServerOptions { is_unchecked: true, ..options.clone() })?;
-    server.follow(&mut case.image)?;
+    server.follow(image)?;
     let report = HeapReport::parse(&server.run(Probe::First)?)
         .map_err(|error| EngineError::Infrastructure(error.to_string()))?;
     let live = report.life(0).and_then(|life| life.slots.as_ref()).map_or(0, |slots| slots.entries.len());
     let walk_per_s = rate(MEASURE, || server.run(Probe::First).map(drop).map_err(EngineError::from))?;
     drop(server);
     let mut server = ReplayServer::start(&ServerOptions { is_unchecked: true, is_batched: true, ..options.clone() })?;
-    case.image.start_again();
-    server.follow(&mut case.image)?;
+    server.follow(image)?;
     let batched_per_s = rate(MEASURE, || server.run_in_batch(Probe::First).map(drop).map_err(EngineError::from))?;
     drop(server);
     let mut server = ReplayServer::start(&options)?;
-    case.image.start_again();
-    server.follow(&mut case.image)?;
+    server.follow(image)?;
     let full_per_s = rate(MEASURE, || server.run(Probe::Full).map(drop).map_err(EngineError::from))?;
     drop(server);
     let engines = if config.has_hooks() { compare_engines(config, trace, position as u32)? } else { Value::Null };
@@ -89,7 +87,6 @@ impl Measured {
         let cpu_before = cpu_seconds();
         self.options.is_unchecked = is_unchecked;
         let mut server = ReplayServer::start(&self.options)?;
-        self.case.image.start_again();
         let before = self.runs;
         let per_s = rate(MEASURE / TURNS, || self.run(&mut server, probe))?;
         let engines = server.engines()?;
@@ -103,8 +100,7 @@ impl Measured {
         let is_prefix = self.runs % 2 == 0;
         let state: Vec<Choice> = if is_prefix { self.view.prefix_state() } else { self.view.floor_state() };
         self.runs += 1;
-        self.case.image.go_to(&self.case.model, &self.view, &state);
-        server.follow(&mut self.case.image)?;
+        server.follow(self.case.crash(&self.view, &state).image)?;
         server.run_recorded(probe, Manner::Afresh)?;
         Ok(())
     }

@@ -12,15 +12,15 @@ use crate::heap::recovery_trace::Sites;
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
 use crate::heap::token_form::state_of;
-use crate::recovery::content::ImageContent;
-use crate::recovery::probes::Probes;
+use crate::recovery::judging::Judge;
+use crate::recovery::recoverer::Recoverer;
 use crate::recovery::replayed::{Generation, Passed};
 use crate::recovery::twins;
 use crashgen::model::View;
 use crashgen::replay::Probe;
 use crashgen::token::{LaterCrash, Witness};
 use crashgen::trace::Trace;
-use oracle::{Judgement, Violation, judge};
+use oracle::{Judgement, Violation};
 
 /// Makes the state, runs the full probe on it and prints what the oracle says.
 ///
@@ -35,14 +35,12 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     }
     let (mut case, view) = go_to(config, trace, witness.position)?;
     let state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
-    case.image.go_to(&case.model, &view, &state);
     let made = twins::make(config, trace)?;
     tally.add_twins(&made);
     let twins = made.twins;
-    let mut probes = Probes::start(&config.server("images")?, true)?;
-    let probed = probes.probe(&mut case.image, Probe::Full)?;
-    let content = ImageContent::new(&case.image);
-    let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, twins.as_ref());
+    let mut recoverer = Recoverer::start(&config.server("images")?, true)?;
+    let judge = Judge { config, twins: twins.as_ref() };
+    let judgement = judge.judge(&mut recoverer, Probe::Full, case.crash(&view, &state))?;
     let evidence = Evidence::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (witness.position, "replay");
     let at = StateRef { case: &case, view: &view, choices: &state, position };
@@ -60,17 +58,14 @@ fn replay_later(
     mut findings: Findings,
     output: &mut Output,
 ) -> Result<Verdict, EngineError> {
-    let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?;
+    let mut hooked = Recoverer::start(&config.exploring_server(StrategyName::Complete)?, false)?;
     let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.told_sites))?;
     let view = step_to(config, &mut last, crash, witness.later.len())?;
     let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
     let Generation { mut case, trace: before, earlier, begun } = last;
-    case.image.go_to(&case.model, &view, &state);
-    case.image.start_again();
-    let mut probes = Probes::start(&config.server("images")?, true)?;
-    let probed = probes.probe(&mut case.image, Probe::Full)?;
-    let content = ImageContent::new(&case.image);
-    let judgement = judge(&config.contract, &config.shape(), &case.history, &probed.report, &content, None);
+    let mut recoverer = Recoverer::start(&config.server("images")?, true)?;
+    let judge = Judge { config, twins: None };
+    let judgement = judge.judge(&mut recoverer, Probe::Full, case.crash(&view, &state))?;
     let evidence = Evidence::of_judged(config, &mut case, (&view, &state), &judgement);
     let (position, strategy) = (crash.position, "replay");
     let at = StateRef { case: &case, view: &view, choices: &state, position };
@@ -103,7 +98,7 @@ pub fn last_generation(
     config: &Config,
     trace: &Trace,
     witness: &Witness,
-    (hooked, sites): (&mut Probes, &mut Sites),
+    (hooked, sites): (&mut Recoverer, &mut Sites),
 ) -> Result<Generation, EngineError> {
     let (mut case, mut view) = go_to(config, trace, witness.position)?;
     let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;

@@ -20,12 +20,12 @@ use crate::findings::evidence::Evidence;
 use crate::findings::finding::{Findings, FoundState, Origin, seen_counts};
 use crate::findings::identity;
 use crate::findings::onset::{After, Course, Lasting, Onset};
-use crate::heap::case::Case;
+use crate::heap::case::{Case, CrashedHeap};
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
 use crate::heap::token_form::{shortest_form, state_of};
-use crate::recovery::judging::judge_image;
-use crate::recovery::probes::Probes;
+use crate::recovery::judging::Judge;
+use crate::recovery::recoverer::Recoverer;
 use crate::recovery::replayed::{Begun, Generation};
 use crate::recovery::twins::{self, MadeTwins};
 use crashgen::image::ImageHash;
@@ -95,10 +95,10 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         rule,
         findings: Findings::new(config),
         hooked: match is_later {
-            true => Some(Probes::start(&config.exploring_server(StrategyName::Complete)?, false)?),
+            true => Some(Recoverer::start(&config.exploring_server(StrategyName::Complete)?, false)?),
             false => None,
         },
-        probes: Probes::start(&config.server("images")?, true)?,
+        recoverer: Recoverer::start(&config.server("images")?, true)?,
         twins: made.twins.as_ref(),
         lasting: Lasting::default(),
         budget: Budget::of(config, deadline(config, Instant::now())),
@@ -129,8 +129,8 @@ struct Shrinker<'a> {
     rule: RuleId,
     findings: Findings,
     /// Tells what recoveries do, for later generations.
-    hooked: Option<Probes>,
-    probes: Probes,
+    hooked: Option<Recoverer>,
+    recoverer: Recoverer,
     twins: Option<&'a TwinSet>,
     lasting: Lasting,
     budget: Budget,
@@ -339,7 +339,7 @@ impl<'a> Shrinker<'a> {
     }
 
     fn recoveries(&self) -> u64 {
-        self.probes.recoveries + self.hooked.as_ref().map_or(0, |hooked| hooked.recoveries)
+        self.recoverer.recoveries + self.hooked.as_ref().map_or(0, |hooked| hooked.recoveries)
     }
 
     fn is_over(&mut self) -> bool {
@@ -382,8 +382,8 @@ impl<'a> Shrinker<'a> {
         than: &Shown,
     ) -> Result<Option<Shown>, EngineError> {
         let (_, case) = walk.generation.parts();
-        case.image.go_to(&case.model, view, state);
-        let key = (case.image.hash(), case.history.state_id());
+        let heap = case.crash(view, state);
+        let key = (heap.image.hash(), heap.history.state_id());
         if self.known.get(&key) == Some(&false) {
             return Ok(None);
         }
@@ -399,7 +399,7 @@ impl<'a> Shrinker<'a> {
     /// Makes all crashes of a witness, one after the other; none: it does not show the finding, or a crash before the last one breaks
     /// something by itself. `places`: where its later crashes are to be; none: where it says, and it is the token.
     fn follow(&mut self, witness: &Witness, places: Option<&[Place]>) -> Result<Option<Shown>, EngineError> {
-        self.start_case()?;
+        self.lasting.leave(); // what follows may be of another generation
         let mut shown = Shown { witness: witness.clone(), sizes: Vec::new(), places: Vec::new() };
         let (mut case, mut view) = go_to(self.config, self.trace, witness.position)?;
         let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
@@ -407,16 +407,9 @@ impl<'a> Shrinker<'a> {
         let mut told: Option<(Trace, Begun)> = None;
         for (at, crash) in shown.witness.later.iter_mut().enumerate() {
             shown.sizes.push(size_of(&view, &state, position));
-            case.image.go_to(&case.model, &view, &state);
-            case.image.start_again();
-            let is_in_order = |probes: &mut Probes, case: &mut Case| {
-                let judgement = judge_image(self.config, None, (probes, Probe::Full), case.recovered_image())?;
-                Ok::<bool, EngineError>(judgement.violations.is_empty())
-            };
-            if places.is_some() && !is_in_order(&mut self.probes, &mut case)? {
+            if places.is_some() && !self.is_in_order(case.crash(&view, &state))? {
                 return Ok(None);
             }
-            case.image.start_again();
             let hooked = self.hooked.as_mut().expect("it is there where there are later crashes");
             let teller = (hooked, &mut self.findings.told_sites);
             let before = told.as_ref().map_or(self.trace, |(trace, _)| trace);
@@ -434,7 +427,6 @@ impl<'a> Shrinker<'a> {
             told = Some((next.trace, next.begun));
         }
         shown.sizes.push(size_of(&view, &state, position));
-        case.image.start_again();
         let of = match &told {
             Some((trace, begun)) => OfGeneration { trace, begun: Some(begun) },
             None => OfGeneration { trace: self.trace, begun: None },
@@ -449,11 +441,10 @@ impl<'a> Shrinker<'a> {
         Ok(shows.then_some(shown))
     }
 
-    /// The servers follow another image now, of another generation perhaps.
-    fn start_case(&mut self) -> Result<(), EngineError> {
-        self.lasting.leave();
-        self.hooked.as_mut().map_or(Ok(()), Probes::start_case)?;
-        self.probes.start_case()
+    /// Whether an earlier crash breaks nothing by itself.
+    fn is_in_order(&mut self, heap: CrashedHeap) -> Result<bool, EngineError> {
+        let judge = Judge { config: self.config, twins: None };
+        Ok(judge.judge(&mut self.recoverer, Probe::Full, heap)?.violations.is_empty())
     }
 
     /// The finding is the one that the token's state shows; false: it shows none.
@@ -505,12 +496,13 @@ impl<'a> Shrinker<'a> {
     }
 
     fn violations(&mut self, case: &mut Case, view: &View, state: &[Choice]) -> Result<Rc<[Violation]>, EngineError> {
-        case.image.go_to(&case.model, view, state);
-        let key = (case.image.hash(), case.history.state_id());
+        let heap = case.crash(view, state);
+        let key = (heap.image.hash(), heap.history.state_id());
         if let Some(known) = self.judged.get(&key) {
             return Ok(known.clone());
         }
-        let judgement = judge_image(self.config, self.twins, (&mut self.probes, self.probe), case.recovered_image())?;
+        let judgement =
+            Judge { config: self.config, twins: self.twins }.judge(&mut self.recoverer, self.probe, heap)?;
         let of_rule = judgement.violations.into_iter().filter(|violation| violation.rule == self.rule);
         let violations: Rc<[Violation]> = of_rule.collect();
         self.judged.insert(key, violations.clone());
@@ -519,12 +511,11 @@ impl<'a> Shrinker<'a> {
 
     /// Over all crash positions of the witness's heap, or of what its recovery did before a later crash.
     fn walk(&mut self, witness: &Witness, crash: usize) -> Result<Walk<'a>, EngineError> {
-        self.start_case()?;
+        self.lasting.leave();
         if let Some(hooked) = self.hooked.as_mut().filter(|_| crash > 0) {
             let witness = Witness { later: witness.later[..crash].to_vec(), ..witness.clone() };
             let teller = (hooked, &mut self.findings.told_sites);
-            let mut generation = last_generation(self.config, self.trace, &witness, teller)?;
-            generation.case.image.start_again();
+            let generation = last_generation(self.config, self.trace, &witness, teller)?;
             let end = generation.trace.events.len() as u32;
             return Ok(Walk { generation: WalkedGeneration::Recovery(Box::new(generation)), next: 0, end });
         }

@@ -15,9 +15,9 @@ use crate::base::error::{EngineError, bad_input};
 use crate::base::output::print;
 use crate::explore::complete::{Complete, Walked};
 use crate::heap::case::Case;
-use crate::recovery::probes::Probes;
+use crate::recovery::recoverer::Recoverer;
 use crate::recovery::reports::Seen;
-use crashgen::image::ImageHash;
+use crashgen::image::{CrashImage, ImageHash};
 use crashgen::model::View;
 use crashgen::replay::Probe;
 use crashgen::strategy::{Exhaustive, Scope, Strategy};
@@ -68,13 +68,13 @@ impl Compared {
 /// When the trace contradicts itself or a replay server fails.
 pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) -> Result<bool, EngineError> {
     let mut plain = Plain {
-        probes: Probes::start(&config.server("plain")?, probe == Probe::Full)?,
+        recoverer: Recoverer::start(&config.server("plain")?, probe == Probe::Full)?,
         probe,
         known: FxHashMap::default(),
         reports: Vec::new(),
     };
-    let mut hooked = Probes::start(&config.exploring_server(StrategyName::Complete)?, probe == Probe::Full)?;
-    let (mut case, mut lazy) = (Case::new(config, trace, ""), Case::new(config, trace, ""));
+    let mut hooked = Recoverer::start(&config.exploring_server(StrategyName::Complete)?, probe == Probe::Full)?;
+    let mut case = Case::new(config, trace, "");
     let mut complete = Complete::new(config, &Rc::default());
     let mut found = Compared::default();
     let mut is_created = false;
@@ -82,16 +82,13 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
     let mut walked: Vec<Seen> = Vec::new();
     for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
         if let EventKind::Case { folder, .. } = &event.kind {
-            (case, lazy) = (Case::new(config, trace, folder), Case::new(config, trace, folder));
+            case = Case::new(config, trace, folder);
             complete.start_case();
-            plain.probes.start_case()?;
-            hooked.start_case()?;
             found.end_workload();
             found.workloads += 1;
             is_created = false;
         }
         let view = case.step(number as u32, event)?.0;
-        lazy.step(number as u32, event)?;
         is_created |= matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Create, .. });
         if !is_created && found.workloads > 1 {
             continue;
@@ -99,7 +96,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
         found.positions += 1;
         let position = number as u32 + 1;
         let Walked { is_due, is_whole, reports: leaves } =
-            complete.all_reports(trace, &mut hooked, &mut lazy, position, &view).map_err(|stop| match stop {
+            complete.all_reports(trace, &mut hooked, &mut case, position, &view).map_err(|stop| match stop {
                 Stop::Error(error) => error,
                 Stop::Unfit(why) => bad_input(format!("strategy complete is not possible: {why}")),
                 Stop::Budget(limit) => EngineError::Infrastructure(limit),
@@ -137,7 +134,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
 
 /// One run an image, with the adapter that people use.
 struct Plain {
-    probes: Probes,
+    recoverer: Recoverer,
     probe: Probe,
     /// What an image showed: number in `reports`.
     known: FxHashMap<ImageHash, usize>,
@@ -159,9 +156,9 @@ impl Plain {
         let mut numbers = BTreeSet::new();
         let mut error = None;
         let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
-            case.image.go_to(&case.model, view, state);
-            images.insert(case.image.hash());
-            match self.number_of(case) {
+            let image = case.crash(view, state).image;
+            images.insert(image.hash());
+            match self.number_of(image) {
                 Ok(number) => {
                     numbers.insert(number);
                 }
@@ -172,14 +169,14 @@ impl Plain {
         error.map_or_else(|| Ok(numbers.into_iter().map(|number| self.reports[number].clone()).collect()), Err)
     }
 
-    fn number_of(&mut self, case: &mut Case) -> Result<usize, EngineError> {
-        let hash = case.image.hash();
+    fn number_of(&mut self, image: &mut CrashImage) -> Result<usize, EngineError> {
+        let hash = image.hash();
         if let Some(number) = self.known.get(&hash) {
             return Ok(*number);
         }
         let report = match self.probe {
-            Probe::First => self.probes.probe(&mut case.image, Probe::First)?.report,
-            Probe::Full => self.probes.probe_fully(&mut case.image)?.report,
+            Probe::First => self.recoverer.probe(image, Probe::First)?.report,
+            Probe::Full => self.recoverer.probe_fully(image)?.report,
         };
         let number = self.reports.iter().position(|known| *known.own == *report).unwrap_or(self.reports.len());
         if number == self.reports.len() {

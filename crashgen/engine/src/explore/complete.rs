@@ -20,12 +20,12 @@ use crate::explore::explorer::{Blamed, Explorer, Here};
 use crate::explore::outcomes::{NewOutcome, Shown};
 use crate::findings::evidence::Evidence;
 use crate::findings::onset::are_same;
-use crate::heap::case::Case;
+use crate::heap::case::{Case, CrashedHeap};
 use crate::heap::crashes::Later;
 use crate::heap::state::StateRef;
 use crate::recovery::content::ImageContent;
-use crate::recovery::judging::judge_image;
-use crate::recovery::probes::Probes;
+use crate::recovery::judging::Judge;
+use crate::recovery::recoverer::Recoverer;
 use crate::recovery::reports::{Seen, doubt_of, without_contents};
 use crate::recovery::set_content::{Contents, SetContent};
 use crashgen::complete::{Doubt, Held, LeafId, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
@@ -122,7 +122,7 @@ impl Kept {
 
 /// Runs recoveries for the search.
 struct Runner<'a> {
-    probes: &'a mut Probes,
+    recoverer: &'a mut Recoverer,
     probe: Probe,
     outcomes: &'a mut Outcomes,
     budget: Budget,
@@ -130,8 +130,8 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn record(&mut self, image: &mut CrashImage, manner: Manner) -> Result<Run, Stop> {
-        self.budget.check(self.probes.recoveries)?;
-        let recorded = self.probes.record(image, self.probe, &self.outcomes.hot, manner);
+        self.budget.check(self.recoverer.recoveries)?;
+        let recorded = self.recoverer.record(image, self.probe, &self.outcomes.hot, manner);
         let (bytes, loads) = recorded.map_err(Stop::Error)?;
         if loads.is_unfit {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
@@ -219,17 +219,18 @@ impl Complete {
     pub fn all_reports(
         &mut self,
         trace: &Trace,
-        probes: &mut Probes,
+        recoverer: &mut Recoverer,
         case: &mut Case,
         position: u32,
         view: &View,
     ) -> Result<Walked, Stop> {
-        let at = Position { model: &case.model, view };
-        let mut runner = Runner { probe: probes.whole(), probes, outcomes: &mut self.outcomes, budget: Budget::NONE };
+        let (at, image) = case.position(view);
+        let mut runner =
+            Runner { probe: recoverer.whole(), recoverer, outcomes: &mut self.outcomes, budget: Budget::NONE };
         let is_due = self.search.step(position, &at, &trace.events, &mut runner)?;
         let mut walk = self.search.walk();
         let mut outcomes = BTreeSet::new();
-        while let Some(held) = self.search.next(&mut walk, &at, &mut case.image, &mut runner)? {
+        while let Some(held) = self.search.next(&mut walk, &at, image, &mut runner)? {
             outcomes.insert((self.search.leaf(held.leaf).outcome, self.search.has_own_contents(&at, &held)));
         }
         let report = |outcome: u32| self.outcomes.reports[outcome as usize].own.clone();
@@ -260,8 +261,14 @@ impl Complete {
     ///
     /// # Errors
     /// When there is nobody to run recoveries.
-    pub fn enter(&mut self, window: Window, probes: &mut Probes, probe: Probe, budget: Budget) -> Result<(), Stop> {
-        let mut runner = Runner { probes, probe, outcomes: &mut self.outcomes, budget };
+    pub fn enter(
+        &mut self,
+        window: Window,
+        recoverer: &mut Recoverer,
+        probe: Probe,
+        budget: Budget,
+    ) -> Result<(), Stop> {
+        let mut runner = Runner { recoverer, probe, outcomes: &mut self.outcomes, budget };
         self.search.enter(window, &mut runner)
     }
 
@@ -384,12 +391,12 @@ impl Explorer<'_> {
         complete.epoch = complete.contents.epoch;
         let mut walk = complete.search.walk();
         loop {
-            let at = Position { model: &case.model, view: here.view };
+            let (at, image) = case.position(here.view);
             let mut runner = self.runner(&mut complete.outcomes, budget);
-            let Some(held) = complete.search.next(&mut walk, &at, &mut case.image, &mut runner)? else {
+            let Some(held) = complete.search.next(&mut walk, &at, image, &mut runner)? else {
                 return Ok(ControlFlow::Continue(()));
             };
-            self.probes.memoised += u64::from(!held.is_new);
+            self.recoverer.memoised += u64::from(!held.is_new);
             if self.judge_leaf(complete, case, here, &held)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -397,7 +404,7 @@ impl Explorer<'_> {
     }
 
     fn runner<'r>(&'r mut self, outcomes: &'r mut Outcomes, budget: Budget) -> Runner<'r> {
-        Runner { probes: self.probes, probe: self.probe, outcomes, budget }
+        Runner { recoverer: self.recoverer, probe: self.probe, outcomes, budget }
     }
 
     pub(crate) fn budget(&self) -> Budget {
@@ -463,12 +470,13 @@ impl Explorer<'_> {
         kept: &Kept,
     ) -> Result<(), EngineError> {
         let shown = kept.shown();
-        let (state, _) = self.reduce(case, here.view, state, |explorer, case, _| {
-            let report = explorer.probes.probe(&mut case.image, explorer.probe)?.report;
+        let (state, _) = self.reduce(case, here.view, state, |explorer, case, tried| {
+            let image = case.crash(here.view, tried).image;
+            let report = explorer.recoverer.probe(image, explorer.probe)?.report;
             Ok((Shown::of(&without_contents(&report)) == shown).then_some(()))
         })?;
-        case.image.go_to(&case.model, here.view, &here.view.prefix_state());
-        let whole = self.probes.probe(&mut case.image, self.probe)?.report;
+        let newest = case.crash(here.view, &here.view.prefix_state());
+        let whole = self.recoverer.probe(newest.image, self.probe)?.report;
         let differences = kept.own.differences(&whole);
         let evidence = Evidence::of(self.config, case, (here.view, &state), &[]);
         let seen = StateRef { case, view: here.view, choices: &state, position: here.position };
@@ -497,7 +505,7 @@ impl Explorer<'_> {
         let kept = complete.kept(held.leaf);
         let report = if has_own_contents { &kept.own } else { kept.without_contents() }.clone();
         let (tables, contents) = (&mut complete.search.tables, &mut complete.contents);
-        let content = SetContent::new(&at, &case.image, &held.sets, tables, contents);
+        let content = SetContent::new(&at, case.files(), &held.sets, tables, contents);
         let (contract, shape) = (&self.config.contract, self.config.shape());
         let judgement = judge(contract, &shape, &case.history, &report, &content, self.twins);
         (report, judgement, content.into_differing().into_iter().flatten().collect())
@@ -515,10 +523,9 @@ impl Explorer<'_> {
     ) -> Vec<(Violation, Vec<Vec<Choice>>)> {
         let mut claims: Vec<(Violation, Vec<Vec<Choice>>)> = Vec::new();
         for state in states {
-            case.image.go_to(&case.model, view, state);
-            let (contract, shape, content) =
-                (&self.config.contract, self.config.shape(), ImageContent::new(&case.image));
-            let judgement = judge(contract, &shape, &case.history, report, &content, self.twins);
+            let CrashedHeap { image, history } = case.crash(view, state);
+            let (contract, shape, content) = (&self.config.contract, self.config.shape(), ImageContent::new(image));
+            let judgement = judge(contract, &shape, history, report, &content, self.twins);
             for violation in judgement.violations {
                 if !claims.iter().any(|(known, _)| are_same(known, &violation)) {
                     claims.push((violation, vec![state.clone()]));
@@ -531,20 +538,18 @@ impl Explorer<'_> {
         claims
     }
 
-    /// What the state that the image shows breaks with the adapter that people use.
-    fn with_plain_adapter(&mut self, case: &mut Case) -> Result<Vec<Violation>, EngineError> {
-        case.image.start_again();
-        let mut plain = Probes::start(&self.config.server("plain")?, self.probe == Probe::Full)?;
-        let judgement = judge_image(self.config, self.twins, (&mut plain, self.probe), case.recovered_image())?;
-        case.image.start_again();
-        Ok(judgement.violations)
+    /// What the heap breaks with the adapter that people use.
+    fn with_plain_adapter(&mut self, heap: CrashedHeap) -> Result<Vec<Violation>, EngineError> {
+        let mut plain = Recoverer::start(&self.config.server("plain")?, self.probe == Probe::Full)?;
+        let judge = Judge { config: self.config, twins: self.twins };
+        Ok(judge.judge(&mut plain, self.probe, heap)?.violations)
     }
 
     /// The crash before that state breaks a rule by itself.
     fn is_told_before(&mut self, case: &Case, here: &Here, state: &[Choice]) -> Result<bool, EngineError> {
         let Some(before) = self.before else { return Ok(false) };
         let later = Later { model: &case.model, view: here.view, state: state.to_vec() };
-        self.first_crashes.is_broken(self.config, before, &later, (case.image.prefix(), self.probe))
+        self.first_crashes.is_broken(self.config, before, &later, (case.prefix(), self.probe))
     }
 
     /// Makes a finding of a violation that one of these states shows in a run of its own, and with the adapter that people use, but for
@@ -567,12 +572,11 @@ impl Explorer<'_> {
             let Some(key) = self.findings.recognise(self.trace, &seen, onset.as_ref(), violation) else {
                 return Ok(true);
             };
-            case.image.go_to(&case.model, here.view, state);
-            let violations = self.judge(case)?.violations;
+            let violations = self.judge(case.crash(here.view, state))?.violations;
             let of_state = (state.as_slice(), *state == here.view.prefix_after(state));
             if let Some(same) = self.like(case, here, of_state, violations, violation)? {
                 is_told = true;
-                let plain = self.with_plain_adapter(case)?;
+                let plain = self.with_plain_adapter(case.crash(here.view, state))?;
                 if self.like(case, here, of_state, plain, &same)?.is_none() {
                     self.tally.add_unknown(&format!(
                         "{}: the build with hooks shows it, the one that people use does not: {}",

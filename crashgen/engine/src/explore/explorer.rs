@@ -17,11 +17,11 @@ use crate::explore::parts::{Cursor, Part};
 use crate::findings::evidence::Evidence;
 use crate::findings::finding::{Finding, Findings, FoundState, Origin};
 use crate::findings::onset::{After, Course, Lasting, Onset, are_same};
-use crate::heap::case::Case;
+use crate::heap::case::{Case, CrashedHeap};
 use crate::heap::crashes::{Before, Later};
 use crate::heap::state::StateRef;
-use crate::recovery::judging::judge_image;
-use crate::recovery::probes::Probes;
+use crate::recovery::judging::Judge;
+use crate::recovery::recoverer::Recoverer;
 use crashgen::complete::Repeats;
 use crashgen::cpu_affinity;
 use crashgen::image::ImageHash;
@@ -77,7 +77,7 @@ pub struct Explorer<'a> {
     pub(crate) trace: &'a Trace,
     pub(crate) strategy: StrategyName,
     pub(crate) listener: &'a mut dyn Listener,
-    pub(crate) probes: &'a mut Probes,
+    pub(crate) recoverer: &'a mut Recoverer,
     /// How much of the probe script is run.
     pub(crate) probe: Probe,
     pub(crate) twins: Option<&'a TwinSet>,
@@ -154,7 +154,6 @@ impl Explorer<'_> {
                 complete.start_case();
                 generations = Generations::new(self.config, &self.repeats.told);
                 self.judged.clear();
-                self.probes.start_case()?;
             }
             let (view, is_expectation_new) = cursor.case.step(number as u32, event)?;
             cursor.next += 1;
@@ -216,7 +215,7 @@ impl Explorer<'_> {
     fn position(&mut self, case: &mut Case, complete: &mut Complete, here: &Here) -> ControlFlow<()> {
         self.ran.clear();
         cpu_affinity::refresh();
-        self.listener.progress(here.position, self.probes.recoveries);
+        self.listener.progress(here.position, self.recoverer.recoveries);
         let is_expectation_new = here.is_expectation_new && !planted::is(Fault::JudgeBornOnly);
         let here = &Here { is_expectation_new, ..*here };
         match self.strategy {
@@ -291,7 +290,7 @@ impl Explorer<'_> {
     fn states(&mut self, strategy: &dyn Strategy, case: &mut Case, here: &Here, scope: Scope) -> ControlFlow<()> {
         let seed_position = case.position_in_case;
         strategy.states(seed_position, here.view, scope, &mut |state| {
-            let budget = self.budget().check(self.probes.recoveries);
+            let budget = self.budget().check(self.recoverer.recoveries);
             let run = |()| self.state(strategy.name(), case, here, state).map_err(Stop::Error);
             budget.and_then(run).unwrap_or_else(|stop| self.stop(here.position, stop))
         })
@@ -304,19 +303,18 @@ impl Explorer<'_> {
         here: &Here,
         state: &[Choice],
     ) -> Result<ControlFlow<()>, EngineError> {
-        case.image.go_to(&case.model, here.view, state);
-        let expected = if planted::is(Fault::JudgeImageOnce) { 0 } else { case.history.state_id() };
-        if !self.judged.insert((case.image.hash(), expected)) {
+        let heap = case.crash(here.view, state);
+        let expected = if planted::is(Fault::JudgeImageOnce) { 0 } else { heap.history.state_id() };
+        if !self.judged.insert((heap.image.hash(), expected)) {
             return Ok(ControlFlow::Continue(()));
         }
-        let judgement = self.judge(case)?;
+        let judgement = self.judge(heap)?;
         self.tally.add(&judgement);
         for violation in &judgement.violations {
             let Blamed { state, onset, violation } = &self.blame(case, here, state, violation)?;
             let seen = StateRef { case, view: here.view, choices: state, position: here.position };
             if let Some(key) = self.findings.recognise(self.trace, &seen, onset.as_ref(), violation) {
-                case.image.go_to(&case.model, here.view, state);
-                if !self.probes.confirm(&mut case.image)? {
+                if !self.recoverer.confirm(case.crash(here.view, state).image)? {
                     self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
                     continue;
                 }
@@ -341,8 +339,7 @@ impl Explorer<'_> {
         let newest = here.view.prefix_after(state);
         let onset = self.since(case, here, state, violation)?;
         if onset.is_some() && state != newest {
-            case.image.go_to(&case.model, here.view, &newest);
-            let violations = self.judge(case)?.violations;
+            let violations = self.judge(case.crash(here.view, &newest))?.violations;
             if let Some(violation) = self.like(case, here, (&newest, true), violations, violation)? {
                 let onset = self.since(case, here, &newest, &violation)?;
                 return Ok(Blamed { state: newest, onset, violation });
@@ -364,7 +361,7 @@ impl Explorer<'_> {
         let Some(before) = self.before else { return self.lasting.since(of, here.position, violation) };
         let left = before.chosen(&Later { model: &case.model, view: here.view, state: state.to_vec() });
         let sites = &self.findings.told_sites;
-        let begin = || before.begin(&left, case.image.prefix(), sites.are_content(self.trace));
+        let begin = || before.begin(&left, case.prefix(), sites.are_content(self.trace));
         let after = After { left: &left, begin: &begin, settled: before.settled };
         self.lasting.since(Course { after: Some(after), ..of }, here.position, violation)
     }
@@ -403,15 +400,15 @@ impl Explorer<'_> {
     ) -> Result<(), EngineError> {
         let is_whole = from == here.view.prefix_after(from);
         let (state, same) = self.reduce(case, here.view, from, |explorer, case, tried| {
-            let violations = explorer.judge(case)?.violations;
+            let violations = explorer.judge(case.crash(here.view, tried))?.violations;
             explorer.like(case, here, (tried, is_whole), violations, violation)
         })?;
-        case.image.go_to(&case.model, here.view, &state);
-        if let Some(why) = self.probes.compare(&mut case.image, self.probe)? {
+        let image = case.crash(here.view, &state).image;
+        if let Some(why) = self.recoverer.compare(image, self.probe)? {
             self.tally.add_unknown(&format!("{}: {why}: {}", violation.rule, violation.message));
             return Ok(());
         }
-        if !self.probes.confirm(&mut case.image)? {
+        if !self.recoverer.confirm(image)? {
             self.tally.add_unknown(&format!("{}: {UNSTEADY}: {}", violation.rule, violation.message));
             return Ok(());
         }
@@ -453,7 +450,6 @@ impl Explorer<'_> {
                 }
                 let mut tried = reduced.clone();
                 tried[lines.clone()].copy_from_slice(&newest[lines]);
-                case.image.go_to(&case.model, view, &tried);
                 if let Some(same) = shown(self, case, &tried)? {
                     (reduced, last) = (tried, Some(same));
                 }
@@ -463,8 +459,7 @@ impl Explorer<'_> {
         Ok((reduced, last))
     }
 
-    /// Of the state that the image shows.
-    pub(crate) fn judge(&mut self, case: &mut Case) -> Result<Judgement, EngineError> {
-        judge_image(self.config, self.twins, (self.probes, self.probe), case.recovered_image())
+    pub(crate) fn judge(&mut self, heap: CrashedHeap) -> Result<Judgement, EngineError> {
+        Judge { config: self.config, twins: self.twins }.judge(self.recoverer, self.probe, heap)
     }
 }

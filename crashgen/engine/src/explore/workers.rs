@@ -17,7 +17,7 @@ use crate::explore::trace_rules::{self, TraceRules};
 use crate::findings::finding::{Finding, Findings};
 use crate::findings::onset::Lasting;
 use crate::heap::case::Case;
-use crate::recovery::probes::Probes;
+use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Engines;
 use crashgen::strategy::Covered;
 use oracle::contract::Durable;
@@ -252,10 +252,10 @@ impl Work<'_> {
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
         let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
-        let (mut probes, mut lasting): (Option<Probes>, Lasting) = (None, Lasting::default());
+        let (mut recoverer, mut lasting): (Option<Recoverer>, Lasting) = (None, Lasting::default());
         while let Some(part) = self.parts.get(self.dealt.fetch_add(1, Ordering::Relaxed)) {
-            let explored = start(task, strategy, &mut probes)
-                .map(|probes| (probes, &mut lasting))
+            let explored = start(task, strategy, &mut recoverer)
+                .map(|recoverer| (recoverer, &mut lasting))
                 .and_then(|servers| explore_part(task, strategy, part, &mut cursor, servers, &self.is_over, sender));
             let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
             if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
@@ -285,15 +285,15 @@ fn crashes_text(config: &Config, strategy: StrategyName) -> String {
 fn start<'p>(
     task: &Task,
     strategy: StrategyName,
-    probes: &'p mut Option<Probes>,
-) -> Result<&'p mut Probes, EngineError> {
-    if let Some(known) = probes {
+    recoverer: &'p mut Option<Recoverer>,
+) -> Result<&'p mut Recoverer, EngineError> {
+    if let Some(known) = recoverer {
         known.forget();
     } else {
         let is_full = task.config.is_full();
-        *probes = Some(Probes::start(&task.config.exploring_server(strategy)?, is_full)?);
+        *recoverer = Some(Recoverer::start(&task.config.exploring_server(strategy)?, is_full)?);
     }
-    Ok(probes.as_mut().expect("just started"))
+    Ok(recoverer.as_mut().expect("just started"))
 }
 
 /// Says what a worker finds to whoever adds the parts.
@@ -333,21 +333,21 @@ fn explore_part(
     strategy: StrategyName,
     part: &Part,
     cursor: &mut Cursor,
-    (probes, lasting): (&mut Probes, &mut Lasting),
+    (recoverer, lasting): (&mut Recoverer, &mut Lasting),
     is_over: &AtomicBool,
     sender: &Sender<Message>,
 ) -> Result<Explored, EngineError> {
     let (mut tally, mut findings) = (Tally::default(), Findings::new(task.config));
     let mut outcomes = task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone()));
-    let stages_before = probes.recovery_stages()?;
-    let engines_before = probes.engines()?;
+    let stages_before = recoverer.recovery_stages()?;
+    let engines_before = recoverer.engines()?;
     let mut explorer = Explorer {
         config: task.config,
         trace: task.trace,
         strategy,
         listener: &mut PartListener::new(sender, part),
-        probe: probes.whole(),
-        probes,
+        probe: recoverer.whole(),
+        recoverer,
         twins: task.twins,
         tally: &mut tally,
         findings: &mut findings,
@@ -370,12 +370,12 @@ fn explore_part(
     let is_last = explorer.run(part, cursor)?.is_break();
     let (stopped, unfit) = (explorer.stopped.take(), explorer.unfit.take());
     let numbers = Numbers {
-        recoveries: probes.recoveries,
-        memoised: probes.memoised,
-        distinct_images: probes.distinct_images(),
-        full_probes: probes.full_probes,
-        stages: since(stages_before, probes.recovery_stages()?),
-        engines: engines_since(&engines_before, probes.engines()?),
+        recoveries: recoverer.recoveries,
+        memoised: recoverer.memoised,
+        distinct_images: recoverer.distinct_images(),
+        full_probes: recoverer.full_probes,
+        stages: since(stages_before, recoverer.recovery_stages()?),
+        engines: engines_since(&engines_before, recoverer.engines()?),
         ..Numbers::default()
     };
     let outcomes = outcomes.unwrap_or_default();

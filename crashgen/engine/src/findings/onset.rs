@@ -20,10 +20,9 @@ use crate::base::config::{Config, StrategyName};
 use crate::base::error::EngineError;
 use crate::heap::case::{Case, Settled};
 use crate::heap::stepping::go_to;
-use crate::recovery::judging::judge_image;
-use crate::recovery::probes::Probes;
+use crate::recovery::judging::Judge;
+use crate::recovery::recoverer::Recoverer;
 use crashgen::model::{Choice, View};
-use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, SiteId, Trace};
 use oracle::report::Place;
 use oracle::{Extent, Fact, Judgement, Leaked, RuleId, TwinSet, Violation};
@@ -137,19 +136,14 @@ impl Course<'_> {
 #[derive(Default)]
 pub struct Lasting {
     /// Started when something is asked for the first time.
-    probes: Option<Probes>,
+    recoverer: Option<Recoverer>,
     followed: Option<Followed>,
-    /// How many courses were begun, and which of them the server has the image of.
-    begun: u64,
-    shown: u64,
 }
 
 /// A stretch of crash positions of one case.
 pub struct Followed {
     /// [`After::left`].
     left: Box<[Choice]>,
-    /// It was begun as this one.
-    number: u64,
     case: Case,
     view: View,
     /// First position of the case.
@@ -260,10 +254,8 @@ impl Lasting {
     /// Begins at that position.
     fn start(&mut self, of: Course, position: u32) -> Result<(), EngineError> {
         let (case, view) = of.go_to(position)?;
-        self.begun += 1;
         let followed = Followed {
             left: of.left().into(),
-            number: self.begun,
             begin: position + 1 - case.position_in_case,
             case,
             view,
@@ -282,18 +274,13 @@ impl Lasting {
     fn judge(&mut self, of: Course) -> Result<(), EngineError> {
         let is_full = of.config.is_full();
         let followed = self.followed.as_mut().expect("it was started");
-        let probes = match &mut self.probes {
-            Some(probes) => probes,
-            none => none.insert(Probes::start(&of.config.exploring_server(StrategyName::Mixed)?, is_full)?),
+        let recoverer = match &mut self.recoverer {
+            Some(recoverer) => recoverer,
+            none => none.insert(Recoverer::start(&of.config.exploring_server(StrategyName::Mixed)?, is_full)?),
         };
-        let (case, view) = (&mut followed.case, &followed.view);
-        if std::mem::replace(&mut self.shown, followed.number) != followed.number {
-            probes.start_case()?; // the server goes from one image to the next by what changes, and it has another course's
-            case.image.start_again();
-        }
-        case.image.go_to(&case.model, view, &view.prefix_state());
-        let probe = if is_full { Probe::Full } else { Probe::First };
-        let judgement = judge_image(of.config, of.twins, (probes, probe), case.recovered_image())?;
+        let heap = followed.case.crash(&followed.view, &followed.view.prefix_state());
+        let probe = recoverer.whole();
+        let judgement = Judge { config: of.config, twins: of.twins }.judge(recoverer, probe, heap)?;
         followed.note(judgement);
         Ok(())
     }

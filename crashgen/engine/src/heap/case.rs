@@ -3,8 +3,9 @@
 
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
+use crashgen::complete::Position;
 use crashgen::image::CrashImage;
-use crashgen::model::{Model, View};
+use crashgen::model::{Choice, LineId, Model, View};
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
 use oracle::contract::Fill;
 use oracle::{History, Judgement, Operation, Status};
@@ -35,13 +36,21 @@ impl Settled {
     }
 }
 
+/// A heap after a power failure.
+pub struct CrashedHeap<'a> {
+    /// What is recovered.
+    pub image: &'a mut CrashImage,
+    /// What is expected of it.
+    pub history: &'a History,
+}
+
 /// The state of one case at one crash position.
 #[derive(Clone)]
 pub struct Case {
     /// Persistency model.
     pub model: Model,
-    /// Image of the state last gone to.
-    pub image: CrashImage,
+    /// Of one state after the other ([`Case::crash`]).
+    image: CrashImage,
     /// What the workload did so far.
     pub history: History,
     /// Crash positions are counted within the case for seeding, so that equal cases draw equal samples.
@@ -64,14 +73,41 @@ impl Case {
         Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history)
     }
 
-    /// What is recovered, and what is expected of it.
-    pub fn recovered_image(&mut self) -> (&mut CrashImage, &History) {
-        (&mut self.image, &self.history)
+    /// The heap as a power failure in this state of the position leaves it.
+    pub fn crash(&mut self, view: &View, choices: &[Choice]) -> CrashedHeap<'_> {
+        self.image.go_to(&self.model, view, choices);
+        CrashedHeap { image: &mut self.image, history: &self.history }
+    }
+
+    /// The position, and an image in which a search shows the states that it needs.
+    pub fn position<'c>(&'c mut self, view: &'c View) -> (Position<'c>, &'c mut CrashImage) {
+        (Position { model: &self.model, view }, &mut self.image)
+    }
+
+    /// The position's files, as all of its images have them; in which state the lines are is not said.
+    pub fn files(&self) -> &CrashImage {
+        &self.image
+    }
+
+    /// What paths in the trace have before the path in the heap folder.
+    pub fn prefix(&self) -> &str {
+        self.image.prefix()
+    }
+
+    /// Hash of what a file system answers here.
+    pub fn names_hash(&self) -> u128 {
+        self.image.names_hash()
     }
 
     /// Power fails here: the case of what recovery does then, by its model. It takes the image along.
     pub fn next_generation(&mut self, model: Model) -> Self {
         Self::after_crash(model, std::mem::replace(&mut self.image, CrashImage::new("")), &self.history)
+    }
+
+    /// Takes the image back that the next generation had; these lines are not as they were.
+    pub fn take_back(&mut self, next: Self, lines: impl Iterator<Item = LineId>) {
+        self.image = next.image;
+        self.image.return_to(&mut self.model, lines, true);
     }
 
     /// Power failed where that history ends: the case of what recovery does then, by its model and the image that it finds.

@@ -1,29 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The oracle's judgement of one crash image, from the heap report of its recovery and the bytes of the image.
+//! The oracle's judgement of a crashed heap, from the heap report of its recovery and the bytes of its image.
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
+use crate::heap::case::CrashedHeap;
 use crate::recovery::content::ImageContent;
-use crate::recovery::probes::Probes;
-use crashgen::image::CrashImage;
+use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Probe;
-use oracle::{History, Judgement, RuleId, TwinSet, judge};
+use oracle::{Judgement, RuleId, TwinSet, judge};
 
-/// Of the state that the image shows, recovered by this server. That recovery repaired bad content only the full probe of this very
-/// image can say.
-pub fn judge_image(
-    config: &Config,
-    twins: Option<&TwinSet>,
-    (probes, probe): (&mut Probes, Probe),
-    (image, history): (&mut CrashImage, &History),
-) -> Result<Judgement, EngineError> {
-    let mut probed = probes.probe(image, probe)?;
-    loop {
-        let content = ImageContent::new(image);
-        let judgement = judge(&config.contract, &config.shape(), history, &probed.report, &content, twins);
-        if probed.is_own || !judgement.violations.iter().any(|violation| violation.broken() == RuleId::ContentChanged) {
-            return Ok(judgement);
+/// What heaps are judged by.
+#[derive(Clone, Copy)]
+pub struct Judge<'a> {
+    /// What is asked for.
+    pub config: &'a Config,
+    /// Of the heap without a crash; none: there are none, or the full probe is not run.
+    pub twins: Option<&'a TwinSet>,
+}
+
+impl Judge<'_> {
+    /// Judges the heap, recovered by this recoverer. That recovery repaired bad content only the full probe of this very image can say.
+    ///
+    /// # Errors
+    /// When the server ended or sent no report.
+    pub fn judge(&self, recoverer: &mut Recoverer, probe: Probe, heap: CrashedHeap) -> Result<Judgement, EngineError> {
+        let CrashedHeap { image, history } = heap;
+        let mut probed = recoverer.probe(image, probe)?;
+        loop {
+            let content = ImageContent::new(image);
+            let (contract, shape) = (&self.config.contract, self.config.shape());
+            let judgement = judge(contract, &shape, history, &probed.report, &content, self.twins);
+            let is_content = judgement.violations.iter().any(|violation| violation.broken() == RuleId::ContentChanged);
+            if probed.is_own || !is_content {
+                return Ok(judgement);
+            }
+            probed = recoverer.probe_fully(image)?;
         }
-        probed = probes.probe_fully(image)?;
     }
 }

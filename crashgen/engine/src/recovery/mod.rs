@@ -3,7 +3,7 @@
 
 pub mod content;
 pub mod judging;
-pub mod probes;
+pub mod recoverer;
 pub mod replayed;
 pub mod reports;
 pub mod set_content;

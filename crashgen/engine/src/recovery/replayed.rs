@@ -8,7 +8,7 @@ use crate::heap::crashes::left_by;
 use crate::heap::recovery_trace::{Sites, told_trace, touched};
 use crate::heap::state::StateRef;
 use crate::recovery::content::Unasked;
-use crate::recovery::probes::Probes;
+use crate::recovery::recoverer::Recoverer;
 use crashgen::model::{Choice, View};
 use crashgen::trace::Trace;
 use oracle::{HeapReport, Status, judge};
@@ -56,20 +56,20 @@ pub struct Begun {
 }
 
 impl Generation {
-    /// Of the generation that begins with a crash in this state; it is number `number`, from 1. `probes` has the hooked adapter.
+    /// Of the generation that begins with a crash in this state; it is number `number`, from 1. `recoverer` has the hooked adapter.
     ///
     /// # Errors
     /// When recovery refuses the image, or what it does cannot be followed.
     pub fn after(
         config: &Config,
-        (probes, sites): (&mut Probes, &mut Sites),
+        (recoverer, sites): (&mut Recoverer, &mut Sites),
         before: &Trace,
         (case, view, state): (&mut Case, &View, &[Choice]),
         number: u32,
     ) -> Result<Self, EngineError> {
-        case.image.go_to(&case.model, view, state);
-        let (bytes, _, answer) = probes.tell(&mut case.image, (number, config.follow_up), &Rc::from([]))?;
-        let told = probes.parse_told(&answer, before.files.len() as u32, case.image.prefix())?;
+        let image = case.crash(view, state).image;
+        let (bytes, _, answer) = recoverer.tell(image, (number, config.follow_up), &Rc::from([]))?;
+        let told = recoverer.parse_told(&answer, before.files.len() as u32, image.prefix())?;
         let report = HeapReport::parse(&bytes)
             .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;
         let is_open = report.life(0).and_then(|life| life.open) == Some(Status::Ok);

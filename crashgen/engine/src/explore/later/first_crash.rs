@@ -8,9 +8,10 @@
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
+use crate::heap::case::CrashedHeap;
 use crate::heap::crashes::{Before, Later};
-use crate::recovery::judging::judge_image;
-use crate::recovery::probes::Probes;
+use crate::recovery::judging::Judge;
+use crate::recovery::recoverer::Recoverer;
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::Probe;
 use rustc_hash::FxHashMap;
@@ -19,7 +20,7 @@ use rustc_hash::FxHashMap;
 #[derive(Default)]
 pub struct FirstCrashes {
     /// The server that people's adapter runs in; started when something is asked for the first time.
-    probes: Option<Probes>,
+    recoverer: Option<Recoverer>,
     /// By image and what was expected of the heap.
     broken: FxHashMap<(ImageHash, u64), bool>,
 }
@@ -62,12 +63,12 @@ impl FirstCrashes {
         image: &mut CrashImage,
         probe: Probe,
     ) -> Result<bool, EngineError> {
-        let probes = match &mut self.probes {
-            Some(probes) => probes,
-            none => none.insert(Probes::start(&config.server("plain")?, probe == Probe::Full)?),
+        let recoverer = match &mut self.recoverer {
+            Some(recoverer) => recoverer,
+            none => none.insert(Recoverer::start(&config.server("plain")?, probe == Probe::Full)?),
         };
-        probes.start_case()?; // each image is made anew, and the server goes from one to the next by what changes
-        let judgement = judge_image(config, before.twins, (probes, probe), (image, &before.case.history))?;
+        let heap = CrashedHeap { image, history: &before.case.history };
+        let judgement = Judge { config, twins: before.twins }.judge(recoverer, probe, heap)?;
         Ok(!judgement.violations.is_empty())
     }
 }

@@ -67,10 +67,10 @@ impl BeginsWith for AfterCrash<'_> {
 
 /// Of the image that a told run found, each line with its remaining choices, and of all that was told.
 pub fn hash_of_begin(case: &mut Case, view: &View, left: &Left, told: u128) -> u128 {
-    case.image.go_to(&case.model, view, &left.newest(view));
+    let newest = case.crash(view, &left.newest(view)).image.hash();
     let mut bytes = Vec::with_capacity(2 * size_of::<u128>() + view.lines.len() * 28);
     bytes.extend(told.to_le_bytes());
-    bytes.extend(case.image.hash().0.to_le_bytes());
+    bytes.extend(newest.0.to_le_bytes());
     for open in view.lines.iter() {
         let (table, set) = &left.lines[&open.id];
         if set.len() > 1 {

@@ -211,9 +211,9 @@ impl Explorer<'_> {
         }
         let mut walk = generations.search.walk();
         loop {
-            let at = Position { model: &case.model, view: here.view };
+            let (at, image) = case.position(here.view);
             let mut teller = Teller { explorer: self, told: &mut generations.told };
-            let Some(held) = generations.search.next(&mut walk, &at, &mut case.image, &mut teller)? else { break };
+            let Some(held) = generations.search.next(&mut walk, &at, image, &mut teller)? else { break };
             if self.explore_leaf(generations, case, complete, here, &held)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -281,7 +281,7 @@ impl Explorer<'_> {
         }
         let is_last = self.crashes_before() + 1 == self.config.nested;
         let did = (is_last && case.model.crash_settles()).then(|| {
-            let names = case.image.names_hash();
+            let names = case.names_hash();
             Did::of(&run, names, (whole, rest), case.history.is_graph(), edited.is_some())
         });
         if let (Some(did), Some(later)) = (did, &mut generations.later)
@@ -334,9 +334,7 @@ impl Explorer<'_> {
         let told_trace = ToldTrace { trace: &trace, unchanged, is_rest_explored, did };
         let flow = self.explore_generation(later, complete.contents().clone(), &mut next, &before, &told_trace);
         let lines: Vec<LineId> = touched.iter().filter_map(|key| case.model.find(*key)).collect();
-        case.image = next.image;
-        let lines = lines.into_iter().chain(here.view.lines.iter().map(|line| line.id));
-        case.image.return_to(&mut case.model, lines, true);
+        case.take_back(next, lines.into_iter().chain(here.view.lines.iter().map(|line| line.id)));
         flow
     }
 
@@ -363,7 +361,7 @@ impl Explorer<'_> {
     ) -> Option<Held> {
         let at = Position { model: &case.model, view };
         let tables = &mut generations.search.tables;
-        let content = SetContent::new(&at, &case.image, &held.sets, tables, complete.contents_mut());
+        let content = SetContent::new(&at, case.files(), &held.sets, tables, complete.contents_mut());
         let (contract, shape, history) = (&self.config.contract, self.config.shape(), &case.history);
         if judge(contract, &shape, history, &run.report, &content, None).violations.is_empty() {
             return Some(held.clone());
@@ -371,7 +369,7 @@ impl Explorer<'_> {
         let recovery = run.told.events.iter().take_while(|event| !is_open_return(event));
         let stores = recovery.filter(|event| matches!(event.kind, EventKind::Store { .. }));
         let stored: BTreeSet<LineKey> = stores.filter_map(line_of).flatten().collect();
-        let narrowing = Narrowing::new(&at, &case.image, &mut generations.search.tables, &stored, held.sets.clone());
+        let narrowing = Narrowing::new(&at, case.files(), &mut generations.search.tables, &stored, held.sets.clone());
         judge(contract, &shape, history, &run.report, &narrowing, None);
         Some(Held { sets: narrowing.into_sets()?, ..held.clone() })
     }
@@ -391,7 +389,7 @@ impl Explorer<'_> {
             config: self.config,
             trace: told.trace,
             listener: &mut *self.listener,
-            probes: &mut *self.probes,
+            recoverer: &mut *self.recoverer,
             probe: self.probe,
             twins: None,
             tally: &mut tally,
@@ -435,13 +433,13 @@ impl Explorer<'_> {
                 }
             }
             let (config, repeats, budget) = (explorer.config, &explorer.repeats.probe, explorer.budget());
-            let names = case.image.names_hash();
+            let names = case.names_hash();
             if later.is_nearly_full(config.bounds()) {
                 passes.end(later);
                 later.forget_tries();
             }
             later.used += 1;
-            later.trie(names, config, repeats, explorer.probes, budget)?;
+            later.trie(names, config, repeats, explorer.recoverer, budget)?;
             if passes.names != Some(names) {
                 passes.go_on(later, names);
                 is_expectation_new = true;

@@ -8,7 +8,7 @@ use crate::explore::later::explored_starts::Begins;
 use crate::explore::later::run_identity::Did;
 use crate::explore::unchanged::Unchanged;
 use crate::heap::case::Case;
-use crate::recovery::probes::Probes;
+use crate::recovery::recoverer::Recoverer;
 use crate::recovery::set_content::Contents;
 use crashgen::complete::{Bounds, Looked, Repeats, UnitKey, Window};
 use crashgen::model::Lines;
@@ -95,7 +95,7 @@ impl LaterRecoveries {
         names: u128,
         config: &Config,
         repeats: &Rc<Repeats>,
-        probes: &mut Probes,
+        recoverer: &mut Recoverer,
         budget: Budget,
     ) -> Result<&mut Complete, Stop> {
         match self.tries.entry(names) {
@@ -103,8 +103,8 @@ impl LaterRecoveries {
             Entry::Vacant(place) => {
                 let mut complete = Complete::new(config, repeats);
                 let window = Window { hot: self.hot.iter().copied().collect(), last_position: u32::MAX };
-                let probe = probes.whole();
-                complete.enter(window, probes, probe, budget)?;
+                let probe = recoverer.whole();
+                complete.enter(window, recoverer, probe, budget)?;
                 Ok(place.insert(complete))
             }
         }
@@ -153,7 +153,7 @@ impl Passes {
         case: &Case,
     ) -> Returned {
         self.end(later);
-        let (did, lines) = (did.rest(&case.model, case.image.names_hash(), unchanged), case.model.lines());
+        let (did, lines) = (did.rest(&case.model, case.names_hash(), unchanged), case.model.lines());
         let known = later.begins.looked(did, &lines);
         Returned { did, lines, looked: std::mem::take(&mut self.looked), known }
     }

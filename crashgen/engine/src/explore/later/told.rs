@@ -40,11 +40,11 @@ impl Recoveries for Teller<'_, '_> {
     }
 
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
-        self.explorer.budget().check(self.explorer.probes.recoveries)?;
+        self.explorer.budget().check(self.explorer.recoverer.recoveries)?;
         let follow_up = self.explorer.config.follow_up && !planted::is(Fault::NoFollowUp);
         let generation = (self.explorer.generation(), follow_up);
-        let probes = &mut *self.explorer.probes;
-        let (bytes, loads, events) = probes.tell(image, generation, &self.told.hot).map_err(Stop::Error)?;
+        let recoverer = &mut *self.explorer.recoverer;
+        let (bytes, loads, events) = recoverer.tell(image, generation, &self.told.hot).map_err(Stop::Error)?;
         let next = self.told.runs.len() as u32;
         let key = (bytes, events);
         let outcome = match self.told.numbers.get(&key) {
@@ -53,7 +53,7 @@ impl Recoveries for Teller<'_, '_> {
                 let report = HeapReport::parse(&key.0)
                     .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")));
                 let first_new = self.explorer.trace.files.len() as u32;
-                let told = probes.parse_told(&key.1, first_new, image.prefix()).map_err(Stop::Error)?;
+                let told = recoverer.parse_told(&key.1, first_new, image.prefix()).map_err(Stop::Error)?;
                 let hash = xxh3_128(&[(key.0.len() as u64).to_le_bytes().as_slice(), &key.0, &key.1].concat());
                 let report = Rc::new(report.map_err(Stop::Error)?);
                 let (recovery, follow_up) = key.1.split_at(told.recovery_bytes);

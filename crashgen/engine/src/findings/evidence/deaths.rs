@@ -3,9 +3,9 @@
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
-use crate::findings::evidence::look::look;
 use crate::heap::case::Case;
-use crate::recovery::probes::Probes;
+use crate::recovery::recoverer::Recoverer;
+use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
 use crashgen::replay::{Death, Probe, Touched};
 use crashgen::symbols::Symbol;
@@ -25,13 +25,13 @@ pub struct Died {
 /// Where recovery, or the probe after it, dies on this state. None: no signal ends it, or where is not known: in the probe itself, or
 /// after the stack was overwritten.
 pub fn place(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Died> {
-    let death = look(case, (view, state), |case| death_of(config, case));
+    let death = death_of(config, case.crash(view, state).image).unwrap_or_default();
     death.map(|death| in_words(config, &death))
 }
 
-fn death_of(config: &Config, case: &mut Case) -> Result<Option<Death>, EngineError> {
-    let mut probes = Probes::start(&config.server("deaths")?, config.is_full())?;
-    probes.death(&mut case.image, if config.is_full() { Probe::Full } else { Probe::First })
+fn death_of(config: &Config, image: &mut CrashImage) -> Result<Option<Death>, EngineError> {
+    let mut recoverer = Recoverer::start(&config.server("deaths")?, config.is_full())?;
+    recoverer.death(image, if config.is_full() { Probe::Full } else { Probe::First })
 }
 
 fn in_words(config: &Config, death: &Death) -> Died {

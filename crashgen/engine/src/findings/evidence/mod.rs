@@ -2,7 +2,6 @@
 //! What a person is told of the recovery of one crash state, beside the rule that it breaks.
 
 pub mod deaths;
-mod look;
 mod reads;
 mod stores;
 
@@ -14,7 +13,7 @@ use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
 use oracle::{Judgement, RuleId, Violation};
 
-/// Nothing of it hangs on this. None, where it was not looked for, and where it cannot be seen.
+/// No verdict depends on it. None, where it was not looked for, where it cannot be seen, and where the recovery for it alone fails.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// Where recovery first reads what the state lacks ([`reads::first`]).

@@ -6,10 +6,10 @@
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
-use crate::findings::evidence::look::look;
 use crate::heap::case::Case;
-use crate::recovery::probes::Probes;
+use crate::recovery::recoverer::Recoverer;
 use crashgen::complete::UnitKey;
+use crashgen::image::CrashImage;
 use crashgen::model::{Choice, Model, View};
 use crashgen::replay::{Manner, Probe};
 use crashgen::symbols::Symbol;
@@ -24,13 +24,13 @@ pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) ->
     if differing.is_empty() || !config.has_hooks() {
         return None;
     }
-    look(case, (view, state), |case| read_of(config, case, &differing))
+    read_of(config, case.crash(view, state).image, &differing).unwrap_or_default()
 }
 
-fn read_of(config: &Config, case: &mut Case, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
-    let mut probes = Probes::start(&config.hooked_server("reads")?, config.is_full())?;
+fn read_of(config: &Config, image: &mut CrashImage, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
+    let mut recoverer = Recoverer::start(&config.hooked_server("reads")?, config.is_full())?;
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
-    let (_, loads) = probes.record(&mut case.image, probe, differing, Manner::Afresh)?;
+    let (_, loads) = recoverer.record(image, probe, differing, Manner::Afresh)?;
     let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
     let offset: Vec<_> = first.map(|site| Some(u64::from(*site))).into_iter().collect();
     let mut places = config.symbols().of_places(config.hooked_adapter(), &offset);

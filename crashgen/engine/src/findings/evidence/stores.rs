@@ -4,9 +4,9 @@
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
-use crate::findings::evidence::look::look;
 use crate::heap::case::Case;
-use crate::recovery::probes::Probes;
+use crate::recovery::recoverer::Recoverer;
+use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId};
@@ -18,7 +18,8 @@ pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -
     if !config.has_hooks() {
         return None;
     }
-    let offsets = look(case, (view, state), |case| offsets_of(config, case))?;
+    let next_file = case.model.files().keys().next_back().map_or(0, |file| file.0 + 1);
+    let offsets = offsets_of(config, case.crash(view, state).image, next_file).unwrap_or_default()?;
     let mut places: Vec<Symbol> = Vec::new();
     for place in config.symbols().of_places(config.hooked_adapter(), &offsets) {
         if !places.contains(&place) {
@@ -29,11 +30,14 @@ pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -
 }
 
 /// In the adapter's file; none: of a place that is not known.
-fn offsets_of(config: &Config, case: &mut Case) -> Result<Option<Vec<Option<u64>>>, EngineError> {
-    let mut probes = Probes::start(&config.hooked_server("stores")?, false)?;
-    let (_, loads, answer) = probes.tell(&mut case.image, (1, false), &Rc::from([]))?;
-    let next = case.model.files().keys().next_back().map_or(0, |file| file.0 + 1);
-    let told = probes.parse_told(&answer, next, case.image.prefix())?;
+fn offsets_of(
+    config: &Config,
+    image: &mut CrashImage,
+    next_file: u32,
+) -> Result<Option<Vec<Option<u64>>>, EngineError> {
+    let mut recoverer = Recoverer::start(&config.hooked_server("stores")?, false)?;
+    let (_, loads, answer) = recoverer.tell(image, (1, false), &Rc::from([]))?;
+    let told = recoverer.parse_told(&answer, next_file, image.prefix())?;
     let is_return = |event: &Event| matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. });
     let Some(end) = told.events.iter().position(is_return) else { return Ok(None) };
     if told.gap.is_some() || loads.doubt.is_some() {

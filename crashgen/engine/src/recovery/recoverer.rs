@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What recovery makes of an image, each distinct image asked once.
+//! The recoverer: one replay server, the image that it has, and what it answered. Each distinct image is asked once.
+//!
+//! Several recoverers may be asked of the same images, in any order: each knows which image its server has ([`ReplayServer::follow`]).
 
 use crate::base::error::EngineError;
 use crate::recovery::reports::{doubt_of, without_contents};
@@ -32,8 +34,8 @@ struct Stages {
     of_others: OnceCell<Rc<HeapReport>>,
 }
 
-/// The replay server with a memory.
-pub struct Probes {
+/// A replay server with a memory.
+pub struct Recoverer {
     server: ReplayServer,
     is_full: bool,
     first: FxHashMap<ImageHash, u32>,
@@ -43,13 +45,13 @@ pub struct Probes {
     stages: FxHashMap<(u32, ImageHash), Stages>,
     /// First parts run.
     pub recoveries: u64,
-    /// Full probes run.
+    /// Full recoverer run.
     pub full_probes: u64,
     /// Questions answered from memory.
     pub memoised: u64,
 }
 
-impl Probes {
+impl Recoverer {
     /// Starts the server.
     ///
     /// # Errors
@@ -66,14 +68,6 @@ impl Probes {
             full_probes: 0,
             memoised: 0,
         })
-    }
-
-    /// Another heap starts: its image has no files.
-    ///
-    /// # Errors
-    /// When the server ended.
-    pub fn start_case(&mut self) -> Result<(), EngineError> {
-        Ok(self.server.clear()?)
     }
 
     /// As if it had been started now, but for the server's image: what it remembers and has counted is gone.
@@ -213,7 +207,7 @@ impl Probes {
         Ok(loads.doubt.filter(|_| loads.is_different).map(Doubt::text))
     }
 
-    /// Runs recovery on the image, and what follows it if that is wanted, recorded as by [`Probes::record`], and told event by event.
+    /// Runs recovery on the image, and what follows it if that is wanted, recorded as by [`Recoverer::record`], and told event by event.
     ///
     /// # Errors
     /// When the server ended or sent no report.
