@@ -78,7 +78,7 @@ def missing_sources(root: Path, name: str, text: str) -> list[str]:
     """Paths of this repository in code font. Capitals stand for a name (allocators/NAME)."""
     if not name.endswith(".md") or name in HISTORY:
         return []
-    paths = (path for path in SOURCE.findall(text) if not any(part.isupper() for part in PurePosixPath(path).parts))
+    paths = (path for path in SOURCE.findall(text) if not any(part.partition(".")[0].isupper() for part in PurePosixPath(path).parts))
     return [f"{name}: {path}" for path in paths if not (root / path).exists()]
 
 
