@@ -13,7 +13,7 @@
  *   loads/      loads.c: which hot units of the image a run read (loads.h); guard.c: accesses that no hook announced; events.c: what a
  *               recovery does to PM, event by event (generation.h)
  *   hooks/      what targets compiled with hooks call around their accesses: the compiler's hooks (hooks.c), and instructions that
- *               their assembler announces (hooks.h; entry.c, instructions.c)
+ *               their assembler announces (hooks.h; entry.c, instructions.c); calls that leave them (leaving.c)
  *   assembler/  that assembler, a program of its own
  *   calls/      the interposed calls of the C library (vfs.h)
  *   workload/   workload.c: reads a workload file into steps; links.c: which objects slots and fields hold, as the file alone says;
@@ -486,6 +486,8 @@ void loads_updated(const void *address, uint64_t bytes); /* by the target, read 
 void loads_open(const void *address, uint64_t bytes);
 void loads_filled(const void *address, uint64_t bytes); /* the same, and the kernel stores */
 extern bool loads_is_guarded; /* this run */
+/* Calls by a library with hooks that leave it are looked at from now on. */
+void leaving_watch(void *library);
 /* The target comes to a place that hooks do not see; caller: behind it. */
 void loads_unseen(const void *caller, const char *what);
 void loads_unknown(uint32_t flag, const char *text); /* enum fl_loads_flag; text: for UNSEEN and DIFFERS */

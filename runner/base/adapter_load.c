@@ -98,6 +98,7 @@ const struct fl_adapter *adapter_load(const char *path) {
     void *library = dlopen(real, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         fail(EXIT_BAD_INPUT, "%s: not an adapter that can be loaded: %s", path, dlerror());
+    leaving_watch(library);
     const struct fl_adapter *(*table)(void);
     *(void **)&table = dlsym(library, FL_ADAPTER_SYMBOL);
     if (table == NULL)

@@ -224,7 +224,9 @@ def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path
     hints = get_type_hints(config.Contract)
     values = {value for hint in hints.values() for value in get_args(hint) if isinstance(value, str)}
     bits = set(re.findall(r"\bFL_CAN_\w+", (root / "include" / "adapter.h").read_text()))
-    rules = (root / "oracle" / "src" / "rule.rs").read_text() + (root / "crashgen" / "src" / "trace_rules.rs").read_text()
+    rules = (root / "oracle" / "src" / "rule.rs").read_text() + (
+        root / "crashgen" / "src" / "trace_rules.rs"
+    ).read_text()
     numbers = {f"FL{int(number):03}" for number in re.findall(r"^    \w+ = (\d+),$", rules, re.MULTILINE)}
     assert len(numbers) == 22
     assert len(values) >= 10

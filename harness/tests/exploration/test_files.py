@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import zlib
@@ -466,9 +467,12 @@ def test_a_recovery_that_reads_the_clock_is_unknown(bench: Bench) -> None:
 def test_a_recovery_with_loads_past_the_hooks_falls_back(bench: Bench) -> None:
     verdict, certificate = explored(bench, "LOADS_PAST_HOOKS")
     assert (verdict, certificate["strategy"], certificate["complete"]) == ("pass", "mixed", False)
-    fallback = "strategy complete is not possible: recovery loads PM past the hooks: adapter.so+0x"
+    fallback = "strategy complete is not possible: recovery loads PM past the hooks: misbehave ("
     assert certificate["fallback"].startswith(fallback), certificate["fallback"]
-    assert certificate["fallback"].endswith("an access without a hook to offset 64 of a heap file")
+    assert re.search(
+        r"/adapter\.c:\d+\), adapter\.so\+0x[0-9a-f]+: a system call by an instruction, number 17$",
+        certificate["fallback"],
+    )
     assert certificate["positions_by_strategy"]["prefix"] == certificate["crash_positions"]
 
 

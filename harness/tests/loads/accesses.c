@@ -13,12 +13,14 @@
 #include <ftw.h>
 #include <glob.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -290,6 +292,68 @@ static void take(struct wide wide) { sink = wide.words[3]; }
 static void (*volatile taking)(struct wide wide) = take;
 static void by_value(void) { taking(*(struct wide *)at); }
 static void print(void) { sink = (uint64_t)snprintf((char *)volatile_memory, 300, "%s", (char *)at + 240); }
+static void print_into(char *text, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, 300, format, arguments);
+    va_end(arguments);
+}
+static void print_list(void) { print_into((char *)volatile_memory, "%d%d%s", 1, 2, (char *)at + 240); }
+static void print_many(void) { snprintf((char *)volatile_memory, 300, "%d%d%d%d%d%s", 1, 2, 3, 4, 5, (char *)at + 240); }
+static void print_other(void) {
+    load8();
+    print_into((char *)volatile_memory, "%d%s%f", 1, "nothing", 1.0);
+    snprintf((char *)volatile_memory, 300, "%d%d%d%d%s%d", 1, 2, 3, 4, "nothing", 6);
+}
+static void lock_mutex(void) {
+    sink = (uint64_t)pthread_mutex_lock((pthread_mutex_t *)(heap + 1024)); /* of zeros */
+    sink = (uint64_t)pthread_mutex_unlock((pthread_mutex_t *)(heap + 1024));
+}
+static void lock_other_mutex(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    load8();
+    pthread_mutex_lock(&mutex);
+    pthread_mutex_unlock(&mutex);
+}
+static void random_bytes(void) { sink = (uint64_t)getrandom(at + 512, 0, 0); }
+static uint64_t make_system_call(long number, uint64_t first, const void *second, uint64_t third, uint64_t fourth) {
+    register uint64_t in_r10 __asm__("r10") = fourth;
+    uint64_t answer;
+    __asm__ volatile("syscall"
+                     : "=a"(answer)
+                     : "a"(number), "D"(first), "S"(second), "d"(third), "r"(in_r10)
+                     : "rcx", "r11", "memory");
+    return answer;
+}
+static void system_call(void) { sink = make_system_call(17, (uint64_t)fd, volatile_memory, 8, 4096); }
+static void harmless_system_call(void) {
+    load8();
+    sink = make_system_call(39, 0, NULL, 0, 0);
+    sink = make_system_call(228, 0, volatile_memory, 0, 0);
+}
+/* Of two lanes, by indexes 0 and 1. */
+static void gather(void) {
+    static const uint64_t INDEXES[] = {0, 1};
+    if (__builtin_cpu_supports("avx2"))
+        __asm__ volatile("vpcmpeqd %%xmm2, %%xmm2, %%xmm2\n\tvmovdqu (%0), %%xmm1\n\tvpgatherqq %%xmm2, (%1,%%xmm1,8), %%xmm0"
+                         :
+                         : "r"(INDEXES), "r"(at)
+                         : "xmm0", "xmm1", "xmm2", "memory");
+}
+static void save_state(void) { __asm__ volatile("xsave (%0)" : : "r"(heap + 2048), "a"(1), "d"(0) : "memory"); }
+static void save_state_elsewhere(void) {
+    load8();
+    static uint8_t state[4096] __attribute__((aligned(64)));
+    __asm__ volatile("xsave (%0)" : : "r"(state), "a"(1), "d"(0) : "memory");
+}
+static void call_library(void) {
+    char *line = NULL;
+    size_t bytes = 0;
+    FILE *empty = tmpfile();
+    sink = (uint64_t)getdelim(&line, &bytes, ';', empty);
+    fclose(empty);
+    free(line);
+}
 static void flush(void) { fl_persist(at, 128); }
 #if defined(FL_HOOKED)
 /* As the assembler announces a clwb (runner/hooks.h). */
@@ -874,6 +938,18 @@ static const struct {
     ACCESS(assembly),
     ACCESS(by_value),
     ACCESS(print),
+    ACCESS(print_list),
+    ACCESS(print_many),
+    ACCESS(print_other),
+    ACCESS(lock_mutex),
+    ACCESS(lock_other_mutex),
+    ACCESS(random_bytes),
+    ACCESS(system_call),
+    ACCESS(harmless_system_call),
+    ACCESS(gather),
+    ACCESS(save_state),
+    ACCESS(save_state_elsewhere),
+    ACCESS(call_library),
     ACCESS(flush),
     ACCESS(flush_nothing),
     ACCESS(flush_cut),

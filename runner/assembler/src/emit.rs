@@ -124,7 +124,8 @@ impl Writer {
                 What::Access(access, bytes, operand) => {
                     let detail = if *access == Access::LockedIfPair { PAIR } else { 0 };
                     let kind = if *access == Access::LockedIfPair { Access::LockedIf } else { *access };
-                    self.call(address(*operand, 2), kind as u32, *bytes, detail);
+                    let nowhere = || "movl\t$0, %edi".to_owned(); // as it is, rdi may be an address of PM
+                    self.call(Some(address(*operand, 2).unwrap_or_else(nowhere)), kind as u32, *bytes, detail);
                 }
                 What::Fence(kind) => self.call(None, FENCE, 0, (*kind).into()),
                 What::SystemCall => self.call(None, SYSTEM_CALL, 0, 0),
@@ -188,6 +189,9 @@ fn address(operand: Operand, pushes: u64) -> Option<String> {
     let displacement = displacement.wrapping_add(moved) as i64;
     if base == Register::None && index == Register::None {
         return Some(format!("movabsq\t${displacement}, %rdi"));
+    }
+    if index == Register::AL {
+        return Some("movzbl\t%al, %edi\n\tleaq\t(%rbx,%rdi), %rdi".to_owned()); // xlat
     }
     let is_short = base.size() == 4 || index.size() == 4;
     let displacement = if is_short { i64::from(displacement as i32) } else { displacement };

@@ -316,13 +316,22 @@ fn access_of(piece: &Piece, memory: &UsedMemory) -> Option<Access> {
         _ if is_locked(piece) && is_written => Access::Locked,
         OpAccess::Read | OpAccess::CondRead => Access::Load,
         OpAccess::Write if is_stream(mnemonic) => Access::Stream,
-        OpAccess::Write if matches!(mnemonic, Mnemonic::Maskmovq | Mnemonic::Maskmovdqu | Mnemonic::Vmaskmovdqu) => {
-            Access::StoreSome
-        }
+        OpAccess::Write if leaves_some(mnemonic) => Access::StoreSome,
         OpAccess::Write => Access::Store,
         OpAccess::CondWrite => Access::StoreSome,
         OpAccess::ReadWrite | OpAccess::ReadCondWrite => Access::Update,
     })
+}
+
+/// It does not store all of its operand, though the decoder says so.
+fn leaves_some(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{
+        Fxsave, Fxsave64, Maskmovdqu, Maskmovq, Vmaskmovdqu, Vmaskmovpd, Vmaskmovps, Vpmaskmovd, Vpmaskmovq,
+    };
+    matches!(
+        mnemonic,
+        Maskmovq | Maskmovdqu | Vmaskmovdqu | Vmaskmovps | Vmaskmovpd | Vpmaskmovd | Vpmaskmovq | Fxsave | Fxsave64
+    )
 }
 
 /// Of an instruction with one memory operand.

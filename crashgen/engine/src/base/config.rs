@@ -6,7 +6,7 @@ use crashgen::complete::Bounds;
 use crashgen::edit::{Edit, Place};
 use crashgen::model::PersistencyModel;
 use crashgen::replay::ServerOptions;
-use crashgen::symbols::Symbols;
+use crashgen::symbols::{Symbol, Symbols};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -284,6 +284,18 @@ impl Config {
     /// What sites are called.
     pub fn symbols(&self) -> Symbols {
         Symbols::new(self.programs(), self.helpers.clone())
+    }
+
+    /// The text with a place of the adapter with hooks in words, where it has one as the runner names it: `MODULE+0xOFFSET`.
+    pub fn with_place(&self, text: &str) -> String {
+        let adapter = self.hooked_adapter();
+        let mark = format!("{}+0x", adapter.file_name().unwrap_or_default().to_string_lossy());
+        let Some((before, after)) = text.split_once(&mark) else { return text.to_owned() };
+        let digits = after.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(after.len());
+        let Ok(offset) = u64::from_str_radix(&after[..digits], 16) else { return text.to_owned() };
+        let places = self.symbols().of_places(adapter, &[Some(offset)]);
+        let place = places.first().map(Symbol::text).unwrap_or_default();
+        format!("{before}{place}, {mark}{after}")
     }
 
     /// Whether all that the edits do is to leave flushes and fences out.

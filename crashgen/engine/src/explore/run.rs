@@ -60,7 +60,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     if let Some(why) = unfit {
         let complete = std::mem::replace(&mut whole, Whole::new(fresh, StrategyName::Mixed));
         whole.go_on_from(complete);
-        whole.tally.fallback = Some(format!("strategy complete is not possible: {why}"));
+        whole.tally.fallback = Some(format!("strategy complete is not possible: {}", config.with_place(&why)));
         let so_far = Stopped { position: 1, why: "interrupted".to_owned() };
         output.say("certificate", &whole.certificate(&task, Some(so_far))); // what goes on from here must not go on with `complete`
         let parts = parts_of(config, trace, StrategyName::Mixed, first);

@@ -312,10 +312,13 @@ static void misbehave(struct fl_heap *heap) {
     int fd = open(path_of(heap, "slots"), O_RDWR);
     if (fd >= 0 && IS_CLOCK_READ && clock_gettime(CLOCK_MONOTONIC, &now) == 0 && now.tv_nsec / 64 % 2 == 0)
         (void)!pread(fd, &word, sizeof word, (off_t)(sizeof(struct head) + offsetof(struct slot, offset)));
-    void *slots = fd >= 0 && IS_PAST_HOOKS ? map_file(fd, heap->slots_bytes) : NULL;
-    if (slots != NULL) {
-        __asm__ volatile("mov (%1), %0" : "=r"(word) : "r"((char *)slots + sizeof(struct head)) : "memory");
-        munmap(slots, heap->slots_bytes);
+    if (fd >= 0 && IS_PAST_HOOKS) { /* pread64 */
+        register uint64_t offset __asm__("r10") = sizeof(struct head);
+        long answer;
+        __asm__ volatile("syscall"
+                         : "=a"(answer)
+                         : "a"(17), "D"((long)fd), "S"(&word), "d"(sizeof word), "r"(offset)
+                         : "rcx", "r11", "memory");
     }
     if (fd >= 0)
         close(fd);
