@@ -12,7 +12,7 @@ fn main() {
         "workload_reader.c".into(),
         runner.join("workload/workload.c"),
         runner.join("workload/links.c"),
-        runner.join("runner.h"),
+        runner.join("workload/workload.h"),
     ] {
         println!("cargo::rerun-if-changed={}", source.display());
     }

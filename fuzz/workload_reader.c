@@ -3,7 +3,7 @@
  * The runner's workload reader by itself: it reads bytes instead of a file and ends with a text instead of the process. The
  * fuzzer links it, and a test loads it as a library to compare it with the harness's reader.
  */
-#include "runner.h"
+#include "workload/workload.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

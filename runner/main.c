@@ -2,7 +2,9 @@
  *
  * runner - drives an allocator through its adapter: executes workloads under a tracer, and probes heap images.
  */
-#include "runner.h"
+#include "serve/serve.h"
+#include "signals/signals.h"
+#include "workload/workload.h"
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,31 +15,6 @@
 #include <string.h>
 #include <sys/personality.h>
 #include <unistd.h>
-
-int error_fd = 2;
-
-void fail(int code, const char *format, ...) {
-    char text[2048];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text, sizeof text - 1, format, arguments);
-    va_end(arguments);
-    if (length > (int)sizeof text - 2)
-        length = (int)sizeof text - 2;
-    for (char *byte = text; *byte != '\0'; byte++)
-        if (*byte == '\n')
-            *byte = ' ';
-    fflush(stdout);
-    dprintf(error_fd, "runner: error: %s\n", text);
-    exit(code);
-}
-
-void *allocate_or_fail(void *old, size_t bytes) {
-    void *memory = realloc(old, bytes == 0 ? 1 : bytes);
-    if (memory == NULL)
-        fail(EXIT_INFRASTRUCTURE, "no memory for %zu bytes", bytes);
-    return memory;
-}
 
 /* ---- subcommands and their options -------------------------------------------------------------------------------------- */
 
@@ -64,7 +41,7 @@ static const struct command {
     const char *summary;
 } COMMANDS[] = {
     {"workload", FOR_WORKLOAD, run_workload, "execute one session of a workload, with operation markers"},
-    {"serve", FOR_SERVE, run_serve, "probe heap images that come on standard input (heap_report.h)"},
+    {"serve", FOR_SERVE, run_serve, "probe heap images that come on standard input (protocol.h)"},
     {"probe", FOR_PROBE, run_probe_command, "probe the heap in a folder once; the folder is not changed"},
     {"twins", FOR_TWINS, run_twins, "execute a workload and probe a closed copy of the heap after each operation"},
     {"check-adapter", FOR_CHECK, run_check_adapter, "load an adapter and print its name and capabilities"},
@@ -218,7 +195,7 @@ static const struct command *find_command(int count, char **arguments) {
     fail(EXIT_BAD_INPUT, "no command `%s`; `runner --help` lists them", arguments[1]);
 }
 
-/* Recoveries are compared by what they load (loads.h): no address may differ from one server to the next. Where that is not
+/* Recoveries are compared by what they load (protocol.h): no address may differ from one server to the next. Where that is not
  * allowed, as in some containers, only targets that look at their own addresses are worse off. */
 static void fix_addresses(char **arguments) {
     static char self[PATH_MAX];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pattern that fill writes into objects; the same function as `fl_pattern_word` of runner/heap_report.h.
+//! The pattern that fill writes into objects; the same function as `fl_pattern_word` of runner/protocol.h.
 //!
 //! ```text
 //! bits 63..48  0xF1ED: a non-canonical address, no pointer to a conservative collector

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The heap report: what the runner tells of a recovered heap. Format: runner/heap_report.h, little-endian.
+//! The heap report: what the runner tells of a recovered heap. Format: runner/protocol.h, little-endian.
 //!
 //! ```text
 //! report  := header (32 bytes)  section*

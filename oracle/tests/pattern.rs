@@ -42,13 +42,13 @@ fn the_c_header_still_gives_these_words() {
             format!("printf(\"%llx\\n\", (unsigned long long)fl_pattern_word({object}u, {index}ull));")
         })
         .collect();
-    let text = format!("#include <stdio.h>\n#include \"heap_report.h\"\nint main(void) {{ {calls} return 0; }}\n");
+    let text = format!("#include <stdio.h>\n#include \"protocol.h\"\nint main(void) {{ {calls} return 0; }}\n");
     std::fs::write(&source, text).unwrap();
     let compiler = Command::new("gcc").arg("-I").arg(&headers).arg(&source).arg("-o").arg(&program).status();
     let printed = match compiler {
         Err(_) => None, // no gcc: the constants are all there is
         Ok(status) => {
-            assert!(status.success(), "heap_report.h does not compile");
+            assert!(status.success(), "protocol.h does not compile");
             Some(Command::new(&program).output().unwrap().stdout)
         }
     };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runner.h"
+#include "base/target.h"
 #include "stage.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -91,14 +91,17 @@ static void check_table(const char *path, const struct fl_adapter *adapter) {
     check_functions(path, adapter);
 }
 
+static void *library;
+
+void *adapter_library(void) { return library; }
+
 const struct fl_adapter *adapter_load(const char *path) {
     char real[PATH_MAX];
     if (realpath(path, real) == NULL)
         fail(EXIT_BAD_INPUT, "%s: adapter: %s; build it first", path, strerror(errno));
-    void *library = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+    library = dlopen(real, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         fail(EXIT_BAD_INPUT, "%s: not an adapter that can be loaded: %s", path, dlerror());
-    leaving_watch(library);
     const struct fl_adapter *(*table)(void);
     *(void **)&table = dlsym(library, FL_ADAPTER_SYMBOL);
     if (table == NULL)

@@ -4,7 +4,10 @@
  * change that one, the tester's own perhaps, and nobody would notice. So a page that cannot be accessed lies on either side, as
  * long as the mapping's page there is mapped and the target wants no other mapping in its place.
  */
-#include "inprocess.h"
+#include "base/base.h"
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>

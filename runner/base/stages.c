@@ -3,7 +3,7 @@
  * Which stages of its recovery (stage.h) a target entered on crash images. The counters lie in shared memory, so that a
  * recovery that crashes, or whose process is gone for any other reason, has counted all the same.
  */
-#include "runner.h"
+#include "base/target.h"
 #include "stage.h"
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +23,7 @@ void stages_find(struct fl_stage *const *(*list)(size_t *count)) {
 void stages_map(void) {
     if (all.count == 0)
         return;
-    all.counters = mmap(NULL, all.count * sizeof *all.counters, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (all.counters == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for the counters of %zu recovery stages", all.count);
+    all.counters = map_or_fail(all.count * sizeof *all.counters, MAP_SHARED, -1, "the counters of recovery stages");
     for (size_t i = 0; i < all.count; i++)
         all.stages[i]->entered = &all.counters[i];
 }

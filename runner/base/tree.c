@@ -3,7 +3,7 @@
  * Listing, copying and removing a heap folder. Copying happens inside the target's file calls, so it uses system calls and
  * static memory only: the target may hold its own heap's lock.
  */
-#include "runner.h"
+#include "base/tree.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

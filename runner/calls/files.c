@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interposed: calls on descriptors. A write behind a heap file's descriptor makes the private copy, and then goes on: the
- * descriptor leads to the copy by then. In-process runs change the image itself, which is noted before (kept.c).
+ * descriptor leads to the copy by then. In-process runs change the image itself, which is noted before (kept_mappings.c).
  */
 #undef _FORTIFY_SOURCE
-#include "vfs.h"
-#include "inprocess.h"
-#include "planted.h"
+#include "calls/calls.h"
+#include "base/planted.h"
+#include "loads/loads.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
-/* ---- for loads.h: system calls read mapped memory, and files past the mappings. What they store is no load. ---------------- */
+/* ---- for loads/loads.h: system calls read mapped memory, and files past the mappings. What they store is no load. ---------------- */
 
 static void hand_over(const void *bytes, size_t count) {
     if (!planted("kernel-reads-unseen"))
@@ -66,7 +66,7 @@ static void before_change_at(int fd, const off_t *offset, uint64_t count) {
         vfs_before_change(fd);
 }
 
-/* What the kernel writes into files of the heap is not told (generation.h). */
+/* What the kernel writes into files of the heap is not told (protocol.h). */
 static void before_write(int fd) {
     char path[PATH_MAX];
     if (events_are_told() && vfs_heap_path(fd, path))
@@ -117,7 +117,7 @@ INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t 
 
 INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
-    vfs_before_read(from);
+    before_read(from);
     before_write(to);
     read_behind(from, from_offset, count, CALLER);
     return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
@@ -125,7 +125,7 @@ INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64
 
 INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
     vfs_before_change(to);
-    vfs_before_read(from);
+    before_read(from);
     before_write(to);
     read_behind(from, offset, count, CALLER);
     return syscall(SYS_sendfile, to, from, offset, count);
@@ -135,7 +135,7 @@ INTERPOSED ssize_t sendfile64(int to, int from, off_t *offset, size_t count) { r
 
 INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
-    vfs_before_read(from);
+    before_read(from);
     before_write(to);
     read_behind(from, from_offset, count, CALLER);
     return syscall(SYS_splice, from, from_offset, to, to_offset, count, flags);
@@ -205,21 +205,21 @@ INTERPOSED int posix_fallocate64(int fd, off_t offset, off_t bytes) { return pos
 /* ---- reading what mappings may have changed --------------------------------------------------------------------------- */
 
 EXPANDED ssize_t read_here(int fd, void *bytes, size_t count) {
-    vfs_before_read(fd);
+    before_read(fd);
     read_behind(fd, NULL, count, CALLER);
     loads_filled(bytes, count);
     return syscall(SYS_read, fd, bytes, count);
 }
 
 EXPANDED ssize_t read_at(int fd, void *bytes, size_t count, off_t offset) {
-    vfs_before_read(fd);
+    before_read(fd);
     read_behind(fd, &offset, count, CALLER);
     loads_filled(bytes, count);
     return syscall(SYS_pread64, fd, bytes, count, offset);
 }
 
 EXPANDED ssize_t read_parts(int fd, const struct iovec *parts, int count, off_t offset) {
-    vfs_before_read(fd);
+    before_read(fd);
     read_behind(fd, &offset, open_parts(parts, count), CALLER);
     return syscall(SYS_preadv, fd, parts, count, offset, 0);
 }
@@ -229,7 +229,7 @@ INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) { retu
 INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { return read_at(fd, bytes, count, offset); }
 
 INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int count) {
-    vfs_before_read(fd);
+    before_read(fd);
     read_behind(fd, NULL, open_parts(parts, count), CALLER);
     return syscall(SYS_readv, fd, parts, count);
 }

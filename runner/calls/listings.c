@@ -5,7 +5,8 @@
  * begun or rewound.
  */
 #undef _FORTIFY_SOURCE
-#include "inprocess.h"
+#include "calls/calls.h"
+#include "loads/loads.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

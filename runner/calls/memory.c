@@ -3,9 +3,8 @@
  * Interposed: mappings, and what would share or duplicate memory.
  */
 #undef _FORTIFY_SOURCE
-#include "vfs.h"
-#include "inprocess.h"
-#include "loads.h"
+#include "calls/calls.h"
+#include "loads/loads.h"
 #include "persist.h"
 #include <pthread.h>
 #include <stdarg.h>
@@ -40,7 +39,7 @@ static void *map_file(void *address, size_t bytes, int protection, int flags, in
     if ((flags & MAP_FIXED) != 0 && vfs_is_modified((uintptr_t)address, bytes))
         vfs_materialise();
     if (!is_shared && vfs_is_protected(fd))
-        vfs_before_read(fd); /* a private mapping shows what others stored to shared ones before */
+        before_read(fd); /* a private mapping shows what others stored to shared ones before */
     void *base = is_shared && vfs_is_protected(fd) ? map_heap_file(address, bytes, protection, flags, fd, offset)
                                                    : guarded_mmap(address, bytes, protection, flags, fd, offset);
     if (base != MAP_FAILED) {

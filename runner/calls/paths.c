@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Interposed: calls that name files. Names in the heap folder are looked up in the image until a call would change something,
- * then in the private copy. In-process runs change the image itself (names.c, kept.c).
+ * then in the private copy. In-process runs change the image itself (names.c, kept_mappings.c).
  */
 #undef _FORTIFY_SOURCE
-#include "vfs.h"
-#include "inprocess.h"
-#include "planted.h"
+#include "calls/calls.h"
+#include "base/planted.h"
+#include "loads/loads.h"
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * them. A target that calls exit ends the worker, and such a run is done again anyway.
  */
 #undef _FORTIFY_SOURCE
-#include "inprocess.h"
+#include "calls/calls.h"
 #include <locale.h>
 #include <pthread.h>
 #include <signal.h>

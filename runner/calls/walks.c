@@ -8,7 +8,7 @@
  *     fts_open     shows paths in structures of its own, so a heap that is walked by it cannot be followed: the run says so
  */
 #undef _FORTIFY_SOURCE
-#include "inprocess.h"
+#include "calls/calls.h"
 #include <dirent.h>
 #include <ftw.h>
 #include <fts.h>

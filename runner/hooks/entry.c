@@ -4,10 +4,9 @@
  * announcement returns. Most announcements are over before anything but general registers is used, which is why this file is compiled
  * for those alone; for the others all of the processor's state is saved first.
  */
-#include "hooks.h"
-#include "inprocess.h"
-#include "loads.h"
-#include "vfs.h"
+#include "hooks/hooks.h"
+#include "loads/loads.h"
+#include "undo/undo.h"
 #include <cpuid.h>
 
 /* What xsave is asked for: x87, SSE, AVX, AVX-512 (Intel SDM vol. 1, 13.1). Other components are nothing that the runner or the C

@@ -10,10 +10,8 @@
  * access here, so what they do is certain.
  */
 #ifndef __SANITIZE_THREAD__ /* a runner that is itself looked at by the sanitizer has its functions */
-#include "runner.h"
-#include "inprocess.h"
-#include "loads.h"
-#include "vfs.h"
+#include "loads/loads.h"
+#include "undo/undo.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +94,7 @@ HOOK void __tsan_vptr_read(void **pointer) { touch(pointer, sizeof *pointer); }
 HOOK void __tsan_init(void);
 HOOK void __tsan_func_entry(void *caller);
 HOOK void __tsan_func_exit(void);
-HOOK void __tsan_init(void) { loads_is_hooked(); }
+HOOK void __tsan_init(void) { in_process.has_hooks = true; }
 HOOK void __tsan_func_entry(void *caller) { (void)caller; }
 HOOK void __tsan_func_exit(void) {}
 

@@ -5,10 +5,9 @@
  *
  * What cannot be said is *unseen*: the run says so (FL_LOADS_UNSEEN), with the place, and is not done in-process.
  */
-#include "hooks.h"
-#include "inprocess.h"
-#include "loads.h"
-#include "vfs.h"
+#include "hooks/hooks.h"
+#include "loads/loads.h"
+#include "undo/undo.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -9,9 +9,9 @@
  *                          reach PM when one of its pointers does (FUNCTIONS); pointers in arguments of printf and its like, too
  *     other libraries      nobody knows what they hold: each call may reach PM
  */
-#include "inprocess.h"
-#include "loads.h"
-#include "vfs.h"
+#include "hooks/hooks.h"
+#include "loads/loads.h"
+#include "undo/undo.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -66,7 +66,8 @@ static const struct {
      " posix_madvise mincore bsearch __stack_chk_fail __cxa_finalize __gmon_start__ __tls_get_addr getauxval get_nprocs"
      " toupper tolower isalnum isalpha iscntrl isdigit isgraph islower isprint ispunct isspace isupper isxdigit __ctype_b_loc"
      " __ctype_tolower_loc __ctype_toupper_loc abs labs llabs div ldiv ffs ffsl ffsll strerror strsignal putchar getchar drand48"
-     " lrand48 mrand48 __assert_fail __assert_perror_fail srand48 arc4random arc4random_uniform malloc_usable_size malloc_trim mallopt fileno"
+     " lrand48 mrand48 __assert_fail __assert_perror_fail srand48 arc4random arc4random_uniform malloc_usable_size malloc_trim "
+     "mallopt fileno"
      " __cxa_throw __cxa_rethrow __cxa_begin_catch __cxa_end_catch __cxa_allocate_exception __cxa_free_exception"
      " __cxa_get_exception_ptr __cxa_guard_acquire __cxa_guard_release __cxa_guard_abort __cxa_pure_virtual __cxa_bad_cast"
      " __cxa_throw_bad_array_new_length __gxx_personality_v0 _Znwm _Znam _ZdlPv _ZdlPvm _ZdaPv _ZdaPvm _ZnwmSt11align_val_t"
@@ -307,7 +308,7 @@ static int find_relro(struct dl_phdr_info *info, size_t bytes, void *context) {
 
 void leaving_watch(void *library) {
     struct link_map *map = NULL;
-    if (!loads_has_hooks() || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0)
+    if (!in_process.has_hooks || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0)
         return;
     struct search search = {.map = map};
     dl_iterate_phdr(find_relro, &search);

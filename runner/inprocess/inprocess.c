@@ -4,7 +4,7 @@
  *
  *     image     the server's own files. What a run does to them is taken back: contents and sizes (undo.c), names (names.c)
  *     target    its heap, globals and thread-locals are put back after each life (arena.c)
- *     kernel    mappings and descriptors are kept for the next life (kept.c)
+ *     kernel    mappings and descriptors are kept for the next life (kept_mappings.c)
  *     the rest  threads, folders that change, signal actions, ...: inprocess_leave() ends the run; the isolated engine does it then
  *
  * Targets without hooks. Nobody sees what they store, so shared mappings of the image are private ones (copy on write), which go with
@@ -20,7 +20,8 @@
  * commands, obeys and answers them. What was read ahead lies in memory that they share. The worker gives the turn back for what is
  * not its business, and the server when the next in-process run is asked for.
  *
- * Rests. Most of a full probe is what follows the first recovery; where another run came to the same, its rest is taken (rests.c).
+ * Tail. Most of a full probe is what follows the first recovery: it is taken from another run that came to the same state
+ * (probe/tail_cache.c).
  *
  * Trust. An answer of this engine is believed because the first run, one in FL_COMPARE_ONE_IN others and those of what becomes a
  * finding (FL_RUN_COMPARED) are isolated runs too, with the same heap report and the same loads, and each run that did not come to
@@ -28,9 +29,10 @@
  * announced is not taken back. After the first run that is the end of in-process runs; after a later one, the end of the server:
  * nobody knows what the runs between saw. Other names or sizes of files are the end of the server in any case.
  */
-#include "inprocess.h"
-#include "loads.h"
-#include "planted.h"
+#include "inprocess/inprocess.h"
+#include "base/planted.h"
+#include "loads/loads.h"
+#include "undo/undo.h"
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -43,7 +45,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define REASON_BYTES 128u
 #define MOST_REASONS 32u
 
 struct reason {
@@ -64,42 +65,18 @@ static struct {
     struct shared *shared;
     pid_t worker; /* 0: there is none */
     int link;     /* to the other one */
-    bool is_running, is_distrusted;
+    bool is_distrusted;
     int (*descriptor)(uint32_t file);
-    sigjmp_buf way_out;
     struct reason reasons[MOST_REASONS];
     uint8_t *report, *loads; /* remembered */
     uint32_t report_bytes, loads_bytes;
 } all;
 
-bool inprocess_is_running(void) { return all.is_running; }
-bool inprocess_is_plain(void) { return all.is_running && !loads_has_hooks(); }
 bool inprocess_is_first(void) { return all.shared->runs == 1; }
 bool inprocess_is_trusted(void) { return !all.is_distrusted; }
 pid_t inprocess_worker(void) { return all.worker; }
 
-/* ---- in the worker: lives ------------------------------------------------------------------------------------------------- */
-
-void inprocess_leave(const char *reason) {
-    if (!all.is_running)
-        return;
-    snprintf(all.shared->reason, REASON_BYTES, "%s", reason);
-    siglongjmp(all.way_out, 1);
-}
-
-static void end_life(void) {
-    arena_end_life();
-    kept_end_life();
-    vfs_forget_mappings();
-}
-
-enum fl_outcome inprocess_live(void (*body)(void *context), void *context) {
-    arena_begin_life();
-    body(context);
-    report_result()->is_done = 1;
-    end_life();
-    return FL_OUTCOME_DONE;
-}
+/* ---- in the worker: runs -------------------------------------------------------------------------------------------------- */
 
 static bool is_chosen(uint64_t seed, uint64_t run) {
     uint64_t x = (seed << 32 ^ run) * 0x9e3779b97f4a7c15ull;
@@ -107,23 +84,21 @@ static bool is_chosen(uint64_t seed, uint64_t run) {
     return run == 0 || (x >> 32) % FL_COMPARE_ONE_IN == 0;
 }
 
-/* ---- in the worker: runs -------------------------------------------------------------------------------------------------- */
-
 /* False: the target left. */
 static bool run_lives_here(const struct place *place, const struct fl_command *command) {
-    bool is_done = sigsetjmp(all.way_out, 0) == 0;
+    bool is_done = sigsetjmp(in_process.way_out, 0) == 0;
     if (is_done) {
-        all.is_running = true;
+        in_process.is_running = true;
         loads_begin(command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS), 0);
         uint64_t flags = command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS | FL_RUN_AFRESH);
-        rests_begin_run(flags == FL_RUN_LOADS && command->size == FL_PROBE_FULL);
+        tail_begin_run(flags == FL_RUN_LOADS && command->size == FL_PROBE_FULL);
         run_probe(place, (enum fl_probe)command->size);
     } else
-        end_life();
+        inprocess_end_life();
     undo_apply();
-    all.shared->engines.remembered += rests_end_run(is_done);
+    all.shared->engines.remembered += tail_end_run(is_done);
     vfs_set(VFS_PASS, place->base, place->copy, place->tree);
-    all.is_running = false;
+    in_process.is_running = false;
     return is_done;
 }
 
@@ -247,7 +222,7 @@ static bool wait_for_worker(const struct limits *limits) {
             cpu_ms = now_cpu_ms;
             wall_ms = 0;
         } else if ((wall_ms += step_ms) >= limits->wall_ms || now_cpu_ms - cpu_ms >= limits->cpu_ms) {
-            snprintf(all.shared->reason, REASON_BYTES, "reached a time limit");
+            snprintf(in_process.reason, REASON_BYTES, "reached a time limit");
             kill(all.worker, SIGKILL);
             return false;
         }
@@ -276,11 +251,11 @@ static enum inprocess_turn after_death(struct fl_command *command) {
     shared->is_in_run = 0;
     undo_apply_for_the_dead(all.descriptor);
     *command = shared->command;
-    loads_end_rest();
+    loads_end_tail();
     if (tell_death(status))
         return TURN_COMPARE;
-    if (shared->reason[0] == '\0')
-        snprintf(shared->reason, REASON_BYTES, "was killed");
+    if (in_process.reason[0] == '\0')
+        snprintf(in_process.reason, REASON_BYTES, "was killed");
     return TURN_ISOLATE;
 }
 
@@ -289,7 +264,7 @@ enum inprocess_turn inprocess_give_turn(struct fl_command *command, void (*work)
     if (all.worker == 0)
         start_worker(work);
     shared->command = *command;
-    shared->reason[0] = '\0';
+    in_process.reason[0] = '\0';
     send_byte();
     if (!wait_for_worker(child_limits()))
         return after_death(command);
@@ -301,9 +276,8 @@ enum inprocess_turn inprocess_give_turn(struct fl_command *command, void (*work)
 
 void inprocess_map(int (*descriptor)(uint32_t file)) {
     all.descriptor = descriptor;
-    all.shared = mmap(NULL, sizeof *all.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (all.shared == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for in-process runs: %s", strerror(errno));
+    all.shared = map_or_fail(sizeof *all.shared, MAP_SHARED, -1, "in-process runs");
+    in_process.reason = all.shared->reason;
     undo_map();
 }
 
@@ -315,15 +289,15 @@ const char *inprocess_damage(void) {
     if (!reference_differs())
         return NULL;
     all.is_distrusted = true;
-    snprintf(all.shared->reason, REASON_BYTES, "stores to PM where no hook sees it");
-    return all.shared->runs == 1 ? NULL : all.shared->reason;
+    snprintf(in_process.reason, REASON_BYTES, "stores to PM where no hook sees it");
+    return all.shared->runs == 1 ? NULL : in_process.reason;
 }
 
-void inprocess_note_isolated(void) { note_reason(all.shared->reason); }
+void inprocess_note_isolated(void) { note_reason(in_process.reason); }
 
 void inprocess_distrust(const char *reason) {
     all.is_distrusted = true;
-    snprintf(all.shared->reason, REASON_BYTES, "%s", reason);
+    snprintf(in_process.reason, REASON_BYTES, "%s", reason);
 }
 
 static void keep(uint8_t **kept, uint32_t *kept_bytes, const void *bytes, uint32_t count) {

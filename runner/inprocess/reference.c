@@ -6,7 +6,8 @@
  * There is a reference from the first in-process run on until files change. Both make their writes to it as well. Names and sizes are
  * compared with what the server listed.
  */
-#include "inprocess.h"
+#include "inprocess/inprocess.h"
+#include "files/files.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a recovery does to PM, event by event (generation.h).
+ * What a recovery does to PM, event by event (protocol.h).
  *
  * The hook of a plain store comes before the store. So the store waits, and what it left in memory is read when the next event comes:
  * no other store of the target can lie between. Hooks of loads do not count as events: in `*a = *b` they come between the
@@ -8,10 +8,8 @@
  *
  * The list lies in memory that the server shares with its lives: it is there when the target has died.
  */
-#include "runner.h"
-#include "generation.h"
-#include "planted.h"
-#include "vfs.h"
+#include "loads/loads.h"
+#include "base/planted.h"
 #include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -81,7 +79,6 @@ const void *events_answer(uint32_t *bytes) {
 void events_start(uint32_t generation) {
     events_is_on = events.is_asked;
     events.index = FL_FIRST_INDEX + generation * FL_INDEXES_OF_A_GENERATION;
-    loads_follow();
 }
 
 void events_files_changed(void) {

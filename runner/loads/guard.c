@@ -11,10 +11,9 @@
  * nothing is. What has no hook and comes behind such a hook, on OS pages that are open, is found the other times, which are others
  * in each guarded run.
  */
-#include "runner.h"
-#include "loads.h"
-#include "planted.h"
-#include "vfs.h"
+#include "loads/loads.h"
+#include "base/planted.h"
+#include "signals/signals.h"
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>

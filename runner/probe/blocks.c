@@ -3,7 +3,7 @@
  * The heap blocks of one walk, to look locations up in. One walk is cheaper than bounds for each object, which some allocators
  * answer by a walk.
  */
-#include "runner.h"
+#include "probe/probe.h"
 #include <stdlib.h>
 
 static void keep_block(void *context, const struct fl_block *block) {

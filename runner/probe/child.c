@@ -5,8 +5,10 @@
  * CPU time is limited by ITIMER_PROF in the child, whose SIGPROF kills it; wall time by the parent, which waits for SIGCHLD
  * with a time-out. The parent must stay small and touch no image: forking it is most of a recovery's cost.
  */
-#include "vfs.h"
-#include "planted.h"
+#include "probe/probe.h"
+#include "base/planted.h"
+#include "loads/loads.h"
+#include "signals/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <dirent.h>
@@ -93,27 +95,6 @@ static _Noreturn void live(void (*body)(void *context), void *context) {
     report_result()->is_done = 1;
     syscall(SYS_exit_group, 0); /* past the target's exit handlers: power fails */
     __builtin_unreachable();
-}
-
-/* ---- streams ---------------------------------------------------------------------------------------------------------- */
-
-int move_away(int fd) {
-    int moved = fcntl(fd, F_DUPFD_CLOEXEC, 100);
-    if (moved < 0)
-        fail(EXIT_INFRASTRUCTURE, "descriptor %d: %s", fd, strerror(errno));
-    return moved;
-}
-
-void hide_streams(bool is_verbose) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0)
-        fail(EXIT_INFRASTRUCTURE, "/dev/null: %s", strerror(errno));
-    error_fd = move_away(2);
-    dup2(null, 0);
-    dup2(is_verbose ? error_fd : null, 1);
-    if (!is_verbose)
-        dup2(null, 2);
-    close(null);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------------- */

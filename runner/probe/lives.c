@@ -4,8 +4,11 @@
  * mappings, the later lives work on private copies: lives 1 and 2 on one, lives 3 and 4 on another, lives 5 and 6 on a third one, so
  * that lives 3 and 5 are a first recovery again.
  */
-#include "inprocess.h"
-#include "planted.h"
+#include "probe/probe.h"
+#include "base/planted.h"
+#include "files/files.h"
+#include "loads/loads.h"
+#include "undo/undo.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,10 +60,14 @@ static bool copy_image(const struct place *place) {
 /* One life, in its own process. True: go on with the next. */
 static bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enum vfs_mode mode) {
     struct run run = {place, kind, mode};
-    uint32_t signal;
+    uint32_t signal = 0;
     report_life(life);
     loads_life(life);
-    enum fl_outcome outcome = inprocess_is_running() ? (signal = 0, inprocess_live(live, &run)) : child_run(live, &run, &signal);
+    enum fl_outcome outcome = FL_OUTCOME_DONE;
+    if (inprocess_is_running())
+        inprocess_live(live, &run);
+    else
+        outcome = child_run(live, &run, &signal);
     report_finish_life(outcome, signal);
     return report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_OK;
 }
@@ -94,9 +101,9 @@ void run_probe(const struct place *place, enum fl_probe kind) {
     enum life_kind first = is_told ? LIFE_TOLD : LIFE_FIRST;
     bool goes_on = run_life(place, 0, first, planted("reuse-dirty-image") ? VFS_PASS : VFS_ISOLATE);
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;
-    if (report_result()->made_copy || report_outcome() != FL_OUTCOME_DONE)
+    if (!inprocess_is_running() || report_outcome() != FL_OUTCOME_DONE)
         remove_copy(place);
-    if (kind != FL_PROBE_FULL || !(goes_on || has_no_heap) || rests_is_known())
+    if (kind != FL_PROBE_FULL || !(goes_on || has_no_heap) || tail_is_known())
         return;
     if (has_no_heap)
         recreate(place);

@@ -3,7 +3,7 @@
  * The runner's own conservative mark: the reference that an allocator's collector is judged by. Sequential, and as plain as it can
  * be: every aligned word of every reached heap block is looked at once, whole extent, padding included.
  */
-#include "runner.h"
+#include "probe/probe.h"
 #include <stdlib.h>
 #include <string.h>
 

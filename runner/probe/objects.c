@@ -4,7 +4,7 @@
  * a follow-up may have left some. After a wrong recovery a field may hold anything: only what lies in an allocated heap block is
  * taken for an object and asked for its fields.
  */
-#include "runner.h"
+#include "probe/probe.h"
 #include <stdlib.h>
 
 #define TABLE_SIZE (2 * FL_MAX_OBJECTS) /* a power of two */

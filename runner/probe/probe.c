@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The probe script: what is done to a heap image, stage by stage, each with its section of the heap report. It is a function
- * of image and configuration only: it knows no history. The lives are described in heap_report.h.
+ * of image and configuration only: it knows no history. The lives are described in protocol.h.
  */
-#include "runner.h"
-#include "inprocess.h"
-#include "planted.h"
+#include "probe/probe.h"
+#include "base/planted.h"
+#include "files/files.h"
+#include "loads/loads.h"
 #include "trace.h"
+#include "undo/undo.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,16 +154,33 @@ static void report_block(void *context, const struct fl_block *block) {
     walk->count++;
 }
 
+/* Sum of the sizes of the heap's files as the target sees them. */
+static uint64_t heap_bytes(void) {
+    bool is_image = inprocess_is_running() ? !names_are_changed() && !undo_has_resized() : vfs_mode() != VFS_REDIRECT;
+    if (is_image)
+        return tree_bytes(vfs_tree());
+    struct tree tree;
+    char text[128];
+    int error = vfs_list(&tree);
+    if (error != 0) {
+        snprintf(text, sizeof text, "the files of the heap cannot be listed: %s", strerror(error));
+        report_broken(text);
+    }
+    uint64_t bytes = tree_bytes(&tree);
+    tree_free(&tree);
+    return bytes;
+}
+
 static void report_walk(struct life *life) {
     report_stage(FL_SECTION_WALK);
     report_section(FL_SECTION_WALK);
     struct walk walk = {life, 0};
     if (life->adapter->walk == NULL) {
-        report_end(FL_UNSUPPORTED_CALL, 0, vfs_heap_bytes());
+        report_end(FL_UNSUPPORTED_CALL, 0, heap_bytes());
         return;
     }
     int status = life->adapter->walk(life->heap, report_block, &walk);
-    end_with_message(life, FL_SECTION_WALK, status, walk.count, vfs_heap_bytes());
+    end_with_message(life, FL_SECTION_WALK, status, walk.count, heap_bytes());
 }
 
 /* ---- retained: what only a conservative collector keeps ------------------------------------------------------------------ */
@@ -438,6 +458,7 @@ static void follow_up(struct life *life) {
 
 static void told_life(struct life *life) {
     events_start(life->probe->generation);
+    loads_follow(); /* events are of mappings that nobody looked at so far */
     uint32_t index = events_operation_begins(FL_OP_OPEN, 0, 0);
     int status = open_heap(life);
     events_operation_returned(FL_OP_OPEN, index, status);
@@ -482,7 +503,7 @@ static void recreate(struct life *life) {
 
 void probe_life(const struct probe *probe, enum life_kind kind) {
     struct life life;
-    memset(&life, 0, sizeof life); /* rests_end_first looks at its padding, too */
+    memset(&life, 0, sizeof life); /* tail_end_first looks at its padding, too */
     life.adapter = probe->adapter;
     life.probe = probe;
     if (kind != LIFE_FIRST)
@@ -500,16 +521,16 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     if (kind == LIFE_EMPTIED_LAST)
         return;
     if (kind == LIFE_FIRST)
-        rests_opened();
+        tail_opened();
     if (kind == LIFE_POWER) {
-        rests_go_on();
+        tail_go_on();
         if (has_fields(&life))
             find_objects(&life);
         report_contents(&life);
         return;
     }
     if (kind == LIFE_EMPTIED) {
-        rests_go_on();
+        tail_go_on();
         empty_heap(&life);
         close_heap(&life);
         return;
@@ -521,11 +542,11 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     report_retained(&life);
     report_check(&life);
     if (kind == LIFE_FIRST) {
-        rests_end_first(&life, sizeof life);
+        tail_end_first(&life, sizeof life);
         return;
     }
     if (kind == LIFE_USE)
-        rests_go_on();
+        tail_go_on();
     report_contents(&life);
     if (kind == LIFE_SECOND)
         return;

@@ -6,7 +6,8 @@
  * The target runs in the process that writes here. A wild store of it may hit this memory: report_is_sound() looks at
  * everything that the server relies on.
  */
-#include "runner.h"
+#include "probe/probe.h"
+#include "files/files.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -163,7 +164,7 @@ static bool names_are_sound(void) {
     return terminated == shared->name_count && (shared->name_bytes == 0 || shared->names[shared->name_bytes - 1] == '\0');
 }
 
-/* ---- the rest of a run (rests.c) ---------------------------------------------------------------------------------------- */
+/* ---- the tail of a run (probe/tail_cache.c) ---------------------------------------------------------------------------------------- */
 
 void report_tell_names(void (*tell)(const void *bytes, size_t count)) {
     const struct shared *shared = area.shared;
@@ -173,19 +174,19 @@ void report_tell_names(void (*tell)(const void *bytes, size_t count)) {
 
 void report_mark(struct report_place *place) { *place = (struct report_place){header()->total_bytes, header()->section_count}; }
 
-const void *report_rest(const struct report_place *from, struct report_rest *rest) {
-    *rest = (struct report_rest){*header(), header()->total_bytes - from->bytes, header()->section_count - from->sections};
+const void *report_tail(const struct report_place *from, struct report_tail *tail) {
+    *tail = (struct report_tail){*header(), header()->total_bytes - from->bytes, header()->section_count - from->sections};
     return area.bytes + from->bytes;
 }
 
-void report_add_rest(const struct report_rest *rest, const void *bytes) {
+void report_add_tail(const struct report_tail *tail, const void *bytes) {
     struct report_place place;
     report_mark(&place);
-    expect_room((uint64_t)place.bytes + rest->bytes);
-    memcpy(area.bytes + place.bytes, bytes, rest->bytes);
-    *header() = rest->end;
-    header()->total_bytes = place.bytes + rest->bytes;
-    header()->section_count = place.sections + rest->sections;
+    expect_room((uint64_t)place.bytes + tail->bytes);
+    memcpy(area.bytes + place.bytes, bytes, tail->bytes);
+    *header() = tail->end;
+    header()->total_bytes = place.bytes + tail->bytes;
+    header()->section_count = place.sections + tail->sections;
 }
 
 /* ---- the end of a life ------------------------------------------------------------------------------------------------ */

@@ -2,7 +2,7 @@
  *
  * A heap report for people, on standard output: one line a section, its entries below it.
  */
-#include "runner.h"
+#include "probe/probe.h"
 #include <stdio.h>
 #include <string.h>
 

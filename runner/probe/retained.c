@@ -2,7 +2,9 @@
  *
  * Which allocated heap blocks are reached by slots and fields, and which others the conservative mark of mark.c keeps.
  */
-#include "runner.h"
+#include "probe/probe.h"
+#include "files/files.h"
+#include "loads/loads.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The fork server: keeps one base image, a folder of real files on a memory file system, and runs probes on it (protocol:
- * heap_report.h). Commands change the image by system calls, never through a mapping, so that the server stays small.
+ * protocol.h). Commands change the image by system calls, never through a mapping, so that the server stays small.
  *
  * Nothing but those commands may change the image. Interposition sees to that for everything that goes through the C library
  * (vfs.c); for the rest the folder is watched by inotify: a probe after which anything was written, made, renamed or removed
@@ -10,9 +10,14 @@
  *
  * In-process runs are those of a worker (inprocess.c), which has the input and output in turn with this process.
  */
-#include "inprocess.h"
-#include "loads.h"
-#include "planted.h"
+#include "serve/serve.h"
+#include "base/planted.h"
+#include "files/files.h"
+#include "hooks/hooks.h"
+#include "inprocess/inprocess.h"
+#include "loads/loads.h"
+#include "signals/signals.h"
+#include "undo/undo.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -402,7 +407,7 @@ static void check_run(const struct fl_command *command) {
 
 static bool is_in_process(const struct fl_command *command) {
     bool is_plain = (command->offset & FL_RUN_LOADS) == 0 && command->size == FL_PROBE_FIRST;
-    return (command->offset & FL_RUN_IN_PROCESS) != 0 && (loads_has_hooks() || is_plain);
+    return (command->offset & FL_RUN_IN_PROCESS) != 0 && (in_process.has_hooks || is_plain);
 }
 
 /* The answer is sent, and nothing more can be. */
@@ -532,7 +537,7 @@ static void compare(const struct fl_command *command) {
     run(command);
     stages_pause(false);
     const char *what = inprocess_difference(is_recorded);
-    if (what != NULL && !is_recorded && !loads_has_hooks() && inprocess_is_first()) {
+    if (what != NULL && !is_recorded && !in_process.has_hooks && inprocess_is_first()) {
         inprocess_distrust("does not do the same in one process with others"); /* nothing was believed yet */
         inprocess_note_isolated();
     } else if (what != NULL && !planted("blind-comparison")) {
@@ -675,6 +680,7 @@ static void map_ahead(void) {
 int run_serve(const struct options *options) {
     arena_begin_load();
     const struct fl_adapter *adapter = adapter_load(options->adapter);
+    leaving_watch(adapter_library());
     arena_end_load();
     if (strlen(options->folder) > PATH_MAX - 512)
         fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);

@@ -15,7 +15,9 @@
  *   the emptier,   copies of the executor: each moves to a private copy of the heap folder, and frees all and drains there, or
  *   the closer     closes it
  */
-#include "runner.h"
+#include "serve/serve.h"
+#include "files/files.h"
+#include "probe/probe.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -434,11 +436,8 @@ static void run_planned(const struct planned_twin *twin) {
 
 /* Of the executors of all sessions. */
 static void share_left(const struct workload *workload) {
-    void *memory = mmap(NULL, left_bytes(workload), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for %u slots", workload->slots);
     free(twins.execution.left);
-    twins.execution.left = memory;
+    twins.execution.left = map_or_fail(left_bytes(workload), MAP_SHARED, -1, "the workload's slots");
 }
 
 int run_twins(const struct options *options) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a life died of a signal, in a run that is asked to tell (FL_RUN_TELL_DEATH, loads.h): the calls that led there, and what was
+ * Where a life died of a signal, in a run that is asked to tell (FL_RUN_TELL_DEATH, protocol.h): the calls that led there, and what was
  * touched. Only such runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
  */
-#include "vfs.h"
+#include "signals/signals.h"
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <signal.h>

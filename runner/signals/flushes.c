@@ -5,8 +5,7 @@
  * knows no clwb, the instruction raises SIGILL, and is made a clflush where it stands. That changes nothing of what a recovery
  * does: what its flushes persist is told by hooks, not by the processor. Every x86-64 processor has clflush.
  */
-#include "runner.h"
-#include "vfs.h"
+#include "signals/signals.h"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>

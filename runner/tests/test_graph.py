@@ -77,7 +77,7 @@ def run_graph(runner: Path, makalu: Path, folder: Path, lines: str) -> Path:
 
 
 class Marking(ctypes.Structure):
-    """struct marking of runner.h."""
+    """struct marking of probe/probe.h."""
 
     CONTENT = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_uint64))
     TARGET = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_uint64)

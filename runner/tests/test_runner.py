@@ -450,7 +450,7 @@ def replaced(alone: Callable[[str, str], ctypes.CDLL]) -> Callable[[bytes], byte
     fails = "void fail(int code, const char *format, ...) { (void)code, (void)format, abort(); }"
     notes = "void deaths_note(int number, const void *info, const void *at) { (void)number, (void)info, (void)at; }\n"
     library = alone(
-        "signals/flushes.c", "void *vfs_real(const char *name) { return (void)name, NULL; }\n" + notes + fails
+        "signals/flushes.c", "void *real_function(const char *name) { return (void)name, NULL; }\n" + notes + fails
     )
     library.flush_replacement.restype = ctypes.c_size_t
 

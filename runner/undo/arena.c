@@ -12,8 +12,8 @@
  * What the C library holds for its callers (streams, exit handlers, signal actions, locale, environment) cannot be reset:
  * calls/state.c makes a run that changes such a thing an isolated one.
  */
-#include "inprocess.h"
-#include "planted.h"
+#include "undo/undo.h"
+#include "base/planted.h"
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>

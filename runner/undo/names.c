@@ -13,8 +13,8 @@
  *
  * Folders, links and whatever else has a name are not followed: such a run is done in the isolated engine.
  */
-#include "inprocess.h"
-#include "planted.h"
+#include "undo/undo.h"
+#include "base/planted.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +44,7 @@ static struct {
 void names_map(const char *base, const char *aside) {
     names.base = base;
     names.aside = aside;
-    names.shared = mmap(NULL, sizeof *names.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (names.shared == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for in-process runs: %s", strerror(errno));
+    names.shared = map_or_fail(sizeof *names.shared, MAP_SHARED, -1, "in-process runs");
 }
 
 bool names_are_changed(void) { return names.shared != NULL && names.shared->count > 0; }

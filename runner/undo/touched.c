@@ -3,7 +3,7 @@
  * What a run left in anonymous memory of which it may have touched little. To read all of it would make the kernel map a page for
  * each one that nobody has touched; /proc/self/pagemap says which those are. And whether it stored to a private mapping of a file.
  */
-#include "inprocess.h"
+#include "undo/undo.h"
 #include <string.h>
 #include <sys/mman.h>
 

@@ -9,8 +9,8 @@
  * size; and what lies beyond the smallest size that a file had comes back as zeros, but for what was noted when it was cut. So holes
  * need not be noted then, nor when they are punched. What was a hole may be zeros that the file system holds afterwards.
  */
-#include "inprocess.h"
-#include "planted.h"
+#include "undo/undo.h"
+#include "base/planted.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,14 +51,9 @@ static struct {
     uint32_t file_count;
 } undo;
 
-static void *map_or_fail(uint64_t bytes, int flags, int fd) {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-    if (memory == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for in-process runs (%llu MiB): %s", (unsigned long long)bytes >> 20, strerror(errno));
-    return memory;
-}
+#define FOR "in-process runs"
 
-void undo_map(void) { undo.shared = map_or_fail(sizeof *undo.shared, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1); }
+void undo_map(void) { undo.shared = map_or_fail(sizeof *undo.shared, MAP_SHARED, -1, FOR); }
 
 void undo_add_file(uint32_t number, int fd, uint64_t bytes) {
     if (number >= undo.file_count) {
@@ -70,8 +65,8 @@ void undo_add_file(uint32_t number, int fd, uint64_t bytes) {
     *file = (struct undo_file){.fd = fd, .bytes = bytes};
     if (bytes == 0)
         return;
-    file->memory = map_or_fail(bytes, MAP_SHARED, fd);
-    file->is_noted = map_or_fail(bytes / LINE_BYTES + 1, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    file->memory = map_or_fail(bytes, MAP_SHARED, fd, FOR);
+    file->is_noted = map_or_fail(bytes / LINE_BYTES + 1, MAP_PRIVATE, -1, FOR);
 }
 
 uint8_t *undo_memory(uint32_t number, uint64_t *bytes) {
@@ -80,14 +75,6 @@ uint8_t *undo_memory(uint32_t number, uint64_t *bytes) {
 }
 
 const uint8_t *undo_notes(uint32_t number) { return number < undo.file_count ? undo.files[number].is_noted : NULL; }
-
-bool undo_file(uint32_t number, int *fd, uint64_t *bytes) {
-    if (number >= undo.file_count)
-        return false;
-    *fd = undo.files[number].fd;
-    *bytes = undo.files[number].bytes;
-    return true;
-}
 
 /* Null: it has the size that it has in the image. */
 static struct resized *find_resized(uint32_t number) {

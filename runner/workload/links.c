@@ -3,7 +3,7 @@
  * What a workload file alone says of its objects in the graph layout, as if every allocate succeeded: which object each slot and
  * each field holds. An object that neither slots nor fields reach any more is garbage: its fields hold nothing up.
  */
-#include "runner.h"
+#include "workload/workload.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

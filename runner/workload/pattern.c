@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The self-describing pattern (heap_report.h): writing it, and finding it without knowing what was written.
+ * The self-describing pattern (protocol.h): writing it, and finding it without knowing what was written.
  *
  * A word tells its object id and is checked against its mix, so whole words are found with certainty. Of a word that two
  * objects' runs share (after a reallocation at an odd size), the bytes that match the run before it count to that one, then
  * those that match the run after it: a run may so appear up to 7 bytes longer than what was written, never shorter.
  */
-#include "runner.h"
+#include "workload/workload.h"
+#include "loads/loads.h"
 #include "persist.h"
 #include <string.h>
 

@@ -7,7 +7,7 @@
  *
  * One line each; a case's order comes before its twins. The engine writes it from the trace.
  */
-#include "runner.h"
+#include "workload/workload.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * nothing passes from thread to thread: a lock taken between two operations would be a fence that no application has, and would
  * hide a missing one.
  */
-#include "runner.h"
+#include "workload/workload.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,19 +115,8 @@ static void give(struct worker *worker, const struct step *from, const struct st
     pthread_mutex_unlock(&worker->lock);
 }
 
-/* A range that closes the heap has no worker's steps: there are no workers after it. */
-void workers_run(struct execution *execution, const struct step *from, const struct step *to) {
-    workers_start(execution, from, to);
-    for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
-        if (has_steps(from, to, number))
-            give(&execution->workers->all[number], from, to);
-    execute_steps(execution, from, to, 0);
-    for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
-        if (has_steps(from, to, number))
-            wait_until_idle(&execution->workers->all[number]);
-}
-
-void workers_end(struct execution *execution) {
+/* Before the heap is closed: detaches them and waits for their end. */
+static void end_workers(struct execution *execution) {
     for (uint32_t number = 1; execution->workers != NULL && number <= MAX_WORKERS; number++) {
         struct worker *worker = &execution->workers->all[number];
         if (!worker->is_started)
@@ -140,4 +129,18 @@ void workers_end(struct execution *execution) {
     }
     free(execution->workers);
     execution->workers = NULL;
+}
+
+/* The step that closes the heap is alone in its range: there are no workers when it is executed. */
+void workers_run(struct execution *execution, const struct step *from, const struct step *to) {
+    workers_start(execution, from, to);
+    if (from->kind == STEP_CLOSE)
+        end_workers(execution);
+    for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
+        if (has_steps(from, to, number))
+            give(&execution->workers->all[number], from, to);
+    execute_steps(execution, from, to, 0);
+    for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
+        if (has_steps(from, to, number))
+            wait_until_idle(&execution->workers->all[number]);
 }

@@ -3,7 +3,7 @@
  * Reads a workload file. Everything about the steps is fixed by the file alone, so that every session of a workload, each a
  * process of its own, agrees on cases and operation indices.
  */
-#include "runner.h"
+#include "workload/workload.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

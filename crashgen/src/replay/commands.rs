@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the runner's server is asked: the commands of `heap_report.h` and `loads.h`, and the flags of a run.
+//! What the runner's server is asked: the commands of `runner/protocol.h`, and the flags of a run.
 
 pub const CREATE: u32 = 1;
 pub const RESIZE: u32 = 2;

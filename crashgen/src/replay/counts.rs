@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the runner's server counts: which engine did its runs, and which stages recovery entered (`loads.h`, `stage.h`).
+//! What the runner's server counts: which engine did its runs, and which stages recovery entered (`runner/protocol.h`, `stage.h`).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a recovery died of a signal, read from the runner (`FL_RUN_TELL_DEATH` in `loads.h`).
+//! Where a recovery died of a signal, read from the runner (`FL_RUN_TELL_DEATH` in `runner/protocol.h`).
 
 use std::path::PathBuf;
 

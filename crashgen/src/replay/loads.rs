@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a recorded run loaded of the crash image, read from the runner (`loads.h`).
+//! What a recorded run loaded of the crash image, read from the runner (`runner/protocol.h`).
 
 use crate::complete::Doubt;
 use crate::trace::{FileId, UnitKey};
@@ -19,7 +19,7 @@ const MAPPINGS: u32 = 32;
 const DAMAGED: u32 = 64;
 const BY_TARGET: u8 = 1;
 
-/// What a recorded run read of the crash image (`loads.h`).
+/// What a recorded run read of the crash image (`runner/protocol.h`).
 #[derive(Clone, Debug, Default)]
 pub struct Loads {
     /// Hot units in the order in which the target first depended on what the crash left there.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs recovery and probe script on crash images in the runner's server (`heap_report.h`): each run in processes of its own, the
-//! isolated engine, or in one long-lived process, the in-process engine (`loads.h`): of targets with hooks all of it, of others the
+//! Runs recovery and probe script on crash images in the runner's server (`runner/protocol.h`): each run in processes of its own, the
+//! isolated engine, or in one long-lived process, the in-process engine: of targets with hooks all of it, of others the
 //! first part of the probe.
 //!
 //! The server keeps one base image, and the client remembers which version of which [`crate::image::CrashImage`] that is. Going to

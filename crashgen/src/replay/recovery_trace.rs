@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a recovery and its follow-up did, event by event, read from the runner (`generation.h`).
+//! What a recovery and its follow-up did, event by event, read from the runner (`runner/protocol.h`).
 
 use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, OperationKind, SiteId, StoreKind, ThreadId, renamed,
@@ -24,7 +24,7 @@ const UNKNOWN_SITE: SiteId = SiteId(0);
 /// Of the runner's fill, among [`RecoveryTrace::sites`].
 pub const CONTENT_SITE: SiteId = SiteId(1);
 
-/// What a recovery and its follow-up did (`generation.h`).
+/// What a recovery and its follow-up did (`runner/protocol.h`).
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryTrace {
     /// In memory order; the sites are those of [`RecoveryTrace::sites`].

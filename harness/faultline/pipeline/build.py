@@ -219,7 +219,7 @@ def flush_definition(flush: Flush) -> str:
 def adapter_recipe(
     root: Path, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
 ) -> Recipe:
-    """is_hooked: variant `hooks`, whose loads of PM the runner sees (runner/loads.h)."""
+    """is_hooked: variant `hooks`, whose loads of PM the runner sees (runner/protocol.h)."""
     if mutant is not None:
         allocator.mutant_named(mutant)
     folder = root / "allocators" / allocator.name

@@ -16,7 +16,7 @@ from faultline.workload.links import GRAPH_FIELDS
 
 MAX_SLOTS = 65536
 MAX_OPERATIONS = (1 << 24) - 2
-"""Object ids are 24 bits wide in the pattern (heap_report.h), 0 is none."""
+"""Object ids are 24 bits wide in the pattern (runner/protocol.h), 0 is none."""
 MAX_BYTES = 1 << 46
 MAX_THREADS = 63
 """Workers; threads have 16 bits in a trace, but no allocator is tried with more."""

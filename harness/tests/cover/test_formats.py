@@ -13,10 +13,8 @@ import pytest
 JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 3, "7193562430846b68"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
-    "runner/heap_report.h": ("FL_REPORT_VERSION", 6, "f1513d088f2bda03"),
     "include/adapter.h": ("FL_ADAPTER_ABI", 5, "ae629856685da9a0"),
-    "runner/generation.h": ("FL_GENERATION_VERSION", 3, "6a79a5ba8b72ac01"),
-    "runner/loads.h": ("FL_LOADS_VERSION", 9, "82d5487d88065b1e"),
+    "runner/protocol.h": ("FL_REPORT_VERSION", 6, "ea5a2704b5888f04"),
 }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A runner whose allocator is a table (toy.py has the layout): speaks the fork server's protocol of heap_report.h, and recovers
-by looking, and by taking up what a journal says. It has no walk, no check and no twins. What it looks at it says (loads.h), and
-what it does (generation.h)."""
+"""A runner whose allocator is a table (toy.py has the layout): speaks the fork server's protocol of runner/protocol.h, and recovers
+by looking, and by taking up what a journal says. It has no walk, no check and no twins. What it looks at it says, and
+what it does."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A target that makes one kind of access to its heap, for tests of the hooks. The heap is one file of 16 OS pages; FL_ACCESS in
- * the environment says which access check() makes, and the first allocation of a follow-up (generation.h). `at` is byte 4096 of the heap, which holds bytes 1, 2, 3, ... in the tests.
+ * the environment says which access check() makes, and the first allocation of a follow-up (protocol.h). `at` is byte 4096 of the heap, which holds bytes 1, 2, 3, ... in the tests.
  */
 #include "adapter.h"
-#include "generation.h"
 #include "persist.h"
+#include "protocol.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

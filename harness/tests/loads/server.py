@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fork server's protocol, for tests of what recorded runs list (heap_report.h, loads.h)."""
+"""The fork server's protocol, for tests of what recorded runs list (runner/protocol.h)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass
 class Death:
-    """Of a run that was asked to tell where it dies (loads.h); calls: (module's path, offset in it), innermost first."""
+    """Of a run that was asked to tell where it dies; calls: (module's path, offset in it), innermost first."""
 
     outcome: int
     signal: int
@@ -168,7 +168,7 @@ class Server:
         return in_process, compared, isolated, reasons
 
     def tell(self, generation: int = 1, probe: int = GENERATION) -> Told:
-        """Recovery and follow-up, told event by event (runner/generation.h)."""
+        """Recovery and follow-up, told event by event."""
         self.send(RUN, file=generation, offset=LOADS, size=probe)
         self.answer()
         self.answer()

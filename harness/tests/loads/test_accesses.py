@@ -269,7 +269,7 @@ def test_bad_commands_end_the_server_with_one_line(runner: Path, adapter: Callab
     assert "flags 2, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process)" in end_after(9, offset=2, size=1)
 
 
-# ---- told event by event (runner/generation.h) --------------------------------------------------------------------
+# ---- told event by event (runner/protocol.h) ----------------------------------------------------------------------
 
 STORE, FLUSH, FENCE, BEGIN, RETURN, FILE = 1, 2, 3, 4, 5, 6
 PLAIN, RMW = 1, 2

@@ -26,7 +26,7 @@ use planted::Fault;
 
 /// Of x86-64.
 const OS_PAGE_BYTES: u64 = 4096;
-/// The drain asks for no less (heap_report.h). What an allocation leaves of a free block may be too little for it, and where that happens
+/// The drain asks for no less (protocol.h). What an allocation leaves of a free block may be too little for it, and where that happens
 /// hangs on the order of the blocks: so much an allocation may cost. It is measured, not proved (docs/notes/findings.md).
 const SMALLEST_DRAIN_BYTES: u64 = 64;
 

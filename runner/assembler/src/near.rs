@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! In front of each call of the compiler's hook of a plain load or store: the question that the hook begins with, whether the address
-//! is near PM at all (`fl_hook_near`, `runner.h`). Most are not, and those cost no call: recoveries with hooks are half again as
+//! is near PM at all (`fl_hook_near`, `runner/loads/loads.h`). Most are not, and those cost no call: recoveries with hooks are half again as
 //! fast. At a call the compiler expects all registers that are used here to change.
 
 use std::fmt::Write as _;

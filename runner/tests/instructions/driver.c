@@ -5,8 +5,8 @@
  * announcement is real (runner/hooks/entry.c); what comes after it is hook_instruction below, which changes everything that an
  * ordinary function may change.
  */
-#include "hooks.h"
-#include "loads.h"
+#include "hooks/hooks.h"
+#include "loads/loads.h"
 #include "state.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -30,7 +30,7 @@ pub struct Config {
     pub trace: PathBuf,
     runner: PathBuf,
     adapter: PathBuf,
-    /// The same adapter, built with hooks (`loads.h`): what `complete` runs. None: `complete` is not possible.
+    /// The same adapter, built with hooks (`runner/protocol.h`): what `complete` runs. None: `complete` is not possible.
     hooked_adapter: Option<PathBuf>,
     /// Files of the allocator whose functions flush, fence or store for their callers ([`crashgen::symbols`]).
     #[serde(default)]

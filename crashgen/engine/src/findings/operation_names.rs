@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operations of later generations are called. Their numbers must not be those of the workload's operations (`generation.h`),
+//! What the operations of later generations are called. Their numbers must not be those of the workload's operations (`runner/protocol.h`),
 //! and say nothing to a person.
 
 /// `FL_FIRST_INDEX`.

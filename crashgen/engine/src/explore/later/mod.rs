@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Crashes after the crash: in a recovery, and, where that is asked for, in the follow-up after it (docs/concepts.md).
 //!
-//! A recovery is itself a trace: what it stores, flushes and fences in PM, told by the runner (`generation.h`), with open and the
+//! A recovery is itself a trace: what it stores, flushes and fences in PM, told by the runner (`runner/protocol.h`), with open and the
 //! operations of the follow-up as its operations. So a later generation is explored as the first one is, by the same code. It begins
 //! where power failed: of each line that the crash left undecided, it may find any of the choices that its own loads did not rule
 //! out, and the stores of the recovery come on top ([`crashgen::model::Model::after_crash`]).

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hooks.h - what the assembler of builds with hooks (runner/assembler) announces of instructions. Numbers: instruction.rs, emit.rs.
+ * hooks/hooks.h - what the assembler of builds with hooks (runner/assembler) announces of instructions. Numbers: instruction.rs, emit.rs.
  */
 #ifndef FAULTLINE_HOOKS_H
 #define FAULTLINE_HOOKS_H
 
-#include "runner.h"
+#include "base/base.h"
 
 enum hook_kind {
     HOOK_LOAD = 1,
@@ -34,6 +34,13 @@ struct hook_call {
 };
 _Static_assert(sizeof(struct hook_call) == 13 * 8, "entry.c pushes it");
 
+/* ---- leaving.c */
+/* Calls by a library with hooks that leave it are looked at from now on. */
+void leaving_watch(void *library);
+
+/* ---- instructions.c */
+/* The target comes to a place that hooks do not see; caller: behind it. */
+void loads_unseen(const void *caller, const char *what);
 /* With the vector registers saved. */
 void hook_instruction(struct hook_call *call);
 

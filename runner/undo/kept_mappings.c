@@ -13,9 +13,8 @@
  *
  * Reservations (PROT_NONE) hold nothing, so other mappings may lie over them.
  */
-#include "inprocess.h"
-#include "loads.h"
-#include "planted.h"
+#include "undo/undo.h"
+#include "base/planted.h"
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
