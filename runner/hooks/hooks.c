@@ -190,6 +190,81 @@ ATOMIC(16, uint16_t)
 ATOMIC(32, uint32_t)
 ATOMIC(64, uint64_t)
 
+/* Of 16 bytes: lock cmpxchg16b, as the atomic library has it on processors that have it. */
+typedef unsigned __int128 wide;
+
+__attribute__((target("cx16"))) static wide exchange_wide(volatile wide *address, wide expected, wide value) {
+    return __sync_val_compare_and_swap(address, expected, value);
+}
+
+HOOK wide __tsan_atomic128_load(const volatile wide *address, int order);
+HOOK wide __tsan_atomic128_load(const volatile wide *address, int order) {
+    (void)order, touch(address, sizeof *address);
+    wide loaded;
+    OWN(address, loaded = *address); /* one instruction, and one access where there is AVX (Intel SDM vol. 3, 9.1.1) */
+    return loaded;
+}
+
+#define WIDE_MODIFY(name, modified)                                                                                                \
+    HOOK wide __tsan_atomic128_##name(volatile wide *address, wide value, int order);                                              \
+    HOOK wide __tsan_atomic128_##name(volatile wide *address, wide value, int order) {                                             \
+        (void)order, touch_update(address, sizeof value);                                                                          \
+        wide before, found;                                                                                                        \
+        OWN(address, {                                                                                                             \
+            before = *address;                                                                                                     \
+            while ((found = exchange_wide(address, before, modified)) != before)                                                   \
+                before = found;                                                                                                    \
+        });                                                                                                                        \
+        LOCKED(address, true);                                                                                                     \
+        return before;                                                                                                             \
+    }
+WIDE_MODIFY(exchange, value)
+WIDE_MODIFY(fetch_add, before + value)
+WIDE_MODIFY(fetch_sub, before - value)
+WIDE_MODIFY(fetch_and, before &value)
+WIDE_MODIFY(fetch_or, before | value)
+WIDE_MODIFY(fetch_xor, before ^ value)
+WIDE_MODIFY(fetch_nand, ~(before &value))
+
+HOOK void __tsan_atomic128_store(volatile wide *address, wide value, int order);
+HOOK void __tsan_atomic128_store(volatile wide *address, wide value, int order) {
+    (void)order;
+    if (loads_are_near(address))
+        loads_written((const void *)address, sizeof value);
+    wide before, found;
+    OWN(address, {
+        before = *address;
+        while ((found = exchange_wide(address, before, value)) != before)
+            before = found;
+    });
+    LOCKED(address, true);
+}
+
+EXPANDED bool compare_exchange_wide(volatile wide *address, wide *expected, wide value) {
+    touch_update(address, sizeof value);
+    wide wanted = *expected;
+    OWN(address, *expected = exchange_wide(address, wanted, value));
+    LOCKED(address, *expected == wanted);
+    return *expected == wanted;
+}
+
+HOOK wide __tsan_atomic128_compare_exchange_val(volatile wide *address, wide expected, wide value, int order, int failure_order);
+HOOK wide __tsan_atomic128_compare_exchange_val(volatile wide *address, wide expected, wide value, int order, int failure_order) {
+    (void)order, (void)failure_order, compare_exchange_wide(address, &expected, value);
+    return expected;
+}
+
+#define WIDE_EXCHANGE_IF(strength)                                                                                                 \
+    HOOK bool __tsan_atomic128_compare_exchange_##strength(volatile wide *address, wide *expected, wide value, int order,          \
+                                                           int failure_order);                                                     \
+    HOOK bool __tsan_atomic128_compare_exchange_##strength(volatile wide *address, wide *expected, wide value, int order,          \
+                                                           int failure_order) {                                                    \
+        (void)order, (void)failure_order, touch_update(expected, sizeof value);                                                    \
+        return compare_exchange_wide(address, expected, value);                                                                    \
+    }
+WIDE_EXCHANGE_IF(strong)
+WIDE_EXCHANGE_IF(weak)
+
 HOOK void __tsan_atomic_thread_fence(int order);
 HOOK void __tsan_atomic_signal_fence(int order);
 HOOK void __tsan_atomic_thread_fence(int order) {

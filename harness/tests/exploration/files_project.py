@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A project in which the allocator of files/ is the only one."""
+"""Projects in which an allocator of these tests is the only one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ HERE = Path(__file__).resolve().parent
 
 
 def files_project(root: Path, place: Path) -> Path:
+    return project_of("files", root, place)
+
+
+def project_of(allocator: str, root: Path, place: Path) -> Path:
     """In the folder place, with what else is needed of the clone at root; returns place."""
     (place / "allocators").mkdir()
-    (place / "allocators" / "files").symlink_to(HERE / "files")
+    (place / "allocators" / allocator).symlink_to(HERE / allocator)
     for name in ("include", "runner", "pintools"):
         (place / name).symlink_to(root / name)
     return place

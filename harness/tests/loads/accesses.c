@@ -282,6 +282,61 @@ static void copied_over(void) {
     sink = *(uint64_t *)at + *(uint64_t *)(at + 8);
 }
 
+/* ---- instructions of its own ---- */
+static void stream_store(void) { __builtin_ia32_movnti64((long long *)at, 1); }
+static void own_flushes(void) {
+    __asm__ volatile("clwb %0\n\tclflushopt %1\n\tclflush %2\n\tsfence\n\tmfence" : : "m"(at[0]), "m"(at[64]), "m"(at[128]));
+}
+static void own_store(void) {
+    __asm__ volatile("movq $1, %0\n\tmovq $2, %0\n\tmovl $3, %1" : : "m"(*(uint64_t *)at), "m"(*(uint32_t *)(at + 64)) : "memory");
+}
+static void own_exchange(void) {
+    uint64_t value = 1;
+    __asm__ volatile("xchgq %0, %1" : "+r"(value), "+m"(*(uint64_t *)at));
+}
+static void own_compare_exchange(void) {
+    uint64_t expected = *(uint64_t *)at, other = 0;
+    __asm__ volatile("lock; cmpxchgq %2, %1" : "+a"(expected), "+m"(*(uint64_t *)at) : "r"(1ul) : "cc");
+    __asm__ volatile("lock cmpxchgq %2, %1" : "+a"(other), "+m"(*(uint64_t *)at) : "r"(2ul) : "cc");
+}
+static void own_wide_compare_exchange(void) {
+    uint64_t low = ((uint64_t *)at)[2], high = ((uint64_t *)at)[3];
+    __asm__ volatile("lock cmpxchg16b %2" : "+a"(low), "+d"(high), "+m"(*(vector *)(at + 16)) : "b"(1ul), "c"(2ul) : "cc");
+}
+static void own_copy(void) {
+    const void *from = volatile_memory;
+    void *to = at + 5;
+    size_t bytes = 70;
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+static void own_copy_from_pm(void) {
+    const void *from = at + 5;
+    void *to = volatile_memory;
+    size_t bytes = 13;
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+static void own_fill(void) {
+    void *to = at;
+    size_t words = 3;
+    __asm__ volatile("rep stosq" : "+D"(to), "+c"(words) : "a"(7ul) : "memory");
+}
+static void own_search(void) {
+    const void *in = at;
+    size_t bytes = 200;
+    __asm__ volatile("repne scasb" : "+D"(in), "+c"(bytes) : "a"(20) : "cc", "memory");
+}
+__attribute__((target("avx2"))) static void own_wide_store(void) {
+    __asm__ volatile("vpxor %%ymm0, %%ymm0, %%ymm0\n\tvmovdqu %%ymm0, %0" : "=m"(*(char(*)[32])(at + 40)) : : "xmm0");
+}
+static void lock_elsewhere(void) {
+    static uint64_t elsewhere;
+    __asm__ volatile("movq $1, %0\n\tlock incq %1" : "=m"(*(uint64_t *)at), "+m"(elsewhere) : : "cc", "memory");
+}
+__attribute__((target("cx16"))) static void wide_atomic(void) {
+    typedef unsigned __int128 wide;
+    sink = __sync_bool_compare_and_swap((wide *)(at + 16), *(wide *)(at + 16), 1);
+}
+
 /* ---- no hook: the guard's ---- */
 static void assembly(void) {
     uint64_t value;
@@ -936,6 +991,19 @@ static const struct {
     ACCESS(set_then_load),
     ACCESS(copied_over),
     ACCESS(assembly),
+    ACCESS(stream_store),
+    ACCESS(own_flushes),
+    ACCESS(own_store),
+    ACCESS(own_exchange),
+    ACCESS(own_compare_exchange),
+    ACCESS(own_wide_compare_exchange),
+    ACCESS(own_copy),
+    ACCESS(own_copy_from_pm),
+    ACCESS(own_fill),
+    ACCESS(own_search),
+    ACCESS(own_wide_store),
+    ACCESS(lock_elsewhere),
+    ACCESS(wide_atomic),
     ACCESS(by_value),
     ACCESS(print),
     ACCESS(print_list),

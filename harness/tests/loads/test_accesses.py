@@ -85,9 +85,22 @@ LISTED: dict[str, list[int]] = {
     "crash": [0],
     "own_function": [1],
     "assembly": [0],
+    "stream_store": [],
+    "own_flushes": [],
+    "own_store": [8],
+    "own_exchange": [0],
+    "own_compare_exchange": [0],
+    "own_wide_compare_exchange": [2, 3],
+    "own_copy": [0, 9],
+    "own_copy_from_pm": [0, 1, 2],
+    "own_fill": [],
+    "own_search": [0, 1, 2],
+    "own_wide_store": [],
+    "lock_elsewhere": [],
+    "wide_atomic": [2, 3],
 }
 """Units relative to BASE, in order."""
-BY_OTHERS = ("copy", "move", "kernel", "file", "stream", "flush")
+BY_OTHERS = ("copy", "move", "kernel", "file", "stream", "flush", "own_flushes", "own_search")
 """Accesses that the runner makes for the target, the kernel, or nobody."""
 
 
@@ -272,8 +285,9 @@ def test_bad_commands_end_the_server_with_one_line(runner: Path, adapter: Callab
 # ---- told event by event (runner/protocol.h) ----------------------------------------------------------------------
 
 STORE, FLUSH, FENCE, BEGIN, RETURN, FILE = 1, 2, 3, 4, 5, 6
-PLAIN, RMW = 1, 2
-CLWB, SFENCE, LOCKED = 3, 1, 3
+PLAIN, RMW, STREAM = 1, 2, 4
+CLFLUSH, CLFLUSHOPT, CLWB = 1, 2, 3
+SFENCE, MFENCE, LOCKED = 1, 2, 3
 ALLOCATE, FIRST_FOLLOW_UP_BYTES = 5, 48
 FIELD = (1 | 2 << 8 | 3 << 16 | 4 << 24 | 5 << 32 | 6 << 40 | 7 << 48 | 8 << 56) & ~(((1 << 30) - 1) << 20) | 3 << 20
 
@@ -299,6 +313,27 @@ TOLD: dict[str, list[tuple[int, int, int, bytes]]] = {
     "move_overlapping": [(STORE, PLAIN, 8, bytes(range(1, 41)))],
     "assign_structure_to_itself": [(STORE, PLAIN, at, bytes(range(at + 1, at + 9))) for at in range(0, 56, 8)],
     "flush": [(FLUSH, CLWB, 0, b""), (FLUSH, CLWB, 64, b""), (FENCE, SFENCE, 0, b"")],
+    "stream_store": [(STORE, STREAM, 0, (1).to_bytes(8, "little"))],
+    "own_flushes": [
+        (FLUSH, CLWB, 0, b""),
+        (FLUSH, CLFLUSHOPT, 64, b""),
+        (FLUSH, CLFLUSH, 128, b""),
+        (FENCE, SFENCE, 0, b""),
+        (FENCE, MFENCE, 0, b""),
+    ],
+    "own_store": [
+        (STORE, PLAIN, 0, (1).to_bytes(8, "little")),
+        (STORE, PLAIN, 0, (2).to_bytes(8, "little")),
+        (STORE, PLAIN, 64, (3).to_bytes(4, "little")),
+    ],
+    "own_exchange": [(STORE, RMW, 0, (1).to_bytes(8, "little"))],
+    "own_compare_exchange": [(STORE, RMW, 0, (1).to_bytes(8, "little")), (FENCE, LOCKED, 0, b"")],
+    "own_wide_compare_exchange": [(STORE, RMW, 16, (1 | 2 << 64).to_bytes(16, "little"))],
+    "own_copy": [(STORE, PLAIN, 5, bytes(70))],
+    "own_fill": [(STORE, PLAIN, 0, 3 * (7).to_bytes(8, "little"))],
+    "own_wide_store": [(STORE, PLAIN, 40, bytes(32))],
+    "lock_elsewhere": [(STORE, PLAIN, 0, (1).to_bytes(8, "little")), (FENCE, LOCKED, 0, b"")],
+    "wide_atomic": [(STORE, RMW, 16, (1).to_bytes(16, "little"))],
     "resize": [
         (FILE, 2, 0, (2 * HEAP_BYTES).to_bytes(8, "little") + b"heap\0"),
         (FILE, 4, 4096, (64).to_bytes(8, "little") + b"heap\0"),
