@@ -77,6 +77,9 @@ script = json.load(open({script!r}))
 if sys.argv[1] == "--version":
     print("faultline-engine fake")
     sys.exit(0)
+if sys.argv[1] == "lists" and "lists" not in script:
+    print(json.dumps({{"models": [{{"name": "px86", "survives": "what was fenced"}}]}}))
+    sys.exit(0)
 step = script.get(sys.argv[1], {{}})
 if sys.argv[1] in ("explore", "replay"):
     with open(sys.argv[2]) as config, open({script!r} + ".config", "w") as copy:

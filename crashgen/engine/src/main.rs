@@ -12,7 +12,7 @@ use base::config::Config;
 use base::error::{EngineError, bad_input};
 use base::output::Output;
 use clap::{Parser, Subcommand};
-use commands::{bench, dump, litmus, places, replay, shrink, states, trace_info, yardstick};
+use commands::{bench, dump, lists, litmus, places, replay, shrink, states, trace_info, yardstick};
 use crashgen::replay::Probe;
 use crashgen::symbols::Symbols;
 use crashgen::token::Witness;
@@ -109,6 +109,8 @@ enum Command {
         #[arg(long)]
         full: bool,
     },
+    /// Print what there is to choose from, as JSON: persistency models.
+    Lists,
     /// Compare litmus tests with the persistency model.
     Litmus {
         /// Litmus tests.
@@ -195,6 +197,10 @@ fn execute(command: Command) -> Result<u8, EngineError> {
             let probe = if full { Probe::Full } else { Probe::First };
             let is_same = yardstick::measure(&config, &Trace::read(&config.trace)?, states.into(), probe)?;
             Ok(u8::from(!is_same))
+        }
+        Command::Lists => {
+            lists::print_all();
+            Ok(0)
         }
         Command::Litmus { files, print, model } => litmus::run(&files, print, &model),
         #[cfg(feature = "planted")]

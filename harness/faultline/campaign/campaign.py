@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import msgspec
 
 from faultline.base.cache import key_of
-from faultline.base.config import Matrix, MatrixCell, MatrixMutants, find_allocator
-from faultline.base.errors import FaultlineError, InterruptedCampaignError
+from faultline.base.config import Matrix, MatrixCell, MatrixMutants, find_allocator, read_toml
+from faultline.base.errors import BadInputError, FaultlineError, InterruptedCampaignError
 from faultline.base.pool import run_in_pool
 from faultline.base.processes import interrupt_all
 from faultline.campaign.known import Known
@@ -27,9 +27,10 @@ from faultline.campaign.results import CellResult, Results
 from faultline.campaign.resume import joined, joined_verdict
 from faultline.pipeline import environment
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Done, Event, Finding, Progress, TraceRules
+from faultline.pipeline.engine import Certificate, Done, Engine, Event, Finding, Progress, TraceRules
 from faultline.pipeline.explore import Workshop, explore
 from faultline.pipeline.keys import cell_key, kill_rate_key
+from faultline.pipeline.models import check_model
 from faultline.pipeline.trace import Target, Trace, build_target, trace
 from faultline.study import kill_rates
 from faultline.study.explanation import Trial
@@ -91,6 +92,20 @@ class _StoppedError(Exception):
 
 
 # ---- the matrix ----------------------------------------------------------------------------------------------------------
+
+
+def read_matrix(path: Path, engine: Engine) -> Matrix:
+    """Read strictly; models are those that the engine has."""
+    matrix = read_toml(path, Matrix)
+    chosen = {"defaults": matrix.defaults.model}
+    chosen |= {f"cell[{at}]": cell.model or matrix.defaults.model for at, cell in enumerate(matrix.cell)}
+    chosen |= {f"mutants[{at}]": group.model or matrix.defaults.model for at, group in enumerate(matrix.mutants)}
+    for where, model in chosen.items():
+        try:
+            check_model(engine, model)
+        except BadInputError as error:
+            raise BadInputError(f"{path}: {where}: {error}") from error
+    return matrix
 
 
 def cells_of_matrix(root: Path, matrix: Matrix) -> list[CellSpec]:

@@ -17,6 +17,7 @@ from faultline.pipeline.build import adapter_recipe
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Event, Finding, Verdict
 from faultline.pipeline.explore import Workshop, write_config
+from faultline.pipeline.models import check_model
 from faultline.pipeline.trace import Target, Trace, build_target, trace
 from faultline.study.explanation import BUDGET_S, Explanation
 from faultline.study.repairs import explain
@@ -125,6 +126,7 @@ class _Opened:
 
 def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     token = workshop.engine.ask_json(Token, "token", text)
+    check_model(workshop.engine, token.model)
     allocator = find_allocator(workshop.root, token.allocator)
     build = adapter_recipe(workshop.root, allocator, token.mutant, token.flush).key(workshop.root)
     if token.build and not is_same_hash(build, token.build):  # traces name the build, so none would be the same

@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod dump;
+pub mod lists;
 pub mod litmus;
 pub mod places;
 pub mod replay;

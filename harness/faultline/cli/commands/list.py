@@ -10,6 +10,7 @@ from faultline.base.errors import EXIT_OK
 from faultline.cli.options import json_option, workshop_options
 from faultline.cli.output import print_json
 from faultline.pipeline.explore import Workshop
+from faultline.pipeline.models import models
 from faultline.workload import catalogue, file_format
 
 
@@ -24,7 +25,11 @@ def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
         return EXIT_OK
     found = [config.find_allocator(workshop.root, name) for name in config.allocator_names(workshop.root)]
     if as_json:
-        names = {"workloads": catalogue.GENERATORS, "strategies": config.STRATEGIES, "models": config.MODELS}
+        names = {
+            "workloads": catalogue.GENERATORS,
+            "strategies": config.STRATEGIES,
+            "models": list(models(workshop.engine)),
+        }
         print_json({"allocators": found, **names, "flushes": config.FLUSHES})
         return EXIT_OK
     for allocator in found:
@@ -35,5 +40,5 @@ def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
     for name, summary in catalogue.GENERATORS.items():
         click.echo(f"  {name}: {summary}")
     click.echo(f"strategies: {', '.join(config.STRATEGIES)}")
-    click.echo(f"models: {', '.join(config.MODELS)}")
+    click.echo(f"models: {', '.join(models(workshop.engine))}")
     return EXIT_OK

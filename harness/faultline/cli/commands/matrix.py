@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from faultline.base import config
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.campaign import campaign
 from faultline.campaign.results import CellResult, summarise
@@ -31,7 +30,7 @@ def command(
 ) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
     path = path if path is not None else workshop.root / DEFAULT_MATRIX
-    matrix = config.read_toml(path, config.Matrix)
+    matrix = campaign.read_matrix(path, workshop.engine)
     specs = campaign.cells_of_matrix(workshop.root, matrix)
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")

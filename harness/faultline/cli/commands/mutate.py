@@ -68,7 +68,7 @@ def command(
     if names:
         specs = [cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
     else:
-        matrix = config.read_toml(workshop.root / DEFAULT_MATRIX, config.Matrix)
+        matrix = campaign.read_matrix(workshop.root / DEFAULT_MATRIX, workshop.engine)
         found = config.find_allocator(workshop.root, allocator)
         cells = campaign.cells_of_matrix(workshop.root, matrix)
         specs = mutate.specs_of_matrix(cells, found.name)

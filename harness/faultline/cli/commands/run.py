@@ -16,7 +16,22 @@ from faultline.campaign import campaign
 from faultline.cli.campaigns import run_campaign
 from faultline.cli.cells import cell_spec, workload_of
 from faultline.cli.options import KnownFiles, cell_options, is_given, json_option, known_options, workshop_options
+from faultline.pipeline.engine import Engine
 from faultline.pipeline.explore import Workshop
+from faultline.pipeline.models import check_model, models
+
+
+class ModelOption(click.Option):
+    """Its help names the models that the engine has; it is asked only where help is shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        try:
+            survives = [f"{name}: {text}." for name, text in models(Engine()).items()]
+        except InfrastructureError:  # not built yet
+            survives = ["faultline list lists the models."]
+        self.help = " ".join(["What survives.", *survives])
+        return super().get_help_record(ctx)
+
 
 GO_ON = "none"
 """As --stop-at-rule: explore everything whatever is found."""
@@ -26,12 +41,10 @@ GO_ON = "none"
 @cell_options
 @click.option(
     "--model",
-    type=click.Choice(config.MODELS),
+    cls=ModelOption,
+    metavar="MODEL",
     default="px86",
     show_default=True,
-    help="What survives. px86: what was flushed and fenced, and any of the rest that x86 can have written back. px86-returned: all"
-    " that was stored, once the operation has returned. eadr: what is visible. process-crash: every store. strict: stores in"
-    " program order.",
 )
 @click.option(
     "--strategy",
@@ -125,6 +138,7 @@ def command(
 ) -> int:
     """Run one cell: trace a workload and explore its crash states."""
     workshop = replace(workshop, explore_jobs=jobs)
+    check_model(workshop.engine, cell["model"])
     is_asked = stop_at_rule not in (None, GO_ON)
     allocator = config.find_allocator(workshop.root, cell["allocator"])
     mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
