@@ -326,9 +326,22 @@ static const char *format_of(const struct leave_call *call, const struct leaver 
     return (const char *)arguments[leaver->format];
 }
 
-/* Words that the format may ask for, at most. */
+/* Whether the format follows a pointer: %s and %n do, %p prints an address and does not. */
+static bool follows_pointers(const char *format) {
+    while ((format = strchr(format, '%')) != NULL) {
+        format += 1 + strspn(format + 1, "-+ #0'I123456789$*.hlqjztL");
+        if (*format == '\0' || strchr("pcdiouxXaAeEfFgGm%", *format) == NULL)
+            return true;
+        format++;
+    }
+    return false;
+}
+
+/* Words that the format may ask for, at most; none if it follows none of them. */
 static unsigned words_of(const char *format) {
     unsigned count = 0;
+    if (!follows_pointers(format))
+        return 0;
     for (; *format != '\0'; format++)
         count += *format == '%' || *format == '*';
     return count;

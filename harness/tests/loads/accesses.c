@@ -359,6 +359,7 @@ static void print_other(void) {
     load8();
     print_into((char *)volatile_memory, "%d%s%f", 1, "nothing", 1.0);
     snprintf((char *)volatile_memory, 300, "%d%d%d%d%s%d", 1, 2, 3, 4, "nothing", 6);
+    print_into((char *)volatile_memory, "%p is at %#-*.*llx, 100%%", (void *)at, 20, 10, 16ull); /* an address is no access */
 }
 static void lock_mutex(void) {
     sink = (uint64_t)pthread_mutex_lock((pthread_mutex_t *)(heap + 1024)); /* of zeros */
