@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -28,15 +29,17 @@ def tracked(root: Path) -> list[str]:
     return [name for name in names.split("\0") if name and (root / name).is_file()]
 
 
-def texts(root: Path) -> Iterator[tuple[str, str]]:
+@functools.cache
+def texts(root: Path) -> list[tuple[str, str]]:
     """Every text file but inputs of the fuzzers, recorded outputs, and this file, whose samples name pages that are not there."""
+    found = []
     for name in tracked(root):
         if name.startswith(("fuzz/corpus/", "harness/tests/snapshots/")) or name == "harness/tests/cover/test_docs.py":
             continue
-        try:
-            yield name, (root / name).read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            continue
+        content = (root / name).read_bytes()
+        if b"\0" not in content:
+            found.append((name, content.decode("utf-8")))
+    return found
 
 
 def anchors(page: str) -> set[str]:
@@ -78,7 +81,11 @@ def missing_sources(root: Path, name: str, text: str) -> list[str]:
     """Paths of this repository in code font. Capitals stand for a name (allocators/NAME)."""
     if not name.endswith(".md") or name in HISTORY:
         return []
-    paths = (path for path in SOURCE.findall(text) if not any(part.partition(".")[0].isupper() for part in PurePosixPath(path).parts))
+    paths = (
+        path
+        for path in SOURCE.findall(text)
+        if not any(part.partition(".")[0].isupper() for part in PurePosixPath(path).parts)
+    )
     return [f"{name}: {path}" for path in paths if not (root / path).exists()]
 
 
@@ -130,6 +137,7 @@ def number(text: str) -> float:
     return int(base) << int(shift) if shift else float(base)
 
 
+@functools.cache
 def definitions(root: Path) -> dict[str, set[float]]:
     """Of each constant that is a number, what it is: more than one value where several files have that name."""
     found: dict[str, set[float]] = {}
@@ -160,6 +168,26 @@ def test_the_page_on_limits_has_the_values_of_the_source(root: Path) -> None:
         said = {float(word.replace(",", "")) for word in re.findall(r"(?<![\w`])\d[\d,]*\b(?!-)", row[1])}
         wrong += [(name, said, defined.get(name)) for name in constants if not said & defined.get(name, set())]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("row", "constant"),
+    [
+        ("baseline, results.json", "BASELINE_VERSION"),
+        ("baseline, results.json", "RESULTS_VERSION"),
+        ("database (results.sqlite)", "SCHEMA_VERSION"),
+        ("trace", "FL_TRACE_VERSION"),
+        ("heap report", "FL_REPORT_VERSION"),
+        ("loads of a recovery", "FL_LOADS_VERSION"),
+        ("stores of a recovery", "FL_GENERATION_VERSION"),
+        ("adapter ABI", "FL_ADAPTER_ABI"),
+    ],
+)
+def test_the_changelog_has_the_versions_of_the_formats(root: Path, row: str, constant: str) -> None:
+    page = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    said = re.search(rf"^\| {re.escape(row)} \| (\d+) \|", page, re.MULTILINE)
+    assert said, f"CHANGELOG.md has no row `{row}` with a version"
+    assert float(said[1]) in definitions(root)[constant], f"CHANGELOG.md says version {said[1]} of {row}"
 
 
 @pytest.mark.parametrize(
