@@ -29,9 +29,17 @@ import msgspec
 from faultline.base import config
 from faultline.base.cache import Cache, project_root, scratch_folder
 from faultline.base.errors import InfrastructureError
-from faultline.pipeline import build, environment, explore, trace
+from faultline.pipeline import build, environment, trace
+from faultline.pipeline.build import Built
 from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.driver import build_driver
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import write_config
+from faultline.pipeline.prepared import trace_cell
+from faultline.pipeline.target import build_target
+from faultline.pipeline.tracers import DEFAULT_TRACER
+from faultline.pipeline.tracers.tracer import Session
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.streams import note
 from faultline.wear import counting, figures
 from faultline.workload import catalogue, file_format, generators
@@ -97,7 +105,7 @@ def measure(parts: Sequence[str], is_tiny: bool) -> dict[str, Any]:
     scale, section_5 = scales(is_tiny)
     root, engine = project_root(), Engine()
     cache = Cache(root / ".faultline")
-    facts = environment.describe(root, cache, engine, None).facts
+    facts = environment.describe(Workshop(root, cache, engine)).facts
     facts["load before"] = f"{os.getloadavg()[0]:.1f} processes wanted a processor in the last minute"
     figures: dict[str, Any] = {"environment": facts}
     with scratch_folder(cache) as scratch:
@@ -209,7 +217,7 @@ def bench_store(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
 def bench_churn(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
     """The clean allocator under the runner, as campaigns trace it."""
     allocator = config.find_allocator(root, "nvm_malloc")
-    target = trace.build_target(root, cache, allocator, None, "clwb")
+    target = build_target(Workshop(root, cache, Engine()), allocator, None, "clwb")
     workload = generators.churn(CHURN_OPERATIONS, 1)
     path = catalogue.store(workload, cache)
     geometry = trace.heap_arguments(allocator.heap, workload)
@@ -226,25 +234,26 @@ def bench_churn(root: Path, cache: Cache, scratch: Path) -> dict[str, float]:
 
 def compare(root: Path, cache: Cache, scratch: Path, command: Callable[[Path], list[str]]) -> dict[str, float]:
     """Wall time of command(folder) alone and under the tracer, process start included in both."""
-    tools = build.build_tracer(root, cache).path
+    built = DEFAULT_TRACER.build(root, cache)
+
+    def traced_command(folder: Path, trace: Path) -> list[str]:
+        session = Session(tuple(command(folder)), trace, folder, built.path.parent)
+        return DEFAULT_TRACER.trace_command(built, session)
+
     native, traced = [], []
     for _ in range(ROUNDS):
-        native.append(timed(scratch, lambda folder, _: command(folder), tools))
-        traced.append(timed(scratch, lambda folder, trace: [*tracer(folder, trace), *command(folder)], tools))
+        native.append(timed(scratch, lambda folder, _: command(folder), built))
+        traced.append(timed(scratch, traced_command, built))
     native_s, traced_s = statistics.median(native), statistics.median(traced)
     return {"native_s": native_s, "traced_s": traced_s, "ratio": traced_s / native_s}
 
 
-def tracer(folder: Path, trace: Path) -> list[str]:
-    return ["valgrind", "--tool=faultline", "-q", f"--trace={trace}", f"--pm-folder={folder}", "--process=1"]
-
-
-def timed(scratch: Path, command: Callable[[Path, Path], list[str]], tools: Path) -> float:
+def timed(scratch: Path, command: Callable[[Path, Path], list[str]], tracer: Built) -> float:
     with tempfile.TemporaryDirectory(dir=scratch) as place:
         folder = Path(place) / "pm"
         folder.mkdir()
         line = command(folder, Path(place) / "trace")
-        environment = {**os.environ, "VALGRIND_LIB": str(tools)}
+        environment = {**os.environ, **DEFAULT_TRACER.environment(tracer)}
         started = time.perf_counter()
         run = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
@@ -260,11 +269,11 @@ def bench_wear(root: Path, cache: Cache) -> dict[str, float]:
     """Seconds that counting takes, by allocator: the default workload of `faultline wear`, start of the tracer and reading of the
     counts included, builds not."""
     seconds = {}
-    workshop = explore.Workshop(root, cache, Engine(), None)
+    workshop = Workshop(root, cache, Engine())
     workload = counting.find_workload(workshop, counting.DEFAULT_WORKLOAD, counting.DEFAULT_OPS, 1)
     model = counting.Cache(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
-    build.build_driver(root, cache, "clwb")
-    build.build_tracer(root, cache)
+    build_driver(root, cache, "clwb")
+    workshop.tracer.build(root, cache)
     for name in counting.subject_names(root):
         note(f"wear: {name}")
         subject = counting.find_subject(root, name)
@@ -298,11 +307,12 @@ def bench_replay(root: Path, cache: Cache, engine: Engine, scratch: Path, heap_b
     lines = [f"allocate {slot} {size}" for slot, size in enumerate(sizes[:REPLAY_LIVE_OBJECTS])]
     text = "\n".join(["workload 1", f"slots {REPLAY_LIVE_OBJECTS}", "case", *lines, ""])
     workload = file_format.parse(text, "bench")
-    target = trace.build_target(root, cache, allocator, None, "clwb", needs_hooks=heap_bytes == IN_PROCESS_HEAP_BYTES)
-    traced = trace.trace(cache, engine, target, workload)
+    workshop = Workshop(root, cache, engine)
+    target = build_target(workshop, allocator, None, "clwb", needs_hooks=heap_bytes == IN_PROCESS_HEAP_BYTES)
     spec = CellSpec(allocator.name, workload.name, 0, 1, "mixed", "px86", "clwb")
+    cell = trace_cell(workshop, spec, target, workload)
     with tempfile.TemporaryDirectory(dir=scratch) as place:
-        path = explore.write_config(Path(place), spec, target, traced, workload)
+        path = write_config(Path(place), cell)
         return engine.ask_json(dict[str, Any], "bench-replay", str(path))
 
 

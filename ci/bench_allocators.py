@@ -23,8 +23,8 @@ from typing import Any
 
 from faultline.base.cache import Cache
 from faultline.base.errors import InfrastructureError
-from faultline.pipeline.build import DRIVER_BASELINE as BASELINE
-from faultline.pipeline.build import allocators_here, build_driver
+from faultline.pipeline.driver import DRIVER_BASELINE as BASELINE
+from faultline.pipeline.driver import allocators_here, build_driver
 from faultline.pipeline.environment import best_flush
 from faultline.report.terminal.streams import note
 

@@ -18,11 +18,12 @@ from typing import Any
 from faultline.base import config
 from faultline.base.cache import Cache, scratch_folder
 from faultline.base.errors import InfrastructureError
-from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import write_config
+from faultline.pipeline.prepared import prepare
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.streams import note
-from faultline.workload import catalogue
 
 OPERATIONS = 1000
 LONG_OPERATIONS = 100_000
@@ -95,28 +96,23 @@ class Exploration:
     """One trace, explored again and again."""
 
     def __init__(self, root: Path, cache: Cache, engine: Engine, name: str, workload: str, operations: int) -> None:
-        allocator = config.find_allocator(root, name)
-        self.cache, self.engine = cache, engine
-        self.spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb")
-        self.workload = catalogue.find(workload, operations, 1, allocator.heap, cache)
-        self.target = trace.build_target(root, cache, allocator, None, "clwb", needs_hooks=True)
-        self.traced = trace.trace(cache, engine, self.target, self.workload)
+        self.workshop = Workshop(root, cache, engine)
+        spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb")
+        self.cell = prepare(self.workshop, spec)
 
     def run(self, jobs: int = 1, probe: str = "first", nested: int = 0, follow_up: bool = True) -> dict[str, Any]:
         """cpu_s: of engine and runner, all their processes."""
-        with scratch_folder(self.cache, None) as folder:
+        with scratch_folder(self.workshop.cache) as folder:
             more = {"probe": probe, "nested": nested, "follow_up": follow_up}
-            path = explore.write_config(
-                folder, self.spec, self.target, self.traced, self.workload, jobs=jobs, more=more
-            )
+            path = write_config(folder, self.cell, jobs=jobs, more=more)
             cpu_s, started = cpu_of_children_s(), time.perf_counter()
-            command = [str(self.engine.path), "explore", str(path)]
+            command = [str(self.workshop.engine.path), "explore", str(path)]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S)
             times = {"wall_s": time.perf_counter() - started, "cpu_s": cpu_of_children_s() - cpu_s}
         events = [json.loads(line) for line in run.stdout.splitlines()]
         certificates = [event for event in events if event["event"] == "certificate"]
         if not certificates:
-            raise InfrastructureError(f"{self.spec.allocator}: no certificate (exit code {run.returncode})")
+            raise InfrastructureError(f"{self.cell.spec.allocator}: no certificate (exit code {run.returncode})")
         names = ("crash_positions", "recoveries", "peak_memory_bytes", "complete", "why")
         return {**times, **{name: certificates[-1][name] for name in names}}
 

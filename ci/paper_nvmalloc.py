@@ -20,10 +20,10 @@ import bench_allocators
 import msgspec
 
 from faultline.base.cache import Cache, project_root, scratch_folder
-from faultline.pipeline import build
+from faultline.pipeline.driver import build_driver
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.environment import best_flush
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.streams import note
 from faultline.wear import counting, figures, page, pictures
 
@@ -102,7 +102,7 @@ def panel_title(run: counting.Run) -> str:
 
 def measure_fragmentation(workshop: Workshop) -> list[dict[str, Any]]:
     """A row for each ratio and seed; both allocators do the same operations, in turns."""
-    program = build.build_driver(workshop.root, workshop.cache, best_flush()).path
+    program = build_driver(workshop.root, workshop.cache, best_flush()).path
     rows = []
     with scratch_folder(workshop.cache) as scratch:
         for per_free in PAPER_TABLE_2:

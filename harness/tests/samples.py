@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 
@@ -11,6 +12,7 @@ from faultline.campaign.results import CellResult
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Engines, Finding, StateSize, TraceEvent, TraceRules
 from faultline.pipeline.environment import Environment
+from faultline.pipeline.prepared import PreparedCell
 from faultline.study.explanation import Explanation, Trial
 from faultline.study.witness import Shrunk
 
@@ -148,6 +150,15 @@ def spec(**changes: Any) -> CellSpec:
         "flush": "clwb",
     }
     return CellSpec(**{**keys, **changes})
+
+
+def cell(of: CellSpec | None = None, target: Any = None, workshop: Any = None, **changes: Any) -> PreparedCell:
+    """For what builds and traces nothing."""
+    found = msgspec.structs.replace(of or spec(), **changes)
+    shop = workshop or SimpleNamespace(explore_jobs=1)
+    return PreparedCell(
+        cast(Any, shop), found, target or cast(Any, SimpleNamespace(hooked=None)), *[cast(Any, None)] * 2
+    )
 
 
 def finding(**changes: Any) -> Finding:

@@ -41,7 +41,6 @@ STRATEGIES: tuple[Strategy, ...] = (
 DEFAULT_STRATEGY: Strategy = "complete"
 """Explored with mixed instead where it is not possible, which the certificate then says."""
 FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")
-TRACERS = ("valgrind",)
 """Folders of pintools/ that are there."""
 
 MAX_BOUNDARY_SIZES = 4

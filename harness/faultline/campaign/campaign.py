@@ -28,17 +28,16 @@ from faultline.campaign.resume import joined, joined_verdict
 from faultline.pipeline import environment
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Done, Engine, Event, Finding, Progress, TraceRules
-from faultline.pipeline.explore import Workshop, explore
-from faultline.pipeline.keys import cell_key, kill_rate_key
+from faultline.pipeline.explore import explore
 from faultline.pipeline.models import check_model
-from faultline.pipeline.trace import Target, Trace, build_target, trace
+from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload, trace_cell
+from faultline.pipeline.workshop import Workshop
 from faultline.study import kill_rates
 from faultline.study.explanation import Trial
 from faultline.study.repairs import Tried, described, explain
 from faultline.study.replay import explain_token
 from faultline.study.shrink import Budget, shrink
 from faultline.workload import catalogue
-from faultline.workload.operations import Workload
 
 EXPLAINED = 3
 """Findings of a cell that are explained and shrunk: the first ones have most to say."""
@@ -179,7 +178,7 @@ def run_cells(
     """
     key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
     unfinished = results.unfinished(kind, key)
-    where = environment.describe(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
+    where = environment.describe(workshop)
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
@@ -259,28 +258,26 @@ class _CellRunner:
         self._check_stop()
         self.watcher.cell_begins(position, spec, "build")
         started = time.monotonic()
-        allocator = find_allocator(workshop.root, spec.allocator)
-        workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
-        needs_hooks = spec.strategy == "complete"
-        target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks)
+        workload = find_workload(workshop, spec)
+        target = build_cell(workshop, spec)
         result.build, result.build_s = target.adapter.key, _since(started)
         if spec.mutant is None:
-            result.kill_rate = kill_rates.find(workshop.cache, kill_rate_key(workshop, target))
+            result.kill_rate = kill_rates.find(workshop.cache, kill_rates.build_key(workshop, target))
         self._check_stop()
         self.watcher.cell_begins(position, spec, "trace")
-        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
-        result.trace_hash, result.trace_s = traced.hash, round(traced.time_s, 3)
-        result.key = cell_key(workshop, spec, target, traced)
+        cell = trace_cell(workshop, spec, target, workload)
+        result.trace_hash, result.trace_s = cell.trace.hash, round(cell.trace.time_s, 3)
+        result.key = cell.key()
         if not self._take_from_unfinished(result):
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
-            self._explore(position, result, target, traced, workload)
+            self._explore(position, result, cell)
             self.known.mark(result)
             if self.explains(spec):
                 deadline = time.monotonic() + FOUND_S
-                self._explain(position, result, target, traced, workload, deadline - SHRINKING_S)
+                self._explain(position, result, cell, deadline - SHRINKING_S)
                 has_later = any(finding.is_later for finding in self._explained(result))
-                self._shrink(position, result, target, workload, deadline - LATER_S * has_later)
+                self._shrink(position, result, cell, deadline - LATER_S * has_later)
                 self._explain_later(position, result, deadline)
             elif self.kind == "run" or spec.mutant is None:
                 result.not_shrunk.update({finding.id: NOT_EXPLAINED for finding in result.findings})
@@ -299,7 +296,7 @@ class _CellRunner:
         result.shrunk, result.not_shrunk = earlier.shrunk, earlier.not_shrunk
         return True
 
-    def _explore(self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload) -> None:
+    def _explore(self, position: int, result: CellResult, cell: PreparedCell) -> None:
         started = time.monotonic()
         earlier = self._earlier_part(position, result)
         seen_earlier = {finding.id: finding.seen for finding in result.findings}
@@ -321,27 +318,22 @@ class _CellRunner:
                     self._note_seen(position, result, event, seen_earlier)
 
         first_position = earlier.stopped.position if earlier and earlier.stopped else None
-        spec, jobs = result.spec, self.workshop.explore_jobs
         if earlier is not None and earlier.fallback:
-            spec = msgspec.structs.replace(spec, strategy="mixed")
-        result.verdict = explore(self.workshop, spec, target, traced, workload, handle, first_position, jobs)
+            cell = cell.with_spec(strategy="mixed")
+        result.verdict = explore(cell, handle, first_position, self.workshop.explore_jobs)
         if earlier is not None:
             result.verdict = joined_verdict(result.findings, earlier, result.verdict)
         self._check_stop()
         result.explore_s = _since(started)
 
-    def _explain(
-        self, position: int, result: CellResult, target: Target, traced: Trace, workload: Workload, deadline: float
-    ) -> None:
+    def _explain(self, position: int, result: CellResult, cell: PreparedCell, deadline: float) -> None:
         """Those of one crash. Ctrl-C ends it and leaves the cell done."""
         say = self._sayer(position, result, "try ")
         tried: Tried = {}
         findings = [finding for finding in self._explained(result) if not finding.is_later]
         with contextlib.suppress(_StoppedError):
             for finding, budget_s in _shared(findings, deadline):
-                explained = explain(
-                    self.workshop, result.spec, target, traced, workload, finding, say, tried=tried, budget_s=budget_s
-                )
+                explained = explain(cell, finding, say, tried=tried, budget_s=budget_s)
                 self._check_stop()  # else what was tried last ended for that reason
                 result.explanations.append(explained)
 
@@ -371,7 +363,7 @@ class _CellRunner:
 
         return say
 
-    def _shrink(self, position: int, result: CellResult, target: Target, workload: Workload, deadline: float) -> None:
+    def _shrink(self, position: int, result: CellResult, cell: PreparedCell, deadline: float) -> None:
         """Ctrl-C ends it and leaves the cell done."""
         say = self._sayer(position, result, "shrink: ")
         with contextlib.suppress(_StoppedError):
@@ -379,10 +371,8 @@ class _CellRunner:
             for finding, share_s in _shared(self._explained(result), deadline):
                 budget = Budget(max(LEAST_SHRUNK_S, min(SHRUNK_S, share_s)))
                 nested = result.spec.nested if finding.is_later else 0
-                spec = msgspec.structs.replace(result.spec, nested=nested)
                 try:
-                    shrunk = shrink(self.workshop, spec, target, workload, finding, budget, say)
-                    result.shrunk.append(shrunk)
+                    result.shrunk.append(shrink(cell.with_spec(nested=nested), finding, budget, say))
                 except FaultlineError as error:
                     self._check_stop()  # else it ended for that reason
                     result.not_shrunk[finding.id] = error.message

@@ -15,7 +15,7 @@ from faultline.cli.cells import with_found_workload
 from faultline.cli.options import KnownFiles
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.environment import Environment
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report import reports
 from faultline.report.terminal import streams
 from faultline.report.terminal.campaigns import print_results

@@ -11,7 +11,8 @@ from faultline.base import config
 from faultline.base.errors import BadInputError
 from faultline.cli.options import WORKLOAD_NAMES
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.prepared import find_workload
+from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue
 
 
@@ -28,7 +29,6 @@ def workload_of(allocator: config.Allocator, mutant: config.Mutant | None) -> st
 
 def with_found_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     """A user's workload file under the name that tokens and results keep: file:KEY, its copy in the cache."""
-    heap = config.find_allocator(workshop.root, spec.allocator).heap
-    found = catalogue.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    found = find_workload(workshop, spec)
     is_file = found.name != spec.workload and found.name.startswith("file:")
     return msgspec.structs.replace(spec, workload=found.name, path=spec.workload if is_file else spec.path)

@@ -20,7 +20,8 @@ from faultline.campaign.known import Known, read_known
 from faultline.cli.output import check_writable
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.tracers import DEFAULT_TRACER, find_tracer
+from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue
 
 DEFAULT_OPS = 40
@@ -41,19 +42,24 @@ flush_option = click.option(
 
 
 def workshop_options(command: Command) -> Command:
-    """--cache, --engine and --heap-folder, handed on as one Workshop."""
+    """--cache, --engine, --heap-folder and --tracer, handed on as one Workshop."""
 
     @click.option("--cache", type=click.Path(path_type=Path), help="Cache of builds and traces.  [default: .faultline]")
     @click.option("--engine", type=click.Path(path_type=Path), help="Engine binary.  [default: beside python]")
     @click.option(
         "--heap-folder", type=click.Path(path_type=Path), help=f"Where heaps lie.  [default: {SCRATCH_FOLDER}]"
     )
+    @click.option("--tracer", default=DEFAULT_TRACER.name, show_default=True, metavar="T", help="Who traces.")
     @functools.wraps(command)
-    def with_workshop(cache: Path | None, engine: Path | None, heap_folder: Path | None, **rest: Any) -> Any:
+    def with_workshop(
+        cache: Path | None, engine: Path | None, heap_folder: Path | None, tracer: str, **rest: Any
+    ) -> Any:
+        chosen = find_tracer(tracer)
         root = project_root()
         _check_heap_folder(heap_folder)
         folder = cache if cache is not None else root / ".faultline"
-        workshop = Workshop(root, Cache(folder), Engine(engine), heap_folder and heap_folder.absolute())
+        heaps = heap_folder and heap_folder.absolute()
+        workshop = Workshop(root, Cache(folder), Engine(engine), heaps, tracer=chosen)
         return command(workshop=workshop, **rest)
 
     return with_workshop
@@ -81,7 +87,7 @@ WORKLOAD_NAMES = ", ".join(catalogue.GENERATORS)
 
 
 def variant_options(command: Command) -> Command:
-    """Which workload of the name, which build of the allocator, and who traces it."""
+    """Which workload of the name, and which build of the allocator."""
     options = (
         click.option(
             "--ops",
@@ -99,9 +105,6 @@ def variant_options(command: Command) -> Command:
         ),
         click.option("--mutant", "-m", metavar="M", help="Switch on this known bug."),
         flush_option,
-        click.option(
-            "--tracer", type=click.Choice(config.TRACERS), default="valgrind", show_default=True, expose_value=False
-        ),
     )
     for option in reversed(options):
         command = option(command)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling allocators, mutants, the runner and the Valgrind tool, each once: the key of a build is a hash over its sources, every
+"""Compiling allocators, mutants and the runner, each once: the key of a build is a hash over its sources, every
 header it could include, its command lines and the compiler's version. Paths in commands are relative to the clone, and debug
 information is mapped to it too, so that a build is the same in every clone.
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultline.base.cache import Cache, key_of
-from faultline.base.config import Allocator, Flush, allocator_names, find_allocator
+from faultline.base.config import Allocator, Flush
 from faultline.base.errors import BadInputError, InfrastructureError
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
@@ -95,8 +95,8 @@ def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -
     objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
     environment = _of_ccache(cache, recipe)
     for source, compiled in zip(recipe.sources, objects, strict=True):
-        _run(recipe.what, [*compiler, "-c", "-o", compiled, source], root, log, environment)
-    _run(recipe.what, [recipe.compiler, "-o", str(folder / recipe.output), *objects, *recipe.link], root, log)
+        run_in(root, recipe.what, [*compiler, "-c", "-o", compiled, source], log, environment)
+    run_in(root, recipe.what, [recipe.compiler, "-o", str(folder / recipe.output), *objects, *recipe.link], log)
     for compiled in objects:
         Path(compiled).unlink()
 
@@ -116,7 +116,7 @@ def _of_ccache(cache: Cache, recipe: Recipe) -> dict[str, str]:
     return {**others, **own}
 
 
-def _run(what: str, command: list[str], root: Path, log: Path, environment: Mapping[str, str] = os.environ) -> None:
+def run_in(root: Path, what: str, command: list[str], log: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Runs a compiler or make in root; everything it says is added to log."""
     environment = {**environment, "LC_ALL": "C"}
     try:
@@ -149,7 +149,7 @@ def _first_error(said: str) -> str:
     return next(telling, lines[-1] if lines else "no message").strip()
 
 
-def _relative(root: Path, paths: Iterable[Path]) -> list[str]:
+def relative(root: Path, paths: Iterable[Path]) -> list[str]:
     return [path.relative_to(root).as_posix() for path in paths]
 
 
@@ -238,8 +238,8 @@ def adapter_recipe(
         *(HOOKS if is_hooked else ()),
     )
     sources = (
-        *_relative(root, matches(folder, "build.sources", build.sources)),
-        *_relative(root, matches(folder, "build.adapter", build.adapter)),
+        *relative(root, matches(folder, "build.sources", build.sources)),
+        *relative(root, matches(folder, "build.adapter", build.adapter)),
     )
     link = (
         *("-shared", "-pthread", *build.flags),
@@ -278,7 +278,7 @@ def runner_recipe(root: Path) -> Recipe:
         "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
         *(COMMON_INCLUDE, "-Ipintools", "-Irunner"),
     )
-    sources = tuple(_relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]))
+    sources = tuple(relative(root, [path for path in sources_below(folder) if path.suffix == ".c"]))
     link = (
         *("-pthread", "-rdynamic"),
         "-Wl,-z,now",  # names are found once, by the server: each life would find them again, and fault in what it writes for that
@@ -301,82 +301,3 @@ def check_adapter(runner: Built, adapter: Built, what: str) -> None:
     if run.returncode != 0:
         lines = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
         raise BadInputError(f"{what}: its adapter cannot be used: {lines[-1].removeprefix('runner: error: ')}")
-
-
-# ---- the driver of benchmarks and wear -----------------------------------------------------------------------------------
-
-DRIVER_BASELINE = "glibc"
-"""malloc, in the driver like the others, and what they are compared with."""
-DRIVER_SOURCES = ("main", "workloads", "resur", "fragment", "churn", "wear", DRIVER_BASELINE)
-
-
-def allocators_here(root: Path) -> list[str]:
-    """Those that the driver has: glibc first, then each with a file of its own in allocators/bench."""
-    folder = root / "allocators" / "bench"
-    return [DRIVER_BASELINE, *(name for name in allocator_names(root) if any(folder.glob(f"{name}.c*")))]
-
-
-def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = False) -> Built:
-    """Each allocator is one object of its own, with the language, the include folders and the flags of its allocator.toml but for
-    -D, which make everything small for crash tests. is_counting: flushes and fences."""
-    folder = root / "allocators" / "bench"
-    common = [
-        *(*OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", flush_definition(flush)),
-        *(COMMON_INCLUDE, "-Iallocators/bench", *(["-DFL_COUNT"] if is_counting else [])),
-    ]
-    shared = sources_below(folder, root / "include")
-    names = allocators_here(root)
-    objects, libraries = [], set()
-    for name in names[1:]:
-        allocator = find_allocator(root, name)
-        compiler, standard = compiler_of(allocator)
-        own = root / "allocators" / name
-        sources = _relative(root, [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")])
-        inputs = (*sources_below(own), *shared)
-        flags = [flag for flag in allocator.build.flags if not flag.startswith("-D")]
-        arguments = (
-            *(f"-std={standard}", *common, *flags),
-            *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
-        )
-        recipe = Recipe(
-            f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r", *flags), inputs
-        )
-        built = make(root, cache, recipe)
-        objects.append(str(built.path))
-        libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
-    arguments = ("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}")
-    driver = tuple(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES)
-    link = (*objects, "-pthread", *(f"-l{library}" for library in sorted(libraries)))
-    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, driver, link, shared))
-
-
-# ---- the Valgrind tool ---------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def valgrind_version() -> str:
-    if shutil.which("valgrind") is None:
-        raise InfrastructureError(
-            "valgrind was not found on PATH", "make setup installs it (Debian: apt-get install valgrind)"
-        )
-    run = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        raise InfrastructureError(f"valgrind --version failed: {run.stderr.strip() or run.returncode}")
-    return run.stdout.strip()
-
-
-def build_tracer(root: Path, cache: Cache) -> Built:
-    """By its own Makefile. Built.path is the folder for VALGRIND_LIB: the tool, and links to what Valgrind ships."""
-    folder = root / "pintools" / "valgrind"
-    inputs = (*sources_below(folder), folder / "Makefile", root / "pintools" / "trace.h")
-    contents = [part for path in inputs for part in (path.relative_to(root).as_posix(), path.read_bytes())]
-    key = key_of("tracer", valgrind_version(), version_of("gcc"), *contents)
-
-    def fill(temporary: Path) -> None:
-        command = ["make", "--no-print-directory", "-C", str(folder), f"OUT={temporary}"]
-        log = cache.folder / "builds" / f"{key}.log"
-        log.unlink(missing_ok=True)
-        _run("the Valgrind tool", command, root, log)
-        shutil.rmtree(temporary / "objects", ignore_errors=True)
-
-    return Built(cache.folder_entry("builds", key, fill), key)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultline.base import config
-from faultline.base.cache import Cache
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline import build
-from faultline.pipeline.engine import Engine
 from faultline.pipeline.environment import described_flushes, flushes, heap_folder_of, persistent_memory
+from faultline.pipeline.workshop import Workshop
 
 SCRATCH_BYTES_WANTED = 256 << 20
 """Room for the heaps, images and private copies of two cells at a time."""
@@ -35,16 +34,16 @@ class Check:
     hint: str | None = None
 
 
-def examine(root: Path, cache: Cache, engine: Engine, heap_folder: Path | None = None) -> list[Check]:
-    heaps = heap_folder or heap_folder_of(cache)
+def examine(workshop: Workshop) -> list[Check]:
+    root, cache = workshop.root, workshop.cache
+    heaps = workshop.heap_folder or heap_folder_of(cache)
     return [
         _check("gcc", lambda: build.version_of("gcc")),
         _check("g++", lambda: build.version_of("g++")),
         _check("ccache", lambda: build.version_of("ccache")),
-        _check("valgrind", build.valgrind_version),
-        _check("valgrind tool", lambda: str(build.build_tracer(root, cache).path)),
+        *(_check(name, find) for name, find in workshop.tracer.checks(root, cache).items()),
         _check("runner", lambda: str(build.build_runner(root, cache).path)),
-        _check("engine", lambda: engine.ask("--version").strip()),
+        _check("engine", lambda: workshop.engine.ask("--version").strip()),
         _check("allocators", lambda: _allocators(root)),
         _check("cache", lambda: _writable(cache.folder)),
         _check("heap folder", lambda: _scratch(heaps)),

@@ -22,7 +22,7 @@ from faultline.base.cache import SCRATCH_FOLDER, Cache
 from faultline.base.config import FLUSHES, Flush
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline import build
-from faultline.pipeline.engine import Engine
+from faultline.pipeline.workshop import Workshop
 
 MAP_SHARED_VALIDATE = 0x03
 MAP_SYNC = 0x80000
@@ -36,18 +36,18 @@ class Environment(msgspec.Struct):
     facts: dict[str, str] = {}
 
 
-def describe(root: Path, cache: Cache, engine: Engine, heap_folder: Path | None) -> Environment:
-    heaps = heap_folder or heap_folder_of(cache)
+def describe(workshop: Workshop) -> Environment:
+    heaps = workshop.heap_folder or heap_folder_of(workshop.cache)
     facts = {
         "faultline": __version__,
-        "engine": _known(lambda: engine.ask("--version").strip()),
-        "revision": _known(lambda: revision(root)),
+        "engine": _known(lambda: workshop.engine.ask("--version").strip()),
+        "revision": _known(lambda: revision(workshop.root)),
         "heaps": _known(lambda: f"{file_system_of(heaps)}, {persistent_memory(heaps)}"),
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} usable",
         "flushes": described_flushes(),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
         "system": system(),
-        "valgrind": _known(build.valgrind_version),
+        workshop.tracer.name: _known(workshop.tracer.version),
         "gcc": _known(lambda: build.version_of("gcc")),
         "g++": _known(lambda: build.version_of("g++")),
         "python": platform.python_version(),

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from faultline.base.cache import Cache, scratch_folder
-from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Engine, Event, Verdict
-from faultline.pipeline.trace import Target, Trace
-from faultline.workload.operations import Workload
+from faultline.base.cache import scratch_folder
+from faultline.pipeline.engine import Event, Verdict
+from faultline.pipeline.prepared import PreparedCell
 
 CONFIG_VERSION = 2
 CPU_LIMIT_MS = 1000
@@ -23,57 +20,38 @@ WALL_LIMIT_MS = 10000
 """Backstop for targets that sleep; on an overloaded machine it gives unknown, not a finding."""
 
 
-@dataclass(frozen=True)
-class Workshop:
-    """What every step of a campaign needs."""
-
-    root: Path
-    cache: Cache
-    engine: Engine
-    heap_folder: Path | None = None
-    explore_jobs: int = 1
-    """Workers over the crash positions of one trace; what they find does not depend on how many there are."""
-
-
 def explore(
-    workshop: Workshop,
-    spec: CellSpec,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
+    cell: PreparedCell,
     handle: Callable[[Event], None],
     first_position: int | None = None,
     jobs: int = 1,
     more: dict[str, Any] | None = None,
 ) -> Verdict:
-    """Runs the engine over the trace; handle gets its events.
+    """Runs the engine over the trace; handle gets its events. first_position: where an exploration that was stopped goes on; jobs:
+    workers; more: keys of the engine's configuration that are not a cell's.
 
     Raises: what Engine.events raises.
     """
+    workshop = cell.workshop
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, spec, target, traced, workload, first_position, jobs, more)
+        config = write_config(folder, cell, first_position, jobs, more)
         return workshop.engine.events(["explore", str(config)], handle)
 
 
 def engine_config(
-    spec: CellSpec,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
-    scratch: Path,
-    first_position: int | None = None,
-    jobs: int = 1,
+    cell: PreparedCell, scratch: Path, first_position: int | None = None, jobs: int = 1
 ) -> dict[str, Any]:
-    """The JSON that `faultline-engine explore` and `replay` read. first_position: where an exploration that was stopped goes on."""
+    """The JSON that `faultline-engine explore` and `replay` read."""
+    spec, target, workload = cell.spec, cell.target, cell.workload
     heap = target.allocator.heap
     return {
         "version": CONFIG_VERSION,
-        "trace": str(traced.path),
+        "trace": str(cell.trace.path),
         "runner": str(target.runner.path),
         "adapter": str(target.adapter.path),
         "hooked_adapter": str(target.hooked.path) if target.hooked else None,
         "helpers": list(target.allocator.build.helpers),
-        "workload_file": str(traced.workload_file),
+        "workload_file": str(cell.trace.workload_file),
         "scratch": str(scratch),
         "heap": {
             "heap_bytes": heap.heap_bytes,
@@ -118,18 +96,15 @@ def engine_config(
 
 def write_config(
     folder: Path,
-    spec: CellSpec,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
+    cell: PreparedCell,
     first_position: int | None = None,
     jobs: int = 1,
     more: dict[str, Any] | None = None,
 ) -> Path:
-    """The engine's configuration in folder, its scratch folder beside it. more: keys that are not a cell's."""
+    """The engine's configuration in folder, its scratch folder beside it."""
     scratch = folder / "scratch"
     scratch.mkdir()
     path = folder / "config.json"
-    config = {**engine_config(spec, target, traced, workload, scratch, first_position, jobs), **(more or {})}
+    config = {**engine_config(cell, scratch, first_position, jobs), **(more or {})}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
     return path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracing: one process a session of the workload, each under the Valgrind tool, all appending to one trace, which the engine
+"""Tracing: one process a session of the workload, each under the tracer, all appending to one trace, which the engine
 seals. The trace is cached by everything it is a function of: allocator, runner and tool builds, workload, heap geometry."""
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from faultline.base.cache import Cache, key_of, scratch_folder
-from faultline.base.config import Allocator, Flush, Heap
+from faultline.base.config import Allocator, Heap
 from faultline.base.errors import BadInputError, FaultlineError, InfrastructureError
 from faultline.base.processes import child
-from faultline.pipeline.build import Built, build_adapter, build_runner, build_tracer, check_adapter, valgrind_version
-from faultline.pipeline.engine import Engine, signal_name
+from faultline.pipeline.build import Built
+from faultline.pipeline.engine import signal_name
+from faultline.pipeline.target import Target
+from faultline.pipeline.tracers.tracer import Session, Tracer
+from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue
 from faultline.workload.operations import Workload
 
@@ -30,44 +33,12 @@ FOOTER_HASH = slice(16, 48)
 
 
 @dataclass(frozen=True)
-class Target:
-    """An allocator, built for one cell, with what runs and traces it."""
-
-    allocator: Allocator
-    mutant: str | None
-    flush: Flush
-    adapter: Built
-    runner: Built
-    tracer: Built
-    hooked: Built | None = None
-    """The adapter whose loads are seen, for strategy complete."""
-
-
-@dataclass(frozen=True)
 class Trace:
     path: Path
     hash: str
     workload_file: Path
     is_cached: bool
     time_s: float
-
-
-def build_target(
-    root: Path,
-    cache: Cache,
-    allocator: Allocator,
-    mutant: str | None,
-    flush: Flush,
-    needs_hooks: bool = False,
-    *,
-    sources: Path | None = None,
-) -> Target:
-    """sources: where the allocator lies, laid out as root is, if it is not the one in root."""
-    adapter = build_adapter(sources or root, cache, allocator, mutant, flush)
-    hooked = build_adapter(sources or root, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
-    runner = build_runner(root, cache)
-    check_adapter(runner, adapter, allocator.name)
-    return Target(allocator, mutant, flush, adapter, runner, build_tracer(root, cache), hooked)
 
 
 def heap_arguments(heap: Heap, workload: Workload) -> list[str]:
@@ -93,20 +64,15 @@ def check_supported(allocator: Allocator, workload: Workload) -> None:
 def trace_key(target: Target, workload: Workload) -> str:
     geometry = heap_arguments(target.allocator.heap, workload)
     builds = (target.adapter.key, target.runner.key, target.tracer.key)
-    return key_of(*builds, valgrind_version(), workload.key, str(workload.schedule_seed), *geometry)
+    return key_of(*builds, workload.key, str(workload.schedule_seed), *geometry)
 
 
 def trace(
-    cache: Cache,
-    engine: Engine,
-    target: Target,
-    workload: Workload,
-    *,
-    heap_folder: Path | None = None,
-    fresh: bool = False,
+    workshop: Workshop, target: Target, workload: Workload, *, fresh: bool = False, cache: Cache | None = None
 ) -> Trace:
-    """The sealed trace of workload on target. heap_folder: where heaps lie meanwhile; fresh: trace even if it is cached."""
+    """The sealed trace of workload on target. fresh: trace even if it is cached; cache: where it is kept, not the workshop's."""
     started = time.monotonic()
+    cache = cache or workshop.cache
     check_supported(target.allocator, workload)
     workload_file = catalogue.store(workload, cache)
     key = trace_key(target, workload)
@@ -117,10 +83,11 @@ def trace(
         is_made = True
         log = cache.folder / "traces" / f"{key}.log"
         log.unlink(missing_ok=True)
-        with scratch_folder(cache, heap_folder) as folder:
+        with scratch_folder(cache, workshop.heap_folder) as folder:
+            tracing = _Tracing(workshop.tracer, target, workload, workload_file, folder, path, log)
             for session in range(workload.session_count):
-                _trace_session(target, workload, workload_file, session, folder, path, log)
-        engine.seal(path)
+                tracing.run(session)
+        workshop.engine.seal(path)
 
     path = cache.file_entry("traces", f"{key}.trace", make, fresh=fresh)
     return Trace(path, _hash_in_footer(path), workload_file, not is_made, time.monotonic() - started)
@@ -140,35 +107,70 @@ def _builds_of(target: Target) -> Path:
     return Path(os.path.commonpath([target.runner.path.resolve(), target.adapter.path.resolve()]))
 
 
-def _trace_session(
-    target: Target, workload: Workload, workload_file: Path, session: int, folder: Path, trace: Path, log: Path
-) -> None:
-    command = [
-        *("valgrind", "--tool=faultline", "-q"),
-        *(
-            f"--trace={trace}",
-            f"--pm-folder={folder}",
-            f"--module-root={_builds_of(target)}",
-            f"--process={session + 1}",
-            f"--schedule-seed={workload.schedule_seed}",
-        ),
-        *(str(target.runner.path), "workload", "--adapter", str(target.adapter.path)),
-        *("--workload", str(workload_file), "--session", str(session), "--folder", str(folder)),
-        *heap_arguments(target.allocator.heap, workload),
-    ]
-    with log.open("ab") as output:
-        output.write(f"session {session}\n".encode())
-        output.flush()
-        start = output.tell()
-        code = run_traced(command, output, environment_for(target.tracer.path))
-    if code is None:
-        raise InfrastructureError(
-            f"{_name(target)} ran for more than {TRACE_LIMIT_S} s while session {session} of {workload.name} was traced",
-            f"output of target and tracer: {log}",
+@dataclass(frozen=True)
+class _Tracing:
+    """The sessions of one trace. folder: of the heap; trace: the file that all of them append to."""
+
+    tracer: Tracer
+    target: Target
+    workload: Workload
+    workload_file: Path
+    folder: Path
+    trace: Path
+    log: Path
+
+    def run(self, session: int) -> None:
+        asked = Session(
+            self._program(session),
+            self.trace,
+            self.folder,
+            _builds_of(self.target),
+            session + 1,
+            self.workload.schedule_seed,
         )
-    if code != 0:
-        said = log.read_bytes()[start:].decode(errors="replace")
-        raise _session_error(target, workload, session, code, said, folder, log)
+        command = self.tracer.trace_command(self.target.tracer, asked)
+        with self.log.open("ab") as output:
+            output.write(f"session {session}\n".encode())
+            output.flush()
+            start = output.tell()
+            code = run_traced(command, output, environment_for(self.tracer, self.target.tracer))
+        if code is None:
+            raise InfrastructureError(
+                f"{self.target.name} ran for more than {TRACE_LIMIT_S} s while session {session} of "
+                f"{self.workload.name} was traced",
+                f"output of target and tracer: {self.log}",
+            )
+        if code != 0:
+            raise self._error(session, code, self.log.read_bytes()[start:].decode(errors="replace"))
+
+    def _program(self, session: int) -> tuple[str, ...]:
+        return (
+            *(str(self.target.runner.path), "workload", "--adapter", str(self.target.adapter.path)),
+            *("--workload", str(self.workload_file), "--session", str(session), "--folder", str(self.folder)),
+            *heap_arguments(self.target.allocator.heap, self.workload),
+        )
+
+    def _error(self, session: int, code: int, said: str) -> FaultlineError:
+        """Why a session did not end with exit code 0: its own words where the runner said why, the signal where it died."""
+        name, where = self.target.name, f"while session {session} of workload {self.workload.name} was traced"
+        if code == -signal.SIGXFSZ:
+            return InfrastructureError(
+                f"{self.folder.parent}: the heap folder is full: a file reached the limit of the file size {where}",
+                "raise the limit: ulimit -f unlimited",
+            )
+        free = shutil.disk_usage(self.folder).free
+        if code == -signal.SIGBUS and free < self.target.allocator.heap.limit_bytes:
+            return InfrastructureError(
+                f"{self.folder.parent}: the heap folder is full ({free} bytes free) {where}",
+                "free space there, or choose another folder with --heap-folder DIR",
+            )
+        if code < 0:
+            return InfrastructureError(f"{name} crashed with {signal_name(-code)} {where}", f"its output: {self.log}")
+        lines = [line.strip() for line in said.splitlines() if "error: " in line]
+        if lines:
+            kind = BadInputError if code == BadInputError.exit_code else InfrastructureError
+            return kind(f"{lines[-1].partition('error: ')[2]} ({name}, {where})", f"all of its output: {self.log}")
+        return InfrastructureError(f"{name} ended with exit code {code} {where}", f"its output: {self.log}")
 
 
 def run_traced(command: list[str], output: IO[bytes], environment: dict[str, str]) -> int | None:
@@ -180,36 +182,7 @@ def run_traced(command: list[str], output: IO[bytes], environment: dict[str, str
             return None
 
 
-def environment_for(tools: Path) -> dict[str, str]:
+def environment_for(tracer: Tracer, built: Built) -> dict[str, str]:
     """Small and fixed: a target that looks at its environment must see the same each time."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return {**kept, "LC_ALL": "C", "VALGRIND_LIB": str(tools)}
-
-
-def _session_error(
-    target: Target, workload: Workload, session: int, code: int, said: str, folder: Path, log: Path
-) -> FaultlineError:
-    """Why a session did not end with exit code 0: its own words where the runner said why, the signal where it died."""
-    where = f"while session {session} of workload {workload.name} was traced"
-    if code == -signal.SIGXFSZ:
-        return InfrastructureError(
-            f"{folder.parent}: the heap folder is full: a file reached the limit of the file size {where}",
-            "raise the limit: ulimit -f unlimited",
-        )
-    free = shutil.disk_usage(folder).free
-    if code == -signal.SIGBUS and free < target.allocator.heap.limit_bytes:
-        return InfrastructureError(
-            f"{folder.parent}: the heap folder is full ({free} bytes free) {where}",
-            "free space there, or choose another folder with --heap-folder DIR",
-        )
-    if code < 0:
-        return InfrastructureError(f"{_name(target)} crashed with {signal_name(-code)} {where}", f"its output: {log}")
-    lines = [line.strip() for line in said.splitlines() if "error: " in line]
-    if lines:
-        kind = BadInputError if code == BadInputError.exit_code else InfrastructureError
-        return kind(f"{lines[-1].partition('error: ')[2]} ({_name(target)}, {where})", f"all of its output: {log}")
-    return InfrastructureError(f"{_name(target)} ended with exit code {code} {where}", f"its output: {log}")
-
-
-def _name(target: Target) -> str:
-    return target.allocator.name + (f" with mutant {target.mutant}" if target.mutant else "")
+    return {**kept, "LC_ALL": "C", **tracer.environment(built)}

@@ -27,20 +27,22 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from faultline.base.cache import Cache
-from faultline.base.config import find_allocator, read_allocator
+from faultline.base.config import read_allocator
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
 from faultline.base.processes import child, interrupt_group
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Engine, Event, Finding
-from faultline.pipeline.explore import Workshop, explore
-from faultline.pipeline.trace import Target, build_target, trace
+from faultline.pipeline.explore import explore
+from faultline.pipeline.prepared import PreparedCell, find_workload, trace_cell
+from faultline.pipeline.target import build_target
+from faultline.pipeline.workshop import Workshop
 from faultline.study.replay import Token
 from faultline.study.shrink import Budget, shrink
 from faultline.study.witness import Shrunk
@@ -264,7 +266,7 @@ class Seen:
 
     findings: list[Finding]
     certificate: Certificate | None
-    target: Target | None = None
+    cell: PreparedCell | None = None
 
     def why_open(self) -> str:
         """Why what was not found may still be there; empty if every crash state has a verdict."""
@@ -305,18 +307,15 @@ def look(
     with _sources(workshop.root, checkout, folder, spec.allocator) as sources:
         allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml")
         needs_hooks = spec.strategy == "complete"
-        target = build_target(
-            workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks, sources=sources
-        )
+        target = build_target(workshop, allocator, spec.mutant, spec.flush, needs_hooks, sources=sources)
         if witness is not None and not has_function(target.adapter.path.read_bytes(), witness.function):
             raise BadInputError(
                 f"the witness is of a place that is gone: the bad end has no {witness.function}",
                 "name a revision that has it, or leave --witness out",
             )
-        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
-        spec = msgspec.structs.replace(spec, stop_at_rule=stop_at)
-        explore(workshop, spec, target, traced, workload, handle, jobs=workshop.explore_jobs)
-    return Seen(findings, certificates[-1] if certificates else None, target)
+        cell = trace_cell(workshop, spec, target, workload)
+        explore(cell.with_spec(stop_at_rule=stop_at), handle, jobs=workshop.explore_jobs)
+    return Seen(findings, certificates[-1] if certificates else None, cell)
 
 
 @contextmanager
@@ -340,7 +339,7 @@ def step(task: Task) -> int:
     heap_folder = Path(task.heap_folder) if task.heap_folder else None
     cache, engine = Cache(Path(task.cache)), Engine(Path(task.engine))
     workshop = Workshop(Path(task.root), cache, engine, heap_folder, task.jobs)
-    workload = _stored_workload(workshop, spec)
+    workload = find_workload(workshop, spec)
     try:
         seen = look(workshop, checkout, task.folder, spec, workload, task.sought.id)
         done = judge(commit, seen, task.sought, task.sighting.known)
@@ -390,7 +389,7 @@ def bisect(
         at_good = search.look_at_end(good, "the good end", spec)
         finding, sought = _new_at_bad(found, at_good, sought, ends)
         whole = Sighting(spec, broken_by(at_good.findings))
-        shrunk, small = search.shrink(whole, at_bad.target, finding, sought, good)
+        shrunk, small = search.shrink(whole, at_bad.cell, finding, sought, good)
         steps = [Step(bad, "bad", place_of(finding), finding)]
         say(f"{sought.rule} at {sought.function} is sought between {good[:12]} and {bad[:12]}")
         first, candidates = search.between(ends, small, sought, steps)
@@ -428,7 +427,7 @@ class _Search:
     def look_at(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
         self.say(f"{commit[:12]}: {what} is explored")
         self.repository.demand("checkout", "--detach", "--force", commit, inside=self.checkout)
-        workload = _stored_workload(self.workshop, spec)
+        workload = find_workload(self.workshop, spec)
         return look(self.workshop, self.checkout, self.repository.folder, spec, workload, None, witness)
 
     def look_at_end(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
@@ -445,15 +444,14 @@ class _Search:
             return Step(commit, "skip", error.message)
 
     def shrink(
-        self, whole: Sighting, target: Target | None, finding: Finding, sought: Sought, good: str
+        self, whole: Sighting, cell: PreparedCell | None, finding: Finding, sought: Sought, good: str
     ) -> tuple[Shrunk | None, Sighting]:
         """The finding's smallest witness at the bad end, and its workload as what to look with, if the good end is good by it."""
-        assert target is not None
+        assert cell is not None
         self.say(f"{sought.rule} at {sought.function} is shrunk")
         spec = msgspec.structs.replace(whole.spec, nested=finding.crashes - 1)
         try:
-            workload = _stored_workload(self.workshop, spec)
-            shrunk = shrink(self.workshop, spec, target, workload, finding, Budget())
+            shrunk = shrink(replace(cell, spec=spec), finding, Budget())
             token = self.workshop.engine.ask_json(Token, "token", shrunk.witness.token)
             if token.workload == spec.workload:
                 return None, whole
@@ -494,15 +492,9 @@ def _with_stored_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     """The same operations at every commit, whatever its heap geometry."""
     if spec.workload.startswith("file:"):
         return spec
-    heap = find_allocator(workshop.root, spec.allocator).heap
-    workload = catalogue.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    workload = find_workload(workshop, spec)
     catalogue.store(workload, workshop.cache)
     return msgspec.structs.replace(spec, workload=f"file:{workload.key}", path=spec.path or spec.workload)
-
-
-def _stored_workload(workshop: Workshop, spec: CellSpec) -> Workload:
-    heap = find_allocator(workshop.root, spec.allocator).heap
-    return catalogue.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
 
 
 def _shown(findings: list[Finding], sought: Sought | None, bad: str) -> list[Finding]:

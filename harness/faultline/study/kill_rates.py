@@ -10,7 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from faultline.base.cache import Cache
+from faultline.base.cache import Cache, hash_of_file, key_of
+from faultline.pipeline.target import Target
+from faultline.pipeline.workshop import Workshop
 
 FOLDER = "mutations"
 
@@ -91,3 +93,12 @@ def find(cache: Cache, build: str) -> KillRate | None:
         return msgspec.json.decode((cache.folder / FOLDER / f"{build}.json").read_bytes(), type=KillRate)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):
         return None
+
+
+def build_key(workshop: Workshop, target: Target) -> str:
+    """Of everything that a kill rate is a function of, but the workloads."""
+    heap = msgspec.json.encode(target.allocator.heap)
+    contract = msgspec.json.encode(target.allocator.contract)
+    helpers = msgspec.json.encode(target.allocator.build.helpers)
+    builds = (target.adapter, target.runner, target.tracer)
+    return key_of(*(build.key for build in builds), heap, contract, helpers, hash_of_file(workshop.engine.path))

@@ -39,20 +39,18 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from faultline.base.cache import key_of, scratch_folder
-from faultline.base.config import find_allocator
 from faultline.base.errors import BadInputError, InterruptedCampaignError
 from faultline.base.pool import run_in_pool
 from faultline.base.processes import interrupt_all
 from faultline.base.text import count
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Done, Event, Finding, NewOutcome, Outcomes, Place, Site, Verdict
-from faultline.pipeline.explore import Workshop, explore, write_config
-from faultline.pipeline.keys import cell_key, kill_rate_key
-from faultline.pipeline.trace import Target, Trace, build_target, trace
+from faultline.pipeline.explore import explore, write_config
+from faultline.pipeline.prepared import PreparedCell, prepare
+from faultline.pipeline.workshop import Workshop
 from faultline.study import kill_rates
 from faultline.study.kill_rates import KillRate
 from faultline.workload import catalogue
-from faultline.workload.operations import Workload
 
 Fate = Literal["killed", "redundant", "blind spot", "unknown"]
 
@@ -155,7 +153,7 @@ class Mutation(msgspec.Struct):
     workloads: list[str]
     places: list[PlaceResult]
     builds: list[str] = []
-    """Keys of what was explored (pipeline/keys.py): one a flush instruction."""
+    """Keys of what was explored (kill_rates.build_key): one a flush instruction."""
 
     def count(self, fate: Fate) -> int:
         return sum(place.fate == fate for place in self.places)
@@ -198,16 +196,17 @@ class _Traced:
     compared with. spec.nested says only whether the matrix runs it with second crashes in what follows
     recoveries, too: they cost some a hundred times as much."""
 
-    spec: CellSpec
-    workload: Workload
-    target: Target
-    trace: Trace
+    cell: PreparedCell
     places: dict[str, Place]
     outcomes: Path
     whole: dict[int, Trial]
     """By crashes after the first."""
     guard: threading.Lock
     """Of whole: one explores it, and the others wait."""
+
+    @property
+    def spec(self) -> CellSpec:
+        return self.cell.spec
 
     @property
     def later_places(self) -> dict[str, Place]:
@@ -269,7 +268,7 @@ def mutate(
             places = runner.without(chosen, traced, jobs, short)
         except KeyboardInterrupt:
             raise InterruptedCampaignError("interrupted", "the same command goes on where it was") from None
-    builds = sorted({kill_rate_key(workshop, one.target) for one in traced})
+    builds = sorted({kill_rates.build_key(workshop, one.cell.target) for one in traced})
     mutation = Mutation(specs[0].allocator, [spec.name for spec in specs], places, builds)
     if only is None:
         for build in builds:
@@ -277,10 +276,11 @@ def mutate(
     return mutation
 
 
-def places_of(workshop: Workshop, spec: CellSpec, target: Target, traced: Trace, workload: Workload) -> list[Place]:
+def places_of(cell: PreparedCell) -> list[Place]:
     """In the order in which the trace comes to them."""
+    workshop = cell.workshop
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, spec, target, traced, workload)
+        config = write_config(folder, cell)
         return workshop.engine.ask_json(_Places, "places", str(config)).places
 
 
@@ -312,14 +312,10 @@ class _Runner:
         return traced
 
     def _trace(self, spec: CellSpec) -> _Traced:
-        workshop = self.workshop
-        allocator = find_allocator(workshop.root, spec.allocator)
-        workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
-        target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
-        traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
+        cell = prepare(self.workshop, spec, needs_hooks=True)
         outcomes = self.folder / f"{next(self._numbers)}.outcomes"
-        whole = _Traced(spec, workload, target, traced, {}, outcomes, {}, threading.Lock())
-        places = places_of(workshop, spec, target, traced, workload)
+        whole = _Traced(cell, {}, outcomes, {}, threading.Lock())
+        places = places_of(cell)
         whole.whole[0] = self._explore(whole, (), 0)
         return replace(whole, places={place.name: place for place in places})
 
@@ -336,9 +332,9 @@ class _Runner:
 
     def in_recoveries_alone(self, one: _Traced) -> _Traced:
         """The same with second crashes in recoveries and not in what follows them."""
-        spec = msgspec.structs.replace(one.spec, nested=1, follow_up=False)
+        cell = one.cell.with_spec(nested=1, follow_up=False)
         outcomes = self.folder / f"{next(self._numbers)}.outcomes"
-        return replace(one, spec=spec, outcomes=outcomes, whole={0: one.whole[0]}, guard=threading.Lock())
+        return replace(one, cell=cell, outcomes=outcomes, whole={0: one.whole[0]}, guard=threading.Lock())
 
     def find_later_places(self, traced: Sequence[_Traced], jobs: int) -> None:
         """By exploring second crashes."""
@@ -464,7 +460,7 @@ class _Runner:
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
         sites = sorted({site for place in places for site in place.sites})
-        kept = _KeptTrial(self.workshop, traced, places, nested)
+        kept = _KeptTrial(traced, places, nested)
         known = kept.find()
         if known is not None:
             return known
@@ -493,8 +489,7 @@ class _Runner:
         more: dict[str, Any] = {**edits, "outcomes": outcomes, "stop_at_rule": "any"}
         is_bounded = len(places) > 1 or (nested > 0 and all(place.name in self._proved for place in places))
         most = TOGETHER_RECOVERIES * (traced.whole[nested].recoveries + 1) if is_bounded and places else None
-        spec = msgspec.structs.replace(traced.spec, nested=nested, recovery_limit=most)
-        explore(self.workshop, spec, traced.target, traced.trace, traced.workload, handle, jobs=workers, more=more)
+        explore(traced.cell.with_spec(nested=nested, recovery_limit=most), handle, jobs=workers, more=more)
         trial.time_s = round(time.monotonic() - started, 3)
         kept.keep(trial)
         return trial
@@ -523,18 +518,14 @@ class _KeptTrial:
     """A trial in the cache, so that who stops mutate loses the one that runs. What was not explored to its end, by a limit, is not
     kept, and what took longer than the limit that is asked for is not taken."""
 
-    def __init__(self, workshop: Workshop, traced: _Traced, places: Sequence[Place], nested: int) -> None:
-        spec = msgspec.structs.replace(traced.spec, nested=nested)
-        helpers = msgspec.json.encode(traced.target.allocator.build.helpers)
-        key = key_of(
-            cell_key(workshop, spec, traced.target, traced.trace),
-            helpers,
-            msgspec.json.encode(sorted(places, key=lambda place: place.name)),
-        )
-        self.cache, self.names = workshop.cache, (f"{key}.trial", f"{key}.outcomes")
+    def __init__(self, traced: _Traced, places: Sequence[Place], nested: int) -> None:
+        cell = traced.cell.with_spec(nested=nested)
+        helpers = msgspec.json.encode(cell.target.allocator.build.helpers)
+        key = key_of(cell.key(), helpers, msgspec.json.encode(sorted(places, key=lambda place: place.name)))
+        self.cache, self.names = cell.workshop.cache, (f"{key}.trial", f"{key}.outcomes")
         self.outcomes = None if places else traced.outcomes_after(nested)
         """Of the workload as it is, which go with the trial."""
-        self.limit_s = spec.time_limit_s
+        self.limit_s = cell.spec.time_limit_s
 
     def find(self) -> Trial | None:
         trial, outcomes = (self.cache.folder / kill_rates.FOLDER / name for name in self.names)

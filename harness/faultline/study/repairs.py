@@ -12,12 +12,10 @@ from typing import Any
 import msgspec
 
 from faultline.base.errors import FaultlineError
-from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Done, Event, Finding, Repair, Verdict
-from faultline.pipeline.explore import Workshop, explore
-from faultline.pipeline.trace import Target, Trace
+from faultline.pipeline.explore import explore
+from faultline.pipeline.prepared import PreparedCell
 from faultline.study.explanation import BUDGET_S, Explanation, Trial, lost_and_there, when_text
-from faultline.workload.operations import Workload
 
 FIRST_LOOK_S = 10.0
 """Of each repair, before one of them is given what is left of the budget: one that forbids some of the states and not all may leave
@@ -49,18 +47,14 @@ def described(finding: Finding, tried: Explanation | None = None, is_smallest: b
 
 
 def explain(
-    workshop: Workshop,
-    spec: CellSpec,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
+    cell: PreparedCell,
     finding: Finding,
     say: Callable[[str], None] | None = None,
     edits: Sequence[Any] = (),
     tried: Tried | None = None,
     budget_s: float = BUDGET_S,
 ) -> Explanation:
-    """Tries the engine's repairs of the finding until one makes it go. spec: of the cell that shows it; say hears of each before it
+    """Tries the engine's repairs of the finding until one makes it go. cell: shows it; say hears of each before it
     is tried; edits: what the trace was explored with; tried: is read, and gets what is tried here. One that helped there left no
     finding at all, so it helps here, and what was tried there beside it is not tried again: it left a finding, or was not explored
     to its end. budget_s: of all repairs."""
@@ -89,7 +83,7 @@ def explain(
             if say is not None:
                 say(repair.text)
             edited = msgspec.structs.replace(repair, edits=[*edits, *repair.edits])
-            trial, is_stopped = _try(workshop, spec, target, traced, workload, finding, edited, limit_s)
+            trial, is_stopped = _try(cell, finding, edited, limit_s)
             trials[number] = tried[_key(repair)] = trial
             if trial.outcome == "helps":
                 found.trials = _ending_with(trial, trials.values())
@@ -114,16 +108,7 @@ def _ending_with(last: Trial | None, trials: Iterable[Trial]) -> list[Trial]:
     return sorted(trials, key=lambda trial: trial is last)
 
 
-def _try(
-    workshop: Workshop,
-    spec: CellSpec,
-    target: Target,
-    traced: Trace,
-    workload: Workload,
-    finding: Finding,
-    repair: Repair,
-    limit_s: float,
-) -> tuple[Trial, bool]:
+def _try(cell: PreparedCell, finding: Finding, repair: Repair, limit_s: float) -> tuple[Trial, bool]:
     """And whether the limit ended it."""
     trial = Trial(repair.text, "unknown", is_order=_is_another_order(repair))
     verdict: Verdict = "unknown"
@@ -144,10 +129,10 @@ def _try(
     # The whole trace, unless the finding comes back.
     nested = finding.crashes - 1
     changes = {"stop_at_rule": finding.id, "time_limit_s": limit_s, "recovery_limit": None, "nested": nested}
-    spec = msgspec.structs.replace(spec, strategy="complete" if target.hooked else spec.strategy, **changes)
+    cell = cell.with_spec(strategy="complete" if cell.target.hooked else cell.spec.strategy, **changes)
     try:
-        jobs, more = workshop.explore_jobs, {"edits": repair.edits, "later_edits": repair.later_edits}
-        explore(workshop, spec, target, traced, workload, handle, jobs=jobs, more=more)
+        more = {"edits": repair.edits, "later_edits": repair.later_edits}
+        explore(cell, handle, jobs=cell.workshop.explore_jobs, more=more)
     except FaultlineError as error:
         trial.why = error.message
         return trial, False

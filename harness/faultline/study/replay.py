@@ -5,7 +5,7 @@ the one crash state is recovered and judged again; explaining and shrinking begi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,15 +16,14 @@ from faultline.base.errors import BadInputError
 from faultline.pipeline.build import adapter_recipe
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Event, Finding, Verdict
-from faultline.pipeline.explore import Workshop, write_config
+from faultline.pipeline.explore import write_config
 from faultline.pipeline.models import check_model
-from faultline.pipeline.trace import Target, Trace, build_target, trace
-from faultline.study.explanation import BUDGET_S, Explanation
+from faultline.pipeline.prepared import PreparedCell, prepare
+from faultline.pipeline.workshop import Workshop
+from faultline.study.explanation import Explanation
 from faultline.study.repairs import explain
 from faultline.study.shrink import Budget, shrink
 from faultline.study.witness import Shrunk
-from faultline.workload import catalogue
-from faultline.workload.operations import Workload
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -65,11 +64,11 @@ def replay(
 ) -> Replay:
     """is_explained: repairs of what breaks the token's rule are tried (repairs.py); say hears of each."""
     opened = _open(workshop, text, is_explained)
-    replayed = _replay_state(workshop, text, opened)
+    replayed = _replay_state(text, opened)
     if is_explained:
         for finding in replayed.findings:
             if finding.rule == opened.token.rule:
-                replayed.explanations.append(_explain(workshop, opened, finding, say, BUDGET_S))
+                replayed.explanations.append(explain(opened.cell, finding, say))
     return replayed
 
 
@@ -79,15 +78,8 @@ def explain_token(
     """Tries the repairs of what breaks the token's rule. follow_up: power fails again in what follows recoveries, too; say hears of
     each repair before it is tried; budget_s: of all of them."""
     opened = _open(workshop, text, needs_hooks=True)
-    opened = replace(opened, spec=msgspec.structs.replace(opened.spec, follow_up=follow_up))
-    return _explain(workshop, opened, _finding_of(workshop, text, opened), say, budget_s)
-
-
-def _explain(
-    workshop: Workshop, opened: _Opened, finding: Finding, say: Callable[[str], None] | None, budget_s: float
-) -> Explanation:
-    target, traced, workload = opened.target, opened.traced, opened.workload
-    return explain(workshop, opened.spec, target, traced, workload, finding, say, budget_s=budget_s)
+    finding = _finding_of(text, opened)
+    return explain(opened.cell.with_spec(follow_up=follow_up), finding, say, budget_s=budget_s)
 
 
 def shrink_token(
@@ -95,15 +87,15 @@ def shrink_token(
 ) -> tuple[CellSpec, Shrunk]:
     """The smallest witness of what breaks the token's rule, and the cell that the token is of; say hears of each step."""
     opened = _open(workshop, text, needs_hooks=True)
-    finding = _finding_of(workshop, text, opened)
-    spec = msgspec.structs.replace(opened.spec, strategy="complete", nested=len(opened.token.later))
-    return spec, shrink(workshop, spec, opened.target, opened.workload, finding, budget, say)
+    finding = _finding_of(text, opened)
+    cell = opened.cell.with_spec(strategy="complete", nested=len(opened.token.later))
+    return cell.spec, shrink(cell, finding, budget, say)
 
 
-def _finding_of(workshop: Workshop, text: str, opened: _Opened) -> Finding:
+def _finding_of(text: str, opened: _Opened) -> Finding:
     """What breaks the token's rule."""
     rule = opened.token.rule
-    replayed = _replay_state(workshop, text, opened)
+    replayed = _replay_state(text, opened)
     finding = next((found for found in replayed.findings if found.rule == rule), None)
     if finding is None:
         raise BadInputError(
@@ -118,10 +110,7 @@ class _Opened:
     """What a token names, built and traced again."""
 
     token: Token
-    spec: CellSpec
-    target: Target
-    traced: Trace
-    workload: Workload
+    cell: PreparedCell
 
 
 def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
@@ -134,20 +123,17 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
             f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",
             "replay it on the sources and the compiler it was found with",
         )
-    workload = catalogue.find(token.workload, token.ops, token.seed, allocator.heap, workshop.cache)
-    needs_hooks |= bool(token.later)
-    target = build_target(workshop.root, workshop.cache, allocator, token.mutant, token.flush, needs_hooks)
-    traced = trace(workshop.cache, workshop.engine, target, workload, heap_folder=workshop.heap_folder)
-    if not is_same_hash(traced.hash, token.trace_hash):
-        raise BadInputError(
-            f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "
-            f"{traced.hash}",
-            "replay it with the allocator.toml, the workload generators, the runner, the tracer and the Valgrind it was found with",
-        )
     spec = CellSpec(
         token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
     )
-    return _Opened(token, spec, target, traced, workload)
+    cell = prepare(workshop, spec, needs_hooks or bool(token.later))
+    if not is_same_hash(cell.trace.hash, token.trace_hash):
+        raise BadInputError(
+            f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "
+            f"{cell.trace.hash}",
+            "replay it with the allocator.toml, the workload generators, the runner and the tracer it was found with",
+        )
+    return _Opened(token, cell)
 
 
 def is_same_hash(full: str, named: str) -> bool:
@@ -155,14 +141,15 @@ def is_same_hash(full: str, named: str) -> bool:
     return len(named) >= 8 and full.startswith(named)
 
 
-def _replay_state(workshop: Workshop, text: str, opened: _Opened) -> Replay:
+def _replay_state(text: str, opened: _Opened) -> Replay:
     findings: list[Finding] = []
 
     def handle(event: Event) -> None:
         if isinstance(event, Finding):
             findings.append(event)
 
+    workshop = opened.cell.workshop
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, opened.spec, opened.target, opened.traced, opened.workload)
+        config = write_config(folder, opened.cell)
         verdict = workshop.engine.events(["replay", str(config), "--token", text], handle)
-    return Replay(opened.token, opened.spec, verdict, findings, [])
+    return Replay(opened.token, opened.cell.spec, verdict, findings, [])

@@ -39,8 +39,8 @@ from faultline.base.cache import Cache, scratch_folder
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Event, Finding, ShrunkState
-from faultline.pipeline.explore import Workshop, explore, write_config
-from faultline.pipeline.trace import Target, trace
+from faultline.pipeline.explore import explore, write_config
+from faultline.pipeline.prepared import PreparedCell
 from faultline.study import candidates
 from faultline.study.candidates import Operations, Shape
 from faultline.study.witness import BUDGET_S, EXPLORATIONS, STATE_RECOVERIES, Shrunk
@@ -82,19 +82,16 @@ class Budget:
 
 
 def shrink(
-    workshop: Workshop,
-    spec: CellSpec,
-    target: Target,
-    workload: Workload,
+    cell: PreparedCell,
     finding: Finding,
     budget: Budget | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Shrunk:
-    """The finding's smallest witness. spec: of the cell that shows it, with as many crashes after the first as the finding needs;
+    """The finding's smallest witness. cell: shows it, with as many crashes after the first as the finding needs;
     say hears of each step."""
     budget = budget or Budget()
-    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        search = _Search(workshop, spec, target, workload, finding, budget, Cache(folder), say or (lambda _: None))
+    with scratch_folder(cell.workshop.cache, cell.workshop.heap_folder) as folder:
+        search = _Search(cell, finding, budget, Cache(folder), say or (lambda _: None))
         return search.run()
 
 
@@ -115,23 +112,20 @@ class _Search:
 
     def __init__(
         self,
-        workshop: Workshop,
-        spec: CellSpec,
-        target: Target,
-        workload: Workload,
+        cell: PreparedCell,
         finding: Finding,
         budget: Budget,
         cache: Cache,
         say: Callable[[str], None],
     ) -> None:
-        self.workshop, self.spec, self.target, self.workload = workshop, spec, target, workload
-        self.finding, self.budget, self.cache, self.say = finding, budget, cache, say
+        self.cell, self.finding, self.budget, self.cache, self.say = cell, finding, budget, cache, say
+        workload = cell.workload
         _, self.whole = candidates.case_at(workload, self._operation_of(finding))
         self.base = self.whole
         can_rename = workload.layout != "graph" and not _is_threaded(self.base)
         self.shape = Shape(workload.slots, workload.layout, can_rename)
         self.current: Operations | None = None
-        self.seed, self.crashes = spec.seed, spec.nested
+        self.seed, self.crashes = cell.spec.seed, cell.spec.nested
         self.is_probe_full = not finding.is_later
         self.deadline = time.monotonic() + budget.time_s
         self.explorations = 0
@@ -147,9 +141,8 @@ class _Search:
             self._note(f"not all smaller workloads were tried: {bound}")
         alone = self._alone()
         if alone is None:
-            return self._with_smallest_state(self.workload, self.spec, self.finding, self.whole)
-        workload, finding = alone
-        return self._with_smallest_state(workload, self._spec_of(workload), finding, self.current or ())
+            return self._with_smallest_state(self.cell, self.finding, self.whole)
+        return self._with_smallest_state(*alone, self.current or ())
 
     # ---- the workload ----
 
@@ -190,7 +183,7 @@ class _Search:
             if self._first_that_shows([case], f"two concurrent operations alone, seed {seed}") is not None:
                 self.current = case
                 return True
-        self.seed = self.spec.seed
+        self.seed = self.cell.spec.seed
         return False
 
     def _find_from_below(self, depth: int, step: str) -> bool:
@@ -251,7 +244,7 @@ class _Search:
 
     def _use_small_sizes(self) -> None:
         is_threaded = _is_threaded(self.base)
-        alphabet = [1] if is_threaded else _size_alphabet(self.target.allocator.heap.boundary_sizes)
+        alphabet = [1] if is_threaded else _size_alphabet(self.cell.target.allocator.heap.boundary_sizes)
         self._take([self._with_sizes_up_to(size) for size in alphabet], "all sizes smaller")
         at, length = 0, len(self.current or ())
         few = spread(alphabet, min(len(alphabet), max(FEWEST_SIZES, SIZE_OPERATIONS // (length * length or 1))))
@@ -297,7 +290,7 @@ class _Search:
         self.say(f"{step}: {len(cases)} workload{'s' * (len(cases) > 1)}")
         workload = self.shape.workload(cases, self.seed or 1)
         try:
-            found = self._explore(workload, self.cache)
+            found, _ = self._explore(workload, self.cache)
         except FaultlineError:  # one of them cannot be traced: it breaks its heap without a crash
             if len(cases) == 1:
                 return None
@@ -311,14 +304,14 @@ class _Search:
     def _operation_of(self, finding: Finding) -> int:
         """Of the workload: where power fails first. The finding's own is one of a recovery if it fails more than once."""
         if finding.is_later:
-            return max(0, self.workshop.engine.ask_json(_FirstCrash, "token", finding.token).operation - 1)
+            return max(0, self.cell.workshop.engine.ask_json(_FirstCrash, "token", finding.token).operation - 1)
         return int(finding.operation["index"]) if finding.operation else 0
 
-    def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> Finding | None:
-        """The finding, if the workload shows it. is_last: it is what was found, and may use what is kept for that."""
+    def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> tuple[Finding | None, PreparedCell]:
+        """The finding, if the workload shows it. cache: where its trace is kept; is_last: it is what was found, and may use what is
+        kept for that."""
         self._count(is_last)
-        shop = self.workshop
-        traced = trace(cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
+        cell = self.cell.with_workload(self._spec_of(workload), workload, cache)
         found: list[Finding] = []
         gap = ""
 
@@ -331,22 +324,17 @@ class _Search:
                     gap = "" if event.complete else event.why
 
         try:
-            spec = msgspec.structs.replace(
-                self._spec_of(workload),
-                stop_at_rule=self.finding.id,
-                time_limit_s=self._left_s(is_last),  # tracing took some
-                recovery_limit=None,
-            )
-            more = {"probe": "full" if self.is_probe_full else "first"}
-            explore(shop, spec, self.target, traced, workload, handle, more=more)
+            left_s = self._left_s(is_last)  # tracing took some
+            limited = cell.with_spec(stop_at_rule=self.finding.id, time_limit_s=left_s, recovery_limit=None)
+            explore(limited, handle, more={"probe": "full" if self.is_probe_full else "first"})
         finally:
             if cache is self.cache:
-                traced.path.unlink(missing_ok=True)
+                cell.trace.path.unlink(missing_ok=True)
         if not found and gap and time.monotonic() >= self._end(is_last):
             raise _BudgetError(f"{self.budget.time_s:g} s limit")
         if not found and gap:
             self._note(f"a smaller workload was not explored whole: {gap}")
-        return found[0] if found else None
+        return found[0] if found else None, cell
 
     def _count(self, is_last: bool) -> None:
         """Another exploration, if the bounds allow it."""
@@ -371,16 +359,16 @@ class _Search:
             self.bounds.append(bound)
 
     def _spec_of(self, workload: Workload) -> CellSpec:
-        strategy = "complete" if self.target.hooked else self.spec.strategy
+        strategy = "complete" if self.cell.target.hooked else self.cell.spec.strategy
         file = {"workload": f"file:{workload.key}", "ops": 0, "path": ""}
         how = {"seed": self.seed, "nested": self.crashes, "strategy": strategy}
-        return msgspec.structs.replace(self.spec, **file, **how)
+        return msgspec.structs.replace(self.cell.spec, **file, **how)
 
     # ---- the witness ----
 
-    def _alone(self) -> tuple[Workload, Finding] | None:
-        """The smallest workload as a file of its own in the cache, and the finding as it shows it: with the slots that it needs,
-        else with as many as there were."""
+    def _alone(self) -> tuple[PreparedCell, Finding] | None:
+        """The smallest workload as a file of its own in the cache, traced, and the finding as it shows it: with the slots that it
+        needs, else with as many as there were."""
         if self.current is None:
             if not self.bounds:
                 self._note("not even the operations up to its crash show it alone")
@@ -390,18 +378,16 @@ class _Search:
             workload = shape.workload([self.current], self.seed or 1)
             self.say("the smallest workload alone")
             try:
-                found = self._explore(workload, self.workshop.cache, is_last=True)
+                found, cell = self._explore(workload, self.cell.workshop.cache, is_last=True)
             except _BudgetError as bound:
                 self._note(f"the smallest workload was not traced alone: {bound}")
                 return None
             if found is not None:
-                return workload, found
+                return cell, found
         self._note("the smallest workload does not show it when it is traced alone")
         return None
 
-    def _with_smallest_state(
-        self, workload: Workload, spec: CellSpec, found: Finding, operations: Operations
-    ) -> Shrunk:
+    def _with_smallest_state(self, cell: PreparedCell, found: Finding, operations: Operations) -> Shrunk:
         self.say("the smallest crash state")
         witness, state = found, None
 
@@ -413,13 +399,10 @@ class _Search:
                 case ShrunkState():
                     state = event
 
-        shop = self.workshop
-        traced = trace(shop.cache, shop.engine, self.target, workload, heap_folder=shop.heap_folder)
-        limits = {"time_limit_s": self._left_s(is_last=True), "recovery_limit": STATE_RECOVERIES}
-        spec = msgspec.structs.replace(spec, **limits)
-        with scratch_folder(shop.cache, shop.heap_folder) as folder:
-            config = write_config(folder, spec, self.target, traced, workload)
-            shop.engine.events(["shrink", str(config), "--token", found.token], handle)
+        cell = cell.with_spec(time_limit_s=self._left_s(is_last=True), recovery_limit=STATE_RECOVERIES)
+        with scratch_folder(self.cell.workshop.cache, self.cell.workshop.heap_folder) as folder:
+            config = write_config(folder, cell)
+            self.cell.workshop.engine.events(["shrink", str(config), "--token", found.token], handle)
         if state is None:
             raise InfrastructureError("the engine shrank a crash state and did not say how small it is")
         return Shrunk(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wear run: the driver of allocators/bench runs a workload with an allocator of its own build (its defaults, not the small sizes
-for crash tests) under the Valgrind tool, which counts (pintools/wear.h) instead of tracing. What was counted is cached by all that
+for crash tests) under the tracer, which counts (pintools/wear.h) instead of tracing. What was counted is cached by all that
 it is a function of.
 
 Persistent allocators are counted in the files that they map; glibc's malloc and jemalloc, for comparison, in what their process
@@ -23,17 +23,12 @@ import msgspec
 from faultline.base.cache import hash_of_file, key_of, scratch_folder
 from faultline.base.config import find_allocator
 from faultline.base.errors import BadInputError, InfrastructureError
-from faultline.pipeline.build import (
-    DRIVER_BASELINE,
-    Built,
-    allocators_here,
-    build_driver,
-    build_tracer,
-    valgrind_version,
-)
+from faultline.pipeline.build import Built
+from faultline.pipeline.driver import DRIVER_BASELINE, allocators_here, build_driver
 from faultline.pipeline.engine import signal_name
-from faultline.pipeline.explore import Workshop
 from faultline.pipeline.trace import TRACE_LIMIT_S, environment_for, run_traced
+from faultline.pipeline.tracers.tracer import WearRun
+from faultline.pipeline.workshop import Workshop
 from faultline.wear.figures import (
     MOST_ENDURANCE,
     PICTURE_FORMATS,
@@ -225,25 +220,22 @@ def count(
 ) -> Run:
     """fresh: count even if it is cached."""
     driver = build_driver(workshop.root, workshop.cache, "clwb")
-    tracer = build_tracer(workshop.root, workshop.cache)
-    options = [f"--wear-line={line_bytes}", f"--wear-cache={cache.bytes}", f"--wear-ways={cache.ways}"]
+    tracer = workshop.tracer.build(workshop.root, workshop.cache)
+    geometry = [str(line_bytes), str(cache.bytes), str(cache.ways)]
     arguments = [subject.driver, "" if subject.wait is None else str(subject.wait)]
     library = key_of(hash_of_file(subject.preload), JEMALLOC_SETTINGS) if subject.preload else subject.version
-    key = key_of(
-        driver.key, tracer.key, valgrind_version(), workload.key, *options, *arguments, subject.tunables, library
-    )
+    key = key_of(driver.key, tracer.key, workload.key, *geometry, *arguments, subject.tunables, library)
     workload_file = catalogue.store(workload, workshop.cache)
 
     def fill(folder: Path) -> None:
         with scratch_folder(workshop.cache, workshop.heap_folder) as heap:
-            command = [
-                *("taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))),
-                *("valgrind", "--tool=faultline", "-q", f"--wear={folder / _COUNTS}", f"--pm-folder={heap}", *options),
-                *([] if subject.is_persistent else ["--wear-memory=yes"]),
-                *(str(driver.path), subject.driver, "wear", str(heap), str(workload_file)),
-                *([] if subject.wait is None else [str(subject.wait)]),
-            ]
-            environment = environment_for(tracer.path)
+            wait = () if subject.wait is None else (str(subject.wait),)
+            program = (str(driver.path), subject.driver, "wear", str(heap), str(workload_file), *wait)
+            is_memory = not subject.is_persistent
+            asked = WearRun(program, folder / _COUNTS, heap, line_bytes, cache.bytes, cache.ways, is_memory)
+            one_processor = ("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))
+            command = [*one_processor, *workshop.tracer.wear_command(tracer, asked)]
+            environment = environment_for(workshop.tracer, tracer)
             if subject.tunables:
                 environment["GLIBC_TUNABLES"] = subject.tunables
             if subject.preload is not None:

@@ -294,7 +294,7 @@ class AllocatorWear(msgspec.Struct):
     fences: int
     write_back_reasons: dict[str, int]
     is_brk_refused: bool
-    """malloc wanted more from brk than Valgrind has for it, and went on with mmap."""
+    """malloc wanted more from brk than the tracer has for it, and went on with mmap."""
     stores: Distribution
     write_backs: Distribution
     lifetimes: dict[str, Lifetime]

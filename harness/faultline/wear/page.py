@@ -120,7 +120,7 @@ def notes_of(wear: Wear) -> list[str]:
         if each.failed
     ]
     notes += [
-        f"{each.allocator}: its heap outgrew the 8 MiB that Valgrind has for brk and went on with mmap, as where brk fails"
+        f"{each.allocator}: its heap outgrew the 8 MiB that the tracer has for brk and went on with mmap, as where brk fails"
         for each in wear.allocators
         if each.is_brk_refused
     ]

@@ -25,12 +25,13 @@ from faultline.base.pool import run_in_pool
 from faultline.campaign import campaign
 from faultline.campaign.campaign import SilentWatcher, run_cells
 from faultline.campaign.results import CellResult, Results
-from faultline.pipeline import explore
+from faultline.pipeline import explore, prepared
 from faultline.pipeline.build import Built
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.explore import Workshop
-from faultline.pipeline.trace import Target, Trace
+from faultline.pipeline.target import Target
+from faultline.pipeline.trace import Trace
+from faultline.pipeline.workshop import Workshop
 from faultline.study.explanation import Explanation
 from faultline.study.witness import Shrunk
 
@@ -41,18 +42,18 @@ MakeEngine = Callable[[dict[str, Any]], Path]
 def no_tracer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built = Built(tmp_path / "built", "0123456789abcdef")
 
-    def build_target(
-        root: Path, cache: Cache, allocator: Any, mutant: str | None, flush: Any, needs_hooks: bool
-    ) -> Target:
+    def build_target(_: Workshop, allocator: Any, mutant: str | None, flush: Any, needs_hooks: bool) -> Target:
         return Target(allocator, mutant, flush, built, built, built)
 
-    def trace(cache: Cache, engine: Engine, target: Target, workload: Any, **_: Any) -> Trace:
+    def trace(_: Workshop, target: Target, workload: Any, **__: Any) -> Trace:
         if workload.name == "smoke":
             raise InfrastructureError("nvm_malloc crashed with SIGSEGV", "its output: log")
+        if workload.name == "file":
+            raise InfrastructureError("no smaller workload can be traced")
         return Trace(tmp_path / "trace", "ab" * 32, tmp_path / "workload", True, 0.0)
 
-    monkeypatch.setattr(campaign, "build_target", build_target)
-    monkeypatch.setattr(campaign, "trace", trace)
+    monkeypatch.setattr(prepared, "build_target", build_target)
+    monkeypatch.setattr(prepared, "trace", trace)
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def test_findings_are_explained_but_those_of_a_matrix_of_mutants(
     seconds, shrink = [], campaign.shrink
 
     def remembered(*arguments: Any) -> Shrunk:
-        seconds.append(arguments[5].time_s)
+        seconds.append(arguments[2].time_s)
         return shrink(*arguments)
 
     monkeypatch.setattr(campaign, "shrink", remembered)
@@ -206,7 +207,7 @@ def test_what_needs_a_second_crash_is_explained_where_it_is_smallest(
     asked, time_s = [], []
 
     def shrunk(*arguments: Any) -> Shrunk:
-        time_s.append(arguments[5].time_s)
+        time_s.append(arguments[2].time_s)
         if is_shrunk:
             return samples.shrunk()
         raise FaultlineError("nothing smaller")
@@ -247,11 +248,11 @@ def test_the_findings_of_a_cell_share_the_time_to_explain_and_shrink_them(
             nonlocal now
             given.append(budget_s)
             now += explained_s.pop(0)
-            return Explanation(arguments[5].id, "", "", "", [])
+            return Explanation(arguments[1].id, "", "", "", [])
 
         def shrunk(*arguments: Any) -> Shrunk:
             nonlocal now
-            given.append(arguments[5].time_s)
+            given.append(arguments[2].time_s)
             now += shrunk_s
             raise FaultlineError("nothing smaller")
 

@@ -16,10 +16,11 @@ from faultline.base.cache import Cache
 from faultline.campaign.results import Results
 from faultline.pipeline import doctor, environment
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.workshop import Workshop
 
 
 def test_the_facts_are_there(root: Path, cache: Cache, fake_engine: Callable[[dict[str, Any]], Path]) -> None:
-    facts = environment.describe(root, cache, Engine(fake_engine({})), None).facts
+    facts = environment.describe(Workshop(root, cache, Engine(fake_engine({})))).facts
     assert facts["engine"] == "faultline-engine fake"
     assert "PM" in facts["heaps"] or "MAP_SYNC" in facts["heaps"]
     assert all(facts.values()), facts
@@ -40,7 +41,7 @@ def test_the_flushes_of_the_processor(
     monkeypatch.setattr(environment, "_of_first_processor", lambda field: {"flags": flags}.get(field, ""))
     assert environment.flushes() == flushes
     assert environment.best_flush() == flushes[0]
-    told = environment.describe(root, cache, Engine(), None).facts["flushes"]
+    told = environment.describe(Workshop(root, cache, Engine())).facts["flushes"]
     assert told.startswith(", ".join(flushes))
     assert ("is a clflush" in told) == ("clwb" not in flags)
 
@@ -64,7 +65,7 @@ def test_doctor_tries_whether_a_flush_that_lacks_can_be_changed(
 
 
 def test_what_cannot_be_found_out_is_unknown(tmp_path: Path, cache: Cache) -> None:
-    facts = environment.describe(tmp_path, cache, Engine(tmp_path / "none"), tmp_path / "no folder").facts
+    facts = environment.describe(Workshop(tmp_path, cache, Engine(tmp_path / "none"), tmp_path / "no folder")).facts
     for name in ("engine", "revision", "heaps"):
         assert facts[name].startswith("unknown: "), facts
 

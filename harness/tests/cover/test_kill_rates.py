@@ -17,9 +17,8 @@ from faultline.base.cache import Cache, project_root
 from faultline.base.config import find_allocator
 from faultline.campaign.results import CellResult, kill_rates_of, summarise
 from faultline.pipeline.build import Built
-from faultline.pipeline.explore import Workshop
-from faultline.pipeline.keys import kill_rate_key
-from faultline.pipeline.trace import Target
+from faultline.pipeline.target import Target
+from faultline.pipeline.workshop import Workshop
 from faultline.report import junit, reports, sarif
 from faultline.report.terminal.campaigns import print_results
 from faultline.study import kill_rates
@@ -87,7 +86,7 @@ def test_it_is_of_the_tester_as_well_as_of_the_adapter(tmp_path: Path) -> None:
         if "contract" in changes:
             allocator = msgspec.structs.replace(allocator, contract=changes["contract"])
         workshop = cast(Workshop, SimpleNamespace(engine=SimpleNamespace(path=engine)))
-        return kill_rate_key(workshop, Target(allocator, None, "clwb", **parts))
+        return kill_rates.build_key(workshop, Target(allocator, None, "clwb", **parts))
 
     contract = find_allocator(project_root(), "makalu").contract
     others = [key(b"other"), key(adapter="a"), key(runner="r"), key(tracer="t"), key(contract=contract)]

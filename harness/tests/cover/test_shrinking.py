@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -13,7 +14,7 @@ import samples
 from faultline.base.cache import Cache
 from faultline.base.errors import InfrastructureError
 from faultline.pipeline.engine import Finding, StateSize
-from faultline.pipeline.trace import Target
+from faultline.pipeline.prepared import PreparedCell
 from faultline.study import candidates
 from faultline.study import shrink as shrink_module
 from faultline.study.candidates import Operations
@@ -43,19 +44,21 @@ class Simulated(shrink_module._Search):
     def __init__(self, workload: Workload, shows: Shows, budget: Budget, tmp: Cache, steps: list[str]) -> None:
         heap = type("Heap", (), {"boundary_sizes": [64, 2048]})
         allocator = type("Allocator", (), {"heap": heap})
-        target = cast(Target, type("Target", (), {"allocator": allocator, "hooked": True}))
+        target = type("Target", (), {"allocator": allocator, "hooked": True})
         engine = type("Engine", (), {"ask_json": staticmethod(lambda kind, _, token: kind(int(token) + 1))})
-        shop = cast(Any, type("Workshop", (), {"cache": tmp, "heap_folder": None, "engine": engine}))
+        shop = type("Workshop", (), {"cache": tmp, "heap_folder": None, "engine": engine})
         last = max(workload.operation_count - 2, 0)
-        spec = samples.spec(strategy="complete")
-        super().__init__(shop, spec, target, workload, self.found_at(last), budget, tmp, steps.append)
+        cell = replace(samples.cell(None, target, shop, strategy="complete"), workload=workload)
+        super().__init__(cell, self.found_at(last), budget, tmp, steps.append)
         self.shows, self.explored, self.probes = shows, list[list[Operations]](), list[str]()
         self.shows_alone = True
 
-    def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> Finding | None:
+    def _explore(self, workload: Workload, cache: Cache, is_last: bool = False) -> tuple[Finding | None, PreparedCell]:
         self._count(is_last)
-        if is_last and not self.shows_alone:
-            return None
+        cell = replace(self.cell, spec=self._spec_of(workload), workload=workload)
+        return None if is_last and not self.shows_alone else self._shown(workload), cell
+
+    def _shown(self, workload: Workload) -> Finding | None:
         parsed = file_format.parse(workload.text(), "candidate")
         assert parsed.operations == workload.operations
         self.explored.append([])
@@ -71,8 +74,8 @@ class Simulated(shrink_module._Search):
             index += 2 + sum(2 if one.kind == "reopen" else one.kind != "join" for one in case)
         return None
 
-    def _with_smallest_state(self, workload: Workload, spec: Any, found: Finding, operations: Operations) -> Shrunk:
-        self.written, self.written_spec = workload, spec
+    def _with_smallest_state(self, cell: PreparedCell, found: Finding, operations: Operations) -> Shrunk:
+        self.written, self.written_spec = cell.workload, cell.spec
         size = StateSize(1, 1, 1)
         counts = (candidates.count(operations), candidates.count(self.whole))
         lines = [one.line() for one in operations]
@@ -259,7 +262,7 @@ def test_what_does_not_show_alone_leaves_the_finding_as_it_was(cache: Cache) -> 
     """With its own seed, though others were tried: its token would be refused."""
     threaded = catalogue.find("threads", 16, 7, cast(Any, None), cache)
     search = Simulated(threaded, lambda case: len({one.thread for one in case}) == 2, Budget(), cache, [])
-    search.shows_alone, search.spec = False, samples.spec(strategy="complete", seed=7)
+    search.shows_alone, search.cell = False, search.cell.with_spec(seed=7)
     shrunk = search.run()
     assert search.seed != 7, "the pair was found in another schedule"
     assert search.written_spec == samples.spec(strategy="complete", seed=7)
@@ -280,14 +283,14 @@ def test_a_smaller_size_may_show_it_at_an_earlier_operation(cache: Cache) -> Non
 @pytest.mark.parametrize(("needed", "left"), [(1, 1), (2, 2), (3, 3)])
 def test_as_few_crashes_as_it_needs(cache: Cache, needed: int, left: int) -> None:
     search = Simulated(CHURN, lambda case: bool(case) and search.crashes >= needed, Budget(), cache, [])
-    search.spec, search.crashes = samples.spec(strategy="complete", nested=3), 3
+    search.cell, search.crashes = search.cell.with_spec(nested=3), 3
     shrunk = search.run()
     assert (shrunk.operations, search.written_spec.nested) == (1, left)
 
 
 def test_a_limit_leaves_as_many_crashes_as_it_needs(cache: Cache) -> None:
     search = Simulated(CHURN, lambda case: bool(case) and search.crashes == 3, Budget(explorations=4), cache, [])
-    search.spec, search.crashes = samples.spec(strategy="complete", nested=3), 3
+    search.cell, search.crashes = search.cell.with_spec(nested=3), 3
     shrunk = search.run()
     assert (shrunk.operations, search.written_spec.nested) == (1, 3)
     assert shrunk.bounds == ["not all smaller workloads were tried: limit of 4 explorations"]
@@ -295,7 +298,7 @@ def test_a_limit_leaves_as_many_crashes_as_it_needs(cache: Cache) -> None:
 
 def test_no_crash_fewer_than_the_rule_of_a_later_crash_needs_is_tried(cache: Cache) -> None:
     search = Simulated(CHURN, lambda case: search.crashes == 1, Budget(), cache, [])
-    search.spec, search.crashes = samples.spec(strategy="complete", nested=1), 1
+    search.cell, search.crashes = search.cell.with_spec(nested=1), 1
     search.run()
     assert search.explorations == 2, "from below, and alone"
 

@@ -26,10 +26,13 @@ from exploration.files_project import files_project
 from exploration.traced import read_events
 from faultline.base import config
 from faultline.base.cache import Cache, scratch_folder
-from faultline.pipeline import explore, trace
 from faultline.pipeline.build import build_adapter
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import engine_config
+from faultline.pipeline.prepared import PreparedCell, build_cell, trace_cell
+from faultline.pipeline.trace import Trace
+from faultline.pipeline.workshop import Workshop
 from faultline.workload import file_format
 from reference.px86 import LINE_BYTES, Px86
 from reference.trace_writer import (
@@ -199,18 +202,17 @@ class Bench:
     def allocator(self) -> config.Allocator:
         return config.find_allocator(self.root, "files")
 
-    def traced(self, mutant: str | None, text: str = WORKLOAD) -> tuple[trace.Target, trace.Trace, Any]:
-        workload = file_format.parse(text, "files")
-        target = trace.build_target(self.root, self.cache, self.allocator, mutant, "clwb")
-        return target, trace.trace(self.cache, self.engine, target, workload), workload
-
-    def config(self, mutant: str | None, text: str = WORKLOAD, **changes: Any) -> tuple[Path, trace.Trace]:
-        target, traced, workload = self.traced(mutant, text)
+    def prepared(self, mutant: str | None, text: str = WORKLOAD) -> PreparedCell:
+        workshop = Workshop(self.root, self.cache, self.engine)
         spec = CellSpec("files", "files", 0, 1, strategy="exhaustive", model="px86", flush="clwb", mutant=mutant)
-        written = explore.engine_config(spec, target, traced, workload, self.folder)
+        return trace_cell(workshop, spec, build_cell(workshop, spec), file_format.parse(text, "files"))
+
+    def config(self, mutant: str | None, text: str = WORKLOAD, **changes: Any) -> tuple[Path, Trace]:
+        cell = self.prepared(mutant, text)
+        written = engine_config(cell, self.folder)
         if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
             written["runner"] = given
-        return self.write(written, **changes), traced
+        return self.write(written, **changes), cell.trace
 
     def write(self, written: dict[str, Any], **changes: Any) -> Path:
         contract = written["contract"] | changes.pop("contract", {})

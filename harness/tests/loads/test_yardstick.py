@@ -13,7 +13,8 @@ import pytest
 
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import allocator_names, find_allocator
-from faultline.pipeline.build import build_adapter, build_runner, build_tracer
+from faultline.pipeline.build import build_adapter, build_runner
+from faultline.pipeline.tracers import DEFAULT_TRACER
 from loads.crash_images import Image, campaign_images
 from loads.server import CONTENTS, FIRST, FULL, GUARDED, IN_PROCESS, LOADS, RUN, TARGET, UNIT_BYTES, Run, Server
 
@@ -132,7 +133,7 @@ def test_the_hooks_announce_the_loads_that_valgrind_sees(
     root: Path, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One by one, in order, each in the file and within the bytes that were announced; and none was announced that was not made."""
-    monkeypatch.setenv("VALGRIND_LIB", str(build_tracer(root, Cache(root / ".faultline")).path))
+    monkeypatch.setenv("VALGRIND_LIB", str(DEFAULT_TRACER.build(root, Cache(root / ".faultline")).path))
     heaps, loads, trace = tmp_path / "heaps", tmp_path / "loads", tmp_path / "trace"
     heaps.mkdir()
     valgrind = ["setarch", "-R", "valgrind", "-q", "--tool=faultline", f"--trace={trace}", f"--pm-folder={heaps}"]

@@ -61,9 +61,10 @@ def _bench_modules(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def driver(root: Path) -> Path:
-    from faultline.pipeline import build, environment
+    from faultline.pipeline import environment
+    from faultline.pipeline.driver import build_driver
 
-    return build.build_driver(root, Cache(root / ".faultline"), environment.best_flush()).path
+    return build_driver(root, Cache(root / ".faultline"), environment.best_flush()).path
 
 
 def rows(figures: Any, allocator: str) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from command_line import assert_one_clear_line
 from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.pipeline.engine import Engine, Site
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.bisection import print_bisection
 from faultline.study import bisect as bisect_module
 from faultline.study.bisect import (

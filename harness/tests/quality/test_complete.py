@@ -20,9 +20,11 @@ import pytest
 from faultline.base.cache import Cache, project_root, scratch_folder
 from faultline.base.config import Heap, find_allocator
 from faultline.base.errors import InfrastructureError
-from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import write_config
+from faultline.pipeline.prepared import build_cell, trace_cell
+from faultline.pipeline.workshop import Workshop
 from faultline.workload import generators, graph_generators
 from faultline.workload.operations import Operation, Workload
 
@@ -129,16 +131,16 @@ def compare(root: Path, scripts: Path, share: Share) -> dict[str, int]:
         mutant=share.mutant,
         leaf_limit=LEAVES,
     )
-    target = trace.build_target(root, cache, allocator, share.mutant, spec.flush, needs_hooks=True)
+    workshop = Workshop(root, cache, engine)
+    target = build_cell(workshop, spec)
     try:
-        traced = trace.trace(cache, engine, target, workload)
+        cell = trace_cell(workshop, spec, target, workload)
     except InfrastructureError:  # some mutants need no crash to break a heap: what the next session opens is broken
         if share.mutant is None:
             raise
-        workload = of_one_session(workload)
-        traced = trace.trace(cache, engine, target, workload)
+        cell = trace_cell(workshop, spec, target, of_one_session(workload))
     with scratch_folder(cache, None) as folder:
-        config = explore.write_config(folder, spec, target, traced, workload)
+        config = write_config(folder, cell)
         given = json.loads(config.read_text())
         given["limits"]["cpu_limit_ms"] = HANG_MS
         config.write_text(json.dumps(given))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from command_line import Faultline
 from faultline.base.errors import InfrastructureError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Done, Event, Finding
+from faultline.pipeline.prepared import PreparedCell
 from faultline.study import repairs
 from faultline.study.explanation import Explanation, Outcome, Trial, when_text
 
@@ -82,9 +83,6 @@ def test_what_a_recovery_lacks_is_named_and_tried(
     assert again["trials"] == explanation["trials"]
 
 
-SHOP = cast(Any, SimpleNamespace(explore_jobs=1))
-
-
 def finding(repairs: int = 3, **more: Any) -> Finding:
     proposed = [{"text": f"repair {number}", "edits": []} for number in range(repairs)]
     return msgspec.convert({**samples.FINDING, "repairs": proposed, **more}, Finding)
@@ -103,8 +101,7 @@ def explain(
         return Trial(arguments[-2].text, outcome, others, 1234, is_complete=not why, why=why), False
 
     monkeypatch.setattr(repairs, "_try", one)
-    nothing = cast(Any, None)
-    return repairs.explain(nothing, nothing, nothing, nothing, nothing, found, budget_s=budget_s)
+    return repairs.explain(samples.cell(), found, budget_s=budget_s)
 
 
 def test_the_first_that_helps_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +131,9 @@ def tried_after(
         return msgspec.convert({**samples.FINDING, "repairs": repairs}, Finding)
 
     monkeypatch.setattr(repairs, "_try", one)
-    nothing = cast(Any, None)
     tried: repairs.Tried = {}
-    repairs.explain(*[nothing] * 5, proposing(list(range(len(first)))), tried=tried)
-    told = repairs.explain(*[nothing] * 5, proposing(later), tried=tried)
+    repairs.explain(samples.cell(), proposing(list(range(len(first)))), tried=tried)
+    told = repairs.explain(samples.cell(), proposing(later), tried=tried)
     assert next(left, None) is None, "all that was to be tried was"
     return told
 
@@ -165,7 +161,7 @@ def test_what_is_known_to_help_is_told_when_the_time_is_over_before_its_turn(mon
     monkeypatch.setattr(repairs, "_try", one)
     monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
     tried = {repairs._key(found.repairs[2]): known}
-    told = repairs.explain(*[cast(Any, None)] * 5, found, tried=tried)
+    told = repairs.explain(samples.cell(), found, tried=tried)
     assert (told.repair, told.is_cut) == (known, False)
     assert [trial.text for trial in told.trials] == ["repair 0", "repair 2"]
 
@@ -186,15 +182,13 @@ def test_an_order_that_breaks_another_rule_is_no_repair(monkeypatch: pytest.Monk
 
     def explored(*arguments: Any, **_: Any) -> None:
         for event in with_others:
-            arguments[5](event)
+            arguments[1](event)
 
     monkeypatch.setattr(repairs, "explore", explored)
     for edit, outcome in (("move-behind", "breaks others"), ("fence-after", "helps, others remain")):
         suggested = [{"text": "repair", "edits": [{"edit": edit, "sites": []}]}]
         found = msgspec.convert({**samples.FINDING, "lines": [], "repairs": suggested}, Finding)
-        target = cast(Any, SimpleNamespace(hooked=None))
-        nothing = cast(Any, None)
-        told = repairs.explain(SHOP, samples.spec(), target, nothing, nothing, found)
+        told = repairs.explain(samples.cell(), found)
         assert [(trial.outcome, trial.others) for trial in told.trials] == [(outcome, ["FL008"])]
         assert (told.repair is None) == (edit == "move-behind")
         if told.repair is None:
@@ -257,8 +251,7 @@ def test_one_that_takes_long_does_not_keep_another_from_being_tried(
 
     monkeypatch.setattr(repairs, "_try", one)
     monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
-    nothing = cast(Any, None)
-    told = repairs.explain(nothing, nothing, nothing, nothing, nothing, finding())
+    told = repairs.explain(samples.cell(), finding())
     assert looked == [(0, first_s), (1, first_s), (2, first_s)] + [(0, left_s)] * (helpful != 2)
     assert told.is_cut == (helpful in (1, None)), "the first one used up what was left"
     repair = f"repair {helpful}" if helpful in (0, 2) else None
@@ -279,14 +272,13 @@ def test_each_of_many_repairs_has_a_share_and_none_is_tried_again_for_less(monke
 
     monkeypatch.setattr(repairs, "_try", one)
     monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
-    nothing = cast(Any, None)
-    told = repairs.explain(nothing, nothing, nothing, nothing, nothing, finding(8))
+    told = repairs.explain(samples.cell(), finding(8))
     assert looked == [pytest.approx(repairs.BUDGET_S / 8)] * 8
     assert (told.is_cut, len(told.trials)) == (True, 8)
 
 
 CRASH = {"position": 40}
-CELL = samples.spec(strategy="complete", recovery_limit=5, nested=1)
+CELL = samples.cell(target=SimpleNamespace(hooked=True), strategy="complete", recovery_limit=5, nested=1)
 WHOLE = {**samples.CERTIFICATE, "complete": True, "recoveries": 77}
 OTHER = {**samples.FINDING, "id": "FL004-00000000"}
 
@@ -311,15 +303,13 @@ def test_a_trial_says_what_the_exploration_said(
 ) -> None:
     asked: list[CellSpec] = []
 
-    def explore(_: Any, spec: CellSpec, *given: Any, **more: Any) -> None:
-        asked.append(spec)
+    def explore(cell: PreparedCell, handle: Any, **more: Any) -> None:
+        asked.append(cell.spec)
         assert more["more"] == {"edits": [{"edit": "flush-after", "sites": [7]}], "later_edits": [{"edit": "later"}]}
         for event in events:
-            given[-1](msgspec.convert(event, Event))
+            handle(msgspec.convert(event, Event))
 
     monkeypatch.setattr(repairs, "explore", explore)
-    nothing = cast(Any, None)
-    target = cast(Any, SimpleNamespace(hooked=True))
     for crashes, found in (
         (1, finding(1)),
         (2, finding(1, is_later=True)),
@@ -327,7 +317,7 @@ def test_a_trial_says_what_the_exploration_said(
     ):
         found.repairs[0].edits = [{"edit": "flush-after", "sites": [7]}]
         found.repairs[0].later_edits = [{"edit": "later"}]
-        trial, _ = repairs._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+        trial, _ = repairs._try(CELL, found, found.repairs[0], 60)
         assert (trial.outcome, trial.others) == (outcome, others)
         spec = asked.pop()
         assert (spec.stop_at_rule, spec.recovery_limit, spec.time_limit_s) == (found.id, None, 60)
@@ -339,9 +329,8 @@ def test_an_engine_that_fails_leaves_the_trial_unknown(monkeypatch: pytest.Monke
         raise InfrastructureError("no memory")
 
     monkeypatch.setattr(repairs, "explore", explore)
-    target = cast(Any, SimpleNamespace(hooked=True))
-    nothing, found = cast(Any, None), finding(1)
-    trial, _ = repairs._try(SHOP, CELL, target, nothing, nothing, found, found.repairs[0], 60)
+    found = finding(1)
+    trial, _ = repairs._try(CELL, found, found.repairs[0], 60)
     assert (trial.outcome, trial.why) == ("unknown", "no memory")
 
 

@@ -18,7 +18,7 @@ from faultline.campaign import campaign
 from faultline.campaign.results import Results
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from samples import SOURCE_FOLDERS
 
 MUTANT = "MISSING_FLUSH_LINK"

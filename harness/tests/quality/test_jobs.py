@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from faultline.base.cache import Cache, scratch_folder
-from faultline.base.config import find_allocator
-from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.workload import catalogue
+from faultline.pipeline.explore import write_config
+from faultline.pipeline.prepared import prepare
+from faultline.pipeline.workshop import Workshop
 
 OPERATIONS = 100
 """Two parts of 4,096 crash positions (crashgen/engine/src/explore/parts.rs)."""
@@ -36,17 +36,14 @@ class Explored:
         **more: Any,
     ) -> None:
         cache, self.engine = Cache(root / ".faultline"), Engine(scripts / "faultline-engine")
-        allocator = find_allocator(root, allocator_name)
-        self.spec = CellSpec(allocator.name, workload, OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
-        self.workload = catalogue.find(workload, OPERATIONS, 1, allocator.heap, cache)
-        self.target = trace.build_target(root, cache, allocator, mutant, "clwb", needs_hooks=True)
-        self.traced = trace.trace(cache, self.engine, self.target, self.workload)
+        spec = CellSpec(allocator_name, workload, OPERATIONS, 1, "complete", "px86", "clwb", mutant=mutant)
+        self.cell = prepare(Workshop(root, cache, self.engine), spec)
         self.cache, self.more, self.limits = cache, {"probe": "first", **more}, limits or {}
 
     def events(self, jobs: int) -> list[dict[str, Any]]:
         """What the engine says, but for progress, certificates of parts, times, memory and how many runs were compared."""
         with scratch_folder(self.cache, None) as folder:
-            path = explore.write_config(folder, self.spec, self.target, self.traced, self.workload, None, jobs)
+            path = write_config(folder, self.cell, None, jobs)
             given = json.loads(path.read_text())
             limits = {**given["limits"], **self.limits}
             path.write_text(json.dumps({**given, **self.more, "limits": limits}))

@@ -21,7 +21,8 @@ from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine, NewOutcome, Site
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.prepared import PreparedCell
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.mutation import print_mutation
 from faultline.study import mutate
 from faultline.study.mutate import Mutation, Place, PlaceResult, Trial
@@ -227,14 +228,13 @@ class Explored(mutate._Runner):
 
     def _trace(self, spec: CellSpec) -> mutate._Traced:
         places = PLACES[:1] if spec.ops < self.fewest_operations else PLACES[:3]
-        return dataclasses.replace(traced_with(places, self.folder, spec.workload), spec=spec)
+        return dataclasses.replace(traced_with(places, self.folder, spec.workload), cell=samples.cell(spec))
 
 
 def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> mutate._Traced:
     by_name = {place.name: place for place in places}
     return mutate._Traced(
-        samples.spec(workload=workload),
-        *cast(Any, (None, None, None)),
+        samples.cell(workload=workload),
         by_name,
         tmp / workload,
         {0: trial("pass", is_complete=True)},
@@ -281,7 +281,7 @@ def test_survivors_of_a_workload_are_taken_out_of_the_next_one_together(tmp_path
 def test_the_second_crash_is_of_a_workload_that_the_matrix_runs_with_one(tmp_path: Path) -> None:
     """Of those that have the place: fewer recoveries after one crash say little of what a second one costs."""
     cheap, asked = (traced_with(places, tmp_path, name) for places, name in ((PLACES, "chunks"), (PLACES[:2], "smoke")))
-    asked = dataclasses.replace(asked, spec=samples.spec(workload="smoke", nested=1))
+    asked = dataclasses.replace(asked, cell=samples.cell(workload="smoke", nested=1))
     runner = Explored(tmp_path, trial("pass", is_complete=True, nested=1))
     tried(runner, cheap, asked)
     lines = [place.site.line for place in PLACES]
@@ -298,7 +298,7 @@ def test_second_crashes_in_recoveries_alone_are_not_those_of_mutate() -> None:
 def test_all_that_the_matrix_runs_with_second_crashes_are_tried_cheap_ones_first(tmp_path: Path) -> None:
     nested = {"nested": 1}
     dear, cheap = (
-        dataclasses.replace(traced_with(PLACES[:2], tmp_path, name), spec=samples.spec(workload=name, **nested))
+        dataclasses.replace(traced_with(PLACES[:2], tmp_path, name), cell=samples.cell(workload=name, **nested))
         for name in ("punch", "smoke")
     )
     other = traced_with(PLACES[:2], tmp_path, "chunks")
@@ -333,7 +333,7 @@ def test_all_that_the_matrix_runs_with_second_crashes_are_tried_cheap_ones_first
 def test_what_only_a_recovery_from_a_crash_comes_to_is_taken_out_too(tmp_path: Path) -> None:
     """By a second crash, of the workloads that the matrix runs so."""
     asked, other = (traced_with(PLACES[:2], tmp_path, name) for name in ("smoke", "churn"))
-    asked = dataclasses.replace(asked, spec=samples.spec(workload="smoke", nested=1))
+    asked = dataclasses.replace(asked, cell=samples.cell(workload="smoke", nested=1))
     runner = Explored(tmp_path, WHOLE, told_twice={"smoke": {4}})
     runner.later = {"smoke": [PLACES[0], *PLACES[2:4]], "churn": PLACES[4:]}
     short = runner.in_recoveries_alone(other)
@@ -353,7 +353,7 @@ def test_what_is_proved_already_is_tried_within_bounds(tmp_path: Path, monkeypat
     limits: list[int | None] = []
     never_kept = SimpleNamespace(find=lambda: None, keep=lambda _: None)
     monkeypatch.setattr(mutate, "_KeptTrial", lambda *_: never_kept)
-    monkeypatch.setattr(mutate, "explore", lambda _, spec, *__, **___: limits.append(spec.recovery_limit))
+    monkeypatch.setattr(mutate, "explore", lambda cell, *_, **__: limits.append(cell.spec.recovery_limit))
     runner = mutate._Runner(cast(Workshop, None), tmp_path, IDLE)
     traced = traced_with(PLACES, tmp_path)
     traced.whole.update({nested: trial("pass", is_complete=True, recoveries=9) for nested in (0, 1)})
@@ -365,8 +365,8 @@ def test_what_is_proved_already_is_tried_within_bounds(tmp_path: Path, monkeypat
 
 def test_a_workload_that_a_limit_ends_is_tried_with_fewer_operations(tmp_path: Path) -> None:
     """As many as come to an end, as long as they come to the place; and it is told."""
-    churn = dataclasses.replace(traced_with(PLACES[:3], tmp_path, "churn"), spec=samples.spec(workload="churn", ops=80))
-    smoke = dataclasses.replace(traced_with(PLACES[:3], tmp_path), spec=samples.spec(workload="smoke", ops=0))
+    churn = dataclasses.replace(traced_with(PLACES[:3], tmp_path, "churn"), cell=samples.cell(workload="churn", ops=80))
+    smoke = dataclasses.replace(traced_with(PLACES[:3], tmp_path), cell=samples.cell(workload="smoke", ops=0))
     runner = Explored(tmp_path, WHOLE)
     runner.most_operations, runner.fewest_operations = 20, 40
     found = tried(runner, churn, smoke)
@@ -389,7 +389,7 @@ def test_a_workload_that_a_limit_ends_is_tried_with_fewer_operations(tmp_path: P
     found = tried(runner, churn)
     assert {line: place.fate for line, place in found.items()} == {1: "unknown", 2: "unknown", 3: "redundant"}
     # Nor where there are no operations to leave out.
-    file = dataclasses.replace(churn, spec=samples.spec(workload="smoke", ops=80))
+    file = dataclasses.replace(churn, cell=samples.cell(workload="smoke", ops=80))
     runner = Explored(tmp_path, WHOLE)
     runner.most_operations = 20
     assert tried(runner, file)[1].trials[0].instead_of == ""
@@ -413,24 +413,23 @@ def test_what_is_not_complete_as_it_is_is_explored_once(tmp_path: Path) -> None:
 def test_an_allocator_that_a_second_crash_breaks_as_it_is_is_said(tmp_path: Path) -> None:
     """Also where another workload is silent with one."""
     broken = trial("fail", rules=["FL014"], message="slot 1 is lost", nested=1)
-    cells = [samples.spec(workload=name, nested=1) for name in ("punch", "smoke")]
-    traced = [dataclasses.replace(traced_with(PLACES[:2], tmp_path, cell.workload), spec=cell) for cell in cells]
+    cells = [samples.cell(workload=name, nested=1) for name in ("punch", "smoke")]
+    traced = [dataclasses.replace(traced_with(PLACES[:2], tmp_path, cell.spec.workload), cell=cell) for cell in cells]
     with pytest.raises(BadInputError, match=r"does not pass completely as it is.*FL014: slot 1 is lost"):
         tried(Explored(tmp_path, broken), *traced)
 
 
 def test_a_trial_that_came_to_its_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the outcomes that others are compared with; a shorter limit than it took does not take it."""
-    monkeypatch.setattr(mutate, "cell_key", lambda _, spec, *__: f"cell {spec.nested}")
+    monkeypatch.setattr(PreparedCell, "key", lambda self: f"cell {self.spec.nested}")
     target = SimpleNamespace(allocator=SimpleNamespace(build=SimpleNamespace(helpers=[])))
     workshop = cast(Workshop, SimpleNamespace(cache=Cache(tmp_path / "cache")))
 
     def kept(folder: str, lines: list[int], nested: int = 0, limit_s: float | None = None) -> mutate._KeptTrial:
         (tmp_path / folder).mkdir(exist_ok=True)
-        traced = dataclasses.replace(
-            traced_with([], tmp_path / folder), target=target, spec=samples.spec(workload="smoke", time_limit_s=limit_s)
-        )
-        return mutate._KeptTrial(workshop, traced, [PLACES[line - 1] for line in lines], nested)
+        cell = samples.cell(None, target, workshop, workload="smoke", time_limit_s=limit_s)
+        traced = dataclasses.replace(traced_with([], tmp_path / folder), cell=cell)
+        return mutate._KeptTrial(traced, [PLACES[line - 1] for line in lines], nested)
 
     whole, killed = trial("pass", is_complete=True, time_s=2.0), trial("fail", rules=["FL004"])
     (tmp_path / "one").mkdir()

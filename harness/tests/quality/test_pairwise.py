@@ -10,17 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from faultline.base.cache import Cache, project_root
-from faultline.base.config import Matrix, find_allocator, read_toml
+from faultline.base.config import Matrix, read_toml
 from faultline.campaign.campaign import cells_of_matrix
-from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Engine, Event, Finding
-from faultline.pipeline.explore import Workshop
-from faultline.workload import catalogue
+from faultline.pipeline.explore import explore
+from faultline.pipeline.prepared import prepare
+from faultline.pipeline.workshop import Workshop
 
 ROOT = project_root()
 MATRIX = cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
@@ -42,11 +41,7 @@ class Target:
     spec: CellSpec
 
     def __post_init__(self) -> None:
-        allocator = find_allocator(ROOT, self.spec.allocator)
-        cache, engine = self.workshop.cache, self.workshop.engine
-        self.workload = catalogue.find(self.spec.workload, self.spec.ops, self.spec.seed, allocator.heap, cache)
-        self.target = trace.build_target(ROOT, cache, allocator, self.spec.mutant, self.spec.flush, needs_hooks=True)
-        self.traced = trace.trace(cache, engine, self.target, self.workload)
+        self.cell = prepare(self.workshop, self.spec, needs_hooks=True)
 
     def explore(self, position: int | None = None, **spec: object) -> tuple[list[Finding], Certificate]:
         """Of one crash position, or of all until the expected rule is broken."""
@@ -60,11 +55,8 @@ class Target:
                 case Certificate():
                     certificates.append(event)
 
-        changed = msgspec.structs.replace(self.spec, **{"stop_at_rule": self.spec.expected_rule, **spec})
-        more = {"last_position": position}
-        explore.explore(
-            self.workshop, changed, self.target, self.traced, self.workload, handle, first_position=position, more=more
-        )
+        changed = self.cell.with_spec(**{"stop_at_rule": self.spec.expected_rule, **spec})
+        explore(changed, handle, first_position=position, more={"last_position": position})
         return findings, certificates[-1]
 
     def finds(self, position: int, **spec: object) -> tuple[bool, int]:

@@ -13,8 +13,9 @@ import pytest
 from command_line import Faultline
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import find_allocator
-from faultline.pipeline.build import build_tracer, flush_definition
+from faultline.pipeline.build import flush_definition
 from faultline.pipeline.environment import best_flush
+from faultline.pipeline.tracers import DEFAULT_TRACER
 
 LIMIT_S = 1200
 
@@ -27,7 +28,7 @@ def check(command: list[str], folder: Path) -> str:
 
 @pytest.mark.slow
 def test_the_tracer_conforms(root: Path, tmp_path: Path) -> None:
-    tool = build_tracer(root, Cache(root / ".faultline")).path
+    tool = DEFAULT_TRACER.build(root, Cache(root / ".faultline")).path
     command = [sys.executable, "pintools/conformance/check.py", "--tool-dir", str(tool), "--work", str(tmp_path)]
     check(command, root)
 

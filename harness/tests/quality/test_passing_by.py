@@ -14,7 +14,8 @@ import pytest
 from faultline.base.cache import Cache
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine, Place
-from faultline.pipeline.explore import Workshop, explore
+from faultline.pipeline.explore import explore
+from faultline.pipeline.workshop import Workshop
 from faultline.study import mutate
 from outcome_files import outcomes
 
@@ -22,13 +23,12 @@ IDLE = cast(Any, SimpleNamespace(begins=lambda *_: None, ends=lambda _: None))
 SMALL = "workload 1\nslots 3\ncase\nallocate 0 40\nallocate 1 70\nfree 0\nallocate 2 40\n"
 
 
-def explored_whole(one: mutate._Traced, workshop: Workshop, place: Place, path: Path) -> tuple[str, set[bytes]]:
+def explored_whole(one: mutate._Traced, place: Place, path: Path) -> tuple[str, set[bytes]]:
     """With a second crash and without the place, and nothing to compare with: verdict and outcomes."""
     later = [{"edit": "without", "sites": [{"kind": place.kind, "site": msgspec.to_builtins(place.site)}]}]
     edits = {"edits": [{"edit": "without", "sites": list(place.sites)}], "later_edits": later}
     more = {**edits, "outcomes": {"write": str(path)}, "stop_at_rule": "any"}
-    spec = msgspec.structs.replace(one.spec, nested=1)
-    verdict = explore(workshop, spec, one.target, one.trace, one.workload, lambda _: None, more=more)
+    verdict = explore(one.cell.with_spec(nested=1), lambda _: None, more=more)
     return verdict, outcomes(path)
 
 
@@ -42,7 +42,7 @@ def trials(
     runner.find_later_places([one], 1)
     known = outcomes(one.outcomes_after(1))
     for place in [*one.places.values(), *one.later_places.values()][len(one.places) if of_recoveries else 0 :]:
-        verdict, shown = explored_whole(one, workshop, place, tmp_path / "whole")
+        verdict, shown = explored_whole(one, place, tmp_path / "whole")
         yield runner._without(one, [place], 1, 1), verdict, len(shown - known)
 
 

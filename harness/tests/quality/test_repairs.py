@@ -17,13 +17,12 @@ from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cell
 from faultline.campaign.results import Results
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine, Event, Finding
-from faultline.pipeline.explore import Workshop, explore
-from faultline.pipeline.trace import Target, Trace, build_target, trace
+from faultline.pipeline.explore import explore
+from faultline.pipeline.prepared import PreparedCell, prepare
+from faultline.pipeline.workshop import Workshop
 from faultline.study.explanation import Explanation
 from faultline.study.mutate import Place, places_of
 from faultline.study.repairs import explain
-from faultline.workload import catalogue
-from faultline.workload.operations import Workload
 
 ALLOCATORS = ("nvm_malloc", "makalu", "nvmalloc", "pallocator")
 SEED = 1
@@ -51,10 +50,7 @@ class Deletion:
 
 @dataclass
 class Traced:
-    spec: CellSpec
-    workload: Workload
-    target: Target
-    trace: Trace
+    cell: PreparedCell
     places: list[Place]
 
 
@@ -65,11 +61,8 @@ def workshop(root: Path, scripts: Path) -> Workshop:
 
 def traced(workshop: Workshop, name: str) -> Traced:
     spec = CellSpec(name, "smoke", 40, 1, "complete", "px86", "clwb")
-    allocator = find_allocator(workshop.root, name)
-    workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
-    target = build_target(workshop.root, workshop.cache, allocator, None, spec.flush, needs_hooks=True)
-    taken = trace(workshop.cache, workshop.engine, target, workload)
-    return Traced(spec, workload, target, taken, places_of(workshop, spec, target, taken, workload))
+    cell = prepare(workshop, spec)
+    return Traced(cell, places_of(cell))
 
 
 def file_of(place: str) -> str:
@@ -81,10 +74,10 @@ def delete(workshop: Workshop, one: Traced, place: Place) -> Deletion:
     edits = [{"edit": "without", "sites": place.sites}]
     findings: list[Finding] = []
     more = {"edits": edits, "stop_at_rule": "any"}
-    explore(workshop, one.spec, one.target, one.trace, one.workload, adder(findings), more=more)
+    explore(one.cell, adder(findings), more=more)
     if not findings:
         return Deletion(place.name, None)
-    found = explain(workshop, one.spec, one.target, one.trace, one.workload, findings[0], edits=edits)
+    found = explain(one.cell, findings[0], edits=edits)
     return Deletion(place.name, found)
 
 
@@ -155,14 +148,11 @@ def explained(workshop: Workshop, folder: Path, spec: CellSpec) -> Explanation:
         results.close()
         own = next(finding for finding in result.findings if finding.rule == spec.expected_rule)
         return next(one for one in result.explanations if one.finding == own.id)
-    allocator = find_allocator(workshop.root, spec.allocator)
-    workload = catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache)
-    target = build_target(workshop.root, workshop.cache, allocator, spec.mutant, spec.flush, needs_hooks=True)
-    taken = trace(workshop.cache, workshop.engine, target, workload)
+    cell = prepare(workshop, spec, needs_hooks=True)
     findings: list[Finding] = []
-    explore(workshop, spec, target, taken, workload, adder(findings))
+    explore(cell, adder(findings))
     own = next(finding for finding in findings if finding.rule == spec.expected_rule)
-    return explain(workshop, spec, target, taken, workload, own)
+    return explain(cell, own)
 
 
 @pytest.mark.nightly

@@ -26,8 +26,8 @@ from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cell
 from faultline.campaign.results import Results
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Certificate, Engine, Event, Finding, ShrunkState
-from faultline.pipeline.explore import Workshop, explore, write_config
-from faultline.pipeline.trace import trace
+from faultline.pipeline.explore import explore, write_config
+from faultline.pipeline.workshop import Workshop
 from faultline.study import replay
 from faultline.study.shrink import Budget
 from faultline.study.witness import EXPLORATIONS, Shrunk
@@ -282,10 +282,9 @@ def test_a_limit_of_recoveries_is_said_and_keeps_the_state(witness, workshop: Wo
 def smallest_state(workshop: Workshop, token: str, recovery_limit: int = 20_000) -> ShrunkState:
     """As the engine has it of the token's own trace."""
     opened = replay._open(workshop, token, needs_hooks=False)
-    spec = msgspec.structs.replace(opened.spec, recovery_limit=recovery_limit)
     seen: list[Event] = []
     with scratch_folder(workshop.cache) as folder:
-        config = write_config(folder, spec, opened.target, opened.traced, opened.workload)
+        config = write_config(folder, opened.cell.with_spec(recovery_limit=recovery_limit))
         workshop.engine.events(["shrink", str(config), "--token", token], seen.append)
     [state] = [event for event in seen if isinstance(event, ShrunkState)]
     return state
@@ -344,10 +343,9 @@ def test_no_smaller_workload_shows_it(witness, workshop: Workshop, allocator: st
     finding, shrunk = witness(allocator, mutant)
     smaller = shorter_than(shrunk.operations, *BRUTE_FORCE[allocator, mutant])
     spec = msgspec.structs.replace(MUTANTS[allocator, mutant], stop_at_rule=None, workload=f"file:{smaller.key}", ops=0)
-    target = replay._open(workshop, finding.token, needs_hooks=True).target
-    traced = trace(workshop.cache, workshop.engine, target, smaller)
+    cell = replay._open(workshop, finding.token, needs_hooks=True).cell.with_workload(spec, smaller)
     seen: list[Event] = []
-    explore(workshop, spec, target, traced, smaller, seen.append)
+    explore(cell, seen.append)
     [*_, certificate] = [event for event in seen if isinstance(event, Certificate)]
     assert certificate.complete, certificate.why
     assert finding.id not in {event.id for event in seen if isinstance(event, Finding)}
@@ -361,8 +359,7 @@ def test_a_lost_line_is_needed(witness, workshop: Workshop, allocator: str, muta
     _, shrunk = witness(allocator, mutant)
     opened = replay._open(workshop, shrunk.witness.token, needs_hooks=True)
     seen: list[Event] = []
-    spec = msgspec.structs.replace(opened.spec, strategy="complete", model="strict")
-    explore(workshop, spec, opened.target, opened.traced, opened.workload, seen.append)
+    explore(opened.cell.with_spec(strategy="complete", model="strict"), seen.append)
     [*_, certificate] = [event for event in seen if isinstance(event, Certificate)]
     assert certificate.complete, certificate.why
     assert MUTANTS[allocator, mutant].expected_rule not in {event.rule for event in seen if isinstance(event, Finding)}

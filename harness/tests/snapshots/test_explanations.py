@@ -17,7 +17,7 @@ from faultline.base.config import Matrix, read_toml
 from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cells
 from faultline.campaign.results import Results
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 
 ROOT = project_root()
 MUTANTS = [

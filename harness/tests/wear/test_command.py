@@ -12,7 +12,7 @@ from command_line import Faultline, assert_one_clear_line
 from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.wear import counting
 
 SMALL = ("--ops", "60", "-w", "uniform:10:400")

@@ -10,8 +10,9 @@ import pytest
 
 from faultline.base.cache import Cache
 from faultline.base.errors import InfrastructureError
-from faultline.pipeline.build import build_tracer
+from faultline.pipeline.build import Built
 from faultline.pipeline.trace import environment_for
+from faultline.pipeline.tracers import DEFAULT_TRACER
 from faultline.wear.figures import Counts, read_counts
 
 Lines = dict[int, tuple[int, int]]
@@ -28,12 +29,12 @@ def program(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tools(root: Path) -> Path:
-    return build_tracer(root, Cache(root / ".faultline")).path
+def tools(root: Path) -> Built:
+    return DEFAULT_TRACER.build(root, Cache(root / ".faultline"))
 
 
 class Counter:
-    def __init__(self, program: Path, tools: Path, folder: Path) -> None:
+    def __init__(self, program: Path, tools: Built, folder: Path) -> None:
         self.program, self.tools, self.folder = program, tools, folder
         self.file = folder / "counts"
 
@@ -43,7 +44,7 @@ class Counter:
         command = ["valgrind", "--tool=faultline", "-q", f"--wear={self.file}", f"--pm-folder={heap}", *options]
         return subprocess.run(
             [*command, str(self.program), str(heap), name],
-            env=environment_for(self.tools), capture_output=True, text=True, check=False,
+            env=environment_for(DEFAULT_TRACER, self.tools), capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     def counts(self, name: str, *options: str) -> Counts:
@@ -57,7 +58,7 @@ class Counter:
 
 
 @pytest.fixture
-def counter(program: Path, tools: Path, tmp_path: Path) -> Counter:
+def counter(program: Path, tools: Built, tmp_path: Path) -> Counter:
     return Counter(program, tools, tmp_path)
 
 

@@ -14,7 +14,7 @@ from faultline.cli.cells import cell_spec, with_found_workload
 from faultline.cli.options import WORKLOAD_NAMES, is_given, json_option, variant_options, workshop_options
 from faultline.cli.output import print_json
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 from faultline.report.terminal.bisection import print_bisection
 from faultline.study import bisect, replay

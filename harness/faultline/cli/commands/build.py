@@ -10,7 +10,7 @@ from faultline.base.errors import EXIT_OK
 from faultline.cli.options import flush_option, json_option, workshop_options
 from faultline.cli.output import print_json
 from faultline.pipeline import build
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 
 
 @click.command("build")
@@ -28,7 +28,7 @@ def command(
     flush: config.Flush,
     as_json: bool,
 ) -> int:
-    """Build allocators (all without names), each with hooks, too, the runner and the Valgrind tool."""
+    """Build allocators (all without names), each with hooks, too, the runner and what the tracer needs."""
     rows: list[dict[str, str | None]] = []
 
     def add(what: str, variant: str | None, built: build.Built) -> None:
@@ -42,7 +42,7 @@ def command(
                 built = build.build_adapter(workshop.root, workshop.cache, allocator, variant, flush, is_hooked)
                 add(name + " with hooks" * is_hooked, variant, built)
     add("runner", None, build.build_runner(workshop.root, workshop.cache))
-    add("valgrind tool", None, build.build_tracer(workshop.root, workshop.cache))
+    add(f"{workshop.tracer.name} tool", None, workshop.tracer.build(workshop.root, workshop.cache))
     if as_json:
         print_json(rows)
     else:

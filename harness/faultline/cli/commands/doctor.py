@@ -11,7 +11,7 @@ from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN
 from faultline.cli.options import json_option, workshop_options
 from faultline.cli.output import print_json
 from faultline.pipeline import doctor
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 
 
@@ -20,7 +20,7 @@ from faultline.report.terminal import streams
 @json_option
 def command(workshop: Workshop, as_json: bool) -> int:
     """Check that everything is there that a campaign needs."""
-    checks = doctor.examine(workshop.root, workshop.cache, workshop.engine, workshop.heap_folder)
+    checks = doctor.examine(workshop)
     if as_json:
         print_json(checks)
     else:

@@ -7,7 +7,7 @@ import click
 
 from faultline.cli.commands.replay import replay_token
 from faultline.cli.options import json_option, workshop_options
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 
 
 @click.command("explain")

@@ -9,8 +9,9 @@ from faultline.base import config
 from faultline.base.errors import EXIT_OK
 from faultline.cli.options import json_option, workshop_options
 from faultline.cli.output import print_json
-from faultline.pipeline.explore import Workshop
 from faultline.pipeline.models import models
+from faultline.pipeline.tracers import TRACERS
+from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue, file_format
 
 
@@ -19,18 +20,22 @@ from faultline.workload import catalogue, file_format
 @click.option("--workload-format", is_flag=True, help="Print what a workload file looks like.")
 @json_option
 def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
-    """List allocators, their mutants, workloads, strategies and models."""
+    """List allocators, their mutants, workloads, strategies, models and tracers."""
     if workload_format:
         click.echo(file_format.FORMAT.strip())
         return EXIT_OK
     found = [config.find_allocator(workshop.root, name) for name in config.allocator_names(workshop.root)]
     if as_json:
-        names = {
-            "workloads": catalogue.GENERATORS,
-            "strategies": config.STRATEGIES,
-            "models": list(models(workshop.engine)),
-        }
-        print_json({"allocators": found, **names, "flushes": config.FLUSHES})
+        print_json(
+            {
+                "allocators": found,
+                "workloads": catalogue.GENERATORS,
+                "strategies": config.STRATEGIES,
+                "models": list(models(workshop.engine)),
+                "flushes": config.FLUSHES,
+                "tracers": {one.name: one.summary for one in TRACERS.values()},
+            }
+        )
         return EXIT_OK
     for allocator in found:
         click.echo(f"{allocator.name}: {allocator.summary}")
@@ -41,4 +46,7 @@ def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
         click.echo(f"  {name}: {summary}")
     click.echo(f"strategies: {', '.join(config.STRATEGIES)}")
     click.echo(f"models: {', '.join(models(workshop.engine))}")
+    click.echo("tracers:")
+    for tracer in TRACERS.values():
+        click.echo(f"  {tracer.name}: {tracer.summary}")
     return EXIT_OK

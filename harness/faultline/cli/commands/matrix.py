@@ -13,7 +13,7 @@ from faultline.campaign import campaign
 from faultline.campaign.results import CellResult, summarise
 from faultline.cli.campaigns import run_campaign
 from faultline.cli.options import DEFAULT_MATRIX, DEFAULT_OUT, KnownFiles, json_option, known_options, workshop_options
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 
 
 @click.command("matrix")

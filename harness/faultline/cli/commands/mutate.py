@@ -15,7 +15,7 @@ from faultline.campaign import campaign
 from faultline.cli.cells import cell_spec, with_found_workload
 from faultline.cli.options import DEFAULT_MATRIX, is_given, json_option, variant_options, workshop_options
 from faultline.cli.output import print_json
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.mutation import print_mutation
 from faultline.report.terminal.progress import StepProgress
 from faultline.study import mutate

@@ -17,8 +17,8 @@ from faultline.cli.campaigns import run_campaign
 from faultline.cli.cells import cell_spec, workload_of
 from faultline.cli.options import KnownFiles, cell_options, is_given, json_option, known_options, workshop_options
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.explore import Workshop
 from faultline.pipeline.models import check_model, models
+from faultline.pipeline.workshop import Workshop
 
 
 class ModelOption(click.Option):

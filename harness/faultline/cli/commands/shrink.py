@@ -8,7 +8,7 @@ import click
 from faultline.base.errors import EXIT_FINDINGS
 from faultline.cli.options import json_option, workshop_options
 from faultline.cli.output import print_json
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 from faultline.report.terminal.findings import print_events, print_finding
 from faultline.study import replay

@@ -15,13 +15,13 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
 from faultline.cli.cells import cell_spec
 from faultline.cli.options import WORKLOAD_NAMES, json_option, variant_options, workshop_options
 from faultline.cli.output import copy, file_to_compare_with, print_json, write
-from faultline.pipeline import explore, trace
+from faultline.pipeline import explore
 from faultline.pipeline.engine import TraceRules
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.prepared import build_cell, find_workload, trace_cell
+from faultline.pipeline.workshop import Workshop
 from faultline.report import trace_rules
 from faultline.report.terminal import streams
 from faultline.report.terminal.trace_rules import print_trace_rules
-from faultline.workload import catalogue
 
 
 @click.command("trace")
@@ -81,29 +81,27 @@ def command(
             )
         return _dump(workshop, Path(allocator))
     spec = cell_spec(allocator, workload, **variant, strategy=config.DEFAULT_STRATEGY, model="px86")
-    found = config.find_allocator(workshop.root, spec.allocator)
-    made = catalogue.find(spec.workload, spec.ops, spec.seed, found.heap, workshop.cache)
-    target = trace.build_target(workshop.root, workshop.cache, found, spec.mutant, spec.flush)
-    traced = trace.trace(workshop.cache, workshop.engine, target, made, heap_folder=workshop.heap_folder, fresh=fresh)
+    target = build_cell(workshop, spec, needs_hooks=False)
+    cell = trace_cell(workshop, spec, target, find_workload(workshop, spec), fresh=fresh)
     if engine_config is not None:
         scratch = workshop.heap_folder or SCRATCH_FOLDER
-        write(engine_config, msgspec.json.encode(explore.engine_config(spec, target, traced, made, scratch)))
-    path = traced.path
+        write(engine_config, msgspec.json.encode(explore.engine_config(cell, scratch)))
+    path = cell.trace.path
     if out is not None:
         copy(path, out)
         path = out
     if dump:
         return _dump(workshop, path)
     if rules or protect:
-        return _rules(workshop, path, found, spec.name, earlier, protect, as_json)
+        return _rules(workshop, path, target.allocator, spec.name, earlier, protect, as_json)
     facts = {
         "trace": str(path),
-        "hash": traced.hash,
+        "hash": cell.trace.hash,
         "bytes": path.stat().st_size,
-        "sessions": made.session_count,
-        "cases": made.case_count,
-        "operations": made.operation_count,
-        "is_cached": traced.is_cached,
+        "sessions": cell.workload.session_count,
+        "cases": cell.workload.case_count,
+        "operations": cell.workload.operation_count,
+        "is_cached": cell.trace.is_cached,
     }
     if as_json:
         print_json(facts)

@@ -12,7 +12,7 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
 from faultline.cli.campaigns import DATABASE_NAME, write_reports
 from faultline.cli.options import DEFAULT_SEED, is_given, json_option, workshop_options
 from faultline.cli.output import file_to_compare_with, needs_protect, print_json, write
-from faultline.pipeline.explore import Workshop
+from faultline.pipeline.workshop import Workshop
 from faultline.report import reports
 from faultline.report.terminal import streams
 from faultline.report.terminal.wear import print_wear

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An allocator, built to be traced and recovered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from faultline.base.config import Allocator, Flush
+from faultline.pipeline.build import Built, build_adapter, build_runner, check_adapter
+from faultline.pipeline.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Target:
+    """An allocator, built for one cell, with what runs and traces it."""
+
+    allocator: Allocator
+    mutant: str | None
+    flush: Flush
+    adapter: Built
+    runner: Built
+    tracer: Built
+    hooked: Built | None = None
+    """The adapter whose loads are seen, for strategy complete."""
+
+    @property
+    def name(self) -> str:
+        return self.allocator.name + (f" with mutant {self.mutant}" if self.mutant else "")
+
+
+def build_target(
+    workshop: Workshop,
+    allocator: Allocator,
+    mutant: str | None,
+    flush: Flush,
+    needs_hooks: bool = False,
+    *,
+    sources: Path | None = None,
+) -> Target:
+    """sources: where the allocator lies, laid out as the workshop's root is, if it is not the one in there."""
+    root, cache = workshop.root, workshop.cache
+    adapter = build_adapter(sources or root, cache, allocator, mutant, flush)
+    hooked = build_adapter(sources or root, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
+    runner = build_runner(root, cache)
+    check_adapter(runner, adapter, allocator.name)
+    return Target(allocator, mutant, flush, adapter, runner, workshop.tracer.build(root, cache), hooked)
