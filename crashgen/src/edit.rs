@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Edits of a trace: what it would be if the source had a flush or a fence less, or one more, or two stores the other way round.
+//! Edits of a trace: the trace as it would be if the source had a flush or a fence less, or one more, or two stores the other way round.
 //!
-//! An edit changes which stores are guaranteed and when they are made, never which stores are made: the same workload, interleaving
-//! and values, as a build with that one line changed would give them ([`Edit::PersistBefore`] stands for lines of several places). A store that is moved must not be read in between: a trace does
-//! not tell.
+//! An edit changes which stores are guaranteed and when they are made, never which stores are made. Workload, interleaving and values
+//! stay, as a build with that one line changed would give them ([`Edit::PersistBefore`] stands for lines at several places). Whether a
+//! store that is moved is read in between the trace does not say; it must not be.
 
 use crate::symbols::Symbol;
 use crate::trace::{
@@ -12,8 +12,8 @@ use crate::trace::{
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One change, at places in the source: sites of the trace, which several instructions of one line may have; or [`Place`]s, for what
-/// recoveries do and what follows them: their sites are others than the trace's, and what only a crash makes run has none there.
+/// One change, at places in the source. `P` is a [`SiteId`] for the trace itself. It is a [`Place`] for what recoveries do and what follows
+/// them, because they have sites of their own, and code that only runs after a crash has no site in the trace.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "edit", content = "sites")]
 pub enum Edit<P: Ord = SiteId> {
@@ -28,8 +28,8 @@ pub enum Edit<P: Ord = SiteId> {
     /// Before each event of these places, its thread flushes every line that it stored to and did not flush since (clwb), and fences
     /// (sfence).
     PersistBefore(BTreeSet<P>),
-    /// Each plain store of the first places is made after the stores of the second ones that its thread makes later in the operation:
-    /// those are flushed and fenced (clwb, sfence) before it, and so is it then.
+    /// Each plain store of the first places is made later: after the stores of the second places that its thread makes in the rest of the
+    /// operation. These are flushed and fenced (clwb, sfence) before it, and it is flushed and fenced, too.
     MoveBehind(BTreeSet<P>, BTreeSet<P>),
 }
 
@@ -55,9 +55,9 @@ impl<P: Ord> Edit<P> {
 /// A line of source that stores, flushes or fences.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Place {
-    /// A line may do all of it.
+    /// What it does there; one line may do all three.
     pub kind: PlaceKind,
-    /// Where it is.
+    /// Its place in the source.
     pub site: Symbol,
 }
 
@@ -72,7 +72,7 @@ pub enum PlaceKind {
 }
 
 impl PlaceKind {
-    /// Of an event that a store, a flush or a fence makes; a locked RMW is a store at most.
+    /// What an event does. A locked RMW is a store or nothing.
     pub fn of(kind: &EventKind) -> Option<Self> {
         match kind {
             EventKind::Store { .. } => Some(Self::Store),
@@ -82,14 +82,14 @@ impl PlaceKind {
         }
     }
 
-    /// Of a flush or a fence.
+    /// The same, of flushes and fences only.
     pub fn of_order(kind: &EventKind) -> Option<Self> {
         Self::of(kind).filter(|kind| *kind != Self::Store)
     }
 }
 
 impl Trace {
-    /// The trace with all edits made at once. Its hash names the edits too, so that no token of one is taken for the other's.
+    /// The trace with all edits made at once. Its hash depends on the edits, so a token of one trace never fits the other.
     pub fn edited(self, edits: &[Edit]) -> Self {
         if edits.is_empty() {
             return self;
@@ -149,12 +149,12 @@ fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
     }
 }
 
-/// By the thread of the event.
+/// A fence by the thread of the event.
 fn fence(event: &Event) -> Event {
     Event { thread: event.thread, site: SiteId(0), kind: EventKind::Fence { kind: FenceKind::Sfence } }
 }
 
-/// Of the lines that the event stores to, by its thread.
+/// Flushes of the lines that the event stores to, by its thread.
 fn flushes(event: &Event) -> impl Iterator<Item = Event> {
     let thread = event.thread;
     lines_stored_to(event).map(move |line| clwb(thread, line))
@@ -188,13 +188,13 @@ impl Unflushed {
                     lines.remove(&LineKey { file: *file, number: offset / LINE_BYTES });
                 }
             }
-            // Other files.
+            // A new heap has other files.
             EventKind::Case { .. } => self.0.clear(),
             _ => {}
         }
     }
 
-    /// By the thread of the event.
+    /// Flushes of these lines, by the thread of the event.
     fn flushes(&self, event: &Event) -> impl Iterator<Item = Event> {
         let thread = event.thread;
         self.0.get(&thread).into_iter().flatten().map(move |line| clwb(thread, *line))

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
-/// 128-bit hash of an image: equal images have equal hashes, and hashes are taken for images.
+/// 128-bit hash of an image. Equal images have equal hashes, and images with equal hashes count as equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageHash(pub u128);
 
@@ -33,7 +33,7 @@ struct LineState {
     made_of: (u64, Choice),
     /// Number of the last change of `content` ([`Changes`]).
     last_change: u64,
-    /// The hashes are of what it was before.
+    /// The hashes are those of an earlier content.
     is_hash_old: bool,
 }
 
@@ -63,30 +63,30 @@ pub struct ImageVersion {
 struct Changes {
     /// The image's number: no other image of this process has it.
     image: u64,
-    /// Changes before those in `places`.
+    /// Changes before those in `lines`.
     forgotten: u64,
-    /// The place in the image of each line that changed. Where it has changed again since, only the last one counts.
-    places: Vec<u32>,
+    /// The index in the image of each line that changed. Where it has changed again since, only the last one counts.
+    lines: Vec<u32>,
 }
 
 impl Changes {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { image: NEXT.fetch_add(1, Ordering::Relaxed), forgotten: 0, places: Vec::new() }
+        Self { image: NEXT.fetch_add(1, Ordering::Relaxed), forgotten: 0, lines: Vec::new() }
     }
 
     fn count(&self) -> u64 {
-        self.forgotten + self.places.len() as u64
+        self.forgotten + self.lines.len() as u64
     }
 
-    /// Adds one, of so many lines; returns its number.
-    fn add(&mut self, place: usize, lines: usize) -> u64 {
-        if self.places.len() >= LEAST_CHANGES + CHANGES_A_LINE * lines {
-            let half = self.places.len() / 2;
-            self.places.drain(..half);
+    /// Adds one, of an image with so many lines; returns its number.
+    fn add(&mut self, line: usize, line_count: usize) -> u64 {
+        if self.lines.len() >= LEAST_CHANGES + CHANGES_A_LINE * line_count {
+            let half = self.lines.len() / 2;
+            self.lines.drain(..half);
             self.forgotten += half as u64;
         }
-        self.places.push(place as u32);
+        self.lines.push(line as u32);
         self.count()
     }
 }
@@ -104,16 +104,16 @@ pub struct CrashImage {
     /// The case's folder, with a slash at its end: paths are shown without it.
     prefix: String,
     lines: Vec<LineState>,
-    places: FxHashMap<LineKey, usize>,
+    indices: FxHashMap<LineKey, usize>,
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
-    /// Seeds line hashes with the file's first path and its place among the files, so that equal heaps of two cases are equal.
+    /// Seeds line hashes with the file's first path and its order among the files, so that equal heaps of two cases are equal.
     seeds: BTreeMap<FileId, u64>,
     sum: u128,
     metadata_sum: u128,
     names_hash: u128,
     changes: Changes,
-    /// Lines to hash again when a hash is asked for: mostly none is.
+    /// Lines to hash again when somebody asks for a hash, which is rare.
     old_hashes: Vec<usize>,
 }
 
@@ -123,7 +123,7 @@ impl CrashImage {
         Self {
             prefix: if folder.is_empty() { String::new() } else { format!("{folder}/") },
             lines: Vec::new(),
-            places: FxHashMap::default(),
+            indices: FxHashMap::default(),
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             seeds: BTreeMap::new(),
@@ -135,7 +135,7 @@ impl CrashImage {
         }
     }
 
-    /// Of this state of a position. `prefix`: of the case's folder, as [`CrashImage::prefix`] has it.
+    /// The image of a state of a position. `prefix`: of the case's folder, as [`CrashImage::prefix`] has it.
     pub fn of(prefix: &str, model: &Model, view: &View, state: &[Choice]) -> Self {
         let mut image = Self { prefix: prefix.to_owned(), ..Self::new("") };
         image.follow_files(model);
@@ -163,8 +163,8 @@ impl CrashImage {
         for (file, state) in model.files() {
             let Some(path) = &state.path else { continue };
             let Some(path) = path.strip_prefix(self.prefix.as_str()) else { continue };
-            let place = self.seeds.len() as u64;
-            let seed = *self.seeds.entry(*file).or_insert_with(|| xxh3_128_with_seed(path.as_bytes(), place) as u64);
+            let order = self.seeds.len() as u64;
+            let seed = *self.seeds.entry(*file).or_insert_with(|| xxh3_128_with_seed(path.as_bytes(), order) as u64);
             names.extend_from_slice(path.as_bytes());
             names.push(0);
             names.extend(seed.to_le_bytes());
@@ -184,7 +184,7 @@ impl CrashImage {
         }
     }
 
-    /// Lines whose content changed, or whose file has come into sight: those were hashed without its seed.
+    /// Hashes the lines whose content changed, and those whose file has got its seed since.
     fn hash_again(&mut self) {
         for at in std::mem::take(&mut self.old_hashes) {
             let LineState { key, content, metadata, hash: old, metadata_hash: old_metadata, .. } = self.lines[at];
@@ -213,7 +213,7 @@ impl CrashImage {
 
     fn set(&mut self, model: &Model, id: LineId, choice: Choice) {
         let line = model.line(id);
-        let at = self.place(line.key, id);
+        let at = self.index_of(line.key, id);
         let made_of = (line.version(), choice);
         if self.lines[at].made_of == made_of {
             return;
@@ -232,14 +232,14 @@ impl CrashImage {
         }
     }
 
-    /// Where the line is kept. Models of several generations number lines each in their own way; mostly it is as here.
-    fn place(&mut self, key: LineKey, id: LineId) -> usize {
+    /// The line's index in `lines`. Models of several generations may number lines differently; mostly they do not.
+    fn index_of(&mut self, key: LineKey, id: LineId) -> usize {
         let usual = id.0 as usize;
         if self.lines.get(usual).is_some_and(|line| line.key == key) {
             return usual;
         }
         let next = self.lines.len();
-        let at = *self.places.entry(key).or_insert(next);
+        let at = *self.indices.entry(key).or_insert(next);
         if at == next {
             let made_of = (u64::MAX, Choice::default());
             let (content, metadata) = ([0; 64], 0);
@@ -270,7 +270,7 @@ impl CrashImage {
         ImageHash(self.metadata_sum ^ self.names_hash)
     }
 
-    /// Hash of the files' names and sizes and of the folders: whatever a file system answers.
+    /// Hash of the files' names and sizes and of the folders: all that a file system answers.
     pub fn names_hash(&self) -> u128 {
         self.names_hash
     }
@@ -301,8 +301,8 @@ impl CrashImage {
             let start = (at % LINE_BYTES) as usize;
             let length = ((LINE_BYTES as usize) - start).min((end - at) as usize);
             let target = &mut bytes[(at - offset) as usize..][..length];
-            match self.places.get(&LineKey { file: *file, number }) {
-                Some(place) => target.copy_from_slice(&self.lines[*place].content[start..start + length]),
+            match self.indices.get(&LineKey { file: *file, number }) {
+                Some(at) => target.copy_from_slice(&self.lines[*at].content[start..start + length]),
                 None => target.fill(0),
             }
             at += length as u64;
@@ -328,8 +328,8 @@ impl CrashImage {
         let mut changed: Vec<_> = match version.change.checked_sub(self.changes.forgotten) {
             None => self.lines.iter().map(content).collect(),
             Some(known) => {
-                let later = (version.change + 1..).zip(&self.changes.places[known as usize..]);
-                let lines = later.map(|(change, place)| (change, &self.lines[*place as usize]));
+                let later = (version.change + 1..).zip(&self.changes.lines[known as usize..]);
+                let lines = later.map(|(change, line)| (change, &self.lines[*line as usize]));
                 let last = lines.filter(|(change, line)| line.last_change == *change).map(|(_, line)| content(line));
                 let is_of_new =
                     |line: &&LineState| new_files.contains(&line.key.file) && line.last_change <= version.change;
@@ -519,7 +519,7 @@ mod tests {
         let next = image.version();
         image.go_to(&model, &view, &[vec![states[0][0]], vec![states[1][1]]].concat());
         assert_eq!((changed(&image, first).len(), changed(&image, next).len()), (2, 1));
-        assert!(image.changes.places.len() <= LEAST_CHANGES + CHANGES_A_LINE * image.lines.len());
+        assert!(image.changes.lines.len() <= LEAST_CHANGES + CHANGES_A_LINE * image.lines.len());
     }
 
     #[test]

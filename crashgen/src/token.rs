@@ -37,7 +37,7 @@ pub struct Witness {
     pub site: String,
     /// Choices are relative to everything persisted instead of to the floor.
     pub from_newest: bool,
-    /// Lines that differ: file (place in the trace's file table), line number, choice.
+    /// Lines that differ: file (index in the trace's file table), line number, choice.
     pub lines: Vec<LineChoice>,
     /// Crashes after that one, each in the recovery from the one before it or in its follow-up.
     pub later: Vec<LaterCrash>,

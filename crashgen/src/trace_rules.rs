@@ -107,7 +107,7 @@ pub struct Cost {
 
 /// What the trace rules say of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Judgement {
     /// By rule, then by the first event.
     pub warnings: Vec<Warning>,
     /// By kind of operation.
@@ -115,7 +115,7 @@ pub struct Outcome {
 }
 
 /// Judges a whole trace. `is_durable_on_return`: operations promise to be persisted when they return, else FL103 is not judged.
-pub fn judge(trace: &Trace, is_durable_on_return: bool) -> Outcome {
+pub fn judge(trace: &Trace, is_durable_on_return: bool) -> Judgement {
     let mut judge = Judge::new(is_durable_on_return);
     for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
         if matches!(event.kind, EventKind::Case { .. }) {
@@ -126,12 +126,12 @@ pub fn judge(trace: &Trace, is_durable_on_return: bool) -> Outcome {
         judge.settle(event.thread, &event.kind);
     }
     judge.end_case();
-    judge.outcome()
+    judge.judgement()
 }
 
 /// A store, as one line sees it, that is not persisted yet.
 #[derive(Clone, Copy)]
-struct Open {
+struct Unpersisted {
     event: u32,
     site: SiteId,
     operation: Option<(u32, OperationKind)>,
@@ -140,8 +140,8 @@ struct Open {
     is_late: bool,
 }
 
-/// An operation that a thread is in.
-struct Running {
+/// An operation that a thread is in, and what it paid so far.
+struct RunningOperation {
     index: u32,
     kind: OperationKind,
     cost: Cost,
@@ -149,7 +149,7 @@ struct Running {
     stored: FxHashSet<LineId>,
 }
 
-impl Running {
+impl RunningOperation {
     fn new(index: u32, kind: OperationKind) -> Self {
         Self { index, kind, cost: Cost::default(), flushed: FxHashSet::default(), stored: FxHashSet::default() }
     }
@@ -158,8 +158,8 @@ impl Running {
 struct Judge {
     is_durable_on_return: bool,
     model: Model,
-    open: BTreeMap<LineId, Vec<Open>>,
-    running: FxHashMap<ThreadId, Running>,
+    open: BTreeMap<LineId, Vec<Unpersisted>>,
+    running: FxHashMap<ThreadId, RunningOperation>,
     /// Threads with a flush or a non-temporal store since their last fence.
     unfenced: FxHashSet<ThreadId>,
     warnings: BTreeMap<(TraceRule, SiteId), Warning>,
@@ -179,10 +179,10 @@ impl Judge {
         }
     }
 
-    fn outcome(self) -> Outcome {
+    fn judgement(self) -> Judgement {
         let mut warnings: Vec<Warning> = self.warnings.into_values().collect();
         warnings.sort_by_key(|warning| (warning.rule, warning.event, warning.site));
-        Outcome { warnings, costs: self.costs }
+        Judgement { warnings, costs: self.costs }
     }
 
     fn warn(&mut self, rule: TraceRule, site: SiteId, event: u32, operation: Option<(u32, OperationKind)>) {
@@ -201,7 +201,7 @@ impl Judge {
             EventKind::Flush { file, offset, .. } => self.flush(number, thread, site, *file, *offset),
             EventKind::Fence { kind } => self.fence(number, thread, site, *kind),
             EventKind::OperationBegin { kind, index, .. } => {
-                self.running.insert(thread, Running::new(*index, *kind));
+                self.running.insert(thread, RunningOperation::new(*index, *kind));
             }
             EventKind::OperationReturn { index, .. } => self.returned(thread, *index),
             EventKind::Case { .. } | EventKind::FileBegin { .. } | EventKind::FileEnd { .. } => {}
@@ -271,7 +271,7 @@ impl Judge {
         sum.redundant += running.cost.redundant;
     }
 
-    /// After the model stepped: takes over new stores; those that are persisted now, or gone with their file, leave.
+    /// After the model stepped over the event: new stores come into `open`; those that are persisted now, or gone with their file, leave it.
     fn settle(&mut self, thread: ThreadId, kind: &EventKind) {
         let is_flushed = matches!(kind, EventKind::Store { kind: StoreKind::NonTemporal, .. });
         let is_removed =
@@ -295,7 +295,7 @@ impl Judge {
                             running.stored.insert(id);
                             (running.index, running.kind)
                         });
-                        Open { event, site, operation, is_flushed, is_late: false }
+                        Unpersisted { event, site, operation, is_flushed, is_late: false }
                     }
                 });
             }
@@ -330,7 +330,7 @@ mod tests {
     const FILE: FileId = FileId(0);
 
     /// Events of thread 1 or 2; the site of each is its place in the list.
-    fn judged(kinds: Vec<(u16, EventKind)>) -> Outcome {
+    fn judged(kinds: Vec<(u16, EventKind)>) -> Judgement {
         judge(&trace(kinds), true)
     }
 
@@ -373,7 +373,7 @@ mod tests {
     }
 
     /// (rule, place of the event in the list, count)
-    fn short(outcome: &Outcome) -> Vec<(TraceRule, u32, u64)> {
+    fn short(outcome: &Judgement) -> Vec<(TraceRule, u32, u64)> {
         outcome.warnings.iter().map(|warning| (warning.rule, warning.event - 3, warning.count)).collect()
     }
 

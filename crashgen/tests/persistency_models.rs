@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What holds of every persistency model, and two that are no entries of the table: made in this file, of what the crate shows to all.
 
-use crashgen::complete::{Bounds, Position, Recoveries, Run, Search, UnitKey};
+use crashgen::complete::{Bounds, CrashPosition, Recoveries, Run, Search, UnitKey};
 use crashgen::image::CrashImage;
 use crashgen::litmus::Litmus;
 use crashgen::model::{Choice, Floors, LineId, LineStore, Model, PersistencyModel, Px86, Until, View, models};
@@ -217,7 +217,7 @@ fn a_state_that_is_not_new_was_there_at_the_position_before() {
 
 /// Loads units one after the other, the next one by what it saw.
 struct Recovery {
-    hot: BTreeSet<UnitKey>,
+    varying: BTreeSet<UnitKey>,
 }
 
 impl Recovery {
@@ -226,7 +226,7 @@ impl Recovery {
         let mut number = 0;
         for _ in 0..5 {
             let unit = UnitKey { file: FILE, number };
-            run.loads.extend(self.hot.contains(&unit).then_some(unit));
+            run.loads.extend(self.varying.contains(&unit).then_some(unit));
             let mut bytes = [0; UNIT_BYTES as usize];
             image.read("heap", number * UNIT_BYTES, &mut bytes);
             run.outcome = run.outcome * 31 + u32::from(bytes[0]);
@@ -239,8 +239,8 @@ impl Recovery {
 impl Recoveries for Recovery {
     type Stop = ();
 
-    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), ()> {
-        self.hot = hot.iter().copied().collect();
+    fn watch(&mut self, varying: &[UnitKey]) -> Result<(), ()> {
+        self.varying = varying.iter().copied().collect();
         Ok(())
     }
 
@@ -257,7 +257,7 @@ fn complete_finds_what_exhaustive_finds_under_every_model() {
             let events = random_trace(seed);
             let mut model = Model::new(persistency, Vec::new());
             let mut image = CrashImage::new("");
-            let mut recovery = Recovery { hot: BTreeSet::new() };
+            let mut recovery = Recovery { varying: BTreeSet::new() };
             let mut search = Search::new(Bounds { leaves: 1 << 12, bytes: 1 << 30, seed }, Rc::default());
             for (number, event) in events.iter().enumerate() {
                 model.step(number as u32, event);
@@ -272,10 +272,11 @@ fn complete_finds_what_exhaustive_finds_under_every_model() {
                     expected.insert(recovery.run_on(&image).outcome);
                     ControlFlow::Continue(())
                 });
-                let at = Position { model: &model, view: &view };
+                let at = CrashPosition { model: &model, view: &view };
                 search.step(number as u32 + 1, &at, &events, &mut recovery).expect("always runs");
-                let (mut walk, mut found) = (search.walk(), BTreeSet::new());
-                while let Some(held) = search.next(&mut walk, &at, &mut image, &mut recovery).expect("always runs") {
+                let (mut traversal, mut found) = (search.traversal(), BTreeSet::new());
+                while let Some(held) = search.next(&mut traversal, &at, &mut image, &mut recovery).expect("always runs")
+                {
                     found.insert(search.leaf(held.leaf).outcome);
                 }
                 assert_eq!(found, expected, "{persistency:?}, trace {seed}, after event {number}");

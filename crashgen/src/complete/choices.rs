@@ -15,11 +15,11 @@ pub(super) fn unit_of(content: &LineContent, unit: u8) -> u64 {
     u64::from_le_bytes(content[start..start + UNIT_BYTES as usize].try_into().expect("eight bytes"))
 }
 
-/// Choices of one line that are told apart: 65,536 are two non-temporal rewrites of a whole line without a fence. A line with more is
-/// explored with what is guaranteed and with everything, and the crash position is not complete.
+/// Most choices of one line that are enumerated: 65,536 are two non-temporal rewrites of a whole line without a fence. A line with more is
+/// explored with its floor and with everything only, and the crash position is not complete.
 pub const CHOICE_LIMIT: usize = 1 << 16;
 
-/// The distinct contents a line can have, the newest first. Of choices that leave the same bytes the newest stands for all.
+/// The distinct contents a line can have, the newest first. Where several choices leave the same bytes, the newest stands for all.
 #[derive(Debug)]
 pub struct LineChoices {
     version: u64,
@@ -45,7 +45,7 @@ impl LineChoices {
         Self { version: line.version(), contents, all, hash_of_all: OnceCell::new(), is_cut }
     }
 
-    /// What it takes, about.
+    /// Memory that it takes, about.
     fn bytes(&self) -> usize {
         let member = size_of::<(Choice, LineContent)>() + size_of::<u32>();
         size_of::<(LineId, Rc<Self>)>() + size_of::<Self>() + self.contents.len() * member
@@ -103,7 +103,7 @@ impl LineChoices {
 /// Members of [`LineChoices`], in order, the newest first; never empty.
 pub type ChoiceSet = Rc<[u32]>;
 
-/// The choices of the lines that were asked for in a window, made again when a line has changed.
+/// The choices of the lines that a window asked for. A line that has changed since is asked again.
 #[derive(Default)]
 pub struct Tables {
     lines: FxHashMap<LineId, Rc<LineChoices>>,
@@ -111,12 +111,12 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// What they take, about.
+    /// Memory that they take, about.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Begins anew.
+    /// Forgets all.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

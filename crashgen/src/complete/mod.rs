@@ -8,7 +8,7 @@
 //! load end in the same heap report, so one run answers for both, and a line that nobody loads is never enumerated. Each line
 //! that can hold more than one content carries the **set** of its remaining choices (a set, not an interval: torn stores and repeated
 //! values make gaps). A load groups that set by the bytes it would see; each group is a branch, and the search goes on below it
-//! with the choices of that group alone. Lines are independent (R2), so what is left at the end, one set a line, is a product
+//! with the choices of that group alone. LoadedLines are independent (R2), so what is left at the end, one set a line, is a product
 //! of states that all have this outcome; over all ends these products are the states of the crash position, each once.
 //!
 //! A target need not be stopped at a load. The search runs *one* state of the undecided sets to its end and reads in which order it
@@ -16,41 +16,41 @@
 //!
 //! # What is remembered
 //!
-//! Which unit is loaded next depends on nothing but the values of the loads before. So runs form a trie ([`memory`]): a node is a
-//! load, an edge the value seen there, a leaf an outcome. It knows no crash position: a position walks it with the sets that
+//! Which unit is loaded next depends on nothing but the values of the loads before. So runs form a trie ([`trie`]): a node is a
+//! load, an edge the value seen there, a leaf an outcome. It knows no crash position: a position traverses it with the sets that
 //! it allows, and what it finds there costs no recovery. A floor that rises makes sets smaller and so only takes leaves away; a
 //! store that no node of the trie loads adds none.
 //!
 //! A trie spans one [`window`]: some consecutive crash positions between which no file changes. Units that hold one value in all
-//! of the window's states need no node; the others are *hot*, and every load of a hot unit is a node, also where it has one value
-//! now. In a window the answers of the file system are the same for all states, so they need no node either.
+//! of the window's states need no node; the others are *varying*, and every load of a varying unit is a node, also where it has one
+//! value now. In a window the answers of the file system are the same for all states, so they need no node either.
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`window`] | where a trie's life begins and ends, and what is hot in between |
+//! | [`window`] | where a trie's life begins and ends, and which units vary in between |
 //! | [`choices`] | the contents a line can have, and sets of them |
-//! | [`memory`] | the trie |
-//! | [`search`] | the walk of one crash position |
-//! | `lines` | the lines that the trie loads |
-//! | [`skips`] | what a walk need not look at again |
+//! | [`trie`] | the trie |
+//! | [`search`] | the traversal of one crash position |
+//! | `loaded_lines` | the lines that the trie loads |
+//! | [`skips`] | which nodes a traversal may skip |
 //! | `scanned` | what the runs of a window read of objects |
-//! | [`looked`] | what the walks of a pass looked at |
+//! | [`dependencies`] | which units of an origin an exploration depends on |
 
 pub mod choices;
-mod lines;
-pub mod looked;
-pub mod memory;
+pub mod dependencies;
+mod loaded_lines;
 mod scanned;
 pub mod search;
 mod skips;
 #[cfg(test)]
 mod tests;
+pub mod trie;
 pub mod window;
 
 pub use choices::{ChoiceSet, LineChoices, Tables};
-pub use looked::Looked;
-pub use memory::{Leaf, LeafId};
-pub use search::{Bounds, Held, Position, Repeats, Search, Walk};
+pub use dependencies::Dependencies;
+pub use search::{Bounds, CrashPosition, LeafStates, Repeats, Search, Traversal};
+pub use trie::{Leaf, LeafId};
 pub use window::Window;
 
 pub use crate::trace::UnitKey;
@@ -62,11 +62,11 @@ use crate::image::CrashImage;
 pub struct Run {
     /// The heap report, numbered by whoever keeps it: equal reports have equal numbers.
     pub outcome: u32,
-    /// Hot units in the order in which the target first depended on what the crash left in them.
+    /// Varying units in the order in which the target first depended on what the crash left in them.
     pub loads: Vec<UnitKey>,
-    /// Hot units that only the report's contents depend on.
+    /// Varying units that only the report's contents depend on.
     pub contents: Vec<UnitKey>,
-    /// Why `loads` may not be all of them; such a run is never taken for another state's.
+    /// Why `loads` may not be all of them; such a run answers for no other state.
     pub doubt: Option<Doubt>,
 }
 
@@ -89,24 +89,24 @@ impl Doubt {
     }
 }
 
-/// Whoever runs recoveries.
+/// What runs recoveries.
 pub trait Recoveries {
     /// Why no more can be run.
     type Stop;
 
-    /// From now on these units are hot.
+    /// From now on these units vary.
     ///
     /// # Errors
     /// When the search has to end.
-    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Self::Stop>;
+    fn watch(&mut self, varying: &[UnitKey]) -> Result<(), Self::Stop>;
 
     /// Runs recovery and probe script on the image.
     ///
     /// # Errors
-    /// When the search has to end: a budget is used up, or there is nobody to run recoveries any more.
+    /// When the search has to end: a budget is used up, or nothing runs recoveries any more.
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Self::Stop>;
 
-    /// Runs a state of a leaf that is known already, to see whether it is like the others. May be slow, and look more closely.
+    /// Runs another state of a known leaf, to see whether it ends in the same way. It may be slower and more exact than [`Recoveries::run`].
     ///
     /// # Errors
     /// As [`Recoveries::run`].
@@ -114,8 +114,8 @@ pub trait Recoveries {
         self.run(image)
     }
 
-    /// What the outcomes take in memory, bytes, about.
-    fn kept_bytes(&self) -> usize {
+    /// Memory that the outcomes take, in bytes, about.
+    fn memory_bytes(&self) -> usize {
         0
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the runner's scans of objects read in the runs of a window, a line at a time, each once: most runs read the same of most lines,
-//! and objects have thousands of them.
+//! What the runner's scans of objects read in the runs of a window, line by line. Objects have thousands of lines, and most runs read the
+//! same of most of them, so each different line is stored once.
 
 use super::{ChoiceSet, Tables, UnitKey};
 use crate::model::{LineId, LineKey, Model};
@@ -20,7 +20,7 @@ pub struct ScannedLine {
     values: [u64; LINE_UNITS],
 }
 
-/// All of them, numbered.
+/// All scanned lines, numbered.
 #[derive(Default)]
 pub(super) struct Scanned {
     numbers: FxHashMap<ScannedLine, u32>,
@@ -28,11 +28,11 @@ pub(super) struct Scanned {
     lines: Vec<(ScannedLine, Compared)>,
 }
 
-/// What was found when the line was last compared with a model.
+/// The result of the line's last comparison with a model.
 #[derive(Clone, Copy, Default)]
 struct Compared {
     line: Option<LineId>,
-    /// Of the line then, with whether each of its choices holds what was read.
+    /// The line's version then, and whether each of its choices held what was read.
     found: Option<(u64, bool)>,
 }
 
@@ -43,7 +43,7 @@ impl ScannedLine {
 }
 
 impl Scanned {
-    /// What it takes, about.
+    /// Memory that it takes, about.
     pub fn bytes(&self) -> usize {
         self.lines.len() * (2 * size_of::<ScannedLine>() + size_of::<Compared>() + size_of::<u32>())
     }
@@ -53,7 +53,7 @@ impl Scanned {
         let mut numbers = Vec::new();
         let mut last: Option<ScannedLine> = None;
         for (unit, value) in units {
-            let (key, place) = unit.place();
+            let (key, place) = unit.line_and_unit();
             if let Some(other) = last.take_if(|line| line.key != key) {
                 numbers.push(self.number(other));
             }
@@ -72,7 +72,7 @@ impl Scanned {
         })
     }
 
-    /// A line, and the one that it is in the model: [`Model::find`], with a memory.
+    /// A scanned line, and its number in the model; the last answer is tried first.
     pub fn find(&mut self, number: u32, model: &Model) -> (ScannedLine, Option<LineId>) {
         let (line, known) = &mut self.lines[number as usize];
         if known.line.is_none_or(|id| !model.has(id, line.key)) {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The walk of one crash position: depth-first over what recovery can see there, from memory where it was seen before.
+//! The traversal of one crash position: depth-first over what recovery can see there. What was run before is answered from the trie ([`Trie`]).
 //!
-//! The stack is explicit: a [`Frame`] for each load with more than one group on the way from the root to where the walk is. The walk
-//! is deterministic, groups with newer choices first, so that the first run of a position is the one with everything persisted.
-//! It can be left at any time: what was run is in memory, and another walk of the position passes it without a recovery.
+//! The stack is explicit: a [`Frame`] for each load with more than one group on the way from the root to where the traversal is. The
+//! traversal is deterministic and takes groups with newer choices first, so the first run of a position is the one with everything
+//! persisted. A caller may stop a traversal at any time: the trie holds what was run, and the next traversal of the position runs nothing of
+//! it again.
 
-use super::lines::Lines;
-use super::memory::{Load, Memory, Node, NodeId};
+use super::loaded_lines::LoadedLines;
 use super::scanned::Scanned;
 use super::skips::Skips;
-use super::{ChoiceSet, Doubt, Leaf, LeafId, Looked, Recoveries, Run, Tables, UnitKey, Window};
+use super::trie::{Load, Node, NodeId, Trie};
+use super::{ChoiceSet, Dependencies, Doubt, Leaf, LeafId, Recoveries, Run, Tables, UnitKey, Window};
 use crate::image::CrashImage;
 use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
 use crate::trace::{Event, LINE_BYTES, UNIT_BYTES};
@@ -22,24 +23,24 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// What a line holds that nobody has stored to yet.
 const NEVER_STORED: LineContent = [0; LINE_BYTES as usize];
-/// One new leaf in so many is run a second time, with another of its states, and so are the first ones.
+/// One new leaf in so many is run a second time, with another of its states. The first leaves all are.
 const REPEAT_ONE_IN: u64 = 16;
 
-/// What bounds a search; each is said when it is hit.
+/// What bounds a search. The certificate says which bounds were hit.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Leaves that are kept in a window.
+    /// Most leaves of a window.
     pub leaves: usize,
-    /// Bytes that are kept in a window: the trie, the choices of lines, contents, outcomes.
+    /// Most bytes of a window: the trie, the choices of lines, contents, outcomes.
     pub bytes: usize,
     /// Chooses the leaves that are run twice.
     pub seed: u64,
 }
 
-/// Shared by all searches of an exploration that run the same program: which leaves are run a second time.
+/// Which leaves are run a second time. All searches of an exploration that run the same program share it.
 #[derive(Debug, Default)]
 pub struct Repeats {
-    /// Leaves that were.
+    /// Leaves that were run a second time.
     leaves: Cell<u64>,
     /// Windows begun, of all searches.
     windows: Cell<u64>,
@@ -63,36 +64,36 @@ pub struct Search {
     repeats: Rc<Repeats>,
     window: Option<Window>,
     windows: u64,
-    /// Of the window, among those of all searches.
+    /// The window's number among those of all searches.
     window_number: u64,
-    memory: Memory,
-    /// What contents the window's runs read.
+    trie: Trie,
+    /// What the window's runs read of objects' contents.
     scanned: Scanned,
-    /// What the walks of this pass looked at, if somebody asks.
-    looked: Option<Looked>,
-    lines: Lines,
+    /// What the traversals depend on since [`Search::restart_positions`]; none: nobody asks.
+    dependencies: Option<Dependencies>,
+    lines: LoadedLines,
     skips: Skips,
     /// The lines' choices at the current position.
     pub tables: Tables,
     /// What made a run worthless: the target does not load what it did before, or not all loads are seen.
     pub doubts: BTreeSet<String>,
-    /// Why the last walk did not see all of its position; none if it did.
+    /// Why the last traversal did not cover all of its position; none if it did.
     pub gap: Option<&'static str>,
 }
 
-/// A leaf that holds at a crash position, with the choices of each line that its loads narrowed.
+/// The states of a crash position that end in one leaf: each line keeps the choices that its loads left.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct LeafStates {
     /// Which leaf.
     pub leaf: LeafId,
     /// Remaining choices by line; a line that is not here keeps all of its choices.
     pub sets: FxHashMap<LineId, ChoiceSet>,
-    /// It was run at this position; otherwise it is answered from memory.
+    /// The leaf was run at this position; otherwise the trie had it.
     pub is_new: bool,
 }
 
-/// How far the walk of a crash position has come.
-pub struct Walk {
+/// How far the traversal of a crash position has come.
+pub struct Traversal {
     next: Option<NodeId>,
     frames: Vec<Frame>,
     /// Sets of the lines that were narrowed.
@@ -112,11 +113,11 @@ struct Frame {
     before: Option<ChoiceSet>,
 }
 
-/// What a walk looks at.
-pub struct Position<'a> {
+/// What is traversed.
+pub struct CrashPosition<'a> {
     /// The persistency model at the crash position.
     pub model: &'a Model,
-    /// What the position shows.
+    /// Its lines with choices.
     pub view: &'a View,
 }
 
@@ -129,10 +130,10 @@ impl Search {
             window: None,
             windows: 0,
             window_number: 0,
-            memory: Memory::new(),
+            trie: Trie::new(),
             scanned: Scanned::default(),
-            looked: None,
-            lines: Lines::default(),
+            dependencies: None,
+            lines: LoadedLines::default(),
             skips: Skips::default(),
             tables: Tables::default(),
             doubts: BTreeSet::new(),
@@ -146,14 +147,14 @@ impl Search {
     }
 
     /// Steps to a crash position (events before the crash). True if recovery may see there what it could not see at the
-    /// position before, so that a walk is needed.
+    /// position before, so that a traversal is needed.
     ///
     /// # Errors
-    /// When there is nobody to run recoveries.
+    /// When no recovery can be run.
     pub fn step<R: Recoveries>(
         &mut self,
         position: u32,
-        at: &Position,
+        at: &CrashPosition,
         events: &[Event],
         recoveries: &mut R,
     ) -> Result<bool, R::Stop> {
@@ -169,29 +170,29 @@ impl Search {
     /// Begins a window, with an empty trie.
     ///
     /// # Errors
-    /// When there is nobody to run recoveries.
+    /// When no recovery can be run.
     pub fn enter<R: Recoveries>(&mut self, window: Window, recoveries: &mut R) -> Result<(), R::Stop> {
-        recoveries.watch(&window.hot)?;
+        recoveries.watch(&window.varying)?;
         self.window = Some(window);
         self.windows += 1;
         self.window_number = self.repeats.windows.get() + 1;
         self.repeats.windows.set(self.window_number);
-        self.memory = Memory::new();
+        self.trie = Trie::new();
         self.scanned = Scanned::default();
         self.skips.start_again();
-        self.lines = Lines::default();
+        self.lines = LoadedLines::default();
         self.tables.clear();
         Ok(())
     }
 
-    /// What is kept in the window, bytes, about; the outcomes apart.
-    pub fn kept_bytes(&self) -> usize {
-        self.memory.bytes() + self.scanned.bytes() + self.tables.bytes() + self.lines.bytes() + self.skips.bytes()
+    /// Memory that the window takes, in bytes, about, without the outcomes.
+    pub fn memory_bytes(&self) -> usize {
+        self.trie.bytes() + self.scanned.bytes() + self.tables.bytes() + self.lines.bytes() + self.skips.bytes()
     }
 
-    /// Leaves that are kept in the window.
+    /// Leaves of the window.
     pub fn leaf_count(&self) -> usize {
-        self.memory.leaf_count()
+        self.trie.leaf_count()
     }
 
     /// Whether the event stores to what the trie loads.
@@ -204,78 +205,78 @@ impl Search {
         self.lines.loaded()
     }
 
-    /// The positions that follow are those of another model, or go on from another origin. It is noted what walks look at.
-    pub fn begin_pass(&mut self) {
+    /// The positions that follow are those of another model, or go on from another origin. From here on dependencies are noted.
+    pub fn restart_positions(&mut self) {
         self.skips.clear();
-        self.looked = Some(Looked::default());
+        self.dependencies = Some(Dependencies::default());
     }
 
-    /// What walks looked at since the pass began.
-    pub fn take_looked(&mut self) -> Looked {
-        self.looked.take().unwrap_or_default()
+    /// What the traversals depend on since [`Search::restart_positions`].
+    pub fn take_dependencies(&mut self) -> Dependencies {
+        self.dependencies.take().unwrap_or_default()
     }
 
-    /// These units of a line, a bit for each, decide something at the position; `line`: the model's, if it has it.
-    pub fn look(&mut self, key: LineKey, units: u8, line: Option<LineId>, model: &Model) {
-        if let Some(looked) = &mut self.looked {
-            looked.at(key, units, line, model);
+    /// What is found at the position depends on these units of a line, a bit for each; `line`: its number, if the model has it.
+    pub fn depend_on(&mut self, key: LineKey, units: u8, line: Option<LineId>, model: &Model) {
+        if let Some(dependencies) = &mut self.dependencies {
+            dependencies.add(key, units, line, model);
         }
     }
 
-    /// Begins the walk of the position that was last stepped to.
-    pub fn walk(&self) -> Walk {
-        Walk {
-            next: Some(Memory::ROOT),
+    /// Begins the traversal of the position that was last stepped to.
+    pub fn traversal(&self) -> Traversal {
+        Traversal {
+            next: Some(Trie::ROOT),
             frames: Vec::new(),
             sets: FxHashMap::default(),
-            first_new_leaf: self.memory.leaf_count() as u32,
+            first_new_leaf: self.trie.leaf_count() as u32,
             gap: None,
         }
     }
 
-    /// The next leaf that holds at the position; none at the end.
+    /// The next leaf that some states of the position end in; none at the end.
     ///
     /// # Errors
     /// When a recovery is needed and cannot be run.
     pub fn next<R: Recoveries>(
         &mut self,
-        walk: &mut Walk,
-        at: &Position,
+        traversal: &mut Traversal,
+        at: &CrashPosition,
         image: &mut CrashImage,
         recoveries: &mut R,
-    ) -> Result<Option<Held>, R::Stop> {
+    ) -> Result<Option<LeafStates>, R::Stop> {
         loop {
-            let Some(node) = walk.next.take() else {
-                if !walk.turn(&mut self.memory) {
-                    self.gap = walk.gap;
+            let Some(node) = traversal.next.take() else {
+                if !traversal.turn(&mut self.trie) {
+                    self.gap = traversal.gap;
                     return Ok(None);
                 }
                 continue;
             };
-            match self.memory.node(node) {
-                Node::Unknown if self.memory.leaf_count() >= self.bounds.leaves => {
-                    walk.gap = Some("more leaves in a window than the limit");
+            match self.trie.node(node) {
+                Node::Unknown if self.trie.leaf_count() >= self.bounds.leaves => {
+                    traversal.gap = Some("more leaves in a window than the limit");
                 }
-                Node::Unknown if self.kept_bytes() + recoveries.kept_bytes() >= self.bounds.bytes => {
-                    walk.gap = Some("more to remember in a window than the limit of memory");
+                Node::Unknown if self.memory_bytes() + recoveries.memory_bytes() >= self.bounds.bytes => {
+                    traversal.gap = Some("more to remember in a window than the limit of memory");
                 }
                 Node::Unknown => {
-                    self.explore(node, walk, at, image, recoveries)?;
-                    walk.next = Some(node);
+                    self.explore(node, traversal, at, image, recoveries)?;
+                    traversal.next = Some(node);
                 }
-                Node::Doubt(why) => walk.gap = Some(why),
+                Node::Doubt(why) => traversal.gap = Some(why),
                 Node::Leaf(leaf) => {
-                    let is_new = leaf.0 >= walk.first_new_leaf;
-                    if is_new && self.is_chosen(leaf) && recoveries.is_worth_repeating(self.memory.leaf(leaf).outcome) {
-                        self.repeat(node, leaf, walk, at, image, recoveries)?;
+                    let is_new = leaf.0 >= traversal.first_new_leaf;
+                    if is_new && self.is_chosen(leaf) && recoveries.is_worth_repeating(self.trie.leaf(leaf).outcome) {
+                        self.repeat(node, leaf, traversal, at, image, recoveries)?;
                     }
-                    return Ok(Some(Held { leaf, sets: walk.sets.clone(), is_new }));
+                    return Ok(Some(LeafStates { leaf, sets: traversal.sets.clone(), is_new }));
                 }
                 Node::Load { .. } => {
                     let end = self.skip_decided(node, at.model);
-                    match self.memory.node(end) {
-                        Node::Load { load, .. } => self.branch(end, load, walk, at),
-                        _ => walk.next = Some(end),
+                    match self.trie.node(end) {
+                        Node::Load { load, .. } => self.branch(end, load, traversal, at),
+                        _ => traversal.next = Some(end),
                     }
                 }
             }
@@ -287,17 +288,17 @@ impl Search {
         let mut node = begin;
         loop {
             node = self.skips.end(node);
-            let Node::Load { load, first, next } = self.memory.node(node) else { return node };
+            let Node::Load { load, first, next } = self.trie.node(node) else { return node };
             let Some(value) = self.decided(load, model) else { return node };
-            if self.looked.is_some() && self.skips.note_look(load) {
+            if self.dependencies.is_some() && self.skips.note_dependency(load) {
                 let line = self.lines.find(model, load);
-                self.look(self.lines.key(load), 1 << load.unit, line, model);
+                self.depend_on(self.lines.key(load), 1 << load.unit, line, model);
             }
             let is_first = value == first;
             if is_first && next == NodeId(node.0 + 1) {
                 self.skips.add(node, load);
             }
-            node = if is_first { next } else { self.memory.child(node, value) };
+            node = if is_first { next } else { self.trie.child(node, value) };
         }
     }
 
@@ -316,46 +317,46 @@ impl Search {
     }
 
     /// Groups the line's set by what the load sees, and goes on below the first group.
-    fn branch(&mut self, node: NodeId, load: Load, walk: &mut Walk, at: &Position) {
+    fn branch(&mut self, node: NodeId, load: Load, traversal: &mut Traversal, at: &CrashPosition) {
         let line = self.lines.find(at.model, load).expect("a line that nobody stored to is decided");
-        self.look(self.lines.key(load), 1 << load.unit, Some(line), at.model);
+        self.depend_on(self.lines.key(load), 1 << load.unit, Some(line), at.model);
         let choices = self.tables.of(at.model, line);
         if choices.is_cut {
-            walk.gap = Some("a line with more than 65,536 choices");
+            traversal.gap = Some("a line with more than 65,536 choices");
         }
-        let before = walk.sets.get(&line).cloned();
+        let before = traversal.sets.get(&line).cloned();
         let mut groups = choices.groups(before.as_ref().unwrap_or(&choices.all), load.unit);
         if let [(value, _)] = groups[..] {
-            walk.next = Some(self.memory.child(node, value));
+            traversal.next = Some(self.trie.child(node, value));
             return;
         }
         if planted::is(Fault::DropBranch) {
             groups.truncate(groups.len() - 1);
         }
-        walk.frames.push(Frame { node, line, groups, next_group: 0, before });
+        traversal.frames.push(Frame { node, line, groups, next_group: 0, before });
     }
 
-    /// Runs the newest state that is left, and remembers what it loaded from this node on.
+    /// Runs the newest remaining state, and adds what it loaded below this node to the trie.
     fn explore<R: Recoveries>(
         &mut self,
         node: NodeId,
-        walk: &mut Walk,
-        at: &Position,
+        traversal: &mut Traversal,
+        at: &CrashPosition,
         image: &mut CrashImage,
         recoveries: &mut R,
     ) -> Result<(), R::Stop> {
-        let state = self.newest_state(at, &walk.sets);
+        let state = self.newest_state(at, &traversal.sets);
         image.go_to(at.model, at.view, &state);
         let run = recoveries.run(image)?;
-        let (loads, path) = (self.lines.distinct(&run.loads), self.memory.path(node));
+        let (loads, path) = (self.lines.distinct(&run.loads), self.trie.path(node));
         match run.doubt.or_else(|| self.difference(at.model, &path, &loads).map(Doubt::Unknown)) {
             Some(Doubt::Unknown(why)) => {
                 self.doubts.insert(why);
-                self.memory.add_doubt(node, "runs that say nothing");
+                self.trie.add_doubt(node, "runs that say nothing");
                 return Ok(());
             }
             Some(Doubt::Bound(why)) => {
-                self.memory.add_doubt(node, why);
+                self.trie.add_doubt(node, why);
                 return Ok(());
             }
             None => {}
@@ -363,21 +364,22 @@ impl Search {
         let mut end = node;
         for load in &loads[path.len()..] {
             let decided = self.decided(*load, at.model);
-            let value = decided.unwrap_or_else(|| self.newest_value(at, walk, self.lines.unit(*load)));
-            end = self.memory.add_load(end, *load, value);
+            let value = decided.unwrap_or_else(|| self.newest_value(at, traversal, self.lines.unit(*load)));
+            end = self.trie.add_load(end, *load, value);
             self.lines.add(*load);
         }
         let contents = distinct(&run.contents);
-        let contents: Vec<_> = contents.into_iter().map(|unit| (unit, self.newest_value(at, walk, unit))).collect();
+        let contents: Vec<_> =
+            contents.into_iter().map(|unit| (unit, self.newest_value(at, traversal, unit))).collect();
         let contents = self.scanned.add(contents.into_iter()).into();
-        self.memory.add_leaf(end, Leaf { outcome: run.outcome, contents });
+        self.trie.add_leaf(end, Leaf { outcome: run.outcome, contents });
         Ok(())
     }
 
-    fn newest_value(&mut self, at: &Position, walk: &Walk, unit: UnitKey) -> u64 {
-        let (key, unit) = unit.place();
+    fn newest_value(&mut self, at: &CrashPosition, traversal: &Traversal, unit: UnitKey) -> u64 {
+        let (key, unit) = unit.line_and_unit();
         let Some(line) = at.model.find(key) else { return 0 };
-        let newest = walk.sets.get(&line).map_or(0, |set| set[0]);
+        let newest = traversal.sets.get(&line).map_or(0, |set| set[0]);
         self.tables.of(at.model, line).unit(newest, unit)
     }
 
@@ -409,46 +411,46 @@ impl Search {
         &mut self,
         node: NodeId,
         leaf: LeafId,
-        walk: &Walk,
-        at: &Position,
+        traversal: &Traversal,
+        at: &CrashPosition,
         image: &mut CrashImage,
         recoveries: &mut R,
     ) -> Result<(), R::Stop> {
-        let state = self.oldest_state(at, &walk.sets);
+        let state = self.oldest_state(at, &traversal.sets);
         image.go_to(at.model, at.view, &state);
         let Run { outcome, loads, doubt, .. } = recoveries.run_again(image)?;
         self.repeats.leaves.set(self.repeats.leaves() + 1);
-        let (loads, path) = (self.lines.distinct(&loads), self.memory.path(node));
+        let (loads, path) = (self.lines.distinct(&loads), self.trie.path(node));
         let doubt = doubt
             .map(Doubt::text)
             .or_else(|| self.difference(at.model, &path, &loads))
             .or_else(|| self.difference(at.model, &loads, &path));
-        let is_same = recoveries.is_same(self.memory.leaf(leaf).outcome, outcome);
+        let is_same = recoveries.is_same(self.trie.leaf(leaf).outcome, outcome);
         let other = || "two states that gave recovery the same bytes at every load it made have different heap reports";
         self.doubts.extend(doubt.or_else(|| (!is_same).then(|| other().to_owned())));
         Ok(())
     }
 
     /// The state closest to everything persisted.
-    pub fn newest_state(&mut self, at: &Position, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
+    pub fn newest_state(&mut self, at: &CrashPosition, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
         let of = |tables: &mut Tables, line| sets.get(&line).map(|set| tables.of(at.model, line).choice(set[0]));
         at.view.lines.iter().map(|open| of(&mut self.tables, open.id).unwrap_or(open.newest())).collect()
     }
 
     /// The state closest to the floor.
-    pub fn oldest_state(&mut self, at: &Position, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
+    pub fn oldest_state(&mut self, at: &CrashPosition, sets: &FxHashMap<LineId, ChoiceSet>) -> Vec<Choice> {
         let last = |set: &ChoiceSet| set[set.len() - 1];
         let of = |tables: &mut Tables, line| sets.get(&line).map(|set| tables.of(at.model, line).choice(last(set)));
         at.view.lines.iter().map(|open| of(&mut self.tables, open.id).unwrap_or_default()).collect()
     }
 
-    /// Whether what the leaf's run read of contents is what every state of the leaf holds there.
-    pub fn has_own_contents(&mut self, at: &Position, held: &Held) -> bool {
+    /// Whether every state of the leaf holds the contents that the leaf's run read.
+    pub fn has_own_contents(&mut self, at: &CrashPosition, states: &LeafStates) -> bool {
         let mut is_own = true;
-        for number in self.memory.leaf(held.leaf).contents.clone().iter() {
+        for number in self.trie.leaf(states.leaf).contents.clone().iter() {
             let (scanned, line) = self.scanned.find(*number, at.model);
-            self.look(scanned.key, scanned.units, line, at.model);
-            let set = line.and_then(|line| held.sets.get(&line));
+            self.depend_on(scanned.key, scanned.units, line, at.model);
+            let set = line.and_then(|line| states.sets.get(&line));
             is_own = is_own && self.scanned.is_held(*number, at.model, &mut self.tables, set);
         }
         is_own
@@ -456,7 +458,7 @@ impl Search {
 
     /// A leaf of the current window.
     pub fn leaf(&self, id: LeafId) -> &Leaf {
-        self.memory.leaf(id)
+        self.trie.leaf(id)
     }
 
     /// The window that was last begun.
@@ -470,14 +472,14 @@ impl Search {
     }
 }
 
-impl Walk {
-    /// Goes to the next branch: the nearest load on the way back that has a group left. False at the end.
-    fn turn(&mut self, memory: &mut Memory) -> bool {
+impl Traversal {
+    /// Goes to the next branch: back to the nearest load that has a group left. False at the end.
+    fn turn(&mut self, trie: &mut Trie) -> bool {
         while let Some(frame) = self.frames.last_mut() {
             if let Some((value, set)) = frame.groups.get(frame.next_group) {
                 frame.next_group += 1;
                 self.sets.insert(frame.line, set.clone());
-                self.next = Some(memory.child(frame.node, *value));
+                self.next = Some(trie.child(frame.node, *value));
                 return true;
             }
             match frame.before.take() {
@@ -490,7 +492,7 @@ impl Walk {
     }
 }
 
-/// In their order, each once.
+/// The keys in their order, each once.
 fn distinct(keys: &[UnitKey]) -> Vec<UnitKey> {
     let mut seen = FxHashSet::default();
     keys.iter().copied().filter(|key| seen.insert(*key)).collect()

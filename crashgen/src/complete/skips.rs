@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What of the trie is decided at the current crash position. A line with one choice holds the same until something is stored to it, so
-//! a load of it leads the same way, and a walk need not look at the node again. Recovery loads thousands of units of which a few are
-//! undecided, so that is most of a walk.
+//! Which nodes of the trie a traversal may skip. A line with one choice holds the same until something is stored to it, so a load of it
+//! leads the same way each time. Recovery loads thousands of units, and a few of them are undecided: skipping the others saves most of a
+//! traversal.
 //!
-//! All of it belongs to one model, stepped through without a gap. A fence needs no note: it leaves fewer choices, and these lines have
+//! All of this belongs to one model, stepped through without a gap. A fence changes nothing here: it takes choices away, and these lines have
 //! one.
 
 use super::UnitKey;
 use super::choices::unit_of;
-use super::lines::Lines;
-use super::memory::{Load, NodeId};
+use super::loaded_lines::LoadedLines;
+use super::trie::{Load, NodeId};
 use crate::model::LineContent;
 use crate::trace::{Event, EventKind};
 use planted::Fault;
 
-/// The lines of the trie that are decided, and the nodes that lead from one to the one with the next number.
+/// The decided lines of the trie, and the nodes that may be skipped for that.
 #[derive(Default)]
 pub(super) struct Skips {
-    /// A bit for each node that does, by its number.
+    /// A bit for each node that may be skipped, by its number.
     nodes: Vec<u64>,
     /// By the number of the line.
     lines: Vec<Decided>,
-    /// Of all lines.
+    /// Nodes that may be skipped.
     node_count: usize,
     /// Crash position that was last stepped to.
     position: u32,
 }
 
-/// A line, as far as it is.
+/// What is known of one line.
 #[derive(Default)]
 struct Decided {
     content: Option<LineContent>,
-    /// What loads it and leads to the next node.
+    /// The nodes that load it and may be skipped.
     nodes: Vec<NodeId>,
-    /// A bit for each unit that was looked at. That it is decided anew does not matter: a unit that was overwritten stays it.
-    looked: u8,
+    /// A bit for each unit that was noted as a dependency. It stays when the line is decided anew: a unit that was overwritten stays so.
+    noted: u8,
 }
 
 impl Skips {
@@ -48,20 +48,20 @@ impl Skips {
         self.nodes.fill(0);
         for line in &mut self.lines {
             line.nodes.clear();
-            (line.content, line.looked) = (None, 0);
+            (line.content, line.noted) = (None, 0);
         }
         self.node_count = 0;
     }
 
     /// Steps to the crash position after the event.
-    pub fn step(&mut self, position: u32, event: &Event, lines: &Lines) {
+    pub fn step(&mut self, position: u32, event: &Event, lines: &LoadedLines) {
         let is_next = position == self.position + 1;
         self.position = position;
         match &event.kind {
             _ if !is_next => self.clear(),
             EventKind::Store { .. } if !planted::is(Fault::StaleSkip) => {
-                let keys = UnitKey::of_store(event).map(|unit| unit.place().0);
-                keys.filter_map(|key| lines.known(key)).for_each(|line| self.forget(line));
+                let keys = UnitKey::of_store(event).map(|unit| unit.line_and_unit().0);
+                keys.filter_map(|key| lines.number_of(key)).for_each(|line| self.forget(line));
             }
             EventKind::FileEnd { .. } | EventKind::Case { .. } => self.clear(),
             _ => {}
@@ -91,15 +91,15 @@ impl Skips {
         self.lines[line].content = Some(content);
     }
 
-    /// A decided load is looked at; whether that is new.
-    pub fn note_look(&mut self, load: Load) -> bool {
-        let looked = &mut self.lines[load.line as usize].looked;
-        let is_new = *looked >> load.unit & 1 == 0;
-        *looked |= 1 << load.unit;
+    /// The traversal depends on a decided load; whether that is new.
+    pub fn note_dependency(&mut self, load: Load) -> bool {
+        let noted = &mut self.lines[load.line as usize].noted;
+        let is_new = *noted >> load.unit & 1 == 0;
+        *noted |= 1 << load.unit;
         is_new
     }
 
-    /// Where those lead that begin with this node: to itself, if it is none of them.
+    /// The first node from this one on that may not be skipped.
     pub fn end(&self, begin: NodeId) -> NodeId {
         let NodeId(mut node) = begin;
         loop {
@@ -111,7 +111,7 @@ impl Skips {
         }
     }
 
-    /// The node's load is decided, and leads to the node with the next number.
+    /// The node may be skipped: its load is decided, and leads to the node with the next number.
     pub fn add(&mut self, NodeId(node): NodeId, load: Load) {
         let word = node as usize / 64;
         if self.nodes.len() <= word {
@@ -122,7 +122,7 @@ impl Skips {
         self.node_count += 1;
     }
 
-    /// What it takes, about.
+    /// Memory that it takes, about.
     pub fn bytes(&self) -> usize {
         self.nodes.len() * size_of::<u64>()
             + self.lines.len() * size_of::<Decided>()
@@ -145,8 +145,8 @@ mod tests {
     }
 
     /// Nodes 60 to 139 load unit 0 of lines 0 to 3 in turns, and lead to the next one at crash position 1.
-    fn skips() -> (Skips, Lines) {
-        let (mut skips, mut lines) = (Skips::default(), Lines::default());
+    fn skips() -> (Skips, LoadedLines) {
+        let (mut skips, mut lines) = (Skips::default(), LoadedLines::default());
         let units: Vec<UnitKey> = (0..4).map(|line| UnitKey { file: FileId(0), number: line * 8 }).collect();
         let loads = lines.distinct(&units);
         skips.step(1, &store(9), &lines);
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_looked_at_once_until_positions_begin_again() {
+    fn a_dependency_is_new_once_until_positions_begin_again() {
         let (mut skips, lines) = skips();
-        let looks = |skips: &mut Skips| [0, 0, 5].map(|unit| skips.note_look(Load { line: 2, unit }));
-        assert_eq!(looks(&mut skips), [true, false, true]);
+        let notes = |skips: &mut Skips| [0, 0, 5].map(|unit| skips.note_dependency(Load { line: 2, unit }));
+        assert_eq!(notes(&mut skips), [true, false, true]);
         skips.step(2, &store(2), &lines);
-        assert_eq!(looks(&mut skips), [false; 3]);
+        assert_eq!(notes(&mut skips), [false; 3]);
         skips.clear();
-        assert_eq!(looks(&mut skips), [true, false, true]);
+        assert_eq!(notes(&mut skips), [true, false, true]);
     }
 
     #[test]

@@ -107,13 +107,13 @@ fn random_trace(seed: u64) -> Vec<Event> {
 /// A recovery program: what it does next is a function of its number and of everything it has read.
 struct Simulated {
     program: u64,
-    hot: FxHashSet<UnitKey>,
+    varying: FxHashSet<UnitKey>,
     runs: u64,
 }
 
 impl Simulated {
     fn new(program: u64) -> Self {
-        Self { program, hot: FxHashSet::default(), runs: 0 }
+        Self { program, varying: FxHashSet::default(), runs: 0 }
     }
 
     /// Loads units, branches on them, stores to units, asks for sizes; its outcome tells a lot, or little.
@@ -134,7 +134,7 @@ impl Simulated {
                     continue;
                 }
                 (_, Some(key)) => stored.get(&key).copied().unwrap_or_else(|| {
-                    run.loads.extend(self.hot.contains(&key).then_some(key));
+                    run.loads.extend(self.varying.contains(&key).then_some(key));
                     let mut bytes = [0; 8];
                     image.read(path, number * UNIT_BYTES, &mut bytes);
                     u64::from_le_bytes(bytes)
@@ -150,8 +150,8 @@ impl Simulated {
 impl Recoveries for Simulated {
     type Stop = ();
 
-    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), ()> {
-        self.hot = hot.iter().copied().collect();
+    fn watch(&mut self, varying: &[UnitKey]) -> Result<(), ()> {
+        self.varying = varying.iter().copied().collect();
         Ok(())
     }
 
@@ -193,11 +193,11 @@ impl Stepper {
         outcomes
     }
 
-    fn complete(&mut self, view: &View, search: &mut Search, target: &mut Simulated) -> Vec<(Held, u32)> {
-        let at = Position { model: &self.model, view };
-        let mut walk = search.walk();
+    fn complete(&mut self, view: &View, search: &mut Search, target: &mut Simulated) -> Vec<(LeafStates, u32)> {
+        let at = CrashPosition { model: &self.model, view };
+        let mut traversal = search.traversal();
         let mut held = Vec::new();
-        while let Some(next) = search.next(&mut walk, &at, &mut self.image, target).expect("always runs") {
+        while let Some(next) = search.next(&mut traversal, &at, &mut self.image, target).expect("always runs") {
             let outcome = search.leaf(next.leaf).outcome;
             held.push((next, outcome));
         }
@@ -205,7 +205,7 @@ impl Stepper {
     }
 }
 
-/// One trace explored completely, twice: with a walk of each position, and only where the search asks for one.
+/// One trace explored completely, twice: with a traversal of each position, and only where the search asks for one.
 struct Compared {
     runs: u64,
     states: u128,
@@ -224,7 +224,7 @@ fn compare(seed: u64) -> Compared {
         let expected = stepper.exhaustive(&view, &eager);
         let position = stepper.position;
         let what = format!("trace {seed}, position {position}");
-        let at = Position { model: &stepper.model, view: &view };
+        let at = CrashPosition { model: &stepper.model, view: &view };
         searches[0].step(position, &at, &stepper.events, &mut eager).expect("always runs");
         let is_due = searches[1].step(position, &at, &stepper.events, &mut lazy).expect("always runs");
         let found = stepper.complete(&view, &mut searches[0], &mut eager);
@@ -234,7 +234,7 @@ fn compare(seed: u64) -> Compared {
         if is_due {
             known = stepper.complete(&view, &mut searches[1], &mut lazy).into_iter().map(|(_, is)| is).collect();
         }
-        assert!(known.is_superset(&expected), "{what}: no walk, but an outcome that the last one did not find");
+        assert!(known.is_superset(&expected), "{what}: no traversal, but an outcome that the last one did not find");
     }
     for search in &searches {
         assert!(search.doubts.is_empty(), "trace {seed}: {:?}", search.doubts);
@@ -244,7 +244,7 @@ fn compare(seed: u64) -> Compared {
 }
 
 /// The leaves' products are all states of the position, each once (states of equal bytes counted once).
-fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[(Held, u32)], count: u128) {
+fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[(LeafStates, u32)], count: u128) {
     let mut distinct = 1;
     let mut sizes = FxHashMap::default();
     for open in view.lines.iter() {
@@ -252,7 +252,7 @@ fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[
         distinct *= size;
         sizes.insert(open.id, size);
     }
-    let product = |held: &Held| {
+    let product = |held: &LeafStates| {
         let narrowed: u128 = held.sets.values().map(|set| set.len() as u128).product();
         let narrowed_of: u128 = held.sets.keys().map(|line| sizes[line]).product();
         distinct / narrowed_of * narrowed
@@ -261,9 +261,9 @@ fn check_products(search: &mut Search, stepper: &Stepper, view: &View, found: &[
     assert!(distinct <= count);
 }
 
-/// Later generations remember what recoveries loaded over many windows, as long as what is stored meanwhile is hot in one of them.
+/// Later generations remember what recoveries loaded over many windows, as long as what is stored meanwhile varies in one of them.
 #[test]
-fn every_store_is_hot_in_some_window_under_every_model() {
+fn every_store_varies_in_some_window_under_every_model() {
     let large = |file| store(StoreKind::Plain, file, 0, &[1; 5 * 8192]);
     let small = |offset| store(StoreKind::Plain, 0, offset, &[1; 8]);
     let events = [created(0), vec![large(0), small(1 << 20), large(1), small(2 << 20), small(3 << 20)]].concat();
@@ -279,9 +279,12 @@ fn every_store_is_hot_in_some_window_under_every_model() {
             }
         }
         assert!(windows.len() > 3, "they end at a limit");
-        let hot: FxHashSet<UnitKey> = windows.iter().flat_map(|window| window.hot.iter().copied()).collect();
+        let varying: FxHashSet<UnitKey> = windows.iter().flat_map(|window| window.varying.iter().copied()).collect();
         let stored = |offset: u64| UnitKey { file: FileId(0), number: offset / UNIT_BYTES };
-        assert!([0, 1 << 20, 2 << 20, 3 << 20].iter().all(|offset| hot.contains(&stored(*offset))), "{persistency:?}");
+        assert!(
+            [0, 1 << 20, 2 << 20, 3 << 20].iter().all(|offset| varying.contains(&stored(*offset))),
+            "{persistency:?}"
+        );
     }
 }
 
@@ -356,7 +359,7 @@ fn scanned_lines_are_held_as_a_look_at_each_choice_says() {
             let model = &stepper.model;
             let mut choices_of = |key| model.find(key).map(|line| tables.of(model, line));
             let value = |choices: &Option<Rc<LineChoices>>, member, unit: UnitKey| {
-                choices.as_ref().map_or(0, |choices| choices.unit(member, unit.place().1))
+                choices.as_ref().map_or(0, |choices| choices.unit(member, unit.line_and_unit().1))
             };
             let key = LineKey { file: FileId(random.below(2) as u32), number: random.below(LINES) };
             let units = UnitKey::of_line(key).filter(|_| random.below(3) == 0);
@@ -367,7 +370,7 @@ fn scanned_lines_are_held_as_a_look_at_each_choice_says() {
             assert!(numbers.len() <= read.len());
             for units in &read {
                 let [number] = scanned.add(units.iter().copied())[..] else { panic!("units of one line") };
-                let key = units[0].0.place().0;
+                let key = units[0].0.line_and_unit().0;
                 let choices = choices_of(key);
                 let (line, found) = scanned.find(number, model);
                 assert_eq!((line.key, found), (key, model.find(key)));
@@ -397,7 +400,7 @@ fn too_many_choices_are_said() {
     for program in 1.. {
         target = Simulated::new(program);
         search = Search::new(BOUNDS, Rc::default());
-        let at = Position { model: &stepper.model, view: &view };
+        let at = CrashPosition { model: &stepper.model, view: &view };
         search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
         if target.recover(&stepper.image).loads.first().is_some_and(|first| first.number < 8) {
             break;
@@ -414,7 +417,7 @@ fn bounded(bounds: Bounds) -> (usize, BTreeSet<&'static str>) {
     let explored = |program| {
         let (mut stepper, view) = opened(&stores);
         let (mut search, mut target) = (Search::new(bounds, Rc::default()), Simulated::new(program));
-        let at = Position { model: &stepper.model, view: &view };
+        let at = CrashPosition { model: &stepper.model, view: &view };
         search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
         let found = stepper.complete(&view, &mut search, &mut target);
         (found.len(), search.gap)
@@ -471,12 +474,12 @@ fn kept(operations: u64, bytes: usize) -> (Option<&'static str>, usize) {
     let mut search = Search::new(Bounds { bytes, ..BOUNDS }, Rc::default());
     let (mut gap, mut most) = (None, 0);
     while let Some(view) = stepper.step() {
-        let at = Position { model: &stepper.model, view: &view };
+        let at = CrashPosition { model: &stepper.model, view: &view };
         search.step(stepper.position, &at, &stepper.events, &mut FourLoads).expect("always runs");
-        let mut walk = search.walk();
-        while search.next(&mut walk, &at, &mut stepper.image, &mut FourLoads).expect("always runs").is_some() {}
+        let mut traversal = search.traversal();
+        while search.next(&mut traversal, &at, &mut stepper.image, &mut FourLoads).expect("always runs").is_some() {}
         gap = gap.or(search.gap);
-        most = most.max(search.kept_bytes());
+        most = most.max(search.memory_bytes());
     }
     (gap, most)
 }
@@ -504,8 +507,8 @@ struct Untrue {
 impl Recoveries for Untrue {
     type Stop = ();
 
-    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), ()> {
-        self.inner.watch(hot)
+    fn watch(&mut self, varying: &[UnitKey]) -> Result<(), ()> {
+        self.inner.watch(varying)
     }
 
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, ()> {
@@ -528,10 +531,10 @@ fn doubts(is_blind: bool) -> (usize, String) {
         let mut search = Search::new(BOUNDS, Rc::default());
         let mut target = Untrue { inner: Simulated::new(seed | 1), is_blind };
         while let Some(view) = stepper.step() {
-            let at = Position { model: &stepper.model, view: &view };
+            let at = CrashPosition { model: &stepper.model, view: &view };
             search.step(stepper.position, &at, &stepper.events, &mut target).expect("always runs");
-            let mut walk = search.walk();
-            while search.next(&mut walk, &at, &mut stepper.image, &mut target).expect("always runs").is_some() {}
+            let mut traversal = search.traversal();
+            while search.next(&mut traversal, &at, &mut stepper.image, &mut target).expect("always runs").is_some() {}
         }
         doubts.extend(search.doubts.into_iter().next());
     }

@@ -43,8 +43,7 @@ pub struct Floors {
     open: Rc<Vec<OpenLine>>,
     /// Lines whose content changed since [`Floors::take_changed`].
     changed: Vec<LineId>,
-    /// Lines that changed in this step and are not in `open` and `changed` as they are now; with the store that has just touched each, if
-    /// one has.
+    /// Lines that changed in this step, each with the store that has just touched it, if one has: `open` and `changed` do not have them yet.
     stale: Vec<(LineId, Option<u32>)>,
     /// What waits for the next instruction.
     flushed: Vec<Flushed>,
@@ -180,7 +179,7 @@ impl Floors {
         self.stale.push((line, newest));
     }
 
-    /// Notes of all lines that changed in this step whether they still have choices.
+    /// Brings `open` and `changed` up to date, at the end of a step.
     pub(super) fn refresh(&mut self, files: &Files) {
         let stale = std::mem::take(&mut self.stale);
         for (at, (line, newest)) in stale.iter().enumerate() {

@@ -225,7 +225,7 @@ impl Line {
                 }
             }
         }
-        // All or none: choices count through them.
+        // Bases are merged all at once or not at all, because choices number them.
         if self.bases.iter().all(|base| *base == self.bases[0]) {
             self.bases.truncate(1);
         }
@@ -250,7 +250,7 @@ impl Line {
         self.is_bounded
     }
 
-    /// Another one with each change of the line: a cached content is valid for one version.
+    /// It differs after each change of the line: a cached content is valid for one version.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -316,17 +316,17 @@ impl Line {
         (content, metadata)
     }
 
-    /// What there may be below the stores that are not folded into it.
+    /// The contents that the line may have below its undecided stores.
     pub fn bases(&self) -> impl Iterator<Item = &LineContent> {
         self.bases.iter().map(|base| &base.content)
     }
 
-    /// Nothing is stored on top of what a crash left.
+    /// There is no store above the base.
     pub(super) fn is_settled(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// It holds zeros as if nobody had ever stored to it.
+    /// It holds zeros, and nothing of it is undecided.
     pub(super) fn is_empty(&self) -> bool {
         self.is_settled() && self.bases[..] == [EMPTY]
     }

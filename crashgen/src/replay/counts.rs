@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-/// Which engine did the runs that were to be in-process.
+/// Which engine did the runs that were meant for the in-process engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Engines {
-    /// Done in-process.
+    /// Runs that were done in-process.
     pub in_process: u64,
-    /// Of them: done in the isolated engine too, and the answers compared.
+    /// Those of them that the isolated engine did, too, to compare the answers.
     pub compared: u64,
-    /// Of those in-process: the later stages were those of another run, that had come to the same state.
+    /// Those in-process whose later stages were known from another run, which had come to the same state.
     pub remembered: u64,
-    /// Done in the isolated engine instead, by what the target does that an in-process run cannot take back.
+    /// Runs that the isolated engine did instead, by what the target does that an in-process run cannot take back.
     pub isolated: BTreeMap<String, u64>,
 }
 

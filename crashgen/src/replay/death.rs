@@ -19,11 +19,11 @@ pub enum Touched {
     Behind(Option<String>, u64),
     /// So many bytes before the start of one.
     Before(Option<String>, u64),
-    /// This one, close to null.
+    /// An address close to null.
     NearNull(u64),
-    /// Somewhere where nothing is mapped, or nothing that may be touched so.
+    /// An address where nothing is mapped, or nothing that may be accessed in this way.
     Unmapped,
-    /// One that no address can be.
+    /// A number that is no address.
     NotCanonical,
 }
 
@@ -36,8 +36,8 @@ pub struct Death {
     pub calls: Vec<(PathBuf, u64)>,
 }
 
-/// None: it is of another version. Some of none: no life died so, or where is not known. `name`: of the file with that number; none:
-/// recovery made it.
+/// None: the answer is of another version. Some of none: no life died of a signal, or the place is not known. `name`: of the file with
+/// that number; none: recovery made the file.
 #[allow(clippy::option_option)]
 pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Option<Death>> {
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));

@@ -12,7 +12,7 @@ const OVERFLOW: u32 = 1;
 const NOT_HOOKED: u32 = 2;
 const SHARED: u32 = 4;
 const UNSEEN: u32 = 8;
-/// Those that say something of the target, whatever the image.
+/// Flags that hold for the target, whatever the image.
 const UNFIT: u32 = NOT_HOOKED | SHARED | UNSEEN;
 const DIFFERS: u32 = 16;
 const MAPPINGS: u32 = 32;
@@ -22,17 +22,17 @@ const BY_TARGET: u8 = 1;
 /// What a recorded run read of the crash image (`runner/protocol.h`).
 #[derive(Clone, Debug, Default)]
 pub struct Loads {
-    /// Hot units in the order in which the target first depended on what the crash left there.
+    /// Varying units in the order in which the target first depended on what the crash left there.
     pub by_target: Vec<UnitKey>,
-    /// Of each of them: where in the adapter's file, 0 where that is not known or the runner loaded it.
+    /// For each of them, the loading instruction's offset in the adapter's file; 0 where it is not known or the runner loaded the unit.
     pub sites: Vec<u32>,
-    /// Hot units that the runner's scan of contents read and nothing before it.
+    /// Varying units that the runner's scan of contents read and nothing before it.
     pub by_contents: Vec<UnitKey>,
     /// Why the list is not complete, if it is not.
     pub doubt: Option<Doubt>,
-    /// The doubt is that the run in the isolated engine says another thing.
+    /// The doubt is that the run in the isolated engine ended differently.
     pub is_different: bool,
-    /// The doubt is not of this run alone: loads of this target cannot be followed, or it was built without hooks.
+    /// The doubt holds for every run: loads of this target cannot be followed, or it was built without hooks.
     pub is_unfit: bool,
 }
 

@@ -36,16 +36,16 @@ pub enum Probe {
 /// How a recorded run is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// As fast as it can be: in-process if the server may, and what follows the first recovery may be known
-    /// from another run, that came to the same state.
+    /// As fast as possible: in-process if the server may. What follows the first recovery may come from another run that reached the same
+    /// state.
     Fast,
     /// All of it is run.
     Afresh,
-    /// All of it is run, in the isolated engine too, and what the two say is compared.
+    /// All of it is run, in the isolated engine too, and the answers are compared.
     Compared,
-    /// Slowly; loads without a hook are found. Of hooks that are called again and again, the seed chooses which calls are looked at.
+    /// Slowly, and loads without a hook are found. Of hooks that are called again and again, the seed chooses the calls that are checked.
     Guarded {
-        /// Another one looks at others.
+        /// Another seed checks other calls.
         seed: u32,
     },
 }

@@ -22,7 +22,7 @@ pub struct ServerOptions {
     pub wall_limit_ms: u64,
     /// The adapter has hooks: runs need no process of their own.
     pub is_in_process: bool,
-    /// The adapter has none, and first parts of the probe need no process of their own all the same.
+    /// The adapter has no hooks, and first parts of the probe need no process of their own all the same.
     pub is_batched: bool,
     /// The probe leaves out the stage `check`.
     pub is_unchecked: bool,

@@ -74,7 +74,7 @@ pub struct Files {
     pub prefix: String,
 }
 
-/// None: another version's, or damaged.
+/// None: the answer is of another version, or damaged.
 pub fn parse(answer: &[u8], files: &mut Files) -> Option<RecoveryTrace> {
     let (header, mut rest) = answer.split_at_checked(HEADER_BYTES)?;
     let (flags, count) = (word(header, 4), word(header, 8));

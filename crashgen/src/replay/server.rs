@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Largest report the server may send, bytes: its arena's size with room.
 const REPORT_LIMIT_BYTES: u32 = 256 << 20;
-/// Sets of hot units whose numbers are remembered: searches that take turns are few.
+/// Sets of varying units whose numbers are remembered: few searches take turns.
 const MOST_WATCHES: usize = 8;
 
 /// How the reports of recorded runs come.
@@ -36,7 +36,7 @@ enum Reports {
     Sent(Vec<u8>),
 }
 
-/// A running fork server and what it was told so far.
+/// A running fork server and what was sent to it so far.
 pub struct ReplayServer {
     process: Child,
     input: Option<BufWriter<ChildStdin>>,
@@ -50,14 +50,14 @@ pub struct ReplayServer {
     free_numbers: Vec<u32>,
     /// Where reports of recorded runs lie; none: nobody asked yet.
     reports: Option<Reports>,
-    /// The sets of hot units that it was told of last for the files it has, each with its number; the last one is in force.
+    /// The sets of varying units that were sent last for the files it has, each with its number. The last one is in force.
     watches: Vec<(Rc<[UnitKey]>, u64)>,
-    /// Numbers that were given.
+    /// Numbers that were given to sets.
     watch_count: u64,
     is_in_process: bool,
     is_batched: bool,
     seed: u32,
-    /// Number of the processors that it was last told to run on ([`cpu_affinity::changed_since`]).
+    /// Number of the processors that it was last sent ([`cpu_affinity::changed_since`]).
     affinity: u64,
 }
 
@@ -191,7 +191,7 @@ impl ReplayServer {
         self.answer()
     }
 
-    /// The same, in order to know where it dies of a signal. None: it does not, or where is not known.
+    /// The same; returns where it dies of a signal. None: it does not, or the place is not known.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
@@ -208,7 +208,7 @@ impl ReplayServer {
         self.is_batched
     }
 
-    /// The same, in processes of its own or in one for many.
+    /// As [`Self::run`], perhaps in one process for many runs.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
@@ -228,20 +228,20 @@ impl ReplayServer {
         self.send(commands::RUN, file, flags, probe, &[])
     }
 
-    /// These units are hot until the next call or until files come, go or change their size: recorded runs list them. In order;
-    /// those of files that the server does not have are left out. The set of the last call costs nothing. While one `Rc` is in use, the
-    /// images that go with it must be alike in all other units.
+    /// From now on recorded runs list which of these units they load; until the next call, or until files come, go or change their size.
+    /// The units are in order. Units of files that the server does not have are left out. Passing the same `Rc` again costs nothing; while
+    /// one is in use, its images must agree in all other units.
     ///
     /// # Errors
     /// When the server ended.
-    pub fn watch(&mut self, hot: &Rc<[UnitKey]>) -> Result<(), ReplayError> {
-        let is_it = |(known, _): &(Rc<[UnitKey]>, u64)| Rc::ptr_eq(known, hot);
+    pub fn watch(&mut self, varying: &Rc<[UnitKey]>) -> Result<(), ReplayError> {
+        let is_it = |(known, _): &(Rc<[UnitKey]>, u64)| Rc::ptr_eq(known, varying);
         if self.watches.last().is_some_and(is_it) {
             return Ok(());
         }
         let mut payload = Vec::new();
         let is_next = |one: &UnitKey, next: &UnitKey| one.file == next.file && one.number + 1 == next.number;
-        for range in hot.chunk_by(is_next) {
+        for range in varying.chunk_by(is_next) {
             let Some(number) = self.numbers.get(&range[0].file) else { continue };
             payload.extend(u64::from(*number).to_le_bytes());
             payload.extend(range[0].number.to_le_bytes());
@@ -251,7 +251,7 @@ impl ReplayServer {
             Some(known) => self.watches.remove(known),
             None => {
                 self.watch_count += 1;
-                (hot.clone(), self.watch_count)
+                (varying.clone(), self.watch_count)
             }
         };
         self.send(commands::WATCH, 0, watch.1, 0, &payload)?;
@@ -262,7 +262,7 @@ impl ReplayServer {
         Ok(())
     }
 
-    /// As [`Self::run`], with what the run loaded of the hot units.
+    /// As [`Self::run`], with what the run loaded of the varying units.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
@@ -308,7 +308,8 @@ impl ReplayServer {
         self.is_in_process
     }
 
-    /// Runs recovery of generation `generation` (from 1), and what follows it if that is wanted, recorded, and told event by event.
+    /// Runs recovery of generation `generation` (from 1), and its follow-up if that is wanted: the heap report, what was loaded, and the
+    /// events as [`Self::parse_recovery_trace`] takes them.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
@@ -325,7 +326,7 @@ impl ReplayServer {
         Ok((report, loads, self.answer()?))
     }
 
-    /// The events of a told run; the server's files must still be those of that run. `first_new`: identity of the first file that it
+    /// The events of a traced run; the server's files must still be those of that run. `first_new`: identity of the first file that the run
     /// makes; `prefix`: of the case's folder.
     ///
     /// # Errors
@@ -352,7 +353,7 @@ impl ReplayServer {
         parse_counts(&answer).ok_or(ReplayError::Stages)
     }
 
-    /// Which engine did the runs that were to be in-process: of targets with hooks the recorded ones that were not guarded.
+    /// Which engine did the runs that were meant for the in-process engine. With hooks these are the recorded runs that were not guarded.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.
@@ -395,7 +396,7 @@ impl ReplayServer {
         sent.map_err(|_| self.ended())
     }
 
-    /// What the server said before it ended.
+    /// The error with the server's last words.
     fn ended(&mut self) -> ReplayError {
         self.input = None;
         let mut said = String::new();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Function, file and line of a site.
 //!
-//! A helper that flushes for others is one place in the source, and says nothing of what the flush is for: what a person wants to know
-//! is who asked for it. So a site is shown as the innermost frame, over inlined functions and calls, that lies outside the files of
-//! helpers: `persist.h`, and those that `allocator.toml` names.
+//! A helper that flushes for others is one place in the source and says nothing of what the flush is for. A person wants to know who
+//! called it. So a site is shown as the innermost frame, over inlined functions and calls, that lies outside the files of helpers:
+//! `persist.h`, and those that `allocator.toml` names.
 
 mod ordinals;
 
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// What the allocators of this repository flush and fence with.
 const PERSIST: &str = "persist.h";
 
-/// Headers of libraries lie there: what is inlined from them acts for its callers.
+/// Where headers of libraries lie. What is inlined from them acts for its callers.
 const SYSTEM: &str = "/usr";
 
 /// A site in words a person knows.
@@ -63,7 +63,7 @@ impl Symbol {
 /// Reads debug information on first use, a module at a time; a module that is gone or changed gives its name only.
 #[derive(Default)]
 pub struct Symbols {
-    /// Programs and libraries that modules with relative paths are looked for among.
+    /// Where programs and libraries with relative paths in the trace are now.
     built: Vec<PathBuf>,
     /// Files whose functions act for their callers, relative.
     helpers: Vec<PathBuf>,
@@ -96,7 +96,7 @@ impl Symbols {
         symbol
     }
 
-    /// Whether the site's place is a helper all the same: who called it is not known.
+    /// Whether the site is shown in a helper, because its callers are not known.
     pub fn is_bare_helper(&mut self, trace: &Trace, site: SiteId) -> bool {
         let symbol = self.find(trace, site);
         is_in(&symbol, Path::new(PERSIST)) || self.is_helper(&symbol)
@@ -109,8 +109,8 @@ impl Symbols {
         frames.into_iter().skip(at).map(|frame| frame.symbol).collect()
     }
 
-    /// The place of a call that is known by module and offset in it, and who called it; `calls`: that one first, then the one that led
-    /// there, and so on. With an own object for each: sites have numbers, and calls are none of a trace's.
+    /// The place of a call, and its callers. `calls`: module and offset of the call, then of the one that led there, and so on. It takes the
+    /// object, because these calls have no site numbers of a trace, and would be taken for those that have.
     pub fn of_calls(mut self, calls: &[(PathBuf, u64)]) -> (Symbol, Vec<Symbol>) {
         let mut paths: Vec<&Path> = calls.iter().map(|(path, _)| path.as_path()).collect();
         paths.sort_unstable();
@@ -129,7 +129,7 @@ impl Symbols {
         (self.find(&trace, SiteId(1)), self.callers(&trace, SiteId(1)))
     }
 
-    /// Places that are known by their offset in one module, or not at all, callers not; with an own object, as above.
+    /// The places at these offsets in one module; none: not known. It takes the object, as [`Self::of_calls`] does.
     pub fn of_places(mut self, module: &Path, offsets: &[Option<u64>]) -> Vec<Symbol> {
         let site = |offset: &Option<u64>| Site { module: offset.map(|_| 0), offset: offset.unwrap_or(0), caller: None };
         let trace = Trace {

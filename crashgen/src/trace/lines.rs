@@ -28,7 +28,7 @@ pub struct UnitKey {
 
 impl UnitKey {
     /// Its line, and which of the line's eight units it is.
-    pub fn place(self) -> (LineKey, u8) {
+    pub fn line_and_unit(self) -> (LineKey, u8) {
         let a_line = LINE_BYTES / UNIT_BYTES;
         (LineKey { file: self.file, number: self.number / a_line }, (self.number % a_line) as u8)
     }

@@ -10,11 +10,11 @@ const SHORT_BYTES: usize = 14;
 
 /// What one store puts into memory; read as a slice.
 #[derive(Clone, PartialEq, Eq)]
-pub struct StoredBytes(Place);
+pub struct StoredBytes(Storage);
 
-/// Which of both depends on the length alone, and unused bytes are zero, so that equal bytes are equal places.
+/// The length alone decides which of both it is, and unused bytes are zero: so equal bytes are stored equally.
 #[derive(Clone, PartialEq, Eq)]
-enum Place {
+enum Storage {
     Short { length: u8, bytes: [u8; SHORT_BYTES] },
     Long(Arc<Box<[u8]>>),
 }
@@ -22,11 +22,11 @@ enum Place {
 impl From<&[u8]> for StoredBytes {
     fn from(stored: &[u8]) -> Self {
         if stored.len() > SHORT_BYTES {
-            return Self(Place::Long(Arc::new(stored.into())));
+            return Self(Storage::Long(Arc::new(stored.into())));
         }
         let mut bytes = [0; SHORT_BYTES];
         bytes[..stored.len()].copy_from_slice(stored);
-        Self(Place::Short { length: stored.len() as u8, bytes })
+        Self(Storage::Short { length: stored.len() as u8, bytes })
     }
 }
 
@@ -41,8 +41,8 @@ impl Deref for StoredBytes {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Place::Short { length, bytes } => &bytes[..usize::from(*length)],
-            Place::Long(bytes) => bytes,
+            Storage::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Storage::Long(bytes) => bytes,
         }
     }
 }

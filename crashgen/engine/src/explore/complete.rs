@@ -28,7 +28,9 @@ use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::reports::{Seen, doubt_of, without_contents};
 use crate::recovery::set_content::{Contents, SetContent};
-use crashgen::complete::{Doubt, Held, LeafId, Looked, Position, Recoveries, Repeats, Run, Search, UnitKey, Window};
+use crashgen::complete::{
+    CrashPosition, Dependencies, Doubt, LeafId, LeafStates, Recoveries, Repeats, Run, Search, UnitKey, Window,
+};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, View};
 use crashgen::replay::{Manner, Probe};
@@ -176,7 +178,7 @@ impl Recoveries for Runner<'_> {
         self.record(image, if is_guarded { Manner::Guarded { seed: repeated as u32 } } else { Manner::Afresh })
     }
 
-    fn kept_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.outcomes.bytes
     }
 
@@ -228,7 +230,7 @@ impl Complete {
         let mut runner =
             Runner { probe: recoverer.whole(), recoverer, outcomes: &mut self.outcomes, budget: Budget::NONE };
         let is_due = self.search.step(position, &at, &trace.events, &mut runner)?;
-        let mut walk = self.search.walk();
+        let mut walk = self.search.traversal();
         let mut outcomes = BTreeSet::new();
         while let Some(held) = self.search.next(&mut walk, &at, image, &mut runner)? {
             outcomes.insert((self.search.leaf(held.leaf).outcome, self.search.has_own_contents(&at, &held)));
@@ -249,7 +251,7 @@ impl Complete {
 
     /// What is remembered in the window, bytes, about.
     pub fn kept_bytes(&self) -> usize {
-        self.search.kept_bytes() + self.outcomes.bytes
+        self.search.memory_bytes() + self.outcomes.bytes
     }
 
     /// Leaves that are remembered in the window.
@@ -290,7 +292,7 @@ impl Complete {
     /// Begins to pass positions again, with what was remembered of contents until there.
     pub fn begin_pass(&mut self, contents: Contents) {
         self.judged.clear();
-        self.search.begin_pass();
+        self.search.restart_positions();
         self.windows = self.search.windows();
         self.epoch = contents.epoch;
         self.contents = contents;
@@ -298,9 +300,9 @@ impl Complete {
     }
 
     /// What is remembered of contents by now, and what was looked at since the pass onset.
-    pub fn end_pass(&mut self) -> (Contents, Looked) {
+    pub fn end_pass(&mut self) -> (Contents, Dependencies) {
         let mut contents = std::mem::take(&mut self.contents);
-        let mut looked = self.search.take_looked();
+        let mut looked = self.search.take_dependencies();
         looked.join(contents.take_looked().lines());
         (contents, looked)
     }
@@ -311,7 +313,12 @@ impl Complete {
     }
 
     /// States of the leaf that may show what was found: the newest and the oldest one, and those with contents that differ.
-    fn witnesses(&mut self, at: &Position, held: &Held, differing: &BTreeSet<(LineId, Choice)>) -> Vec<Vec<Choice>> {
+    fn witnesses(
+        &mut self,
+        at: &CrashPosition,
+        held: &LeafStates,
+        differing: &BTreeSet<(LineId, Choice)>,
+    ) -> Vec<Vec<Choice>> {
         let newest = self.search.newest_state(at, &held.sets);
         let with = |some: &[(LineId, Choice)]| {
             let mut state = newest.clone();
@@ -376,7 +383,7 @@ impl Explorer<'_> {
         complete.note(&events[here.position as usize - 1]);
         let budget = self.budget();
         let is_walk_due = {
-            let at = Position { model: &case.model, view: here.view };
+            let at = CrashPosition { model: &case.model, view: here.view };
             let mut runner = self.runner(&mut complete.outcomes, budget);
             complete.search.step(here.position, &at, events, &mut runner)?
         };
@@ -389,7 +396,7 @@ impl Explorer<'_> {
             return Ok(ControlFlow::Continue(()));
         }
         complete.epoch = complete.contents.epoch;
-        let mut walk = complete.search.walk();
+        let mut walk = complete.search.traversal();
         loop {
             let (at, image) = case.position(here.view);
             let mut runner = self.runner(&mut complete.outcomes, budget);
@@ -416,7 +423,7 @@ impl Explorer<'_> {
         complete: &mut Complete,
         case: &mut Case,
         here: &Here,
-        held: &Held,
+        held: &LeafStates,
     ) -> Result<ControlFlow<()>, Stop> {
         if !complete.judged.insert((held.leaf, case.history.state_id(), complete.contents.epoch)) {
             return Ok(ControlFlow::Continue(()));
@@ -424,7 +431,7 @@ impl Explorer<'_> {
         self.budget().check(0)?;
         let (report, judgement, differing) = self.judge_all_states(complete, case, here.view, held);
         self.tally.add(&judgement);
-        let at = Position { model: &case.model, view: here.view };
+        let at = CrashPosition { model: &case.model, view: here.view };
         let mut states = complete.witnesses(&at, held, &differing);
         if self.before.is_some() {
             // What one first crash breaks by itself another one of the leaf may not.
@@ -498,9 +505,9 @@ impl Explorer<'_> {
         complete: &mut Complete,
         case: &Case,
         view: &View,
-        held: &Held,
+        held: &LeafStates,
     ) -> (Rc<HeapReport>, Judgement, BTreeSet<(LineId, Choice)>) {
-        let at = Position { model: &case.model, view };
+        let at = CrashPosition { model: &case.model, view };
         let has_own_contents = complete.search.has_own_contents(&at, held);
         let kept = complete.kept(held.leaf);
         let report = if has_own_contents { &kept.own } else { kept.without_contents() }.clone();

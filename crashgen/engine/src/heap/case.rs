@@ -3,7 +3,7 @@
 
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
-use crashgen::complete::Position;
+use crashgen::complete::CrashPosition;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, Model, View};
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
@@ -80,8 +80,8 @@ impl Case {
     }
 
     /// The position, and an image in which a search shows the states that it needs.
-    pub fn position<'c>(&'c mut self, view: &'c View) -> (Position<'c>, &'c mut CrashImage) {
-        (Position { model: &self.model, view }, &mut self.image)
+    pub fn position<'c>(&'c mut self, view: &'c View) -> (CrashPosition<'c>, &'c mut CrashImage) {
+        (CrashPosition { model: &self.model, view }, &mut self.image)
     }
 
     /// The position's files, as all of its images have them; in which state the lines are is not said.

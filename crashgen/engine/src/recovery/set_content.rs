@@ -3,7 +3,7 @@
 //! differ from what is expected? Lines are independent, so each is asked alone and nothing branches.
 
 use crashgen::LINE_BYTES;
-use crashgen::complete::{ChoiceSet, Looked, Position, Tables, UnitKey};
+use crashgen::complete::{ChoiceSet, CrashPosition, Dependencies, Tables, UnitKey};
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineContent, LineId, LineKey};
 use crashgen::trace::{Event, EventKind, FileId};
@@ -40,7 +40,7 @@ pub struct Contents {
     /// What was asked for since the window began.
     asked: FxHashSet<Range>,
     /// What was asked for in this pass, if somebody wants to know.
-    looked: Option<Looked>,
+    looked: Option<Dependencies>,
     /// Grows when a store or a file operation changes something that was asked for.
     pub epoch: u64,
 }
@@ -74,11 +74,11 @@ impl Contents {
     /// The same, and it is noted what is asked for.
     pub fn begin_pass(&mut self) {
         self.start_window();
-        self.looked = Some(Looked::default());
+        self.looked = Some(Dependencies::default());
     }
 
     /// What was asked for since the pass began.
-    pub fn take_looked(&mut self) -> Looked {
+    pub fn take_looked(&mut self) -> Dependencies {
         self.looked.take().unwrap_or_default()
     }
 
@@ -93,7 +93,7 @@ impl Contents {
 
 /// The content of all states of a leaf at a crash position.
 pub struct SetContent<'a> {
-    at: &'a Position<'a>,
+    at: &'a CrashPosition<'a>,
     image: &'a CrashImage,
     /// Choices of the lines that the leaf's loads narrowed.
     sets: &'a FxHashMap<LineId, ChoiceSet>,
@@ -106,7 +106,7 @@ pub struct SetContent<'a> {
 impl<'a> SetContent<'a> {
     /// Of the leaf with these sets. `image` knows the position's files.
     pub fn new(
-        at: &'a Position<'a>,
+        at: &'a CrashPosition<'a>,
         image: &'a CrashImage,
         sets: &'a FxHashMap<LineId, ChoiceSet>,
         tables: &'a mut Tables,
@@ -144,7 +144,7 @@ impl<'a> SetContent<'a> {
 
 /// Takes those choices from the sets of a leaf with which the content of some object is wrong after recovery.
 pub struct Narrowing<'a> {
-    at: &'a Position<'a>,
+    at: &'a CrashPosition<'a>,
     image: &'a CrashImage,
     tables: RefCell<&'a mut Tables>,
     /// Lines that recovery stores to: what they hold at the crash says nothing.
@@ -156,7 +156,7 @@ pub struct Narrowing<'a> {
 impl<'a> Narrowing<'a> {
     /// Of the leaf with these sets. `image` knows the position's files.
     pub fn new(
-        at: &'a Position<'a>,
+        at: &'a CrashPosition<'a>,
         image: &'a CrashImage,
         tables: &'a mut Tables,
         stored: &'a BTreeSet<LineKey>,
@@ -229,7 +229,7 @@ impl ContentSource for SetContent<'_> {
         let is_new = contents.asked.insert((*id, offset, end));
         if let Some(looked) = contents.looked.as_mut().filter(|_| is_new) {
             for (key, units) in UnitKey::lines_of_range(*id, offset, bytes) {
-                looked.at(key, units, self.at.model.find(key), self.at.model);
+                looked.add(key, units, self.at.model.find(key), self.at.model);
             }
         }
         if contents.is_right_still(*id, offset, expected, bytes) {

@@ -4,14 +4,14 @@
 //! Crashes in a told run are a matter of what it did, of what is expected of the heap, and of what the crash before it left where the
 //! recoveries after it *look*. Most of what differs between two crashes is nothing that they look at: a log entry that is not valid
 //! yet, an object that no slot names. So two told runs that did the same are compared by the units that were looked at when the
-//! first one was explored ([`Looked`]): loads of the trie, units that reports' contents depend on, contents that were asked for.
+//! first one was explored ([`Dependencies`]): loads of the trie, units that reports' contents depend on, contents that were asked for.
 //! Where each line of the second leaves no other bytes there than the first one did, a walk of any of its crash positions
 //! meets nothing but nodes and leaves of the trie that the walks of the first one met, with the same expectation: it is known.
 //!
 //! What tries do not watch is the same for all images while one set of units is hot. So what is remembered here ends with that set. It does
 //! not end with a trie: what was judged then stays judged.
 
-use crashgen::complete::{ChoiceSet, LineChoices, Looked};
+use crashgen::complete::{ChoiceSet, Dependencies, LineChoices};
 use crashgen::model::{Line, LineContent, LineKey, Lines};
 use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -104,9 +104,9 @@ impl Begins {
     }
 
     /// What was looked at when such a run was explored, if one was.
-    pub fn looked(&mut self, did: u128, lines: &impl BeginsWith) -> Option<Looked> {
+    pub fn looked(&mut self, did: u128, lines: &impl BeginsWith) -> Option<Dependencies> {
         let places = self.find(did, lines)?.looked.clone();
-        let mut looked = Looked::default();
+        let mut looked = Dependencies::default();
         looked.join(
             places.iter().map(|place| &self.sets.by_place[*place as usize]).map(|place| (place.line, place.units)),
         );
@@ -121,7 +121,7 @@ impl Begins {
     }
 
     /// Such a run was explored over these.
-    pub fn add(&mut self, did: u128, lines: &Lines, looked: &Looked) {
+    pub fn add(&mut self, did: u128, lines: &Lines, looked: &Dependencies) {
         let mut looked: Vec<PlaceId> = looked.lines().map(|looked| self.sets.place(looked)).collect();
         looked.sort_unstable();
         self.sets.searches += 1;
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_run_is_known_where_each_line_holds_what_it_might_have_held() {
         let mut begins = Begins::default();
-        let mut looked = Looked::default();
-        looked.at(LineKey { file: FILE, number: 0 }, 1, None, &Model::new(&Px86, Vec::new()));
+        let mut looked = Dependencies::default();
+        looked.add(LineKey { file: FILE, number: 0 }, 1, None, &Model::new(&Px86, Vec::new()));
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
         let mut is_known = |run: u128, pairs: &[(u8, u8)]| begins.is_known(run, &left(pairs));
         assert!(is_known(RUN, &[(1, 1), (2, 2)]));
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn units_of_a_line_count_together() {
         let mut begins = Begins::default();
-        let mut looked = Looked::default();
+        let mut looked = Dependencies::default();
         looked.join([(LineKey { file: FILE, number: 0 }, 3)].into_iter());
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
         assert!(begins.is_known(RUN, &left(&[(1, 1)])));
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_line_is_asked_again_when_it_is_another_one_or_more_is_known() {
-        let (mut begins, mut looked) = (Begins::default(), Looked::default());
+        let (mut begins, mut looked) = (Begins::default(), Dependencies::default());
         looked.join([(LineKey { file: FILE, number: 0 }, 1)].into_iter());
         let [one, other, third] = [1, 2, 3].map(|value| left(&[(value, value)]));
         begins.add(RUN, &one, &looked);

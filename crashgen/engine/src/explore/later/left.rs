@@ -3,7 +3,7 @@
 
 use crate::explore::later::explored_starts::{BeginsWith, Holding};
 use crate::heap::case::Case;
-use crashgen::complete::{ChoiceSet, Held, LineChoices, Search};
+use crashgen::complete::{ChoiceSet, LeafStates, LineChoices, Search};
 use crashgen::model::{Choice, Line, LineId, LineKey, Model, OpenLine, View};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ pub struct Left {
 
 impl Left {
     /// In this leaf.
-    pub fn of(search: &mut Search, case: &Case, view: &View, held: &Held) -> Self {
+    pub fn of(search: &mut Search, case: &Case, view: &View, held: &LeafStates) -> Self {
         let mut lines = FxHashMap::with_capacity_and_hasher(view.lines.len(), FxBuildHasher);
         for open in view.lines.iter() {
             let table = search.tables.of(&case.model, open.id);

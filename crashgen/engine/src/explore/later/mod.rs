@@ -51,7 +51,7 @@ use crate::heap::crashes::Before;
 use crate::heap::recovery_trace::{line_of, told_trace, touched};
 use crate::recovery::content::Unasked;
 use crate::recovery::set_content::{Contents, Narrowing, SetContent};
-use crashgen::complete::{Held, Looked, Position, Repeats, Search, UnitKey};
+use crashgen::complete::{CrashPosition, Dependencies, LeafStates, Repeats, Search, UnitKey};
 use crashgen::model::{LineId, LineKey, View};
 use crashgen::replay::RecoveryTrace;
 use crashgen::strategy::Covered;
@@ -119,7 +119,7 @@ impl Generations {
         if self.windows != self.search.windows() {
             self.windows = self.search.windows();
             self.unchanged.clear();
-            let hot = &self.search.window().expect("it has stepped").hot;
+            let hot = &self.search.window().expect("it has stepped").varying;
             if self.later.as_ref().is_some_and(|later| !hot.iter().all(|unit| later.hot.contains(unit))) {
                 self.forget_later();
             }
@@ -136,7 +136,7 @@ impl Generations {
     /// What may vary between the images that later recoveries see, from this crash position on.
     fn hot_from(&self, position: u32, trace: &Trace) -> BTreeSet<UnitKey> {
         let mut hot: BTreeSet<UnitKey> = self.touched.iter().copied().flat_map(UnitKey::of_line).collect();
-        hot.extend(&self.search.window().expect("it has stepped").hot);
+        hot.extend(&self.search.window().expect("it has stepped").varying);
         let most = hot.len() + AHEAD_UNITS;
         for event in &trace.events[position as usize..] {
             if is_file_change(event) || hot.len() >= most {
@@ -198,7 +198,7 @@ impl Explorer<'_> {
         let trace = self.trace;
         let event = &trace.events[here.position as usize - 1];
         let is_due = {
-            let at = Position { model: &case.model, view: here.view };
+            let at = CrashPosition { model: &case.model, view: here.view };
             let mut teller = Teller { explorer: self, told: &mut generations.told };
             generations.search.step(here.position, &at, &trace.events, &mut teller)?
         };
@@ -209,7 +209,7 @@ impl Explorer<'_> {
         if !is_due && !here.is_expectation_new && !generations.is_touched(event) {
             return Ok(ControlFlow::Continue(()));
         }
-        let mut walk = generations.search.walk();
+        let mut walk = generations.search.traversal();
         loop {
             let (at, image) = case.position(here.view);
             let mut teller = Teller { explorer: self, told: &mut generations.told };
@@ -235,7 +235,7 @@ impl Explorer<'_> {
         case: &mut Case,
         complete: &mut Complete,
         here: &Here,
-        held: &Held,
+        held: &LeafStates,
     ) -> Result<ControlFlow<()>, Stop> {
         let outcome = generations.search.leaf(held.leaf).outcome;
         let run = generations.told.runs[outcome as usize].clone();
@@ -356,10 +356,10 @@ impl Explorer<'_> {
         (generations, complete): (&mut Generations, &mut Complete),
         case: &Case,
         view: &View,
-        held: &Held,
+        held: &LeafStates,
         run: &ToldRun,
-    ) -> Option<Held> {
-        let at = Position { model: &case.model, view };
+    ) -> Option<LeafStates> {
+        let at = CrashPosition { model: &case.model, view };
         let tables = &mut generations.search.tables;
         let content = SetContent::new(&at, case.files(), &held.sets, tables, complete.contents_mut());
         let (contract, shape, history) = (&self.config.contract, self.config.shape(), &case.history);
@@ -371,7 +371,7 @@ impl Explorer<'_> {
         let stored: BTreeSet<LineKey> = stores.filter_map(line_of).flatten().collect();
         let narrowing = Narrowing::new(&at, case.files(), &mut generations.search.tables, &stored, held.sets.clone());
         judge(contract, &shape, history, &run.report, &narrowing, None);
-        Some(Held { sets: narrowing.into_sets()?, ..held.clone() })
+        Some(LeafStates { sets: narrowing.into_sets()?, ..held.clone() })
     }
 
     fn explore_generation(
@@ -416,7 +416,7 @@ impl Explorer<'_> {
         let mut was_passed_by = false;
         let begin = case.model.lines();
         let mut returned = None;
-        let mut passes = Passes { names: None, contents, looked: Looked::default() };
+        let mut passes = Passes { names: None, contents, looked: Dependencies::default() };
         for (number, event) in told.trace.events.iter().enumerate() {
             let stepped = case.step_recovery(number as u32, event, before.settled, fill);
             let (view, mut is_expectation_new) = stepped.map_err(Stop::Error)?;

@@ -10,7 +10,7 @@ use crate::explore::unchanged::Unchanged;
 use crate::heap::case::Case;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::set_content::Contents;
-use crashgen::complete::{Bounds, Looked, Repeats, UnitKey, Window};
+use crashgen::complete::{Bounds, Dependencies, Repeats, UnitKey, Window};
 use crashgen::model::Lines;
 use crashgen::trace::Event;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -76,7 +76,13 @@ impl LaterRecoveries {
     }
 
     /// A told run was explored over what these lines may hold, which was looked at after recovery's return as `looked` says.
-    pub fn add_run(&mut self, (did, begin): (u128, &Lines), returned: Returned, looked: Looked, most_bytes: usize) {
+    pub fn add_run(
+        &mut self,
+        (did, begin): (u128, &Lines),
+        returned: Returned,
+        looked: Dependencies,
+        most_bytes: usize,
+    ) {
         if self.begins.bytes() >= most_bytes {
             self.begins.clear();
         }
@@ -102,7 +108,7 @@ impl LaterRecoveries {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
                 let mut complete = Complete::new(config, repeats);
-                let window = Window { hot: self.hot.iter().copied().collect(), last_position: u32::MAX };
+                let window = Window { varying: self.hot.iter().copied().collect(), last_position: u32::MAX };
                 let probe = recoverer.whole();
                 complete.enter(window, recoverer, probe, budget)?;
                 Ok(place.insert(complete))
@@ -117,9 +123,9 @@ pub struct Returned {
     did: u128,
     lines: Lines,
     /// What was looked at until here.
-    looked: Looked,
+    looked: Dependencies,
     /// What was looked at from here on, when that was explored before.
-    pub known: Option<Looked>,
+    pub known: Option<Dependencies>,
 }
 
 /// The passes of one told run through the tries, one for each state of the file system and one more from recovery's return on.
@@ -129,7 +135,7 @@ pub struct Passes {
     /// While none is.
     pub contents: Contents,
     /// In the passes that are over.
-    pub looked: Looked,
+    pub looked: Dependencies,
 }
 
 impl Passes {

@@ -72,7 +72,7 @@ impl Recoveries for Teller<'_, '_> {
         Ok(Run { outcome, loads: loads.by_target, contents: Vec::new(), doubt })
     }
 
-    fn kept_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.told.bytes
     }
 }

@@ -22,13 +22,13 @@ pub(super) struct NodeId(pub u32);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Node {
-    /// Nobody was here yet.
+    /// No run came here yet.
     Unknown,
-    /// The next load, and where the run goes on with the value that the first run saw. Most loads ever see one.
+    /// The next load, and the node where the run goes on with the value that the first run saw. Most loads see one value ever.
     Load { load: Load, first: u64, next: NodeId },
     /// The run's end.
     Leaf(LeafId),
-    /// The run's end, of which nothing is known: why.
+    /// The run's end, of which nothing is known, and why.
     Doubt(&'static str),
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Load {
 }
 
 /// The trie. What a run adds are nodes with numbers that follow each other.
-pub(super) struct Memory {
+pub(super) struct Trie {
     nodes: Vec<Node>,
     /// By node.
     parents: Vec<NodeId>,
@@ -51,7 +51,7 @@ pub(super) struct Memory {
     contents: usize,
 }
 
-impl Memory {
+impl Trie {
     pub const ROOT: NodeId = NodeId(0);
 
     pub fn new() -> Self {
@@ -76,7 +76,7 @@ impl Memory {
         self.leaves.len()
     }
 
-    /// What it takes, about; vectors may have as much room again.
+    /// Memory that it takes, about; vectors may have as much room again.
     pub fn bytes(&self) -> usize {
         self.nodes.len() * (size_of::<Node>() + size_of::<NodeId>())
             + self.others.len() * size_of::<((NodeId, u64), NodeId)>()
