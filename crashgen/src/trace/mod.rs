@@ -5,6 +5,7 @@
 //! what is local to a process: files become [`FileId`]s by identity (R10), sites and modules get trace-wide numbers.
 //! An [`Event`] is what the persistency model steps over.
 
+mod container;
 mod format;
 mod lines;
 mod namespace;
@@ -16,13 +17,13 @@ mod stored;
 mod tests;
 pub mod write;
 
+pub use container::TraceError;
 pub use lines::{LINE_BYTES, LineKey, UNIT_BYTES, UnitKey};
-pub use reader::TraceError;
 pub use seal::seal;
 pub use stored::StoredBytes;
 
+pub(crate) use container::hex;
 pub(crate) use paths::renamed;
-pub(crate) use reader::hex;
 
 use std::path::PathBuf;
 use std::sync::Arc;

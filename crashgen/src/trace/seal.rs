@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writing the footer once all processes of a workload are done.
 
+use super::container::{Input, TraceError, hex};
 use super::format;
-use super::reader::{Input, TraceError, hex};
 use sha2::Digest;
 use std::fs::File;
 use std::io::Write;

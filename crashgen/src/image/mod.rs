@@ -8,13 +8,17 @@
 //! Whoever has a copy of an image elsewhere, as a replay server has, remembers which [`ImageVersion`] that is. It asks the image which
 //! lines changed since ([`CrashImage::changed_since`]), so that several servers may follow one image, in any order.
 
+mod changes;
+
+pub use changes::ImageVersion;
+
 use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
 use crate::trace::{FileId, LINE_BYTES};
+use changes::Changes;
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::{xxh3_128, xxh3_128_with_seed};
 
 /// 128-bit hash of an image. Equal images have equal hashes, and images with equal hashes count as equal.
@@ -44,58 +48,6 @@ pub struct ImageFile {
     pub path: Arc<str>,
     /// Size in bytes.
     pub bytes: u64,
-}
-
-/// Changes that are remembered for each line, and at least so many: a copy that is further behind is made anew.
-const CHANGES_A_LINE: usize = 4;
-const LEAST_CHANGES: usize = 1024;
-
-/// One of the contents that an image has had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImageVersion {
-    /// Which image.
-    image: u64,
-    /// Number of changes by then.
-    change: u64,
-}
-
-/// Which lines changed last, in order.
-struct Changes {
-    /// The image's number: no other image of this process has it.
-    image: u64,
-    /// Changes before those in `lines`.
-    forgotten: u64,
-    /// The index in the image of each line that changed. Where it has changed again since, only the last one counts.
-    lines: Vec<u32>,
-}
-
-impl Changes {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { image: NEXT.fetch_add(1, Ordering::Relaxed), forgotten: 0, lines: Vec::new() }
-    }
-
-    fn count(&self) -> u64 {
-        self.forgotten + self.lines.len() as u64
-    }
-
-    /// Adds one, of an image with so many lines; returns its number.
-    fn add(&mut self, line: usize, line_count: usize) -> u64 {
-        if self.lines.len() >= LEAST_CHANGES + CHANGES_A_LINE * line_count {
-            let half = self.lines.len() / 2;
-            self.lines.drain(..half);
-            self.forgotten += half as u64;
-        }
-        self.lines.push(line as u32);
-        self.count()
-    }
-}
-
-/// A clone is another image: it changes in other ways.
-impl Clone for Changes {
-    fn clone(&self) -> Self {
-        Self::new()
-    }
 }
 
 /// One crash image after the other.
@@ -312,12 +264,12 @@ impl CrashImage {
 
     /// The content that it has now.
     pub fn version(&self) -> ImageVersion {
-        ImageVersion { image: self.changes.image, change: self.changes.count() }
+        self.changes.version()
     }
 
     /// Whether that is a version of this image, and not of another one.
     pub fn has(&self, version: ImageVersion) -> bool {
-        version.image == self.changes.image
+        self.changes.has(version)
     }
 
     /// Lines whose content changed since that version, and all lines of these files, with their content now, in order of file and
@@ -325,11 +277,10 @@ impl CrashImage {
     pub fn changed_since(&self, version: ImageVersion, new_files: &BTreeSet<FileId>) -> Vec<(LineKey, LineContent)> {
         debug_assert!(self.has(version));
         let content = |line: &LineState| (line.key, line.content);
-        let mut changed: Vec<_> = match version.change.checked_sub(self.changes.forgotten) {
+        let mut changed: Vec<_> = match self.changes.after(version) {
             None => self.lines.iter().map(content).collect(),
-            Some(known) => {
-                let later = (version.change + 1..).zip(&self.changes.lines[known as usize..]);
-                let lines = later.map(|(change, line)| (change, &self.lines[*line as usize]));
+            Some(later) => {
+                let lines = later.map(|(change, line)| (change, &self.lines[line]));
                 let last = lines.filter(|(change, line)| line.last_change == *change).map(|(_, line)| content(line));
                 let is_of_new =
                     |line: &&LineState| new_files.contains(&line.key.file) && line.last_change <= version.change;
@@ -373,6 +324,7 @@ fn hash_metadata(seed: u64, number: u64, content: &LineContent, mask: u64) -> u1
 
 #[cfg(test)]
 mod tests {
+    use super::changes::{CHANGES_A_LINE, LEAST_CHANGES};
     use super::*;
     use crate::model::Px86;
     use crate::trace::{Event, EventKind, FileEffect, SiteId, StoreKind, ThreadId};
@@ -519,7 +471,7 @@ mod tests {
         let next = image.version();
         image.go_to(&model, &view, &[vec![states[0][0]], vec![states[1][1]]].concat());
         assert_eq!((changed(&image, first).len(), changed(&image, next).len()), (2, 1));
-        assert!(image.changes.lines.len() <= LEAST_CHANGES + CHANGES_A_LINE * image.lines.len());
+        assert!(image.changes.remembered() <= LEAST_CHANGES + CHANGES_A_LINE * image.lines.len());
     }
 
     #[test]
