@@ -3,16 +3,8 @@
 //!
 //! Each store, seen line by line, breaks at most one of the first three rules; each flush and each fence at most one of the
 //! others. They are **warnings**: a store that is never flushed may be one that recovery does not need (Makalu leaves lines to be
-//! rebuilt), and only exploration can tell. Judged under the Px86 model, within one case:
-//!
-//! | id | rule |
-//! |---|---|
-//! | FL101 | a store that was not persisted when the case ended, and no flush of its line came after it |
-//! | FL102 | such a store whose line was flushed, but no fence of the flushing thread came after that |
-//! | FL103 | a store that was persisted only after the operation that made it had returned |
-//! | FL111 | a flush of a line all of whose stores were flushed already and wait for the fence |
-//! | FL112 | an sfence or mfence of a thread that flushed nothing and made no non-temporal store since its last fence |
-//! | FL113 | a flush of a line with nothing to persist |
+//! rebuilt), and only exploration can tell. They are judged under the Px86 model, within one case. A rule is one entry of the table
+//! in this file: its id, its title, what it warns of, and what it costs to break it.
 //!
 //! A locked instruction is never FL112: it is there for a lock's sake. Flushes and fences outside operations are the runner's.
 
@@ -24,45 +16,69 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A trace rule; ids are permanent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TraceRule {
-    /// Never flushed.
-    NeverFlushed = 101,
-    /// Flushed and not fenced.
-    NotFenced = 102,
-    /// Returned before it was persisted.
-    ReturnedBefore = 103,
-    /// The line was flushed already.
-    RedundantFlush = 111,
-    /// The fence orders nothing.
-    RedundantFence = 112,
-    /// The line has nothing to persist.
-    CleanFlush = 113,
+/// What a broken trace rule costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concern {
+    /// A power failure may lose the store.
+    Loss,
+    /// Time, and nothing is lost.
+    Cost,
 }
 
-impl TraceRule {
-    /// Every rule, in order of id.
-    pub const ALL: [TraceRule; 6] = [
-        TraceRule::NeverFlushed,
-        TraceRule::NotFenced,
-        TraceRule::ReturnedBefore,
-        TraceRule::RedundantFlush,
-        TraceRule::RedundantFence,
-        TraceRule::CleanFlush,
-    ];
-
-    /// What it says, as reports print it.
-    pub fn title(self) -> &'static str {
+impl Concern {
+    /// In one word.
+    pub fn name(self) -> &'static str {
         match self {
-            TraceRule::NeverFlushed => "stored and never flushed",
-            TraceRule::NotFenced => "flushed and not fenced",
-            TraceRule::ReturnedBefore => "operation returned before its store was persisted",
-            TraceRule::RedundantFlush => "redundant flush: nothing stored since the last one",
-            TraceRule::RedundantFence => "redundant fence: nothing to order",
-            TraceRule::CleanFlush => "flush of a clean line",
+            Concern::Loss => "loss",
+            Concern::Cost => "cost",
         }
     }
+}
+
+macro_rules! rules {
+    ($($(#[doc = $what:literal])+ $rule:ident = $number:literal, $concern:ident, $title:literal, $meaning:literal;)*) => {
+        /// A trace rule; ids are permanent.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum TraceRule { $($(#[doc = $what])+ $rule = $number,)* }
+
+        impl TraceRule {
+            /// Every rule, in order of id.
+            pub const ALL: [TraceRule; [$($number),*].len()] = [$(TraceRule::$rule,)*];
+
+            /// What it is called in reports.
+            pub fn title(self) -> &'static str {
+                match self { $(TraceRule::$rule => $title,)* }
+            }
+
+            /// What it warns of, for people who do not know it yet.
+            pub fn meaning(self) -> &'static str {
+                match self { $(TraceRule::$rule => $meaning,)* }
+            }
+
+            /// What it costs to break it.
+            pub fn concern(self) -> Concern {
+                match self { $(TraceRule::$rule => Concern::$concern,)* }
+            }
+        }
+    };
+}
+
+// What exactly it is; id, what it costs to break it, title, and what it warns of in few words.
+rules! {
+    /// A store that was not persisted when the case ended, and no flush of its line came after it.
+    NeverFlushed = 101, Loss, "stored and never flushed", "a store that is never flushed";
+    /// A store that was not persisted when the case ended: its line was flushed, and no fence of the flushing thread came after that.
+    NotFenced = 102, Loss, "flushed and not fenced", "a store that is flushed, and no fence follows";
+    /// A store that was persisted only after the operation that made it had returned.
+    ReturnedBefore = 103, Loss, "operation returned before its store was persisted",
+        "a store that is persisted only after its operation has returned";
+    /// A flush of a line all of whose stores were flushed already and wait for the fence.
+    RedundantFlush = 111, Cost, "redundant flush: nothing stored since the last one",
+        "a flush of a line that waits for the fence already";
+    /// An sfence or mfence of a thread that flushed nothing and made no non-temporal store since its last fence.
+    RedundantFence = 112, Cost, "redundant fence: nothing to order", "a fence that orders nothing";
+    /// A flush of a line with nothing to persist.
+    CleanFlush = 113, Cost, "flush of a clean line", "a flush of a line that has nothing to persist";
 }
 
 impl fmt::Display for TraceRule {

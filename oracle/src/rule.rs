@@ -2,7 +2,7 @@
 //! The rules by their permanent ids.
 //!
 //! A rule is one entry of the table in this file: its id, its title and what it means. The engine prints the table
-//! (`faultline-engine rule-list`), and what else lists rules is made from that or checked against it. What exactly breaks a rule is a
+//! (`faultline-engine lists`), and what else lists rules is made from that or checked against it. What exactly breaks a rule is a
 //! [`Fact`](crate::fact::Fact).
 
 use std::fmt;

@@ -109,7 +109,7 @@ enum Command {
         #[arg(long)]
         full: bool,
     },
-    /// Print what there is to choose from, as JSON: persistency models.
+    /// Print what there is, as JSON: persistency models and rules.
     Lists,
     /// Compare litmus tests with the persistency model.
     Litmus {

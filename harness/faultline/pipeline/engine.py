@@ -144,6 +144,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     title: str
     message: str
     token: str
+    meaning: str = ""
+    """When the rule is broken."""
     fact: str = ""
     """What exactly is broken: with the rule and the place it makes the id. The message does not."""
     position: int = 0
@@ -235,17 +237,21 @@ class TraceWarning(msgspec.Struct):
     """A trace rule (FL1xx) at one place in the source. count: of stores (by line), flushes or fences; position, operation: of
     the first. A warning, not a finding: whether recovery needs what is missing only crash states tell."""
 
+    id: str
     rule: str
     title: str
     site: Site
     count: int
     position: int
+    concern: Literal["loss", "cost"]
+    """Whether a power failure may lose the store, or only time is lost."""
+    meaning: str = ""
     operation: EventOperation | None = None
 
 
 class OperationCost(msgspec.Struct):
     """What the operations of one kind paid together. lines: distinct lines flushed, summed over operations; redundant: flushes and
-    fences that did nothing (FL111 to FL113)."""
+    fences that did nothing."""
 
     operation: str
     operations: int
@@ -255,6 +261,19 @@ class OperationCost(msgspec.Struct):
     fences: int
     lines: int
     redundant: int
+
+
+class Rule(msgspec.Struct):
+    """A rule as the engine lists it. meaning: of a rule of the heap when it is broken, of a trace rule what it warns of."""
+
+    id: str
+    judges: Literal["heap", "trace"]
+    title: str
+    meaning: str
+
+
+class _RuleList(msgspec.Struct):
+    rules: list[Rule]
 
 
 class TraceRules(msgspec.Struct, tag_field="event", tag="trace_rules"):
@@ -477,6 +496,10 @@ class Engine:
             return msgspec.json.decode(answer, type=shape)
         except msgspec.MsgspecError as error:
             raise InfrastructureError(f"engine {arguments[0]}: its answer is not what was expected: {error}") from error
+
+    def rules(self) -> list[Rule]:
+        """Every rule that is judged, in order of id."""
+        return self.ask_json(_RuleList, "lists").rules
 
     def pass_through(self, *arguments: str) -> int:
         """Runs a subcommand on our own stdout and stderr; its exit code."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """results.sarif (SARIF 2.1.0): the findings of clean cells, each at the sites of the stores that matter, for code review tools. The
 finding's stable id is its fingerprint; its replay line is in the message, and that of its smallest witness. What the trace rules
-FL10x say of stores are warnings, what FL11x say of needless flushes and fences are notes. Kill rates are properties of the run.
+say of stores are warnings, what they say of needless flushes and fences are notes. Kill rates are properties of the run.
 
 The events up to the crash are the result's code flow, one thread flow a thread (SARIF 3.36, 3.37); executionOrder gives the memory
 order over all threads. Events after the crash are left out: they do not lead to it.
@@ -19,7 +19,7 @@ from faultline import __version__
 from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.pipeline.engine import Finding, Site, TraceEvent
-from faultline.report.trace_rules import RULES_OF_LOSS, AllocatorWarning, warnings_of
+from faultline.report.trace_rules import AllocatorWarning, warnings_of
 from faultline.study import kill_rates
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -29,15 +29,15 @@ def render(results: Iterable[CellResult]) -> str:
     results = list(results)
     findings = [(result, finding) for result in results if result.spec.mutant is None for finding in result.findings]
     warnings = warnings_of(results)
-    rules = {finding.rule: finding.title for _, finding in findings}
+    rules = {finding.rule: (finding.title, finding.meaning) for _, finding in findings}
     rates = kill_rates_of(results)
-    rules |= {entry.warning.rule: entry.warning.title for entry in warnings}
+    rules |= {entry.warning.rule: (entry.warning.title, entry.warning.meaning) for entry in warnings}
     run = {
         "tool": {
             "driver": {
                 "name": "faultline",
                 "version": __version__,
-                "rules": [{"id": rule, "shortDescription": {"text": rules[rule]}} for rule in sorted(rules)],
+                "rules": [_rule(rule, *rules[rule]) for rule in sorted(rules)],
             }
         },
         "columnKind": "utf16CodeUnits",
@@ -49,6 +49,11 @@ def render(results: Iterable[CellResult]) -> str:
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def _rule(rule: str, title: str, meaning: str) -> dict[str, Any]:
+    """As the engine lists it: what is found has the engine's texts with it."""
+    return {"id": rule, "shortDescription": {"text": title}, "fullDescription": {"text": meaning or title}}
 
 
 def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
@@ -81,9 +86,9 @@ def _warning(entry: AllocatorWarning) -> dict[str, Any]:
     shown = f": {', '.join(entry.shown_by)}" if entry.shown_by else ""
     return {
         "ruleId": warning.rule,
-        "level": "error" if entry.shown_by else "warning" if warning.rule in RULES_OF_LOSS else "note",
+        "level": "error" if entry.shown_by else "warning" if warning.concern == "loss" else "note",
         "message": {"text": f"{entry.allocator}: {warning.title}{shown}"},
-        "partialFingerprints": {"faultline/v1": f"{warning.rule}-{entry.allocator}-{warning.site.text()}"},
+        "partialFingerprints": {f"faultline/v{BASELINE_VERSION}": f"{entry.allocator}/{warning.id}"},
         "occurrenceCount": entry.count,
         "locations": [_location(warning.site)] if warning.site.file else [],
     }

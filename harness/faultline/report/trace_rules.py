@@ -60,10 +60,6 @@ def growth(before: Costs, now: Costs) -> list[str]:
     return lines
 
 
-RULES_OF_LOSS = ("FL101", "FL102", "FL103")
-"""Never flushed, flushed and not fenced, returned before the fence: what the others warn of costs time and loses nothing."""
-
-
 class AllocatorWarning(msgspec.Struct):
     """A warning over all clean cells of an allocator. cells: numbers of those that have it; shown_by: ids of the findings that
     make it one itself, of states that lack its store and that a flush or a fence was tried to forbid."""
@@ -77,21 +73,22 @@ class AllocatorWarning(msgspec.Struct):
 
 def warnings_of(results: list[CellResult]) -> list[AllocatorWarning]:
     """By allocator, rule and site. Mutants do not count: what they forget is their point."""
-    found: dict[tuple[str, str, str], AllocatorWarning] = {}
+    found: dict[tuple[str, str], AllocatorWarning] = {}
     for cell, result in enumerate(results):
         if result.spec.mutant is not None or result.trace_rules is None:
             continue
         for warning in result.trace_rules.warnings:
-            key = (result.spec.allocator, warning.rule, warning.site.text())
+            key = (result.spec.allocator, warning.id)
             entry = found.setdefault(key, AllocatorWarning(result.spec.allocator, warning, 0, []))
             entry.count += warning.count
             entry.cells.append(cell)
+    losses = [entry for entry in found.values() if entry.warning.concern == "loss"]
     for allocator, store, finding in _repaired(results):
-        for rule in RULES_OF_LOSS:
-            shown = found.get((allocator, rule, store))
-            if shown is not None and finding not in shown.shown_by:
-                shown.shown_by.append(finding)
-    return [found[key] for key in sorted(found)]
+        for entry in losses:
+            is_shown = (entry.allocator, entry.warning.site.text()) == (allocator, store)
+            if is_shown and finding not in entry.shown_by:
+                entry.shown_by.append(finding)
+    return sorted(found.values(), key=lambda entry: (entry.allocator, entry.warning.rule, entry.warning.site.text()))
 
 
 def _repaired(results: list[CellResult]) -> Iterator[tuple[str, str, str]]:

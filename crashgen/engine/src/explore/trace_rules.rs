@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the trace rules say, with sites in words: the event `trace_rules` of an exploration, and the subcommand `rules`.
 
+use crate::findings::identity::id;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::Trace;
 use crashgen::trace_rules::{self, Cost};
@@ -17,8 +18,12 @@ pub struct TraceRules {
 /// One rule at one place in the source.
 #[derive(Serialize)]
 struct Warning {
+    /// Made of the rule and the place, which is the function and the ordinal in it: lines that move keep it.
+    id: String,
     rule: String,
     title: &'static str,
+    meaning: &'static str,
+    concern: &'static str,
     site: Symbol,
     count: u64,
     /// Crash position after the first such event.
@@ -66,9 +71,13 @@ pub fn judge(trace: &Trace, symbols: &mut Symbols, is_durable_on_return: bool) -
             warnings[at].count += warning.count;
             continue;
         }
+        let place = place_name(&symbols.lasting_name(trace, warning.site), &site);
         warnings.push(Warning {
+            id: id(warning.rule, &format!("{} {place}", warning.rule)),
             rule: warning.rule.to_string(),
             title: warning.rule.title(),
+            meaning: warning.rule.meaning(),
+            concern: warning.rule.concern().name(),
             site,
             count: warning.count,
             position: warning.event + 1,
@@ -76,6 +85,14 @@ pub fn judge(trace: &Trace, symbols: &mut Symbols, is_durable_on_return: bool) -
         });
     }
     TraceRules { warnings, costs: outcome.costs.iter().map(|(operation, cost)| cost_of(operation, cost)).collect() }
+}
+
+/// One line of source may call several helpers.
+fn place_name(name: &str, site: &Symbol) -> String {
+    match site.helper.split(" (").next() {
+        None | Some("") => name.to_owned(),
+        Some(helper) => format!("{name} by {helper}"),
+    }
 }
 
 fn cost_of(operation: &'static str, cost: &Cost) -> OperationCost {

@@ -33,6 +33,8 @@ pub struct Finding {
     pub id: String,
     pub rule: String,
     pub title: &'static str,
+    /// When the rule is broken.
+    pub meaning: &'static str,
     /// What exactly is broken; with the rule and the place it makes the id.
     pub fact: String,
     pub message: String,
@@ -257,6 +259,7 @@ impl Findings {
             id: id(violation.rule, &key),
             rule: violation.rule.to_string(),
             title: violation.rule.title(),
+            meaning: violation.rule.meaning(),
             fact: fact(trace, state, onset.as_ref(), violation),
             message: operation_names::in_text(&violation.message),
             token,

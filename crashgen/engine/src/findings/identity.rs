@@ -13,6 +13,7 @@ use crashgen::symbols::Symbols;
 use crashgen::trace::{EventKind, SiteId, StoreKind, Trace};
 use oracle::{Fact, RuleId, Violation};
 use planted::Fault;
+use std::fmt::Display;
 
 /// What makes two violations one finding.
 pub fn key(
@@ -70,8 +71,8 @@ pub fn place(symbols: &mut Symbols, trace: &Trace, state: &StateRef, onset: Opti
     }
 }
 
-/// The id of the finding with this key.
-pub fn id(rule: RuleId, key: &str) -> String {
+/// The id of the finding (or the warning) with this key.
+pub fn id(rule: impl Display, key: &str) -> String {
     format!("{rule}-{:08x}", short_hash(key))
 }
 

@@ -20,7 +20,7 @@ from faultline.workload import catalogue, file_format
 @click.option("--workload-format", is_flag=True, help="Print what a workload file looks like.")
 @json_option
 def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
-    """List allocators, their mutants, workloads, strategies, models and tracers."""
+    """List allocators, their mutants, workloads, strategies, models, tracers and rules."""
     if workload_format:
         click.echo(file_format.FORMAT.strip())
         return EXIT_OK
@@ -34,6 +34,7 @@ def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
                 "models": list(models(workshop.engine)),
                 "flushes": config.FLUSHES,
                 "tracers": {one.name: one.summary for one in TRACERS.values()},
+                "rules": workshop.engine.rules(),
             }
         )
         return EXIT_OK
@@ -49,4 +50,7 @@ def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
     click.echo("tracers:")
     for tracer in TRACERS.values():
         click.echo(f"  {tracer.name}: {tracer.summary}")
+    click.echo("rules, and when they are broken; trace rules warn:")
+    for rule in workshop.engine.rules():
+        click.echo(f"  {rule.id}: {rule.meaning}")
     return EXIT_OK

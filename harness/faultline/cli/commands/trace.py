@@ -65,10 +65,9 @@ def command(
     that fails at position N, as findings and tokens name it, fails after the line N), process.thread, the operation that the
     thread is in, the kind of event, what it was, and where in the source: "at FUNCTION (FILE:LINE)". Lines of `#` are comments.
 
-    With --rules the trace rules are judged: stores that are never flushed (FL101), flushed and not fenced (FL102), persisted only
-    after their operation returned (FL103); flushes and fences that do nothing (FL111 to FL113). They are warnings. Below them
-    stands what an operation of each kind pays on average. --protect FILE ends with exit code 1 when one pays more than FILE says;
-    --update writes FILE, for the first time too, and when they pay less.
+    With --rules the trace rules are judged, which `faultline list` lists: they warn of stores that a power failure may lose, and of
+    flushes and fences that do nothing. Below the warnings stands what an operation of each kind pays on average. --protect FILE
+    ends with exit code 1 when one pays more than FILE says; --update writes FILE, for the first time too, and when they pay less.
     """
     if dump and (as_json or rules or protect):
         other = "--json prints facts" if as_json else "--rules and --protect what is paid"
