@@ -17,11 +17,13 @@ import signal
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faultline.base.cache import Cache
+from bench_parts import Bench, Part
+
 from faultline.base.errors import InfrastructureError
 from faultline.pipeline.driver import DRIVER_BASELINE as BASELINE
 from faultline.pipeline.driver import allocators_here, build_driver
@@ -103,6 +105,10 @@ PAPER_TABLE_2 = {
 """By MiB: MX_L in thousands, T_ON in seconds, T_REC and T_GC in milliseconds."""
 
 
+def scale_of(is_tiny: bool) -> Scale:
+    return TINY if is_tiny else FULL
+
+
 # ---- running -------------------------------------------------------------------------------------------------------------
 
 
@@ -118,21 +124,55 @@ def ask(program: Path, *arguments: str | int | float, ends_by: int = 0) -> dict[
     return answer
 
 
-def measure_throughput(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
+Turn = dict[str, dict[str, Any]]
+"""What each allocator answered."""
+
+
+def measure_throughput(bench: Bench) -> Iterator[list[dict[str, Any]]]:
     """One row for each benchmark and allocator."""
-    timing = build_driver(root, cache, best_flush()).path
-    counting = build_driver(root, cache, best_flush(), is_counting=True).path
-    names = allocators_here(root)
-    rows = []
+    scale = scale_of(bench.is_tiny)
+    rows: list[dict[str, Any]] = []
     for benchmark in scale.benchmarks:
-        note(f"{benchmark.workload}, {benchmark.threads} threads")
-        turns = []
-        for _ in range(scale.turns):
-            turns.append({name: run_once(timing, name, benchmark, scratch, seconds=scale.seconds) for name in names})
+        compared = compare(
+            bench, f"{benchmark.workload}, {benchmark.threads} threads", benchmark, scale.turns, scale.seconds
+        )
+        rows += [row_of(name, benchmark, compared.turns, counted) for name, counted in compared.counted.items()]
+        yield rows
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What allocators that took turns answered, in each turn; counted: the flushes and fences of each, beside it. One that failed
+    is in neither."""
+
+    turns: list[Turn]
+    counted: Turn
+
+
+def compare(bench: Bench, what: str, benchmark: Benchmark, turn_count: int, seconds: float) -> Compared:
+    timing = build_driver(bench.root, bench.cache, best_flush()).path
+    counting = build_driver(bench.root, bench.cache, best_flush(), is_counting=True).path
+    turns: list[Turn] = [{} for _ in range(turn_count)]
+    failed: set[str] = set()
+    counted: Turn = {}
+
+    def answer(name: str, program: Path, rounds: int = 0, seconds: float = 0.0) -> dict[str, Any] | None:
+        said = bench.attempt(f"{what}: {name}", run_once, program, name, benchmark, bench.scratch, rounds, seconds)
+        if said is None:
+            failed.add(name)
+        return said
+
+    note(what)
+    names = allocators_here(bench.root)
+    for turn in turns:
         for name in names:
-            counted = run_once(counting, name, benchmark, scratch, rounds=benchmark.counted_rounds)
-            rows.append(row_of(name, benchmark, turns, counted))
-    return rows
+            if name not in failed and (said := answer(name, timing, seconds=seconds)) is not None:
+                turn[name] = said
+    for name in names:
+        is_left = name not in failed and BASELINE not in failed  # without it nothing can be compared
+        if is_left and (said := answer(name, counting, benchmark.counted_rounds)) is not None:
+            counted[name] = said
+    return Compared(turns, counted)
 
 
 def run_once(
@@ -142,10 +182,6 @@ def run_once(
         sizes = (benchmark.smallest, benchmark.largest, benchmark.chance)
         amount = (benchmark.objects, rounds, seconds)
         return ask(program, name, benchmark.workload, folder, benchmark.threads, *sizes, *amount)
-
-
-Turn = dict[str, dict[str, Any]]
-"""What each allocator answered."""
 
 
 def cost(turn: Turn, who: str, clock: str, per: str = "operations") -> float:
@@ -175,23 +211,44 @@ def row_of(name: str, benchmark: Benchmark, turns: list[Turn], counted: dict[str
 # ---- recovery ------------------------------------------------------------------------------------------------------------
 
 
-def measure_recovery(root: Path, cache: Cache, scratch: Path, scale: Scale) -> dict[str, Any]:
+def measure_recovery(bench: Bench) -> Iterator[dict[str, Any]]:
     """A row for each allocator, largest object and heap size; and what was left out."""
-    program = build_driver(root, cache, best_flush()).path
-    rows, left_out = [], []
+    scale = scale_of(bench.is_tiny)
+    rows: list[dict[str, Any]] = []
+    left_out: list[str] = []
     for largest, sizes, chosen in scale.heaps:
-        names = chosen or allocators_here(root)[1:]
+        names = chosen or allocators_here(bench.root)[1:]
         for mib in sizes:
-            if not has_room(scratch, mib):
-                left_out.append(f"{mib} MiB: less than twice as much is free in {scratch.parent} or in memory")
+            if not has_room(bench.scratch, mib):
+                left_out.append(no_room(bench.scratch, mib))
                 continue
-            note(f"recovery of {mib} MiB, objects up to {largest} bytes")
-            turns: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-            for turn in range(scale.recovery_turns):
-                for name in names:
-                    turns[name].append(crash_once(program, name, mib, largest, turn + 1, scratch))
-            rows += [recovery_row(name, mib, largest, turns[name]) for name in names]
-    return {"rows": rows, "growth": growth_of(rows), "left_out": left_out}
+            turns = crash_in_turns(bench, names, mib, largest, HALF, scale.recovery_turns)
+            rows += [recovery_row(name, mib, largest, answers) for name, answers in turns.items()]
+            yield {"rows": rows, "growth": growth_of(rows), "left_out": left_out}
+
+
+def crash_in_turns(
+    bench: Bench, names: Sequence[str], mib: int, largest: int, percent: int, turns: int
+) -> dict[str, list[dict[str, Any]]]:
+    """What each allocator answered in each turn; one that failed is left out."""
+    program = build_driver(bench.root, bench.cache, best_flush()).path
+    what = f"recovery of {mib} MiB, objects up to {largest} bytes"
+    note(what)
+    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for turn in range(turns):
+        for name in list(answers):
+            said = bench.attempt(
+                f"{what}: {name}", crash_once, program, name, mib, largest, turn + 1, bench.scratch, percent
+            )
+            if said is None:
+                del answers[name]
+            else:
+                answers[name].append(said)
+    return answers
+
+
+def no_room(scratch: Path, mib: int) -> str:
+    return f"{mib} MiB: less than twice as much is free in {scratch.parent} or in memory"
 
 
 def has_room(folder: Path, mib: int) -> bool:
@@ -241,7 +298,8 @@ def slope(points: list[tuple[float, float]]) -> float:
 # ---- in words ------------------------------------------------------------------------------------------------------------
 
 
-def throughput_in_words(rows: list[dict[str, Any]], scale: Scale) -> list[str]:
+def throughput_in_words(rows: list[dict[str, Any]], is_tiny: bool) -> list[str]:
+    scale = scale_of(is_tiny)
     heads = (("Mops/s", 8), ("x glibc", 9), ("CPU ns", 8), ("x glibc", 9), ("flushes", 10), ("fences", 10))
     lines = [
         "allocators, 64-byte objects (Makalu §13.1). An operation is an allocation or a deallocation; x glibc: its cost against",
@@ -267,7 +325,8 @@ def amount_in_words(benchmark: Benchmark) -> str:
     return f"{each:,} objects a {whose} and round, counted over {benchmark.counted_rounds} rounds"
 
 
-def recovery_in_words(recovery: dict[str, Any], scale: Scale) -> list[str]:
+def recovery_in_words(recovery: dict[str, Any], is_tiny: bool) -> list[str]:
+    scale = scale_of(is_tiny)
     heads = (("SZ MiB", 8), ("MX_L 10^3", 15), ("T_ON s", 15), ("T_REC ms", 15), ("T_GC ms", 18), ("OVER %", 14))
     lines = [
         "recovery after a crash (Makalu §13.2, Table 2), wall time, median of"
@@ -322,3 +381,9 @@ def overhead(online_s: float, offline_s: float) -> float:
 
 def beside(value: float, digits: int, paper: float) -> str:
     return f"{value:.{digits}f}" + (f" [{paper:.{digits}f}]" if paper else "")
+
+
+PARTS = (
+    Part("allocators", 1800, measure_throughput, throughput_in_words),
+    Part("recovery", 2400, measure_recovery, recovery_in_words),
+)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bench_allocators import slope
+from bench_parts import Bench, Part
 
 from faultline.base import config
 from faultline.base.errors import InfrastructureError
@@ -28,16 +30,22 @@ OTHERS_GOAL = 30
 GROWTH_GOAL = 1.05
 
 
-def measure(root: Path, is_tiny: bool) -> list[dict[str, Any]]:
-    operations = TINY_OPERATIONS if is_tiny else OPERATIONS
-    return [measure_one(root, name, ops) for name in config.allocator_names(root) for ops in operations]
+def measure(bench: Bench) -> Iterator[list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    for name in config.allocator_names(bench.root):
+        for ops in TINY_OPERATIONS if bench.is_tiny else OPERATIONS:
+            what = f"complete: {name}, {ops} operations"
+            note(what)
+            row = bench.attempt(what, measure_one, bench.root, name, ops)
+            if row is not None:
+                rows.append(row)
+            yield rows
 
 
 def measure_one(root: Path, allocator: str, ops: int) -> dict[str, Any]:
-    note(f"complete: {allocator}, {ops} operations")
     command = [str(Path(sysconfig.get_path("scripts")) / "faultline"), "run", allocator, "--workload", WORKLOAD]
     command += ["--ops", str(ops), "--strategy", "complete", "--time", str(LIMIT_S), "--json"]
-    run = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False)
+    run = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False, timeout=2 * LIMIT_S)
     cell = json.loads(run.stdout)["cells"][0] if run.stdout else {}
     if cell.get("certificate") is None:
         raise InfrastructureError(f"{allocator}, {ops} operations: no certificate (exit code {run.returncode})")
@@ -47,7 +55,7 @@ def measure_one(root: Path, allocator: str, ops: int) -> dict[str, Any]:
     return {"allocator": allocator, "operations": ops, "verdict": cell["verdict"], **figures}
 
 
-def in_words(rows: list[dict[str, Any]]) -> list[str]:
+def in_words(rows: list[dict[str, Any]], _: bool) -> list[str]:
     lines = [
         "complete: churn; crash positions, states, recoveries run (an operation), answered from memory, time, peak memory"
     ]
@@ -77,3 +85,6 @@ def growth_in_words(rows: list[dict[str, Any]]) -> str:
     power = {name: slope([(row["operations"], row[name]) for row in whole]) for name in ("recoveries", "time_s")}
     sizes = f"{whole[0]['operations']} to {whole[-1]['operations']} operations"
     return f"operations^{power['recoveries']:.2f} in recoveries and ^{power['time_s']:.2f} in time, {sizes}"
+
+
+PART = Part("complete", 7200, measure, in_words)

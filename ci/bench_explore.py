@@ -11,18 +11,17 @@ import resource
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from bench_parts import Bench, Part
+
 from faultline.base import config
-from faultline.base.cache import Cache, scratch_folder
+from faultline.base.cache import scratch_folder
 from faultline.base.errors import InfrastructureError
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Engine
 from faultline.pipeline.explore import write_config
 from faultline.pipeline.prepared import prepare
-from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.streams import note
 
 OPERATIONS = 1000
@@ -37,77 +36,103 @@ JOBS_GOAL = 1.7
 ACE_GOAL_S = 30.0
 NESTED_GOAL = 6.0
 PEAK_GOAL_BYTES = 1 << 30
-LIMIT_S = 1800
+LIMIT_S, LONG_LIMIT_S = 600, 1800
+"""Of one exploration. One that hits it is not complete, says so, and ends the row of its allocator."""
 
 
-def measure(parts: Sequence[str], root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> dict[str, Any]:
-    """What of it is asked for."""
-    measured = {"explore": measure_all, "long": measure_long, "ace": measure_ace, "nested": measure_nested}
-    return {part: measured[part](root, cache, engine, is_tiny) for part in parts if part in measured}
+Row = dict[str, Any]
 
 
-def measure_all(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> list[dict[str, Any]]:
-    rows = []
-    for name in config.allocator_names(root):
-        note(f"explore: {name}")
-        operations = TINY_OPERATIONS if is_tiny else OPERATIONS
-        exploration = Exploration(root, cache, engine, name, "churn", operations)
-        rounds = [(exploration.run(1), exploration.run(2)) for _ in range(1 if is_tiny else ROUNDS)]
-        one_s, two_s = (statistics.median(turn[at]["wall_s"] for turn in rounds) for at in (0, 1))
-        rows.append({**rounds[-1][0], "allocator": name, "operations": operations, "one_s": one_s, "two_s": two_s})
-    return rows
+def measure_each(bench: Bench, part: str, measure_one: Callable[[Bench, str], Row]) -> Iterator[list[Row]]:
+    """A row an allocator."""
+    rows: list[Row] = []
+    for name in config.allocator_names(bench.root):
+        note(f"{part}: {name}")
+        row = bench.attempt(name, measure_one, bench, name)
+        if row is not None:
+            rows.append({"allocator": name, **row})
+        yield rows
 
 
-def measure_long(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> dict[str, Any]:
-    operations = TINY_OPERATIONS if is_tiny else LONG_OPERATIONS
+def measure_explore(bench: Bench) -> Iterator[list[Row]]:
+    return measure_each(bench, "explore", explore_one)
+
+
+def explore_one(bench: Bench, name: str) -> Row:
+    """Once where it does not come to its end."""
+    operations = TINY_OPERATIONS if bench.is_tiny else OPERATIONS
+    exploration = Exploration(bench, name, "churn", operations)
+    row = exploration.run(1)
+    if not row["complete"]:
+        return {**row, "operations": operations, "one_s": row["wall_s"], "two_s": None}
+    rounds = [(row, exploration.run(2))]
+    rounds += [(exploration.run(1), exploration.run(2)) for _ in range(0 if bench.is_tiny else ROUNDS - 1)]
+    one_s, two_s = (statistics.median(turn[at]["wall_s"] for turn in rounds) for at in (0, 1))
+    return {**rounds[-1][0], "operations": operations, "one_s": one_s, "two_s": two_s}
+
+
+def measure_long(bench: Bench) -> Iterator[Row]:
+    operations = TINY_OPERATIONS if bench.is_tiny else LONG_OPERATIONS
     note(f"explore: nvm_malloc, {operations:,} operations")
-    return {"operations": operations, **Exploration(root, cache, engine, "nvm_malloc", "churn", operations).run()}
+    row = bench.attempt("nvm_malloc", Exploration(bench, "nvm_malloc", "churn", operations, LONG_LIMIT_S).run)
+    if row is not None:
+        yield {"operations": operations, **row}
 
 
-def measure_ace(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> list[dict[str, Any]]:
-    workload, rows = "ace:1" if is_tiny else "ace:3", []
-    for name in config.allocator_names(root):
-        note(f"ace: {name}")
-        exploration = Exploration(root, cache, engine, name, workload, 1)
-        second = [exploration.run(nested=1, follow_up=follow_up) for follow_up in (False, True)]
-        rows.append({"allocator": name, "workload": workload, **exploration.run(), "second_crash": second})
-    return rows
+def measure_ace(bench: Bench) -> Iterator[list[Row]]:
+    return measure_each(bench, "ace", ace_one)
 
 
-def measure_nested(root: Path, cache: Cache, engine: Engine, is_tiny: bool) -> list[dict[str, Any]]:
-    rows = []
-    for name in config.allocator_names(root):
-        note(f"nested: {name}")
-        workload = "ace:1" if is_tiny else "smoke"
-        exploration = Exploration(root, cache, engine, name, workload, 1)
-        rows.append(
-            {
-                "allocator": name,
-                "workload": workload,
-                "crashes": [exploration.run(probe="full", nested=nested) for nested in (0, 1)],
-                "in_recoveries": exploration.run(probe="full", nested=1, follow_up=False),
-                "two_workers": exploration.run(2, probe="full", nested=1),
-            }
-        )
-    return rows
+def ace_one(bench: Bench, name: str) -> Row:
+    """second_crash: in recoveries alone, then in what follows them, too; as far as they come to an end."""
+    workload = "ace:1" if bench.is_tiny else "ace:3"
+    exploration = Exploration(bench, name, workload, 1)
+    row, second = exploration.run(), list[Row]()
+    for follow_up in (False, True):
+        if all(one["complete"] for one in (row, *second)):
+            second.append(exploration.run(nested=1, follow_up=follow_up))
+    return {"workload": workload, **row, "second_crash": second}
+
+
+def measure_nested(bench: Bench) -> Iterator[list[Row]]:
+    return measure_each(bench, "nested", nested_one)
+
+
+NESTED: dict[str, dict[str, Any]] = {
+    "one crash": {"nested": 0},
+    "in recoveries alone": {"nested": 1, "follow_up": False},
+    "two crashes": {"nested": 1},
+    "two workers": {"nested": 1, "jobs": 2},
+}
+
+
+def nested_one(bench: Bench, name: str) -> Row:
+    """runs: as far as they come to an end."""
+    workload = "ace:1" if bench.is_tiny else "smoke"
+    exploration = Exploration(bench, name, workload, 1)
+    runs: dict[str, Row] = {}
+    for what, options in NESTED.items():
+        if all(run["complete"] for run in runs.values()):
+            runs[what] = exploration.run(probe="full", **options)
+    return {"workload": workload, "runs": runs}
 
 
 class Exploration:
     """One trace, explored again and again."""
 
-    def __init__(self, root: Path, cache: Cache, engine: Engine, name: str, workload: str, operations: int) -> None:
-        self.workshop = Workshop(root, cache, engine)
-        spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb")
+    def __init__(self, bench: Bench, name: str, workload: str, operations: int, limit_s: float = LIMIT_S) -> None:
+        self.workshop, self.limit_s = bench.workshop, limit_s
+        spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb", time_limit_s=limit_s)
         self.cell = prepare(self.workshop, spec)
 
-    def run(self, jobs: int = 1, probe: str = "first", nested: int = 0, follow_up: bool = True) -> dict[str, Any]:
+    def run(self, jobs: int = 1, probe: str = "first", nested: int = 0, follow_up: bool = True) -> Row:
         """cpu_s: of engine and runner, all their processes."""
         with scratch_folder(self.workshop.cache) as folder:
             more = {"probe": probe, "nested": nested, "follow_up": follow_up}
             path = write_config(folder, self.cell, jobs=jobs, more=more)
             cpu_s, started = cpu_of_children_s(), time.perf_counter()
             command = [str(self.workshop.engine.path), "explore", str(path)]
-            run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S)
+            run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=2 * self.limit_s)
             times = {"wall_s": time.perf_counter() - started, "cpu_s": cpu_of_children_s() - cpu_s}
         events = [json.loads(line) for line in run.stdout.splitlines()]
         certificates = [event for event in events if event["event"] == "certificate"]
@@ -122,46 +147,73 @@ def cpu_of_children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def in_words(figures: dict[str, Any]) -> list[str]:
+def explore_in_words(rows: list[Row], _: bool) -> list[str]:
     lines = []
-    for row in figures.get("explore", []):
+    for row in rows:
         goal_s, peak_mib = GOALS_S.get(row["allocator"], OTHERS_GOAL_S), row["peak_memory_bytes"] / 2**20
+        two_s = row["two_s"]
+        two = f"{two_s:.2f} s, {row['one_s'] / two_s:.2f}x (goal >= {JOBS_GOAL}x)" if two_s else "not tried"
         lines.append(
             f"explore: {row['allocator']:<12} {row['operations']:,} operations, first part of the probe: {row['one_s']:.2f} s (goal"
-            f" <= {goal_s:.0f} s), {row['recoveries']:,} recoveries; two workers {row['two_s']:.2f} s,"
-            f" {row['one_s'] / row['two_s']:.2f}x (goal >= {JOBS_GOAL}x); {peak_mib:.0f} MiB; {whole(row)}"
+            f" <= {goal_s:.0f} s), {row['recoveries']:,} recoveries; two workers {two}; {peak_mib:.0f} MiB; {whole(row)}"
         )
-    if row := figures.get("long"):
-        lines.append(
-            f"explore: nvm_malloc {row['operations']:,} operations, first part of the probe: {row['wall_s']:.0f} s (goal <="
-            f" {LONG_GOAL_S:.0f} s), {row['recoveries']:,} recoveries, {row['peak_memory_bytes'] / 2**20:.0f} MiB (goal <="
-            f" {PEAK_GOAL_BYTES >> 20} MiB); {whole(row)}"
-        )
-    for row in figures.get("ace", []):
+    return lines
+
+
+def long_in_words(row: Row, _: bool) -> list[str]:
+    return [
+        f"explore: nvm_malloc {row['operations']:,} operations, first part of the probe: {row['wall_s']:.0f} s (goal <="
+        f" {LONG_GOAL_S:.0f} s), {row['recoveries']:,} recoveries, {row['peak_memory_bytes'] / 2**20:.0f} MiB (goal <="
+        f" {PEAK_GOAL_BYTES >> 20} MiB); {whole(row)}"
+    ]
+
+
+def ace_in_words(rows: list[Row], _: bool) -> list[str]:
+    lines = []
+    for row in rows:
         lines.append(
             f"ace: {row['allocator']:<12} {row['workload']}, first part of the probe: {row['wall_s']:.1f} s, processor time"
             f" {row['cpu_s']:.1f} s (goal <= {ACE_GOAL_S:.0f} s), {row['recoveries']:,} recoveries,"
             f" {row['peak_memory_bytes'] / 2**20:.0f} MiB; {whole(row)}"
         )
-        for where, second in zip(("recoveries alone", "what follows them, too"), row["second_crash"], strict=True):
+        for where, second in zip(("recoveries alone", "what follows them, too"), row["second_crash"], strict=False):
             lines.append(
                 f"ace: {row['allocator']:<12} {row['workload']}, a second crash, in {where}: {second['wall_s']:.1f} s,"
                 f" processor time {second['cpu_s']:.1f} s (goal <= {NESTED_GOAL * ACE_GOAL_S:.0f} s),"
                 f" {second['cpu_s'] / row['cpu_s']:.1f}x,"
                 f" {second['recoveries']:,} recoveries, {second['peak_memory_bytes'] / 2**20:.0f} MiB; {whole(second)}"
             )
-    for row in figures.get("nested", []):
-        (one, two), short = row["crashes"], row["in_recoveries"]
-        workers_s = row["two_workers"]["wall_s"]
+    return lines
+
+
+def nested_in_words(rows: list[Row], _: bool) -> list[str]:
+    """Of two crashes times against one, where there are both; of two workers the gain in wall time."""
+    lines = []
+    for row in rows:
+        runs: dict[str, Row] = row["runs"]
+        said = []
+        for what, run in runs.items():
+            times = f" ({run['cpu_s'] / runs['one crash']['cpu_s']:.1f}x)"
+            goal = f"; goal <= {NESTED_GOAL:.0f}x" if what == "two crashes" else ""
+            if what == "two workers":
+                times = f" ({runs['two crashes']['wall_s'] / run['wall_s']:.2f}x in wall time)"
+            said.append(f"{what} {run['cpu_s']:.2f} s{times}, {run['recoveries']:,} recoveries{goal}")
+        last = list(runs.values())[-1]
+        peak_mib = max(run["peak_memory_bytes"] for run in runs.values()) / 2**20
         lines.append(
-            f"nested: {row['allocator']:<12} {row['workload']}, processor time for one crash {one['cpu_s']:.2f} s,"
-            f" {one['recoveries']:,} recoveries; for two {two['cpu_s']:.1f} s, {two['recoveries']:,}:"
-            f" {two['cpu_s'] / one['cpu_s']:.1f}x (goal <= {NESTED_GOAL:.0f}x); in recoveries alone {short['cpu_s']:.1f} s,"
-            f" {short['recoveries']:,}: {short['cpu_s'] / one['cpu_s']:.1f}x; two workers"
-            f" {two['wall_s'] / workers_s:.2f}x; {two['peak_memory_bytes'] / 2**20:.0f} MiB; {whole(two)}"
+            f"nested: {row['allocator']:<12} {row['workload']}, processor time: {'; '.join(said)}; {peak_mib:.0f} MiB;"
+            f" {whole(last)}"
         )
     return lines
 
 
 def whole(row: dict[str, Any]) -> str:
     return "complete" if row["complete"] else f"not complete: {row['why']}"
+
+
+PARTS = (
+    Part("explore", 3600, measure_explore, explore_in_words),
+    Part("long", 3600, measure_long, long_in_words),
+    Part("ace", 7200, measure_ace, ace_in_words),
+    Part("nested", 5400, measure_nested, nested_in_words),
+)

@@ -11,32 +11,34 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from bench_parts import Bench, Part
 
 from faultline.base import config
 from faultline.report.terminal.streams import note
 
 GOAL_S = 60.0
+LIMIT_S = 600
+"""Of one mutant."""
 REPAIR = "a decided repair"
 """Lacks where the time ends before all repairs are tried."""
 
 
-def measure(parts: Sequence[str], root: Path, is_tiny: bool) -> dict[str, Any]:
-    """If it is asked for."""
-    return {"mutants": measure_all(root, is_tiny)} if "mutants" in parts else {}
-
-
-def measure_all(root: Path, is_tiny: bool) -> list[dict[str, Any]]:
+def measure(bench: Bench) -> Iterator[list[dict[str, Any]]]:
     """A row a mutant; is_tiny: of the first one alone."""
     rows: list[dict[str, Any]] = []
-    for name in config.allocator_names(root):
-        for mutant in config.find_allocator(root, name).mutant:
-            if not (is_tiny and rows):
-                note(f"mutants: {name} {mutant.id}")
-                rows.append(measure_one(root, name, mutant))
-    return rows
+    for name in config.allocator_names(bench.root):
+        for mutant in config.find_allocator(bench.root, name).mutant:
+            note(f"mutants: {name} {mutant.id}")
+            row = bench.attempt(f"{name} {mutant.id}", measure_one, bench.root, name, mutant)
+            if row is not None:
+                rows.append(row)
+            yield rows
+            if bench.is_tiny:
+                return
 
 
 def measure_one(root: Path, allocator: str, mutant: config.Mutant) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def measure_one(root: Path, allocator: str, mutant: config.Mutant) -> dict[str, 
     with tempfile.TemporaryDirectory(dir=root / ".faultline", prefix="bench-") as place:
         command = [faultline, "run", allocator, "--mutant", mutant.id, "--jobs", "1", "--json", "--out", place]
         started = time.perf_counter()
-        run = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False)
+        run = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S)
         seconds = time.perf_counter() - started
     return {
         "allocator": allocator,
@@ -67,8 +69,7 @@ def what_lacks(cell: dict[str, Any], rule: str) -> list[str]:
     return [what for what, is_lacking in lacks.items() if is_lacking]
 
 
-def in_words(figures: dict[str, Any]) -> list[str]:
-    rows = figures.get("mutants", [])
+def in_words(rows: list[dict[str, Any]], _: bool) -> list[str]:
     if not rows:
         return []
     seconds = [row["wall_s"] for row in rows]
@@ -81,3 +82,6 @@ def in_words(figures: dict[str, Any]) -> list[str]:
     lacking = [row for row in rows if row["lacks"]]
     lines.append(f"  of {len(rows) - len(lacking)} the finding is explained, shrunk, and its repair decided")
     return lines + [f"  {row['allocator']} {row['mutant']}: without {', '.join(row['lacks'])}" for row in lacking]
+
+
+PART = Part("mutants", 7200, measure, in_words)

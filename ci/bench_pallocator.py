@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench_allocators import (
     Benchmark,
     Turn,
     ask,
+    compare,
     cost,
-    crash_once,
+    crash_in_turns,
     has_room,
+    no_room,
     recovery_row,
-    run_once,
     slope,
     times_glibc,
 )
+from bench_parts import Bench, Part
 
-from faultline.base.cache import Cache
 from faultline.pipeline.driver import DRIVER_BASELINE as BASELINE
 from faultline.pipeline.driver import allocators_here, build_driver
 from faultline.pipeline.environment import best_flush
 from faultline.report.terminal.streams import note
 
 KIB = 1024
+OWN = "pallocator"
+"""What the others are compared with."""
 SMALLEST, LARGEST = 64, 128 * KIB
 """Of the objects of the random benchmark and of Figure 14."""
 KEPT = 100
@@ -123,27 +126,24 @@ TINY = Scale(
 )
 
 
+def scale_of(is_tiny: bool) -> Scale:
+    return TINY if is_tiny else FULL
+
+
 # ---- allocations and deallocations by size ---------------------------------------------------------------------------------
 
 
-def measure_sizes(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
+def measure_sizes(bench: Bench) -> Iterator[list[dict[str, Any]]]:
     """One row for each experiment, number of threads and allocator."""
-    timing = build_driver(root, cache, best_flush()).path
-    counting = build_driver(root, cache, best_flush(), is_counting=True).path
-    names = allocators_here(root)
-    rows = []
+    scale = scale_of(bench.is_tiny)
+    rows: list[dict[str, Any]] = []
     for experiment in scale.experiments:
         for threads in (1, 2):
-            note(f"{experiment.name}, {threads} threads")
             benchmark = experiment.at(threads, scale.counted_rounds)
-            turns = [
-                {name: run_once(timing, name, benchmark, scratch, seconds=scale.seconds) for name in names}
-                for _ in range(scale.turns)
-            ]
-            for name in names:
-                counted = run_once(counting, name, benchmark, scratch, rounds=scale.counted_rounds)
-                rows.append(size_row(name, experiment, threads, turns, counted))
-    return rows
+            compared = compare(bench, f"{experiment.name}, {threads} threads", benchmark, scale.turns, scale.seconds)
+            for name, counted in compared.counted.items():
+                rows.append(size_row(name, experiment, threads, compared.turns, counted))
+            yield rows
 
 
 def size_row(
@@ -165,7 +165,8 @@ def size_row(
     return row
 
 
-def sizes_in_words(rows: list[dict[str, Any]], scale: Scale) -> list[str]:
+def sizes_in_words(rows: list[dict[str, Any]], is_tiny: bool) -> list[str]:
+    scale = scale_of(is_tiny)
     heads = ("allocate", "free", "both", "flushes", "fences")
     lines = [
         "allocators by object size (PAllocator §5): processor time against glibc's in the same turn, median of"
@@ -186,28 +187,25 @@ def sizes_in_words(rows: list[dict[str, Any]], scale: Scale) -> list[str]:
 # ---- recovery by the size of the heap ----------------------------------------------------------------------------------------
 
 
-def measure_restart(root: Path, cache: Cache, scratch: Path, scale: Scale) -> dict[str, Any]:
+def measure_restart(bench: Bench) -> Iterator[dict[str, Any]]:
     """A row for each heap and allocator: recovery after a crash, with the collection where there is one."""
-    program = build_driver(root, cache, best_flush()).path
-    names = allocators_here(root)[1:]
-    rows, left_out = [], []
+    scale = scale_of(bench.is_tiny)
+    rows: list[dict[str, Any]] = []
+    left_out: list[str] = []
     for mib in scale.heaps_mib:
-        if not has_room(scratch, mib):
-            left_out.append(f"{mib} MiB: less than twice as much is free in {scratch.parent} or in memory")
+        if not has_room(bench.scratch, mib):
+            left_out.append(no_room(bench.scratch, mib))
             continue
-        note(f"recovery of {mib} MiB of objects up to {LARGEST} bytes")
-        turns: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for turn in range(scale.recovery_turns):
-            for name in names:
-                turns[name].append(whole_recovery(crash_once(program, name, mib, LARGEST, turn + 1, scratch, KEPT)))
-        for name in names:
+        crashed = crash_in_turns(bench, allocators_here(bench.root)[1:], mib, LARGEST, KEPT, scale.recovery_turns)
+        turns = {name: list(map(whole_recovery, answers)) for name, answers in crashed.items()}
+        for name in turns if OWN in turns else ():  # without it nothing can be compared
             row = recovery_row(name, mib, LARGEST, turns[name])
-            pairs = zip(turns[name], turns["pallocator"], strict=True)
+            pairs = zip(turns[name], turns[OWN], strict=True)
             row["times_pallocator_cpu"] = statistics.median(
                 turn["whole_cpu_s"] / own["whole_cpu_s"] for turn, own in pairs
             )
             rows.append(row)
-    return {"rows": rows, "growth": whole_growth(rows), "left_out": left_out}
+        yield {"rows": rows, "growth": whole_growth(rows), "left_out": left_out}
 
 
 def whole_recovery(turn: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +224,8 @@ def whole_growth(rows: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def restart_in_words(restart: dict[str, Any], scale: Scale) -> list[str]:
+def restart_in_words(restart: dict[str, Any], is_tiny: bool) -> list[str]:
+    scale = scale_of(is_tiny)
     lines = [
         "recovery after a crash by the size of the heap (PAllocator §5, Figure 14): objects of"
         f" {size(SMALLEST)} to {size(LARGEST)}, all kept, with makalu's collection; processor time, median of"
@@ -240,7 +239,7 @@ def restart_in_words(restart: dict[str, Any], scale: Scale) -> list[str]:
         )
     said = (f"{name} as size^{exponent:.2f}" for name, exponent in restart["growth"].items())
     lines.append(f"  growth: {', '.join(said)}. Goal for pallocator: nearly flat")
-    own = PAPER_RECOVERY_S["pallocator"]
+    own = PAPER_RECOVERY_S[OWN]
     said = (f"{name} {seconds:g} s ({seconds / own:.0f}x)" for name, seconds in PAPER_RECOVERY_S.items())
     lines.append(f"  the paper, 61 GB, wall time: {', '.join(said)}")
     return lines + [f"  left out: {what}" for what in restart["left_out"]]
@@ -249,19 +248,23 @@ def restart_in_words(restart: dict[str, Any], scale: Scale) -> list[str]:
 # ---- fragmentation -----------------------------------------------------------------------------------------------------------
 
 
-def measure_fragmentation(root: Path, cache: Cache, scratch: Path, scale: Scale) -> list[dict[str, Any]]:
+def measure_fragmentation(bench: Bench) -> Iterator[list[dict[str, Any]]]:
     """A row for each allocator whose heap has a limit."""
-    program = build_driver(root, cache, best_flush()).path
-    rows = []
-    for name in allocators_here(root)[1:]:
+    program = build_driver(bench.root, bench.cache, best_flush()).path
+    scale = scale_of(bench.is_tiny)
+    rows: list[dict[str, Any]] = []
+    for name in allocators_here(bench.root)[1:]:
         note(f"fragmentation, {name}")
-        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
             sizes = (scale.fill_mib, scale.fill_bytes, scale.largest_bytes)
-            rows.append({"allocator": name, **ask(program, name, "fragment", folder, *sizes)})
-    return rows
+            said = bench.attempt(name, ask, program, name, "fragment", folder, *sizes)
+        if said is not None:
+            rows.append({"allocator": name, **said})
+        yield rows
 
 
-def fragmentation_in_words(rows: list[dict[str, Any]], scale: Scale) -> list[str]:
+def fragmentation_in_words(rows: list[dict[str, Any]], is_tiny: bool) -> list[str]:
+    scale = scale_of(is_tiny)
     heads = (
         ("filled", 8),
         ("allocations", 18),
@@ -308,3 +311,10 @@ def size(value: int) -> str:
         if value >= step:
             return f"{value // step} {unit}"
     return f"{value} B"
+
+
+PARTS = (
+    Part("sizes", 2400, measure_sizes, sizes_in_words),
+    Part("restart", 2400, measure_restart, restart_in_words),
+    Part("fragmentation", 900, measure_fragmentation, fragmentation_in_words),
+)

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faultline.base.cache import Cache
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline.engine import Engine
 
 BYTES = ("64", "64", "0")
 """Smallest, largest, chance."""
@@ -39,7 +43,7 @@ def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]
     command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), *parts]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
+    assert run.returncode == 0, run.stdout + run.stderr
     for word in (
         "x glibc",
         "T_REC",
@@ -112,10 +116,10 @@ def test_explorations_are_measured_to_their_end(figures: Any) -> None:
         assert after_them["complete"]
         assert after_them["recoveries"] > in_recoveries["recoveries"] > row["recoveries"]
     for row in nested:
-        one, two = row["crashes"]
-        assert all(crashes["complete"] for crashes in (one, two))
-        assert two["recoveries"] > one["recoveries"] > 0
-        assert row["two_workers"]["recoveries"] == two["recoveries"]
+        runs = row["runs"]
+        assert all(run["complete"] for run in runs.values())
+        assert runs["two crashes"]["recoveries"] > runs["one crash"]["recoveries"] > 0
+        assert runs["two workers"]["recoveries"] == runs["two crashes"]["recoveries"]
 
 
 def test_every_size_is_measured_at_one_and_two_threads(figures: Any) -> None:
@@ -268,3 +272,111 @@ def test_an_unknown_part_is_bad_input(root: Path) -> None:
     )
     assert run.returncode == 2
     assert "unknown part 'nothing': the parts are" in run.stderr
+
+
+# ---- limits and failures -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench(root: Path, tmp_path: Path) -> Any:
+    from bench_parts import Bench
+
+    return Bench(root, Cache(tmp_path / "cache"), Engine(), tmp_path, is_tiny=True)
+
+
+def measured(
+    bench: Any, parts: list[Any], capsys: pytest.CaptureFixture[str], limit_s: float | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Figures, also as the file has them, and lines on stdout but for that of the machine."""
+    import bench as program
+
+    out = bench.scratch / "out.json"
+    figures = program.measure(parts, bench, limit_s, out, is_quiet=False)
+    assert json.loads(out.read_text()) == figures
+    return figures, capsys.readouterr().out.splitlines()[1:]
+
+
+def counting(measure: Callable[[Any], Iterator[Any]], name: str = "first", limit_s: float = 60) -> Any:
+    from bench_parts import Part
+
+    return Part(name, limit_s, measure, lambda rows, _: [f"{name}: {row}" for row in rows])
+
+
+def whole(_: Any) -> Iterator[list[int]]:
+    yield [1]
+    yield [1, 2]
+
+
+def is_running(pid: int) -> bool:
+    """A process that has ended stays visible until its parent has asked for its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "XZ"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_part_that_hits_its_limit_keeps_what_it_has_and_the_rest_goes_on(
+    bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it has started ends with it."""
+    pid = bench.scratch / "pid"
+
+    def endless(_: Any) -> Iterator[list[int]]:
+        yield [7]
+        subprocess.run(["sh", "-c", f"trap '' INT; echo $$ > {pid}; while :; do sleep 0.1; done"], check=True)
+
+    figures, lines = measured(bench, [counting(endless, limit_s=2), counting(whole, "second")], capsys)
+    assert (figures["first"], figures["second"]) == ([7], [1, 2])
+    assert figures["stopped"] == {"first": "limit of 2 s"}
+    assert lines == [
+        "first: 7",
+        "first: stopped: limit of 2 s; this is what it had measured",
+        "second: 1",
+        "second: 2",
+    ]
+    assert not is_running(int(pid.read_text()))
+
+
+def test_a_part_is_printed_when_it_ends(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import bench as program
+
+    said: list[list[str]] = []
+    monkeypatch.setattr(program, "say", lambda lines, _: said.append(lines))
+    program.measure([counting(whole), counting(lambda _: iter([[len(said)]]), "second")], bench, None, None, False)
+    assert said[1:] == [["first: 1", "first: 2"], ["second: 2"]], "the second part began after the first was printed"
+
+
+def test_a_measurement_that_fails_leaves_the_others(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(here: Any) -> Iterator[list[int]]:
+        rows = []
+        for number in (1, 2, 3):
+            row = here.attempt(f"number {number}", one, number)
+            if row is not None:
+                rows.append(row)
+            yield rows
+
+    def one(number: int) -> int:
+        if number == 2:
+            raise InfrastructureError("no memory")
+        return number
+
+    figures, lines = measured(bench, [counting(failing)], capsys)
+    assert (figures["first"], figures["failures"]) == ([1, 3], {"first": ["number 2: no memory"]})
+    assert lines[-1] == "first: failed: number 2: no memory"
+
+
+def test_a_part_that_dies_is_said(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def dying(_: Any) -> Iterator[list[int]]:
+        yield [4]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    figures, lines = measured(bench, [counting(dying), counting(whole, "second")], capsys)
+    assert (figures["first"], figures["second"]) == ([4], [1, 2])
+    assert lines[1] == "first: stopped: its process ended with -9; this is what it had measured"
+
+
+def test_a_limit_that_is_hit_is_exit_code_3(root: Path) -> None:
+    command = [sys.executable, "ci/bench.py", "--tiny", "--limit", "0", "fragmentation"]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert run.returncode == 3
+    assert run.stdout.endswith("fragmentation: stopped: limit of 0 s; it had measured nothing\n")
