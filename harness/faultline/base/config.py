@@ -204,10 +204,20 @@ def read_toml(path: Path, shape: type[T]) -> T:
         raise BadInputError(f"{path}: {_explain(str(error))}") from error
 
 
-def read_json(path: Path, shape: type[T], expected: str, hint: str) -> T:
-    """What faultline wrote to a file that its user keeps. expected: what that is, in words; hint: how to get one."""
+class _Versioned(msgspec.Struct):
+    version: int = 0
+
+
+def read_json(path: Path, shape: type[T], expected: str, hint: str, version: int | None = None) -> T:
+    """What faultline wrote to a file that its user keeps. expected: what that is, in words; hint: how to get one; version: that it
+    must have, which is looked at before all else, if it has any."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=shape)
+        content = path.read_bytes()
+        if version is not None:
+            found = msgspec.json.decode(content, type=_Versioned).version
+            if found != version:
+                raise BadInputError(f"{path}: version {found}, expected {version}", hint)
+        return msgspec.json.decode(content, type=shape)
     except OSError as error:
         raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

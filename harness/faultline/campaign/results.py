@@ -28,6 +28,7 @@ from faultline.study.witness import Shrunk
 
 SCHEMA_VERSION = 4
 """4: ids of findings are made of facts, not of messages."""
+MOVE_AWAY = "move the file away; the next campaign begins a new one"
 RESULTS_VERSION = 7
 """Of results.json."""
 SCHEMA = """
@@ -193,7 +194,7 @@ class Results:
         if version not in (0, SCHEMA_VERSION):
             raise BadInputError(
                 f"{self.path}: a results database of version {version}, expected {SCHEMA_VERSION}: its findings have other ids",
-                "move the file away; the next campaign begins a new one",
+                MOVE_AWAY,
             )
         self._connection.execute("pragma journal_mode = wal")
         self._connection.execute("pragma busy_timeout = 10000")
@@ -211,6 +212,12 @@ class Results:
                 yield self._connection
             except sqlite3.DatabaseError as error:
                 raise InfrastructureError(f"{self.path}: the results cannot be written: {error}") from error
+
+    def _decoded(self, text: str) -> CellResult:
+        try:
+            return msgspec.json.decode(text, type=CellResult)
+        except msgspec.MsgspecError as error:
+            raise BadInputError(f"{self.path}: results of another faultline: {error}", MOVE_AWAY) from error
 
     def begin(self, kind: str, key: str, specs: list[CellSpec], environment: Environment | None = None) -> int:
         """A new campaign, all its cells pending; its number."""
@@ -254,7 +261,7 @@ class Results:
                 "select result from cell where campaign = ? and key = ? and state = 'done' and verdict != 'unknown'",
                 (campaign, key),
             ).fetchone()
-        return msgspec.json.decode(row[0], type=CellResult) if row else None
+        return self._decoded(row[0]) if row else None
 
     def stopped_cell(self, key: str) -> CellResult | None:
         """The last result of the cell with this key, when its exploration was stopped and can go on."""
@@ -262,7 +269,7 @@ class Results:
             row = connection.execute(
                 "select result from cell where key = ? and result is not null order by campaign desc limit 1", (key,)
             ).fetchone()
-        found = msgspec.json.decode(row[0], type=CellResult) if row else None
+        found = self._decoded(row[0]) if row else None
         return found if found and found.certificate and found.certificate.stopped else None
 
     def end(self, campaign: int, state: Literal["done", "stopped"]) -> None:
@@ -293,7 +300,7 @@ class Results:
             rows = connection.execute(
                 "select result from cell where campaign = ? and result is not null order by position", (campaign[0],)
             ).fetchall()
-        return str(campaign[1]), [msgspec.json.decode(row[0], type=CellResult) for row in rows]
+        return str(campaign[1]), [self._decoded(row[0]) for row in rows]
 
 
 def _json(value: object) -> str:

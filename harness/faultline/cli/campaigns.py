@@ -66,6 +66,12 @@ def print_campaign(results: list[CellResult], out: Path | None) -> None:
     click.echo(summarise(results).line())
 
 
+def check_database(out: Path | None) -> None:
+    """Before anything runs: that of an earlier campaign in the folder can be read."""
+    if out is not None and (out / DATABASE_NAME).is_file():
+        Results(out / DATABASE_NAME).close()
+
+
 def write_reports(out: Path) -> tuple[list[CellResult], str, Environment]:
     """Those of the campaign whose database is in the folder."""
     database = Results(out / DATABASE_NAME)

@@ -329,9 +329,7 @@ def ratios(mine: AllocatorWear, baseline: AllocatorWear) -> dict[str, dict[str, 
 
 def read_wear(path: Path) -> Wear:
     hint = "faultline wear ... --out DIR writes it"
-    found = read_json(path, Wear, "what `faultline wear` writes", hint)
-    if found.version != WEAR_JSON_VERSION:
-        raise BadInputError(f"{path}: version {found.version}, expected {WEAR_JSON_VERSION}", hint)
+    found = read_json(path, Wear, "what `faultline wear` writes", hint, WEAR_JSON_VERSION)
     if not found.allocators or any(set(each.lifetimes) != set(VIEWS) for each in found.allocators):
         raise BadInputError(f"{path}: expected allocators, each with lifetimes of both views", hint)
     return found
@@ -376,12 +374,10 @@ def protected_of(wear: Wear) -> Protected:
 
 def read_protected(path: Path) -> Protected:
     hint = "with --update it is written"
-    found = read_json(path, Protected, "what --protect --update writes", hint)
+    found = read_json(path, Protected, "what --protect --update writes", hint, WEAR_JSON_VERSION)
     for limit in found.limits.values():
         if set(limit.stores) != {"total", "maximum"} or set(limit.write_backs) != {"total", "maximum"}:
             raise BadInputError(f"{path}: expected total and maximum of both views of each allocator", hint)
-    if found.version != WEAR_JSON_VERSION:
-        raise BadInputError(f"{path}: version {found.version}, expected {WEAR_JSON_VERSION}", hint)
     return found
 
 

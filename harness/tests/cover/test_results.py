@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import xml.etree.ElementTree as ET
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 
 import samples
+from command_line import Faultline, assert_one_clear_line
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, Results, summarise
@@ -160,4 +162,40 @@ def test_a_database_of_another_version_is_refused(tmp_path: Path, version: int) 
         connection.execute(f"pragma user_version = {version}")
     with pytest.raises(BadInputError, match=f"a results database of version {version}, expected 4: ") as refused:
         Results(path)
+    assert refused.value.hint == "move the file away; the next campaign begins a new one"
+
+
+READERS = (
+    ("run", "nvm_malloc", "-w", "smoke"),
+    ("matrix",),
+    ("report",),
+    ("wear", "glibc", "--ops", "8"),
+)
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+def test_every_command_refuses_a_database_of_another_version(
+    faultline: Faultline, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Before anything runs, and it leaves the file as it is."""
+    path = tmp_path / "results.sqlite"
+    Results(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma user_version = 3")
+    before = path.read_bytes()
+    run = faultline(*command, "--out", tmp_path)
+    assert_one_clear_line(run, 2, "a results database of version 3, expected 4", "move the file away")
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["results.sqlite"]
+
+
+def test_a_result_of_another_shape_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+    results = Results(path)
+    results.cell(results.begin("run", "key", [samples.spec()]), 0, samples.campaign()[0])
+    results.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("update cell set result = replace(result, '\"workload\"', '\"loadwork\"')")
+    with pytest.raises(BadInputError, match="results of another faultline: ") as refused:
+        Results(path).read()
     assert refused.value.hint == "move the file away; the next campaign begins a new one"

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
-from faultline.cli.campaigns import DATABASE_NAME, write_reports
+from faultline.cli.campaigns import DATABASE_NAME, check_database, write_reports
 from faultline.cli.options import DEFAULT_SEED, is_given, json_option, workshop_options
 from faultline.cli.output import file_to_compare_with, needs_protect, print_json, write
 from faultline.pipeline.workshop import Workshop
@@ -131,6 +131,7 @@ def command(
     found = counting.find_workload(workshop, workload, ops, seed)
     setting = counting.setting_of(found, line_bytes, cache)
     before = _earlier_wear(protect, is_updated, setting, names)
+    check_database(out)
     runs = []
     for subject in subjects:
         streams.note(f"{subject.name}: {setting.name()}")
