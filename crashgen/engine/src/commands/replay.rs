@@ -7,14 +7,14 @@ use crate::base::output::{Output, Verdict};
 use crate::explore::certificate::Tally;
 use crate::findings::evidence::Evidence;
 use crate::findings::finding::{EarlierCrash, Findings, FoundState, Origin, seen_counts};
-use crate::findings::onset::{After, Course, Lasting, Onset};
-use crate::heap::recovery_trace::Sites;
+use crate::findings::onset::{FollowedGeneration, Onset, OnsetFinder, RecoveryStart};
+use crate::heap::recovery_trace::RecoverySites;
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
 use crate::heap::token_form::state_of;
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
-use crate::recovery::replayed::{Generation, Passed};
+use crate::recovery::replayed::{PassedCrash, ReplayedGeneration};
 use crate::recovery::twins;
 use crashgen::model::View;
 use crashgen::replay::Probe;
@@ -45,7 +45,7 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     let (position, strategy) = (witness.position, "replay");
     let at = StateRef { case: &case, view: &view, choices: &state, position };
     let mut state = FoundState { at, strategy, evidence, onset: None };
-    let all = since(Course { config, trace, twins: twins.as_ref(), after: None }, position, &judgement)?;
+    let all = since(FollowedGeneration { config, trace, twins: twins.as_ref(), after: None }, position, &judgement)?;
     Ok(say(config, trace, (&mut state, all), (witness, Vec::new()), tally, &judgement, &mut findings, output))
 }
 
@@ -59,10 +59,10 @@ fn replay_later(
     output: &mut Output,
 ) -> Result<Verdict, EngineError> {
     let mut hooked = Recoverer::start(&config.exploring_server(StrategyName::Complete)?, false)?;
-    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.told_sites))?;
+    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.recovery_sites))?;
     let view = step_to(config, &mut last, crash, witness.later.len())?;
     let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
-    let Generation { mut case, trace: before, earlier, begun } = last;
+    let ReplayedGeneration { mut case, trace: before, earlier, start } = last;
     let mut recoverer = Recoverer::start(&config.server("images")?, true)?;
     let judge = Judge { config, twins: None };
     let judgement = judge.judge(&mut recoverer, Probe::Full, case.crash(&view, &state))?;
@@ -72,19 +72,20 @@ fn replay_later(
     let mut state = FoundState { at, strategy, evidence, onset: None };
     let tally = Tally::default();
     let earlier = findings.earlier_crashes(&earlier);
-    let after = After { left: &[], begin: &|| begun.case.clone(), settled: &begun.settled };
-    let all = since(Course { config, trace: &before, twins: None, after: Some(after) }, position, &judgement)?;
+    let after = RecoveryStart { left: &[], begin: &|| start.case.clone(), settled: &start.settled };
+    let all =
+        since(FollowedGeneration { config, trace: &before, twins: None, after: Some(after) }, position, &judgement)?;
     Ok(say(config, &before, (&mut state, all), (witness, earlier), tally, &judgement, &mut findings, output))
 }
 
 /// Of all that is wrong there, since when everything persisted shows it, too; what the state is to blame for comes first.
 fn since<'a>(
-    of: Course,
+    of: FollowedGeneration,
     position: u32,
     judgement: &'a Judgement,
 ) -> Result<Vec<(&'a Violation, Option<Onset>)>, EngineError> {
-    let mut lasting = Lasting::default();
-    let since = |violation| Ok((violation, lasting.since(of, position, violation)?));
+    let mut onsets = OnsetFinder::default();
+    let since = |violation| Ok((violation, onsets.onset(of, position, violation)?));
     let mut all = judgement.violations.iter().map(since).collect::<Result<Vec<_>, EngineError>>()?;
     all.sort_by_key(|(_, onset)| onset.is_some());
     Ok(all)
@@ -98,17 +99,17 @@ pub fn last_generation(
     config: &Config,
     trace: &Trace,
     witness: &Witness,
-    (hooked, sites): (&mut Recoverer, &mut Sites),
-) -> Result<Generation, EngineError> {
+    (hooked, sites): (&mut Recoverer, &mut RecoverySites),
+) -> Result<ReplayedGeneration, EngineError> {
     let (mut case, mut view) = go_to(config, trace, witness.position)?;
     let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
     let mut before = trace.clone();
     let (mut position, mut earlier) = (witness.position, Vec::new());
     for (number, crash) in (1..).zip(&witness.later) {
         let here = (&mut case, &view, state.as_slice());
-        let mut next = Generation::after(config, (hooked, sites), &before, here, number)?;
+        let mut next = ReplayedGeneration::after(config, (hooked, sites), &before, here, number)?;
         let trace = std::mem::take(&mut before);
-        earlier.push(Passed { trace, case, view, left: state, position });
+        earlier.push(PassedCrash { trace, case, view, left: state, position });
         if number as usize == witness.later.len() {
             next.earlier = earlier;
             return Ok(next);
@@ -124,7 +125,12 @@ pub fn last_generation(
 ///
 /// # Errors
 /// When the recovery has no such crash position.
-pub fn step_to(config: &Config, next: &mut Generation, crash: &LaterCrash, number: usize) -> Result<View, EngineError> {
+pub fn step_to(
+    config: &Config,
+    next: &mut ReplayedGeneration,
+    crash: &LaterCrash,
+    number: usize,
+) -> Result<View, EngineError> {
     let (position, events) = (crash.position, next.trace.events.len());
     let mut view = None;
     for event in 0..position.min(events as u32) {

@@ -19,14 +19,14 @@ use crate::commands::replay::{check_belongs, last_generation, step_to};
 use crate::findings::evidence::Evidence;
 use crate::findings::finding::{Findings, FoundState, Origin, seen_counts};
 use crate::findings::identity;
-use crate::findings::onset::{After, Course, Lasting, Onset};
+use crate::findings::onset::{FollowedGeneration, Onset, OnsetFinder, RecoveryStart};
 use crate::heap::case::{Case, CrashedHeap};
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
 use crate::heap::token_form::{shortest_form, state_of};
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
-use crate::recovery::replayed::{Begun, Generation};
+use crate::recovery::replayed::{GenerationStart, ReplayedGeneration};
 use crate::recovery::twins::{self, MadeTwins};
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
@@ -100,7 +100,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         },
         recoverer: Recoverer::start(&config.server("images")?, true)?,
         twins: made.twins.as_ref(),
-        lasting: Lasting::default(),
+        onsets: OnsetFinder::default(),
         budget: Budget::of(config, deadline(config, Instant::now())),
         wanted: Wanted::default(),
         probe: Probe::First,
@@ -132,7 +132,7 @@ struct Shrinker<'a> {
     hooked: Option<Recoverer>,
     recoverer: Recoverer,
     twins: Option<&'a TwinSet>,
-    lasting: Lasting,
+    onsets: OnsetFinder,
     budget: Budget,
     wanted: Wanted,
     /// How much of the probe script shows it.
@@ -215,21 +215,21 @@ struct Walk<'a> {
 struct OfGeneration<'a> {
     trace: &'a Trace,
     /// None: it is the workload's.
-    begun: Option<&'a Begun>,
+    start: Option<&'a GenerationStart>,
 }
 
 enum WalkedGeneration<'a> {
     Workload(&'a Trace, Box<Case>),
-    Recovery(Box<Generation>),
+    Recovery(Box<ReplayedGeneration>),
 }
 
 impl WalkedGeneration<'_> {
     fn parts(&mut self) -> (OfGeneration<'_>, &mut Case) {
         match self {
-            Self::Workload(trace, case) => (OfGeneration { trace, begun: None }, case),
+            Self::Workload(trace, case) => (OfGeneration { trace, start: None }, case),
             Self::Recovery(generation) => {
-                let Generation { trace, case, begun, .. } = &mut **generation;
-                (OfGeneration { trace, begun: Some(begun) }, case)
+                let ReplayedGeneration { trace, case, start, .. } = &mut **generation;
+                (OfGeneration { trace, start: Some(start) }, case)
             }
         }
     }
@@ -399,22 +399,22 @@ impl<'a> Shrinker<'a> {
     /// Makes all crashes of a witness, one after the other; none: it does not show the finding, or a crash before the last one breaks
     /// something by itself. `places`: where its later crashes are to be; none: where it says, and it is the token.
     fn follow(&mut self, witness: &Witness, places: Option<&[Place]>) -> Result<Option<Shown>, EngineError> {
-        self.lasting.leave(); // what follows may be of another generation
+        self.onsets.leave(); // what follows may be of another generation
         let mut shown = Shown { witness: witness.clone(), sizes: Vec::new(), places: Vec::new() };
         let (mut case, mut view) = go_to(self.config, self.trace, witness.position)?;
         let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
         let mut position = witness.position;
-        let mut told: Option<(Trace, Begun)> = None;
+        let mut told: Option<(Trace, GenerationStart)> = None;
         for (at, crash) in shown.witness.later.iter_mut().enumerate() {
             shown.sizes.push(size_of(&view, &state, position));
             if places.is_some() && !self.is_in_order(case.crash(&view, &state))? {
                 return Ok(None);
             }
             let hooked = self.hooked.as_mut().expect("it is there where there are later crashes");
-            let teller = (hooked, &mut self.findings.told_sites);
+            let teller = (hooked, &mut self.findings.recovery_sites);
             let before = told.as_ref().map_or(self.trace, |(trace, _)| trace);
             let number = at as u32 + 1;
-            let mut next = Generation::after(self.config, teller, before, (&mut case, &view, &state), number)?;
+            let mut next = ReplayedGeneration::after(self.config, teller, before, (&mut case, &view, &state), number)?;
             if let Some(places) = places {
                 let Some(place) = places[at].find(&next.trace.events) else { return Ok(None) };
                 crash.position = place;
@@ -424,12 +424,12 @@ impl<'a> Shrinker<'a> {
             position = crash.position;
             shown.places.extend(Place::of(&next.trace.events, position));
             case = next.case;
-            told = Some((next.trace, next.begun));
+            told = Some((next.trace, next.start));
         }
         shown.sizes.push(size_of(&view, &state, position));
         let of = match &told {
-            Some((trace, begun)) => OfGeneration { trace, begun: Some(begun) },
-            None => OfGeneration { trace: self.trace, begun: None },
+            Some((trace, start)) => OfGeneration { trace, start: Some(start) },
+            None => OfGeneration { trace: self.trace, start: None },
         };
         let shows = match places {
             None => self.want(of, &mut case, (&view, &state, position))?,
@@ -456,11 +456,11 @@ impl<'a> Shrinker<'a> {
         Ok(true)
     }
 
-    /// Before anything is recovered. Where nothing is lost the id is known of those positions only at which it may have begun.
+    /// Before anything is recovered. Where nothing is lost the id is known of those positions only at which it may have start.
     fn may_be_wanted(&mut self, of: OfGeneration, at: &StateRef) -> bool {
         let lasts = self.wanted.onset.as_ref().filter(|_| at.choices == at.view.prefix_state());
-        // After another crash before it, it may have begun elsewhere.
-        let may_be_later = |onset: &Onset| at.position >= onset.position || of.begun.is_some();
+        // RecoveryStart another crash before it, it may have start elsewhere.
+        let may_be_later = |onset: &Onset| at.position >= onset.position || of.start.is_some();
         lasts.is_some_and(may_be_later)
             || identity::place(&mut self.findings.symbols, of.trace, at, None, self.rule) == self.wanted.place
     }
@@ -478,11 +478,11 @@ impl<'a> Shrinker<'a> {
         (view, state, position): (&View, &[Choice], u32),
     ) -> Result<Vec<Told>, EngineError> {
         let mut all = Vec::new();
-        let begin = || of.begun.expect("it is asked for where there is one").case.clone();
-        let after = of.begun.map(|begun| After { left: &[], begin: &begin, settled: &begun.settled });
-        let course = Course { config: self.config, trace: of.trace, twins: self.twins, after };
+        let begin = || of.start.expect("it is asked for where there is one").case.clone();
+        let after = of.start.map(|start| RecoveryStart { left: &[], begin: &begin, settled: &start.settled });
+        let course = FollowedGeneration { config: self.config, trace: of.trace, twins: self.twins, after };
         for violation in self.violations(case, view, state)?.iter() {
-            let onset = self.lasting.since(course, position, violation)?;
+            let onset = self.onsets.onset(course, position, violation)?;
             if onset.is_some() && state != view.prefix_state() {
                 continue;
             }
@@ -511,10 +511,10 @@ impl<'a> Shrinker<'a> {
 
     /// Over all crash positions of the witness's heap, or of what its recovery did before a later crash.
     fn walk(&mut self, witness: &Witness, crash: usize) -> Result<Walk<'a>, EngineError> {
-        self.lasting.leave();
+        self.onsets.leave();
         if let Some(hooked) = self.hooked.as_mut().filter(|_| crash > 0) {
             let witness = Witness { later: witness.later[..crash].to_vec(), ..witness.clone() };
-            let teller = (hooked, &mut self.findings.told_sites);
+            let teller = (hooked, &mut self.findings.recovery_sites);
             let generation = last_generation(self.config, self.trace, &witness, teller)?;
             let end = generation.trace.events.len() as u32;
             return Ok(Walk { generation: WalkedGeneration::Recovery(Box::new(generation)), next: 0, end });
@@ -605,7 +605,7 @@ fn size_of(view: &View, state: &[Choice], position: u32) -> Size {
 /// that are lost, in ascending order, and over their choices, from the floor up.
 struct States<'a> {
     view: &'a View,
-    /// Places in the view of the lines that are lost; empty and begun: the one state without any.
+    /// Places in the view of the lines that are lost; empty and start: the one state without any.
     lost: Vec<usize>,
     numbers: Vec<u128>,
     state: Vec<Choice>,

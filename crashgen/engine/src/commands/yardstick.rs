@@ -16,7 +16,7 @@ use crate::base::output::print;
 use crate::explore::complete::{Complete, Walked};
 use crate::heap::case::Case;
 use crate::recovery::recoverer::Recoverer;
-use crate::recovery::reports::Seen;
+use crate::recovery::reports::SeenReport;
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::model::View;
 use crashgen::replay::Probe;
@@ -79,7 +79,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
     let mut found = Compared::default();
     let mut is_created = false;
     // What the last walk that was due found: what positions without one are answered by.
-    let mut walked: Vec<Seen> = Vec::new();
+    let mut walked: Vec<SeenReport> = Vec::new();
     for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
         if let EventKind::Case { folder, .. } = &event.kind {
             case = Case::new(config, trace, folder);
@@ -102,7 +102,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
                 Stop::Budget(limit) => EngineError::Infrastructure(limit),
             })?;
         found.doubts.extend(complete.take_doubts());
-        let is_answered = |leaf: &Seen| walked.iter().any(|walked| walked.bare == leaf.bare);
+        let is_answered = |leaf: &SeenReport| walked.iter().any(|walked| walked.bare == leaf.bare);
         let mut is_same = is_due || !is_whole || leaves.iter().all(is_answered);
         if is_due {
             walked.clone_from(&leaves);
@@ -138,7 +138,7 @@ struct Plain {
     probe: Probe,
     /// What an image showed: number in `reports`.
     known: FxHashMap<ImageHash, usize>,
-    reports: Vec<Rc<Seen>>,
+    reports: Vec<Rc<SeenReport>>,
 }
 
 impl Plain {
@@ -152,7 +152,7 @@ impl Plain {
         case: &mut Case,
         view: &View,
         images: &mut FxHashSet<ImageHash>,
-    ) -> Result<Vec<Rc<Seen>>, EngineError> {
+    ) -> Result<Vec<Rc<SeenReport>>, EngineError> {
         let mut numbers = BTreeSet::new();
         let mut error = None;
         let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
@@ -180,7 +180,7 @@ impl Plain {
         };
         let number = self.reports.iter().position(|known| *known.own == *report).unwrap_or(self.reports.len());
         if number == self.reports.len() {
-            self.reports.push(Rc::new(Seen::of_image(HeapReport::clone(&report))));
+            self.reports.push(Rc::new(SeenReport::of_image(HeapReport::clone(&report))));
         }
         self.known.insert(hash, number);
         Ok(number)

@@ -20,6 +20,8 @@ pub struct Tally {
     pub positions: u64,
     /// Positions at which each strategy ran.
     pub by_strategy: BTreeMap<&'static str, u64>,
+    /// Strategies that ran at the position that is under way.
+    ran: Vec<&'static str>,
     /// Crash positions that need no exploring ([`crate::explore::unchanged`]).
     pub unchanged: u64,
     /// Decimal logarithm of the number of reachable states, each counted where it was born.
@@ -80,11 +82,21 @@ impl Combinations {
 }
 
 impl Tally {
-    /// Adds a crash position that was passed, with the states born there and the strategies that ran.
-    pub fn add_position(&mut self, born_log10: Option<f64>, ran: &[&'static str]) {
+    /// A crash position comes next. Where a budget ends the exploration, the last one is not counted: what goes on there counts it.
+    pub fn begin_position(&mut self) {
+        self.ran.clear();
+    }
+
+    /// A strategy runs at the position.
+    pub fn add_ran(&mut self, strategy: &'static str) {
+        self.ran.push(strategy);
+    }
+
+    /// Adds the crash position, with the states born there.
+    pub fn end_position(&mut self, born_log10: Option<f64>) {
         self.positions += 1;
         self.add_states(born_log10);
-        ran.iter().for_each(|name| *self.by_strategy.entry(name).or_default() += 1);
+        self.ran.drain(..).for_each(|name| *self.by_strategy.entry(name).or_default() += 1);
     }
 
     /// Adds what `pairwise` covered at a position.

@@ -46,9 +46,9 @@ pub struct OutcomeSet {
 
 /// Hash of what a recovery shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Shown(u64);
+pub struct ReportHash(u64);
 
-impl Shown {
+impl ReportHash {
     /// The report is one without contents.
     pub fn of(report: &HeapReport) -> Self {
         let mut hasher = FxHasher::default();
@@ -87,7 +87,7 @@ impl NewOutcome {
 
 /// How many there were.
 #[derive(Serialize)]
-pub struct Settled<'a> {
+pub struct OutcomeCounts<'a> {
     count: usize,
     /// Of them, those that the other exploration lacks.
     new: usize,
@@ -103,7 +103,7 @@ impl OutcomeSet {
     }
 
     /// `expected` is the history's state. Whether it is the first that is not known.
-    pub fn add(&mut self, expected: u64, shown: Shown) -> bool {
+    pub fn add(&mut self, expected: u64, shown: ReportHash) -> bool {
         let pair = (expected, shown.0);
         let is_known = self.known.as_ref().is_none_or(|known| known.contains(&pair));
         self.pairs.insert(pair) && !is_known && self.first_new.is_none()
@@ -120,7 +120,7 @@ impl OutcomeSet {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn settle(&self, file: &OutcomesFile, known: Option<&Known>) -> Result<Settled<'_>, EngineError> {
+    pub fn settle(&self, file: &OutcomesFile, known: Option<&Known>) -> Result<OutcomeCounts<'_>, EngineError> {
         if let OutcomesFile::Write(path) = file {
             let bytes: Vec<u8> =
                 self.pairs.iter().flat_map(|(one, other)| [one.to_le_bytes(), other.to_le_bytes()]).flatten().collect();
@@ -128,7 +128,7 @@ impl OutcomeSet {
         }
         let new = known.map_or(0, |known| self.pairs.difference(known).count());
         let first_new = self.first_new.as_deref();
-        Ok(Settled { count: self.pairs.len(), new, first_new, later_places: self.later_places.all() })
+        Ok(OutcomeCounts { count: self.pairs.len(), new, first_new, later_places: self.later_places.all() })
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
     fn set(pairs: &[Pair], known: Option<&Known>) -> OutcomeSet {
         let mut set = OutcomeSet::new(known.cloned());
         for (expected, shown) in pairs {
-            if set.add(*expected, Shown(*shown)) {
+            if set.add(*expected, ReportHash(*shown)) {
                 let position = *shown as u32;
                 set.first_new = Some(Box::new(NewOutcome { position, ..NewOutcome::default() }));
             }

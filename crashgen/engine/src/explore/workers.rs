@@ -5,23 +5,26 @@
 //! next part and steps through the events before it, or begins with the case that the part lies in. What comes before all parts is to judge
 //! the trace rules: the worker that is first does it, while the others explore if there are any, and nothing is told before that is over.
 
+use crate::base::budget::{Budget, Stop};
 use crate::base::config::{Config, StrategyName};
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Pace};
 use crate::explore::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
-use crate::explore::explorer::{Explorer, Listener, ProgramRepeats};
+use crate::explore::course::Generation;
+use crate::explore::examiner::Examiner;
+use crate::explore::explorer::Explorer;
 use crate::explore::later::first_crash::FirstCrashes;
+use crate::explore::means::{Listener, Means, ProgramRepeats, Results};
 use crate::explore::outcomes::OutcomeSet;
 use crate::explore::parts::{Cursor, Part, Task};
 use crate::explore::trace_rules::{self, TraceRules};
+use crate::explore::workload::Workload;
 use crate::findings::finding::{Finding, Findings};
-use crate::findings::onset::Lasting;
+use crate::findings::onset::OnsetFinder;
 use crate::heap::case::Case;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Engines;
-use crashgen::strategy::Covered;
 use oracle::contract::Durable;
-use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -252,10 +255,10 @@ impl Work<'_> {
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
         let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
-        let (mut recoverer, mut lasting): (Option<Recoverer>, Lasting) = (None, Lasting::default());
+        let (mut recoverer, mut onsets): (Option<Recoverer>, OnsetFinder) = (None, OnsetFinder::default());
         while let Some(part) = self.parts.get(self.dealt.fetch_add(1, Ordering::Relaxed)) {
             let explored = start(task, strategy, &mut recoverer)
-                .map(|recoverer| (recoverer, &mut lasting))
+                .map(|recoverer| (recoverer, &mut onsets))
                 .and_then(|servers| explore_part(task, strategy, part, &mut cursor, servers, &self.is_over, sender));
             let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
             if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
@@ -325,50 +328,47 @@ impl Listener for PartListener<'_> {
 }
 
 /// Explores a part, from nothing remembered.
-///
-/// # Errors
-/// When the trace contradicts itself or the replay server fails.
 fn explore_part(
     task: &Task,
     strategy: StrategyName,
     part: &Part,
     cursor: &mut Cursor,
-    (recoverer, lasting): (&mut Recoverer, &mut Lasting),
+    (recoverer, onsets): (&mut Recoverer, &mut OnsetFinder),
     is_over: &AtomicBool,
     sender: &Sender<Message>,
 ) -> Result<Explored, EngineError> {
-    let (mut tally, mut findings) = (Tally::default(), Findings::new(task.config));
-    let mut outcomes = task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone()));
     let stages_before = recoverer.recovery_stages()?;
     let engines_before = recoverer.engines()?;
-    let mut explorer = Explorer {
+    let mut means = Means {
         config: task.config,
-        trace: task.trace,
         strategy,
-        listener: &mut PartListener::new(sender, part),
+        budget: Budget::of(task.config, task.deadline),
+        is_over,
         probe: recoverer.whole(),
         recoverer,
-        twins: task.twins,
-        tally: &mut tally,
-        findings: &mut findings,
-        lasting,
-        first_crashes: &mut FirstCrashes::default(),
-        outcomes: outcomes.as_mut(),
-        unchanged: task.unchanged,
-        before: None,
-        judged: FxHashSet::default(),
-        started: task.started,
-        deadline: task.deadline,
-        ran: Vec::new(),
-        covered: Covered::Nothing,
-        error: None,
-        unfit: None,
-        stopped: None,
-        is_over,
+        onsets,
+        first_crashes: FirstCrashes::default(),
         repeats: ProgramRepeats::of_part(part.number),
     };
-    let is_last = explorer.run(part, cursor)?.is_break();
-    let (stopped, unfit) = (explorer.stopped.take(), explorer.unfit.take());
+    let mut results = Results {
+        listener: &mut PartListener::new(sender, part),
+        findings: Findings::new(task.config),
+        outcomes: task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone())),
+    };
+    let mut workload = Workload::new(&means, task.trace, part, cursor);
+    let generation = Generation { trace: task.trace, twins: task.twins, unchanged: task.unchanged, before: None };
+    let examiner = Examiner { means: &mut means, results: &mut results, generation, tally: Tally::default() };
+    let mut explorer = Explorer::new(examiner);
+    let walked = explorer.walk(&mut workload);
+    let (position, mut tally) = (explorer.position(), explorer.examiner.tally);
+    workload.end_case(&mut tally);
+    let (is_last, stopped, unfit) = match walked {
+        Ok(flow) => (flow.is_break(), None, None),
+        Err(Stop::Budget(why)) => (true, Some(Stopped { position, why }), None),
+        Err(Stop::Unfit(why)) => (true, None, Some(why)),
+        Err(Stop::Error(error)) => return Err(error),
+    };
+    let recoverer = means.recoverer;
     let numbers = Numbers {
         recoveries: recoverer.recoveries,
         memoised: recoverer.memoised,
@@ -378,8 +378,8 @@ fn explore_part(
         engines: engines_since(&engines_before, recoverer.engines()?),
         ..Numbers::default()
     };
-    let outcomes = outcomes.unwrap_or_default();
-    Ok(Explored { tally, findings: findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
+    let outcomes = results.outcomes.unwrap_or_default();
+    Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
 }
 
 /// What was counted since then.

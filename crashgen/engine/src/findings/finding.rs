@@ -11,10 +11,10 @@ use crate::findings::operation_names;
 use crate::findings::repair::{Repair, candidates, each_once, of_losses};
 use crate::findings::witness::{crashes_before, witness};
 use crate::heap::case::CurrentOperation;
-use crate::heap::crashes::Before;
-use crate::heap::recovery_trace::Sites;
+use crate::heap::crashes::CrashBefore;
+use crate::heap::recovery_trace::RecoverySites;
 use crate::heap::state::{StateRef, changed_lines, is_conservative, lost_store, sites_that_matter};
-use crate::recovery::replayed::Passed;
+use crate::recovery::replayed::PassedCrash;
 use crashgen::model::Choice;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::Trace;
@@ -123,7 +123,7 @@ pub struct LineText {
 /// Where a state comes from that breaks a rule.
 pub enum Origin<'a> {
     /// The crash before it, if it is one of a later generation.
-    Explored(Option<&'a Before<'a>>),
+    Explored(Option<&'a CrashBefore<'a>>),
     /// A token, which names it.
     Token(String),
     /// A token of a later generation, and the crashes before it.
@@ -151,7 +151,7 @@ pub struct Findings {
     /// What sites are called.
     pub symbols: Symbols,
     /// Of the events that recoveries told.
-    pub told_sites: Sites,
+    pub recovery_sites: RecoverySites,
 }
 
 impl Findings {
@@ -247,7 +247,7 @@ impl Findings {
             Origin::Token(token) => (token, Vec::new()),
             Origin::LaterToken(token, earlier) => (token, earlier),
         };
-        let own_sites = if is_first { None } else { self.told_sites.of_workload() };
+        let own_sites = if is_first { None } else { self.recovery_sites.of_workload() };
         let own = candidates(trace, own_sites, &mut self.symbols, state);
         let is_lost = lost_store(state).is_some();
         let of_earlier = earlier.iter().rev().flat_map(|crash: &EarlierCrash| crash.repairs.iter().cloned());
@@ -287,13 +287,13 @@ impl Findings {
         self.list.last()
     }
 
-    fn earlier_crash(&mut self, crash: &Before, left: &[Choice]) -> EarlierCrash {
+    fn earlier_crash(&mut self, crash: &CrashBefore, left: &[Choice]) -> EarlierCrash {
         let state = StateRef { case: crash.case, view: crash.view, choices: left, position: crash.position };
         self.crash_before(crash.trace, crash.before.is_none(), &state)
     }
 
     /// Of the crashes that a replayed generation came of.
-    pub fn earlier_crashes(&mut self, passed: &[Passed]) -> Vec<EarlierCrash> {
+    pub fn earlier_crashes(&mut self, passed: &[PassedCrash]) -> Vec<EarlierCrash> {
         let crashes = passed.iter().enumerate();
         crashes.map(|(number, crash)| self.crash_before(&crash.trace, number == 0, &crash.state())).collect()
     }
@@ -302,7 +302,7 @@ impl Findings {
     fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
         let lost = lost_store(state).map(|lost| self.symbols.find(trace, lost.site));
         let all_sites = Some(trace.sites.len() as u32);
-        let workload_sites = if is_workload { all_sites } else { self.told_sites.of_workload() };
+        let workload_sites = if is_workload { all_sites } else { self.recovery_sites.of_workload() };
         let repairs = of_losses(trace, workload_sites, &mut self.symbols, state);
         EarlierCrash { position: state.position, operation: state.case.current.map(OperationText::of), lost, repairs }
     }

@@ -7,7 +7,7 @@
 //! the trace, of what earlier crashes left, of the position and what is wrong there, so it is the same in every strategy, part and
 //! replay of a token; what is remembered here only saves recoveries.
 //!
-//! States that lost something are not to blame for what everything persisted shows, too ([`Lasting::since`]), and what they break
+//! States that lost something are not to blame for what everything persisted shows, too ([`OnsetFinder::onset`]), and what they break
 //! besides that is a finding of its own, of the same rule or of another one.
 //!
 //! What is wrong with a slot, a heap block or an operation is the same while it is about the same one. What is wrong with the heap as a
@@ -18,7 +18,7 @@
 
 use crate::base::config::{Config, StrategyName};
 use crate::base::error::EngineError;
-use crate::heap::case::{Case, Settled};
+use crate::heap::case::{Case, SettledOperations};
 use crate::heap::stepping::go_to;
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
@@ -85,7 +85,7 @@ pub fn are_same(one: &Violation, other: &Violation) -> bool {
 
 /// What is followed: the workload, or what a recovery did.
 #[derive(Clone, Copy)]
-pub struct Course<'a> {
+pub struct FollowedGeneration<'a> {
     /// What is asked for.
     pub config: &'a Config,
     /// Its trace.
@@ -93,21 +93,21 @@ pub struct Course<'a> {
     /// Of the heap without a crash.
     pub twins: Option<&'a TwinSet>,
     /// The crash that it begins with; none: it is the workload.
-    pub after: Option<After<'a>>,
+    pub after: Option<RecoveryStart<'a>>,
 }
 
 /// The crash before a recovery.
 #[derive(Clone, Copy)]
-pub struct After<'a> {
+pub struct RecoveryStart<'a> {
     /// What it left: after the same crash, recoveries that did the same are told apart by that.
     pub left: &'a [Choice],
     /// What the recovery found.
     pub begin: &'a dyn Fn() -> Case,
     /// What it showed of what was pending.
-    pub settled: &'a Settled,
+    pub settled: &'a SettledOperations,
 }
 
-impl Course<'_> {
+impl FollowedGeneration<'_> {
     /// Steps to a crash position from the begin.
     fn go_to(&self, position: u32) -> Result<(Case, View), EngineError> {
         let Some(after) = self.after else { return go_to(self.config, self.trace, position) };
@@ -134,15 +134,15 @@ impl Course<'_> {
 
 /// Follows what everything persisted shows: of one course at a time.
 #[derive(Default)]
-pub struct Lasting {
+pub struct OnsetFinder {
     /// Started when something is asked for the first time.
     recoverer: Option<Recoverer>,
-    followed: Option<Followed>,
+    followed: Option<Stretch>,
 }
 
 /// A stretch of crash positions of one case.
-pub struct Followed {
-    /// [`After::left`].
+pub struct Stretch {
+    /// [`RecoveryStart::left`].
     left: Box<[Choice]>,
     case: Case,
     view: View,
@@ -161,14 +161,14 @@ pub struct Followed {
     leaks: Option<Arc<Leaked>>,
 }
 
-impl Lasting {
+impl OnsetFinder {
     /// Another course is followed from now on. What is returned is where the last one was, to go back to.
-    pub fn leave(&mut self) -> Option<Followed> {
+    pub fn leave(&mut self) -> Option<Stretch> {
         self.followed.take()
     }
 
     /// The course that was left is followed again.
-    pub fn go_back(&mut self, to: Option<Followed>) {
+    pub fn go_back(&mut self, to: Option<Stretch>) {
         self.followed = to;
     }
 
@@ -176,14 +176,19 @@ impl Lasting {
     ///
     /// # Errors
     /// When the replay server does not start, or ends.
-    pub fn since(&mut self, of: Course, position: u32, violation: &Violation) -> Result<Option<Onset>, EngineError> {
+    pub fn onset(
+        &mut self,
+        of: FollowedGeneration,
+        position: u32,
+        violation: &Violation,
+    ) -> Result<Option<Onset>, EngineError> {
         match self.shows(of, position, violation)? {
             true => self.began(of, position, violation),
             false => Ok(None),
         }
     }
 
-    fn shows(&mut self, of: Course, position: u32, violation: &Violation) -> Result<bool, EngineError> {
+    fn shows(&mut self, of: FollowedGeneration, position: u32, violation: &Violation) -> Result<bool, EngineError> {
         let followed = self.follow(of, position, false)?;
         if !followed.rules.contains(&violation.broken()) {
             return Ok(false);
@@ -196,7 +201,7 @@ impl Lasting {
     }
 
     /// How many heap blocks that everything persisted leaves unreferenced may be of operations that are pending at that position.
-    fn new_leaks(&mut self, of: Course, position: u32) -> Result<u64, EngineError> {
+    fn new_leaks(&mut self, of: FollowedGeneration, position: u32) -> Result<u64, EngineError> {
         let followed = self.follow(of, position, false)?;
         let since = if of.after.is_some() { Some(0) } else { followed.case.pending_since() };
         let Some(before) = since else { return Ok(0) }; // after a crash what was pending then counts, too, and what that left
@@ -209,7 +214,12 @@ impl Lasting {
         Ok(leaks.filter(|leak| followed.since[leak].position > before).count() as u64)
     }
 
-    fn began(&mut self, of: Course, position: u32, violation: &Violation) -> Result<Option<Onset>, EngineError> {
+    fn began(
+        &mut self,
+        of: FollowedGeneration,
+        position: u32,
+        violation: &Violation,
+    ) -> Result<Option<Onset>, EngineError> {
         let mut is_each = false;
         loop {
             let followed = self.follow(of, position, is_each)?;
@@ -228,9 +238,9 @@ impl Lasting {
     }
 
     /// Goes on to that position, or begins there. is_each: those on the way are judged though nothing is wrong.
-    fn follow(&mut self, of: Course, position: u32, is_each: bool) -> Result<&Followed, EngineError> {
+    fn follow(&mut self, of: FollowedGeneration, position: u32, is_each: bool) -> Result<&Stretch, EngineError> {
         let is_case = |number: u32| matches!(of.trace.events[number as usize].kind, EventKind::Case { .. });
-        let is_ahead = |followed: &Followed| {
+        let is_ahead = |followed: &Stretch| {
             *followed.left == *of.left() && followed.last <= position && !(followed.last..position).any(is_case)
         };
         if !self.followed.as_ref().is_some_and(is_ahead) {
@@ -252,9 +262,9 @@ impl Lasting {
     }
 
     /// Begins at that position.
-    fn start(&mut self, of: Course, position: u32) -> Result<(), EngineError> {
+    fn start(&mut self, of: FollowedGeneration, position: u32) -> Result<(), EngineError> {
         let (case, view) = of.go_to(position)?;
-        let followed = Followed {
+        let followed = Stretch {
             left: of.left().into(),
             begin: position + 1 - case.position_in_case,
             case,
@@ -271,7 +281,7 @@ impl Lasting {
     }
 
     /// The last position.
-    fn judge(&mut self, of: Course) -> Result<(), EngineError> {
+    fn judge(&mut self, of: FollowedGeneration) -> Result<(), EngineError> {
         let is_full = of.config.is_full();
         let followed = self.followed.as_mut().expect("it was started");
         let recoverer = match &mut self.recoverer {
@@ -286,7 +296,7 @@ impl Lasting {
     }
 }
 
-impl Followed {
+impl Stretch {
     fn note(&mut self, judgement: Judgement) {
         if self.last > self.judged + 1 {
             self.first = self.last;

@@ -3,7 +3,7 @@
 
 use crate::base::config::Config;
 use crate::heap::case::CurrentOperation;
-use crate::heap::crashes::{Before, Later};
+use crate::heap::crashes::{CrashBefore, LaterState};
 use crate::heap::state::StateRef;
 use crate::heap::token_form::shortest_form;
 use crashgen::model::Choice;
@@ -13,12 +13,15 @@ use crashgen::trace::Trace;
 use oracle::RuleId;
 
 /// The crashes before that state, the last one first, and what each left.
-pub fn crashes_before<'b>(before: Option<&'b Before<'b>>, state: &StateRef<'b>) -> Vec<(&'b Before<'b>, Vec<Choice>)> {
+pub fn crashes_before<'b>(
+    before: Option<&'b CrashBefore<'b>>,
+    state: &StateRef<'b>,
+) -> Vec<(&'b CrashBefore<'b>, Vec<Choice>)> {
     let mut crashes = Vec::new();
-    let (mut before, mut later) = (before, Later::of(state));
+    let (mut before, mut later) = (before, LaterState::of(state));
     while let Some(crash) = before {
-        let left = crash.chosen(&later);
-        later = Later { model: &crash.case.model, view: crash.view, state: left.clone() };
+        let left = crash.left_by(&later);
+        later = LaterState { model: &crash.case.model, view: crash.view, choices: left.clone() };
         crashes.push((crash, left));
         before = crash.before;
     }
@@ -29,7 +32,7 @@ pub fn crashes_before<'b>(before: Option<&'b Before<'b>>, state: &StateRef<'b>) 
 pub fn witness(
     config: &Config,
     trace: &Trace,
-    before: &[(&Before, Vec<Choice>)],
+    before: &[(&CrashBefore, Vec<Choice>)],
     state: &StateRef,
     rule: RuleId,
     sites: &[Symbol],

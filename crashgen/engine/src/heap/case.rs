@@ -22,14 +22,14 @@ pub struct CurrentOperation {
 }
 
 /// Of the operations that were pending when power failed, what the recovery from that showed.
-pub struct Settled {
+pub struct SettledOperations {
     /// These have happened.
     pub happened: Vec<u32>,
     /// Of these it does not show whether they have.
     pub unclear: Vec<u32>,
 }
 
-impl Settled {
+impl SettledOperations {
     /// As it was judged.
     pub fn of(judgement: &Judgement) -> Self {
         Self { happened: judgement.happened.clone(), unclear: judgement.unclear.clone() }
@@ -160,7 +160,7 @@ impl Case {
         &mut self,
         number: u32,
         event: &Event,
-        settled: &Settled,
+        settled: &SettledOperations,
         fill: Fill,
     ) -> Result<(View, bool), EngineError> {
         let (view, is_expectation_new) = self.step(number, event)?;

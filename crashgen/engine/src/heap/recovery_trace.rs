@@ -11,13 +11,13 @@ use std::collections::BTreeSet;
 
 /// Where the events of told runs come from, by their offset in the adapter's file: numbers that hold in the whole exploration.
 #[derive(Default)]
-pub struct Sites {
-    /// Sites and modules of the workload's trace: those of told runs come after them, in every generation.
+pub struct RecoverySites {
+    /// RecoverySites and modules of the workload's trace: those of told runs come after them, in every generation.
     workload: Option<(usize, usize)>,
     numbers: FxHashMap<u64, u32>,
 }
 
-impl Sites {
+impl RecoverySites {
     /// How many of the sites are the workload's; none: there was no told run.
     pub fn of_workload(&self) -> Option<u32> {
         self.workload.map(|(sites, _)| sites as u32)
@@ -31,7 +31,7 @@ impl Sites {
 }
 
 /// The told run as a trace: its sites come after those of the workload, and have the same numbers in all told runs.
-pub fn told_trace(config: &Config, sites: &mut Sites, before: &Trace, told: &RecoveryTrace) -> Trace {
+pub fn trace_of_recovery(config: &Config, sites: &mut RecoverySites, before: &Trace, told: &RecoveryTrace) -> Trace {
     let (workload_sites, modules) = *sites.workload.get_or_insert((before.sites.len(), before.modules.len()));
     let (first, module) = (workload_sites as u32, modules as u32);
     let sites = &mut sites.numbers;

@@ -211,7 +211,7 @@ impl Recoverer {
     ///
     /// # Errors
     /// When the server ended or sent no report.
-    pub fn tell(
+    pub fn trace(
         &mut self,
         image: &mut CrashImage,
         (generation, has_follow_up): (u32, bool),
@@ -226,7 +226,12 @@ impl Recoverer {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn parse_told(&self, answer: &[u8], first_new: u32, prefix: &str) -> Result<RecoveryTrace, EngineError> {
+    pub fn parse_recovery_trace(
+        &self,
+        answer: &[u8],
+        first_new: u32,
+        prefix: &str,
+    ) -> Result<RecoveryTrace, EngineError> {
         Ok(self.server.parse_recovery_trace(answer, first_new, prefix)?)
     }
 

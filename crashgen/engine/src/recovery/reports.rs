@@ -26,7 +26,7 @@ pub fn without_contents(report: &HeapReport) -> HeapReport {
 
 /// A heap report of states, of a leaf or of one image.
 #[derive(Clone)]
-pub struct Seen {
+pub struct SeenReport {
     /// As it came.
     pub own: Rc<HeapReport>,
     /// Without contents.
@@ -35,7 +35,7 @@ pub struct Seen {
     has_own_contents: bool,
 }
 
-impl Seen {
+impl SeenReport {
     /// What a leaf shows.
     pub fn of_leaf(own: Rc<HeapReport>, has_own_contents: bool) -> Self {
         Self { bare: Rc::new(without_contents(&own)), own, has_own_contents }

@@ -25,31 +25,31 @@ type PlaceId = u32;
 const RC_COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
 /// What a line may hold when a run begins.
-pub enum Holding<'a> {
+pub enum LineAtStart<'a> {
     /// Nobody stored to it.
     Nothing,
     /// What is below its stores.
     Line(&'a Rc<Line>),
     /// What a crash leaves of it.
-    Left(&'a LineChoices, &'a ChoiceSet),
+    Remaining(&'a LineChoices, &'a ChoiceSet),
 }
 
 /// The lines that a run begins with.
-pub trait BeginsWith {
+pub trait StartLines {
     /// What this one may hold.
-    fn holding(&self, key: LineKey) -> Holding<'_>;
+    fn holding(&self, key: LineKey) -> LineAtStart<'_>;
 }
 
-impl BeginsWith for Lines {
-    fn holding(&self, key: LineKey) -> Holding<'_> {
-        self.find(key).map_or(Holding::Nothing, Holding::Line)
+impl StartLines for Lines {
+    fn holding(&self, key: LineKey) -> LineAtStart<'_> {
+        self.find(key).map_or(LineAtStart::Nothing, LineAtStart::Line)
     }
 }
 
 /// What explored runs began with, by what they did and what was expected.
 #[derive(Default)]
-pub struct Begins {
-    known: FxHashMap<u128, Vec<Begin>>,
+pub struct ExploredStarts {
+    known: FxHashMap<u128, Vec<StartsOfRun>>,
     sets: Sets,
     /// Of what is known.
     bytes: usize,
@@ -57,7 +57,7 @@ pub struct Begins {
 
 /// The states that some runs began with, which did the same and of which the same units were looked at.
 #[derive(Default)]
-struct Begin {
+struct StartsOfRun {
     looked: Vec<PlaceId>,
     /// Of each run, what each of these might hold.
     runs: FxHashSet<Box<[SetId]>>,
@@ -72,17 +72,17 @@ struct Sets {
     by_number: Vec<Rc<[u32]>>,
     /// Lines, and units of them that were looked at.
     places: FxHashMap<(LineKey, u8), PlaceId>,
-    by_place: Vec<Place>,
+    by_place: Vec<UnitsOfLine>,
     /// How often a run was looked for or added: what was asked since is known.
     searches: u64,
     bytes: usize,
 }
 
 /// Some units of a line, and what they might hold when that was last asked: thousands of lines are the same in most runs.
-struct Place {
+struct UnitsOfLine {
     line: LineKey,
     units: u8,
-    now: Option<Rc<Now>>,
+    now: Option<Rc<KnownContents>>,
     /// The search in which it was asked.
     search: u64,
     /// Of the line, if it is one that is the same in other runs.
@@ -92,19 +92,19 @@ struct Place {
 }
 
 /// What a line may hold now; the set's number, if some run began with just that.
-struct Now {
+struct KnownContents {
     contents: Vec<u32>,
     set: Option<SetId>,
 }
 
-impl Begins {
+impl ExploredStarts {
     /// Whether a run that did the same was explored over all states of these lines.
-    pub fn is_known(&mut self, did: u128, lines: &impl BeginsWith) -> bool {
+    pub fn is_known(&mut self, did: u128, lines: &impl StartLines) -> bool {
         self.find(did, lines).is_some()
     }
 
     /// What was looked at when such a run was explored, if one was.
-    pub fn looked(&mut self, did: u128, lines: &impl BeginsWith) -> Option<Dependencies> {
+    pub fn looked(&mut self, did: u128, lines: &impl StartLines) -> Option<Dependencies> {
         let places = self.find(did, lines)?.looked.clone();
         let mut looked = Dependencies::default();
         looked.join(
@@ -113,7 +113,7 @@ impl Begins {
         Some(looked)
     }
 
-    fn find(&mut self, did: u128, lines: &impl BeginsWith) -> Option<&Begin> {
+    fn find(&mut self, did: u128, lines: &impl StartLines) -> Option<&StartsOfRun> {
         self.sets.searches += 1;
         let sets = &mut self.sets;
         let mut begins = self.known.get(&did)?.iter();
@@ -128,8 +128,9 @@ impl Begins {
         let run: Box<[SetId]> = looked.iter().map(|place| self.sets.number(*place, lines)).collect();
         let begins = self.known.entry(did).or_default();
         let place = begins.iter().position(|begin| begin.looked == looked).unwrap_or_else(|| {
-            self.bytes += looked.len() * size_of::<PlaceId>() + size_of::<(u128, Vec<Begin>)>() + size_of::<Begin>();
-            begins.push(Begin { looked, ..Begin::default() });
+            self.bytes +=
+                looked.len() * size_of::<PlaceId>() + size_of::<(u128, Vec<StartsOfRun>)>() + size_of::<StartsOfRun>();
+            begins.push(StartsOfRun { looked, ..StartsOfRun::default() });
             begins.len() - 1
         });
         let bytes = size_of_val(&*run) + size_of::<Box<[SetId]>>();
@@ -152,15 +153,17 @@ impl Begins {
 impl Sets {
     fn place(&mut self, (line, units): (LineKey, u8)) -> PlaceId {
         *self.places.entry((line, units)).or_insert_with(|| {
-            self.bytes +=
-                size_of::<((LineKey, u8), PlaceId)>() + size_of::<Place>() + size_of::<Now>() + RC_COUNTS_BYTES;
-            self.by_place.push(Place { line, units, now: None, search: 0, version: None, set_count: 0 });
+            self.bytes += size_of::<((LineKey, u8), PlaceId)>()
+                + size_of::<UnitsOfLine>()
+                + size_of::<KnownContents>()
+                + RC_COUNTS_BYTES;
+            self.by_place.push(UnitsOfLine { line, units, now: None, search: 0, version: None, set_count: 0 });
             self.by_place.len() as PlaceId - 1
         })
     }
 
     /// None: something that no run began with.
-    fn now(&mut self, place: PlaceId, lines: &impl BeginsWith) -> Option<Rc<Now>> {
+    fn now(&mut self, place: PlaceId, lines: &impl StartLines) -> Option<Rc<KnownContents>> {
         let place = &mut self.by_place[place as usize];
         if place.search == self.searches {
             return place.now.clone();
@@ -168,8 +171,8 @@ impl Sets {
         place.search = self.searches;
         let holding = lines.holding(place.line);
         let version = match holding {
-            Holding::Line(line) => Some(line.version()),
-            Holding::Nothing | Holding::Left(..) => None,
+            LineAtStart::Line(line) => Some(line.version()),
+            LineAtStart::Nothing | LineAtStart::Remaining(..) => None,
         };
         let is_a_set = place.now.as_ref().is_some_and(|now| now.set.is_some());
         if version.is_some() && place.version == version && (is_a_set || place.set_count == self.by_number.len()) {
@@ -179,9 +182,10 @@ impl Sets {
         let contents: Option<Vec<u32>> = contents(holding, place.units).iter().map(number).collect();
         let now = contents.map(sorted).map(|contents| {
             let set = self.numbers.get(&*contents).copied();
-            Rc::new(Now { contents, set })
+            Rc::new(KnownContents { contents, set })
         });
-        let bytes = |now: &Option<Rc<Now>>| now.as_ref().map_or(0, |now| now.contents.len() * size_of::<u32>());
+        let bytes =
+            |now: &Option<Rc<KnownContents>>| now.as_ref().map_or(0, |now| now.contents.len() * size_of::<u32>());
         self.bytes = self.bytes + bytes(&now) - bytes(&place.now);
         (place.now, place.version, place.set_count) = (now.clone(), version, self.by_number.len());
         now
@@ -192,7 +196,7 @@ impl Sets {
         if let Some(known) = self.now(place, lines).and_then(|now| now.set) {
             return known;
         }
-        let Place { line, units, .. } = self.by_place[place as usize];
+        let UnitsOfLine { line, units, .. } = self.by_place[place as usize];
         let known = self.contents.len();
         let number = |content| {
             let next = self.contents.len() as u32;
@@ -208,16 +212,16 @@ impl Sets {
     }
 }
 
-impl Begin {
+impl StartsOfRun {
     /// Whether each of the lines may only be what it might have been when one of the runs began.
-    fn has(&self, lines: &impl BeginsWith, sets: &mut Sets) -> bool {
-        let now = self.looked.iter().map(|place| sets.now(*place, lines)).collect::<Option<Vec<Rc<Now>>>>();
+    fn has(&self, lines: &impl StartLines, sets: &mut Sets) -> bool {
+        let now = self.looked.iter().map(|place| sets.now(*place, lines)).collect::<Option<Vec<Rc<KnownContents>>>>();
         let Some(now) = now else { return false };
         let same: Option<Box<[SetId]>> = now.iter().map(|now| now.set).collect();
         if same.is_some_and(|same| self.runs.contains(&same)) {
             return true;
         }
-        let is_part = |(now, known): (&Rc<Now>, &SetId)| {
+        let is_part = |(now, known): (&Rc<KnownContents>, &SetId)| {
             let all = &sets.by_number[*known as usize];
             now.set == Some(*known) || now.contents.iter().all(|content| all.binary_search(content).is_ok())
         };
@@ -226,7 +230,7 @@ impl Begin {
 }
 
 /// What the line may hold in these units, zeros elsewhere; some of it twice, where choices differ elsewhere only.
-fn contents(line: Holding, units: u8) -> Vec<LineContent> {
+fn contents(line: LineAtStart, units: u8) -> Vec<LineContent> {
     let looked_at = |content: &LineContent| {
         let mut part = [0; size_of::<LineContent>()];
         for unit in (0..8).filter(|unit| units >> unit & 1 == 1) {
@@ -235,9 +239,9 @@ fn contents(line: Holding, units: u8) -> Vec<LineContent> {
         part
     };
     match line {
-        Holding::Line(line) => line.bases().map(looked_at).collect(),
-        Holding::Left(choices, set) => set.iter().map(|member| looked_at(choices.content(*member))).collect(),
-        Holding::Nothing => vec![[0; size_of::<LineContent>()]],
+        LineAtStart::Line(line) => line.bases().map(looked_at).collect(),
+        LineAtStart::Remaining(choices, set) => set.iter().map(|member| looked_at(choices.content(*member))).collect(),
+        LineAtStart::Nothing => vec![[0; size_of::<LineContent>()]],
     }
 }
 
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_run_is_known_where_each_line_holds_what_it_might_have_held() {
-        let mut begins = Begins::default();
+        let mut begins = ExploredStarts::default();
         let mut looked = Dependencies::default();
         looked.add(LineKey { file: FILE, number: 0 }, 1, None, &Model::new(&Px86, Vec::new()));
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
@@ -286,7 +290,7 @@ mod tests {
 
     #[test]
     fn units_of_a_line_count_together() {
-        let mut begins = Begins::default();
+        let mut begins = ExploredStarts::default();
         let mut looked = Dependencies::default();
         looked.join([(LineKey { file: FILE, number: 0 }, 3)].into_iter());
         begins.add(RUN, &left(&[(1, 1), (2, 2)]), &looked);
@@ -296,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_line_is_asked_again_when_it_is_another_one_or_more_is_known() {
-        let (mut begins, mut looked) = (Begins::default(), Dependencies::default());
+        let (mut begins, mut looked) = (ExploredStarts::default(), Dependencies::default());
         looked.join([(LineKey { file: FILE, number: 0 }, 1)].into_iter());
         let [one, other, third] = [1, 2, 3].map(|value| left(&[(value, value)]));
         begins.add(RUN, &one, &looked);

@@ -9,7 +9,7 @@
 use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::heap::case::CrashedHeap;
-use crate::heap::crashes::{Before, Later};
+use crate::heap::crashes::{CrashBefore, LaterState};
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::image::{CrashImage, ImageHash};
@@ -34,11 +34,11 @@ impl FirstCrashes {
     pub fn is_broken(
         &mut self,
         config: &Config,
-        before: &Before,
-        later: &Later,
+        before: &CrashBefore,
+        later: &LaterState,
         (prefix, probe): (&str, Probe),
     ) -> Result<bool, EngineError> {
-        let chosen = before.chosen(later);
+        let chosen = before.left_by(later);
         if let Some(known) = before.broken.borrow().get(&chosen) {
             return Ok(*known);
         }
@@ -59,7 +59,7 @@ impl FirstCrashes {
     fn judge(
         &mut self,
         config: &Config,
-        before: &Before,
+        before: &CrashBefore,
         image: &mut CrashImage,
         probe: Probe,
     ) -> Result<bool, EngineError> {

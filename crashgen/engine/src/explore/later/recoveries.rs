@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the recoveries of a later generation load, remembered for all that was told.
+//! What the recoveries of a later generation load, remembered for all recoveries in which power fails.
 
-use crate::base::budget::{Budget, Stop};
-use crate::base::config::Config;
+use crate::base::budget::Stop;
 use crate::explore::complete::Complete;
-use crate::explore::later::explored_starts::Begins;
-use crate::explore::later::run_identity::Did;
+use crate::explore::later::explored_starts::ExploredStarts;
+use crate::explore::later::run_identity::RunIdentity;
+use crate::explore::means::Means;
 use crate::explore::unchanged::Unchanged;
 use crate::heap::case::Case;
-use crate::recovery::recoverer::Recoverer;
 use crate::recovery::set_content::Contents;
-use crashgen::complete::{Bounds, Dependencies, Repeats, UnitKey, Window};
+use crashgen::complete::{Bounds, Dependencies, Window};
 use crashgen::model::Lines;
-use crashgen::trace::Event;
+use crashgen::trace::{Event, UnitKey};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
-use std::rc::Rc;
 
 /// Crash positions that tries of later recoveries are used for at least before they begin again, so that those with more to remember
 /// than there is room for are gaps in the exploration and not most of its time.
 const RENEWED_AFTER: u64 = 64;
 
+/// The tries, and the runs that were explored with them.
 pub struct LaterRecoveries {
-    /// Whatever may vary between the images: stored to in the trace meanwhile, or touched by some told run.
+    /// Whatever may vary between the images: stored to in the trace meanwhile, or touched by some recovery.
     pub hot: BTreeSet<UnitKey>,
     /// One trie for each state of the file system: its answers are no nodes.
-    pub tries: FxHashMap<u128, Complete>,
+    tries: FxHashMap<u128, Complete>,
     /// Crash positions that they were used for.
-    pub used: u64,
-    /// Of the told runs that were explored over the same hot units.
-    pub begins: Begins,
+    used: u64,
+    /// Of the runs that were explored over the same hot units.
+    pub starts: ExploredStarts,
     /// What tries that are forgotten by now loaded.
     loaded_before: FxHashSet<UnitKey>,
 }
 
 impl LaterRecoveries {
+    /// Nothing is remembered.
     pub fn new(hot: BTreeSet<UnitKey>) -> Self {
         Self {
             hot,
             tries: FxHashMap::default(),
             used: 0,
-            begins: Begins::default(),
+            starts: ExploredStarts::default(),
             loaded_before: FxHashSet::default(),
         }
     }
@@ -53,6 +53,7 @@ impl LaterRecoveries {
         self.used >= RENEWED_AFTER && (bytes >= bounds.bytes / 2 || leaves >= bounds.leaves / 2)
     }
 
+    /// Tries begin again.
     pub fn forget_tries(&mut self) {
         self.loaded_before.extend(self.tries.values().flat_map(|complete| complete.search().loaded()));
         self.tries.clear();
@@ -62,65 +63,60 @@ impl LaterRecoveries {
     /// Other units vary, too: what is remembered of loads is void.
     pub fn start_again(&mut self) {
         self.forget_tries();
-        self.begins.clear();
+        self.starts.clear();
     }
 
+    /// What they loaded so far.
     pub fn loaded(&self) -> impl Iterator<Item = UnitKey> {
         let of_tries = self.tries.values().flat_map(|complete| complete.search().loaded());
         of_tries.chain(self.loaded_before.iter().copied())
     }
 
+    /// Whether the event stores to what they loaded.
     pub fn is_touched(&self, event: &Event) -> bool {
         self.tries.values().any(|complete| complete.search().is_touched(event))
             || UnitKey::of_store(event).any(|unit| self.loaded_before.contains(&unit))
     }
 
-    /// A told run was explored over what these lines may hold, which was looked at after recovery's return as `looked` says.
+    /// A run was explored over what these lines may hold, which was looked at after recovery's return as `looked` says.
     pub fn add_run(
         &mut self,
-        (did, begin): (u128, &Lines),
+        (identity, start): (u128, &Lines),
         returned: Returned,
         looked: Dependencies,
         most_bytes: usize,
     ) {
-        if self.begins.bytes() >= most_bytes {
-            self.begins.clear();
+        if self.starts.bytes() >= most_bytes {
+            self.starts.clear();
         }
         if returned.known.is_none() {
-            self.begins.add(returned.did, &returned.lines, &looked);
+            self.starts.add(returned.identity, &returned.lines, &looked);
         }
         let mut whole = returned.looked;
-        let of_begin = |(line, units)| (line, units & !returned.lines.overwritten(line));
-        whole.join(returned.known.unwrap_or(looked).lines().map(of_begin));
-        self.begins.add(did, begin, &whole);
+        let of_start = |(line, units)| (line, units & !returned.lines.overwritten(line));
+        whole.join(returned.known.unwrap_or(looked).lines().map(of_start));
+        self.starts.add(identity, start, &whole);
     }
 
     /// The trie for these answers of the file system; made when there is none.
-    pub fn trie(
-        &mut self,
-        names: u128,
-        config: &Config,
-        repeats: &Rc<Repeats>,
-        recoverer: &mut Recoverer,
-        budget: Budget,
-    ) -> Result<&mut Complete, Stop> {
+    fn trie(&mut self, names: u128, means: &mut Means) -> Result<&mut Complete, Stop> {
+        self.used += 1;
         match self.tries.entry(names) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
-                let mut complete = Complete::new(config, repeats);
+                let mut complete = Complete::new(means.config, &means.repeats.probe);
                 let window = Window { varying: self.hot.iter().copied().collect(), last_position: u32::MAX };
-                let probe = recoverer.whole();
-                complete.enter(window, recoverer, probe, budget)?;
+                complete.enter(window, means)?;
                 Ok(place.insert(complete))
             }
         }
     }
 }
 
-/// Where recovery returned in a told run.
+/// Where recovery returned in a run.
 pub struct Returned {
     /// What decides, with these lines, what crashes from here on find.
-    did: u128,
+    identity: u128,
     lines: Lines,
     /// What was looked at until here.
     looked: Dependencies,
@@ -128,17 +124,23 @@ pub struct Returned {
     pub known: Option<Dependencies>,
 }
 
-/// The passes of one told run through the tries, one for each state of the file system and one more from recovery's return on.
+/// The passes of one run through the tries, one for each state of the file system and one more from recovery's return on.
 pub struct Passes {
     /// Of the trie that is in use.
-    pub names: Option<u128>,
+    names: Option<u128>,
     /// While none is.
-    pub contents: Contents,
+    contents: Contents,
     /// In the passes that are over.
     pub looked: Dependencies,
 }
 
 impl Passes {
+    /// Before the first one, with what was remembered of contents until there.
+    pub fn new(contents: Contents) -> Self {
+        Self { names: None, contents, looked: Dependencies::default() }
+    }
+
+    /// The pass is over.
     pub fn end(&mut self, later: &mut LaterRecoveries) {
         let Some(complete) = self.names.take().and_then(|names| later.tries.get_mut(&names)) else { return };
         let (contents, looked) = complete.end_pass();
@@ -146,21 +148,38 @@ impl Passes {
         self.looked.join(looked.lines());
     }
 
-    pub fn go_on(&mut self, later: &mut LaterRecoveries, names: u128) {
+    /// The next crash position is passed with the trie for these answers of the file system. Whether that begins another pass.
+    ///
+    /// # Errors
+    /// When there is nobody to run recoveries.
+    pub fn go_on(&mut self, later: &mut LaterRecoveries, names: u128, means: &mut Means) -> Result<bool, Stop> {
+        later.trie(names, means)?;
+        if self.names == Some(names) {
+            return Ok(false);
+        }
         self.end(later);
         self.names = Some(names);
-        later.tries.get_mut(&names).expect("it is made before").begin_pass(std::mem::take(&mut self.contents));
+        let contents = std::mem::take(&mut self.contents);
+        self.trie(later).begin_pass(contents);
+        Ok(true)
     }
 
+    /// The trie that is in use.
+    pub fn trie<'t>(&self, later: &'t mut LaterRecoveries) -> &'t mut Complete {
+        let names = self.names.expect("a pass has begun");
+        later.tries.get_mut(&names).expect("it was made before")
+    }
+
+    /// Recovery returns here.
     pub fn recovery_returned(
         &mut self,
         later: &mut LaterRecoveries,
-        (did, unchanged): (Did, Option<&Unchanged>),
+        (identity, unchanged): (RunIdentity, Option<&Unchanged>),
         case: &Case,
     ) -> Returned {
         self.end(later);
-        let (did, lines) = (did.rest(&case.model, case.names_hash(), unchanged), case.model.lines());
-        let known = later.begins.looked(did, &lines);
-        Returned { did, lines, looked: std::mem::take(&mut self.looked), known }
+        let (identity, lines) = (identity.rest(&case.model, case.names_hash(), unchanged), case.model.lines());
+        let known = later.starts.looked(identity, &lines);
+        Returned { identity, lines, looked: std::mem::take(&mut self.looked), known }
     }
 }

@@ -8,14 +8,14 @@ use oracle::HeapReport;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// A recovery and its follow-up, as the runner told them.
+/// A recovery and its follow-up.
 #[derive(Clone)]
-pub struct ToldRun {
+pub struct RecoveryRun {
     /// What it showed.
     pub report: Rc<HeapReport>,
     /// What it did.
-    pub told: Rc<RecoveryTrace>,
-    /// Of all that was told: the same in every window.
+    pub trace: Rc<RecoveryTrace>,
+    /// Of report and events: the same in every window.
     pub hash: u128,
     /// Of what recovery did.
     pub recovery: u128,
@@ -23,9 +23,20 @@ pub struct ToldRun {
     pub follow_up: u128,
 }
 
+/// What is expected of the heap, as hashes.
+#[derive(Clone, Copy)]
+pub struct Expected {
+    /// After the crash.
+    pub whole: u64,
+    /// Once recovery has returned.
+    pub rest: u64,
+    /// Of objects that link each other.
+    pub is_graph: bool,
+}
+
 /// What was done and is expected, as hashes.
 #[derive(Clone, Copy)]
-pub struct Did {
+pub struct RunIdentity {
     /// By recovery and follow-up.
     pub whole: u128,
     recovery: u128,
@@ -33,15 +44,15 @@ pub struct Did {
     follow_up: u128,
 }
 
-impl Did {
-    /// is_compared: crash positions that are unchanged are passed by.
-    pub fn of(run: &ToldRun, names: u128, (whole, rest): (u64, u64), is_graph: bool, is_compared: bool) -> Self {
+impl RunIdentity {
+    /// names: what the file system answers where recovery begins. is_compared: crash positions that are unchanged are passed by.
+    pub fn of(run: &RecoveryRun, names: u128, expected: Expected, is_compared: bool) -> Self {
         let hash = |words: [u128; 5]| xxh3_128(&words.map(u128::to_le_bytes).concat());
-        let (is_graph, is_compared) = (is_graph.into(), is_compared.into());
+        let (is_graph, is_compared) = (expected.is_graph.into(), is_compared.into());
         Self {
-            whole: hash([run.hash, names, whole.into(), is_graph, is_compared]),
+            whole: hash([run.hash, names, expected.whole.into(), is_graph, is_compared]),
             recovery: run.recovery,
-            follow_up: hash([run.follow_up, 0, rest.into(), is_graph, is_compared]),
+            follow_up: hash([run.follow_up, 0, expected.rest.into(), is_graph, is_compared]),
         }
     }
 

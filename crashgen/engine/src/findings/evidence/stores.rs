@@ -36,8 +36,8 @@ fn offsets_of(
     next_file: u32,
 ) -> Result<Option<Vec<Option<u64>>>, EngineError> {
     let mut recoverer = Recoverer::start(&config.hooked_server("stores")?, false)?;
-    let (_, loads, answer) = recoverer.tell(image, (1, false), &Rc::from([]))?;
-    let told = recoverer.parse_told(&answer, next_file, image.prefix())?;
+    let (_, loads, answer) = recoverer.trace(image, (1, false), &Rc::from([]))?;
+    let told = recoverer.parse_recovery_trace(&answer, next_file, image.prefix())?;
     let is_return = |event: &Event| matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. });
     let Some(end) = told.events.iter().position(is_return) else { return Ok(None) };
     if told.gap.is_some() || loads.doubt.is_some() {

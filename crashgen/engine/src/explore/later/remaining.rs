@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a crash leaves of the lines that are not decided, in a leaf: what the recovery from it may find.
 
-use crate::explore::later::explored_starts::{BeginsWith, Holding};
+use crate::explore::later::explored_starts::{LineAtStart, StartLines};
 use crate::heap::case::Case;
 use crashgen::complete::{ChoiceSet, LeafStates, LineChoices, Search};
 use crashgen::model::{Choice, Line, LineId, LineKey, Model, OpenLine, View};
@@ -10,11 +10,11 @@ use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// What a crash leaves of each line that is not decided.
-pub struct Left {
+pub struct Remaining {
     lines: FxHashMap<LineId, (Rc<LineChoices>, ChoiceSet)>,
 }
 
-impl Left {
+impl Remaining {
     /// In this leaf.
     pub fn of(search: &mut Search, case: &Case, view: &View, held: &LeafStates) -> Self {
         let mut lines = FxHashMap::with_capacity_and_hasher(view.lines.len(), FxBuildHasher);
@@ -52,27 +52,27 @@ impl Left {
 /// The lines that recovery finds after a crash.
 pub struct AfterCrash<'a> {
     pub model: &'a Model,
-    pub left: &'a Left,
+    pub remaining: &'a Remaining,
 }
 
-impl BeginsWith for AfterCrash<'_> {
-    fn holding(&self, key: LineKey) -> Holding<'_> {
-        let Some(id) = self.model.find(key) else { return Holding::Nothing };
-        match self.left.lines.get(&id) {
-            Some((table, set)) => Holding::Left(table, set),
-            None => Holding::Line(self.model.shared_line(id)),
+impl StartLines for AfterCrash<'_> {
+    fn holding(&self, key: LineKey) -> LineAtStart<'_> {
+        let Some(id) = self.model.find(key) else { return LineAtStart::Nothing };
+        match self.remaining.lines.get(&id) {
+            Some((table, set)) => LineAtStart::Remaining(table, set),
+            None => LineAtStart::Line(self.model.shared_line(id)),
         }
     }
 }
 
 /// Of the image that a told run found, each line with its remaining choices, and of all that was told.
-pub fn hash_of_begin(case: &mut Case, view: &View, left: &Left, told: u128) -> u128 {
-    let newest = case.crash(view, &left.newest(view)).image.hash();
+pub fn hash_of_start(case: &mut Case, view: &View, remaining: &Remaining, run: u128) -> u128 {
+    let newest = case.crash(view, &remaining.newest(view)).image.hash();
     let mut bytes = Vec::with_capacity(2 * size_of::<u128>() + view.lines.len() * 28);
-    bytes.extend(told.to_le_bytes());
+    bytes.extend(run.to_le_bytes());
     bytes.extend(newest.0.to_le_bytes());
     for open in view.lines.iter() {
-        let (table, set) = &left.lines[&open.id];
+        let (table, set) = &remaining.lines[&open.id];
         if set.len() > 1 {
             let key = case.model.line(open.id).key;
             bytes.extend(key.file.0.to_le_bytes());

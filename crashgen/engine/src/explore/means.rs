@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a part of a trace is explored with, and where its results go: the same for all of its crash positions, in every generation.
+
+use crate::base::budget::{Budget, Stop};
+use crate::base::config::{Config, StrategyName};
+use crate::explore::later::first_crash::FirstCrashes;
+use crate::explore::outcomes::OutcomeSet;
+use crate::findings::finding::{Finding, Findings};
+use crate::findings::onset::OnsetFinder;
+use crate::recovery::recoverer::Recoverer;
+use crashgen::complete::Repeats;
+use crashgen::replay::Probe;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a part is explored with.
+pub struct Means<'a> {
+    /// What is asked for.
+    pub config: &'a Config,
+    /// Which states are run.
+    pub strategy: StrategyName,
+    /// What bounds the recoveries.
+    pub budget: Budget,
+    /// Nobody waits for the rest.
+    pub is_over: &'a AtomicBool,
+    /// Recovers the images of the part.
+    pub recoverer: &'a mut Recoverer,
+    /// How much of the probe script is run.
+    pub probe: Probe,
+    /// Since when everything persisted shows what is wrong.
+    pub onsets: &'a mut OnsetFinder,
+    /// What first crashes break by themselves.
+    pub first_crashes: FirstCrashes,
+    /// Which leaves were run a second time.
+    pub repeats: ProgramRepeats,
+}
+
+impl Means<'_> {
+    /// Whether one more recovery may be run.
+    ///
+    /// # Errors
+    /// [`Stop::Budget`] when it may not.
+    pub fn check_budget(&self) -> Result<(), Stop> {
+        self.budget.check(self.recoverer.recoveries)
+    }
+
+    /// Nobody waits for what is left.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// Which leaves were run a second time, by what was run: for all generations of a part.
+#[derive(Clone)]
+pub struct ProgramRepeats {
+    /// Of the probe.
+    pub probe: Rc<Repeats>,
+    /// Of recovery with its follow-up, as it is traced.
+    pub traced: Rc<Repeats>,
+}
+
+/// No leaf after these is run twice, or guarded, because it is one of the first.
+const LOOKED_AT: u64 = 1 << 20;
+/// Of the leaves that are run twice, one in so many is run guarded, the first few more often: a guarded run costs as much as a
+/// hundred others, and of a target with loads past the hooks the sooner it is known the better.
+pub const GUARD_ONE_IN: u64 = 64;
+/// Has no factor in common with [`GUARD_ONE_IN`].
+const PART_STRIDE: u64 = 37;
+
+impl ProgramRepeats {
+    /// Of a part of the trace, from 0: after the first one as if leaves had been run twice before, another number for each part, so that
+    /// the shares that are looked at closely are those of one long search.
+    pub fn of_part(number: usize) -> Self {
+        let before = if number == 0 { 0 } else { LOOKED_AT + number as u64 * PART_STRIDE % GUARD_ONE_IN };
+        let begun = || Rc::new(Repeats::after(before));
+        Self { probe: begun(), traced: begun() }
+    }
+}
+
+/// Where the results of a part go, but for what is counted.
+pub struct Results<'a> {
+    /// Hears of progress and of new findings.
+    pub listener: &'a mut dyn Listener,
+    /// What is wrong.
+    pub findings: Findings,
+    /// What recoveries showed, if somebody asks.
+    pub outcomes: Option<OutcomeSet>,
+}
+
+/// Whom an exploration says what it finds.
+pub trait Listener {
+    /// How far it is.
+    fn progress(&mut self, position: u32, recoveries: u64);
+    /// A new finding.
+    fn finding(&mut self, finding: &Finding);
+}
