@@ -14,7 +14,7 @@
 //! `clflushopt v`, `clwb v`, `sfence`, `mfence`, `rmw v = N`. Variables are 8 bytes and start at 0.
 
 use crate::model::{LineKey, Model, PersistencyModel};
-use crate::strategy::{Exhaustive, Scope, Strategy};
+use crate::strategy::{Asked, Exhaustive, Strategy};
 use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, LINE_BYTES, SiteId, StoreKind, ThreadId};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -93,7 +93,7 @@ impl Litmus {
                 return Err(LitmusError { line: 0, message: format!("more than {limit} states") });
             };
             left = rest;
-            let _ = Exhaustive.states(0, &view, Scope::All, &mut |choices| {
+            let _ = Exhaustive.states(&Asked::all(&view), &mut |choices| {
                 states.insert(self.values(&model, &view, choices));
                 ControlFlow::Continue(())
             });

@@ -5,7 +5,7 @@ use crashgen::complete::{Bounds, CrashPosition, Recoveries, Run, Search, UnitKey
 use crashgen::image::CrashImage;
 use crashgen::litmus::Litmus;
 use crashgen::model::{Choice, Floors, LineId, LineStore, Model, PersistencyModel, Px86, Until, View, models};
-use crashgen::strategy::{Exhaustive, Scope, Strategy};
+use crashgen::strategy::{Asked, Exhaustive, Scope, Strategy};
 use crashgen::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId,
     UNIT_BYTES,
@@ -172,7 +172,7 @@ fn random_trace(seed: u64) -> Vec<Event> {
 /// What some states of a position leave, as the lines' bytes.
 fn images(model: &Model, view: &View, scope: Scope) -> BTreeSet<Vec<u8>> {
     let mut images = BTreeSet::new();
-    let _ = Exhaustive.states(0, view, scope, &mut |state| {
+    let _ = Exhaustive.states(&Asked { scope, ..Asked::all(view) }, &mut |state| {
         let choices: BTreeMap<LineId, Choice> =
             view.lines.iter().map(|line| line.id).zip(state.iter().copied()).collect();
         let content = |id: LineId| model.line(id).content(choices.get(&id).copied().unwrap_or_default()).0;
@@ -267,7 +267,7 @@ fn complete_finds_what_exhaustive_finds_under_every_model() {
                     break;
                 }
                 let mut expected = BTreeSet::new();
-                let _ = Exhaustive.states(0, &view, Scope::All, &mut |state| {
+                let _ = Exhaustive.states(&Asked::all(&view), &mut |state| {
                     image.go_to(&model, &view, state);
                     expected.insert(recovery.run_on(&image).outcome);
                     ControlFlow::Continue(())

@@ -4,7 +4,7 @@
 use crate::{Worth, check_refusal, plant};
 use crashgen::image::CrashImage;
 use crashgen::model::{Model, PersistencyModel, View, models};
-use crashgen::strategy::{Exhaustive, Scope, Strategy};
+use crashgen::strategy::{Asked, Exhaustive, Scope, Strategy};
 use crashgen::trace::write::mended;
 use crashgen::trace::{EventKind, FileEffect, Trace};
 use std::collections::BTreeSet;
@@ -71,7 +71,7 @@ fn visit(view: &View) {
     for (scope, expected) in [(Scope::All, states), (Scope::Born, born)] {
         let mut visits = 0;
         let mut different = BTreeSet::new();
-        let _ = Exhaustive.states(0, view, scope, &mut |state| {
+        let _ = Exhaustive.states(&Asked { scope, ..Asked::all(view) }, &mut |state| {
             visits += 1;
             different.insert(state.to_vec());
             ControlFlow::Continue(())

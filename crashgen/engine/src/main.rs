@@ -109,7 +109,7 @@ enum Command {
         #[arg(long)]
         full: bool,
     },
-    /// Print what there is, as JSON: persistency models and rules.
+    /// Print what there is, as JSON: persistency models, strategies and rules.
     Lists,
     /// Compare litmus tests with the persistency model.
     Litmus {

@@ -4,7 +4,7 @@
 use super::scanned::Scanned;
 use super::*;
 use crate::model::{Choice, Model, Px86, View, models};
-use crate::strategy::{Exhaustive, Scope, Strategy};
+use crate::strategy::{Asked, Exhaustive, Strategy};
 use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, OperationKind, SiteId, StoreKind,
     ThreadId, UNIT_BYTES,
@@ -185,7 +185,7 @@ impl Stepper {
 
     fn exhaustive(&mut self, view: &View, target: &Simulated) -> BTreeSet<u32> {
         let mut outcomes = BTreeSet::new();
-        let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
+        let _ = Exhaustive.states(&Asked::all(view), &mut |state| {
             self.image.go_to(&self.model, view, state);
             outcomes.insert(target.recover(&self.image).outcome);
             ControlFlow::Continue(())

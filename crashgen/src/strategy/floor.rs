@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `floor`: at each crash position only what is guaranteed. The worst image in which nothing was evicted.
 
-use super::{Scope, Strategy, Visit};
-use crate::model::View;
+use super::{Asked, Reach, Strategy, Visit};
 use std::ops::ControlFlow;
 
 /// Nothing beyond the floor persisted.
@@ -13,7 +12,15 @@ impl Strategy for Floor {
         "floor"
     }
 
-    fn states(&self, _position: u32, view: &View, _scope: Scope, visit: &mut Visit) -> ControlFlow<()> {
-        visit(&view.floor_state())
+    fn runs(&self) -> &'static str {
+        "only what is guaranteed"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Few
+    }
+
+    fn states(&self, asked: &Asked, visit: &mut Visit) -> ControlFlow<()> {
+        visit(&asked.view.floor_state())
     }
 }

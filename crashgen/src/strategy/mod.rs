@@ -1,82 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Strategies: which states of a crash position are run. One file each; a strategy sees nothing but the [`View`].
+//! Strategies: which states of a crash position are run. One file each, and one entry of [`ALL`]; a strategy sees nothing but what the
+//! position shows ([`Strategy`]).
 
+mod complete;
 mod exhaustive;
 mod floor;
+mod interface;
+mod mixed;
 mod pairwise;
 mod prefix;
+mod replay;
 mod sample;
 #[cfg(test)]
 mod tests;
 
+pub use complete::Complete;
 pub use exhaustive::Exhaustive;
 pub use floor::Floor;
-pub use pairwise::{CHOICES, Coverage, Pairwise};
+pub use interface::{Asked, Coverage, Covered, Instead, Options, Reach, Scope, Strategy, Visit};
+pub use mixed::Mixed;
+pub use pairwise::{CHOICES, Pairwise};
 pub use prefix::Prefix;
+pub use replay::Replay;
 pub use sample::Sample;
 
-use crate::model::{Choice, View};
-use planted::Fault;
-use std::ops::ControlFlow;
+use std::fmt;
 
-/// Which states of a position are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// All that are reachable: what was expected of the heap changed, or the position before was not covered.
-    All,
-    /// Those born with the last event: the others were run at the position before, and nothing else changed.
-    Born,
+/// Every strategy that a user may choose, the default first. Commands, configurations and the front of the engine have no other list.
+pub const ALL: &[&dyn Strategy] = &[
+    &Complete,
+    &Mixed,
+    &Prefix,
+    &Floor,
+    &Exhaustive,
+    &Sample,
+    &Pairwise { strength: 2 },
+    &Pairwise { strength: pairwise::STRENGTH },
+];
+
+/// What runs where a strategy that follows loads is not possible.
+pub const WITHOUT_LOADS: &dyn Strategy = &Mixed;
+
+/// The strategy with this name.
+///
+/// # Errors
+/// Names those that there are.
+pub fn find(name: &str) -> Result<&'static dyn Strategy, UnknownStrategy> {
+    let found = ALL.iter().copied().find(|strategy| strategy.name() == name);
+    found.ok_or_else(|| UnknownStrategy { name: name.to_owned() })
 }
 
-/// How much of what cumulative strategies are to run at a position they do run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Covered {
-    /// None is cumulative.
-    Nothing,
-    /// A bound leaves some of it out.
-    Partly,
-    /// All of it.
-    Whole,
+/// There is no such strategy.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("strategy {name:?}: expected {}", names())]
+pub struct UnknownStrategy {
+    name: String,
 }
 
-impl Covered {
-    /// Of a position where these run.
-    pub fn by(strategies: &[Box<dyn Strategy>], view: &View) -> Self {
-        let cumulative: Vec<_> = strategies.iter().filter(|strategy| strategy.is_cumulative()).collect();
-        match cumulative.iter().all(|strategy| strategy.is_whole(view)) {
-            _ if cumulative.is_empty() => Self::Nothing,
-            true => Self::Whole,
-            false => Self::Partly,
-        }
-    }
+/// `a, b or c`.
+fn names() -> String {
+    let mut names: Vec<&str> = ALL.iter().map(|strategy| strategy.name()).collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
+}
 
-    /// What is asked for at the next position, of which so much can be covered. What a bound left out here is run where it can be, though
-    /// no store is new.
-    pub fn next_scope(self, next: Self) -> Scope {
-        let is_more = self < next && !planted::is(Fault::LeftOutIsCovered);
-        if self == Self::Nothing || is_more { Scope::All } else { Scope::Born }
+impl fmt::Debug for dyn Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
-/// Called with one choice for each line of the view, in their order.
-pub type Visit<'a> = dyn FnMut(&[Choice]) -> ControlFlow<()> + 'a;
-
-/// The whole extension point.
-pub trait Strategy {
-    /// As on the command line.
-    fn name(&self) -> &'static str;
-    /// Whether it visits every state in scope.
-    fn is_exhaustive(&self) -> bool {
-        false
+/// By its name.
+impl<'de> serde::Deserialize<'de> for &'static dyn Strategy {
+    fn deserialize<D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        find(&String::deserialize(source)?).map_err(serde::de::Error::custom)
     }
-    /// Whether what it ran at the positions before need not be run again: [`Scope::Born`] is enough.
-    fn is_cumulative(&self) -> bool {
-        self.is_exhaustive()
-    }
-    /// Of a cumulative one: whether no bound of its own leaves out any of what it is to run at the position.
-    fn is_whole(&self, _view: &View) -> bool {
-        true
-    }
-    /// Visits states of the position in a fixed order.
-    fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()>;
 }

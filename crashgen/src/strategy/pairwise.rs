@@ -15,7 +15,7 @@
 //! first combination that is missing, and each further line takes the choice that makes most missing combinations with those
 //! before it.
 
-use super::{Scope, Strategy, Visit};
+use super::{Asked, Coverage, Reach, Scope, Strategy, Visit, sample};
 use crate::model::{Choice, OpenLine, View};
 use planted::Fault;
 use rand_pcg::Pcg64Mcg;
@@ -33,23 +33,10 @@ pub const TUPLES: u128 = 1 << 16;
 /// The largest strength.
 pub const STRENGTH: usize = 3;
 
-/// Covering arrays, seeded.
+/// Covering arrays. Seed and position seed what is drawn.
 pub struct Pairwise {
     /// Lines that are combined: 2 or [`STRENGTH`].
     pub strength: usize,
-    /// With the position, seeds what is drawn.
-    pub seed: u64,
-}
-
-/// Of one position: combinations of `strength` lines in scope, and how many of them are in a state that is run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Coverage {
-    /// That there are.
-    pub tuples: f64,
-    /// That are run at least.
-    pub covered: f64,
-    /// All are.
-    pub is_whole: bool,
 }
 
 /// A line of the array.
@@ -62,11 +49,19 @@ struct Column {
 
 impl Strategy for Pairwise {
     fn name(&self) -> &'static str {
-        "pairwise"
+        if self.strength == STRENGTH { "pairwise-3" } else { "pairwise" }
     }
 
-    fn is_cumulative(&self) -> bool {
-        true
+    fn runs(&self) -> &'static str {
+        if self.strength == STRENGTH {
+            "all combinations of any three lines"
+        } else {
+            "all combinations of any two lines"
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Combinations
     }
 
     fn is_whole(&self, view: &View) -> bool {
@@ -75,8 +70,9 @@ impl Strategy for Pairwise {
             && combinations(&sizes, self.strength.min(sizes.len())) <= TUPLES as f64
     }
 
-    fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()> {
-        let mut random = Pcg64Mcg::new(u128::from(self.seed) << 64 | u128::from(position) << 1 | 1);
+    fn states(&self, asked: &Asked, visit: &mut Visit) -> ControlFlow<()> {
+        let Asked { view, scope, .. } = *asked;
+        let mut random = sample::random(asked);
         let columns = self.columns(view, &mut random);
         let strength = self.strength.min(columns.len());
         if strength == 0 {
@@ -92,11 +88,9 @@ impl Strategy for Pairwise {
         }
         ControlFlow::Continue(())
     }
-}
 
-impl Pairwise {
-    /// What [`Strategy::states`] covers of this position.
-    pub fn coverage(&self, view: &View, scope: Scope) -> Coverage {
+    fn coverage(&self, asked: &Asked) -> Option<Coverage> {
+        let Asked { view, scope, .. } = *asked;
         let is_all = scope == Scope::All || view.are_all_new;
         let strength = self.strength.min(view.lines.len());
         let in_scope = |of_all: &[f64], of_old: &[f64]| {
@@ -111,9 +105,12 @@ impl Pairwise {
         let (taken, taken_old): (Vec<f64>, Vec<f64>) =
             columns.iter().map(|column| (column.values.len() as f64, drawn_old(column))).unzip();
         let is_whole = self.is_whole(view);
-        Coverage { tuples: in_scope(&all, &old), covered: in_scope(&taken, &taken_old), is_whole }
+        let (tuples, covered) = (in_scope(&all, &old), in_scope(&taken, &taken_old));
+        Some(Coverage { strength: self.strength, tuples, covered, is_whole })
     }
+}
 
+impl Pairwise {
     /// The lines that are combined: those of the newest store first, then the later ones, while there is room.
     fn columns(&self, view: &View, random: &mut Pcg64Mcg) -> Vec<Column> {
         let mut places: Vec<usize> = (0..view.lines.len()).collect();
@@ -154,7 +151,7 @@ fn values_of(line: &OpenLine, random: &mut Pcg64Mcg) -> Vec<Choice> {
 }
 
 fn draw(line: &OpenLine, random: &mut Pcg64Mcg) -> Choice {
-    line.choice(super::sample::below(line.choice_count(), random))
+    line.choice(sample::below(line.choice_count(), random))
 }
 
 /// The sum, over all ways to take `strength` of the lines, of the product of their sizes.

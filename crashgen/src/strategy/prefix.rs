@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `prefix`: at each crash position the program-order prefix. A first look.
 
-use super::{Scope, Strategy, Visit};
-use crate::model::View;
+use super::{Asked, Reach, Strategy, Visit};
 use std::ops::ControlFlow;
 
 /// Everything before the position persisted.
@@ -13,7 +12,15 @@ impl Strategy for Prefix {
         "prefix"
     }
 
-    fn states(&self, _position: u32, view: &View, _scope: Scope, visit: &mut Visit) -> ControlFlow<()> {
-        visit(&view.prefix_state())
+    fn runs(&self) -> &'static str {
+        "at each crash position everything before it"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Few
+    }
+
+    fn states(&self, asked: &Asked, visit: &mut Visit) -> ControlFlow<()> {
+        visit(&asked.view.prefix_state())
     }
 }

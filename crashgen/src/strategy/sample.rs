@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `sample`: states drawn uniformly, seeded. For positions with too many of them.
+//! `sample`: states drawn uniformly, seeded, with replacement. For positions with too many of them.
 
-use super::{Scope, Strategy, Visit};
+use super::{Asked, Reach, Scope, Strategy, Visit};
 use crate::model::{Choice, View};
 use planted::Fault;
 use rand_pcg::Pcg64Mcg;
@@ -12,36 +12,44 @@ use std::ops::ControlFlow;
 /// line of many choices is hit with chance 1/2 at worst.
 const DRAWS_FOR_BORN: u32 = 64;
 
-/// `count` states of each position, with replacement.
-pub struct Sample {
-    /// States a position.
-    pub count: u32,
-    /// With the position, seeds the draws: the same seed gives the same states.
-    pub seed: u64,
-}
+/// As many states of each position as are asked for. Seed and position seed the draws.
+pub struct Sample;
 
 impl Strategy for Sample {
     fn name(&self) -> &'static str {
         "sample"
     }
 
-    fn states(&self, position: u32, view: &View, scope: Scope, visit: &mut Visit) -> ControlFlow<()> {
-        let mut random = Pcg64Mcg::new(u128::from(self.seed) << 64 | u128::from(position) << 1 | 1);
+    fn runs(&self) -> &'static str {
+        "some, drawn at random"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Drawn
+    }
+
+    fn states(&self, asked: &Asked, visit: &mut Visit) -> ControlFlow<()> {
+        let mut random = random(asked);
         if planted::is(Fault::SampleUnseeded) {
             random = Pcg64Mcg::new(1);
         }
-        for _ in 0..self.count {
-            let mut state = draw(view, &mut random);
+        for _ in 0..asked.options.samples {
+            let mut state = draw(asked.view, &mut random);
             for _ in 0..DRAWS_FOR_BORN {
-                if scope == Scope::All || view.is_born(&state) {
+                if asked.scope == Scope::All || asked.view.is_born(&state) {
                     break;
                 }
-                state = draw(view, &mut random);
+                state = draw(asked.view, &mut random);
             }
             visit(&state)?;
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Seeded with what is asked for.
+pub(super) fn random(asked: &Asked) -> Pcg64Mcg {
+    Pcg64Mcg::new(u128::from(asked.options.seed) << 64 | u128::from(asked.position) << 1 | 1)
 }
 
 fn draw(view: &View, random: &mut Pcg64Mcg) -> Vec<Choice> {

@@ -2,11 +2,12 @@
 //! Strategies against the counts of the view.
 
 use super::*;
-use crate::model::{Model, Px86};
+use crate::model::{Choice, Model, Px86, View};
 use crate::trace::{Event, EventKind, FenceKind, FileId, FlushKind, SiteId, StoreKind, ThreadId};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 /// A position with torn, ordered and floating choices; the newest event is a 24-byte store.
 fn view() -> View {
@@ -20,13 +21,22 @@ fn view() -> View {
     model.view()
 }
 
-fn run(strategy: &dyn Strategy, view: &View, scope: Scope) -> Vec<Vec<Choice>> {
+/// With this seed, and so many samples.
+fn asked(view: &View, scope: Scope, seed: u64, samples: u32) -> Asked<'_> {
+    Asked { view, scope, position: 7, options: Options { seed, samples, exhaustive_states: 4096 } }
+}
+
+fn run_seeded(strategy: &dyn Strategy, asked: &Asked) -> Vec<Vec<Choice>> {
     let mut states = Vec::new();
-    let _ = strategy.states(7, view, scope, &mut |state| {
+    let _ = strategy.states(asked, &mut |state| {
         states.push(state.to_vec());
         ControlFlow::Continue(())
     });
     states
+}
+
+fn run(strategy: &dyn Strategy, view: &View, scope: Scope) -> Vec<Vec<Choice>> {
+    run_seeded(strategy, &asked(view, scope, 1, 50))
 }
 
 #[test]
@@ -58,7 +68,7 @@ fn prefix_is_the_last_and_floor_the_first_state() {
 #[test]
 fn samples_are_seeded_reachable_and_spread() {
     let view = view();
-    let sample = |seed| run(&Sample { count: 400, seed }, &view, Scope::All);
+    let sample = |seed| run_seeded(&Sample, &asked(&view, Scope::All, seed, 400));
     let all: BTreeSet<Vec<Choice>> = run(&Exhaustive, &view, Scope::All).into_iter().collect();
     assert_eq!(sample(1), sample(1));
     assert_ne!(sample(1), sample(2));
@@ -69,7 +79,7 @@ fn samples_are_seeded_reachable_and_spread() {
 #[test]
 fn samples_in_born_scope_hold_the_newest_store() {
     let view = view();
-    assert!(run(&Sample { count: 50, seed: 3 }, &view, Scope::Born).iter().all(|state| view.is_born(state)));
+    assert!(run_seeded(&Sample, &asked(&view, Scope::Born, 3, 50)).iter().all(|state| view.is_born(state)));
 }
 
 // pairwise
@@ -134,11 +144,11 @@ fn pairwise_finds_every_bug_of_as_many_lines_as_its_strength() {
             if view.lines.len() < strength || !is_within {
                 continue;
             }
-            let pairwise = Pairwise { strength, seed };
-            let states = run(&pairwise, &view, scope);
+            let (pairwise, asked) = (Pairwise { strength }, asked(&view, scope, seed, 0));
+            let states = run_seeded(&pairwise, &asked);
             let all = bugs(&view, strength, scope);
             assert!(all.iter().all(|bug| is_found(&states, bug)), "seed {seed}, strength {strength}, {scope:?}");
-            let coverage = pairwise.coverage(&view, scope);
+            let coverage = pairwise.coverage(&asked).expect("it is about combinations");
             assert_eq!((coverage.tuples, coverage.covered), (all.len() as f64, all.len() as f64), "seed {seed}");
             assert!(coverage.is_whole);
             assert!(states.len() <= all.len(), "no state without a combination that was missing");
@@ -152,7 +162,7 @@ fn pairwise_finds_every_bug_of_as_many_lines_as_its_strength() {
 fn pairwise_is_seeded_and_reachable() {
     let view = random_view(3, 5, 16);
     let reachable: BTreeSet<Vec<Choice>> = run(&Exhaustive, &view, Scope::All).into_iter().collect();
-    let states = |seed| run(&Pairwise { strength: 2, seed }, &view, Scope::All);
+    let states = |seed| run_seeded(&Pairwise { strength: 2 }, &asked(&view, Scope::All, seed, 0));
     assert_eq!(states(1), states(1));
     assert_ne!(states(1), states(2));
     assert!(states(1).iter().all(|state| reachable.contains(state)));
@@ -167,8 +177,8 @@ fn pairwise_finds_more_than_as_many_samples() {
         for seed in 0..12 {
             let mut view = random_view(seed, 7, 24);
             std::rc::Rc::make_mut(&mut view.lines).retain(|line| line.choice_count() <= pairwise::CHOICES);
-            let states = run(&Pairwise { strength, seed }, &view, Scope::All);
-            let samples = run(&Sample { count: states.len() as u32, seed }, &view, Scope::All);
+            let states = run_seeded(&Pairwise { strength }, &asked(&view, Scope::All, seed, 0));
+            let samples = run_seeded(&Sample, &asked(&view, Scope::All, seed, states.len() as u32));
             for bug in bugs(&view, strength, Scope::All) {
                 assert!(is_found(&states, &bug), "seed {seed}, strength {strength}");
                 all += 1;
@@ -187,14 +197,14 @@ fn pairwise_claims_no_more_than_it_covers() {
         let kind = EventKind::Store { kind: StoreKind::Plain, file: FileId(0), offset, bytes: vec![1; bytes].into() };
         model.step(number as u32, &Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind });
     }
-    let (view, pairwise) = (model.view(), Pairwise { strength: 2, seed: 1 });
-    let coverage = pairwise.coverage(&view, Scope::All);
+    let (view, pairwise) = (model.view(), Pairwise { strength: 2 });
+    let coverage = pairwise.coverage(&Asked::all(&view)).expect("it is about combinations");
     assert_eq!((coverage.tuples, coverage.covered, coverage.is_whole), (32.0 * 2.0, 16.0 * 2.0, false));
     let states = run(&pairwise, &view, Scope::All);
     assert_eq!(bugs(&view, 2, Scope::All).iter().filter(|bug| is_found(&states, bug)).count(), 32);
     // More lines than are combined: the newest are, and the others are drawn.
     let view = random_view(1, 900, 4000);
-    let coverage = Pairwise { strength: 3, seed: 1 }.coverage(&view, Scope::All);
+    let coverage = Pairwise { strength: 3 }.coverage(&Asked::all(&view)).expect("it is about combinations");
     assert!(
         0.0 < coverage.covered && coverage.covered <= pairwise::TUPLES as f64 && coverage.covered < coverage.tuples
     );
@@ -210,7 +220,7 @@ fn what_a_bound_left_out_of_pairwise_is_run_where_it_can_be() {
     };
     let flush = EventKind::Flush { kind: FlushKind::Clwb, file: FileId(0), offset: 0 };
     let fence = EventKind::Fence { kind: FenceKind::Sfence };
-    let strategies: Vec<Box<dyn Strategy>> = vec![Box::new(Pairwise { strength: 2, seed: 1 })];
+    let strategies: [&dyn Strategy; 1] = [&Pairwise { strength: 2 }];
     let mut before = Covered::Nothing;
     let mut scopes = Vec::new();
     for (number, kind) in [store(64, 8), store(0, 8), flush, store(0, 32), fence].into_iter().enumerate() {
@@ -224,6 +234,63 @@ fn what_a_bound_left_out_of_pairwise_is_run_where_it_can_be() {
     assert_eq!(scopes, [(whole, all), (whole, born), (whole, born), (partly, born), (whole, all)]);
     let view = model.view();
     assert_eq!(view.lines.iter().map(|line| line.choice_count()).max(), Some(pairwise::CHOICES));
-    let states = run(&*strategies[0], &view, Scope::All);
+    let states = run(strategies[0], &view, Scope::All);
     assert!(bugs(&view, 2, Scope::All).iter().all(|bug| is_found(&states, bug)));
+}
+
+// the table
+
+#[test]
+fn each_strategy_has_a_name_of_its_own_and_is_found_by_it() {
+    for strategy in ALL {
+        assert_eq!(find(strategy.name()).map(|found| found.name()), Ok(strategy.name()));
+        assert!(!strategy.runs().is_empty());
+    }
+    let names: BTreeSet<&str> = ALL.iter().map(|strategy| strategy.name()).collect();
+    assert_eq!(names.len(), ALL.len());
+    let refused = find("replay").expect_err("a token chooses it, no name").to_string();
+    assert!(names.iter().all(|name| refused.contains(name)), "{refused}");
+}
+
+/// What certificates say of a strategy rests on this, and what its states may be.
+#[test]
+fn every_strategy_runs_reachable_states_and_as_many_as_it_says() {
+    for seed in 0..20 {
+        let view = random_view(seed, 4, 10);
+        let all: BTreeSet<Vec<Choice>> = run(&Exhaustive, &view, Scope::All).into_iter().collect();
+        let replay: &dyn Strategy = &Replay { choices: view.floor_state() };
+        for strategy in ALL.iter().copied().chain([replay]) {
+            let states: BTreeSet<Vec<Choice>> = run(strategy, &view, Scope::All).into_iter().collect();
+            let name = strategy.name();
+            assert!(!states.is_empty() && states.is_subset(&all), "{name}, seed {seed}");
+            match strategy.reach() {
+                Reach::Few => assert!(states.len() <= 2, "{name}"),
+                Reach::All => assert_eq!(states, all, "{name}"),
+                Reach::Drawn => {}
+                Reach::Combinations => {
+                    let coverage = strategy.coverage(&Asked::all(&view)).expect("it is about combinations");
+                    assert_eq!(coverage.is_whole, strategy.is_whole(&view), "{name}");
+                }
+            }
+            assert_eq!(states, run(strategy, &view, Scope::All).into_iter().collect(), "{name} is repeatable");
+        }
+    }
+}
+
+#[test]
+fn mixed_runs_everything_where_there_are_few_states_and_draws_elsewhere() {
+    let view = view();
+    let count = view.state_count().expect("small") as u64;
+    let names = |limit: u64| {
+        let asked = Asked { options: Options { exhaustive_states: limit, ..Options::default() }, ..Asked::all(&view) };
+        Mixed
+            .instead(&asked)
+            .expect("it is made of others")
+            .strategies
+            .iter()
+            .map(|part| part.name())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(count), ["prefix", "floor", "exhaustive"]);
+    assert_eq!(names(count - 1), ["prefix", "floor", "sample"]);
 }

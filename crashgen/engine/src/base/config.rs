@@ -6,6 +6,7 @@ use crashgen::complete::Bounds;
 use crashgen::edit::{Edit, Place};
 use crashgen::model::PersistencyModel;
 use crashgen::replay::ServerOptions;
+use crashgen::strategy::{Options, Strategy};
 use crashgen::symbols::{Symbol, Symbols};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::Deserialize;
@@ -45,7 +46,7 @@ pub struct Config {
     /// Persistency model.
     pub model: &'static dyn PersistencyModel,
     /// Which states are run.
-    pub strategy: StrategyName,
+    pub strategy: &'static dyn Strategy,
     /// Crashes after the first, one after the other: in recoveries and in what follows them.
     #[serde(default)]
     pub nested: u32,
@@ -92,45 +93,6 @@ struct Heap {
     address_hint: u64,
     alignment: u64,
     smallest_bytes: u64,
-}
-
-/// `--strategy`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StrategyName {
-    /// prefix + floor + exhaustive where a position has few states + sample elsewhere.
-    Mixed,
-    /// The program-order prefix.
-    Prefix,
-    /// What is guaranteed.
-    Floor,
-    /// Everything.
-    Exhaustive,
-    /// Uniform draws.
-    Sample,
-    /// A covering array over the lines' choices, of strength 2.
-    Pairwise,
-    /// Of strength 3.
-    #[serde(rename = "pairwise-3")]
-    Pairwise3,
-    /// Everything, by what recovery loads; `mixed` where that is not possible.
-    Complete,
-}
-
-impl StrategyName {
-    /// As `--strategy` spells it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mixed => "mixed",
-            Self::Prefix => "prefix",
-            Self::Floor => "floor",
-            Self::Exhaustive => "exhaustive",
-            Self::Sample => "sample",
-            Self::Pairwise => "pairwise",
-            Self::Pairwise3 => "pairwise-3",
-            Self::Complete => "complete",
-        }
-    }
 }
 
 /// Bounds; each is said in the certificate when it is hit.
@@ -328,17 +290,36 @@ impl Config {
         Bounds { leaves, bytes, seed: self.seed }
     }
 
-    /// As [`Config::server`], for runs that explore: with the hooked adapter, if there is one, where loads are needed.
+    /// What strategies may be told.
+    pub fn options(&self) -> Options {
+        let Limits { samples, exhaustive_states, .. } = self.limits;
+        Options { seed: self.seed, samples, exhaustive_states }
+    }
+
+    /// As [`Config::server`], for runs that explore with a strategy.
     ///
     /// # Errors
     /// As [`Config::server`].
-    pub fn exploring_server(&self, strategy: StrategyName) -> Result<ServerOptions, EngineError> {
-        match (strategy, &self.hooked_adapter) {
-            (StrategyName::Complete, Some(hooked)) => {
-                Ok(ServerOptions { adapter: hooked.clone(), is_in_process: true, ..self.server("recorded")? })
-            }
-            _ => Ok(ServerOptions { is_batched: true, ..self.server("images")? }),
-        }
+    pub fn exploring_server(&self, strategy: &dyn Strategy) -> Result<ServerOptions, EngineError> {
+        if strategy.follows_loads() { self.recording_server() } else { self.batching_server() }
+    }
+
+    /// As [`Config::server`], for runs whose loads are recorded: with the hooked adapter, if there is one, and in-process where that is
+    /// possible.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn recording_server(&self) -> Result<ServerOptions, EngineError> {
+        let Some(hooked) = &self.hooked_adapter else { return self.batching_server() };
+        Ok(ServerOptions { adapter: hooked.clone(), is_in_process: true, ..self.server("recorded")? })
+    }
+
+    /// As [`Config::server`]; first parts of the probe are run in one process with others.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn batching_server(&self) -> Result<ServerOptions, EngineError> {
+        Ok(ServerOptions { is_batched: true, ..self.server("images")? })
     }
 
     /// As [`Config::server`], with the hooked adapter, for a few runs.

@@ -2,7 +2,7 @@
 //! `bench-replay`: recoveries a second of the isolated engine, of the same target in one process, and of the in-process engine where
 //! there are hooks, on the last image of a trace.
 
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::print;
 use crate::heap::case::Case;
@@ -78,7 +78,7 @@ struct Turn {
 impl Measured {
     fn new(config: &Config, trace: &Trace, position: u32, is_in_process: bool) -> Result<Self, EngineError> {
         let (case, view) = go_to(config, trace, position)?;
-        let options = ServerOptions { is_in_process, ..config.exploring_server(StrategyName::Complete)? };
+        let options = ServerOptions { is_in_process, ..config.recording_server()? };
         Ok(Self { case, view, options, runs: 0 })
     }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `replay`: one crash state, from its token.
 
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::base::output::{Output, Verdict};
-use crate::explore::certificate::Tally;
 use crate::findings::evidence::Evidence;
 use crate::findings::finding::{EarlierCrash, Findings, FoundState, Origin, seen_counts};
 use crate::findings::onset::{FollowedGeneration, Onset, OnsetFinder, RecoveryStart};
+use crate::heap::case::Case;
 use crate::heap::recovery_trace::RecoverySites;
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
@@ -16,11 +16,13 @@ use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::replayed::{PassedCrash, ReplayedGeneration};
 use crate::recovery::twins;
-use crashgen::model::View;
+use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
+use crashgen::strategy::{Asked, Replay, Strategy};
 use crashgen::token::{LaterCrash, Witness};
 use crashgen::trace::Trace;
 use oracle::{Judgement, Violation};
+use std::ops::ControlFlow;
 
 /// Makes the state, runs the full probe on it and prints what the oracle says.
 ///
@@ -28,58 +30,110 @@ use oracle::{Judgement, Violation};
 /// When the token does not belong to this trace, or the replay server fails.
 pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Output) -> Result<Verdict, EngineError> {
     check_belongs(config, trace, witness)?;
-    let mut tally = Tally::default();
-    let mut findings = Findings::new(config);
-    if let Some(crash) = witness.later.last() {
-        return replay_later(config, trace, witness, crash, findings, output);
+    let replayer = Replayer { config, witness, findings: Findings::new(config), output };
+    match witness.later.last() {
+        None => replayer.workload(trace),
+        Some(crash) => replayer.recovery(trace, crash),
     }
-    let (mut case, view) = go_to(config, trace, witness.position)?;
-    let state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
-    let made = twins::make(config, trace)?;
-    tally.add_twins(&made);
-    let twins = made.twins;
-    let mut recoverer = Recoverer::start(&config.server("images")?, true)?;
-    let judge = Judge { config, twins: twins.as_ref() };
-    let judgement = judge.judge(&mut recoverer, Probe::Full, case.crash(&view, &state))?;
-    let evidence = Evidence::of_judged(config, &mut case, (&view, &state), &judgement);
-    let (position, strategy) = (witness.position, "replay");
-    let at = StateRef { case: &case, view: &view, choices: &state, position };
-    let mut state = FoundState { at, strategy, evidence, onset: None };
-    let all = since(FollowedGeneration { config, trace, twins: twins.as_ref(), after: None }, position, &judgement)?;
-    Ok(say(config, trace, (&mut state, all), (witness, Vec::new()), tally, &judgement, &mut findings, output))
 }
 
-/// A state of a later generation: what recovery did is told again, and power fails in it where the token says.
-fn replay_later(
-    config: &Config,
-    trace: &Trace,
-    witness: &Witness,
-    crash: &LaterCrash,
-    mut findings: Findings,
-    output: &mut Output,
-) -> Result<Verdict, EngineError> {
-    let mut hooked = Recoverer::start(&config.exploring_server(StrategyName::Complete)?, false)?;
-    let mut last = last_generation(config, trace, witness, (&mut hooked, &mut findings.recovery_sites))?;
-    let view = step_to(config, &mut last, crash, witness.later.len())?;
-    let state = state_of(&last.case, &view, crash.from_newest, &crash.lines)?;
-    let ReplayedGeneration { mut case, trace: before, earlier, start } = last;
-    let mut recoverer = Recoverer::start(&config.server("images")?, true)?;
-    let judge = Judge { config, twins: None };
-    let judgement = judge.judge(&mut recoverer, Probe::Full, case.crash(&view, &state))?;
-    let evidence = Evidence::of_judged(config, &mut case, (&view, &state), &judgement);
-    let (position, strategy) = (crash.position, "replay");
-    let at = StateRef { case: &case, view: &view, choices: &state, position };
-    let mut state = FoundState { at, strategy, evidence, onset: None };
-    let tally = Tally::default();
-    let earlier = findings.earlier_crashes(&earlier);
-    let after = RecoveryStart { left: &[], begin: &|| start.case.clone(), settled: &start.settled };
-    let all =
-        since(FollowedGeneration { config, trace: &before, twins: None, after: Some(after) }, position, &judgement)?;
-    Ok(say(config, &before, (&mut state, all), (witness, earlier), tally, &judgement, &mut findings, output))
+/// Runs the state of one token.
+struct Replayer<'a> {
+    config: &'a Config,
+    witness: &'a Witness,
+    findings: Findings,
+    output: &'a mut Output,
+}
+
+/// Where power fails last.
+struct LastCrash<'a> {
+    generation: FollowedGeneration<'a>,
+    case: Case,
+    view: View,
+    position: u32,
+    /// The crashes before it.
+    earlier: Vec<EarlierCrash>,
+}
+
+impl Replayer<'_> {
+    /// A state of the workload.
+    fn workload(mut self, trace: &Trace) -> Result<Verdict, EngineError> {
+        let (config, witness) = (self.config, self.witness);
+        let (case, view) = go_to(config, trace, witness.position)?;
+        let replay = Replay { choices: state_of(&case, &view, witness.from_newest, &witness.lines)? };
+        let made = twins::make(config, trace)?;
+        let generation = FollowedGeneration { config, trace, twins: made.twins.as_ref(), after: None };
+        let crash = LastCrash { generation, case, view, position: witness.position, earlier: Vec::new() };
+        let verdict = self.run(&replay, crash)?;
+        let is_unknown = verdict == Verdict::Pass && !made.unknown.is_empty();
+        Ok(self.end(if is_unknown { Verdict::Unknown } else { verdict }, trace))
+    }
+
+    /// A state of a later generation: recovery is traced again, and power fails in it where the token says.
+    fn recovery(mut self, trace: &Trace, crash: &LaterCrash) -> Result<Verdict, EngineError> {
+        let (config, witness) = (self.config, self.witness);
+        let mut hooked = Recoverer::start(&config.recording_server()?, false)?;
+        let sites = &mut self.findings.recovery_sites;
+        let mut last = last_generation(config, trace, witness, (&mut hooked, sites))?;
+        let view = step_to(config, &mut last, crash, witness.later.len())?;
+        let replay = Replay { choices: state_of(&last.case, &view, crash.from_newest, &crash.lines)? };
+        let ReplayedGeneration { case, trace: recovery, earlier, start } = last;
+        let after = RecoveryStart { left: &[], begin: &|| start.case.clone(), settled: &start.settled };
+        let generation = FollowedGeneration { config, trace: &recovery, twins: None, after: Some(after) };
+        let earlier = self.findings.earlier_crashes(&earlier);
+        let verdict = self.run(&replay, LastCrash { generation, case, view, position: crash.position, earlier })?;
+        Ok(self.end(verdict, trace))
+    }
+
+    /// Runs the states that the strategy chooses: the token's.
+    fn run(&mut self, strategy: &dyn Strategy, crash: LastCrash) -> Result<Verdict, EngineError> {
+        let mut recoverer = Recoverer::start(&self.config.server("images")?, true)?;
+        let LastCrash { view, mut case, .. } = crash;
+        let crash = (crash.generation, crash.position, crash.earlier.as_slice());
+        let mut verdict = Ok(Verdict::Unknown);
+        let _ = strategy.states(&Asked::all(&view), &mut |choices| {
+            verdict = self.state(&mut recoverer, (&mut case, &view, choices), strategy.name(), crash);
+            if verdict.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        verdict
+    }
+
+    /// Prints what the oracle says of one state.
+    fn state(
+        &mut self,
+        recoverer: &mut Recoverer,
+        (case, view, choices): (&mut Case, &View, &[Choice]),
+        strategy: &'static str,
+        (generation, position, earlier): (FollowedGeneration, u32, &[EarlierCrash]),
+    ) -> Result<Verdict, EngineError> {
+        let FollowedGeneration { config, trace, twins, .. } = generation;
+        let judgement = Judge { config, twins }.judge(recoverer, Probe::Full, case.crash(view, choices))?;
+        let evidence = Evidence::of_judged(config, case, (view, choices), &judgement);
+        for (violation, onset) in onsets(generation, position, &judgement)? {
+            let at = StateRef { case, view, choices, position };
+            let found = FoundState { at, strategy, evidence: evidence.clone(), onset };
+            let token = Witness { rule: violation.rule.to_string(), ..self.witness.clone() }.encode();
+            let origin =
+                if earlier.is_empty() { Origin::Token(token) } else { Origin::LaterToken(token, earlier.to_vec()) };
+            if let Some(finding) = self.findings.add(config, trace, origin, &found, violation, String::new()) {
+                self.output.say("finding", finding);
+            }
+        }
+        Ok(match judgement.verdict() {
+            oracle::Verdict::Pass => Verdict::Pass,
+            oracle::Verdict::Fail => Verdict::Fail,
+            oracle::Verdict::Unknown => Verdict::Unknown,
+        })
+    }
+
+    fn end(self, verdict: Verdict, trace: &Trace) -> Verdict {
+        self.output.done(verdict, &seen_counts(self.findings.all()), &trace.hash);
+        verdict
+    }
 }
 
 /// Of all that is wrong there, since when everything persisted shows it, too; what the state is to blame for comes first.
-fn since<'a>(
+fn onsets<'a>(
     of: FollowedGeneration,
     position: u32,
     judgement: &'a Judgement,
@@ -141,38 +195,6 @@ pub fn step_to(
             "the token's crash {number} is at event {position} of a recovery that has {events}; was the allocator changed?"
         ))
     })
-}
-
-/// Prints what the oracle says of the token's state, before which power failed there. violations: since when everything persisted shows
-/// them, too.
-#[allow(clippy::too_many_arguments)]
-fn say(
-    config: &Config,
-    trace: &Trace,
-    (state, violations): (&mut FoundState, Vec<(&Violation, Option<Onset>)>),
-    (witness, earlier): (&Witness, Vec<EarlierCrash>),
-    mut tally: Tally,
-    judgement: &Judgement,
-    findings: &mut Findings,
-    output: &mut Output,
-) -> Verdict {
-    for (violation, onset) in violations {
-        state.onset = onset;
-        let token = Witness { rule: violation.rule.to_string(), ..witness.clone() }.encode();
-        let origin = if earlier.is_empty() { Origin::Token(token) } else { Origin::LaterToken(token, earlier.clone()) };
-        if let Some(finding) = findings.add(config, trace, origin, state, violation, String::new()) {
-            output.say("finding", finding);
-        }
-    }
-    tally.add(judgement);
-    let verdict = match judgement.verdict() {
-        oracle::Verdict::Pass if tally.has_unknown() => Verdict::Unknown,
-        oracle::Verdict::Pass => Verdict::Pass,
-        oracle::Verdict::Fail => Verdict::Fail,
-        oracle::Verdict::Unknown => Verdict::Unknown,
-    };
-    output.done(verdict, &seen_counts(findings.all()), &trace.hash);
-    verdict
 }
 
 /// # Errors

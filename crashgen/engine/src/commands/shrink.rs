@@ -12,7 +12,7 @@
 //! ([`Place`]). What a crash alone breaks is no finding of a later one, so the heap must be in order after each but the last.
 
 use crate::base::budget::{Budget, Stop, deadline};
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::base::output::{Output, Verdict};
 use crate::commands::replay::{check_belongs, last_generation, step_to};
@@ -95,7 +95,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         rule,
         findings: Findings::new(config),
         hooked: match is_later {
-            true => Some(Recoverer::start(&config.exploring_server(StrategyName::Complete)?, false)?),
+            true => Some(Recoverer::start(&config.recording_server()?, false)?),
             false => None,
         },
         recoverer: Recoverer::start(&config.server("images")?, true)?,
@@ -668,7 +668,7 @@ impl<'a> States<'a> {
 mod tests {
     use super::*;
     use crashgen::model::{Model, Px86};
-    use crashgen::strategy::{Exhaustive, Scope, Strategy};
+    use crashgen::strategy::{Asked, Exhaustive, Strategy};
     use crashgen::trace::{Event, FileId, SiteId, StoreKind, ThreadId};
 
     /// Lines with plain stores, torn ones, floating units; one that is decided by now.
@@ -698,7 +698,7 @@ mod tests {
     fn states_by_lost_lines_are_all_states_each_once() {
         let view = view();
         let mut exhaustive = Vec::new();
-        let _ = Exhaustive.states(0, &view, Scope::All, &mut |state| {
+        let _ = Exhaustive.states(&Asked::all(&view), &mut |state| {
             exhaustive.push(state.to_vec());
             ControlFlow::Continue(())
         });

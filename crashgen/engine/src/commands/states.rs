@@ -5,7 +5,7 @@ use crate::base::output::print;
 use crashgen::LINE_BYTES;
 use crashgen::image::CrashImage;
 use crashgen::model::{Model, Px86, View};
-use crashgen::strategy::{Exhaustive, Scope, Strategy};
+use crashgen::strategy::{Asked, Exhaustive, Scope, Strategy};
 use crashgen::trace::Trace;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ fn check_born(view: &View) {
     }
     let mut states = BTreeSet::new();
     let mut visits = 0;
-    let _ = Exhaustive.states(0, view, Scope::Born, &mut |state| {
+    let _ = Exhaustive.states(&Asked { scope: Scope::Born, ..Asked::all(view) }, &mut |state| {
         visits += 1;
         states.insert(state.to_vec());
         ControlFlow::Continue(())
@@ -56,7 +56,7 @@ fn images(model: &Model, image: &mut CrashImage, view: &View) -> Value {
     let mut texts = BTreeSet::new();
     let mut hashes = BTreeSet::new();
     let mut visits = 0u128;
-    let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
+    let _ = Exhaustive.states(&Asked::all(view), &mut |state| {
         visits += 1;
         image.go_to(model, view, state);
         texts.insert(text(model, image));

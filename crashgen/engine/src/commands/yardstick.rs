@@ -10,7 +10,7 @@
 //! A case is a workload. All cases create their heap the same way, so that creation is compared in the first one alone.
 
 use crate::base::budget::Stop;
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::base::output::print;
 use crate::explore::complete::{Complete, Walked};
@@ -20,7 +20,7 @@ use crate::recovery::reports::SeenReport;
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::model::View;
 use crashgen::replay::Probe;
-use crashgen::strategy::{Exhaustive, Scope, Strategy};
+use crashgen::strategy::{Asked, Exhaustive, Strategy};
 use crashgen::trace::{EventKind, OperationKind, Trace};
 use oracle::HeapReport;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -73,7 +73,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
         known: FxHashMap::default(),
         reports: Vec::new(),
     };
-    let mut hooked = Recoverer::start(&config.exploring_server(StrategyName::Complete)?, probe == Probe::Full)?;
+    let mut hooked = Recoverer::start(&config.recording_server()?, probe == Probe::Full)?;
     let mut case = Case::new(config, trace, "");
     let mut complete = Complete::new(config, &Rc::default());
     let mut found = Compared::default();
@@ -155,7 +155,7 @@ impl Plain {
     ) -> Result<Vec<Rc<SeenReport>>, EngineError> {
         let mut numbers = BTreeSet::new();
         let mut error = None;
-        let _ = Exhaustive.states(0, view, Scope::All, &mut |state| {
+        let _ = Exhaustive.states(&Asked::all(view), &mut |state| {
             let image = case.crash(view, state).image;
             images.insert(image.hash());
             match self.number_of(image) {

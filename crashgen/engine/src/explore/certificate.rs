@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The certificate: what was covered, and why it is not all.
 
-use crate::base::config::StrategyName;
 use crate::recovery::twins::MadeTwins;
 use crashgen::replay::Engines;
-use crashgen::strategy::Coverage;
+use crashgen::strategy::{Coverage, Reach, Strategy};
 use oracle::{Judgement, RuleId, RuleSet};
 use planted::Fault;
 use serde::Serialize;
@@ -20,8 +19,12 @@ pub struct Tally {
     pub positions: u64,
     /// Positions at which each strategy ran.
     pub by_strategy: BTreeMap<&'static str, u64>,
+    /// Positions of which some states were drawn at random.
+    drawn: u64,
+    /// A strategy ran that runs all states.
+    has_run_all: bool,
     /// Strategies that ran at the position that is under way.
-    ran: Vec<&'static str>,
+    ran: Vec<&'static dyn Strategy>,
     /// Crash positions that need no exploring ([`crate::explore::unchanged`]).
     pub unchanged: u64,
     /// Decimal logarithm of the number of reachable states, each counted where it was born.
@@ -88,7 +91,7 @@ impl Tally {
     }
 
     /// A strategy runs at the position.
-    pub fn add_ran(&mut self, strategy: &'static str) {
+    pub fn add_ran(&mut self, strategy: &'static dyn Strategy) {
         self.ran.push(strategy);
     }
 
@@ -96,12 +99,16 @@ impl Tally {
     pub fn end_position(&mut self, born_log10: Option<f64>) {
         self.positions += 1;
         self.add_states(born_log10);
-        self.ran.drain(..).for_each(|name| *self.by_strategy.entry(name).or_default() += 1);
+        for strategy in self.ran.drain(..) {
+            *self.by_strategy.entry(strategy.name()).or_default() += 1;
+            self.drawn += u64::from(strategy.reach() == Reach::Drawn);
+            self.has_run_all |= strategy.reach() == Reach::All;
+        }
     }
 
     /// Adds what `pairwise` covered at a position.
-    pub fn add_coverage(&mut self, strength: usize, here: Coverage) {
-        let nothing = Combinations { strength, positions: 0, whole: 0, partly: Coverage::default() };
+    pub fn add_coverage(&mut self, here: Coverage) {
+        let nothing = Combinations { strength: here.strength, positions: 0, whole: 0, partly: Coverage::default() };
         let sum = self.coverage.get_or_insert(nothing);
         sum.positions += 1;
         if here.is_whole {
@@ -188,6 +195,8 @@ impl Tally {
             counts.into_iter().for_each(|(name, count)| *sum.entry(name).or_default() += count);
         };
         add(&mut self.by_strategy, part.by_strategy);
+        self.drawn += part.drawn;
+        self.has_run_all |= part.has_run_all;
         add(&mut self.later_gaps, part.later_gaps);
         self.later_not_judged.extend(part.later_not_judged);
         for (reason, count) in part.not_judged {
@@ -273,18 +282,15 @@ impl Tally {
         if planted::is(Fault::ForgetBounds) {
             gaps.clear();
         }
-        let sampled = self.by_strategy.get("sample").copied().unwrap_or(0);
         if let Some(coverage) = &self.coverage {
             gaps.push(coverage.text());
-        } else if sampled > 0 {
-            gaps.push(format!("sampled at {sampled} of {} crash positions", self.positions));
+        } else if self.drawn > 0 {
+            gaps.push(format!("sampled at {} of {} crash positions", self.drawn, self.positions));
         } else if is_part && self.by_strategy.is_empty() {
             // Nothing of it yet: no strategy to speak of.
         } else if self.by_strategy.is_empty() && self.unchanged > 0 {
             // Every position was explored elsewhere.
-        } else if !self.by_strategy.contains_key("exhaustive")
-            && !self.by_strategy.contains_key(StrategyName::Complete.name())
-        {
+        } else if !self.has_run_all {
             gaps.push("one or two states a crash position".into());
         }
         if self.has_unknown() {
@@ -458,6 +464,7 @@ pub struct Certificate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crashgen::strategy::{Exhaustive, Floor, Sample};
 
     #[test]
     fn states_are_added_in_the_logarithm() {
@@ -471,14 +478,16 @@ mod tests {
 
     #[test]
     fn nothing_stored_is_not_complete() {
-        let mut tally = Tally { positions: 1, ..Tally::default() };
-        tally.by_strategy.insert("exhaustive", 1);
+        let mut tally = Tally::default();
+        tally.add_ran(&Exhaustive);
+        tally.end_position(None);
         assert_eq!(tally.gaps(false), ["no operation markers: no heap was judged", "no store into PM was seen"]);
         tally.stores = 1;
         tally.judged.insert(RuleId::RecoveryFailed);
         assert!(tally.gaps(false).is_empty());
-        tally.by_strategy.insert("sample", 1);
-        assert_eq!(tally.gaps(false).len(), 1);
+        tally.add_ran(&Sample);
+        tally.end_position(None);
+        assert_eq!(tally.gaps(false), ["sampled at 1 of 2 crash positions"]);
     }
 
     #[test]
@@ -486,7 +495,8 @@ mod tests {
         let mut tally = Tally::default();
         assert!(tally.gaps(true).is_empty());
         tally.add_unknown("a reason");
-        tally.by_strategy.insert("floor", 1);
+        tally.add_ran(&Floor);
+        tally.end_position(None);
         assert_eq!(tally.gaps(true), ["one or two states a crash position", "some states are unknown"]);
     }
 }

@@ -6,20 +6,16 @@
 //! judged again all the same when the history has moved on.
 
 use crate::base::budget::Stop;
-use crate::base::config::StrategyName;
 use crate::explore::course::ExploredPosition;
 use crate::explore::examiner::Examiner;
 use crate::explore::means::Means;
 use crate::heap::case::Case;
 use crashgen::image::ImageHash;
-use crashgen::model::{Choice, View};
-use crashgen::strategy::{Covered, Exhaustive, Floor, Pairwise, Prefix, Sample, Scope, Strategy};
+use crashgen::model::Choice;
+use crashgen::strategy::{Asked, Covered, Floor, Prefix, Sample, Scope, Strategy};
 use planted::Fault;
 use rustc_hash::FxHashSet;
 use std::ops::ControlFlow;
-
-/// `--strategy exhaustive` enumerates a position of at most this many states (an hour of recoveries); beyond it says so.
-const EXHAUSTIVE_LIMIT: u128 = 1 << 24;
 
 /// The states that were judged in a case.
 pub struct ChosenStates {
@@ -51,21 +47,29 @@ impl ChosenStates {
         case: &mut Case,
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
-        let strategies = strategies(examiner, at.view);
+        let strategy = examiner.means.strategy;
+        let whole = asked(examiner.means, case, at, Scope::All);
+        let strategies = match strategy.instead(&whole) {
+            None => vec![strategy],
+            Some(instead) => {
+                examiner.tally.bounds_hit.extend(instead.bound);
+                instead.strategies
+            }
+        };
         let covered = Covered::by(&strategies, at.view);
         let is_new = at.is_expectation_new || at.view.are_all_new;
         let scope = if is_new { Scope::All } else { self.covered.next_scope(covered) };
         let is_unchanged = scope == Scope::Born && !at.view.has_new_store;
-        for strategy in &strategies {
-            examiner.tally.add_ran(strategy.name());
-            if (!is_unchanged || !strategy.is_cumulative())
-                && self.run(&**strategy, examiner, case, at, scope)?.is_break()
-            {
+        let asked = Asked { scope, ..whole };
+        for strategy in strategies {
+            examiner.tally.add_ran(strategy);
+            let is_due = !is_unchanged || !strategy.reach().is_cumulative();
+            if is_due && self.run(strategy, examiner, case, (at, &asked))?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        if let Some(pairwise) = pairwise(examiner.means) {
-            examiner.tally.add_coverage(pairwise.strength, pairwise.coverage(at.view, scope));
+        if let Some(coverage) = strategy.coverage(&asked) {
+            examiner.tally.add_coverage(coverage);
         }
         self.covered = covered;
         Ok(ControlFlow::Continue(()))
@@ -82,11 +86,10 @@ impl ChosenStates {
         case: &mut Case,
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
-        let config = examiner.means.config;
-        let sample = Sample { count: config.limits.samples, seed: config.seed };
-        let strategies: [&dyn Strategy; 3] = [&Prefix, &Floor, &sample];
+        let asked = asked(examiner.means, case, at, Scope::All);
+        let strategies: [&dyn Strategy; 3] = [&Prefix, &Floor, &Sample];
         for strategy in strategies {
-            if self.run(strategy, examiner, case, at, Scope::All)?.is_break() {
+            if self.run(strategy, examiner, case, (at, &asked))?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -98,12 +101,10 @@ impl ChosenStates {
         strategy: &dyn Strategy,
         examiner: &mut Examiner,
         case: &mut Case,
-        at: &ExploredPosition,
-        scope: Scope,
+        (at, asked): (&ExploredPosition, &Asked),
     ) -> Result<ControlFlow<()>, Stop> {
-        let seed_position = case.position_in_case;
         let mut stop = None;
-        let flow = strategy.states(seed_position, at.view, scope, &mut |choices| {
+        let flow = strategy.states(asked, &mut |choices| {
             let judged = self.judge(examiner, case, at, (strategy.name(), choices));
             judged.unwrap_or_else(|why| {
                 stop = Some(why);
@@ -132,38 +133,7 @@ impl ChosenStates {
     }
 }
 
-fn pairwise(means: &Means) -> Option<Pairwise> {
-    let of = |strength| Some(Pairwise { strength, seed: means.config.seed });
-    match means.strategy {
-        StrategyName::Pairwise => of(2),
-        StrategyName::Pairwise3 => of(3),
-        _ => None,
-    }
-}
-
-/// Which strategies run at a position.
-fn strategies(examiner: &mut Examiner, view: &View) -> Vec<Box<dyn Strategy>> {
-    let config = examiner.means.config;
-    let limits = &config.limits;
-    let is_at_most = |limit: u128| view.state_count().is_some_and(|count| count <= limit);
-    let sample = || Box::new(Sample { count: limits.samples, seed: config.seed });
-    match examiner.means.strategy {
-        StrategyName::Prefix => vec![Box::new(Prefix)],
-        StrategyName::Floor => vec![Box::new(Floor)],
-        StrategyName::Sample => vec![sample()],
-        StrategyName::Pairwise | StrategyName::Pairwise3 => {
-            pairwise(examiner.means).map(|pairwise| Box::new(pairwise) as Box<dyn Strategy>).into_iter().collect()
-        }
-        StrategyName::Complete => unreachable!("is no choice of states: it has its own way through a position"),
-        StrategyName::Exhaustive if is_at_most(EXHAUSTIVE_LIMIT) => vec![Box::new(Exhaustive)],
-        StrategyName::Exhaustive => {
-            let bound = format!("a position has more than {EXHAUSTIVE_LIMIT} states: only prefix and floor there");
-            examiner.tally.bounds_hit.insert(bound);
-            vec![Box::new(Prefix), Box::new(Floor)]
-        }
-        StrategyName::Mixed if is_at_most(u128::from(limits.exhaustive_states)) => {
-            vec![Box::new(Prefix), Box::new(Floor), Box::new(Exhaustive)]
-        }
-        StrategyName::Mixed => vec![Box::new(Prefix), Box::new(Floor), sample()],
-    }
+/// What strategies are asked for at the position.
+fn asked<'v>(means: &Means, case: &Case, at: &ExploredPosition<'v>, scope: Scope) -> Asked<'v> {
+    Asked { view: at.view, scope, position: case.position_in_case, options: means.config.options() }
 }

@@ -13,7 +13,7 @@
 //! [`Stop::Unfit`].
 
 use crate::base::budget::{Budget, Stop};
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::explore::chosen::ChosenStates;
 use crate::explore::course::ExploredPosition;
@@ -31,6 +31,7 @@ use crate::recovery::reports::{SeenReport, without_contents};
 use crate::recovery::set_content::{Contents, SetContent};
 use crashgen::complete::{CrashPosition, Dependencies, LeafId, LeafStates, Repeats, Search, Window};
 use crashgen::model::{Choice, LineId, View};
+use crashgen::strategy::{self, Strategy};
 use crashgen::trace::{Event, Trace};
 use oracle::{HeapReport, Judgement, Violation, judge};
 use rustc_hash::FxHashSet;
@@ -109,7 +110,7 @@ impl Complete {
         self.take_doubts().iter().for_each(|doubt| examiner.tally.add_unknown(doubt));
         let flow = explored?;
         let Some(why) = self.search.gap else {
-            examiner.tally.add_ran(StrategyName::Complete.name());
+            examiner.tally.add_ran(&strategy::Complete);
             return Ok(flow);
         };
         examiner.tally.add_incomplete(at.position, why);
@@ -265,7 +266,7 @@ impl Complete {
             false => claims(examiner, case, at.view, &report, &states, judgement.violations),
         };
         for (violation, states) in claims {
-            let shown = examiner.show(case, at, (StrategyName::Complete.name(), &states), &violation);
+            let shown = examiner.show(case, at, (strategy::Complete.name(), &states), &violation);
             if !shown.map_err(Stop::Error)? {
                 examiner.add_unknown(&violation, "no state was found that shows what holds for a set of them");
             } else if examiner.is_last(&violation) {

@@ -2,7 +2,6 @@
 //! Exploration: from crash position to crash position, the states of each, and then the crashes in what recovery does from there.
 
 use crate::base::budget::Stop;
-use crate::base::config::StrategyName;
 use crate::explore::chosen::ChosenStates;
 use crate::explore::complete::Complete;
 use crate::explore::course::{Course, ExploredPosition, Step};
@@ -99,9 +98,9 @@ impl<'e, 'a> Explorer<'e, 'a> {
         }
         let is_expectation_new = at.is_expectation_new && !planted::is(Fault::JudgeBornOnly);
         let at = &ExploredPosition { is_expectation_new, ..*at };
-        match self.examiner.means.strategy {
-            StrategyName::Complete => complete.explore(&mut self.examiner, &mut self.chosen, case, at),
-            _ => self.chosen.explore(&mut self.examiner, case, at),
+        match self.examiner.means.strategy.follows_loads() {
+            true => complete.explore(&mut self.examiner, &mut self.chosen, case, at),
+            false => self.chosen.explore(&mut self.examiner, case, at),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! What a part of a trace is explored with, and where its results go: the same for all of its crash positions, in every generation.
 
 use crate::base::budget::{Budget, Stop};
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::explore::later::first_crash::FirstCrashes;
 use crate::explore::outcomes::OutcomeSet;
 use crate::findings::finding::{Finding, Findings};
@@ -10,6 +10,7 @@ use crate::findings::onset::OnsetFinder;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::complete::Repeats;
 use crashgen::replay::Probe;
+use crashgen::strategy::Strategy;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +19,7 @@ pub struct Means<'a> {
     /// What is asked for.
     pub config: &'a Config,
     /// Which states are run.
-    pub strategy: StrategyName,
+    pub strategy: &'static dyn Strategy,
     /// What bounds the recoveries.
     pub budget: Budget,
     /// Nobody waits for the rest.

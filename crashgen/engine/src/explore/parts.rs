@@ -11,9 +11,10 @@
 //! images over the whole trace, and a budget of recoveries is one of the whole: those are one part. Of later generations what recoveries
 //! taught is kept over windows, and learned again in each part.
 
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::explore::outcomes::Known;
 use crate::heap::case::Case;
+use crashgen::strategy::Strategy;
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
 use std::time::Instant;
@@ -61,9 +62,9 @@ pub struct Cursor {
 }
 
 /// The parts of the trace for a strategy.
-pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u32) -> Vec<Part> {
+pub fn parts_of(config: &Config, trace: &Trace, strategy: &dyn Strategy, first: u32) -> Vec<Part> {
     let end = config.last_position.unwrap_or(u32::MAX).min(trace.events.len() as u32);
-    let is_one = strategy != StrategyName::Complete || config.limits.recoveries.is_some();
+    let is_one = !strategy.follows_loads() || config.limits.recoveries.is_some();
     let least = if config.nested > 0 { NESTED_PART_POSITIONS } else { PART_POSITIONS };
     let mut parts = Vec::new();
     let mut begin = first;
@@ -88,6 +89,7 @@ pub fn parts_of(config: &Config, trace: &Trace, strategy: StrategyName, first: u
 mod tests {
     use super::*;
     use crate::heap::testing::{CONFIG, trace};
+    use crashgen::strategy::{Complete, Mixed};
     use crashgen::trace::{FenceKind, OperationKind};
 
     fn operations(count: u32, events_each: u32) -> Trace {
@@ -104,7 +106,7 @@ mod tests {
     fn parts_follow_each_other_and_end_with_windows() {
         let config = Config::parse("test", CONFIG).expect("a configuration");
         let trace = operations(200, 100);
-        let parts = parts_of(&config, &trace, StrategyName::Complete, 1);
+        let parts = parts_of(&config, &trace, &Complete, 1);
         assert_eq!(parts.len(), 4);
         assert_eq!((parts[0].first, parts[3].last), (1, trace.events.len() as u32));
         for (one, next) in parts.iter().zip(&parts[1..]) {
@@ -119,19 +121,19 @@ mod tests {
         let mut config = Config::parse("test", CONFIG).expect("a configuration");
         config.nested = 1;
         let trace = operations(200, 100);
-        let parts = parts_of(&config, &trace, StrategyName::Complete, 1);
+        let parts = parts_of(&config, &trace, &Complete, 1);
         assert_eq!(parts.len(), 18);
         assert!(parts.iter().all(|part| part.last + 1 - part.first >= NESTED_PART_POSITIONS));
         assert!(parts.windows(2).all(|two| two[0].last + 1 == two[1].first));
         config.nested = 0;
-        assert!(parts_of(&config, &trace, StrategyName::Complete, 1).len() < parts.len());
+        assert!(parts_of(&config, &trace, &Complete, 1).len() < parts.len());
     }
 
     #[test]
     fn they_end_where_they_are_asked_to() {
         let mut config = Config::parse("test", CONFIG).expect("a configuration");
         config.last_position = Some(9000);
-        let parts = parts_of(&config, &operations(200, 100), StrategyName::Complete, 7);
+        let parts = parts_of(&config, &operations(200, 100), &Complete, 7);
         assert_eq!((parts.len(), parts[0].first, parts[parts.len() - 1].last), (2, 7, 9000));
     }
 
@@ -153,6 +155,6 @@ mod tests {
         let config = Config::parse("test", CONFIG).expect("a configuration");
         let trace = operations(200, 100);
         let last = trace.events.len() as u32;
-        assert_eq!(parts_of(&config, &trace, StrategyName::Mixed, 7), [Part { number: 0, first: 7, last }]);
+        assert_eq!(parts_of(&config, &trace, &Mixed, 7), [Part { number: 0, first: 7, last }]);
     }
 }

@@ -5,7 +5,7 @@
 //! with the adapter that people use. What was found until then stays: each finding had a run of its own.
 
 use crate::base::budget::deadline;
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Verdict};
 use crate::explore::certificate::{Stopped, Tally};
@@ -15,6 +15,7 @@ use crate::explore::unchanged;
 use crate::explore::workers::Whole;
 use crate::findings::finding::seen_counts;
 use crate::recovery::twins::{self, MadeTwins};
+use crashgen::strategy::WITHOUT_LOADS;
 use crashgen::trace::Trace;
 use planted::Fault;
 use std::time::Instant;
@@ -49,7 +50,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let first = trace.first_event() as u32 + 1;
     let parts = parts_of(config, trace, config.strategy, config.first_position.unwrap_or(first).max(first));
     let mut whole = Whole::new(tally, config.strategy);
-    let is_blind = config.strategy == StrategyName::Complete && !config.has_hooks();
+    let is_blind = config.strategy.follows_loads() && !config.has_hooks();
     let unfit = match is_blind {
         true => {
             whole.judge_rules(&task, output);
@@ -58,12 +59,12 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         false => whole.explore(&task, &parts, output)?,
     };
     if let Some(why) = unfit {
-        let complete = std::mem::replace(&mut whole, Whole::new(fresh, StrategyName::Mixed));
+        let complete = std::mem::replace(&mut whole, Whole::new(fresh, WITHOUT_LOADS));
         whole.go_on_from(complete);
         whole.tally.fallback = Some(format!("strategy complete is not possible: {}", config.with_place(&why)));
         let so_far = Stopped { position: 1, why: "interrupted".to_owned() };
         output.say("certificate", &whole.certificate(&task, Some(so_far))); // what goes on from here must not go on with `complete`
-        let parts = parts_of(config, trace, StrategyName::Mixed, first);
+        let parts = parts_of(config, trace, WITHOUT_LOADS, first);
         whole.explore(&task, &parts, output)?;
     }
     if let Some(file) = &config.outcomes {

@@ -6,7 +6,7 @@
 //! the trace rules: the worker that is first does it, while the others explore if there are any, and nothing is told before that is over.
 
 use crate::base::budget::{Budget, Stop};
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Pace};
 use crate::explore::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
@@ -24,6 +24,7 @@ use crate::findings::onset::OnsetFinder;
 use crate::heap::case::Case;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Engines;
+use crashgen::strategy::Strategy;
 use oracle::contract::Durable;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -75,7 +76,7 @@ pub enum Message {
 /// What is there to do, for workers to take.
 struct Work<'a> {
     task: &'a Task<'a>,
-    strategy: StrategyName,
+    strategy: &'static dyn Strategy,
     parts: &'a [Part],
     /// So many parts were taken.
     dealt: AtomicUsize,
@@ -96,14 +97,14 @@ pub struct Whole {
     numbers: Numbers,
     /// Why it ended early.
     pub stopped: Option<Stopped>,
-    strategy: StrategyName,
+    strategy: &'static dyn Strategy,
     /// What the trace rules say was told.
     are_rules_told: bool,
 }
 
 impl Whole {
     /// Nothing yet.
-    pub fn new(tally: Tally, strategy: StrategyName) -> Self {
+    pub fn new(tally: Tally, strategy: &'static dyn Strategy) -> Self {
         Self {
             tally,
             findings: Vec::new(),
@@ -272,9 +273,9 @@ impl Work<'_> {
 }
 
 /// Crashes after the first, for the certificate of what this strategy ran.
-fn crashes_text(config: &Config, strategy: StrategyName) -> String {
+fn crashes_text(config: &Config, strategy: &'static dyn Strategy) -> String {
     let times = match config.nested {
-        _ if strategy != StrategyName::Complete => return String::new(),
+        _ if !strategy.follows_loads() => return String::new(),
         0 => return String::new(),
         1 => "again".to_owned(),
         more => format!("{more} times more"),
@@ -287,7 +288,7 @@ fn crashes_text(config: &Config, strategy: StrategyName) -> String {
 /// The worker's server, with nothing remembered.
 fn start<'p>(
     task: &Task,
-    strategy: StrategyName,
+    strategy: &'static dyn Strategy,
     recoverer: &'p mut Option<Recoverer>,
 ) -> Result<&'p mut Recoverer, EngineError> {
     if let Some(known) = recoverer {
@@ -330,7 +331,7 @@ impl Listener for PartListener<'_> {
 /// Explores a part, from nothing remembered.
 fn explore_part(
     task: &Task,
-    strategy: StrategyName,
+    strategy: &'static dyn Strategy,
     part: &Part,
     cursor: &mut Cursor,
     (recoverer, onsets): (&mut Recoverer, &mut OnsetFinder),

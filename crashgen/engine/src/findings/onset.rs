@@ -16,7 +16,7 @@
 //!
 //! What a recovery did before power failed again is followed as the workload is, from what the crash before it left.
 
-use crate::base::config::{Config, StrategyName};
+use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::heap::case::{Case, SettledOperations};
 use crate::heap::stepping::go_to;
@@ -286,7 +286,7 @@ impl OnsetFinder {
         let followed = self.followed.as_mut().expect("it was started");
         let recoverer = match &mut self.recoverer {
             Some(recoverer) => recoverer,
-            none => none.insert(Recoverer::start(&of.config.exploring_server(StrategyName::Mixed)?, is_full)?),
+            none => none.insert(Recoverer::start(&of.config.batching_server()?, is_full)?),
         };
         let heap = followed.case.crash(&followed.view, &followed.view.prefix_state());
         let probe = recoverer.whole();

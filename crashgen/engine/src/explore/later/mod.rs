@@ -31,7 +31,6 @@ mod remaining;
 mod run_identity;
 
 use crate::base::budget::Stop;
-use crate::base::config::StrategyName;
 use crate::explore::certificate::Tally;
 use crate::explore::complete::Complete;
 use crate::explore::course::{ExploredPosition, Generation};
@@ -72,7 +71,7 @@ impl LaterCrashes {
         (case, complete): (&mut Case, &mut Complete),
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
-        let is_asked = examiner.means.strategy == StrategyName::Complete
+        let is_asked = examiner.means.strategy.follows_loads()
             && examiner.generation.crashes_before() < examiner.means.config.nested;
         if !is_asked || !self.step(examiner, case, at)? {
             return Ok(ControlFlow::Continue(()));
