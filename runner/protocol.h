@@ -1,20 +1,138 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * protocol.h - between engine and runner: the heap report, and the commands by which the engine asks for it. Little-endian.
+ * protocol.h - all that engine and runner say to each other. Numbers are little-endian.
  *
- * Three parts: what the runner tells of a recovered heap; which bytes of the crash image it loads for that; what it does to PM, event
- * by event.
+ *   commands         what the engine asks the fork server for, on its standard input (runner serve)
+ *   the heap report  what the probe finds in the heap of a crash image
+ *   loads            which hot units of the crash image a run loads
+ *   events           what a recovery does to PM: the recovery trace
+ *   deaths           where a life died of a signal
+ *
+ * The engine reads the same numbers in crashgen/src/replay/protocol.rs; runner/tests/test_protocol.py compares the two. A change of
+ * anything here needs another FL_PROTOCOL_VERSION, a change of the heap report another FL_REPORT_VERSION.
  */
 #ifndef FAULTLINE_PROTOCOL_H
 #define FAULTLINE_PROTOCOL_H
 
 #include <stdint.h>
 
-/* ---- the heap report ------------------------------------------------------------------------------------------------------
+#define FL_PROTOCOL_VERSION 10u /* in each answer but the heap report */
+#define FL_REPORT_VERSION 6u    /* in the heap report */
+
+#define FL_UNIT_BYTES 8u
+
+/* ==== commands =================================================================================================================
  *
- * protocol.h - what the runner tells of a recovered heap, and how the engine asks for it.
+ * A command is fl_command and its payload. The engine moves the image by commands that change its files; the server applies them
+ * to the files of its heap folder, and runs the probe on it. An answer has its length, u32 bytes, in front.
+ */
+enum fl_command_kind {
+    FL_COMMAND_CREATE = 1, /* change: file, size. payload: its name, relative; the content is zero */
+    FL_COMMAND_RESIZE,     /* change: file, size */
+    FL_COMMAND_PUNCH,      /* change: file, offset, size */
+    FL_COMMAND_REMOVE,     /* change: file */
+    FL_COMMAND_RENAME,     /* change: file. payload: the new name */
+    FL_COMMAND_WRITE,      /* change: file, offset. payload: the bytes */
+    FL_COMMAND_MKDIR,      /* payload: the folder's name */
+    FL_COMMAND_RMDIR,      /* payload: the folder's name */
+    FL_COMMAND_RUN,        /* run. Answered by the heap report, and by what the flags ask for */
+    FL_COMMAND_STAGES, /* answered: for each stage of recovery (stage.h) a u64, how often life 0 entered it so far, and its name
+                          with a NUL */
+    FL_COMMAND_WATCH, /* watch. payload: fl_watch[], the units that are hot from now on */
+    FL_COMMAND_ENGINES, /* answered: fl_engines, and for each reason why runs were not in-process a u64, how many, and a text with
+                           a NUL that goes on after `the target ` */
+    FL_COMMAND_REPORT, /* answered: a path (FL_RUN_REPORT_APART). No bytes: there is no such file */
+    FL_COMMAND_AFFINITY, /* payload: a set of processors, as sched_setaffinity(2) takes it, at most FL_MOST_AFFINITY_BYTES. From
+                            now on runs are done there, if that is possible */
+};
+
+#define FL_MOST_AFFINITY_BYTES 1024u
+
+/* Of the image's files. */
+struct fl_change {
+    uint32_t file; /* number that the engine gives it in FL_COMMAND_CREATE */
+    uint32_t zero;
+    uint64_t offset, size;
+};
+
+struct fl_run {
+    uint32_t probe; /* enum fl_probe */
+    uint32_t flags; /* enum fl_run_flag */
+    uint32_t seed; /* FL_RUN_IN_PROCESS: chooses runs that are compared. FL_RUN_GUARDED: chooses accesses that are looked at */
+    uint32_t generation; /* of a recovery trace, from 1: no two generations use an operation index or an object id twice */
+    uint64_t zero;
+};
+
+/* 40 bytes. */
+struct fl_command {
+    uint32_t kind; /* enum fl_command_kind */
+    uint32_t zero;
+    uint64_t payload_bytes;
+    union {
+        struct fl_change change;
+        struct fl_run run;
+        uint64_t watch; /* number of the set of hot units; 0: it has none */
+    };
+};
+
+/* How much of the probe script is run. The last two are of targets with hooks, and of runs with FL_RUN_LOADS. */
+enum fl_probe {
+    FL_PROBE_FIRST = 1, /* life 0 */
+    FL_PROBE_FULL, /* all lives */
+    FL_PROBE_GENERATION, /* one life, with a recovery trace: recovery, and what follows it before the next crash */
+    FL_PROBE_RECOVERY, /* one life, with a recovery trace: recovery alone */
+};
+
+enum fl_run_flag {
+    /* Recorded: answered by the loads, too (fl_loads_header). */
+    FL_RUN_LOADS = 1,
+    /* With FL_RUN_LOADS: slowly, and accesses to PM that no hook announced are found: all that are made after the first
+     * calls of a hook, and of the later ones those that the seed chooses. */
+    FL_RUN_GUARDED = 2,
+    /* Not in a process of its own, if the target lets that happen. Of a target without hooks only first parts of the
+     * probe that are not recorded are done so, and what becomes of misused volatile memory (a free too many, a use after
+     * free) may be another thing; the first comparison that differs ends that. The answer is the same. The first such
+     * run, one in FL_COMPARE_ONE_IN others, and every run that does not come to its end are done in processes of their
+     * own too, and the answers are compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN. */
+    FL_RUN_IN_PROCESS = 4,
+    /* For tests of the hooks, with FL_RUN_LOADS: lists every access to hot files that they announce, in order. A load has
+     * kind 1, a store kind 2; `unit` is the offset in bytes, `zero` the length. */
+    FL_RUN_EVERY_ACCESS = 8,
+    /* Of the heap report only the length is sent. The report lies at the start of the file that FL_COMMAND_REPORT names,
+     * until the next command. A report is most of an answer, and a pipe copies it twice. */
+    FL_RUN_REPORT_APART = 16,
+    /* All of it is run. Else its tail may be that of another recorded in-process run that came to the same state under
+     * the same number of the hot units; the answer is the same. */
+    FL_RUN_AFRESH = 32,
+    /* Alone: answered by where a life dies of a signal, too (fl_death). */
+    FL_RUN_DEATH = 64,
+    /* If it is done in-process, it is one of those that are compared. */
+    FL_RUN_COMPARED = 128,
+};
+
+#define FL_COMPARE_ONE_IN 1000u
+
+/* 24 bytes. Units [first, first + count) of the file: unit u is bytes [8 u, 8 u + 8). A unit is hot when its value may differ
+ * between the images that the engine wants to compare. The images of all runs under one number have the same tree and the same
+ * bytes in units that are not hot. Ranges may overlap and reach past a file's end. Files are meant by their numbers at the time
+ * of each run. */
+struct fl_watch {
+    uint32_t file;
+    uint32_t zero;
+    uint64_t first, count;
+};
+
+/* 32 bytes. Runs that FL_RUN_IN_PROCESS asked for; without hooks, first parts of the probe that are not recorded. */
+struct fl_engines {
+    uint64_t in_process;
+    uint64_t compared; /* of them: isolated, too */
+    uint64_t isolated; /* instead */
+    uint64_t remembered; /* of those in-process: the tail was that of another run */
+};
+
+/* ==== the heap report ==========================================================================================================
  *
- * The report is a function of the crash image and the configuration only, never of the history. Little-endian.
+ * It is a function of the crash image and the configuration only, never of the history.
  *
  *     report  := fl_report_header  section*
  *     section := fl_section  payload[payload_bytes, zero padded to 8]
@@ -29,17 +147,17 @@
  *     life 5   open; free all, the workload's objects too; drain; close
  *     life 6   open; power fails
  *
- * Life 0 works on the image itself, lives 1 and 2 on one private copy of it, lives 3 and 4 on another, made afresh, lives 5 and 6
- * on a third one: lives 3 and 5 recover the crash image, so that their allocations and frees use what the first recovery built in
- * volatile memory, and life 2 what life 1 left. Each life begins as a process of its own does (in-process runs: below).
- * When open of life 0 answers FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
+ * Life 0 works on the image itself, lives 1 and 2 on a private copy of it, lives 3 and 4 on another copy, lives 5 and 6 on a
+ * third one. Lives 3 and 5 recover the crash image, so that their allocations and frees use what the first recovery built in
+ * volatile memory; life 2 recovers what life 1 left. Each life begins as a process of its own does. When open of life 0 answers
+ * FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
  *
- * A twin (runner twins) has lives 3 to 6, and life 1 of its own, which is told by copies of the process that executed the workload, each
- * on a copy of the heap: free all, drain, while the heap is open as it was; close. A message about free all: the first copy came
- * to no end. There is no free all and no drain where the workload had closed the heap; and no close there and in planned twins.
+ * A twin (runner twins) has lives 3 to 6, and a life 1 of its own. Copies of the process that executed the workload make it, each
+ * on a copy of the heap: one frees all and drains while the heap is open as it was, one closes it. A message about free all: the
+ * first copy came to no end. There is no free all and no drain where the workload had closed the heap, and no close there and in
+ * planned twins.
  */
 #define FL_REPORT_MAGIC 0x52484c46u /* "FLHR" */
-#define FL_REPORT_VERSION 6u
 #define FL_LAST_LIFE 6u
 
 /* 32 bytes. */
@@ -142,134 +260,41 @@ static inline uint64_t fl_pattern_word(uint32_t object, uint64_t index) {
     return 0xF1EDull << 48 | (uint64_t)(object & 0xffffffu) << 24 | (x >> 40);
 }
 
-/* ---- serve: the fork server's protocol, engine to runner on stdin -------------------------------------------------------
- * Each command is fl_command and its payload. The engine moves the image by writes and file operations; the runner applies
- * them to the files of its heap folder and runs the probe on it. FL_SERVE_RUN is answered: u32 bytes, then the report; and
- * FL_SERVE_STAGES: u32 bytes, then for each stage of recovery (stage.h) a u64, how often life 0 entered it so far, and its
- * name with a NUL. The other commands are not answered. Commands from 11 on, and more of FL_SERVE_RUN: loads.h.
- */
-struct fl_command {
-    uint32_t kind;          /* enum fl_serve */
-    uint32_t file;          /* number the engine gave the file in FL_SERVE_CREATE */
-    uint64_t offset;
-    uint64_t size;          /* bytes, or new size */
-    uint64_t payload_bytes;
-};
-
-enum fl_serve {
-    FL_SERVE_CREATE = 1, /* payload: name, relative; size: its size; content zero */
-    FL_SERVE_RESIZE,     /* size */
-    FL_SERVE_PUNCH,      /* offset, size */
-    FL_SERVE_REMOVE,
-    FL_SERVE_RENAME,     /* payload: new name */
-    FL_SERVE_WRITE,      /* offset; payload: the bytes */
-    FL_SERVE_MKDIR,      /* payload: name */
-    FL_SERVE_RMDIR,      /* payload: name */
-    FL_SERVE_RUN,        /* size: enum fl_probe */
-    FL_SERVE_STAGES,
-};
-
-enum fl_probe { FL_PROBE_FIRST = 1, FL_PROBE_FULL = 2 };
-
-#ifndef __cplusplus
-_Static_assert(sizeof(struct fl_report_header) == 32 && sizeof(struct fl_section) == 24, "heap report format");
-_Static_assert(sizeof(struct fl_slot_entry) == 16 && sizeof(struct fl_block_entry) == 24, "heap report format");
-_Static_assert(sizeof(struct fl_object_entry) == 48, "heap report format");
-_Static_assert(sizeof(struct fl_content_entry) == 24 && sizeof(struct fl_command) == 32, "serve protocol");
-#endif
-
-/* ---- loads ------------------------------------------------------------------------------------------------------------------
+/* ==== loads ====================================================================================================================
  *
- * loads.h - which bytes of a crash image a recovery read: the part of the serve protocol (protocol.h) for targets that were
- * compiled with hooks (build variant `hooks`). For exploration by loads: images that a run cannot tell apart need no second run. And
- * for any target which runs need no process of their own.
+ * Which hot units of the crash image a run loads: fl_loads_header, fl_load[count], text[text_bytes]. For targets that were
+ * compiled with hooks (build variant `hooks`), and for exploration by loads: of images that a run cannot tell apart one is
+ * enough.
  *
- * Engine to runner:
- *
- *     FL_SERVE_WATCH   payload: fl_watch[]. These units are hot; the set replaces the one before. Not answered. `offset`: its
- *                      number (0: none); the images of all runs under one number have the same tree and the same bytes in units
- *                      that are not hot.
- *                      A unit is hot when its value may differ between the images that the engine wants to compare. Ranges may
- *                      overlap and reach past a file's end. Files are meant by their numbers at the time of each run.
- *     FL_SERVE_RUN     with FL_RUN_LOADS in `offset`: recorded. Answered as ever, and then: u32 bytes, then
- *                      fl_loads_header, fl_load[count], text[text_bytes].
- *                      with FL_RUN_GUARDED too: slowly, and accesses to PM that no hook announced are found: all that are made after the
- *                      first calls of a hook, and of the later ones those that `file`, a seed, chooses.
- *                      with FL_RUN_IN_PROCESS, recorded or not: not in a process of its own, if the target lets that happen. Of a
- *                      target without hooks only first parts of the probe that are not recorded are done so, and what becomes of misused
- *                      volatile memory (a free too many, a use after free) may be another thing; the first comparison that differs ends
- *                      that.
- *                      The answer is the same. The first such run, one in FL_COMPARE_ONE_IN others, chosen by `file`, a seed,
- *                      and every run that does not come to its end are done in processes of their own too, and the
- *                      answers compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN.
- *                      with FL_RUN_REPORT_APART too: of the heap report only u32 bytes is sent; it lies at the start of the file
- *                      that FL_SERVE_REPORT names, until the next command. A report is most of an answer, and a pipe copies it twice.
- *                      with FL_RUN_AFRESH too: all of it is run. Else its later stages may be those of another recorded in-process
- *                      run that came to the same state, under the same number of the hot units; the answer is the same.
- *                      with FL_RUN_COMPARED too: if it is done in-process, it is one of those that are compared.
- *                      with FL_RUN_TELL_DEATH, which has no other flag beside it: if a life dies of a signal, where. Answered as ever, and
- *                      then: u32 bytes, then fl_death, fl_death_call[call_count], and the modules' paths, each with a NUL.
- *     FL_SERVE_REPORT  answered: u32 bytes, then a path. No bytes: there is no such file.
- *     FL_SERVE_SEAT    payload: a set of processors, as sched_setaffinity(2) takes it, at most FL_MOST_SEAT_BYTES. The runs from now on
- *                      are to be done there, if that is possible. Not answered.
- *     FL_SERVE_ENGINES answered: u32 bytes, then fl_engines, and for each reason why runs were not in-process a u64, how many, and
- *                      text with a NUL that goes on after `the target `.
- *
- * What is listed. Each hot unit at most once as FL_LOAD_TARGET: when the run first depends on what the crash left there, in
- * order of time, before the access is made. That is a load of any byte of it by the target (allocator and adapter, through every
- * life), whatever the instruction: plain, wide, bit-field, structure assignment, atomic, failed compare-exchange, copy or string
- * function of the C library, system call that reads mapped memory or reads behind a descriptor; or a store that may leave a byte
- * of the unit as it was; or a load by the runner's conservative mark (FL_SECTION_RETAINED). Only copies by the C library,
- * atomics of 8 bytes and more, and the runner are known to store a whole unit and are no load; the compiler's hook of a plain
- * store looks the same for a bit-field, and runs before the one of what is read for it, so plain stores count as loads. A unit
- * that the run has stored to as a whole is decided, for the lives that see this store: life 2 sees those of life 1, life 4 those
- * of life 3, life 6 those of life 5; nobody else sees another life's.
- * FL_LOAD_CONTENTS: the runner's own scan of objects (FL_SECTION_CONTENTS) read the unit, and nothing before did. At most once a
- * unit; the same unit may follow as FL_LOAD_TARGET.
+ * What is listed. FL_LOAD_TARGET lists each hot unit at most once: when the run first depends on what the crash left there, in
+ * order of time, before the access is made. That is
+ *     - a load of any byte of it by the target (allocator and adapter, through every life), whatever the instruction: plain, wide,
+ * bit-field, structure assignment, atomic, failed compare-exchange, copy or string function of the C library, system call that
+ * reads
+ *       mapped memory or reads behind a descriptor;
+ *     - a store that may leave a byte of the unit as it was;
+ *     - a load by the runner's conservative mark (FL_SECTION_RETAINED).
+ * Copies by the C library, atomics of 8 bytes and more, and the runner are known to store a whole unit: they are no load. Plain
+ * stores count as loads: the compiler's hook of one looks the same for a bit-field, and runs before the hook of what is read for
+ * it. A unit that the run has stored to as a whole is decided for the lives that see this store: life 2 sees those of life 1,
+ * life 4 those of life 3, life 6 those of life 5; no life sees those of another one. FL_LOAD_CONTENTS lists a unit when the
+ * runner's own scan of objects (FL_SECTION_CONTENTS) reads it and nothing before did. At most once a unit; the same unit may
+ * follow as FL_LOAD_TARGET.
  *
  * What is guaranteed. Let a recorded run on image A have none of the flags in FL_LOADS_UNKNOWN, and an outcome other than
  * OVERLOADED and BROKEN. Let image B have
- *   1. the same tree: paths, kinds, sizes, and the same file number at each path. This is every answer of the file system in
- *      one: each run asks for it, since FL_SECTION_WALK tells the sum of the sizes. So answers are not listed one by one;
+ * 1. the same tree: paths, kinds, sizes, and the same file number at each path. This is every answer of the file system in one:
+ * each
+ *      run asks for it, since FL_SECTION_WALK tells the sum of the sizes. So answers are not listed one by one;
  *   2. the same bytes in every unit that is not hot;
  *   3. the same bytes, at the crash, in every unit listed.
  * Then a run on B gives the same heap report and the same list. With 3 only for the units listed as FL_LOAD_TARGET, it gives the
- * same list of those, and the same report but for the payload and count of FL_SECTION_CONTENTS.
- * It holds for targets that are a function of what they load: not of time, random numbers, inode numbers, other files, free
- * space, how much of a file the file system holds (holes), or addresses of volatile memory. (The server turns off address
- * randomisation, and lists folders in order of names.) The engine runs some states twice to find such targets. Loads in
- * instructions that the target's sources write themselves (inline assembly) or in libraries compiled without hooks have no hooks:
- * the engine runs some states guarded, and believes no run of a target in which something was found.
+ * same list of those, and the same report but for the payload and count of FL_SECTION_CONTENTS. It holds for targets that are a
+ * function of what they load: not of time, random numbers, inode numbers, other files, free space, how much of a file the file
+ * system holds (holes), or addresses of volatile memory. (The server turns off address randomisation, and lists folders in order
+ * of names.) The engine runs some states twice to find such targets. Libraries compiled without hooks, and code that a target
+ * makes, load without hooks: the engine runs some states guarded, and believes no run of a target in which something was found.
  */
-#define FL_LOADS_VERSION 9u
-#define FL_UNIT_BYTES 8u
-
-/* More of enum fl_serve. */
-#define FL_SERVE_WATCH 11u
-#define FL_SERVE_ENGINES 12u
-#define FL_SERVE_REPORT 13u
-#define FL_SERVE_SEAT 14u
-
-#define FL_MOST_SEAT_BYTES 1024u
-
-/* In `offset` of FL_SERVE_RUN. */
-#define FL_RUN_LOADS 1u
-#define FL_RUN_GUARDED 2u
-#define FL_RUN_IN_PROCESS 4u
-#define FL_RUN_REPORT_APART 16u
-#define FL_RUN_AFRESH 32u
-#define FL_RUN_TELL_DEATH 64u
-#define FL_RUN_COMPARED 128u
-
-#define FL_COMPARE_ONE_IN 1000u
-
-/* 24 bytes. Units [first, first + count) of the file: unit u is bytes [8 u, 8 u + 8). */
-struct fl_watch {
-    uint32_t file; /* number of FL_SERVE_CREATE */
-    uint32_t zero;
-    uint64_t first, count;
-};
-
 /* NOT_HOOKED, SHARED and UNSEEN say something of the target, the others of this run alone. */
 enum fl_loads_flag {
     FL_LOADS_OVERFLOW = 1,   /* there was no room for all of the list */
@@ -292,14 +317,6 @@ struct fl_loads_header {
     uint64_t seen;       /* accesses to PM that a guarded run saw, announced or not */
 };
 
-/* 32 bytes. Runs that FL_RUN_IN_PROCESS asked for, without hooks first parts of the probe that are not recorded. */
-struct fl_engines {
-    uint64_t in_process;
-    uint64_t compared; /* of them: isolated, too */
-    uint64_t isolated; /* instead */
-    uint64_t remembered; /* of those in-process: the later stages were those of another run */
-};
-
 enum fl_load_kind { FL_LOAD_TARGET = 1, FL_LOAD_CONTENTS = 2 };
 
 /* 24 bytes. */
@@ -307,80 +324,28 @@ struct fl_load {
     uint8_t kind; /* enum fl_load_kind */
     uint8_t life;
     uint16_t zero;
-    uint32_t file; /* number of FL_SERVE_CREATE */
+    uint32_t file;
     uint64_t unit;
     uint32_t site; /* of the target's code: offset in the adapter's file; 0: unknown (of another module, a stream's),
                       or the runner's own load */
     uint32_t zero_too;
 };
 
-#define FL_DEATH_VERSION 1u
-#define FL_DEATH_CALLS 32u
-
-/* Of which address a SIGSEGV or SIGBUS came. */
-enum fl_touched {
-    FL_TOUCHED_NOTHING = 0,
-    FL_TOUCHED_FILE,       /* in a mapping of a file; offset: in the file */
-    FL_TOUCHED_BEHIND,     /* less than an OS page behind the end of one; offset: from there */
-    FL_TOUCHED_BEFORE,     /* at most an OS page before the start of one; offset: to there */
-    FL_TOUCHED_NEAR_NULL,  /* offset: the address */
-    FL_TOUCHED_UNMAPPED,   /* somewhere else */
-    FL_TOUCHED_NO_ADDRESS, /* one that is not canonical, as words of the pattern are */
-};
-
-/* 32 bytes. */
-struct fl_death {
-    uint32_t version;
-    uint32_t signal;  /* 0: no life died of one, or where is not known */
-    uint32_t touched; /* enum fl_touched */
-    uint32_t file;    /* number of FL_SERVE_CREATE; UINT32_MAX: recovery made it */
-    uint64_t offset;
-    uint32_t call_count;
-    uint32_t zero;
-};
-
-/* 16 bytes. Of the target, innermost first: where it died, then the call that led there, and so on. */
-struct fl_death_call {
-    uint64_t offset; /* in the module's file */
-    uint32_t module; /* position of its path */
-    uint32_t zero;
-};
-
-#ifndef __cplusplus
-_Static_assert(sizeof(struct fl_death) == 32 && sizeof(struct fl_death_call) == 16, "loads format");
-_Static_assert(sizeof(struct fl_watch) == 24 && sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 24,
-               "loads format");
-_Static_assert(sizeof(struct fl_engines) == 32, "loads format");
-#endif
-
-/* ---- events -----------------------------------------------------------------------------------------------------------------
+/* ==== events ===================================================================================================================
  *
- * protocol.h - what a recovery does to PM, event by event: the part of the serve protocol (protocol.h) for crashes that
- * follow a crash. For targets that were compiled with hooks (build variant `hooks`).
+ * The recovery trace of a run of FL_PROBE_GENERATION or FL_PROBE_RECOVERY: what recovery does to PM, for crashes that follow a
+ * crash. Such a run is one life: open, slots, and in the graph layout objects; then, but for FL_PROBE_RECOVERY, the follow-up. It
+ * uses empty slots: an allocation of each of FL_FOLLOW_UP_BYTES, and then a free of each that was made. Its third answer is
+ * fl_events_header, and for each event fl_event and its payload, zero padded to 8.
  *
- *     FL_SERVE_RUN with size FL_PROBE_GENERATION and FL_RUN_LOADS: one life, recorded (protocol.h) and told event by event:
- *     open, slots, and in the graph layout objects; then the follow-up: FL_FOLLOW_UP_OPERATIONS, each on an empty slot, an
- *     allocation of each of FL_FOLLOW_UP_BYTES and then a free of each that was made. With size FL_PROBE_RECOVERY there is no
- *     follow-up. `file` of the command: number of the generation, from 1, so that no two generations use an operation index (or
- *     object id) twice.
- *     Answered: the report, the list of loads, and then u32 bytes, then fl_events_header, and for each event fl_event and its
- *     payload, zero padded to 8.
+ * Events are in memory order. A store's payload is what it left in memory. A flag says what is missing: file operations that
+ * FL_EVENT_FILE does not know (writes by system calls, links).
  *
- * Events are in memory order. A store's payload is what it left in memory. What cannot be told is said by a flag: threads (protocol.h),
- * and file operations that FL_EVENT_FILE does not know (writes by system calls, links).
- *
- * What the runner fills a new object with is told as one non-temporal store and a fence (FL_STORED_CONTENT), so that each object is two
- * events: until the operation returns nothing of it is promised.
- *
- * Copies and fills by the C library are one wide store each: the hooked build makes them with `rep movs` and `rep stos`. A structure
- * that the compiler copies in pieces of its own choice is told as stores of 8 bytes in order of addresses.
+ * What the runner fills a new object with is one non-temporal store and a fence (FL_STORED_CONTENT): of an object nothing is
+ * promised until the operation returns, and so it is two events. Copies and fills by the C library are one wide store each: the
+ * hooks make them with `rep movs` and `rep stos`. A structure that the compiler copies in pieces of its own choice is stores of 8
+ * bytes in order of addresses.
  */
-#define FL_GENERATION_VERSION 3u
-
-/* More of enum fl_probe. */
-#define FL_PROBE_GENERATION 3u
-#define FL_PROBE_RECOVERY 4u
-
 /* Sizes that reach the allocation paths that allocators have: the smallest, small runs, several OS pages, large. Bytes. */
 #define FL_FOLLOW_UP_BYTES {48, 1000, 9000, 70000}
 /* Operation index of open, of generation 0; the operations of the follow-up have the next ones, and object ids one above. */
@@ -411,7 +376,7 @@ enum fl_event_kind {
                            then the path in the heap folder with a NUL; rename: then the new path with a NUL */
 };
 enum fl_event_effect {
-    FL_DID_CREATE = 1, /* file: number that this life gives it, from FL_FIRST_NEW_FILE */
+    FL_DID_CREATE = 1, /* file: number that the life gives it, from FL_FIRST_NEW_FILE */
     FL_DID_TRUNCATE, /* to that many bytes */
     FL_DID_EXTEND, /* to at least that many bytes */
     FL_DID_PUNCH, /* that many bytes at offset are zero */
@@ -434,14 +399,55 @@ struct fl_event {
     uint8_t kind; /* enum fl_event_kind */
     uint8_t detail;
     uint16_t zero;
-    uint32_t file; /* number of FL_SERVE_CREATE */
+    uint32_t file;
     uint64_t offset;
     uint32_t bytes; /* of the payload, without padding */
     uint32_t site; /* offset in the adapter's file, or one of FL_SITE_* */
 };
 
+/* ==== deaths ===================================================================================================================
+ *
+ * Where a life died of a signal: fl_death, fl_death_call[call_count], and the modules' paths, each with a NUL.
+ */
+#define FL_DEATH_CALLS 32u
+
+/* Of which address a SIGSEGV or SIGBUS came. */
+enum fl_touched {
+    FL_TOUCHED_NOTHING = 0,
+    FL_TOUCHED_FILE,       /* in a mapping of a file; offset: in the file */
+    FL_TOUCHED_BEHIND,     /* less than an OS page behind the end of one; offset: from there */
+    FL_TOUCHED_BEFORE,     /* at most an OS page before the start of one; offset: to there */
+    FL_TOUCHED_NEAR_NULL,  /* offset: the address */
+    FL_TOUCHED_UNMAPPED,   /* somewhere else */
+    FL_TOUCHED_NO_ADDRESS, /* one that is not canonical, as words of the pattern are */
+};
+
+/* 32 bytes. */
+struct fl_death {
+    uint32_t version;
+    uint32_t signal;  /* 0: no life died of one, or where is not known */
+    uint32_t touched; /* enum fl_touched */
+    uint32_t file; /* UINT32_MAX: recovery made it */
+    uint64_t offset;
+    uint32_t call_count;
+    uint32_t zero;
+};
+
+/* 16 bytes. Of the target, innermost first: where it died, then the call that led there, and so on. */
+struct fl_death_call {
+    uint64_t offset; /* in the module's file */
+    uint32_t module; /* position of its path */
+    uint32_t zero;
+};
+
 #ifndef __cplusplus
-_Static_assert(sizeof(struct fl_events_header) == 16 && sizeof(struct fl_event) == 24, "events format");
+_Static_assert(sizeof(struct fl_command) == 40 && sizeof(struct fl_watch) == 24 && sizeof(struct fl_engines) == 32, "commands");
+_Static_assert(sizeof(struct fl_report_header) == 32 && sizeof(struct fl_section) == 24, "heap report");
+_Static_assert(sizeof(struct fl_slot_entry) == 16 && sizeof(struct fl_block_entry) == 24, "heap report");
+_Static_assert(sizeof(struct fl_object_entry) == 48 && sizeof(struct fl_content_entry) == 24, "heap report");
+_Static_assert(sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 24, "loads");
+_Static_assert(sizeof(struct fl_events_header) == 16 && sizeof(struct fl_event) == 24, "events");
+_Static_assert(sizeof(struct fl_death) == 32 && sizeof(struct fl_death_call) == 16, "deaths");
 #endif
 
 #endif

@@ -22,7 +22,7 @@ void stages_find(struct fl_stage *const *(*list)(size_t *count));
 void stages_map(void);
 void stages_stop(void);
 void stages_pause(bool is_paused); /* the same until it is false again */
-/* What FL_SERVE_STAGES answers, to be freed. */
+/* What FL_COMMAND_STAGES answers, to be freed. */
 void *stages_list(uint32_t *bytes);
 
 #endif

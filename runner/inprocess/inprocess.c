@@ -89,10 +89,10 @@ static bool run_lives_here(const struct place *place, const struct fl_command *c
     bool is_done = sigsetjmp(in_process.way_out, 0) == 0;
     if (is_done) {
         in_process.is_running = true;
-        loads_begin(command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS), 0);
-        uint64_t flags = command->offset & (FL_RUN_LOADS | RUN_EVERY_ACCESS | FL_RUN_AFRESH);
-        tail_begin_run(flags == FL_RUN_LOADS && command->size == FL_PROBE_FULL);
-        run_probe(place, (enum fl_probe)command->size);
+        loads_begin(command->run.flags & (FL_RUN_LOADS | FL_RUN_EVERY_ACCESS), 0);
+        uint32_t flags = command->run.flags & (FL_RUN_LOADS | FL_RUN_EVERY_ACCESS | FL_RUN_AFRESH);
+        tail_begin_run(flags == FL_RUN_LOADS && command->run.probe == FL_PROBE_FULL);
+        run_probe(place, (enum fl_probe)command->run.probe);
     } else
         inprocess_end_life();
     undo_apply();
@@ -105,7 +105,7 @@ static bool run_lives_here(const struct place *place, const struct fl_command *c
 bool inprocess_run(const struct place *place, struct fl_command *command) {
     struct shared *shared = all.shared;
     uint64_t run = shared->runs++;
-    bool is_compared = is_chosen(command->file, run) || (command->offset & FL_RUN_COMPARED) != 0;
+    bool is_compared = is_chosen(command->run.seed, run) || (command->run.flags & FL_RUN_COMPARED) != 0;
     shared->command = *command;
     __atomic_store_n(&shared->is_in_run, 1, __ATOMIC_RELEASE);
     bool is_done = run_lives_here(place, command);

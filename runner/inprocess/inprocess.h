@@ -42,7 +42,7 @@ uint32_t inprocess_different_load(const struct fl_load **here, const struct fl_l
 const char *inprocess_damage(void);
 void inprocess_note_isolated(void); /* a run, for the last reason */
 void inprocess_distrust(const char *reason); /* no more runs are in-process; the reason is the last one */
-void *inprocess_engines(uint32_t *bytes); /* what FL_SERVE_ENGINES answers, to be freed */
+void *inprocess_engines(uint32_t *bytes); /* what FL_COMMAND_ENGINES answers, to be freed */
 
 /* ---- reference.c: in the server, but for reference_write */
 void reference_begin(uint32_t count, int (*descriptor)(uint32_t file));

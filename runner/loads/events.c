@@ -63,13 +63,13 @@ void events_map(const void *adapter) {
 void events_begin(bool is_asked) {
     events.is_asked = is_asked;
     events.shared->used = 0;
-    events.shared->header = (struct fl_events_header){.version = FL_GENERATION_VERSION};
+    events.shared->header = (struct fl_events_header){.version = FL_PROTOCOL_VERSION};
 }
 
 const void *events_answer(uint32_t *bytes) {
     struct shared *shared = events.shared;
     uint64_t used = shared->used < MOST_BYTES ? shared->used : 0;
-    shared->header.version = FL_GENERATION_VERSION;
+    shared->header.version = FL_PROTOCOL_VERSION;
     *bytes = (uint32_t)(sizeof shared->header + used);
     return &shared->header;
 }

@@ -15,7 +15,7 @@ void list_map(void) { load_list = map_or_fail(sizeof *load_list, MAP_SHARED, -1,
 
 void list_begin(void) {
     load_list->header = (struct fl_loads_header){
-        .version = FL_LOADS_VERSION,
+        .version = FL_PROTOCOL_VERSION,
         .flags = in_process.has_hooks ? 0 : FL_LOADS_NOT_HOOKED,
     };
 }
@@ -66,7 +66,7 @@ const void *loads_answer(uint32_t *bytes) {
             break;
         }
     }
-    header->version = FL_LOADS_VERSION;
+    header->version = FL_PROTOCOL_VERSION;
     header->text_bytes = (uint32_t)strnlen(load_list->text, sizeof load_list->text);
     header->text_bytes = (header->flags & (FL_LOADS_UNSEEN | FL_LOADS_DIFFERS)) != 0 ? header->text_bytes : 0;
     uint32_t end = (uint32_t)(sizeof *header + header->count * sizeof(struct fl_load));

@@ -65,7 +65,7 @@ void loads_map(void) {
     vfs_on_mappings(loads_follow);
 }
 
-void loads_begin(uint64_t flags, uint64_t seed) {
+void loads_begin(uint32_t flags, uint64_t seed) {
     loads_accesses = 0;
     loads_caller = NULL;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
@@ -76,7 +76,7 @@ void loads_begin(uint64_t flags, uint64_t seed) {
     if (loads_is_guarded)
         guard_begin_run(seed);
     list_begin();
-    loads_is_every = (flags & RUN_EVERY_ACCESS) != 0;
+    loads_is_every = (flags & FL_RUN_EVERY_ACCESS) != 0;
     units_begin();
 }
 
@@ -158,7 +158,7 @@ void loads_follow(void) {
     }
 }
 
-enum { IS_LOAD = 1, IS_STORE = 2 }; /* of RUN_EVERY_ACCESS */
+enum { IS_LOAD = 1, IS_STORE = 2 }; /* of FL_RUN_EVERY_ACCESS */
 
 /* Units [first, end) of the file. */
 static void list_units(enum fl_load_kind kind, const struct hot_file *file, uint64_t first, uint64_t end) {

@@ -14,10 +14,7 @@ struct fl_watch;
 void loads_map(void); /* once */
 /* The set of hot units; bytes_of: size of a file; false: they span too much. */
 bool loads_watch(uint64_t number, const struct fl_watch *watches, size_t count, uint64_t (*bytes_of)(uint32_t file));
-void loads_begin(uint64_t flags, uint64_t seed); /* of FL_SERVE_RUN; seed: of guarded runs */
-/* One more of these, for tests of the hooks: with FL_RUN_LOADS, lists every access to hot files that they announce, in order.
- * kind 1: load, 2: store; `unit` is its offset in bytes, `zero` its length. */
-#define RUN_EVERY_ACCESS 8u
+void loads_begin(uint32_t flags, uint64_t seed); /* flags: enum fl_run_flag; seed: of guarded runs */
 /* A run of these flags may take so many times as long. */
 uint64_t loads_slowdown(void);
 void loads_life(uint32_t life);

@@ -97,7 +97,7 @@ static void recreate(const struct place *place) {
 
 void run_probe(const struct place *place, enum fl_probe kind) {
     report_begin();
-    bool is_told = (uint32_t)kind == FL_PROBE_GENERATION || (uint32_t)kind == FL_PROBE_RECOVERY;
+    bool is_told = kind == FL_PROBE_GENERATION || kind == FL_PROBE_RECOVERY;
     enum life_kind first = is_told ? LIFE_TOLD : LIFE_FIRST;
     bool goes_on = run_life(place, 0, first, planted("reuse-dirty-image") ? VFS_PASS : VFS_ISOLATE);
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;

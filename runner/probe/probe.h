@@ -167,7 +167,7 @@ struct place {
     const char *base, *copy;
     struct tree *tree;
 };
-/* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. kind: or one of protocol.h. */
+/* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. */
 void run_probe(const struct place *place, enum fl_probe kind);
 /* Later lives, numbered, on the copy that lies at place->copy already. True: each came to its end with an open heap. */
 bool run_lives(const struct place *place, uint32_t first, uint32_t last);

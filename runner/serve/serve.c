@@ -142,9 +142,9 @@ static _Noreturn void fail_image(const char *what, const char *path) {
 }
 
 static struct served_file *file_of(const struct fl_command *command) {
-    if (command->file >= server.file_count || server.files[command->file].name == NULL)
-        FAIL(EXIT_BAD_INPUT, "command %u: there is no file %u", command->kind, command->file);
-    return &server.files[command->file];
+    if (command->change.file >= server.file_count || server.files[command->change.file].name == NULL)
+        FAIL(EXIT_BAD_INPUT, "command %u: there is no file %u", command->kind, command->change.file);
+    return &server.files[command->change.file];
 }
 
 static void check_size(const struct fl_command *command, uint64_t offset, uint64_t bytes) {
@@ -154,47 +154,47 @@ static void check_size(const struct fl_command *command, uint64_t offset, uint64
 }
 
 static struct served_file *new_file(const struct fl_command *command) {
-    if (command->file >= MAX_FILES)
-        FAIL(EXIT_BAD_INPUT, "command %u: file number %u, expected less than %u", command->kind, command->file, MAX_FILES);
-    if (command->file >= server.file_count) {
-        uint32_t count = command->file + 64;
+    if (command->change.file >= MAX_FILES)
+        FAIL(EXIT_BAD_INPUT, "command %u: file number %u, expected less than %u", command->kind, command->change.file, MAX_FILES);
+    if (command->change.file >= server.file_count) {
+        uint32_t count = command->change.file + 64;
         server.files = allocate_or_fail(server.files, count * sizeof *server.files);
         memset(server.files + server.file_count, 0, (count - server.file_count) * sizeof *server.files);
         server.file_count = count;
     }
-    if (server.files[command->file].name != NULL)
-        FAIL(EXIT_BAD_INPUT, "command %u: file %u is there already", command->kind, command->file);
-    return &server.files[command->file];
+    if (server.files[command->change.file].name != NULL)
+        FAIL(EXIT_BAD_INPUT, "command %u: file %u is there already", command->kind, command->change.file);
+    return &server.files[command->change.file];
 }
 
 static void create_file(const struct fl_command *command) {
     char path[PATH_MAX];
-    check_size(command, 0, command->size);
+    check_size(command, 0, command->change.size);
     struct served_file *file = new_file(command);
     const char *name = take_name(command, path);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, (off_t)command->size) != 0)
+    if (fd < 0 || ftruncate(fd, (off_t)command->change.size) != 0)
         fail_image("cannot be made", path);
-    *file = (struct served_file){strdup(name), fd, command->size};
+    *file = (struct served_file){strdup(name), fd, command->change.size};
     if (file->name == NULL)
         FAIL(EXIT_INFRASTRUCTURE, "no memory");
 }
 
 static void resize_file(const struct fl_command *command) {
     struct served_file *file = file_of(command);
-    check_size(command, 0, command->size);
-    if (file->bytes == command->size)
+    check_size(command, 0, command->change.size);
+    if (file->bytes == command->change.size)
         return;
-    if (ftruncate(file->fd, (off_t)command->size) != 0)
+    if (ftruncate(file->fd, (off_t)command->change.size) != 0)
         fail_image("cannot be resized", file->name);
-    file->bytes = command->size;
+    file->bytes = command->change.size;
 }
 
 static void punch_file(const struct fl_command *command) {
     struct served_file *file = file_of(command);
-    check_size(command, command->offset, command->size);
-    if (command->size > 0 &&
-        fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)command->offset, (off_t)command->size) != 0)
+    check_size(command, command->change.offset, command->change.size);
+    if (command->change.size > 0 && fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)command->change.offset,
+                                              (off_t)command->change.size) != 0)
         fail_image("cannot be punched", file->name);
 }
 
@@ -233,12 +233,12 @@ static void rename_file(const struct fl_command *command) {
 
 static void write_file(const struct fl_command *command) {
     struct served_file *file = file_of(command);
-    check_size(command, command->offset, command->payload_bytes);
-    if (command->offset + command->payload_bytes > file->bytes)
+    check_size(command, command->change.offset, command->payload_bytes);
+    if (command->change.offset + command->payload_bytes > file->bytes)
         FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu of %s, which has %llu", command->kind,
-             (unsigned long long)command->payload_bytes, (unsigned long long)command->offset, file->name,
+             (unsigned long long)command->payload_bytes, (unsigned long long)command->change.offset, file->name,
              (unsigned long long)file->bytes);
-    off_t offset = (off_t)command->offset;
+    off_t offset = (off_t)command->change.offset;
     for (uint64_t left = command->payload_bytes; left > 0;) {
         if (server.ahead->from == server.ahead->to && !refill())
             FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
@@ -246,7 +246,7 @@ static void write_file(const struct fl_command *command) {
         ssize_t put = pwrite(file->fd, server.ahead->bytes + server.ahead->from, count, offset);
         if (put <= 0)
             fail_image("cannot be written", file->name);
-        reference_write(command->file, (uint64_t)offset, server.ahead->bytes + server.ahead->from, (size_t)put);
+        reference_write(command->change.file, (uint64_t)offset, server.ahead->bytes + server.ahead->from, (size_t)put);
         server.ahead->from += (size_t)put;
         offset += put;
         left -= (uint64_t)put;
@@ -311,19 +311,19 @@ static void send_all(const void *const answers[], const uint32_t bytes[], int co
 
 static void send(const void *answer, uint32_t bytes) { send_all(&answer, &bytes, 1); }
 
-static bool is_told(const struct fl_command *command) {
-    return command->size == FL_PROBE_GENERATION || command->size == FL_PROBE_RECOVERY;
+static bool has_events(const struct fl_command *command) {
+    return command->run.probe == FL_PROBE_GENERATION || command->run.probe == FL_PROBE_RECOVERY;
 }
 
 /* The report, and what a recorded run read. */
 static void send_report(const struct fl_command *command) {
-    const void *answers[MOST_ANSWERS] = {(command->offset & FL_RUN_REPORT_APART) != 0 ? NULL : report_bytes()};
+    const void *answers[MOST_ANSWERS] = {(command->run.flags & FL_RUN_REPORT_APART) != 0 ? NULL : report_bytes()};
     uint32_t bytes[MOST_ANSWERS] = {report_bytes()->total_bytes};
     int count = 1;
-    if ((command->offset & FL_RUN_LOADS) != 0) {
+    if ((command->run.flags & FL_RUN_LOADS) != 0) {
         answers[count] = loads_answer(&bytes[count]);
         count++;
-        if (is_told(command)) {
+        if (has_events(command)) {
             answers[count] = events_answer(&bytes[count]);
             count++;
         }
@@ -354,14 +354,14 @@ static void watch_units(const struct fl_command *command) {
              (unsigned long long)command->payload_bytes, sizeof(struct fl_watch), MOST_WATCH_BYTES);
     struct fl_watch *watches = allocate_or_fail(NULL, command->payload_bytes + 1);
     take_payload(watches, command->payload_bytes);
-    if (!loads_watch(command->offset, watches, count, bytes_of))
+    if (!loads_watch(command->watch, watches, count, bytes_of))
         FAIL(EXIT_BAD_INPUT, "command %u: the files with hot units span more than 4 GiB", command->kind);
     free(watches);
 }
 
 /* Where server and worker run; it is only for speed that they do as they are told. */
-static void take_seat(const struct fl_command *command) {
-    unsigned long processors[FL_MOST_SEAT_BYTES / sizeof(unsigned long)];
+static void set_affinity(const struct fl_command *command) {
+    unsigned long processors[FL_MOST_AFFINITY_BYTES / sizeof(unsigned long)];
     if (command->payload_bytes > sizeof processors)
         FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes, expected a set of processors, at most %zu", command->kind,
              (unsigned long long)command->payload_bytes, sizeof processors);
@@ -386,28 +386,28 @@ static void refresh_tree(void) {
     server.is_tree_old = false;
 }
 
-static bool tells_death(const struct fl_command *command) { return command->offset == FL_RUN_TELL_DEATH; }
+static bool wants_death(const struct fl_command *command) { return command->run.flags == FL_RUN_DEATH; }
 
 static void check_run(const struct fl_command *command) {
-    bool is_known = command->size == FL_PROBE_FIRST || command->size == FL_PROBE_FULL;
-    if (!is_known && !(is_told(command) && command->offset == FL_RUN_LOADS))
-        FAIL(EXIT_BAD_INPUT, "command %u: probe %llu, expected 1 (first), 2 (full) or, with loads, 3 (generation) or 4 (recovery)",
-             command->kind, (unsigned long long)command->size);
-    if (tells_death(command))
+    bool is_known = command->run.probe == FL_PROBE_FIRST || command->run.probe == FL_PROBE_FULL;
+    if (!is_known && !(has_events(command) && command->run.flags == FL_RUN_LOADS))
+        FAIL(EXIT_BAD_INPUT, "command %u: probe %u, expected 1 (first), 2 (full) or, with loads, 3 (generation) or 4 (recovery)",
+             command->kind, command->run.probe);
+    if (wants_death(command))
         return;
-    uint64_t more = FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | RUN_EVERY_ACCESS | FL_RUN_AFRESH | FL_RUN_COMPARED;
-    uint64_t flags = command->offset & ~more;
-    bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->offset & FL_RUN_IN_PROCESS) != 0;
+    uint32_t more = FL_RUN_IN_PROCESS | FL_RUN_REPORT_APART | FL_RUN_EVERY_ACCESS | FL_RUN_AFRESH | FL_RUN_COMPARED;
+    uint32_t flags = command->run.flags & ~more;
+    bool is_guarded_here = flags == (FL_RUN_LOADS | FL_RUN_GUARDED) && (command->run.flags & FL_RUN_IN_PROCESS) != 0;
     if (flags > (FL_RUN_LOADS | FL_RUN_GUARDED) || flags == FL_RUN_GUARDED || is_guarded_here)
         FAIL(EXIT_BAD_INPUT,
-             "command %u: flags %llu, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart), 32 (afresh), "
-             "128 (compared) or without, not 7; or 64 (tell death)",
-             command->kind, (unsigned long long)command->offset);
+             "command %u: flags %u, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process), 16 (report apart), 32 (afresh), "
+             "128 (compared) or without, not 7; or 64 (death)",
+             command->kind, command->run.flags);
 }
 
 static bool is_in_process(const struct fl_command *command) {
-    bool is_plain = (command->offset & FL_RUN_LOADS) == 0 && command->size == FL_PROBE_FIRST;
-    return (command->offset & FL_RUN_IN_PROCESS) != 0 && (in_process.has_hooks || is_plain);
+    bool is_plain = (command->run.flags & FL_RUN_LOADS) == 0 && command->run.probe == FL_PROBE_FIRST;
+    return (command->run.flags & FL_RUN_IN_PROCESS) != 0 && (in_process.has_hooks || is_plain);
 }
 
 /* The answer is sent, and nothing more can be. */
@@ -422,11 +422,11 @@ static void run(const struct fl_command *command) {
     char name[NAME_MAX + 1];
     refresh_tree();
     take_events(name);
-    loads_begin(command->offset, command->file);
-    events_begin(is_told(command));
-    server.place.probe.generation = command->file;
-    server.place.probe.has_follow_up = command->size == FL_PROBE_GENERATION;
-    run_probe(&server.place, (enum fl_probe)command->size);
+    loads_begin(command->run.flags, command->run.seed);
+    events_begin(has_events(command));
+    server.place.probe.generation = command->run.generation;
+    server.place.probe.has_follow_up = command->run.probe == FL_PROBE_GENERATION;
+    run_probe(&server.place, (enum fl_probe)command->run.probe);
     if (child_stop_requested())
         FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
     if (!take_events(name) || planted("reuse-dirty-image") || planted("blind-watch"))
@@ -448,10 +448,10 @@ static void send_death(void) {
 }
 
 static void run_and_answer(const struct fl_command *command) {
-    deaths_want(tells_death(command));
+    deaths_want(wants_death(command));
     run(command);
     send_report(command);
-    if (tells_death(command))
+    if (wants_death(command))
         send_death();
     deaths_want(false);
 }
@@ -465,13 +465,13 @@ static int descriptor_of(uint32_t file) {
 /* A line of the image in the worker's memory, where the file's mapping shows it to all. */
 static void write_memory(const struct fl_command *command) {
     uint64_t bytes;
-    uint8_t *memory = undo_memory(command->file, &bytes);
-    if (command->offset + command->payload_bytes > bytes || command->offset > bytes)
+    uint8_t *memory = undo_memory(command->change.file, &bytes);
+    if (command->change.offset + command->payload_bytes > bytes || command->change.offset > bytes)
         FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu of file %u, which has %llu", command->kind,
-             (unsigned long long)command->payload_bytes, (unsigned long long)command->offset, command->file,
+             (unsigned long long)command->payload_bytes, (unsigned long long)command->change.offset, command->change.file,
              (unsigned long long)bytes);
-    take_payload(memory + command->offset, command->payload_bytes);
-    reference_write(command->file, command->offset, memory + command->offset, command->payload_bytes);
+    take_payload(memory + command->change.offset, command->payload_bytes);
+    reference_write(command->change.file, command->change.offset, memory + command->change.offset, command->payload_bytes);
 }
 
 /* In the worker, until it is ended. */
@@ -484,18 +484,18 @@ static void work(struct fl_command *command) {
     touched_open();
     arena_take_snapshot();
     for (;;) {
-        bool is_run = command->kind == FL_SERVE_RUN && is_in_process(command);
+        bool is_run = command->kind == FL_COMMAND_RUN && is_in_process(command);
         if (is_run) {
             check_run(command);
             if (!inprocess_run(&server.place, command))
                 continue;
             send_report(command);
-        } else if (command->kind == FL_SERVE_WRITE)
+        } else if (command->kind == FL_COMMAND_WRITE)
             write_memory(command);
-        else if (command->kind == FL_SERVE_WATCH)
+        else if (command->kind == FL_COMMAND_WATCH)
             watch_units(command);
-        else if (command->kind == FL_SERVE_SEAT)
-            take_seat(command);
+        else if (command->kind == FL_COMMAND_AFFINITY)
+            set_affinity(command);
         else {
             inprocess_give_back(TURN_COMMAND, command);
             continue;
@@ -530,7 +530,7 @@ static void add_different_load(char *text, size_t capacity) {
 
 /* The run was done in-process, too. */
 static void compare(const struct fl_command *command) {
-    bool is_recorded = (command->offset & FL_RUN_LOADS) != 0;
+    bool is_recorded = (command->run.flags & FL_RUN_LOADS) != 0;
     char text[2 * NAME_MAX];
     inprocess_remember(is_recorded);
     stages_pause(true); /* it was counted in-process */
@@ -616,8 +616,8 @@ static void obey_run(struct fl_command *command) {
 }
 
 static bool changes_files(const struct fl_command *command) {
-    static const uint32_t OTHERS[] = {FL_SERVE_WRITE,   FL_SERVE_RUN,    FL_SERVE_STAGES, FL_SERVE_WATCH,
-                                      FL_SERVE_ENGINES, FL_SERVE_REPORT, FL_SERVE_SEAT};
+    static const uint32_t OTHERS[] = {FL_COMMAND_WRITE,   FL_COMMAND_RUN,    FL_COMMAND_STAGES,  FL_COMMAND_WATCH,
+                                      FL_COMMAND_ENGINES, FL_COMMAND_REPORT, FL_COMMAND_AFFINITY};
     for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
         if (command->kind == OTHERS[i])
             return false;
@@ -630,20 +630,20 @@ static void obey(struct fl_command *command) {
         end_in_process_runs();
     }
     switch (command->kind) {
-    case FL_SERVE_CREATE: create_file(command); break;
-    case FL_SERVE_RESIZE: resize_file(command); break;
-    case FL_SERVE_PUNCH: punch_file(command); break;
-    case FL_SERVE_REMOVE: remove_file(command); break;
-    case FL_SERVE_RENAME: rename_file(command); break;
-    case FL_SERVE_WRITE: write_file(command); break;
-    case FL_SERVE_MKDIR: make_folder(command); break;
-    case FL_SERVE_RMDIR: remove_folder(command); break;
-    case FL_SERVE_RUN: obey_run(command); break;
-    case FL_SERVE_STAGES: send_stages(); break;
-    case FL_SERVE_WATCH: watch_units(command); break;
-    case FL_SERVE_ENGINES: send_engines(); break;
-    case FL_SERVE_REPORT: send_report_path(); break;
-    case FL_SERVE_SEAT: take_seat(command); break;
+    case FL_COMMAND_CREATE: create_file(command); break;
+    case FL_COMMAND_RESIZE: resize_file(command); break;
+    case FL_COMMAND_PUNCH: punch_file(command); break;
+    case FL_COMMAND_REMOVE: remove_file(command); break;
+    case FL_COMMAND_RENAME: rename_file(command); break;
+    case FL_COMMAND_WRITE: write_file(command); break;
+    case FL_COMMAND_MKDIR: make_folder(command); break;
+    case FL_COMMAND_RMDIR: remove_folder(command); break;
+    case FL_COMMAND_RUN: obey_run(command); break;
+    case FL_COMMAND_STAGES: send_stages(); break;
+    case FL_COMMAND_WATCH: watch_units(command); break;
+    case FL_COMMAND_ENGINES: send_engines(); break;
+    case FL_COMMAND_REPORT: send_report_path(); break;
+    case FL_COMMAND_AFFINITY: set_affinity(command); break;
     default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
     }
 }

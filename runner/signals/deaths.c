@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a life died of a signal, in a run that is asked to tell (FL_RUN_TELL_DEATH, protocol.h): the calls that led there, and what was
+ * Where a life died of a signal, in a run that is asked to tell (FL_RUN_DEATH, protocol.h): the calls that led there, and what was
  * touched. Only such runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
  */
 #include "signals/signals.h"
@@ -133,7 +133,7 @@ static uint32_t number_of(const char *path, struct deaths_told *told) {
 void deaths_tell(struct deaths_told *told) {
     Dl_info runner, module;
     *told = (struct deaths_told){.death = deaths.shared->death};
-    told->death.version = FL_DEATH_VERSION;
+    told->death.version = FL_PROTOCOL_VERSION;
     bool knows_itself = dladdr((void *)(uintptr_t)deaths_tell, &runner) != 0;
     for (uint32_t i = 0; knows_itself && i < deaths.shared->address_count && told->death.call_count < FL_DEATH_CALLS; i++) {
         uintptr_t address = deaths.shared->addresses[i];

@@ -18,6 +18,7 @@ import pytest
 from faultline.pipeline.build import runner_recipe
 from faultline.workload import generators, sequences
 from faultline.workload.operations import Workload
+from runner_protocol import FL, Command
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -32,8 +33,7 @@ DONE, SIGNAL, HUNG, EXITED, OVERLOADED, BROKEN = range(6)
 OPEN, FILES, SLOT_LIST, WALK, CHECK, CONTENTS, DRAIN, FREE_ALL, MAXIMAL, CLOSE, RECREATE, MESSAGE, OBJECTS, RETAINED = (
     range(1, 15)
 )
-CREATE_FILE, RESIZE, PUNCH, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES = range(1, 11)
-FIRST, FULL = 1, 2
+FIRST, FULL = FL.PROBE_FIRST, FL.PROBE_FULL
 OK, OUT_OF_MEMORY, NOT_A_HEAP, CORRUPT, UNSUPPORTED, ERROR = range(6)
 PROBE_OBJECT = 0xFFFFFF
 
@@ -148,14 +148,14 @@ class Server:
 
     def send(self, kind: int, file: int = 0, offset: int = 0, size: int = 0, payload: bytes = b"") -> None:
         assert self.process.stdin
-        self.process.stdin.write(struct.pack("<IIQQQ", kind, file, offset, size, len(payload)) + payload)
+        self.process.stdin.write(Command(kind, file, offset, size, payload).packed())
 
     def load(self, image: bytes) -> None:
-        self.send(CREATE_FILE, 0, size=len(image), payload=b"heap")
+        self.send(FL.COMMAND_CREATE, 0, size=len(image), payload=b"heap")
         for offset in range(0, len(image), 4096):
             piece = image[offset : offset + 4096]
             if any(piece):
-                self.send(WRITE, 0, offset, payload=piece)
+                self.send(FL.COMMAND_WRITE, 0, offset, payload=piece)
 
     def answer(self) -> bytes:
         assert self.process.stdin
@@ -166,11 +166,12 @@ class Server:
         return self.process.stdout.read(struct.unpack("<I", head)[0])
 
     def run(self, probe: int = FIRST) -> Report:
-        self.send(RUN, size=probe)
+        assert self.process.stdin
+        self.process.stdin.write(Command(FL.COMMAND_RUN, probe=probe).packed())
         return parse(self.answer())
 
     def stages(self) -> dict[str, int]:
-        self.send(STAGES)
+        self.send(FL.COMMAND_STAGES)
         rest, stages = self.answer(), {}
         while rest:
             name, rest_after = rest[8:].split(b"\0", 1)
@@ -258,7 +259,7 @@ def test_contents_show_what_each_operation_left(serve: Callable[..., Server]) ->
 def test_contents_of_a_broken_word_are_cut_there(serve: Callable[..., Server], image: bytes) -> None:
     server = serve()
     (_, _, offset), *_ = server.run(FIRST).one(0, SLOT_LIST).entries("<IIQ")
-    server.send(WRITE, 0, offset + 64, payload=bytes(8))
+    server.send(FL.COMMAND_WRITE, 0, offset + 64, payload=bytes(8))
     entries = [entry for entry in server.run(FULL).one(1, CONTENTS).entries("<IIQQ") if entry[0] == 0]
     assert entries == [(0, 2, 0, 64), (0, 2, 72, 200)]
 
@@ -302,24 +303,24 @@ def test_the_probe_is_a_function_of_the_image(serve: Callable[..., Server]) -> N
 
 def test_commands_move_the_image(serve: Callable[..., Server], image: bytes) -> None:
     server = serve()
-    server.send(MKDIR, payload=b"sub")
-    server.send(CREATE_FILE, 7, size=4096, payload=b"sub/other")
-    server.send(WRITE, 7, 4000, payload=b"abc")
+    server.send(FL.COMMAND_MKDIR, payload=b"sub")
+    server.send(FL.COMMAND_CREATE, 7, size=4096, payload=b"sub/other")
+    server.send(FL.COMMAND_WRITE, 7, 4000, payload=b"abc")
     report = server.run()
     assert report.one(0, WALK).value == HEAP_BYTES + 4096
-    server.send(RESIZE, 7, size=10)
-    server.send(RENAME, 7, payload=b"renamed")
-    server.send(RMDIR, payload=b"sub")
-    server.send(PUNCH, 0, offset=HEAP_BYTES - 8192, size=8192)
+    server.send(FL.COMMAND_RESIZE, 7, size=10)
+    server.send(FL.COMMAND_RENAME, 7, payload=b"renamed")
+    server.send(FL.COMMAND_RMDIR, payload=b"sub")
+    server.send(FL.COMMAND_PUNCH, 0, offset=HEAP_BYTES - 8192, size=8192)
     assert server.run().one(0, WALK).value == HEAP_BYTES + 10
     assert server.base() == {"heap": image[:-8192] + bytes(8192), "renamed": bytes(10)}
-    server.send(RENAME, 7, payload=b"heap")  # takes the name of file 0, which is gone then
+    server.send(FL.COMMAND_RENAME, 7, payload=b"heap")  # takes the name of file 0, which is gone then
     assert server.run().one(0, OPEN).status == CORRUPT or server.base() == {"heap": bytes(10)}
 
 
 def test_no_heap_is_created_again_in_the_full_probe(serve: Callable[..., Server], image: bytes) -> None:
     server = serve()
-    server.send(WRITE, 0, 0, payload=bytes(8))
+    server.send(FL.COMMAND_WRITE, 0, 0, payload=bytes(8))
     assert server.run(FIRST).one(0, OPEN).status == NOT_A_HEAP
     report = server.run(FULL)
     assert report.outcome == DONE
@@ -333,7 +334,7 @@ def test_stages_of_recovery_are_counted_in_the_first_life_only(serve: Callable[.
     server.run(FIRST)
     server.run(FULL)
     assert server.stages() == {"magic": 2, "no magic": 0}
-    server.send(WRITE, 0, 0, payload=bytes(8))
+    server.send(FL.COMMAND_WRITE, 0, 0, payload=bytes(8))
     server.run(FIRST)
     assert server.stages() == {"magic": 2, "no magic": 1}
 
@@ -585,20 +586,24 @@ def test_stores_of_later_lives_stay_in_the_copy(serve: Callable[..., Server], im
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ((99,), "unknown command 99"),
-        ((WRITE, 5, 0, 0, b"x"), "there is no file 5"),
-        ((WRITE, 0, HEAP_BYTES - 1, 0, b"xy"), f"2 bytes at {HEAP_BYTES - 1} of heap, which has {HEAP_BYTES}"),
-        ((CREATE_FILE, 1, 0, 10, b"../evil"), "`../evil` is no path below the heap folder"),
-        ((CREATE_FILE, 1, 0, 10, b"/evil"), "`/evil` is no path below the heap folder"),
-        ((CREATE_FILE, 0, 0, 10, b"again"), "file 0 is there already"),
-        ((RUN, 0, 0, 9), "probe 9, expected"),
+        (Command(99), "unknown command 99"),
+        (Command(FL.COMMAND_WRITE, 5, 0, 0, b"x"), "there is no file 5"),
+        (
+            Command(FL.COMMAND_WRITE, 0, HEAP_BYTES - 1, 0, b"xy"),
+            f"2 bytes at {HEAP_BYTES - 1} of heap, which has {HEAP_BYTES}",
+        ),
+        (Command(FL.COMMAND_CREATE, 1, 0, 10, b"../evil"), "`../evil` is no path below the heap folder"),
+        (Command(FL.COMMAND_CREATE, 1, 0, 10, b"/evil"), "`/evil` is no path below the heap folder"),
+        (Command(FL.COMMAND_CREATE, 0, 0, 10, b"again"), "file 0 is there already"),
+        (Command(FL.COMMAND_RUN, probe=9), "probe 9, expected"),
     ],
 )
 def test_bad_commands_end_the_server_with_one_line(
-    serve: Callable[..., Server], command: tuple[int], message: str
+    serve: Callable[..., Server], command: Command, message: str
 ) -> None:
     server = serve()
-    server.send(*command)
+    assert server.process.stdin
+    server.process.stdin.write(command.packed())
     code, errors = server.close()
     assert code == 2
     assert message in errors
@@ -608,7 +613,7 @@ def test_bad_commands_end_the_server_with_one_line(
 def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -> None:
     server = serve("ASLEEP", cpu_ms=10000, wall_ms=20000)
     assert server.process.stdin
-    server.send(RUN, size=FIRST)
+    server.process.stdin.write(Command(FL.COMMAND_RUN, probe=FIRST).packed())
     server.process.stdin.flush()
     time.sleep(0.2)
     server.process.send_signal(signal.SIGTERM)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the runner's server counts: which engine did its runs, and which stages recovery entered (`runner/protocol.h`, `stage.h`).
 
+use super::protocol::ENGINES_BYTES;
 use std::collections::BTreeMap;
 
 /// Which engine did the runs that were meant for the in-process engine.
@@ -15,9 +16,6 @@ pub struct Engines {
     /// Runs that the isolated engine did instead, by what the target does that an in-process run cannot take back.
     pub isolated: BTreeMap<String, u64>,
 }
-
-/// Bytes of the counts that precede the reasons.
-const ENGINES_BYTES: usize = 32;
 
 impl Engines {
     /// None: it ends in the middle.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a recovery died of a signal, read from the runner (`FL_RUN_TELL_DEATH` in `runner/protocol.h`).
+//! Where a recovery died of a signal, read from the runner (`FL_RUN_DEATH` in `runner/protocol.h`).
 
+use super::protocol::{
+    DEATH_BYTES, DEATH_CALL_BYTES, PROTOCOL_VERSION, TOUCHED_BEFORE, TOUCHED_BEHIND, TOUCHED_FILE, TOUCHED_NEAR_NULL,
+    TOUCHED_NO_ADDRESS, TOUCHED_NOTHING, TOUCHED_UNMAPPED,
+};
 use std::path::PathBuf;
-
-pub const VERSION: u32 = 1;
-
-const HEADER_BYTES: usize = 32;
-const CALL_BYTES: usize = 16;
 
 /// The address of a SIGSEGV or SIGBUS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,20 +41,20 @@ pub struct Death {
 pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Option<Death>> {
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let long = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    let (header, rest) = answer.split_at_checked(HEADER_BYTES)?;
-    let (list, paths) = rest.split_at_checked((word(header, 24) as usize).checked_mul(CALL_BYTES)?)?;
-    if word(header, 0) != VERSION {
+    let (header, rest) = answer.split_at_checked(DEATH_BYTES)?;
+    let (list, paths) = rest.split_at_checked((word(header, 24) as usize).checked_mul(DEATH_CALL_BYTES)?)?;
+    if word(header, 0) != PROTOCOL_VERSION {
         return None;
     }
     let (file, offset) = (name(word(header, 12)), long(header, 16));
     let touched = match word(header, 8) {
-        0 => Touched::Nothing,
-        1 => Touched::File(file, offset),
-        2 => Touched::Behind(file, offset),
-        3 => Touched::Before(file, offset),
-        4 => Touched::NearNull(offset),
-        5 => Touched::Unmapped,
-        6 => Touched::NotCanonical,
+        TOUCHED_NOTHING => Touched::Nothing,
+        TOUCHED_FILE => Touched::File(file, offset),
+        TOUCHED_BEHIND => Touched::Behind(file, offset),
+        TOUCHED_BEFORE => Touched::Before(file, offset),
+        TOUCHED_NEAR_NULL => Touched::NearNull(offset),
+        TOUCHED_UNMAPPED => Touched::Unmapped,
+        TOUCHED_NO_ADDRESS => Touched::NotCanonical,
         _ => return None,
     };
     let paths: Vec<&[u8]> = paths.split(|byte| *byte == 0).collect();
@@ -63,7 +62,7 @@ pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Opti
         let path = paths.get(word(call, 8) as usize)?;
         Some((PathBuf::from(String::from_utf8_lossy(path).into_owned()), long(call, 0)))
     };
-    let calls = list.chunks_exact(CALL_BYTES).map(call).collect::<Option<Vec<_>>>()?;
+    let calls = list.chunks_exact(DEATH_CALL_BYTES).map(call).collect::<Option<Vec<_>>>()?;
     Some((word(header, 4) != 0 && !calls.is_empty()).then_some(Death { touched, calls }))
 }
 
@@ -94,22 +93,22 @@ mod tests {
     fn a_death_is_read() {
         let calls = vec![("/b.so".into(), 16), ("/a.so".into(), 8)];
         let death = Death { touched: Touched::Behind(Some("heap".into()), 24), calls };
-        assert_eq!(read(&answer(1, 11, 2, &[(16, 1), (8, 0)])), Some(Some(death)));
+        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 2, &[(16, 1), (8, 0)])), Some(Some(death)));
     }
 
     #[test]
     fn where_is_not_known_without_a_signal_or_a_call() {
-        assert_eq!(read(&answer(1, 0, 0, &[(16, 1)])), Some(None));
-        assert_eq!(read(&answer(1, 11, 4, &[])), Some(None));
+        assert_eq!(read(&answer(PROTOCOL_VERSION, 0, 0, &[(16, 1)])), Some(None));
+        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 4, &[])), Some(None));
     }
 
     #[test]
     fn what_is_of_another_version_or_cut_is_no_answer() {
-        let whole = answer(1, 11, 1, &[(16, 1)]);
-        assert_eq!(read(&answer(2, 11, 1, &[(16, 1)])), None);
-        assert_eq!(read(&answer(1, 11, 7, &[(16, 1)])), None);
-        assert_eq!(read(&answer(1, 11, 1, &[(16, 5)])), None);
-        for length in 0..HEADER_BYTES + CALL_BYTES {
+        let whole = answer(PROTOCOL_VERSION, 11, 1, &[(16, 1)]);
+        assert_eq!(read(&answer(PROTOCOL_VERSION + 1, 11, 1, &[(16, 1)])), None);
+        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 7, &[(16, 1)])), None);
+        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 1, &[(16, 5)])), None);
+        for length in 0..DEATH_BYTES + DEATH_CALL_BYTES {
             assert_eq!(read(&whole[..length]), None);
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why a server cannot go on.
 
-use super::{death, loads, recovery_trace};
+use super::protocol::PROTOCOL_VERSION;
 use std::path::PathBuf;
 
 /// Why the server cannot go on.
@@ -16,7 +16,7 @@ pub enum ReplayError {
     Report(u32),
     #[error(
         "the replay server's list of loads is not of version {}; engine and runner must be of one version",
-        loads::VERSION
+        PROTOCOL_VERSION
     )]
     Loads,
     #[error("{path}: the replay server's heap report cannot be read: {source}")]
@@ -25,12 +25,12 @@ pub enum ReplayError {
     Engines,
     #[error(
         "the replay server's list of events is not of version {}; engine and runner must be of one version",
-        recovery_trace::VERSION
+        PROTOCOL_VERSION
     )]
     RecoveryTrace,
     #[error(
         "the replay server's answer of where a recovery died is not of version {}; engine and runner must be of one version",
-        death::VERSION
+        PROTOCOL_VERSION
     )]
     Death,
     #[error("the replay server's list of recovery stages ends in the middle; engine and runner must be of one version")]

@@ -7,12 +7,12 @@
 //! another one sends the lines and files that differ, or all of them; each probe then runs in children of the server, whose stores
 //! never reach the base.
 
-mod commands;
 mod counts;
 mod death;
 mod error;
 mod loads;
 mod options;
+mod protocol;
 mod recovery_trace;
 mod server;
 
@@ -28,9 +28,9 @@ pub use server::ReplayServer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// Open, slots, walk, check.
-    First = 1,
+    First = protocol::PROBE_FIRST as isize,
     /// All lives.
-    Full = 2,
+    Full = protocol::PROBE_FULL as isize,
 }
 
 /// How a recorded run is done.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a recovery and its follow-up did, event by event, read from the runner (`runner/protocol.h`).
 
+use super::protocol::*;
 use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, OperationKind, SiteId, StoreKind, ThreadId, renamed,
 };
@@ -8,21 +9,11 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub const VERSION: u32 = 3;
-/// `FL_PROBE_GENERATION`.
-pub const WITH_FOLLOW_UP: u64 = 3;
-/// `FL_PROBE_RECOVERY`.
-pub const RECOVERY: u64 = 4;
-
-const HEADER_BYTES: usize = 16;
-const EVENT_BYTES: usize = 24;
-const OVERFLOW: u32 = 1;
-const FILES: u32 = 2;
 /// Recoveries run with one thread.
 const THREAD: ThreadId = ThreadId { process: 1, thread: 1 };
-const UNKNOWN_SITE: SiteId = SiteId(0);
+const UNKNOWN_SITE: SiteId = SiteId(SITE_UNKNOWN);
 /// Of the runner's fill, among [`RecoveryTrace::sites`].
-pub const CONTENT_SITE: SiteId = SiteId(1);
+pub const CONTENT_SITE: SiteId = SiteId(SITE_CONTENT);
 
 /// What a recovery and its follow-up did (`runner/protocol.h`).
 #[derive(Clone, Debug, Default)]
@@ -76,16 +67,16 @@ pub struct Files {
 
 /// None: the answer is of another version, or damaged.
 pub fn parse(answer: &[u8], files: &mut Files) -> Option<RecoveryTrace> {
-    let (header, mut rest) = answer.split_at_checked(HEADER_BYTES)?;
+    let (header, mut rest) = answer.split_at_checked(EVENTS_HEADER_BYTES)?;
     let (flags, count) = (word(header, 4), word(header, 8));
-    if word(header, 0) != VERSION {
+    if word(header, 0) != PROTOCOL_VERSION {
         return None;
     }
     let mut trace = RecoveryTrace { sites: vec![None, None], gap: gap(flags), ..RecoveryTrace::default() };
     let mut numbers = FxHashMap::default();
     for _ in 0..count {
         let raw = take(&mut rest)?;
-        let is_operation = matches!(raw.kind, 4 | 5);
+        let is_operation = matches!(raw.kind, EVENT_BEGIN | EVENT_RETURN);
         let site = match SiteId(raw.site) {
             _ if is_operation => UNKNOWN_SITE,
             site @ (UNKNOWN_SITE | CONTENT_SITE) => site,
@@ -94,7 +85,7 @@ pub fn parse(answer: &[u8], files: &mut Files) -> Option<RecoveryTrace> {
                 SiteId(trace.sites.len() as u32 - 1)
             }),
         };
-        if raw.kind == 6 && raw.detail == 1 {
+        if raw.kind == EVENT_FILE && raw.detail == DID_CREATE {
             trace.made.push(files.made(&raw)?);
         }
         let kind = kind(&raw, files)?;
@@ -142,21 +133,21 @@ fn file_effect(raw: &Raw, files: &mut Files) -> Option<FileEffect> {
     let file = files.by_path.get(path).copied();
     let (offset, whole) = (raw.offset, files.whole(path));
     Some(match raw.detail {
-        1 => FileEffect::Create { file: file?, path: whole },
-        2 => FileEffect::Truncate { file: file?, bytes },
-        3 => FileEffect::Extend { file: file?, bytes },
-        4 => FileEffect::Punch { file: file?, offset, bytes },
-        5 => {
+        DID_CREATE => FileEffect::Create { file: file?, path: whole },
+        DID_TRUNCATE => FileEffect::Truncate { file: file?, bytes },
+        DID_EXTEND => FileEffect::Extend { file: file?, bytes },
+        DID_PUNCH => FileEffect::Punch { file: file?, offset, bytes },
+        DID_UNLINK => {
             files.by_path.remove(path);
             FileEffect::Unlink { path: whole }
         }
-        6 => {
+        DID_RENAME => {
             files.moved(path, new_path);
             FileEffect::Rename { from: whole, to: files.whole(new_path) }
         }
-        7 => FileEffect::MakeFolder { path: whole },
-        8 => FileEffect::RemoveFolder { path: whole },
-        9 => FileEffect::Sync { file: file?, offset, bytes },
+        DID_MAKE_FOLDER => FileEffect::MakeFolder { path: whole },
+        DID_REMOVE_FOLDER => FileEffect::RemoveFolder { path: whole },
+        DID_SYNC => FileEffect::Sync { file: file?, offset, bytes },
         _ => return None,
     })
 }
@@ -164,55 +155,53 @@ fn file_effect(raw: &Raw, files: &mut Files) -> Option<FileEffect> {
 fn gap(flags: u32) -> Option<&'static str> {
     match flags {
         0 => None,
-        _ if flags & OVERFLOW != 0 => Some("recovery makes more events than the list holds"),
-        _ if flags & FILES != 0 => Some("recovery or its follow-up changes files in a way that is not followed"),
+        _ if flags & EVENTS_OVERFLOW != 0 => Some("recovery makes more events than the list holds"),
+        _ if flags & EVENTS_FILES != 0 => Some("recovery or its follow-up changes files in a way that is not followed"),
         _ => Some("recovery does what this version does not know"),
     }
 }
 
 fn kind(raw: &Raw, files: &mut Files) -> Option<EventKind> {
-    if raw.kind == 6 {
+    if raw.kind == EVENT_FILE {
         return Some(EventKind::FileEnd { effect: file_effect(raw, files)?.into(), is_done: true });
     }
     let file = || files.by_number.get(&raw.file).copied();
-    let operation = || match raw.detail {
-        3 => Some(OperationKind::Open),
-        5 => Some(OperationKind::Allocate),
-        6 => Some(OperationKind::Free),
-        _ => None,
-    };
+    let operation = || OperationKind::from_number(raw.detail);
     Some(match raw.kind {
-        1 => {
+        EVENT_STORE => {
             let kind = match raw.detail {
-                2 => StoreKind::Rmw,
-                3 | 4 => StoreKind::NonTemporal,
-                _ => StoreKind::Plain,
+                STORED_PLAIN => StoreKind::Plain,
+                STORED_RMW => StoreKind::Rmw,
+                STORED_CONTENT | STORED_STREAM => StoreKind::NonTemporal,
+                _ => return None,
             };
             EventKind::Store { kind, file: file()?, offset: raw.offset, bytes: raw.payload.into() }
         }
-        2 => {
+        EVENT_FLUSH => {
             let kind = match raw.detail {
-                1 => FlushKind::Clflush,
-                2 => FlushKind::Clflushopt,
-                _ => FlushKind::Clwb,
+                FLUSHED_CLFLUSH => FlushKind::Clflush,
+                FLUSHED_CLFLUSHOPT => FlushKind::Clflushopt,
+                FLUSHED_CLWB => FlushKind::Clwb,
+                _ => return None,
             };
             EventKind::Flush { kind, file: file()?, offset: raw.offset }
         }
-        3 => EventKind::Fence {
+        EVENT_FENCE => EventKind::Fence {
             kind: match raw.detail {
-                1 => FenceKind::Sfence,
-                2 => FenceKind::Mfence,
-                _ => FenceKind::Locked,
+                FENCED_SFENCE => FenceKind::Sfence,
+                FENCED_MFENCE => FenceKind::Mfence,
+                FENCED_LOCKED => FenceKind::Locked,
+                _ => return None,
             },
         },
-        4 => EventKind::OperationBegin {
+        EVENT_BEGIN => EventKind::OperationBegin {
             kind: operation()?,
             index: raw.site,
             slot: raw.file,
             bytes: raw.offset,
             object: if operation()? == OperationKind::Allocate { word(raw.payload.get(..4)?, 0) } else { 0 },
         },
-        5 => EventKind::OperationReturn { kind: operation()?, index: raw.site, status: raw.file },
+        EVENT_RETURN => EventKind::OperationReturn { kind: operation()?, index: raw.site, status: raw.file },
         _ => return None,
     })
 }

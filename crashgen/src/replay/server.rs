@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The runner's server, and the version of which [`CrashImage`] it has.
 
-use super::commands::{self, run};
 use super::counts::{Engines, parse_counts};
 use super::death::{self, Death};
 use super::error::ReplayError;
 use super::loads::{self, Loads};
 use super::options::ServerOptions;
+use super::protocol::{self, Arguments};
 use super::recovery_trace::{self, RecoveryTrace};
 use super::{Manner, Probe};
 use crate::cpu_affinity;
@@ -130,37 +130,37 @@ impl ReplayServer {
         let mut new_files = BTreeSet::new();
         self.watches.clear(); // they named files by the server's numbers
         for folder in image.folders().difference(&self.folders.clone()) {
-            self.send(commands::MKDIR, 0, 0, 0, folder.as_bytes())?;
+            self.send(protocol::COMMAND_MKDIR, Arguments::None, folder.as_bytes())?;
         }
         for (file, known) in std::mem::take(&mut self.files) {
             if !image.files().contains_key(&file) {
                 let number = self.numbers.remove(&file).expect("known to the server");
-                self.send(commands::REMOVE, number, 0, 0, &[])?;
+                self.change(protocol::COMMAND_REMOVE, number, 0, 0, &[])?;
                 self.free_numbers.push(number);
             } else if image.files()[&file].path != known.path {
                 // Names may move in a circle: all that change are out of the way before one gets its new name.
                 let number = self.numbers[&file];
-                self.send(commands::RENAME, number, 0, 0, format!(".moving-{number}").as_bytes())?;
+                self.change(protocol::COMMAND_RENAME, number, 0, 0, format!(".moving-{number}").as_bytes())?;
             }
         }
         for (file, state) in image.files() {
             match self.numbers.get(file).copied() {
                 Some(number) => {
-                    self.send(commands::RENAME, number, 0, 0, state.path.as_bytes())?;
+                    self.change(protocol::COMMAND_RENAME, number, 0, 0, state.path.as_bytes())?;
                     if !planted::is(Fault::StaleSizes) {
-                        self.send(commands::RESIZE, number, 0, state.bytes, &[])?;
+                        self.change(protocol::COMMAND_RESIZE, number, 0, state.bytes, &[])?;
                     }
                 }
                 None => {
                     let number = self.free_numbers.pop().unwrap_or(self.numbers.len() as u32);
                     self.numbers.insert(*file, number);
                     new_files.insert(*file);
-                    self.send(commands::CREATE, number, 0, state.bytes, state.path.as_bytes())?;
+                    self.change(protocol::COMMAND_CREATE, number, 0, state.bytes, state.path.as_bytes())?;
                 }
             }
         }
         for folder in self.folders.clone().iter().rev().filter(|folder| !image.folders().contains(*folder)) {
-            self.send(commands::RMDIR, 0, 0, 0, folder.as_bytes())?;
+            self.send(protocol::COMMAND_RMDIR, Arguments::None, folder.as_bytes())?;
         }
         self.files = image.files().clone();
         self.folders = image.folders().clone();
@@ -179,7 +179,7 @@ impl ReplayServer {
             return Ok(());
         }
         let bytes: Vec<u8> = lines.iter().flat_map(|(_, content)| *content).take(inside as usize).collect();
-        self.send(commands::WRITE, number, offset, inside, &bytes)
+        self.change(protocol::COMMAND_WRITE, number, offset, inside, &bytes)
     }
 
     /// Runs the probe on the image as it is, in processes of its own, and returns the heap report's bytes.
@@ -187,7 +187,7 @@ impl ReplayServer {
     /// # Errors
     /// When the server ended or answers nonsense.
     pub fn run(&mut self, probe: Probe) -> Result<Vec<u8>, ReplayError> {
-        self.send_run(0, 0, probe as u64)?;
+        self.send_run(probe as u32, 0, self.seed, 0)?;
         self.answer()
     }
 
@@ -196,7 +196,7 @@ impl ReplayServer {
     /// # Errors
     /// When the server ended or answers nonsense.
     pub fn run_to_death(&mut self, probe: Probe) -> Result<Option<Death>, ReplayError> {
-        self.send_run(0, run::TELL_DEATH, probe as u64)?;
+        self.send_run(probe as u32, protocol::RUN_DEATH, self.seed, 0)?;
         self.answer()?;
         let answer = self.answer()?;
         let name = |number: u32| Some(self.files[self.by_number.get(&number)?].path.to_string());
@@ -216,16 +216,16 @@ impl ReplayServer {
         if !self.is_batched || probe != Probe::First {
             return self.run(probe);
         }
-        self.send_run(self.seed, run::IN_PROCESS, probe as u64)?;
+        self.send_run(probe as u32, protocol::RUN_IN_PROCESS, self.seed, 0)?;
         self.answer()
     }
 
-    fn send_run(&mut self, file: u32, flags: u64, probe: u64) -> Result<(), ReplayError> {
+    fn send_run(&mut self, probe: u32, flags: u32, seed: u32, generation: u32) -> Result<(), ReplayError> {
         if let Some((number, processors)) = cpu_affinity::changed_since(self.affinity) {
-            self.send(commands::AFFINITY, 0, 0, 0, &processors)?;
+            self.send(protocol::COMMAND_AFFINITY, Arguments::None, &processors)?;
             self.affinity = number;
         }
-        self.send(commands::RUN, file, flags, probe, &[])
+        self.send(protocol::COMMAND_RUN, Arguments::Run { probe, flags, seed, generation }, &[])
     }
 
     /// From now on recorded runs list which of these units they load; until the next call, or until files come, go or change their size.
@@ -254,7 +254,7 @@ impl ReplayServer {
                 (varying.clone(), self.watch_count)
             }
         };
-        self.send(commands::WATCH, 0, watch.1, 0, &payload)?;
+        self.send(protocol::COMMAND_WATCH, Arguments::Watch(watch.1), &payload)?;
         if self.watches.len() == MOST_WATCHES {
             self.watches.remove(0);
         }
@@ -268,16 +268,16 @@ impl ReplayServer {
     /// When the server ended or answers nonsense.
     pub fn run_recorded(&mut self, probe: Probe, manner: Manner) -> Result<(&[u8], Loads), ReplayError> {
         let more = match (manner, self.is_in_process) {
-            (Manner::Guarded { .. }, _) => run::GUARDED,
-            (Manner::Afresh, true) => run::IN_PROCESS | run::AFRESH,
-            (Manner::Compared, true) => run::IN_PROCESS | run::AFRESH | run::COMPARED,
-            (Manner::Fast, true) => run::IN_PROCESS,
+            (Manner::Guarded { .. }, _) => protocol::RUN_GUARDED,
+            (Manner::Afresh, true) => protocol::RUN_IN_PROCESS | protocol::RUN_AFRESH,
+            (Manner::Compared, true) => protocol::RUN_IN_PROCESS | protocol::RUN_AFRESH | protocol::RUN_COMPARED,
+            (Manner::Fast, true) => protocol::RUN_IN_PROCESS,
             (_, false) => 0,
         };
         let mut reports = self.reports.take().map_or_else(|| self.find_reports(), Ok)?;
-        let apart = if matches!(reports, Reports::Apart { .. }) { run::REPORT_APART } else { 0 };
+        let apart = if matches!(reports, Reports::Apart { .. }) { protocol::RUN_REPORT_APART } else { 0 };
         let seed = if let Manner::Guarded { seed } = manner { seed } else { self.seed };
-        self.send_run(seed, run::LOADS | more | apart, probe as u64)?;
+        self.send_run(probe as u32, protocol::RUN_LOADS | more | apart, seed, 0)?;
         match &mut reports {
             Reports::Sent(last) => *last = self.answer()?,
             Reports::Apart { file, path, last } => {
@@ -293,7 +293,7 @@ impl ReplayServer {
     }
 
     fn find_reports(&mut self) -> Result<Reports, ReplayError> {
-        self.send(commands::REPORT, 0, 0, 0, &[])?;
+        self.send(protocol::COMMAND_REPORT, Arguments::None, &[])?;
         let path = String::from_utf8_lossy(&self.answer()?).into_owned();
         if path.is_empty() {
             return Ok(Reports::Sent(Vec::new()));
@@ -318,8 +318,8 @@ impl ReplayServer {
         generation: u32,
         has_follow_up: bool,
     ) -> Result<(Vec<u8>, Loads, Vec<u8>), ReplayError> {
-        let probe = if has_follow_up { recovery_trace::WITH_FOLLOW_UP } else { recovery_trace::RECOVERY };
-        self.send_run(generation, run::LOADS, probe)?;
+        let probe = if has_follow_up { protocol::PROBE_GENERATION } else { protocol::PROBE_RECOVERY };
+        self.send_run(probe, protocol::RUN_LOADS, self.seed, generation)?;
         let report = self.answer()?;
         let answer = self.answer()?;
         let loads = loads::parse(&answer, &self.by_number).ok_or(ReplayError::Loads)?;
@@ -348,7 +348,7 @@ impl ReplayServer {
     /// # Errors
     /// When the server ended or answers nonsense.
     pub fn stages(&mut self) -> Result<BTreeMap<String, u64>, ReplayError> {
-        self.send(commands::STAGES, 0, 0, 0, &[])?;
+        self.send(protocol::COMMAND_STAGES, Arguments::None, &[])?;
         let answer = self.answer()?;
         parse_counts(&answer).ok_or(ReplayError::Stages)
     }
@@ -361,7 +361,7 @@ impl ReplayServer {
         if !self.is_in_process && !self.is_batched {
             return Ok(Engines::default());
         }
-        self.send(commands::ENGINES, 0, 0, 0, &[])?;
+        self.send(protocol::COMMAND_ENGINES, Arguments::None, &[])?;
         let answer = self.answer()?;
         Engines::parse(&answer).ok_or(ReplayError::Engines)
     }
@@ -384,13 +384,12 @@ impl ReplayServer {
         Ok(length as usize)
     }
 
-    fn send(&mut self, kind: u32, file: u32, offset: u64, size: u64, payload: &[u8]) -> Result<(), ReplayError> {
-        let mut command = [0; 32];
-        command[..4].copy_from_slice(&kind.to_le_bytes());
-        command[4..8].copy_from_slice(&file.to_le_bytes());
-        command[8..16].copy_from_slice(&offset.to_le_bytes());
-        command[16..24].copy_from_slice(&size.to_le_bytes());
-        command[24..].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    fn change(&mut self, kind: u32, file: u32, offset: u64, size: u64, payload: &[u8]) -> Result<(), ReplayError> {
+        self.send(kind, Arguments::Change { file, offset, size }, payload)
+    }
+
+    fn send(&mut self, kind: u32, arguments: Arguments, payload: &[u8]) -> Result<(), ReplayError> {
+        let command = protocol::command(kind, arguments, payload.len());
         let input = self.input.as_mut().expect("open until drop");
         let sent = input.write_all(&command).and_then(|()| input.write_all(payload));
         sent.map_err(|_| self.ended())

@@ -114,20 +114,8 @@ pub mod file_operation {
     pub const RMDIR: u8 = 11;
 }
 
-pub mod operation {
-    pub const CASE: u8 = 1;
-    pub const CREATE: u8 = 2;
-    pub const OPEN: u8 = 3;
-    pub const CLOSE: u8 = 4;
-    pub const ALLOCATE: u8 = 5;
-    pub const FREE: u8 = 6;
-    pub const REALLOCATE: u8 = 7;
-    pub const LINK: u8 = 8;
-    pub const UNLINK: u8 = 9;
-    pub const COLLECT: u8 = 10;
-    pub const DROP: u8 = 11;
-    pub const LOAD: u8 = 12;
-}
+/// The begin marker of a case, in the place of an operation's kind ([`super::OperationKind::from_number`]).
+pub const OPERATION_CASE: u8 = 1;
 
 #[cfg(test)]
 mod tests {

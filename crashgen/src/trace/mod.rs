@@ -118,6 +118,24 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
+    /// The kind with this number in traces (`enum fl_operation` of `pintools/trace.h`).
+    pub fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            2 => Self::Create,
+            3 => Self::Open,
+            4 => Self::Close,
+            5 => Self::Allocate,
+            6 => Self::Free,
+            7 => Self::Reallocate,
+            8 => Self::Link,
+            9 => Self::Unlink,
+            10 => Self::Collect,
+            11 => Self::Drop,
+            12 => Self::Load,
+            _ => return None,
+        })
+    }
+
     /// The lower-case word for it, as in workload files.
     pub fn name(self) -> &'static str {
         match self {

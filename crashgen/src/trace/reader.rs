@@ -381,25 +381,11 @@ impl<'a> Reader<'a> {
     }
 
     fn operation_kind(&self, at: usize, detail: u8) -> Result<OperationKind> {
-        use format::operation;
-        Ok(match detail {
-            operation::CREATE => OperationKind::Create,
-            operation::OPEN => OperationKind::Open,
-            operation::CLOSE => OperationKind::Close,
-            operation::ALLOCATE => OperationKind::Allocate,
-            operation::FREE => OperationKind::Free,
-            operation::REALLOCATE => OperationKind::Reallocate,
-            operation::LINK => OperationKind::Link,
-            operation::UNLINK => OperationKind::Unlink,
-            operation::COLLECT => OperationKind::Collect,
-            operation::DROP => OperationKind::Drop,
-            operation::LOAD => OperationKind::Load,
-            other => return Err(self.corrupt(at, format!("operation kind {other}"))),
-        })
+        OperationKind::from_number(detail).ok_or_else(|| self.corrupt(at, format!("operation kind {detail}")))
     }
 
     fn operation_begin(&self, at: usize, record: &Record) -> Result<EventKind> {
-        if record.detail == format::operation::CASE {
+        if record.detail == format::OPERATION_CASE {
             return Ok(EventKind::Case { number: record.size, folder: format!("case-{}", record.size).into() });
         }
         Ok(EventKind::OperationBegin {

@@ -14,8 +14,11 @@ JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 3, "7193562430846b68"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
     "include/adapter.h": ("FL_ADAPTER_ABI", 5, "ae629856685da9a0"),
-    "runner/protocol.h": ("FL_REPORT_VERSION", 6, "ea5a2704b5888f04"),
 }
+PROTOCOL = "runner/protocol.h"
+PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 10, "3f2b1e05d4f6488a")
+REPORT_JOINT = ("FL_REPORT_VERSION", 6, "b18ce7ca3377e3ee")
+"""Of the heap report alone: the oracle reads it."""
 
 
 def digest_of_code(text: str) -> str:
@@ -24,12 +27,27 @@ def digest_of_code(text: str) -> str:
     return hashlib.sha256(" ".join(code.split()).encode()).hexdigest()[:16]
 
 
+def check_version(path: str, whole: str, part: str, joint: tuple[str, int, str]) -> None:
+    macro, version, digest = joint
+    assert f"#define {macro} {version}u" in whole
+    assert digest_of_code(part) == digest, f"{path} changed: did you bump {macro}? New digest: {digest_of_code(part)}"
+
+
 @pytest.mark.parametrize("path", JOINTS)
 def test_a_changed_format_has_a_new_version(root: Path, path: str) -> None:
-    macro, version, digest = JOINTS[path]
     text = (root / path).read_text()
-    assert f"#define {macro} {version}u" in text
-    assert digest_of_code(text) == digest, f"{path} changed: did you bump {macro}? New digest: {digest_of_code(text)}"
+    check_version(path, text, text, JOINTS[path])
+
+
+def test_a_changed_protocol_has_a_new_version(root: Path) -> None:
+    """What is not of the heap report has one version, the heap report another one."""
+    text = (root / PROTOCOL).read_text()
+    before, found, rest = text.partition("/* ==== the heap report ")
+    report, ends, after = rest.partition("/* ==== loads ")
+    assert "" not in (found, ends)
+    check_version(PROTOCOL, text, found + report, REPORT_JOINT)
+    versions = re.compile(r"^#define FL_(?:PROTOCOL|REPORT)_VERSION .*$", re.MULTILINE)
+    check_version(PROTOCOL, text, versions.sub("", before) + ends + after, PROTOCOL_JOINT)
 
 
 def test_a_changed_comment_is_no_change() -> None:

@@ -751,11 +751,11 @@ def test_what_a_pending_operation_may_leak_is_not_blamed_for_a_leak_before(
 ) -> None:
     """Two blocks leaked by free; then an allocation in order, of which the content is there and the link is not."""
     source = Path(toy_runner.__file__).read_text()
-    walks = "section(WALK, number, UNSUPPORTED)"
+    walks = "section(FL.SECTION_WALK, number, FL.UNSUPPORTED_CALL)"
     assert walks in source
-    blocks = 'b"".join(struct.pack("<IIQQ", 0, ALLOCATED, place(at), 64) for at in range(4) if word(heap, place(at)))'
+    blocks = 'b"".join(struct.pack("<IIQQ", 0, FL.BLOCK_ALLOCATED, place(at), 64) for at in range(4) if word(heap, place(at)))'
     count = "sum(word(heap, place(at)) != 0 for at in range(4))"
-    walk = f"section(WALK, number, OK, {count}, len(heap), {blocks})"
+    walk = f"section(FL.SECTION_WALK, number, FL.OK, {count}, len(heap), {blocks})"
     engine.runner.write_text(f"#!{sys.executable} -SE\n{source.replace(walks, walk)}")
     toy = created()
     for at in (5 * LINE_BYTES, 3 * LINE_BYTES):

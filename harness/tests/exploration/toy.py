@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from exploration import toy_runner
-from exploration.toy_runner import BROKEN_LATER, JOURNAL, LINE_BYTES, MAGIC, SLOTS, pattern_word, place, word
+from exploration.toy_runner import BROKEN_LATER, FL, JOURNAL, LINE_BYTES, MAGIC, SLOTS, pattern_word, place, word
 from reference.px86 import Px86
 from reference.trace_writer import (
     CHUNK_MAGIC,
@@ -410,16 +410,16 @@ def states_of_recovery(
         ids.append(next(one for one in expected.candidates(slot) if shown == (one and pattern_word(one))))
     _, told = toy_runner.told_life(bytearray(heap), 1, has_follow_up)
     for number, (kind, detail, slot, at, payload) in enumerate(told, 1):
-        if kind == toy_runner.STORE_EVENT:
+        if kind == FL.EVENT_STORE:
             model.step(Store(1, 1, at, payload, StoreKind.PLAIN))
-        elif kind == toy_runner.FLUSH_EVENT:
+        elif kind == FL.EVENT_FLUSH:
             model.step(flush(at))
-        elif kind == toy_runner.FENCE_EVENT:
+        elif kind == FL.EVENT_FENCE:
             model.step(fence())
-        elif detail != toy_runner.OPENS:
-            new = struct.unpack("<QI", payload)[1] if kind == toy_runner.BEGIN_EVENT else 0
-            is_begin = kind == toy_runner.BEGIN_EVENT
+        elif detail != FL.OP_OPEN:
+            new = struct.unpack("<QI", payload)[1] if kind == FL.EVENT_BEGIN else 0
+            is_begin = kind == FL.EVENT_BEGIN
             expected = replace(expected, pending=(slot, new)) if is_begin else expected.after(Marker(RETURN, detail))
-        elif kind == toy_runner.RETURN_EVENT:
+        elif kind == FL.EVENT_RETURN:
             expected = replace(expected, slots=tuple(ids), pending=None)
         yield from ((number, heap_of(image), expected) for image in model.images() or [])

@@ -9,6 +9,67 @@ import struct
 import sys
 from typing import BinaryIO
 
+
+class FL:
+    """Numbers of runner/protocol.h, and of what it names. runner/tests/test_protocol.py compares them with the headers."""
+
+    COMMAND_CREATE = 1
+    COMMAND_RESIZE = 2
+    COMMAND_REMOVE = 4
+    COMMAND_RENAME = 5
+    COMMAND_WRITE = 6
+    COMMAND_RUN = 9
+    COMMAND_STAGES = 10
+    COMMAND_WATCH = 11
+    COMMAND_ENGINES = 12
+    COMMAND_REPORT = 13
+    SECTION_OPEN = 1
+    SECTION_FILES = 2
+    SECTION_SLOTS = 3
+    SECTION_WALK = 4
+    SECTION_CHECK = 5
+    SECTION_DRAIN = 7
+    SECTION_CLOSE = 10
+    OK = 0
+    NOT_A_HEAP = 2
+    UNSUPPORTED_CALL = 4
+    ERROR = 5
+    OUTCOME_DONE = 0
+    OUTCOME_HUNG = 2
+    OUTCOME_OVERLOADED = 4
+    REPORT_VERSION = 6
+    PROTOCOL_VERSION = 10
+    LOAD_TARGET = 1
+    RUN_LOADS = 1
+    RUN_GUARDED = 2
+    RUN_IN_PROCESS = 4
+    RUN_DEATH = 64
+    RUN_COMPARED = 128
+    LOADS_SHARED = 4
+    LOADS_UNSEEN = 8
+    LOADS_DIFFERS = 16
+    LOADS_MAPPINGS = 32
+    LOADS_DAMAGED = 64
+    PROBE_FULL = 2
+    PROBE_GENERATION = 3
+    PROBE_RECOVERY = 4
+    EVENTS_FILES = 2
+    EVENT_STORE = 1
+    EVENT_FLUSH = 2
+    EVENT_FENCE = 3
+    EVENT_BEGIN = 4
+    EVENT_RETURN = 5
+    STORED_PLAIN = 1
+    FLUSHED_CLWB = 3
+    FENCED_SFENCE = 1
+    OP_OPEN = 3
+    OP_ALLOCATE = 5
+    OP_FREE = 6
+    FIRST_INDEX = 0xF00000
+    INDEXES_OF_A_GENERATION = 0x1000
+    BLOCK_ALLOCATED = 1
+
+
 LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
@@ -40,39 +101,8 @@ and there is more room where it is 1; each word is stored to at a place of its o
 JOURNAL, MARK = 5 * LINE_BYTES, 6 * LINE_BYTES
 """Journal: the slot that is to get its object, + 1, or 0. Mark: 1 while recovery is at work, 2 afterwards, 3 after one that was cut
 short."""
-
-CREATE, RESIZE, REMOVE, RENAME, WRITE, MKDIR, RMDIR, RUN, STAGES, WATCH, ENGINES, REPORT = (
-    1,
-    2,
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-    13,
-)
-OPEN, FILES, SLOT_LIST, WALK, CHECK, DRAIN, CLOSE = 1, 2, 3, 4, 5, 7, 10
-OK, NOT_A_HEAP, UNSUPPORTED, ERROR = 0, 2, 4, 5
-DONE, HUNG, OVERLOADED = 0, 2, 4
-REPORT_VERSION = 6
-LOADS_VERSION, DEATH_VERSION = 9, 1
-BY_TARGET = 1
-RUN_LOADS, RUN_GUARDED, RUN_IN_PROCESS, RUN_TELL_DEATH, RUN_COMPARED = 1, 2, 4, 64, 128
-SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 4, 8, 16, 32, 64
-FULL, GENERATION, RECOVERY = 2, 3, 4
-GENERATION_VERSION = 3
-FILES_CHANGED = 2
-STORE_EVENT, FLUSH_EVENT, FENCE_EVENT, BEGIN_EVENT, RETURN_EVENT = 1, 2, 3, 4, 5
-PLAIN, CLWB, SFENCE = 1, 3, 1
-OPENS, ALLOCATES, FREES = 3, 5, 6
 FIRST_PLACE = 0x1000
-FIRST_INDEX, INDEXES_OF_A_GENERATION = 0xF00000, 0x1000
 PATTERN_MASK = (1 << 64) - 1
-ALLOCATED = 1
 FREE_LINE = 7
 
 
@@ -87,13 +117,15 @@ def place(slot: int) -> int:
     return (3 + slot) * LINE_BYTES
 
 
-def section(kind: int, life: int, status: int = OK, count: int = 0, value: int = 0, payload: bytes = b"") -> bytes:
+def section(kind: int, life: int, status: int = FL.OK, count: int = 0, value: int = 0, payload: bytes = b"") -> bytes:
     return struct.pack("<HHIIIQ", kind, life, status, count, len(payload), value) + payload + bytes(-len(payload) % 8)
 
 
 def report(outcome: int, life: int, stage: int, sections: list[bytes]) -> bytes:
     body = b"".join(sections)
-    return struct.pack("<8I", 0x52484C46, REPORT_VERSION, 32 + len(body), len(sections), outcome, 0, life, stage) + body
+    return (
+        struct.pack("<8I", 0x52484C46, FL.REPORT_VERSION, 32 + len(body), len(sections), outcome, 0, life, stage) + body
+    )
 
 
 loaded: list[int] = []
@@ -118,9 +150,9 @@ def word(heap: bytes | bytearray, offset: int) -> int:
 def put(heap: bytearray, offset: int, value: int, is_flushed: bool = True, is_fenced: bool = True) -> list[Told]:
     heap[offset : offset + 8] = value.to_bytes(8, "little")
     stored.add(offset // 8)
-    events: list[Told] = [(STORE_EVENT, PLAIN, 0, offset, value.to_bytes(8, "little"))]
-    events += [(FLUSH_EVENT, CLWB, 0, offset, b"")] * is_flushed
-    return events + [(FENCE_EVENT, SFENCE, 0, 0, b"")] * is_fenced
+    events: list[Told] = [(FL.EVENT_STORE, FL.STORED_PLAIN, 0, offset, value.to_bytes(8, "little"))]
+    events += [(FL.EVENT_FLUSH, FL.FLUSHED_CLWB, 0, offset, b"")] * is_flushed
+    return events + [(FL.EVENT_FENCE, FL.FENCED_SFENCE, 0, 0, b"")] * is_fenced
 
 
 def recover(heap: bytearray) -> list[Told]:
@@ -152,43 +184,45 @@ def follow_up(heap: bytearray, index: int) -> list[Told]:
     if not empty:
         return []
     slot, object_id = empty[0], index + 1
-    events: list[Told] = [(BEGIN_EVENT, ALLOCATES, slot, index, struct.pack("<QI", 8, object_id))]
+    events: list[Told] = [(FL.EVENT_BEGIN, FL.OP_ALLOCATE, slot, index, struct.pack("<QI", 8, object_id))]
     steps = [(place(slot), pattern_word(object_id)), ((1 + slot) * LINE_BYTES, place(slot))]
     is_linked_first = word(heap, 8) >= CAREFUL and word(heap, 8) - CAREFUL & LINKS_FIRST
     for offset, value in reversed(steps) if is_linked_first else steps:
         events += put(heap, offset, value)
     events += [
-        (RETURN_EVENT, ALLOCATES, OK, index, b""),
-        (BEGIN_EVENT, FREES, slot, index + 1, struct.pack("<QI", 0, 0)),
+        (FL.EVENT_RETURN, FL.OP_ALLOCATE, FL.OK, index, b""),
+        (FL.EVENT_BEGIN, FL.OP_FREE, slot, index + 1, struct.pack("<QI", 0, 0)),
     ]
     events += put(heap, (1 + slot) * LINE_BYTES, 0)
-    return [*events, (RETURN_EVENT, FREES, OK, index + 1, b"")]
+    return [*events, (FL.EVENT_RETURN, FL.OP_FREE, FL.OK, index + 1, b"")]
 
 
 def told_life(heap: bytearray, generation: int, has_follow_up: bool) -> tuple[bytes, list[Told]]:
     """The heap report, and everything that was done."""
-    index = FIRST_INDEX + generation * INDEXES_OF_A_GENERATION
+    index = FL.FIRST_INDEX + generation * FL.INDEXES_OF_A_GENERATION
     stored.clear()
-    events: list[Told] = [(BEGIN_EVENT, OPENS, 0, index, struct.pack("<QI", 0, 0)), *recover(heap)]
+    events: list[Told] = [(FL.EVENT_BEGIN, FL.OP_OPEN, 0, index, struct.pack("<QI", 0, 0)), *recover(heap)]
     if word(heap, 0) != MAGIC:
-        told: list[Told] = [*events, (RETURN_EVENT, OPENS, NOT_A_HEAP, index, b"")]
-        return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)]), told
-    events.append((RETURN_EVENT, OPENS, OK, index, b""))
+        told: list[Told] = [*events, (FL.EVENT_RETURN, FL.OP_OPEN, FL.NOT_A_HEAP, index, b"")]
+        return report(FL.OUTCOME_DONE, 0, FL.SECTION_OPEN, [section(FL.SECTION_OPEN, 0, FL.NOT_A_HEAP)]), told
+    events.append((FL.EVENT_RETURN, FL.OP_OPEN, FL.OK, index, b""))
     sections = life_of(heap, 0)
     if heap[8] == NEVER_OPEN:
-        return report(HUNG, 0, OPEN, []), events[:-1]
-    return report(DONE, 0, SLOT_LIST, sections), events + (follow_up(heap, index + 1) if has_follow_up else [])
+        return report(FL.OUTCOME_HUNG, 0, FL.SECTION_OPEN, []), events[:-1]
+    return report(FL.OUTCOME_DONE, 0, FL.SECTION_SLOTS, sections), events + (
+        follow_up(heap, index + 1) if has_follow_up else []
+    )
 
 
 def told_answer(file: int, flag: int, events: list[Told]) -> bytes:
-    flags = FILES_CHANGED if flag >= CAREFUL and flag - CAREFUL & NOT_TOLD else 0
+    flags = FL.EVENTS_FILES if flag >= CAREFUL and flag - CAREFUL & NOT_TOLD else 0
     is_placed = flag >= CAREFUL and flag - CAREFUL & PLACED
-    answer = struct.pack("<IIII", GENERATION_VERSION, flags, len(events), 0)
+    answer = struct.pack("<IIII", FL.PROTOCOL_VERSION, flags, len(events), 0)
     for kind, detail, number, at, payload in events:
-        offset, site, of = at, FIRST_PLACE + at if is_placed and kind == STORE_EVENT else 0, file
-        if kind in (BEGIN_EVENT, RETURN_EVENT):
+        offset, site, of = at, FIRST_PLACE + at if is_placed and kind == FL.EVENT_STORE else 0, file
+        if kind in (FL.EVENT_BEGIN, FL.EVENT_RETURN):
             offset, site, of = 0, at, number
-        if kind == BEGIN_EVENT:
+        if kind == FL.EVENT_BEGIN:
             (offset,), payload = struct.unpack_from("<Q", payload), payload[8:]
         answer += struct.pack("<BBHIQII", kind, detail, 0, of, offset, len(payload), site)
         answer += payload + bytes(-len(payload) % 8)
@@ -204,14 +238,20 @@ def life_of(heap: bytes | bytearray, number: int) -> list[bytes]:
     entries = [(slot, 0, word(heap, (1 + slot) * LINE_BYTES)) for slot in range(SLOTS)]
     entries = [entry for entry in entries if entry[2] != 0]
     payload = b"".join(struct.pack("<IIQ", *entry) for entry in entries)
-    sections = [section(OPEN, number), section(SLOT_LIST, number, OK, len(entries), SLOTS, payload)]
-    sections += [section(WALK, number, UNSUPPORTED), section(CHECK, number, UNSUPPORTED)]
-    return [*sections, section(FILES, number, count=1, payload=b"heap\0")]
+    sections = [
+        section(FL.SECTION_OPEN, number),
+        section(FL.SECTION_SLOTS, number, FL.OK, len(entries), SLOTS, payload),
+    ]
+    sections += [
+        section(FL.SECTION_WALK, number, FL.UNSUPPORTED_CALL),
+        section(FL.SECTION_CHECK, number, FL.UNSUPPORTED_CALL),
+    ]
+    return [*sections, section(FL.SECTION_FILES, number, count=1, payload=b"heap\0")]
 
 
 def drain(number: int, listings: int, size: int = LINE_BYTES) -> bytes:
-    block = struct.pack("<IIQQ", 0, ALLOCATED, FREE_LINE * LINE_BYTES, size)
-    return section(DRAIN, number, OK, listings, listings * size, block * listings)
+    block = struct.pack("<IIQQ", 0, FL.BLOCK_ALLOCATED, FREE_LINE * LINE_BYTES, size)
+    return section(FL.SECTION_DRAIN, number, FL.OK, listings, listings * size, block * listings)
 
 
 def opened(image: bytes) -> bytearray:
@@ -225,87 +265,97 @@ def opened(image: bytes) -> bytearray:
 def probe(image: bytes | None, kind: int, how: int) -> bytes:
     heap = opened(image or b"")
     if image is None or word(heap, 0) != MAGIC:
-        return report(DONE, 0, OPEN, [section(OPEN, 0, NOT_A_HEAP)])
+        return report(FL.OUTCOME_DONE, 0, FL.SECTION_OPEN, [section(FL.SECTION_OPEN, 0, FL.NOT_A_HEAP)])
     flag = word(heap, 8)
     if flag == OVERLOADED_NOW:
-        return report(OVERLOADED, 0, OPEN, [])
-    if flag == SLOW_GUARDED and how & RUN_GUARDED:
-        return report(HUNG, 0, OPEN, [])
-    if flag == FORGETFUL and how & RUN_IN_PROCESS:
+        return report(FL.OUTCOME_OVERLOADED, 0, FL.SECTION_OPEN, [])
+    if flag == SLOW_GUARDED and how & FL.RUN_GUARDED:
+        return report(FL.OUTCOME_HUNG, 0, FL.SECTION_OPEN, [])
+    if flag == FORGETFUL and how & FL.RUN_IN_PROCESS:
         heap[LINE_BYTES : (1 + SLOTS) * LINE_BYTES] = bytes(SLOTS * LINE_BYTES)
     if flag == CHANGEABLE:
         heap[LINE_BYTES : LINE_BYTES + 8] = (8 * runs[0]).to_bytes(8, "little")
     sections = life_of(heap, 0)
-    if kind != FULL:
-        return report(DONE, 0, CHECK, sections)
-    sections.append(section(OPEN, 1))
+    if kind != FL.PROBE_FULL:
+        return report(FL.OUTCOME_DONE, 0, FL.SECTION_CHECK, sections)
+    sections.append(section(FL.SECTION_OPEN, 1))
     if flag in (BROKEN_LATER, TWO_FACED):
-        return report(DONE, 2, OPEN, [*sections, section(OPEN, 2, ERROR)])
+        return report(FL.OUTCOME_DONE, 2, FL.SECTION_OPEN, [*sections, section(FL.SECTION_OPEN, 2, FL.ERROR)])
     recover(heap)
     sections += life_of(heap, 2)
     heap = opened(image)
     is_useless = flag >= CAREFUL and (flag - CAREFUL) & NOT_USABLE and word(heap, MARK) == 3
-    used = section(DRAIN, 3, ERROR) if is_useless else drain(3, 2 if flag == LISTED_TWICE else 1)
+    used = section(FL.SECTION_DRAIN, 3, FL.ERROR) if is_useless else drain(3, 2 if flag == LISTED_TWICE else 1)
     if flag >= CAREFUL and (flag - CAREFUL) & LOOKS_FURTHER:
         is_roomy = word(image, JOURNAL) != 0 and word(heap, MARK) == 1
         used = drain(3, 1, LINE_BYTES if is_roomy else LINE_BYTES // 2)
-    sections += [*life_of(heap, 3), used, section(CLOSE, 3)]
-    sections += [*life_of(heap, 4), section(CLOSE, 4)]
-    return report(DONE, 4, CLOSE, sections)
+    sections += [*life_of(heap, 3), used, section(FL.SECTION_CLOSE, 3)]
+    sections += [*life_of(heap, 4), section(FL.SECTION_CLOSE, 4)]
+    return report(FL.OUTCOME_DONE, 4, FL.SECTION_CLOSE, sections)
 
 
 def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, how: int) -> bytes:
-    of_flag = {THREADED: (SHARED, b""), MANY_MAPPINGS: (MAPPINGS, b""), DAMAGED_LIST: (DAMAGED, b"")}
+    of_flag = {
+        THREADED: (FL.LOADS_SHARED, b""),
+        MANY_MAPPINGS: (FL.LOADS_MAPPINGS, b""),
+        DAMAGED_LIST: (FL.LOADS_DAMAGED, b""),
+    }
     flags, text = of_flag.get(flag, (0, b""))
-    if flag == PAST_HOOKS and how & RUN_GUARDED:
-        flags, text = UNSEEN, b"a read at 0x8"
-    if flag == TWO_FACED and how & RUN_COMPARED:
-        flags, text = DIFFERS, b"the runs of one image have other heap reports"
+    if flag == PAST_HOOKS and how & FL.RUN_GUARDED:
+        flags, text = FL.LOADS_UNSEEN, b"a read at 0x8"
+    if flag == TWO_FACED and how & FL.RUN_COMPARED:
+        flags, text = FL.LOADS_DIFFERS, b"the runs of one image have other heap reports"
     units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
-    loads = b"".join(struct.pack("<BBHIQQ", BY_TARGET, 0, 0, file, unit, 0) for unit in units)
-    return struct.pack("<IIIIQQ", LOADS_VERSION, flags, len(units), len(text), 0, 0) + loads + text
+    loads = b"".join(struct.pack("<BBHIQQ", FL.LOAD_TARGET, 0, 0, file, unit, 0) for unit in units)
+    return struct.pack("<IIIIQQ", FL.PROTOCOL_VERSION, flags, len(units), len(text), 0, 0) + loads + text
 
 
-def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], command: tuple[int, int, int]) -> list[bytes]:
-    """What is answered to the command's file, offset and size."""
-    generation, how, kind = command
+def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], kind: int, how: int, generation: int) -> list[bytes]:
     flag = int.from_bytes(heap[8:16], "little") if heap else 0
-    if kind in (GENERATION, RECOVERY):
-        answer, told = told_life(bytearray(heap or b""), generation, kind == GENERATION)
+    if kind in (FL.PROBE_GENERATION, FL.PROBE_RECOVERY):
+        answer, told = told_life(bytearray(heap or b""), generation, kind == FL.PROBE_GENERATION)
         return [answer, recorded_loads(file, hot, flag, how), told_answer(file, flag, told)]
     answer = probe(heap, kind, how)
-    if how == RUN_TELL_DEATH:
-        return [answer, struct.pack("<4IQ2I", DEATH_VERSION, 0, 0, 0, 0, 0, 0)]
-    return [answer, recorded_loads(file, hot, flag, how)] if how & RUN_LOADS else [answer]
+    if how == FL.RUN_DEATH:
+        return [answer, struct.pack("<4IQ2I", FL.PROTOCOL_VERSION, 0, 0, 0, 0, 0, 0)]
+    return [answer, recorded_loads(file, hot, flag, how)] if how & FL.RUN_LOADS else [answer]
 
 
 def serve(commands: BinaryIO, answers: BinaryIO) -> None:
     files: dict[int, bytearray] = {}
     names: dict[int, bytes] = {}
     hot: set[tuple[int, int]] = set()
-    while head := commands.read(32):
-        kind, file, offset, size, length = struct.unpack("<IIQQQ", head)
+    while head := commands.read(40):
+        kind, length, file, offset, size = struct.unpack("<IxxxxQIxxxxQQ", head)
+        probe_kind, flags, _, generation, _ = struct.unpack_from("<4IQ", head, 16)
         payload = commands.read(length)
-        if kind == CREATE:
+        if kind == FL.COMMAND_CREATE:
             files[file], names[file] = bytearray(size), payload
-        elif kind == RESIZE:
+        elif kind == FL.COMMAND_RESIZE:
             files[file] = files[file][:size] + bytes(max(0, size - len(files[file])))
-        elif kind == REMOVE:
+        elif kind == FL.COMMAND_REMOVE:
             del files[file], names[file]
-        elif kind == RENAME:
+        elif kind == FL.COMMAND_RENAME:
             names[file] = payload
-        elif kind == WRITE:
+        elif kind == FL.COMMAND_WRITE:
             files[file][offset : offset + length] = payload
-        elif kind == WATCH:
+        elif kind == FL.COMMAND_WATCH:
             ranges = struct.iter_unpack("<IIQQ", payload)
             hot = {(number, first + unit) for number, _, first, count in ranges for unit in range(count)}
-        elif kind in (RUN, STAGES, ENGINES, REPORT):
+        elif kind in (FL.COMMAND_RUN, FL.COMMAND_STAGES, FL.COMMAND_ENGINES, FL.COMMAND_REPORT):
             loaded.clear()
-            runs[0] += kind == RUN
+            runs[0] += kind == FL.COMMAND_RUN
             heaps = [number for number in files if names[number] == b"heap"]
-            others = {STAGES: b"", ENGINES: struct.pack("<4Q", runs[0], 0, 0, 0), REPORT: b""}
+            others = {
+                FL.COMMAND_STAGES: b"",
+                FL.COMMAND_ENGINES: struct.pack("<4Q", runs[0], 0, 0, 0),
+                FL.COMMAND_REPORT: b"",
+            }
             heap = bytes(files[heaps[0]]) if heaps else None
-            reply = run(heap, heaps[0] if heaps else 0, hot, (file, offset, size)) if kind == RUN else [others[kind]]
+            if kind == FL.COMMAND_RUN:
+                reply = run(heap, heaps[0] if heaps else 0, hot, probe_kind, flags, generation)
+            else:
+                reply = [others[kind]]
             answers.write(b"".join(struct.pack("<I", len(part)) + part for part in reply))
             answers.flush()
 

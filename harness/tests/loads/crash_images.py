@@ -4,18 +4,16 @@ the runner, which keeps the commands."""
 
 from __future__ import annotations
 
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loads.server import CREATE, RUN, WRITE, Server
+from loads.server import Server
+from runner_protocol import FL, Command, commands
 
-COMMAND_BYTES = 32
 HEAP_OPTIONS = ("--heap-bytes", "--limit-bytes", "--slots", "--slot-layout", "--address-hint")
-RESIZE, PUNCH, REMOVE, RENAME, MKDIR, RMDIR, STAGES = 2, 3, 4, 5, 7, 8, 10
 
 ENGINE = """#!{python}
 import json, os, pathlib, sys
@@ -44,35 +42,36 @@ class Image:
         contents = {file: bytearray(content) for file, content in self.contents.items()}
         return Image(set(self.folders), dict(self.names), contents)
 
-    def apply(self, kind: int, file: int, offset: int, size: int, payload: bytes) -> None:
-        if kind == CREATE:
+    def apply(self, command: Command) -> None:
+        kind, file, offset, size, payload = command[:5]
+        if kind == FL.COMMAND_CREATE:
             self.names[file], self.contents[file] = payload.decode(), bytearray(size)
-        elif kind == RESIZE:
+        elif kind == FL.COMMAND_RESIZE:
             content = self.contents[file]
             self.contents[file] = content[:size] + bytes(max(0, size - len(content)))
-        elif kind == PUNCH:
+        elif kind == FL.COMMAND_PUNCH:
             self.contents[file][offset : offset + size] = bytes(size)
-        elif kind == REMOVE:
+        elif kind == FL.COMMAND_REMOVE:
             del self.names[file], self.contents[file]
-        elif kind == RENAME:
+        elif kind == FL.COMMAND_RENAME:
             name = payload.decode()
             for other in [other for other, known in self.names.items() if known == name and other != file]:
                 del self.names[other], self.contents[other]
             self.names[file] = name
-        elif kind == WRITE:
+        elif kind == FL.COMMAND_WRITE:
             self.contents[file][offset : offset + len(payload)] = payload
-        elif kind == MKDIR:
+        elif kind == FL.COMMAND_MKDIR:
             self.folders.add(payload.decode())
-        elif kind == RMDIR:
+        elif kind == FL.COMMAND_RMDIR:
             self.folders.discard(payload.decode())
 
     def follow(self, server: Server, before: Image) -> None:
         """Makes a server that has the image `before` have this one."""
         for file, content in before.contents.items():
             if self.names.get(file) != before.names[file] or len(self.contents[file]) != len(content):
-                server.send(REMOVE, file)
+                server.send(Command(FL.COMMAND_REMOVE, file))
         for folder in sorted(self.folders - before.folders):
-            server.send(MKDIR, payload=folder.encode())
+            server.send(Command(FL.COMMAND_MKDIR, payload=folder.encode()))
         for file, content in self.contents.items():
             old = before.contents.get(file)
             if old is None or before.names[file] != self.names[file] or len(old) != len(content):
@@ -80,28 +79,20 @@ class Image:
                 continue
             for at in range(0, len(content), 64):
                 if content[at : at + 64] != old[at : at + 64]:
-                    server.send(WRITE, file, at, payload=bytes(content[at : at + 64]))
+                    server.write(at, bytes(content[at : at + 64]), file)
         for folder in sorted(before.folders - self.folders, reverse=True):
-            server.send(RMDIR, payload=folder.encode())
-
-
-def commands(stream: bytes) -> Iterator[tuple[int, int, int, int, bytes]]:
-    at = 0
-    while at + COMMAND_BYTES <= len(stream):
-        kind, file, offset, size, payload = struct.unpack_from("<IIQQQ", stream, at)
-        at += COMMAND_BYTES + payload
-        yield kind, file, offset, size, stream[at - payload : at]
+            server.send(Command(FL.COMMAND_RMDIR, payload=folder.encode()))
 
 
 def run_images(stream: bytes) -> Iterator[Image]:
     """Of each run, in order; those that equal the one before are left out."""
     image, is_new = Image(), True
     for command in commands(stream):
-        is_run = command[0] == RUN
+        is_run = command.kind == FL.COMMAND_RUN
         if is_run and is_new:
             yield image.copy()
-        image.apply(*command)
-        is_new = not is_run if command[0] != STAGES else is_new
+        image.apply(command)
+        is_new = not is_run if command.kind != FL.COMMAND_STAGES else is_new
 
 
 def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) -> tuple[list[Image], list[str]]:

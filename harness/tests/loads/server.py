@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CREATE, WRITE, MKDIR, RUN, WATCH, ENGINES, REPORT, SEAT = 1, 6, 7, 9, 11, 12, 13, 14
-TELL_DEATH = 64
-FIRST, FULL, GENERATION, RECOVERY = 1, 2, 3, 4
-LOADS, GUARDED, IN_PROCESS, REPORT_APART, AFRESH, COMPARED = 1, 3, 4, 16, 32, 128
-OVERFLOW, NOT_HOOKED, SHARED, UNSEEN, DIFFERS, MAPPINGS, DAMAGED = 1, 2, 4, 8, 16, 32, 64
-TARGET, CONTENTS = 1, 2
-UNIT_BYTES = 8
+from runner_protocol import FL, Command
+
+FIRST, FULL, GENERATION, RECOVERY = FL.PROBE_FIRST, FL.PROBE_FULL, FL.PROBE_GENERATION, FL.PROBE_RECOVERY
+LOADS, GUARDED, IN_PROCESS = FL.RUN_LOADS, FL.RUN_LOADS | FL.RUN_GUARDED, FL.RUN_IN_PROCESS
+REPORT_APART, AFRESH, COMPARED = FL.RUN_REPORT_APART, FL.RUN_AFRESH, FL.RUN_COMPARED
+NOT_HOOKED, SHARED, UNSEEN = FL.LOADS_NOT_HOOKED, FL.LOADS_SHARED, FL.LOADS_UNSEEN
+DIFFERS, MAPPINGS, DAMAGED = FL.LOADS_DIFFERS, FL.LOADS_MAPPINGS, FL.LOADS_DAMAGED
+TARGET, CONTENTS = FL.LOAD_TARGET, FL.LOAD_CONTENTS
+UNIT_BYTES = FL.UNIT_BYTES
 OS_PAGE_BYTES = 4096
 
 
@@ -69,7 +71,7 @@ class Told:
 
     def __init__(self, answer: bytes) -> None:
         version, self.flags, count, _ = struct.unpack_from("<4I", answer)
-        assert version == 3
+        assert version == FL.PROTOCOL_VERSION
         self.events: list[tuple[int, int, int, int, int, bytes]] = []
         at = 16
         for _ in range(count):
@@ -88,25 +90,28 @@ class Server:
         self.watches = 0
         self.remembered = 0
 
-    def send(self, kind: int, file: int = 0, offset: int = 0, size: int = 0, payload: bytes = b"") -> None:
+    def send(self, command: Command) -> None:
         assert self.process.stdin
-        self.process.stdin.write(struct.pack("<IIQQQ", kind, file, offset, size, len(payload)) + payload)
+        self.process.stdin.write(command.packed())
+
+    def write(self, offset: int, content: bytes, file: int = 0) -> None:
+        self.send(Command(FL.COMMAND_WRITE, file, offset, payload=content))
+
+    def send_run(self, flags: int, probe: int = FIRST, seed: int = 0, generation: int = 0) -> None:
+        self.send(Command(FL.COMMAND_RUN, probe=probe, flags=flags, seed=seed, generation=generation))
 
     def create(self, content: bytes, name: str = "heap", file: int = 0) -> None:
-        self.send(CREATE, file, size=len(content), payload=name.encode())
+        self.send(Command(FL.COMMAND_CREATE, file, size=len(content), payload=name.encode()))
         for offset in range(0, len(content), OS_PAGE_BYTES):
             piece = content[offset : offset + OS_PAGE_BYTES]
             if any(piece):
-                self.send(WRITE, file, offset, payload=piece)
+                self.write(offset, piece, file)
 
     def watch(self, *ranges: tuple[int, int, int], number: int = 0) -> None:
         """(file, first unit, count) each. number: 0 for one that was not used before."""
         self.watches += 1
-        self.send(
-            WATCH,
-            offset=number or self.watches << 32,
-            payload=b"".join(struct.pack("<IIQQ", file, 0, first, count) for file, first, count in ranges),
-        )
+        payload = b"".join(struct.pack("<IIQQ", file, 0, first, count) for file, first, count in ranges)
+        self.send(Command(FL.COMMAND_WATCH, payload=payload, watch=number or self.watches << 32))
 
     def answer(self) -> bytes:
         assert self.process.stdin
@@ -117,12 +122,12 @@ class Server:
         return self.process.stdout.read(struct.unpack("<I", head)[0])
 
     def run(self, flags: int = LOADS, probe: int = FIRST) -> Run:
-        self.send(RUN, offset=flags, size=probe)
+        self.send_run(flags, probe)
         run = Run(self.report_apart() if flags & REPORT_APART else self.answer())
         if flags & LOADS:
             answer = self.answer()
             version, run.flags, count, text_bytes, run.unseen, run.seen = struct.unpack_from("<4I2Q", answer)
-            assert version == 9
+            assert version == FL.PROTOCOL_VERSION
             entries = struct.iter_unpack("<BBxxIQIxxxx", answer[32 : 32 + 24 * count])
             run.loads = [Load(*entry) for entry in entries]
             run.text = answer[32 + 24 * count :].decode()
@@ -130,10 +135,10 @@ class Server:
         return run
 
     def death(self, probe: int = FIRST) -> Death:
-        self.send(RUN, offset=TELL_DEATH, size=probe)
+        self.send_run(FL.RUN_DEATH, probe)
         run, answer = Run(self.answer()), self.answer()
         version, signal, touched, file, offset, count, _ = struct.unpack_from("<4IQ2I", answer)
-        assert version == 1
+        assert version == FL.PROTOCOL_VERSION
         paths = answer[32 + 16 * count :].decode().split("\0")
         calls = [
             (paths[module], offset) for offset, module, _ in struct.iter_unpack("<Q2I", answer[32 : 32 + 16 * count])
@@ -152,12 +157,12 @@ class Server:
     @functools.cached_property
     def report_file(self) -> Path:
         """To be asked for before a run."""
-        self.send(REPORT)
+        self.send(Command(FL.COMMAND_REPORT))
         return Path(self.answer().decode())
 
     def engines(self) -> tuple[int, int, int, dict[str, int]]:
         """Runs in-process, of them compared, isolated instead, and these by reason; and sets `remembered`."""
-        self.send(ENGINES)
+        self.send(Command(FL.COMMAND_ENGINES))
         answer = self.answer()
         reasons, at = {}, 32
         while at < len(answer):
@@ -169,7 +174,7 @@ class Server:
 
     def tell(self, generation: int = 1, probe: int = GENERATION) -> Told:
         """Recovery and follow-up, told event by event."""
-        self.send(RUN, file=generation, offset=LOADS, size=probe)
+        self.send_run(LOADS, probe, generation=generation)
         self.answer()
         self.answer()
         return Told(self.answer())

@@ -24,11 +24,11 @@ from loads.server import (
     RECOVERY,
     SHARED,
     UNSEEN,
-    WRITE,
     Load,
     Run,
     Server,
 )
+from runner_protocol import FL, Command
 
 DONE, SIGNAL = 0, 1
 
@@ -228,10 +228,10 @@ def test_what_cannot_be_followed_in_one_run_is_told_of_that_run(
     usual = server.run(LOADS)
     assert (usual.flags, usual.outcome, sorted(usual.units())) == (0, DONE, [0, BASE])
     for _ in range(2):
-        server.send(WRITE, payload=b"\1")
+        server.write(0, b"\1")
         run = server.run(LOADS | where)
         assert (run.flags, run.outcome) == (flag, outcome)
-        server.send(WRITE, payload=b"\0")
+        server.write(0, b"\0")
         assert server.run(LOADS | where) == usual
 
 
@@ -268,18 +268,20 @@ def test_a_file_keeps_its_number_in_copies(start: Started) -> None:
 
 
 def test_bad_commands_end_the_server_with_one_line(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
-    def end_after(kind: int, offset: int = 0, size: int = 0, payload: bytes = b"") -> str:
+    def end_after(kind: int, payload: bytes = b"", probe: int = 0, flags: int = 0) -> str:
         server = Server(runner, adapter(), folder, *GEOMETRY)
-        server.send(kind, 0, offset, size, payload)
+        server.send(Command(kind, payload=payload, probe=probe, flags=flags))
         code, errors = server.close()
         assert code == 2
         assert errors.count("\n") == 1
         return errors
 
-    assert "23 bytes, expected ranges of 24" in end_after(11, payload=bytes(23))
-    assert "span more than 4 GiB" in end_after(11, payload=struct.pack("<IIQQ", 0, 0, 1 << 29, 1))
-    assert "span more than 4 GiB" in end_after(11, payload=struct.pack("<IIQQ", 0, 0, 0, 1 << 62))
-    assert "flags 2, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process)" in end_after(9, offset=2, size=1)
+    assert "23 bytes, expected ranges of 24" in end_after(FL.COMMAND_WATCH, payload=bytes(23))
+    assert "span more than 4 GiB" in end_after(FL.COMMAND_WATCH, payload=struct.pack("<IIQQ", 0, 0, 1 << 29, 1))
+    assert "span more than 4 GiB" in end_after(FL.COMMAND_WATCH, payload=struct.pack("<IIQQ", 0, 0, 0, 1 << 62))
+    assert "flags 2, expected 0, 1 (loads) or 3 (guarded), with 4 (in-process)" in end_after(
+        FL.COMMAND_RUN, probe=1, flags=2
+    )
 
 
 # ---- told event by event (runner/protocol.h) ----------------------------------------------------------------------

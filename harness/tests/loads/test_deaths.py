@@ -66,8 +66,8 @@ def test_what_died_before_is_not_told_again(start: Started) -> None:
     """The access dies where the heap's first byte says so."""
     server = start("crash_if_asked")
     assert server.death(FULL).signal == 0
-    server.send(6, payload=b"\1")
+    server.write(0, b"\1")
     assert server.death(FULL).signal == signal.SIGSEGV
-    server.send(6, payload=b"\0")
+    server.write(0, b"\0")
     death = server.death(FULL)
     assert (death.outcome, death.signal, death.calls) == (DONE, 0, [])

@@ -16,23 +16,18 @@ from loads.server import (
     AFRESH,
     COMPARED,
     DIFFERS,
-    ENGINES,
     FIRST,
     FULL,
     IN_PROCESS,
     LOADS,
-    MKDIR,
     REPORT_APART,
-    RUN,
-    SEAT,
-    WRITE,
     Run,
     Server,
 )
 from loads.test_accesses import LISTED, relative
+from runner_protocol import FL, Command
 
 DONE, SIGNAL, EXITED, BROKEN = 0, 1, 3, 5
-COMPARE_ONE_IN = 1000
 MASK = (1 << 64) - 1
 
 
@@ -40,11 +35,11 @@ def is_compared(seed: int, run: int) -> bool:
     """As is_chosen in inprocess.c."""
     mixed = ((seed << 32) ^ run) * 0x9E3779B97F4A7C15 & MASK
     mixed = (mixed ^ mixed >> 32) * 0xBF58476D1CE4E5B9 & MASK
-    return run == 0 or (mixed >> 32) % COMPARE_ONE_IN == 0
+    return run == 0 or (mixed >> 32) % FL.COMPARE_ONE_IN == 0
 
 
 def run_seeded(server: Server, flags: int, seed: int) -> Run:
-    server.send(RUN, seed, flags, 1)
+    server.send_run(flags, seed=seed)
     run = Run(server.answer())
     if flags & LOADS:
         answer = server.answer()
@@ -116,7 +111,7 @@ def test_server_and_worker_run_where_they_are_told(start: Started) -> None:
 
     def seat(*chosen: int) -> None:
         bits = sum(1 << processor for processor in chosen)
-        server.send(SEAT, payload=bits.to_bytes(128, "little"))
+        server.send(Command(FL.COMMAND_AFFINITY, payload=bits.to_bytes(128, "little")))
 
     server, allowed = start(STAYS[0]), sorted(os.sched_getaffinity(0))
     seat(allowed[-1])
@@ -179,7 +174,7 @@ def test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same(start
         (5, 1, 1, 0, True),
     ]
     for unit, value, number, flags, _ in steps:
-        server.send(WRITE, offset=8 * (BASE + unit), payload=value.to_bytes(8, "little"))
+        server.write(8 * (BASE + unit), value.to_bytes(8, "little"))
         server.watch((0, BASE, 8), number=number)
         isolated, run = server.run(LOADS, FULL), server.run(LOADS | IN_PROCESS | flags, FULL)
         assert (run.report, run.loads, run.flags) == (isolated.report, isolated.loads, 0), run.text
@@ -277,7 +272,7 @@ def with_files(server: Server) -> Server:
     """Made in another order than that of their names."""
     for number, name in enumerate(("d", "b", "c"), 1):
         server.create(b"", name, number)
-    server.send(MKDIR, payload=b"sub")
+    server.send(Command(FL.COMMAND_MKDIR, payload=b"sub"))
     server.create(b"", "sub/x", 4)
     return server
 
@@ -328,7 +323,7 @@ def test_changes_of_files_by_chance_are_taken_back(
     monkeypatch.setenv("FL_SEED", str(seed))
     server = with_contents(start("change_by_chance", heap=FULL_HEAP))
     for first_byte in range(4):
-        server.send(WRITE, payload=bytes([first_byte]))
+        server.write(0, bytes([first_byte]))
         isolated = server.run(LOADS)
         assert isolated.outcome == DONE
         before = files_in(folder)
@@ -415,7 +410,7 @@ def later(runner: Path, adapter: Callable[..., Path], folder: Path, monkeypatch:
     server = Server(runner, adapter(True), folder, *GEOMETRY)
     server.create(bytes(HEAP_BYTES))
     assert run_seeded(server, IN_PROCESS, 1).outcome == DONE
-    server.send(WRITE, payload=b"\1")
+    server.write(0, b"\1")
     return server
 
 
@@ -431,7 +426,7 @@ def test_a_late_store_without_a_hook_ends_the_server(later: Server) -> None:
 
 def test_the_last_store_without_a_hook_is_found_when_the_image_goes(later: Server) -> None:
     assert run_seeded(later, IN_PROCESS, 1).outcome == DONE
-    later.send(ENGINES)
+    later.send(Command(FL.COMMAND_ENGINES))
     code, errors = later.close()
     assert code == 3
     assert "in-process runs saw another image" in errors

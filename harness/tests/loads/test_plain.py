@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loads.access_targets import BASE, Started
-from loads.server import FULL, IN_PROCESS, LOADS, WRITE
+from loads.server import FULL, IN_PROCESS, LOADS
 
 DONE, SIGNAL, BROKEN = 0, 1, 5
 NAMES = re.findall(r"^ +ACCESS\((\w+)\),", (Path(__file__).parent / "accesses.c").read_text(), re.MULTILINE)
@@ -92,7 +92,7 @@ def test_a_store_is_gone_when_the_run_is_over(start: Started, folder: Path) -> N
     base = next(folder.glob("heap-*")) / "heap"
     before = base.read_bytes()
     for value in range(1, 4):
-        server.send(WRITE, offset=8 * BASE + 512, payload=value.to_bytes(8, "little"))
+        server.write(8 * BASE + 512, value.to_bytes(8, "little"))
         server.run(IN_PROCESS)
         written = before[: 8 * BASE + 512] + value.to_bytes(8, "little") + before[8 * BASE + 520 :]
         assert base.read_bytes() == written

@@ -16,7 +16,8 @@ from faultline.base.config import allocator_names, find_allocator
 from faultline.pipeline.build import build_adapter, build_runner
 from faultline.pipeline.tracers import DEFAULT_TRACER
 from loads.crash_images import Image, campaign_images
-from loads.server import CONTENTS, FIRST, FULL, GUARDED, IN_PROCESS, LOADS, RUN, TARGET, UNIT_BYTES, Run, Server
+from loads.server import CONTENTS, FIRST, FULL, GUARDED, IN_PROCESS, LOADS, TARGET, UNIT_BYTES, Run, Server
+from runner_protocol import FL
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,6 @@ RESTS = 60
 GUARDED_RUNS = 12
 CAMPAIGN = ("-w", "churn", "--ops", "60", "--strategy", "sample", "--samples", "1", "--recoveries", "3000")
 LIMIT_MS = "600000"
-EVERY_ACCESS = LOADS | 8
 IS_LOAD = 1
 REPEATED = 0x8000
 """Of a load's length: one step of a repeated string instruction (pintools/valgrind/fl_loads.c)."""
@@ -82,7 +82,7 @@ Load = tuple[str, int, int]
 
 def announced(server: Server, image: Image) -> list[Load]:
     """What the hooks announced, in order."""
-    server.send(RUN, offset=EVERY_ACCESS, size=FIRST)
+    server.send_run(LOADS | FL.RUN_EVERY_ACCESS)
     server.answer()
     answer = server.answer()
     _, flags, count, *_ = struct.unpack_from("<4I", answer)
