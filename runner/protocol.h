@@ -354,7 +354,7 @@ struct fl_load {
 
 enum fl_events_flag {
     FL_EVENTS_OVERFLOW = 1, /* there was no room for all events */
-    FL_EVENTS_FILES = 2,    /* the life changed files of the heap in a way that is not told */
+    FL_EVENTS_FILES = 2,    /* the life changed files of the heap in a way that events do not say */
 };
 
 /* 16 bytes. */

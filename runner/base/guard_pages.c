@@ -18,7 +18,7 @@ static uintptr_t first_pages[FIRST_CAPACITY];
 static struct {
     uintptr_t *pages;
     size_t count, capacity;
-} all = {first_pages, 0, FIRST_CAPACITY};
+} guards = {first_pages, 0, FIRST_CAPACITY};
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void *raw_mmap(uintptr_t address, size_t bytes, int protection, int flags, int fd, off_t offset) {
@@ -26,27 +26,27 @@ static void *raw_mmap(uintptr_t address, size_t bytes, int protection, int flags
 }
 
 static bool has_room(void) {
-    if (all.count + 2 <= all.capacity)
+    if (guards.count + 2 <= guards.capacity)
         return true;
-    size_t bytes = all.capacity * sizeof *all.pages;
+    size_t bytes = guards.capacity * sizeof *guards.pages;
     void *memory = raw_mmap(0, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    memcpy(memory, all.pages, bytes);
-    all.pages = memory; /* the smaller one stays: a handful of OS pages at most */
-    all.capacity *= 2;
+    memcpy(memory, guards.pages, bytes);
+    guards.pages = memory; /* the smaller one stays: a handful of OS pages at most */
+    guards.capacity *= 2;
     return true;
 }
 
 /* Guard pages in the range are unmapped, and are none any more. */
 static void give_way(uintptr_t start, uintptr_t end) {
     pthread_mutex_lock(&mutex);
-    for (size_t i = all.count; i-- > 0;) {
-        uintptr_t page = all.pages[i];
+    for (size_t i = guards.count; i-- > 0;) {
+        uintptr_t page = guards.pages[i];
         if (end <= page || page + OS_PAGE_BYTES <= start)
             continue;
         syscall(SYS_munmap, page, OS_PAGE_BYTES);
-        all.pages[i] = all.pages[--all.count];
+        guards.pages[i] = guards.pages[--guards.count];
     }
     pthread_mutex_unlock(&mutex);
 }
@@ -64,8 +64,8 @@ static void *map_between(size_t bytes, int protection, int flags, int fd, off_t 
     if (base == MAP_FAILED)
         syscall(SYS_munmap, reserved, whole + 2 * OS_PAGE_BYTES);
     else {
-        all.pages[all.count++] = (uintptr_t)reserved;
-        all.pages[all.count++] = start + whole;
+        guards.pages[guards.count++] = (uintptr_t)reserved;
+        guards.pages[guards.count++] = start + whole;
     }
     return base;
 }

@@ -66,10 +66,10 @@ static void before_change_at(int fd, const off_t *offset, uint64_t count) {
         vfs_before_change(fd);
 }
 
-/* What the kernel writes into files of the heap is not told (protocol.h). */
+/* What the kernel writes into files of the heap is not recorded. */
 static void before_write(int fd) {
     char path[PATH_MAX];
-    if (events_are_told() && vfs_heap_path(fd, path))
+    if (events_are_recorded() && vfs_heap_path(fd, path))
         events_files_changed();
 }
 
@@ -150,18 +150,18 @@ static bool has_size(int fd, off_t bytes) {
 }
 
 /* Of a call that worked on a file; result: what it answered. */
-static int told(enum fl_event_effect effect, int fd, uint64_t offset, uint64_t bytes, int result) {
+static int record_effect(enum fl_event_effect effect, int fd, uint64_t offset, uint64_t bytes, int result) {
     char path[PATH_MAX];
-    if (events_are_told() && result == 0 && vfs_heap_path(fd, path))
+    if (events_are_recorded() && result == 0 && vfs_heap_path(fd, path))
         events_file(effect, offset, bytes, path, NULL);
     return result;
 }
 
-static int told_fallocate(int fd, int mode, off_t offset, off_t bytes, int result) {
+static int record_fallocate(int fd, int mode, off_t offset, off_t bytes, int result) {
     if (mode == 0)
-        return told(FL_DID_EXTEND, fd, 0, (uint64_t)(offset + bytes), result);
+        return record_effect(FL_DID_EXTEND, fd, 0, (uint64_t)(offset + bytes), result);
     if (mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE))
-        return told(FL_DID_PUNCH, fd, (uint64_t)offset, (uint64_t)bytes, result);
+        return record_effect(FL_DID_PUNCH, fd, (uint64_t)offset, (uint64_t)bytes, result);
     if (mode != FALLOC_FL_KEEP_SIZE)
         events_files_changed();
     return result;
@@ -177,7 +177,7 @@ INTERPOSED int ftruncate(int fd, off_t bytes) {
             return 0;
         vfs_before_change(fd);
     }
-    return told(FL_DID_TRUNCATE, fd, 0, (uint64_t)bytes, (int)syscall(SYS_ftruncate, fd, bytes));
+    return record_effect(FL_DID_TRUNCATE, fd, 0, (uint64_t)bytes, (int)syscall(SYS_ftruncate, fd, bytes));
 }
 
 INTERPOSED int ftruncate64(int fd, off_t bytes) { return ftruncate(fd, bytes); }
@@ -186,7 +186,7 @@ INTERPOSED int fallocate(int fd, int mode, off_t offset, off_t bytes) {
     if (inprocess_is_running() && vfs_is_protected(fd))
         return kept_fallocate(fd, mode, offset, bytes);
     vfs_before_change(fd);
-    return told_fallocate(fd, mode, offset, bytes, (int)syscall(SYS_fallocate, fd, mode, offset, bytes));
+    return record_fallocate(fd, mode, offset, bytes, (int)syscall(SYS_fallocate, fd, mode, offset, bytes));
 }
 
 INTERPOSED int fallocate64(int fd, int mode, off_t offset, off_t bytes) { return fallocate(fd, mode, offset, bytes); }
@@ -265,7 +265,7 @@ static int sync_file(int fd, long call) {
     struct stat info;
     int result = vfs_is_protected(fd) ? 0 : (int)syscall(call, fd);
     bool is_file = syscall(SYS_fstat, fd, &info) == 0 && S_ISREG(info.st_mode); /* names are durable anyway */
-    return is_file ? told(FL_DID_SYNC, fd, 0, UINT64_MAX, result) : result;
+    return is_file ? record_effect(FL_DID_SYNC, fd, 0, UINT64_MAX, result) : result;
 }
 
 INTERPOSED int fsync(int fd) { return sync_file(fd, SYS_fsync); }

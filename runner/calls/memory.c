@@ -120,7 +120,7 @@ INTERPOSED int madvise(void *address, size_t bytes, int advice) {
 }
 
 INTERPOSED int msync(void *address, size_t bytes, int flags) {
-    events_files_changed(); /* what it guarantees is not told */
+    events_files_changed(); /* what it guarantees is not recorded */
     return (int)syscall(SYS_msync, address, bytes, flags);
 }
 

@@ -14,16 +14,16 @@
 #include <string.h>
 
 /* Of a call that changed what a name leads to; result: what it answered. */
-static int told(enum fl_event_effect effect, const struct vfs_path *path, uint64_t bytes, int result) {
+static int record_effect(enum fl_event_effect effect, const struct vfs_path *path, uint64_t bytes, int result) {
     char name[PATH_MAX];
-    if (events_are_told() && result == 0 && vfs_located_heap_path(path, name))
+    if (events_are_recorded() && result == 0 && vfs_located_heap_path(path, name))
         events_file(effect, 0, bytes, name, NULL);
     return result;
 }
 
-static int told_rename(const struct vfs_path *from, const struct vfs_path *to, unsigned flags, int result) {
+static int record_rename(const struct vfs_path *from, const struct vfs_path *to, unsigned flags, int result) {
     char name[PATH_MAX], new_name[PATH_MAX];
-    if (!events_are_told() || result != 0 || !(from->is_heap || to->is_heap))
+    if (!events_are_recorded() || result != 0 || !(from->is_heap || to->is_heap))
         return result;
     if ((flags & ~RENAME_NOREPLACE) == 0 && vfs_located_heap_path(from, name) && vfs_located_heap_path(to, new_name))
         events_file(FL_DID_RENAME, 0, 0, name, new_name);
@@ -33,10 +33,10 @@ static int told_rename(const struct vfs_path *from, const struct vfs_path *to, u
 }
 
 /* Of an open that made or emptied a file. */
-static void tell_opened(const struct vfs_path *path, bool was_there, int fd) {
+static void record_opened(const struct vfs_path *path, bool was_there, int fd) {
     struct stat info;
     char name[PATH_MAX];
-    if (!events_are_told() || !vfs_located_heap_path(path, name) || syscall(SYS_fstat, fd, &info) != 0)
+    if (!events_are_recorded() || !vfs_located_heap_path(path, name) || syscall(SYS_fstat, fd, &info) != 0)
         return;
     if (was_there)
         events_file(FL_DID_TRUNCATE, 0, 0, name, NULL);
@@ -74,7 +74,7 @@ static int open_at(int folder, const char *name, int flags, mode_t mode) {
     if (fd >= 0 && vfs_mode() == VFS_ISOLATE)
         vfs_note_wanted(fd, flags);
     if (fd >= 0 && is_change)
-        tell_opened(&path, was_there, fd);
+        record_opened(&path, was_there, fd);
     struct stat info;
     if (fd >= 0 && is_view && syscall(SYS_fstat, fd, &info) == 0 && S_ISDIR(info.st_mode)) {
         syscall(SYS_close, fd);
@@ -196,7 +196,7 @@ INTERPOSED int unlinkat(int folder, const char *name, int flags) {
         return names_unlink(&path, flags);
     locate_existing(folder, name, &path);
     enum fl_event_effect effect = (flags & AT_REMOVEDIR) != 0 ? FL_DID_REMOVE_FOLDER : FL_DID_UNLINK;
-    return told(effect, &path, 0, (int)syscall(SYS_unlinkat, path.folder, path.path, flags));
+    return record_effect(effect, &path, 0, (int)syscall(SYS_unlinkat, path.folder, path.path, flags));
 }
 
 INTERPOSED int unlink(const char *name) { return unlinkat(AT_FDCWD, name, 0); }
@@ -220,7 +220,7 @@ INTERPOSED int renameat2(int from_folder, const char *from_name, int to_folder, 
         vfs_locate_for_change(to_folder, to_name, &to);
     if (to.is_heap)
         vfs_locate(from_folder, from_name, &from); /* the copy may be new */
-    return told_rename(&from, &to, flags, (int)syscall(SYS_renameat2, from.folder, from.path, to.folder, to.path, flags));
+    return record_rename(&from, &to, flags, (int)syscall(SYS_renameat2, from.folder, from.path, to.folder, to.path, flags));
 }
 
 INTERPOSED int renameat(int from_folder, const char *from, int to_folder, const char *to) {
@@ -252,7 +252,7 @@ INTERPOSED int symlink(const char *content, const char *name) { return symlinkat
 INTERPOSED int mkdirat(int folder, const char *name, mode_t mode) {
     struct vfs_path path;
     locate_new(folder, name, &path);
-    return told(FL_DID_MAKE_FOLDER, &path, 0, (int)syscall(SYS_mkdirat, path.folder, path.path, mode));
+    return record_effect(FL_DID_MAKE_FOLDER, &path, 0, (int)syscall(SYS_mkdirat, path.folder, path.path, mode));
 }
 
 INTERPOSED int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
@@ -272,7 +272,7 @@ INTERPOSED int truncate(const char *name, off_t bytes) {
     if (path.is_heap && inprocess_is_running())
         return truncate_here(&path, bytes);
     locate_existing(AT_FDCWD, name, &path);
-    return told(FL_DID_TRUNCATE, &path, (uint64_t)bytes, (int)syscall(SYS_truncate, path.path, bytes));
+    return record_effect(FL_DID_TRUNCATE, &path, (uint64_t)bytes, (int)syscall(SYS_truncate, path.path, bytes));
 }
 
 INTERPOSED int truncate64(const char *name, off_t bytes) { return truncate(name, bytes); }
@@ -284,7 +284,7 @@ INTERPOSED int mkostemps(char *name, int suffix, int flags) {
         return REAL(mkostemps)(name, suffix, flags);
     int fd = REAL(mkostemps)(path.buffer, suffix, flags);
     if (fd >= 0)
-        tell_opened(&path, false, fd);
+        record_opened(&path, false, fd);
     if (fd >= 0) { /* the random part, in the target's own name */
         size_t tail = 6 + (size_t)suffix;
         memcpy(name + strlen(name) - tail, path.buffer + strlen(path.buffer) - tail, tail);

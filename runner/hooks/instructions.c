@@ -69,7 +69,7 @@ static void store(const struct hook_call *call, const void *address, uint64_t by
     loads_caller = call->caller;
     loads_written(address, bytes);
     loads_caller = NULL;
-    if (events_are_told())
+    if (events_are_recorded())
         events_will_store(address, bytes, false, call->caller);
 }
 
@@ -77,7 +77,7 @@ static void store_some(const struct hook_call *call) {
     loads_caller = call->caller;
     loads_stored(call->address, call->bytes);
     loads_caller = NULL;
-    if (events_are_told())
+    if (events_are_recorded())
         loads_unseen(call->caller, "a store of some of its bytes");
 }
 
@@ -103,7 +103,7 @@ static void lock(const struct hook_call *call) {
     bool is_near = loads_are_near(call->address);
     if (is_near)
         update(call);
-    if (events_are_told())
+    if (events_are_recorded())
         events_will_exchange(call->address, call->bytes, is_near && (call->kind == HOOK_LOCKED || will_exchange(call)),
                              call->caller);
 }
@@ -163,14 +163,14 @@ void hook_instruction(struct hook_call *call) {
     case HOOK_STORE_SOME: store_some(call); break;
     case HOOK_UPDATE:
         update(call);
-        if (events_are_told())
+        if (events_are_recorded())
             events_will_store(call->address, call->bytes, false, call->caller);
         break;
     case HOOK_STREAM:
         loads_caller = call->caller;
         loads_written(call->address, call->bytes);
         loads_caller = NULL;
-        if (events_are_told())
+        if (events_are_recorded())
             events_will_stream(call->address, call->bytes, call->caller);
         break;
     case HOOK_LOCKED:

@@ -70,11 +70,11 @@ static struct {
     struct reason reasons[MOST_REASONS];
     uint8_t *report, *loads; /* remembered */
     uint32_t report_bytes, loads_bytes;
-} all;
+} engine;
 
-bool inprocess_is_first(void) { return all.shared->runs == 1; }
-bool inprocess_is_trusted(void) { return !all.is_distrusted; }
-pid_t inprocess_worker(void) { return all.worker; }
+bool inprocess_is_first(void) { return engine.shared->runs == 1; }
+bool inprocess_is_trusted(void) { return !engine.is_distrusted; }
+pid_t inprocess_worker(void) { return engine.worker; }
 
 /* ---- in the worker: runs -------------------------------------------------------------------------------------------------- */
 
@@ -85,30 +85,30 @@ static bool is_chosen(uint64_t seed, uint64_t run) {
 }
 
 /* False: the target left. */
-static bool run_lives_here(const struct place *place, const struct fl_command *command) {
+static bool run_lives_here(const struct probed_heap *probed, const struct fl_command *command) {
     bool is_done = sigsetjmp(in_process.way_out, 0) == 0;
     if (is_done) {
         in_process.is_running = true;
         loads_begin(command->run.flags & (FL_RUN_LOADS | FL_RUN_EVERY_ACCESS), 0);
         uint32_t flags = command->run.flags & (FL_RUN_LOADS | FL_RUN_EVERY_ACCESS | FL_RUN_AFRESH);
         tail_begin_run(flags == FL_RUN_LOADS && command->run.probe == FL_PROBE_FULL);
-        run_probe(place, (enum fl_probe)command->run.probe);
+        run_probe(probed, (enum fl_probe)command->run.probe);
     } else
         inprocess_end_life();
     undo_apply();
-    all.shared->engines.remembered += tail_end_run(is_done);
-    vfs_set(VFS_PASS, place->base, place->copy, place->tree);
+    engine.shared->engines.remembered += tail_end_run(is_done);
+    vfs_set(VFS_PASS, probed->base, probed->copy, probed->tree);
     in_process.is_running = false;
     return is_done;
 }
 
-bool inprocess_run(const struct place *place, struct fl_command *command) {
-    struct shared *shared = all.shared;
+bool inprocess_run(const struct probed_heap *probed, struct fl_command *command) {
+    struct shared *shared = engine.shared;
     uint64_t run = shared->runs++;
     bool is_compared = is_chosen(command->run.seed, run) || (command->run.flags & FL_RUN_COMPARED) != 0;
     shared->command = *command;
     __atomic_store_n(&shared->is_in_run, 1, __ATOMIC_RELEASE);
-    bool is_done = run_lives_here(place, command);
+    bool is_done = run_lives_here(probed, command);
     __atomic_store_n(&shared->is_in_run, 0, __ATOMIC_RELEASE);
     if (is_done && !is_compared) {
         shared->engines.in_process++;
@@ -122,27 +122,27 @@ bool inprocess_run(const struct place *place, struct fl_command *command) {
 
 static void send_byte(void) {
     char byte = 0;
-    syscall(SYS_sendto, all.link, &byte, 1, MSG_NOSIGNAL, NULL, 0); /* if the other one is dead, reading tells */
+    syscall(SYS_sendto, engine.link, &byte, 1, MSG_NOSIGNAL, NULL, 0); /* if the other one is dead, reading tells */
 }
 
 void inprocess_give_back(enum inprocess_turn why, struct fl_command *command) {
     char byte;
-    all.shared->turn = why;
-    all.shared->command = *command;
+    engine.shared->turn = why;
+    engine.shared->command = *command;
     send_byte();
-    if (syscall(SYS_read, all.link, &byte, 1) != 1)
+    if (syscall(SYS_read, engine.link, &byte, 1) != 1)
         syscall(SYS_exit_group, 0); /* the server has no more use for it */
     loads_forget_words();
-    *command = all.shared->command;
+    *command = engine.shared->command;
 }
 
 static _Noreturn void be_worker(int link, void (*work)(struct fl_command *command)) {
     char byte;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    all.link = link;
+    engine.link = link;
     report_enter_life();
     if (syscall(SYS_read, link, &byte, 1) == 1) {
-        struct fl_command command = all.shared->command;
+        struct fl_command command = engine.shared->command;
         work(&command);
     }
     syscall(SYS_exit_group, 0);
@@ -156,37 +156,37 @@ static void start_worker(void (*work)(struct fl_command *command)) {
     int own = move_away(ends[0]), others = move_away(ends[1]);
     close(ends[0]);
     close(ends[1]);
-    all.worker = fork();
-    if (all.worker < 0)
+    engine.worker = fork();
+    if (engine.worker < 0)
         fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
-    if (all.worker == 0) {
+    if (engine.worker == 0) {
         close(own);
         be_worker(others, work);
     }
     close(others);
-    all.link = own;
+    engine.link = own;
 }
 
 static int bury_worker(void) {
     int status = 0;
-    close(all.link);
-    while (waitpid(all.worker, &status, 0) < 0 && errno == EINTR)
+    close(engine.link);
+    while (waitpid(engine.worker, &status, 0) < 0 && errno == EINTR)
         continue;
-    all.worker = 0;
+    engine.worker = 0;
     return status;
 }
 
 void inprocess_end_worker(void) {
-    if (all.worker == 0)
+    if (engine.worker == 0)
         return;
-    kill(all.worker, SIGKILL);
+    kill(engine.worker, SIGKILL);
     bury_worker();
 }
 
 static void note_reason(const char *text) {
-    all.shared->engines.isolated++;
+    engine.shared->engines.isolated++;
     for (size_t i = 0; i < MOST_REASONS; i++) {
-        struct reason *reason = &all.reasons[i];
+        struct reason *reason = &engine.reasons[i];
         bool is_last = i + 1 == MOST_REASONS;
         if (reason->count > 0 && strcmp(reason->text, text) != 0 && !is_last)
             continue;
@@ -199,38 +199,38 @@ static void note_reason(const char *text) {
 
 /* Until the worker gives the turn back; false: it died, or had to be ended. */
 static bool wait_for_worker(const struct limits *limits) {
-    struct pollfd polled = {.fd = all.link, .events = POLLIN};
+    struct pollfd polled = {.fd = engine.link, .events = POLLIN};
     uint64_t run = UINT64_MAX, cpu_ms = 0, wall_ms = 0;
     uint64_t step_ms = limits->cpu_ms < limits->wall_ms ? limits->cpu_ms : limits->wall_ms;
     for (;;) {
         struct timespec timeout = {(time_t)(step_ms / 1000), (long)(step_ms % 1000 * 1000000)};
         int found = ppoll(&polled, 1, &timeout, child_waiting_mask());
         if (child_stop_requested()) {
-            kill(all.worker, SIGKILL);
+            kill(engine.worker, SIGKILL);
             return false;
         }
         char byte;
         if (found > 0)
-            return read(all.link, &byte, 1) == 1;
-        if (found < 0 || !__atomic_load_n(&all.shared->is_in_run, __ATOMIC_ACQUIRE)) {
+            return read(engine.link, &byte, 1) == 1;
+        if (found < 0 || !__atomic_load_n(&engine.shared->is_in_run, __ATOMIC_ACQUIRE)) {
             run = UINT64_MAX;
             continue;
         }
-        uint64_t now_cpu_ms = child_cpu_ms(all.worker);
-        if (run != all.shared->runs) {
-            run = all.shared->runs;
+        uint64_t now_cpu_ms = child_cpu_ms(engine.worker);
+        if (run != engine.shared->runs) {
+            run = engine.shared->runs;
             cpu_ms = now_cpu_ms;
             wall_ms = 0;
         } else if ((wall_ms += step_ms) >= limits->wall_ms || now_cpu_ms - cpu_ms >= limits->cpu_ms) {
             snprintf(in_process.reason, REASON_BYTES, "reached a time limit");
-            kill(all.worker, SIGKILL);
+            kill(engine.worker, SIGKILL);
             return false;
         }
     }
 }
 
-/* The life's end as the isolated engine tells it; false: nothing is known of it. */
-static bool tell_death(int status) {
+/* Reports the life's end as the isolated engine does; false: nothing is known of it. */
+static bool report_death(int status) {
     bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     if (is_killed || report_outcome() == FL_OUTCOME_BROKEN)
         return false;
@@ -240,7 +240,7 @@ static bool tell_death(int status) {
 }
 
 static enum inprocess_turn after_death(struct fl_command *command) {
-    struct shared *shared = all.shared;
+    struct shared *shared = engine.shared;
     int status = bury_worker();
     if (child_stop_requested())
         fail(EXIT_INFRASTRUCTURE, "stopped by a signal");
@@ -249,10 +249,10 @@ static enum inprocess_turn after_death(struct fl_command *command) {
     if (!shared->is_in_run)
         fail(EXIT_INFRASTRUCTURE, "the in-process engine's worker died of signal %d between runs", WTERMSIG(status));
     shared->is_in_run = 0;
-    undo_apply_for_the_dead(all.descriptor);
+    undo_apply_for_the_dead(engine.descriptor);
     *command = shared->command;
     loads_end_tail();
-    if (tell_death(status))
+    if (report_death(status))
         return TURN_COMPARE;
     if (in_process.reason[0] == '\0')
         snprintf(in_process.reason, REASON_BYTES, "was killed");
@@ -260,8 +260,8 @@ static enum inprocess_turn after_death(struct fl_command *command) {
 }
 
 enum inprocess_turn inprocess_give_turn(struct fl_command *command, void (*work)(struct fl_command *command)) {
-    struct shared *shared = all.shared;
-    if (all.worker == 0)
+    struct shared *shared = engine.shared;
+    if (engine.worker == 0)
         start_worker(work);
     shared->command = *command;
     in_process.reason[0] = '\0';
@@ -275,9 +275,9 @@ enum inprocess_turn inprocess_give_turn(struct fl_command *command, void (*work)
 /* ---- in the server: trust ------------------------------------------------------------------------------------------------- */
 
 void inprocess_map(int (*descriptor)(uint32_t file)) {
-    all.descriptor = descriptor;
-    all.shared = map_or_fail(sizeof *all.shared, MAP_SHARED, -1, "in-process runs");
-    in_process.reason = all.shared->reason;
+    engine.descriptor = descriptor;
+    engine.shared = map_or_fail(sizeof *engine.shared, MAP_SHARED, -1, "in-process runs");
+    in_process.reason = engine.shared->reason;
     undo_map();
 }
 
@@ -288,15 +288,15 @@ const char *inprocess_damage(void) {
         return "changes files where no call shows it";
     if (!reference_differs())
         return NULL;
-    all.is_distrusted = true;
+    engine.is_distrusted = true;
     snprintf(in_process.reason, REASON_BYTES, "stores to PM where no hook sees it");
-    return all.shared->runs == 1 ? NULL : in_process.reason;
+    return engine.shared->runs == 1 ? NULL : in_process.reason;
 }
 
 void inprocess_note_isolated(void) { note_reason(in_process.reason); }
 
 void inprocess_distrust(const char *reason) {
-    all.is_distrusted = true;
+    engine.is_distrusted = true;
     snprintf(in_process.reason, REASON_BYTES, "%s", reason);
 }
 
@@ -309,8 +309,8 @@ static void keep(uint8_t **kept, uint32_t *kept_bytes, const void *bytes, uint32
 void inprocess_remember(bool is_recorded) {
     uint32_t bytes = 0;
     const void *answer = is_recorded ? loads_answer(&bytes) : "";
-    keep(&all.report, &all.report_bytes, report_bytes(), report_bytes()->total_bytes);
-    keep(&all.loads, &all.loads_bytes, answer, bytes);
+    keep(&engine.report, &engine.report_bytes, report_bytes(), report_bytes()->total_bytes);
+    keep(&engine.loads, &engine.loads_bytes, answer, bytes);
 }
 
 static const struct fl_load *load_at(const void *answer, uint32_t at) {
@@ -322,7 +322,7 @@ uint32_t inprocess_different_load(const struct fl_load **here, const struct fl_l
     uint32_t bytes, at = 0;
     const void *answer = loads_answer(&bytes);
     for (;; at++) {
-        *here = load_at(all.loads, at);
+        *here = load_at(engine.loads, at);
         *isolated = load_at(answer, at);
         if (*here == NULL || *isolated == NULL || memcmp(*here, *isolated, sizeof **here) != 0)
             return at;
@@ -330,21 +330,21 @@ uint32_t inprocess_different_load(const struct fl_load **here, const struct fl_l
 }
 
 const char *inprocess_difference(bool is_recorded) {
-    all.shared->engines.in_process++;
-    all.shared->engines.compared++;
+    engine.shared->engines.in_process++;
+    engine.shared->engines.compared++;
     uint32_t bytes = 0;
     const void *answer = is_recorded ? loads_answer(&bytes) : "";
-    if (all.report_bytes != report_bytes()->total_bytes || memcmp(all.report, report_bytes(), all.report_bytes) != 0)
+    if (engine.report_bytes != report_bytes()->total_bytes || memcmp(engine.report, report_bytes(), engine.report_bytes) != 0)
         return "have other heap reports";
-    return all.loads_bytes != bytes || memcmp(all.loads, answer, bytes) != 0 ? "load other units" : NULL;
+    return engine.loads_bytes != bytes || memcmp(engine.loads, answer, bytes) != 0 ? "load other units" : NULL;
 }
 
 void *inprocess_engines(uint32_t *bytes) {
     char *list = allocate_or_fail(NULL, sizeof(struct fl_engines) + MOST_REASONS * (sizeof(uint64_t) + REASON_BYTES)), *end = list;
-    end = (char *)memcpy(end, &all.shared->engines, sizeof(struct fl_engines)) + sizeof(struct fl_engines);
-    for (size_t i = 0; i < MOST_REASONS && all.reasons[i].count > 0; i++) {
-        end = (char *)memcpy(end, &all.reasons[i].count, sizeof(uint64_t)) + sizeof(uint64_t);
-        end = stpcpy(end, all.reasons[i].text) + 1;
+    end = (char *)memcpy(end, &engine.shared->engines, sizeof(struct fl_engines)) + sizeof(struct fl_engines);
+    for (size_t i = 0; i < MOST_REASONS && engine.reasons[i].count > 0; i++) {
+        end = (char *)memcpy(end, &engine.reasons[i].count, sizeof(uint64_t)) + sizeof(uint64_t);
+        end = stpcpy(end, engine.reasons[i].text) + 1;
     }
     *bytes = (uint32_t)(end - list);
     return list;

@@ -31,7 +31,7 @@ pid_t inprocess_worker(void); /* 0: there is none */
 /* In the worker; returns with the next command when it has the turn again. */
 void inprocess_give_back(enum inprocess_turn why, struct fl_command *command);
 /* In the worker: runs the probe, takes back what it stored. False: the run was given back and is answered. */
-bool inprocess_run(const struct place *place, struct fl_command *command);
+bool inprocess_run(const struct probed_heap *probed, struct fl_command *command);
 /* Of a run to be compared: remembers its report and list of loads; then in what those of the isolated run differ, null: in nothing. */
 void inprocess_remember(bool is_recorded);
 const char *inprocess_difference(bool is_recorded);

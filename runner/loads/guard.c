@@ -156,7 +156,7 @@ static bool is_announced(uintptr_t address) {
     return false;
 }
 
-static void tell(uintptr_t instruction, const struct vfs_view *view, uintptr_t address) {
+static void report_unseen(uintptr_t instruction, const struct vfs_view *view, uintptr_t address) {
     char text[256];
     Dl_info module = {0};
     const char *name = "?", *slash;
@@ -184,7 +184,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     if (!is_flush((const uint8_t *)instruction)) { /* they fault as loads do, and load nothing */
         loads_guarded(is_announced(address));
         if (!is_announced(address))
-            tell(instruction, &view, address);
+            report_unseen(instruction, &view, address);
     }
     open_range(page_of(address), page_of(address) + OS_PAGE_BYTES, view.protection);
     guard.is_stepping = true;

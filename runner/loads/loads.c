@@ -137,7 +137,7 @@ void loads_follow(void) {
         if (loads_is_guarded)
             guard_close(&view);
         const struct hot_file *file = loads_is_recording() ? units_file(view.file) : NULL;
-        if (file == NULL && !loads_is_guarded && !is_undone && !events_are_told())
+        if (file == NULL && !loads_is_guarded && !is_undone && !events_are_recorded())
             continue;
         lowest = view.start < lowest ? view.start : lowest;
         highest = view.end > highest ? view.end : highest;

@@ -39,7 +39,7 @@ const struct fl_load *loads_tail(uint32_t *count); /* what was listed from there
 void loads_add_tail(const struct fl_load *tail, uint32_t count);
 void loads_end_tail(void); /* from there on the list has only what it would have had; also in the server */
 
-/* ---- loads.c: in a life. Accesses are told before they are made. */
+/* ---- loads.c: in a life. Accesses are announced before they are made. */
 #define FL_WIDEST_ACCESS 64u /* bytes of one instruction */
 /* No access of at most FL_WIDEST_ACCESS bytes that begins outside [start, start + bytes) touches PM. Targets with hooks ask it before
  * they call one (runner/assembler). */
@@ -73,7 +73,7 @@ static inline bool loads_is_stored_already(const volatile void *address, uint64_
     return loads_is_settled(address, bytes) && loads_window.is_noted[((uintptr_t)address - loads_window.start) / 64] != 0;
 }
 bool loads_is_recording(void);
-/* Return address of the hook that is about to tell an access; NULL: the access is not the target's. */
+/* Return address of the hook that announces an access; NULL: the access is not the target's. */
 extern const void *loads_caller;
 void loads_read(const void *address, uint64_t bytes); /* by the target */
 void loads_stored(const void *address, uint64_t bytes); /* all of it or some, maybe after a read */
@@ -111,11 +111,11 @@ void events_begin(bool is_asked); /* before a run */
 const void *events_answer(uint32_t *bytes);
 
 /* ---- events.c: in a life */
-void events_start(uint32_t generation); /* from here on the life is told */
-extern bool events_is_on; /* in a life that is told */
-static inline bool events_are_told(void) { return events_is_on; }
+void events_start(uint32_t generation); /* from here on the life's events are recorded */
+extern bool events_is_on; /* in a life whose events are recorded */
+static inline bool events_are_recorded(void) { return events_is_on; }
 void events_follow(void); /* mappings of the heap changed */
-void events_files_changed(void); /* in a way that cannot be told */
+void events_files_changed(void); /* in a way that events do not say */
 /* A file operation returned and had an effect. Paths: in the heap folder. */
 void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path);
 void events_file_made(uint64_t inode, const char *path);

@@ -14,52 +14,52 @@
 #include <unistd.h>
 
 struct run {
-    const struct place *place;
+    const struct probed_heap *probed;
     enum life_kind kind;
     enum vfs_mode mode;
 };
 
 static void live(void *context) {
     const struct run *run = context;
-    const struct place *place = run->place;
+    const struct probed_heap *probed = run->probed;
     vfs_on_failure((void (*)(const char *))report_broken);
-    vfs_set(inprocess_is_running() ? VFS_IN_PROCESS : run->mode, place->base, place->copy, place->tree);
-    probe_life(&place->probe, run->kind);
+    vfs_set(inprocess_is_running() ? VFS_IN_PROCESS : run->mode, probed->base, probed->copy, probed->tree);
+    probe_life(&probed->probe, run->kind);
 }
 
 /* A copy that stays behind would be the next run's: that ends the runner. */
-static void remove_copy(const struct place *place) {
+static void remove_copy(const struct probed_heap *probed) {
     if (planted("reuse-copy"))
         return;
     if (inprocess_is_running()) {
         undo_apply();
         return;
     }
-    int error = tree_remove(place->copy);
+    int error = tree_remove(probed->copy);
     if (error != 0)
-        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", place->copy, strerror(error));
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", probed->copy, strerror(error));
 }
 
-static bool copy_image(const struct place *place) {
-    if (planted("reuse-copy") && access(place->copy, F_OK) == 0)
+static bool copy_image(const struct probed_heap *probed) {
+    if (planted("reuse-copy") && access(probed->copy, F_OK) == 0)
         return true;
     int error = 0;
     if (inprocess_is_running())
         undo_apply(); /* the image itself serves as the copy */
     else
-        error = tree_copy(place->tree, place->base, place->copy);
+        error = tree_copy(probed->tree, probed->base, probed->copy);
     loads_copy_is_fresh();
     if (error == 0)
         return true;
     char text[512];
-    snprintf(text, sizeof text, "%s: the heap cannot be copied for the later lives: %s", place->copy, strerror(error));
+    snprintf(text, sizeof text, "%s: the heap cannot be copied for the later lives: %s", probed->copy, strerror(error));
     report_break(text);
     return false;
 }
 
 /* One life, in its own process. True: go on with the next. */
-static bool run_life(const struct place *place, uint32_t life, enum life_kind kind, enum vfs_mode mode) {
-    struct run run = {place, kind, mode};
+static bool run_life(const struct probed_heap *probed, uint32_t life, enum life_kind kind, enum vfs_mode mode) {
+    struct run run = {probed, kind, mode};
     uint32_t signal = 0;
     report_life(life);
     loads_life(life);
@@ -72,41 +72,41 @@ static bool run_life(const struct place *place, uint32_t life, enum life_kind ki
     return report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_OK;
 }
 
-bool run_lives(const struct place *place, uint32_t first, uint32_t last) {
+bool run_lives(const struct probed_heap *probed, uint32_t first, uint32_t last) {
     static const enum life_kind KINDS[] = {
         [1] = LIFE_POWER, [2] = LIFE_SECOND, [3] = LIFE_USE, [4] = LIFE_LAST, [5] = LIFE_EMPTIED, [6] = LIFE_EMPTIED_LAST};
     _Static_assert(sizeof KINDS / sizeof KINDS[0] == FL_LAST_LIFE + 1, "each life has a kind");
     for (uint32_t life = first; life <= last; life++)
-        if (!run_life(place, life, KINDS[life], VFS_REDIRECT))
+        if (!run_life(probed, life, KINDS[life], VFS_REDIRECT))
             return false;
     return true;
 }
 
 /* There is one copy at a time: serve made sure of room for no more. */
-static bool run_lives_afresh(const struct place *place, uint32_t first, uint32_t last) {
-    bool goes_on = copy_image(place) && run_lives(place, first, last);
-    remove_copy(place);
+static bool run_lives_afresh(const struct probed_heap *probed, uint32_t first, uint32_t last) {
+    bool goes_on = copy_image(probed) && run_lives(probed, first, last);
+    remove_copy(probed);
     return goes_on;
 }
 
-static void recreate(const struct place *place) {
-    if (copy_image(place))
-        run_life(place, 1, LIFE_RECREATE, VFS_REDIRECT);
-    remove_copy(place);
+static void recreate(const struct probed_heap *probed) {
+    if (copy_image(probed))
+        run_life(probed, 1, LIFE_RECREATE, VFS_REDIRECT);
+    remove_copy(probed);
 }
 
-void run_probe(const struct place *place, enum fl_probe kind) {
+void run_probe(const struct probed_heap *probed, enum fl_probe kind) {
     report_begin();
-    bool is_told = kind == FL_PROBE_GENERATION || kind == FL_PROBE_RECOVERY;
-    enum life_kind first = is_told ? LIFE_TOLD : LIFE_FIRST;
-    bool goes_on = run_life(place, 0, first, planted("reuse-dirty-image") ? VFS_PASS : VFS_ISOLATE);
+    bool is_traced = kind == FL_PROBE_GENERATION || kind == FL_PROBE_RECOVERY;
+    enum life_kind first = is_traced ? LIFE_TRACED : LIFE_FIRST;
+    bool goes_on = run_life(probed, 0, first, planted("reuse-dirty-image") ? VFS_PASS : VFS_ISOLATE);
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;
     if (!inprocess_is_running() || report_outcome() != FL_OUTCOME_DONE)
-        remove_copy(place);
+        remove_copy(probed);
     if (kind != FL_PROBE_FULL || !(goes_on || has_no_heap) || tail_is_known())
         return;
     if (has_no_heap)
-        recreate(place);
-    else if (run_lives_afresh(place, 1, 2) && run_lives_afresh(place, 3, 4))
-        run_lives_afresh(place, 5, 6);
+        recreate(probed);
+    else if (run_lives_afresh(probed, 1, 2) && run_lives_afresh(probed, 3, 4))
+        run_lives_afresh(probed, 5, 6);
 }

@@ -112,7 +112,7 @@ static void report_slots(struct life *life) {
     end_with_message(life, FL_SECTION_SLOTS, status, slots.count, slot_count(life));
 }
 
-/* Those of life 1 are not told, only looked at: they are those of life 0. */
+/* Those of life 1 are not reported: they are those of life 0. */
 static int find_objects(struct life *life) {
     int status = blocks_learn(&life->blocks, life->adapter, life->heap);
     if (status == FL_OK)
@@ -204,7 +204,7 @@ static void report_retained(struct life *life) {
     report_stage(FL_SECTION_RETAINED);
     vfs_look_anew();
     if (blocks_learn(&life->blocks, life->adapter, life->heap) != FL_OK)
-        return; /* the walk has told */
+        return; /* the stage walk has reported it */
     struct retained retained = {.adapter = life->adapter, .heap = life->heap, .blocks = &life->blocks, .objects = &life->objects};
     int status = retained_find(&retained, slot_count(life));
     if (status != FL_OK || retained.left_over_count > 0)
@@ -419,9 +419,9 @@ static void close_heap(struct life *life) {
     report_status(life, FL_SECTION_CLOSE, life->adapter->close(life->heap), 0);
 }
 
-/* ---- the follow-up of a told life ---------------------------------------------------------------------------------------- */
+/* ---- the follow-up of a recovery ----------------------------------------------------------------------------------------- */
 
-static int tell_allocate(struct life *life, uint32_t slot, uint64_t bytes) {
+static int allocate_recorded(struct life *life, uint32_t slot, uint64_t bytes) {
     uint32_t index = events_operation_begins(FL_OP_ALLOCATE, slot, bytes);
     struct fill fill = {.object = index + 1, .is_persisted = true};
     int status = life->adapter->allocate(life->heap, slot, bytes, pattern_fill, &fill);
@@ -429,7 +429,7 @@ static int tell_allocate(struct life *life, uint32_t slot, uint64_t bytes) {
     return status;
 }
 
-static int tell_free(struct life *life, uint32_t slot) {
+static int free_recorded(struct life *life, uint32_t slot) {
     uint32_t index = events_operation_begins(FL_OP_FREE, slot, 0);
     int status = life->adapter->free(life->heap, slot);
     events_operation_returned(FL_OP_FREE, index, status);
@@ -445,18 +445,18 @@ static void follow_up(struct life *life) {
         slot = empty_slot(life, slot, &status);
         if (status != FL_OK || slot == slot_count(life))
             return;
-        status = tell_allocate(life, slot, BYTES[i]);
+        status = allocate_recorded(life, slot, BYTES[i]);
         if (status == FL_OK)
             made[count++] = slot;
         else if (status != FL_OUT_OF_MEMORY)
             return;
     }
     for (uint32_t i = 0; i < count; i++)
-        if (tell_free(life, made[i]) != FL_OK)
+        if (free_recorded(life, made[i]) != FL_OK)
             return;
 }
 
-static void told_life(struct life *life) {
+static void traced_life(struct life *life) {
     events_start(life->probe->generation);
     loads_follow(); /* events are of mappings that nobody looked at so far */
     uint32_t index = events_operation_begins(FL_OP_OPEN, 0, 0);
@@ -473,7 +473,7 @@ static void told_life(struct life *life) {
 
 /* ---- lives ------------------------------------------------------------------------------------------------------------ */
 
-/* A stage that failed is the end of the stages, but not of the life: whether the heap can be closed and opened is still told. */
+/* A stage that failed is the end of the stages, but not of the life: whether the heap can be closed and opened is still reported. */
 static void use_heap(struct life *life) {
     int status = collect_in_twin(life, FL_SECTION_DRAIN);
     if (status == FL_OK)
@@ -512,8 +512,8 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         recreate(&life);
         return;
     }
-    if (kind == LIFE_TOLD) {
-        told_life(&life);
+    if (kind == LIFE_TRACED) {
+        traced_life(&life);
         return;
     }
     if (open_heap(&life) != FL_OK)

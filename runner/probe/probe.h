@@ -35,16 +35,16 @@ void report_break(const char *message); /* outcome BROKEN, and why */
 _Noreturn void report_broken(const char *message);
 
 /* ---- report.c: for tail_cache.c */
-struct report_place {
+struct report_position {
     uint32_t bytes, sections; /* before it */
 };
 struct report_tail {
     struct fl_report_header end; /* of the whole report */
     uint32_t bytes, sections;    /* of the tail */
 };
-void report_tell_names(void (*tell)(const void *bytes, size_t count));
-void report_mark(struct report_place *place);
-const void *report_tail(const struct report_place *from, struct report_tail *tail);
+void report_visit_names(void (*visit)(const void *bytes, size_t count));
+void report_mark(struct report_position *place);
+const void *report_tail(const struct report_position *from, struct report_tail *tail);
 void report_add_tail(const struct report_tail *tail, const void *bytes);
 
 /* What one life tells the process that started it. */
@@ -67,7 +67,7 @@ enum life_kind {
     LIFE_EMPTIED,    /* open; free all, drain; close */
     LIFE_EMPTIED_LAST,  /* open; power fails */
     LIFE_RECREATE, /* create */
-    LIFE_TOLD,     /* open, slots, perhaps follow-up, told event by event (protocol.h) */
+    LIFE_TRACED, /* open, slots, perhaps follow-up; what it does to PM is recorded */
 };
 struct probe {
     const struct fl_adapter *adapter;
@@ -75,8 +75,8 @@ struct probe {
     uint32_t slots; /* the workload's; the probe's follow */
     bool is_unchecked; /* the stage check is left out */
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect before it is used */
-    uint32_t generation; /* of LIFE_TOLD */
-    bool has_follow_up;  /* of LIFE_TOLD */
+    uint32_t generation; /* of LIFE_TRACED */
+    bool has_follow_up;  /* of LIFE_TRACED */
 };
 /* Runs in the life's own process. */
 void probe_life(const struct probe *probe, enum life_kind kind);
@@ -162,15 +162,15 @@ const void *child_waiting_mask(void);
 
 /* ---- lives.c */
 /* Where a probe runs: the image, and where private copies of it may lie. */
-struct place {
+struct probed_heap {
     struct probe probe;
     const char *base, *copy;
     struct tree *tree;
 };
 /* Runs the probe on the image; the report is then in report_bytes(). The image is not changed. */
-void run_probe(const struct place *place, enum fl_probe kind);
-/* Later lives, numbered, on the copy that lies at place->copy already. True: each came to its end with an open heap. */
-bool run_lives(const struct place *place, uint32_t first, uint32_t last);
+void run_probe(const struct probed_heap *probed, enum fl_probe kind);
+/* Later lives, numbered, on the copy that lies at probed->copy already. True: each came to its end with an open heap. */
+bool run_lives(const struct probed_heap *probed, uint32_t first, uint32_t last);
 
 /* ---- tail_cache.c: in the worker */
 void tail_begin_run(bool is_wanted);

@@ -166,21 +166,23 @@ static bool names_are_sound(void) {
 
 /* ---- the tail of a run (probe/tail_cache.c) ---------------------------------------------------------------------------------------- */
 
-void report_tell_names(void (*tell)(const void *bytes, size_t count)) {
+void report_visit_names(void (*visit)(const void *bytes, size_t count)) {
     const struct shared *shared = area.shared;
-    tell((uint32_t[2]){shared->name_count, shared->name_bytes}, 2 * sizeof(uint32_t));
-    tell(shared->names, shared->name_bytes);
+    visit((uint32_t[2]){shared->name_count, shared->name_bytes}, 2 * sizeof(uint32_t));
+    visit(shared->names, shared->name_bytes);
 }
 
-void report_mark(struct report_place *place) { *place = (struct report_place){header()->total_bytes, header()->section_count}; }
+void report_mark(struct report_position *place) {
+    *place = (struct report_position){header()->total_bytes, header()->section_count};
+}
 
-const void *report_tail(const struct report_place *from, struct report_tail *tail) {
+const void *report_tail(const struct report_position *from, struct report_tail *tail) {
     *tail = (struct report_tail){*header(), header()->total_bytes - from->bytes, header()->section_count - from->sections};
     return area.bytes + from->bytes;
 }
 
 void report_add_tail(const struct report_tail *tail, const void *bytes) {
-    struct report_place place;
+    struct report_position place;
     report_mark(&place);
     expect_room((uint64_t)place.bytes + tail->bytes);
     memcpy(area.bytes + place.bytes, bytes, tail->bytes);

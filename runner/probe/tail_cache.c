@@ -72,7 +72,7 @@ static struct {
     bool is_wanted, is_state_known;
     XXH128_hash_t opened_stored, opened; /* what was stored by the end of open, and what was held outside the image */
     XXH128_hash_t state;
-    struct report_place place;
+    struct report_position place;
     const struct list *known_list;
     const struct tail *known;
 } cache;
@@ -205,8 +205,8 @@ static bool hash_memory(int error, XXH128_hash_t *hash) {
     add(&error, sizeof error);
     for (size_t i = 0; vfs_view(i, &view); i++) /* in the order in which they are looked through */
         add(&view.start, sizeof view.start);
-    report_tell_names(add);
-    bool is_known = arena_tell_state(add) && kept_tell_state(add);
+    report_visit_names(add);
+    bool is_known = arena_visit_state(add) && kept_visit_state(add);
     *hash = XXH3_128bits_digest(&cache.hash);
     return is_known;
 }

@@ -47,7 +47,7 @@ struct served_file {
 
 static struct {
     const struct options *options;
-    struct place place;
+    struct probed_heap probed;
     char base[PATH_MAX], copy[PATH_MAX], aside[PATH_MAX];
     struct served_file *files;
     uint32_t file_count;
@@ -424,9 +424,9 @@ static void run(const struct fl_command *command) {
     take_events(name);
     loads_begin(command->run.flags, command->run.seed);
     events_begin(has_events(command));
-    server.place.probe.generation = command->run.generation;
-    server.place.probe.has_follow_up = command->run.probe == FL_PROBE_GENERATION;
-    run_probe(&server.place, (enum fl_probe)command->run.probe);
+    server.probed.probe.generation = command->run.generation;
+    server.probed.probe.has_follow_up = command->run.probe == FL_PROBE_GENERATION;
+    run_probe(&server.probed, (enum fl_probe)command->run.probe);
     if (child_stop_requested())
         FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
     if (!take_events(name) || planted("reuse-dirty-image") || planted("blind-watch"))
@@ -437,14 +437,14 @@ static void run(const struct fl_command *command) {
 }
 
 static void send_death(void) {
-    static struct deaths_told told;
-    static uint8_t answer[sizeof told];
-    deaths_tell(&told);
-    size_t calls = told.death.call_count * sizeof told.calls[0], bytes = 0;
-    memcpy(answer, &told.death, bytes = sizeof told.death);
-    memcpy(answer + bytes, told.calls, calls);
-    memcpy(answer + (bytes += calls), told.paths, told.path_bytes);
-    send(answer, (uint32_t)bytes + told.path_bytes);
+    static struct death_report report;
+    static uint8_t answer[sizeof report];
+    deaths_describe(&report);
+    size_t calls = report.death.call_count * sizeof report.calls[0], bytes = 0;
+    memcpy(answer, &report.death, bytes = sizeof report.death);
+    memcpy(answer + bytes, report.calls, calls);
+    memcpy(answer + (bytes += calls), report.paths, report.path_bytes);
+    send(answer, (uint32_t)bytes + report.path_bytes);
 }
 
 static void run_and_answer(const struct fl_command *command) {
@@ -487,7 +487,7 @@ static void work(struct fl_command *command) {
         bool is_run = command->kind == FL_COMMAND_RUN && is_in_process(command);
         if (is_run) {
             check_run(command);
-            if (!inprocess_run(&server.place, command))
+            if (!inprocess_run(&server.probed, command))
                 continue;
             send_report(command);
         } else if (command->kind == FL_COMMAND_WRITE)
@@ -507,7 +507,7 @@ static void work(struct fl_command *command) {
 
 static void obey(struct fl_command *command);
 
-static void tell_load(char text[LOAD_TEXT_BYTES], const struct fl_load *load) {
+static void describe_load(char text[LOAD_TEXT_BYTES], const struct fl_load *load) {
     const char *name = load == NULL ? NULL : load->file < server.file_count ? server.files[load->file].name : "?";
     if (load == NULL)
         snprintf(text, LOAD_TEXT_BYTES, "nothing more");
@@ -522,8 +522,8 @@ static void add_different_load(char *text, size_t capacity) {
     uint32_t at = inprocess_different_load(&here, &isolated);
     if (here == NULL && isolated == NULL)
         return;
-    tell_load(ours, here);
-    tell_load(theirs, isolated);
+    describe_load(ours, here);
+    describe_load(theirs, isolated);
     size_t length = strlen(text);
     snprintf(text + length, capacity - length, ": after %u loads %s, and %s", at, ours, theirs);
 }
@@ -650,7 +650,7 @@ static void obey(struct fl_command *command) {
 
 /* ---- start ---------------------------------------------------------------------------------------------------------------- */
 
-static void make_place(const struct options *options, const struct fl_adapter *adapter) {
+static void prepare_heap(const struct options *options, const struct fl_adapter *adapter) {
     snprintf(server.base, sizeof server.base, "%s/heap-XXXXXX", options->folder);
     if (mkdtemp(server.base) == NULL)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot make a folder in it: %s", options->folder, strerror(errno));
@@ -658,7 +658,7 @@ static void make_place(const struct options *options, const struct fl_adapter *a
     snprintf(server.copy, sizeof server.copy, "%s/copy-%s", options->folder, name);
     snprintf(server.aside, sizeof server.aside, "%s/aside-%s", options->folder, name);
     names_map(server.base, server.aside);
-    server.place = (struct place){
+    server.probed = (struct probed_heap){
         .probe = {.adapter = adapter,
                   .options = heap_options(options),
                   .slots = (uint32_t)options->slots,
@@ -667,7 +667,7 @@ static void make_place(const struct options *options, const struct fl_adapter *a
         .copy = server.copy,
         .tree = &server.tree,
     };
-    server.place.probe.options.folder = server.base;
+    server.probed.probe.options.folder = server.base;
     server.is_tree_old = true;
 }
 
@@ -703,7 +703,7 @@ int run_serve(const struct options *options) {
     server.watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (server.watch < 0)
         fail(EXIT_INFRASTRUCTURE, "inotify: %s; raise fs.inotify.max_user_instances", strerror(errno));
-    make_place(options, adapter);
+    prepare_heap(options, adapter);
     watch_folder(server.base);
     struct fl_command command;
     while (take(&command, sizeof command))
@@ -740,7 +740,7 @@ int run_probe_command(const struct options *options) {
         fail(EXIT_BAD_INPUT, "%s: cannot be listed: %s", options->folder, strerror(error));
     make_copy_folder(scratch);
     snprintf(copy, sizeof copy, "%s/copy", scratch);
-    struct place place = {
+    struct probed_heap probed = {
         .probe = {.adapter = adapter,
                   .options = heap_options(options),
                   .slots = (uint32_t)options->slots,
@@ -753,7 +753,7 @@ int run_probe_command(const struct options *options) {
     report_map();
     hide_streams(options->is_verbose);
     child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, scratch, options->limit_bytes});
-    run_probe(&place, options->is_full ? FL_PROBE_FULL : FL_PROBE_FIRST);
+    run_probe(&probed, options->is_full ? FL_PROBE_FULL : FL_PROBE_FIRST);
     tree_remove(scratch);
     dup2(kept_output, 1);
     if (options->is_text)

@@ -108,13 +108,13 @@ static _Noreturn void act(struct execution *execution, struct tree *tree, act_on
 
 static const char *late_word(enum fl_outcome outcome) { return outcome == FL_OUTCOME_OVERLOADED ? "got no processor" : "hung"; }
 
-/* Of a copy that ended by itself, and whether it told what it was to do. */
-static void tell_end(pid_t child, bool is_told, const char *doing, struct notice *notice) {
+/* Of a copy that ended by itself, and whether it has answered. */
+static void note_end(pid_t child, bool has_answered, const char *doing, struct notice *notice) {
     int status;
     waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !is_told && report_outcome() != FL_OUTCOME_BROKEN)
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !has_answered && report_outcome() != FL_OUTCOME_BROKEN)
         end_process(EXIT_INFRASTRUCTURE); /* it said why */
-    if (!is_told)
+    if (!has_answered)
         snprintf(notice->message, sizeof notice->message, "the target %s %d while it %s a copy of the heap",
                  WIFSIGNALED(status) ? "died of signal" : "ended with exit code",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), doing);
@@ -135,17 +135,17 @@ static bool in_copy(struct execution *execution, act_on_copy *act_on_it, const c
     close(result[1]);
     tree_free(&tree);
     struct notice answer = {0};
-    struct pollfd told = {.fd = result[0], .events = POLLIN};
-    bool is_late = poll(&told, 1, (int)twins.options->wall_limit_ms) == 0;
-    bool is_told = !is_late && read(result[0], &answer, sizeof answer) == sizeof answer;
+    struct pollfd polled = {.fd = result[0], .events = POLLIN};
+    bool is_late = poll(&polled, 1, (int)twins.options->wall_limit_ms) == 0;
+    bool has_answered = !is_late && read(result[0], &answer, sizeof answer) == sizeof answer;
     close(result[0]);
-    notice->close_status = is_told ? answer.close_status : FL_ERROR;
+    notice->close_status = has_answered ? answer.close_status : FL_ERROR;
     memcpy(notice->message, answer.message, sizeof notice->message);
     if (is_late)
         snprintf(notice->message, sizeof notice->message, "the target %s while it %s a copy of the heap: not done after %llu ms",
                  late_word(child_end_late(child)), doing, (unsigned long long)twins.options->wall_limit_ms);
     else
-        tell_end(child, is_told, doing, notice);
+        note_end(child, has_answered, doing, notice);
     return notice->close_status == FL_OK;
 }
 
@@ -161,7 +161,7 @@ static void remove_or_end(const char *path) {
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed: %s", path, strerror(error));
 }
 
-/* Life 1 is the executor's, of which the parent tells the end. */
+/* Life 1 is the executor's, whose end the parent reports. */
 static void begin_twin(void) {
     report_begin();
     report_life(1);
@@ -222,9 +222,9 @@ enum news { NEWS_NOTICE, NEWS_END, NEWS_LATE };
 /* An operation, or the planned ones of a session, may take as long as a life, and each of its two copies, too, which it ends itself
  * when they are late. An executor that takes longer is ended. */
 static enum news next_notice(pid_t executor, struct notice *notice) {
-    struct pollfd told = {.fd = twins.from_executor, .events = POLLIN};
+    struct pollfd polled = {.fd = twins.from_executor, .events = POLLIN};
     uint64_t limit = twins.options->wall_limit_ms * (1 + COPIES);
-    if (poll(&told, 1, (int)limit) != 0)
+    if (poll(&polled, 1, (int)limit) != 0)
         return read(twins.from_executor, notice, sizeof *notice) == sizeof *notice ? NEWS_NOTICE : NEWS_END;
     notice->outcome = child_end_late(executor);
     notice->close_status = FL_ERROR;
@@ -234,7 +234,7 @@ static enum news next_notice(pid_t executor, struct notice *notice) {
 }
 
 /* As of a crash image, each pair of lives has a copy of its own. */
-static void run_twin_lives(struct place *place) {
+static void run_twin_lives(struct probed_heap *probed) {
     char emptied[sizeof twins.copy + sizeof "-2"];
     struct tree tree;
     snprintf(emptied, sizeof emptied, "%s-2", twins.copy);
@@ -243,10 +243,10 @@ static void run_twin_lives(struct place *place) {
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", twins.copy, strerror(error));
     copy_or_end(&tree, twins.copy, emptied);
     tree_free(&tree);
-    bool goes_on = run_lives(place, 3, 4);
-    place->copy = emptied;
+    bool goes_on = run_lives(probed, 3, 4);
+    probed->copy = emptied;
     if (goes_on)
-        run_lives(place, 5, 6);
+        run_lives(probed, 5, 6);
     remove_or_end(emptied);
 }
 
@@ -257,8 +257,8 @@ static void probe_twin(const struct notice *notice) {
     int error = tree_list(base, &tree);
     if (error != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", base, strerror(error));
-    struct place place = {.probe = probe_of_twin(), .base = base, .copy = twins.copy, .tree = &tree};
-    place.probe.options.folder = base;
+    struct probed_heap probed = {.probe = probe_of_twin(), .base = base, .copy = twins.copy, .tree = &tree};
+    probed.probe.options.folder = base;
     bool is_sound = report_is_sound() && report_outcome() != FL_OUTCOME_BROKEN;
     if (!notice->is_closed && is_sound) {
         report_stage(FL_SECTION_CLOSE);
@@ -270,7 +270,7 @@ static void probe_twin(const struct notice *notice) {
         report_message(FL_SECTION_CLOSE, notice->message);
     report_finish_life((enum fl_outcome)notice->outcome, 0);
     if (notice->close_status == FL_OK && report_outcome() == FL_OUTCOME_DONE)
-        run_twin_lives(&place);
+        run_twin_lives(&probed);
     tree_free(&tree);
     remove_or_end(twins.copy);
     uint32_t head[2] = {notice->index, report_bytes()->total_bytes};

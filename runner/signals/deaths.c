@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a life died of a signal, in a run that is asked to tell (FL_RUN_DEATH, protocol.h): the calls that led there, and what was
+ * Where a life died of a signal, in a run that is asked for it (FL_RUN_DEATH): the calls that led there, and what was
  * touched. Only such runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
  */
 #include "signals/signals.h"
@@ -116,35 +116,35 @@ static bool is_of_the_system(const char *path) {
     return false;
 }
 
-static uint32_t number_of(const char *path, struct deaths_told *told) {
+static uint32_t number_of(const char *path, struct death_report *report) {
     uint32_t number = 0;
-    for (uint32_t at = 0; at < told->path_bytes; at += (uint32_t)strlen(told->paths + at) + 1, number++)
-        if (strcmp(told->paths + at, path) == 0)
+    for (uint32_t at = 0; at < report->path_bytes; at += (uint32_t)strlen(report->paths + at) + 1, number++)
+        if (strcmp(report->paths + at, path) == 0)
             return number;
     size_t bytes = strlen(path) + 1;
-    if (told->path_bytes + bytes > sizeof told->paths)
+    if (report->path_bytes + bytes > sizeof report->paths)
         return UINT32_MAX;
-    memcpy(told->paths + told->path_bytes, path, bytes);
-    told->path_bytes += (uint32_t)bytes;
+    memcpy(report->paths + report->path_bytes, path, bytes);
+    report->path_bytes += (uint32_t)bytes;
     return number;
 }
 
 /* The target's own calls, from the innermost one outwards, up to the runner's. */
-void deaths_tell(struct deaths_told *told) {
+void deaths_describe(struct death_report *report) {
     Dl_info runner, module;
-    *told = (struct deaths_told){.death = deaths.shared->death};
-    told->death.version = FL_PROTOCOL_VERSION;
-    bool knows_itself = dladdr((void *)(uintptr_t)deaths_tell, &runner) != 0;
-    for (uint32_t i = 0; knows_itself && i < deaths.shared->address_count && told->death.call_count < FL_DEATH_CALLS; i++) {
+    *report = (struct death_report){.death = deaths.shared->death};
+    report->death.version = FL_PROTOCOL_VERSION;
+    bool knows_itself = dladdr((void *)(uintptr_t)deaths_describe, &runner) != 0;
+    for (uint32_t i = 0; knows_itself && i < deaths.shared->address_count && report->death.call_count < FL_DEATH_CALLS; i++) {
         uintptr_t address = deaths.shared->addresses[i];
         if (dladdr((void *)address, &module) == 0 || module.dli_fname == NULL || is_of_the_system(module.dli_fname))
             continue;
         bool is_runner = module.dli_fbase == runner.dli_fbase;
-        if (is_runner && told->death.call_count > 0)
+        if (is_runner && report->death.call_count > 0)
             break;
-        uint32_t number = is_runner ? UINT32_MAX : number_of(module.dli_fname, told);
+        uint32_t number = is_runner ? UINT32_MAX : number_of(module.dli_fname, report);
         if (number != UINT32_MAX)
-            told->calls[told->death.call_count++] =
+            report->calls[report->death.call_count++] =
                 (struct fl_death_call){.offset = address - (uintptr_t)module.dli_fbase, .module = number};
     }
 }

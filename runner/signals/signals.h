@@ -9,14 +9,14 @@
 #include "protocol.h"
 
 /* ---- deaths.c */
-struct deaths_told {
+struct death_report {
     struct fl_death death;
     struct fl_death_call calls[FL_DEATH_CALLS];
     char paths[4 * PATH_MAX];
     uint32_t path_bytes;
 };
 void deaths_want(bool is_wanted); /* in the server: of the runs from now on */
-void deaths_tell(struct deaths_told *told);
+void deaths_describe(struct death_report *told);
 void deaths_begin_life(void);
 void deaths_note(int number, const siginfo_t *info, const void *context); /* for those who handle signals themselves */
 

@@ -28,7 +28,7 @@
 #define AREA_BYTES (1ull << 30)
 #define LARGE_BYTES (64ull << 10)  /* from here on an allocation is a large one */
 #define ZEROED_BYTES (1ull << 20)  /* used part of the small area above this is given back to the kernel instead */
-#define TOLD_BYTES (16ull << 20)   /* of the large area, to be part of what is known of a run's state */
+#define MOST_VISITED_BYTES (16ull << 20)   /* of the large area, to be part of what is known of a run's state */
 #define SMALL_BYTES 1024u         /* up to here each multiple of 16 has a list of its own */
 #define CLASSES 192u
 #define IN_USE 0x6e6975u
@@ -324,21 +324,21 @@ void arena_begin_life(void) {
 }
 void arena_pause(bool is_paused) { arena.is_on = !is_paused; }
 
-bool arena_tell_state(void (*tell)(const void *bytes, size_t count)) {
+bool arena_visit_state(void (*visit)(const void *bytes, size_t count)) {
     unsigned control = _mm_getcsr();
     for (size_t i = 0; i < arena.part_count; i++)
-        tell(arena.parts[i].start, arena.parts[i].bytes);
+        visit(arena.parts[i].start, arena.parts[i].bytes);
     size_t large = (size_t)(arena.large.top - arena.large.base_top);
-    tell(arena.small.base_top, (size_t)(arena.small.top - arena.small.base_top));
-    tell(&large, sizeof large);
-    tell(arena.lists, sizeof arena.lists);
-    tell(&control, sizeof control);
+    visit(arena.small.base_top, (size_t)(arena.small.top - arena.small.base_top));
+    visit(&large, sizeof large);
+    visit(arena.lists, sizeof arena.lists);
+    visit(&control, sizeof control);
     for (pthread_key_t key = 0; key < FIRST_KEYS; key++) {
         void *value = keys[key].is_set ? pthread_getspecific(key) : NULL;
-        tell(&keys[key], sizeof keys[key]);
-        tell(&value, sizeof value);
+        visit(&keys[key], sizeof keys[key]);
+        visit(&value, sizeof value);
     }
-    return touched_tell(arena.large.base_top, whole_pages(large), TOLD_BYTES, tell);
+    return touched_visit(arena.large.base_top, whole_pages(large), MOST_VISITED_BYTES, visit);
 }
 
 static void give_back(const uint8_t *start, const uint8_t *end) {

@@ -22,7 +22,7 @@
 #define MOST_MAPPINGS 128u
 #define MOST_DESCRIPTORS 64u
 #define ZEROED_BYTES (256u << 10) /* larger anonymous mappings are given back instead */
-#define TOLD_BYTES (4u << 20)     /* of an anonymous mapping, to be part of what is known of a run's state */
+#define MOST_VISITED_BYTES (4u << 20)     /* of an anonymous mapping, to be part of what is known of a run's state */
 
 struct request {
     void *address;
@@ -499,28 +499,28 @@ void kept_end_life(void) {
     }
 }
 
-static bool tell_mapping(const struct mapping *mapping, void (*tell)(const void *bytes, size_t count)) {
+static bool visit_mapping(const struct mapping *mapping, void (*visit)(const void *bytes, size_t count)) {
     const struct request *request = &mapping->request;
     size_t bytes = mapping->live_end - mapping->live_start;
     bool is_memory = request->inode == 0 && request->protection != PROT_NONE;
-    tell(request, sizeof *request);
-    tell((uintptr_t[3]){mapping->start, mapping->live_start, mapping->live_end}, 3 * sizeof(uintptr_t));
+    visit(request, sizeof *request);
+    visit((uintptr_t[3]){mapping->start, mapping->live_start, mapping->live_end}, 3 * sizeof(uintptr_t));
     if (is_memory && (request->protection & PROT_READ) == 0)
         return false;
-    return !is_memory || touched_tell((const void *)mapping->live_start, bytes, TOLD_BYTES, tell);
+    return !is_memory || touched_visit((const void *)mapping->live_start, bytes, MOST_VISITED_BYTES, visit);
 }
 
-bool kept_tell_state(void (*tell)(const void *bytes, size_t count)) {
+bool kept_visit_state(void (*visit)(const void *bytes, size_t count)) {
     for (size_t i = 0; i < kept.mapping_count; i++)
-        if (is_live(&kept.mappings[i]) && !tell_mapping(&kept.mappings[i], tell))
+        if (is_live(&kept.mappings[i]) && !visit_mapping(&kept.mappings[i], visit))
             return false;
     for (size_t i = 0; i < kept.descriptor_count; i++) {
         const struct descriptor *descriptor = &kept.descriptors[i];
         if (!descriptor->is_live && !descriptor->was_locked)
             continue;
         long place = descriptor->is_live ? syscall(SYS_lseek, descriptor->fd, 0, SEEK_CUR) : -1;
-        tell((long[4]){descriptor->fd, descriptor->flags, place, descriptor->was_locked}, 4 * sizeof(long));
-        tell(descriptor->path, strlen(descriptor->path) + 1);
+        visit((long[4]){descriptor->fd, descriptor->flags, place, descriptor->was_locked}, 4 * sizeof(long));
+        visit(descriptor->path, strlen(descriptor->path) + 1);
     }
     return true;
 }

@@ -34,10 +34,10 @@ static bool ask(uintptr_t start, size_t count, uint64_t said[]) {
     return pagemap >= 0 && syscall(SYS_pread64, pagemap, said, wanted, offset) == wanted;
 }
 
-bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(const void *bytes, size_t count)) {
+bool touched_visit(const void *start, size_t bytes, size_t most, void (*visit)(const void *bytes, size_t count)) {
     static uint64_t said[BATCH];
     const uint8_t *pages = start;
-    size_t told = 0, count = bytes / OS_PAGE_BYTES;
+    size_t visited = 0, count = bytes / OS_PAGE_BYTES;
     bool is_said = false;
     for (size_t i = 0; i < count; i++) {
         const uint8_t *page = pages + i * OS_PAGE_BYTES;
@@ -45,12 +45,12 @@ bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(con
             is_said = ask((uintptr_t)page, count - i < BATCH ? count - i : BATCH, said);
         if ((is_said && (said[i % BATCH] & PRESENT) == 0) || is_zero(page))
             continue;
-        if ((told += OS_PAGE_BYTES) > most)
+        if ((visited += OS_PAGE_BYTES) > most)
             return false;
-        tell(&i, sizeof i);
-        tell(page, OS_PAGE_BYTES);
+        visit(&i, sizeof i);
+        visit(page, OS_PAGE_BYTES);
     }
-    tell(&told, sizeof told);
+    visit(&visited, sizeof visited);
     return true;
 }
 

@@ -53,14 +53,14 @@ void arena_end_load(void);
 void arena_take_snapshot(void); /* in the worker, before its first life */
 void arena_begin_life(void);
 void arena_end_life(void); /* all is as it was when the snapshot was taken */
-/* All of it, as far as the run may have changed it. False: too much to tell. */
-bool arena_tell_state(void (*tell)(const void *bytes, size_t count));
+/* All of it, as far as the run may have changed it. False: it is too much. */
+bool arena_visit_state(void (*visit)(const void *bytes, size_t count));
 void arena_pause(bool is_paused); /* in a life: what the runner allocates for itself now is to stay */
 
 /* ---- touched.c */
 void touched_open(void); /* in the worker */
 /* Each OS page of private anonymous memory that is not zero, with its number in it. False: they are more than `most` bytes. */
-bool touched_tell(const void *start, size_t bytes, size_t most, void (*tell)(const void *bytes, size_t count));
+bool touched_visit(const void *start, size_t bytes, size_t most, void (*visit)(const void *bytes, size_t count));
 /* Some OS page of a private mapping of a file is not the file's any more, or it cannot be known. */
 bool touched_is_stored_to(const void *start, size_t bytes);
 
@@ -84,8 +84,8 @@ bool kept_range(uintptr_t *lowest, uintptr_t *highest);
 /* No file is mapped there as far as the target knows, but one is. */
 bool kept_is_unmapped(uintptr_t address);
 void kept_end_life(void);
-/* What the target has open and mapped, and the contents of what is no file. False: too much to tell. */
-bool kept_tell_state(void (*tell)(const void *bytes, size_t count));
+/* What the target has open and mapped, and the contents of what is no file. False: it is too much. */
+bool kept_visit_state(void (*visit)(const void *bytes, size_t count));
 
 /* ---- life.c */
 /* Runs body here, as child_run does in a process of its own. The image keeps what it stored, until undo_apply. */

@@ -36,7 +36,7 @@ void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes) {
     }
     if (fill->is_persisted)
         fl_persist(start + from, bytes);
-    if (events_are_told()) /* the runner has no hooks */
+    if (events_are_recorded()) /* the runner has no hooks */
         events_filled(start + from, bytes);
 }
 

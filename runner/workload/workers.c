@@ -46,7 +46,7 @@ static bool take_range(struct worker *worker, const struct step **from, const st
     return *from != NULL;
 }
 
-static void tell(struct worker *worker, bool is_attached) {
+static void set_idle(struct worker *worker, bool is_attached) {
     pthread_mutex_lock(&worker->lock);
     worker->is_attached = is_attached;
     worker->from = NULL;
@@ -58,10 +58,10 @@ static void *work(void *context) {
     struct worker *worker = context;
     const struct step *from, *to;
     call_heap(worker, worker->execution->adapter->thread_attach, "thread_attach");
-    tell(worker, true);
+    set_idle(worker, true);
     while (take_range(worker, &from, &to)) {
         execute_steps(worker->execution, from, to, worker->number);
-        tell(worker, true);
+        set_idle(worker, true);
     }
     call_heap(worker, worker->execution->adapter->thread_detach, "thread_detach");
     return NULL;
