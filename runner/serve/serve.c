@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fork server: keeps one base image, a folder of real files on a memory file system, and runs probes on it (protocol:
- * protocol.h). Commands change the image by system calls, never through a mapping, so that the server stays small.
+ * The fork server: keeps one base image, a folder of real files on a memory file system (image.c), and runs probes on it. protocol.h has
+ * its commands.
  *
- * Nothing but those commands may change the image. Interposition sees to that for everything that goes through the C library
- * (vfs.c); for the rest the folder is watched by inotify: a probe after which anything was written, made, renamed or removed
- * in the image's folder, or a file of it had been open for writing, gets the outcome BROKEN, and the server ends, because its
- * image is no longer what it was told.
+ * Nothing but those commands may change the image. The interposed calls see to that for everything that goes through the C library
+ * (files/vfs.c). For the rest inotify watches the folder. A probe after which anything was written, made, renamed or removed there, or a
+ * file had been open for writing, gets the outcome BROKEN, and the server ends: its image is no longer the one that the engine meant.
  *
- * In-process runs are those of a worker (inprocess.c), which has the input and output in turn with this process.
+ * In-process runs are those of a worker (inprocess/inprocess.c). It has the input and output in turn with this process.
  */
 #include "serve/serve.h"
 #include "base/planted.h"
@@ -16,262 +15,22 @@
 #include "hooks/hooks.h"
 #include "inprocess/inprocess.h"
 #include "loads/loads.h"
+#include "serve/server.h"
 #include "signals/signals.h"
 #include "undo/undo.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#define MAX_FILES 65536u
 #define LOAD_TEXT_BYTES 72u /* a name, shortened, and an offset */
-#define MOST_ANSWERS 3 /* to a run */
+#define MOST_ANSWERS 3      /* to a run */
 #define MOST_WATCH_BYTES (256u << 20)
-#define WATCHED (IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF)
-
-struct served_file {
-    char *name; /* null: no such file */
-    int fd;
-    uint64_t bytes;
-};
-
-static struct {
-    const struct options *options;
-    struct probed_heap probed;
-    char base[PATH_MAX], copy[PATH_MAX], aside[PATH_MAX];
-    struct served_file *files;
-    uint32_t file_count;
-    struct tree tree;
-    bool is_tree_old;
-    int watch;
-    int input, output;
-    struct ahead *ahead; /* shared with the worker */
-    bool is_worker;
-} server;
-
-/* Input that was read and not yet taken. */
-struct ahead {
-    uint8_t bytes[1 << 16];
-    size_t from, to;
-};
-
-static void clean_up(void) {
-    tree_remove(server.base);
-    tree_remove(server.copy);
-    tree_remove(server.aside);
-}
-
-#define FAIL(code, ...) (clean_up(), fail(code, __VA_ARGS__))
-
-/* ---- input -------------------------------------------------------------------------------------------------------------- */
-
-static void wait_for_input(void) {
-    struct pollfd polled = {.fd = server.input, .events = POLLIN};
-    while (ppoll(&polled, 1, NULL, child_waiting_mask()) < 0)
-        if (child_stop_requested())
-            FAIL(EXIT_INFRASTRUCTURE, "stopped by a signal");
-}
-
-/* Some input; false at its end. A worker just reads: signals that ask to end are the server's business. */
-static bool refill(void) {
-    if (!server.is_worker)
-        wait_for_input();
-    ssize_t got = read(server.input, server.ahead->bytes, sizeof server.ahead->bytes);
-    if (got < 0)
-        FAIL(EXIT_INFRASTRUCTURE, "standard input: %s", strerror(errno));
-    server.ahead->from = 0;
-    server.ahead->to = (size_t)got;
-    return got > 0;
-}
-
-/* false: the input ended before the first byte. */
-static bool take(void *target, size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        if (server.ahead->from == server.ahead->to && !refill()) {
-            if (done == 0)
-                return false;
-            FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
-        }
-        size_t count = server.ahead->to - server.ahead->from < bytes - done ? server.ahead->to - server.ahead->from : bytes - done;
-        memcpy((uint8_t *)target + done, server.ahead->bytes + server.ahead->from, count);
-        server.ahead->from += count;
-        done += count;
-    }
-    return true;
-}
-
-static void take_payload(void *target, size_t bytes) {
-    if (bytes > 0 && !take(target, bytes))
-        FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
-}
-
-/* A relative path below the heap folder, absolute in path. Returns the relative part. */
-static char *take_name(const struct fl_command *command, char path[PATH_MAX]) {
-    static char name[PATH_MAX];
-    if (command->payload_bytes == 0 || command->payload_bytes >= sizeof name)
-        FAIL(EXIT_BAD_INPUT, "command %u: a name of %llu bytes", command->kind, (unsigned long long)command->payload_bytes);
-    take_payload(name, command->payload_bytes);
-    name[command->payload_bytes] = '\0';
-    bool climbs = strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 || strstr(name, "/../") != NULL;
-    size_t length = strlen(name);
-    climbs |= length >= 3 && strcmp(name + length - 3, "/..") == 0;
-    if (length != command->payload_bytes || name[0] == '/' || climbs)
-        FAIL(EXIT_BAD_INPUT, "command %u: `%s` is no path below the heap folder", command->kind, name);
-    if (snprintf(path, PATH_MAX, "%s/%s", server.base, name) >= PATH_MAX)
-        FAIL(EXIT_BAD_INPUT, "%s: the path is too long", name);
-    return name;
-}
-
-/* ---- commands that change the image -------------------------------------------------------------------------------------- */
-
-/* path: absolute, or below the heap folder. */
-static _Noreturn void fail_image(const char *what, const char *path) {
-    int error = errno;
-    FAIL(EXIT_INFRASTRUCTURE, "%s%s%s: %s: %s%s", path[0] == '/' ? "" : server.base, path[0] == '/' ? "" : "/", path, what,
-         strerror(error), error == ENOSPC ? "; free space there or choose another folder" : "");
-}
-
-static struct served_file *file_of(const struct fl_command *command) {
-    if (command->change.file >= server.file_count || server.files[command->change.file].name == NULL)
-        FAIL(EXIT_BAD_INPUT, "command %u: there is no file %u", command->kind, command->change.file);
-    return &server.files[command->change.file];
-}
-
-static void check_size(const struct fl_command *command, uint64_t offset, uint64_t bytes) {
-    if (offset + bytes < offset || offset + bytes > INT64_MAX)
-        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu do not fit a file", command->kind, (unsigned long long)bytes,
-             (unsigned long long)offset);
-}
-
-static struct served_file *new_file(const struct fl_command *command) {
-    if (command->change.file >= MAX_FILES)
-        FAIL(EXIT_BAD_INPUT, "command %u: file number %u, expected less than %u", command->kind, command->change.file, MAX_FILES);
-    if (command->change.file >= server.file_count) {
-        uint32_t count = command->change.file + 64;
-        server.files = allocate_or_fail(server.files, count * sizeof *server.files);
-        memset(server.files + server.file_count, 0, (count - server.file_count) * sizeof *server.files);
-        server.file_count = count;
-    }
-    if (server.files[command->change.file].name != NULL)
-        FAIL(EXIT_BAD_INPUT, "command %u: file %u is there already", command->kind, command->change.file);
-    return &server.files[command->change.file];
-}
-
-static void create_file(const struct fl_command *command) {
-    char path[PATH_MAX];
-    check_size(command, 0, command->change.size);
-    struct served_file *file = new_file(command);
-    const char *name = take_name(command, path);
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, (off_t)command->change.size) != 0)
-        fail_image("cannot be made", path);
-    *file = (struct served_file){strdup(name), fd, command->change.size};
-    if (file->name == NULL)
-        FAIL(EXIT_INFRASTRUCTURE, "no memory");
-}
-
-static void resize_file(const struct fl_command *command) {
-    struct served_file *file = file_of(command);
-    check_size(command, 0, command->change.size);
-    if (file->bytes == command->change.size)
-        return;
-    if (ftruncate(file->fd, (off_t)command->change.size) != 0)
-        fail_image("cannot be resized", file->name);
-    file->bytes = command->change.size;
-}
-
-static void punch_file(const struct fl_command *command) {
-    struct served_file *file = file_of(command);
-    check_size(command, command->change.offset, command->change.size);
-    if (command->change.size > 0 && fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)command->change.offset,
-                                              (off_t)command->change.size) != 0)
-        fail_image("cannot be punched", file->name);
-}
-
-static void forget_file(struct served_file *file) {
-    close(file->fd);
-    free(file->name);
-    *file = (struct served_file){0};
-}
-
-static void remove_file(const struct fl_command *command) {
-    struct served_file *file = file_of(command);
-    char path[2 * PATH_MAX];
-    snprintf(path, sizeof path, "%s/%s", server.base, file->name);
-    if (unlink(path) != 0)
-        fail_image("cannot be removed", path);
-    forget_file(file);
-}
-
-static void rename_file(const struct fl_command *command) {
-    struct served_file *file = file_of(command);
-    char from[2 * PATH_MAX], to[PATH_MAX];
-    snprintf(from, sizeof from, "%s/%s", server.base, file->name);
-    const char *name = take_name(command, to);
-    if (strcmp(name, file->name) == 0)
-        return;
-    if (rename(from, to) != 0)
-        fail_image("cannot be renamed", from);
-    for (uint32_t i = 0; i < server.file_count; i++) /* the one whose name it takes is gone */
-        if (server.files[i].name != NULL && strcmp(server.files[i].name, name) == 0)
-            forget_file(&server.files[i]);
-    free(file->name);
-    file->name = strdup(name);
-    if (file->name == NULL)
-        FAIL(EXIT_INFRASTRUCTURE, "no memory");
-}
-
-static void write_file(const struct fl_command *command) {
-    struct served_file *file = file_of(command);
-    check_size(command, command->change.offset, command->payload_bytes);
-    if (command->change.offset + command->payload_bytes > file->bytes)
-        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu of %s, which has %llu", command->kind,
-             (unsigned long long)command->payload_bytes, (unsigned long long)command->change.offset, file->name,
-             (unsigned long long)file->bytes);
-    off_t offset = (off_t)command->change.offset;
-    for (uint64_t left = command->payload_bytes; left > 0;) {
-        if (server.ahead->from == server.ahead->to && !refill())
-            FAIL(EXIT_BAD_INPUT, "standard input ends inside a command");
-        size_t count = server.ahead->to - server.ahead->from < left ? server.ahead->to - server.ahead->from : (size_t)left;
-        ssize_t put = pwrite(file->fd, server.ahead->bytes + server.ahead->from, count, offset);
-        if (put <= 0)
-            fail_image("cannot be written", file->name);
-        reference_write(command->change.file, (uint64_t)offset, server.ahead->bytes + server.ahead->from, (size_t)put);
-        server.ahead->from += (size_t)put;
-        offset += put;
-        left -= (uint64_t)put;
-    }
-}
-
-static void watch_folder(const char *path) {
-    if (inotify_add_watch(server.watch, path, WATCHED) < 0)
-        fail_image("cannot be watched", path);
-}
-
-static void make_folder(const struct fl_command *command) {
-    char path[PATH_MAX];
-    take_name(command, path);
-    if (mkdir(path, 0700) != 0)
-        fail_image("cannot be made", path);
-    watch_folder(path);
-}
-
-static void remove_folder(const struct fl_command *command) {
-    char path[PATH_MAX];
-    take_name(command, path);
-    if (rmdir(path) != 0)
-        fail_image("cannot be removed", path);
-}
 
 /* ---- runs ----------------------------------------------------------------------------------------------------------------- */
 
@@ -288,28 +47,6 @@ static bool take_events(char name[NAME_MAX + 1]) {
     }
     return found;
 }
-
-/* Each with its length in front; in one system call, as a rule, since an in-process run costs about as much. Null: its length only. */
-static void send_all(const void *const answers[], const uint32_t bytes[], int count) {
-    struct iovec parts[2 * MOST_ANSWERS], *rest = parts;
-    for (int i = 0; i < count; i++) {
-        parts[2 * i] = (struct iovec){(void *)&bytes[i], sizeof bytes[i]};
-        parts[2 * i + 1] = (struct iovec){(void *)answers[i], answers[i] == NULL ? 0 : bytes[i]};
-    }
-    for (int left = 2 * count; left > 0;) {
-        ssize_t put = writev(server.output, rest, left);
-        if (put < 0)
-            FAIL(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));
-        for (; left > 0 && (size_t)put >= rest->iov_len; left--, rest++)
-            put -= (ssize_t)rest->iov_len;
-        if (left > 0) {
-            rest->iov_base = (char *)rest->iov_base + put;
-            rest->iov_len -= (size_t)put;
-        }
-    }
-}
-
-static void send(const void *answer, uint32_t bytes) { send_all(&answer, &bytes, 1); }
 
 static bool has_events(const struct fl_command *command) {
     return command->run.probe == FL_PROBE_GENERATION || command->run.probe == FL_PROBE_RECOVERY;
@@ -334,7 +71,7 @@ static void send_report(const struct fl_command *command) {
 static void send_stages(void) {
     uint32_t bytes;
     void *list = stages_list(&bytes);
-    send(list, bytes);
+    send_answer(list, bytes);
     free(list);
 }
 
@@ -444,7 +181,7 @@ static void send_death(void) {
     memcpy(answer, &report.death, bytes = sizeof report.death);
     memcpy(answer + bytes, report.calls, calls);
     memcpy(answer + (bytes += calls), report.paths, report.path_bytes);
-    send(answer, (uint32_t)bytes + report.path_bytes);
+    send_answer(answer, (uint32_t)bytes + report.path_bytes);
 }
 
 static void run_and_answer(const struct fl_command *command) {
@@ -454,10 +191,6 @@ static void run_and_answer(const struct fl_command *command) {
     if (wants_death(command))
         send_death();
     deaths_want(false);
-}
-
-static int descriptor_of(uint32_t file) {
-    return file < server.file_count && server.files[file].name != NULL ? server.files[file].fd : -1;
 }
 
 /* ---- in-process runs ------------------------------------------------------------------------------------------------------- */
@@ -564,8 +297,8 @@ static void end_in_process_runs(void) {
 
 static void begin_in_process_runs(void) {
     if (mkdir(server.aside, 0700) != 0 && errno != EEXIST)
-        fail_image("cannot be made", server.aside);
-    reference_begin(server.file_count, descriptor_of);
+        image_fail("cannot be made", server.aside);
+    reference_begin(server.file_count, image_descriptor);
 }
 
 static void run_in_process(struct fl_command *command) {
@@ -597,14 +330,14 @@ static void send_engines(void) {
     end_in_process_runs();
     uint32_t bytes;
     void *list = inprocess_engines(&bytes);
-    send(list, bytes);
+    send_answer(list, bytes);
     free(list);
 }
 
 static void send_report_path(void) {
     char path[64];
     report_path(path);
-    send(path, (uint32_t)strlen(path));
+    send_answer(path, (uint32_t)strlen(path));
 }
 
 static void obey_run(struct fl_command *command) {
@@ -615,29 +348,15 @@ static void obey_run(struct fl_command *command) {
         run_and_answer(command);
 }
 
-static bool changes_files(const struct fl_command *command) {
-    static const uint32_t OTHERS[] = {FL_COMMAND_WRITE,   FL_COMMAND_RUN,    FL_COMMAND_STAGES,  FL_COMMAND_WATCH,
-                                      FL_COMMAND_ENGINES, FL_COMMAND_REPORT, FL_COMMAND_AFFINITY};
-    for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
-        if (command->kind == OTHERS[i])
-            return false;
-    return true;
-}
-
 static void obey(struct fl_command *command) {
-    if (changes_files(command)) {
+    if (image_is_rebuilt_by(command)) {
         server.is_tree_old = true;
         end_in_process_runs();
+        image_rebuild(command);
+        return;
     }
     switch (command->kind) {
-    case FL_COMMAND_CREATE: create_file(command); break;
-    case FL_COMMAND_RESIZE: resize_file(command); break;
-    case FL_COMMAND_PUNCH: punch_file(command); break;
-    case FL_COMMAND_REMOVE: remove_file(command); break;
-    case FL_COMMAND_RENAME: rename_file(command); break;
-    case FL_COMMAND_WRITE: write_file(command); break;
-    case FL_COMMAND_MKDIR: make_folder(command); break;
-    case FL_COMMAND_RMDIR: remove_folder(command); break;
+    case FL_COMMAND_WRITE: image_write(command); break;
     case FL_COMMAND_RUN: obey_run(command); break;
     case FL_COMMAND_STAGES: send_stages(); break;
     case FL_COMMAND_WATCH: watch_units(command); break;
@@ -671,12 +390,6 @@ static void prepare_heap(const struct options *options, const struct fl_adapter 
     server.is_tree_old = true;
 }
 
-static void map_ahead(void) {
-    server.ahead = mmap(NULL, sizeof *server.ahead, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (server.ahead == MAP_FAILED)
-        fail(EXIT_INFRASTRUCTURE, "no memory for input");
-}
-
 int run_serve(const struct options *options) {
     arena_begin_load();
     const struct fl_adapter *adapter = adapter_load(options->adapter);
@@ -689,8 +402,8 @@ int run_serve(const struct options *options) {
     loads_map();
     events_map(adapter_base(adapter));
     stages_map();
-    inprocess_map(descriptor_of);
-    map_ahead();
+    inprocess_map(image_descriptor);
+    streams_map();
     server.input = move_away(0);
     server.output = move_away(1);
     hide_streams(options->is_verbose);
@@ -704,61 +417,10 @@ int run_serve(const struct options *options) {
     if (server.watch < 0)
         fail(EXIT_INFRASTRUCTURE, "inotify: %s; raise fs.inotify.max_user_instances", strerror(errno));
     prepare_heap(options, adapter);
-    watch_folder(server.base);
+    image_watch_folder(server.base);
     struct fl_command command;
     while (take(&command, sizeof command))
         obey(&command);
-    clean_up();
-    return 0;
-}
-
-/* ---- one probe ------------------------------------------------------------------------------------------------------------ */
-
-static void write_report(const struct fl_report_header *report) {
-    if (fwrite(report, 1, report->total_bytes, stdout) != report->total_bytes)
-        fail(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));
-}
-
-/* Private copies need a folder of their own: that of the heap may be read-only. */
-static void make_copy_folder(char path[PATH_MAX]) {
-    const char *folders[] = {getenv("TMPDIR"), "/dev/shm", "/tmp"};
-    for (int i = 0; i < 3; i++) {
-        if (folders[i] == NULL || snprintf(path, PATH_MAX, "%s/faultline-probe-XXXXXX", folders[i]) >= PATH_MAX)
-            continue;
-        if (mkdtemp(path) != NULL)
-            return;
-    }
-    fail(EXIT_INFRASTRUCTURE, "no folder for a private copy of the heap; set TMPDIR to one that can be written");
-}
-
-int run_probe_command(const struct options *options) {
-    const struct fl_adapter *adapter = adapter_load(options->adapter);
-    char scratch[PATH_MAX], copy[PATH_MAX + 8];
-    struct tree tree;
-    int error = tree_list(options->folder, &tree);
-    if (error != 0)
-        fail(EXIT_BAD_INPUT, "%s: cannot be listed: %s", options->folder, strerror(error));
-    make_copy_folder(scratch);
-    snprintf(copy, sizeof copy, "%s/copy", scratch);
-    struct probed_heap probed = {
-        .probe = {.adapter = adapter,
-                  .options = heap_options(options),
-                  .slots = (uint32_t)options->slots,
-                  .is_unchecked = options->is_unchecked},
-        .base = options->folder,
-        .copy = copy,
-        .tree = &tree,
-    };
-    int kept_output = move_away(1);
-    report_map();
-    hide_streams(options->is_verbose);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, scratch, options->limit_bytes});
-    run_probe(&probed, options->is_full ? FL_PROBE_FULL : FL_PROBE_FIRST);
-    tree_remove(scratch);
-    dup2(kept_output, 1);
-    if (options->is_text)
-        report_print(report_bytes());
-    else
-        write_report(report_bytes());
+    server_clean_up();
     return 0;
 }

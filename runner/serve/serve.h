@@ -9,6 +9,8 @@
 
 /* ---- serve.c */
 int run_serve(const struct options *options);
+
+/* ---- probe_command.c */
 int run_probe_command(const struct options *options);
 
 /* ---- twins.c */
