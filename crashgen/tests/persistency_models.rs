@@ -62,7 +62,7 @@ impl PersistencyModel for DcCvap {
     }
 
     fn is_floating(&self, _kind: StoreKind) -> bool {
-        false
+        false // stores to one line persist in order, whatever instruction makes them
     }
 
     fn flush(&self, _kind: FlushKind, thread: ThreadId, line: LineId, floors: &mut Floors) {
@@ -114,6 +114,16 @@ fn a_model_of_arm_waits_for_its_barrier_alone() {
     let plain = "nt x = 1; x = 2";
     assert!(states(&Px86, "x", plain).contains("x=2"));
     assert_eq!(states(&DcCvap, "x", plain), set(&["x=0", "x=1", "x=2"]));
+}
+
+#[test]
+fn the_example_for_contributors_is_the_one_of_this_file() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../CONTRIBUTING.md")).expect("a page");
+    let lines: Vec<&str> = page.lines().skip_while(|line| *line != "    struct DcCvap;").collect();
+    assert!(!lines.is_empty(), "the page has no example");
+    let example = lines.iter().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let example: String = example.map(|line| line.strip_prefix("    ").unwrap_or("").to_owned() + "\n").collect();
+    assert!(include_str!("persistency_models.rs").contains(&example), "the page has\n{example}");
 }
 
 #[test]
