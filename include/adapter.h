@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define FL_ADAPTER_ABI 5u
+#define FL_ADAPTER_ABI 6u
 #define FL_GRAPH_FIELDS 2u
 
 enum fl_status {
@@ -58,7 +58,7 @@ enum fl_capability {
     FL_CAN_COLLECT = 1u << 4,
     FL_CAN_THREADS = 1u << 5,
     FL_CAN_LINK = 1u << 6,              /* FL_SLOTS_GRAPH; needs FL_CAN_WALK */
-    FL_CAN_REOPEN_IN_PROCESS = 1u << 7, /* else every open happens in a fresh process */
+    /* 1u << 7 is retired: no ABI gives it another meaning. */
     FL_CAN_RELOCATE = 1u << 8,          /* may be opened at another address than it was created at */
     FL_CAN_NAMES = 1u << 9,             /* FL_SLOTS_NAMES */
     FL_CAN_CHAIN = 1u << 10,            /* FL_SLOTS_CHAIN */

@@ -315,8 +315,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
         .name = "makalu",
-        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_LINK |
-                        FL_CAN_REOPEN_IN_PROCESS,
+        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_LINK,
         .create = create,
         .open = open_heap,
         .close = close_heap,

@@ -292,8 +292,8 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
         .name = "nvm_malloc",
-        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_THREADS | FL_CAN_REOPEN_IN_PROCESS |
-                        FL_CAN_RELOCATE | FL_CAN_NAMES | FL_CAN_CHAIN,
+        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_THREADS | FL_CAN_RELOCATE |
+                        FL_CAN_NAMES | FL_CAN_CHAIN,
         .create = create,
         .open = open_heap,
         .close = close_heap,

@@ -289,7 +289,7 @@ extern "C" __attribute__((visibility("default"))) const fl_adapter *faultline_ad
     table.abi_version = FL_ADAPTER_ABI;
     table.struct_size = sizeof(fl_adapter);
     table.name = "pallocator";
-    table.capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_THREADS | FL_CAN_REOPEN_IN_PROCESS | FL_CAN_RELOCATE;
+    table.capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_THREADS | FL_CAN_RELOCATE;
     table.create = create;
     table.open = open_heap;
     table.close = close_heap;

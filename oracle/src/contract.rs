@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an allocator promises: the `[contract]` table of its allocator.toml. The oracle checks that and no more.
 
+use crate::rule::RuleId;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
 /// An allocator's promises. Every key is required, unknown keys are errors, and errors name the key.
@@ -40,6 +41,17 @@ pub struct Contract {
     /// How many threads may call the allocator at the same time, at least 1.
     #[serde(deserialize_with = "key::threads")]
     pub threads: u32,
+}
+
+impl Contract {
+    /// Whether it promises to keep the rule. Most rules hold for every allocator.
+    pub fn promises(&self, rule: RuleId) -> bool {
+        match rule {
+            RuleId::NotRelocatable => self.relocatable,
+            RuleId::CorruptionMissed => !self.detects.is_empty(),
+            _ => true,
+        }
+    }
 }
 
 /// Whether allocation and publication are one step.

@@ -207,7 +207,7 @@ struct Subject {
 
 impl<'a> Judge<'a> {
     fn run(&mut self) {
-        self.judge_nothing_that_is_not_explored();
+        self.name_what_is_not_explored();
         self.judge_outcome();
         if self.report.outcome == Outcome::Broken || self.history.current().phase() == Phase::Absent {
             return;
@@ -278,19 +278,21 @@ impl<'a> Judge<'a> {
         self.report.outcome != Outcome::Done && usize::from(self.report.last_life) == life
     }
 
-    fn judge_nothing_that_is_not_explored(&mut self) {
-        let relocation = match self.contract.relocatable {
-            true => "recovery at another mapping address is not tried",
-            false => "the contract does not promise it",
-        };
+    /// No campaign tries these promises yet. What a contract does not promise is not named: there is nothing to judge.
+    fn name_what_is_not_explored(&mut self) {
         if self.history.generations().len() == 1 {
             self.not_judged(RuleId::LaterGeneration, "no crash after the first is explored");
         }
-        self.not_judged(RuleId::NotRelocatable, relocation);
-        self.not_judged(RuleId::CorruptionMissed, "no corruption is injected");
+        if self.contract.promises(RuleId::NotRelocatable) {
+            self.not_judged(RuleId::NotRelocatable, "promised and not judged: relocatable");
+        }
+        if self.contract.promises(RuleId::CorruptionMissed) {
+            let kinds = self.contract.detects.join(", ");
+            self.not_judged(RuleId::CorruptionMissed, format!("promised and not judged: detects {kinds}"));
+        }
     }
 
-    /// Every rule is judged, broken or named as not judged: none is passed over in silence.
+    /// Every rule that the contract promises to keep is judged, broken or named as not judged: none is passed over in silence.
     fn name_rules_not_reached(&mut self) {
         let out = &mut self.out;
         let mut reached = out.judged;
@@ -304,7 +306,8 @@ impl<'a> Judge<'a> {
             Outcome::Done => "the heap report lacks what it needs",
             _ => "the probe ended early",
         };
-        let missing = RuleId::ALL.into_iter().filter(|rule| !reached.contains(*rule));
+        let promised = RuleId::ALL.into_iter().filter(|rule| self.contract.promises(*rule));
+        let missing = promised.filter(|rule| !reached.contains(*rule));
         out.not_judged.extend(missing.map(|rule| (rule, Cow::Borrowed(why))));
     }
 

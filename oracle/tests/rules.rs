@@ -21,7 +21,25 @@ fn a_heap_that_shows_what_returned_passes() {
     let judged: Vec<String> = judgement.judged.iter().map(|rule| rule.to_string()).collect();
     assert_eq!(judged.len(), 13, "all rules up to FL013 are judged: {judged:?}");
     let not_judged: Vec<String> = judgement.not_judged.iter().map(|(rule, _)| rule.to_string()).collect();
-    assert_eq!(not_judged, ["FL014", "FL015", "FL016"]);
+    assert_eq!(not_judged, ["FL014", "FL015"], "the contract promises to be relocatable, and to detect nothing");
+}
+
+#[test]
+fn what_a_contract_promises_and_nothing_judges_is_named() {
+    let (script, heap) = two_objects();
+    let named = |relocatable: bool, detects: &[&str]| -> Vec<String> {
+        let detects = detects.iter().map(|kind| (*kind).to_owned()).collect();
+        let contract = Contract { relocatable, detects, ..contract() };
+        let judgement = judged(&contract, &script, &heap.probe(), &heap.memory());
+        let not_judged = judgement.not_judged.iter().filter(|(_, why)| why.starts_with("promised"));
+        not_judged.map(|(rule, why)| format!("{rule}: {why}")).collect()
+    };
+    let (relocatable, detects) =
+        ("FL015: promised and not judged: relocatable", "FL016: promised and not judged: detects");
+    assert_eq!(named(false, &[]), [""; 0]);
+    assert_eq!(named(true, &[]), [relocatable]);
+    assert_eq!(named(false, &["header-damage"]), [format!("{detects} header-damage")]);
+    assert_eq!(named(true, &["bit-flip", "tear"]), [relocatable.to_owned(), format!("{detects} bit-flip, tear")]);
 }
 
 // FL001, FL002

@@ -45,12 +45,9 @@ static const struct {
     uint64_t bit;
     const char *name;
 } CAPABILITIES[] = {
-    {FL_CAN_WALK, "walk"},         {FL_CAN_CHECK, "check"},
-    {FL_CAN_BOUNDS, "bounds"},     {FL_CAN_SETTLE, "settle"},
-    {FL_CAN_COLLECT, "collect"},   {FL_CAN_THREADS, "threads"},
-    {FL_CAN_LINK, "link"},         {FL_CAN_REOPEN_IN_PROCESS, "reopen_in_process"},
-    {FL_CAN_RELOCATE, "relocate"}, {FL_CAN_NAMES, "names"},
-    {FL_CAN_CHAIN, "chain"},
+    {FL_CAN_WALK, "walk"},       {FL_CAN_CHECK, "check"},     {FL_CAN_BOUNDS, "bounds"}, {FL_CAN_SETTLE, "settle"},
+    {FL_CAN_COLLECT, "collect"}, {FL_CAN_THREADS, "threads"}, {FL_CAN_LINK, "link"},     {FL_CAN_RELOCATE, "relocate"},
+    {FL_CAN_NAMES, "names"},     {FL_CAN_CHAIN, "chain"},
 };
 
 const char *status_name(int status) {

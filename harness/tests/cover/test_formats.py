@@ -13,7 +13,7 @@ import pytest
 JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 3, "7193562430846b68"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
-    "include/adapter.h": ("FL_ADAPTER_ABI", 5, "ae629856685da9a0"),
+    "include/adapter.h": ("FL_ADAPTER_ABI", 6, "29cf74cff08d7d4e"),
 }
 PROTOCOL = "runner/protocol.h"
 PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 10, "3f2b1e05d4f6488a")

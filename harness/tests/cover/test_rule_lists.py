@@ -70,3 +70,21 @@ def test_samples_are_as_the_engine_says_it(rules: list[Rule]) -> None:
     texts = {rule.id: (rule.title, rule.meaning) for rule in rules}
     shown = [samples.FINDING, *samples.TRACE_RULES["warnings"]]
     assert [(one["title"], one["meaning"]) for one in shown] == [texts[one["rule"]] for one in shown]
+
+
+@pytest.mark.parametrize(
+    ("allocator", "promises"),
+    [
+        ("makalu", []),
+        (
+            "nvmalloc",
+            ["FL015: promised and not judged: relocatable", "FL016: promised and not judged: detects header-damage"],
+        ),
+    ],
+)
+def test_a_certificate_names_what_the_contract_promises_and_nothing_judged(
+    faultline: Faultline, allocator: str, promises: list[str]
+) -> None:
+    (cell,) = json.loads(faultline("run", allocator, "-w", "smoke", "--json").stdout)["cells"]
+    named = [f"{skipped['rule']}: {skipped['why']}" for skipped in cell["certificate"]["rules_not_judged"]]
+    assert [line for line in named if line >= "FL015"] == promises
