@@ -70,7 +70,7 @@ static void store(const struct hook_call *call, const void *address, uint64_t by
     loads_written(address, bytes);
     loads_caller = NULL;
     if (events_are_recorded())
-        events_will_store(address, bytes, false, call->caller);
+        events_will_execute_store(address, bytes, call->caller);
 }
 
 static void store_some(const struct hook_call *call) {
@@ -164,7 +164,7 @@ void hook_instruction(struct hook_call *call) {
     case HOOK_UPDATE:
         update(call);
         if (events_are_recorded())
-            events_will_store(call->address, call->bytes, false, call->caller);
+            events_will_execute_store(call->address, call->bytes, call->caller);
         break;
     case HOOK_STREAM:
         loads_caller = call->caller;

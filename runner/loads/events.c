@@ -16,6 +16,7 @@
 
 #define MOST_BYTES (64u << 20)
 #define MOST_SPANS 64u
+#define MOST_COMPARED 128u
 #define MOST_MADE 64u
 
 struct shared {
@@ -46,6 +47,8 @@ static struct {
         uint32_t site;
         enum fl_event_store kind;
         bool is_in_pieces;
+        bool is_by_compiler; /* by its hook: the assembler may announce the same store once more */
+        uint8_t before[MOST_COMPARED]; /* what was there then */
     } waiting; /* bytes 0: no store waits */
 } events;
 
@@ -166,29 +169,47 @@ uint32_t events_site(const void *caller) {
     return offset < UINT32_MAX && offset > FL_SITE_CONTENT ? (uint32_t)offset : FL_SITE_UNKNOWN;
 }
 
+static bool is_pm(uintptr_t address, uint64_t bytes) {
+    for (size_t i = 0; i < events.span_count; i++)
+        if (address < events.spans[i].end && address + bytes > events.spans[i].start)
+            return true;
+    return false;
+}
+
 static void wait_for(enum fl_event_store kind, const void *address, uint64_t bytes, const void *caller) {
     settle();
     events.waiting.address = (uintptr_t)address;
     events.waiting.bytes = bytes;
     events.waiting.site = events_site(caller);
     events.waiting.kind = kind;
-    events.waiting.is_in_pieces = false;
+    events.waiting.is_in_pieces = events.waiting.is_by_compiler = false;
 }
 
 void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller) {
     wait_for(FL_STORED_PLAIN, address, bytes, caller);
     events.waiting.is_in_pieces = is_in_pieces;
+    events.waiting.is_by_compiler = is_pm((uintptr_t)address, 1) && is_pm((uintptr_t)address + bytes - 1, 1);
+    if (events.waiting.is_by_compiler)
+        memcpy(events.waiting.before, address, bytes < MOST_COMPARED ? bytes : MOST_COMPARED);
+}
+
+/* The store that waits is this one, or this is a part of it: it was not made yet. */
+static bool is_waiting(uintptr_t address, uint64_t bytes) {
+    uint64_t at = address - events.waiting.address;
+    bool is_part = events.waiting.bytes > 0 && at < events.waiting.bytes && bytes <= events.waiting.bytes - at;
+    if (!is_part || !events.waiting.is_by_compiler)
+        return false;
+    uint64_t known = at < MOST_COMPARED ? MOST_COMPARED - at : 0;
+    return memcmp(events.waiting.before + at, (const void *)address, bytes < known ? bytes : known) == 0;
+}
+
+void events_will_execute_store(const void *address, uint64_t bytes, const void *caller) {
+    if (!is_waiting((uintptr_t)address, bytes))
+        wait_for(FL_STORED_PLAIN, address, bytes, caller);
 }
 
 void events_will_stream(const void *address, uint64_t bytes, const void *caller) {
     wait_for(FL_STORED_STREAM, address, bytes, caller);
-}
-
-static bool is_pm(uintptr_t address, uint64_t bytes) {
-    for (size_t i = 0; i < events.span_count; i++)
-        if (address < events.spans[i].end && address + bytes > events.spans[i].start)
-            return true;
-    return false;
 }
 
 static void append_locked(uint32_t site) {

@@ -121,7 +121,8 @@ void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, c
 void events_file_made(uint64_t inode, const char *path);
 /* caller: where the code goes on that does it. will_store: before it is done; the others: after. */
 uint32_t events_site(const void *caller); /* offset in the adapter's file, or FL_SITE_UNKNOWN */
-void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller);
+void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller); /* the compiler's hook */
+void events_will_execute_store(const void *address, uint64_t bytes, const void *caller); /* the instruction */
 void events_stored(const void *address, uint64_t bytes, const void *caller);
 void events_will_stream(const void *address, uint64_t bytes, const void *caller);
 void events_will_exchange(const void *address, uint64_t bytes, bool is_stored, const void *caller); /* locked */

@@ -346,6 +346,28 @@ static void assembly(void) {
 static void take(struct wide wide) { sink = wide.words[3]; }
 static void (*volatile taking)(struct wide wide) = take;
 static void by_value(void) { taking(*(struct wide *)at); }
+/* More of what gcc has no hooks for: it looks at assignments, and not at calls. */
+static void take_pair(struct pair pair) { sink = pair.second; }
+static void (*volatile taking_pair)(struct pair pair) = take_pair;
+static void pair_by_value(void) { taking_pair(*(struct pair *)at); }
+static struct pair make_pair(void) { return (struct pair){5, 6}; }
+static struct pair (*volatile making_pair)(void) = make_pair;
+static void store_result(void) { *(struct pair *)at = making_pair(); }
+static struct wide make_wide(void) {
+    struct wide wide;
+    for (unsigned i = 0; i < 7; i++)
+        wide.words[i] = i;
+    return wide;
+}
+static struct wide (*volatile making_wide)(void) = make_wide;
+static void store_large_result(void) { *(struct wide *)at = making_wide(); }
+__attribute__((no_sanitize("thread"))) static void load_without_hook(void) { sink = *(volatile uint64_t *)at; }
+__attribute__((no_sanitize("thread"))) static void store_without_hook(void) { *(volatile uint64_t *)at = 1; }
+/* What is the same in all rounds is computed once, before the loop. */
+static void loop_of_stores(void) {
+    for (uint64_t i = 1; i < 5; i++)
+        ((volatile uint64_t *)at)[i] = i;
+}
 static void print(void) { sink = (uint64_t)snprintf((char *)volatile_memory, 300, "%s", (char *)at + 240); }
 static void print_into(char *text, const char *format, ...) {
     va_list arguments;
@@ -874,13 +896,19 @@ static void overflow_stack(void) {
 static void store_assembly(void) { __asm__ volatile("movq $9, (%0)" : : "r"(at) : "memory"); }
 /* Code that no assembler made: a target that compiles, say. */
 static void (*store_by_made_code)(uint8_t *memory);
+static uint64_t (*load_by_made_code)(const uint8_t *memory);
 __attribute__((constructor)) static void make_code(void) {
-    static const uint8_t CODE[] = {0x48, 0xc7, 0x07, 9, 0, 0, 0, 0xc3}; /* movq $9, (%rdi); ret */
+    static const uint8_t STORE[] = {0x48, 0xc7, 0x07, 9, 0, 0, 0, 0xc3}; /* movq $9, (%rdi); ret */
+    static const uint8_t LOAD[] = {0x48, 0x8b, 0x07, 0xc3};              /* movq (%rdi), %rax; ret */
     void *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memcpy(code, CODE, sizeof CODE);
+    memcpy(code, STORE, sizeof STORE);
     memcpy(&store_by_made_code, &code, sizeof code);
+    code = (char *)code + sizeof STORE;
+    memcpy(code, LOAD, sizeof LOAD);
+    memcpy(&load_by_made_code, &code, sizeof code);
 }
 static void store_made(void) { store_by_made_code(at); }
+static void load_made(void) { sink = load_by_made_code(at); }
 /* Only once the heap's first byte says so. */
 static void store_made_later(void) {
     if (heap[0] != 0)
@@ -1006,6 +1034,12 @@ static const struct {
     ACCESS(lock_elsewhere),
     ACCESS(wide_atomic),
     ACCESS(by_value),
+    ACCESS(pair_by_value),
+    ACCESS(store_result),
+    ACCESS(store_large_result),
+    ACCESS(load_without_hook),
+    ACCESS(store_without_hook),
+    ACCESS(loop_of_stores),
     ACCESS(print),
     ACCESS(print_list),
     ACCESS(print_many),
@@ -1083,6 +1117,7 @@ static const struct {
     ACCESS(overflow_stack),
     ACCESS(store_assembly),
     ACCESS(store_made),
+    ACCESS(load_made),
     ACCESS(store_made_later),
     ACCESS(map_often),
     ACCESS(overwrite_list),

@@ -6,6 +6,7 @@
 //! `fl_hook_instruction` (`entry.c`) finds the address in `rdi`, and what is done there in `esi`; the values that the two
 //! registers had lie on the stack above its return address. Of a flush it says in `rcx` whether it is to be executed.
 
+use crate::announced::{self, Known};
 use crate::instruction::{Access, Operand, What, is_relative, is_short_branch, what};
 use crate::layout::{Layout, Piece};
 use crate::near;
@@ -26,7 +27,7 @@ const PAIR: u32 = 1;
 
 /// The source with announcements.
 pub fn announced(statements: &[Statement<'_>], layout: &Layout) -> Vec<u8> {
-    let mut writer = Writer { text: Vec::new(), infos: InstructionInfoFactory::new(), labels: 0 };
+    let mut writer = Writer { text: Vec::new(), infos: InstructionInfoFactory::new(), labels: 0, known: Known::new() };
     let mut behind: BTreeMap<usize, String> = BTreeMap::new();
     for (number, statement) in statements.iter().enumerate() {
         writer.text.extend_from_slice(statement.labels);
@@ -42,18 +43,25 @@ struct Writer {
     text: Vec<u8>,
     infos: InstructionInfoFactory,
     labels: usize,
+    /// Of the compiler's code.
+    known: Known,
 }
 
 impl Writer {
     /// The statement's body with what comes before it. Some: what has to stand behind the statement with that number.
     fn statement(&mut self, statement: &Statement<'_>, number: usize, pieces: &[Piece]) -> Option<(usize, String)> {
         let body = std::str::from_utf8(statement.body).unwrap_or_default();
+        if announced::is_joint(statement.labels) {
+            self.known.forget();
+        }
+        if let Some(hook) = announced::hook_of(body) {
+            self.known.hook(&hook);
+        }
         if let Some(asked) = near::asked(body, number).filter(|_| !statement.is_assembly) {
             self.text.extend_from_slice(asked.as_bytes());
             return None;
         }
-        let done: Vec<Vec<What>> =
-            pieces.iter().map(|piece| what(piece, statement.is_assembly, &mut self.infos)).collect();
+        let done: Vec<Vec<What>> = pieces.iter().map(|piece| self.what(statement, body, piece)).collect();
         let is_one = pieces.len() == 1 && pieces[0].is_at_label;
         if is_one && statement.is_assembly && is_short_branch(&pieces[0]) {
             self.lengthen(body);
@@ -70,6 +78,15 @@ impl Writer {
         }
         self.several(statement, number, pieces, &done);
         None
+    }
+
+    fn what(&mut self, statement: &Statement<'_>, body: &str, piece: &Piece) -> Vec<What> {
+        let known = Some(&mut self.known).filter(|_| !statement.is_assembly);
+        let done = what(piece, known, &mut self.infos);
+        if announced::hook_of(body).is_none() {
+            self.known.step(piece, &mut self.infos);
+        }
+        done
     }
 
     /// Several instructions in one statement: each becomes one of its own, by its bytes.

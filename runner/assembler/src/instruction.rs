@@ -5,6 +5,7 @@
 //! Never PM, and so no access: what lies at the stack pointer, thread-local memory, and the module's own globals (addresses relative
 //! to the instruction).
 
+use crate::announced::Known;
 use crate::layout::Piece;
 use iced_x86::{Code, ConditionCode, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 
@@ -85,8 +86,9 @@ const CLWB: u8 = 3;
 /// What stores of the processor's state may take.
 const STATE_BYTES: u32 = 16 << 10;
 
-/// What the piece does that has to be announced. is_assembly: no compiler announces its plain accesses.
-pub fn what(piece: &Piece, is_assembly: bool, infos: &mut InstructionInfoFactory) -> Vec<What> {
+/// What the piece does that has to be announced. known: what a compiler's hooks announced; none: no compiler made it.
+pub fn what(piece: &Piece, known: Option<&mut Known>, infos: &mut InstructionInfoFactory) -> Vec<What> {
+    let is_assembly = known.is_none();
     let instruction = &piece.instruction;
     let mnemonic = instruction.mnemonic();
     if instruction.code() == Code::INVALID {
@@ -103,8 +105,8 @@ pub fn what(piece: &Piece, is_assembly: bool, infos: &mut InstructionInfoFactory
         Mnemonic::Sysenter | Mnemonic::Int => vec![unseen("a system call of another kind than `syscall`")],
         _ if makes_no_access(mnemonic) => Vec::new(),
         _ if instruction.is_string_instruction() => string(piece, is_assembly),
-        _ if is_assembly || is_unknown_to_compilers(piece) => accesses(piece, infos),
-        _ => Vec::new(),
+        _ if is_unknown_to_compilers(piece) => accesses(piece, None, infos),
+        _ => accesses(piece, known, infos),
     }
 }
 
@@ -256,25 +258,28 @@ fn repeat_of(piece: &Piece) -> u8 {
     }
 }
 
-/// The accesses that the decoder knows.
-fn accesses(piece: &Piece, infos: &mut InstructionInfoFactory) -> Vec<What> {
+/// The accesses that the decoder knows, and no hook announced.
+fn accesses(piece: &Piece, mut known: Option<&mut Known>, infos: &mut InstructionInfoFactory) -> Vec<What> {
     let instruction = &piece.instruction;
     let mnemonic = instruction.mnemonic();
-    if is_bit_string(piece) {
-        return vec![unseen("a bit of a bit string, wherever that lies")];
-    }
-    if piece.is_symbolic && !piece.is_of_thread {
-        return vec![unseen("an address that the linker computes")];
-    }
-    if matches!(mnemonic, Mnemonic::Movdir64b | Mnemonic::Enqcmd | Mnemonic::Enqcmds) {
-        return vec![unseen("a direct store")];
-    }
     let is_fence = is_locked(piece);
     let info = infos.info(instruction);
     let mut found = Vec::new();
     for memory in info.used_memory() {
+        if known.as_mut().is_some_and(|known| !known.is_missing(piece, memory)) {
+            continue;
+        }
         if memory.vsib_size() != 0 {
             return vec![unseen("a gather or scatter")];
+        }
+        if is_bit_string(piece) {
+            return vec![unseen("a bit of a bit string, wherever that lies")];
+        }
+        if piece.is_symbolic && !piece.is_of_thread {
+            return vec![unseen("an address that the linker computes")];
+        }
+        if matches!(mnemonic, Mnemonic::Movdir64b | Mnemonic::Enqcmd | Mnemonic::Enqcmds) {
+            return vec![unseen("a direct store")];
         }
         let is_elsewhere = instruction.is_ip_rel_memory_operand() || piece.is_symbolic || is_elsewhere(memory);
         let Some(access) = access_of(piece, memory) else { continue };

@@ -21,6 +21,8 @@ pub struct Piece {
     pub is_symbolic: bool,
     /// That symbol is of thread-local memory.
     pub is_of_thread: bool,
+    /// It loads the address of a global from the linker's table of those.
+    pub is_of_table: bool,
     /// The linker changes some of its bytes.
     pub is_relocated: bool,
 }
@@ -28,12 +30,24 @@ pub struct Piece {
 /// By statement; empty: none begins there.
 pub type Layout = Vec<Vec<Piece>>;
 
-/// By offset: whether it is of thread-local memory.
-type Relocated = BTreeMap<u64, bool>;
+/// What the linker puts into a displacement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Thread,
+    Table,
+    Other,
+}
 
-fn is_of_thread(flags: RelocationFlags) -> bool {
-    let kinds = [elf::R_X86_64_DTPOFF32, elf::R_X86_64_TPOFF32];
-    matches!(flags, RelocationFlags::Elf { r_type } if kinds.contains(&r_type))
+/// By offset.
+type Relocated = BTreeMap<u64, Target>;
+
+fn target_of(flags: RelocationFlags) -> Target {
+    let RelocationFlags::Elf { r_type } = flags else { return Target::Other };
+    match r_type {
+        elf::R_X86_64_DTPOFF32 | elf::R_X86_64_TPOFF32 => Target::Thread,
+        elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX | elf::R_X86_64_REX_GOTPCRELX => Target::Table,
+        _ => Target::Other,
+    }
 }
 
 struct Place {
@@ -60,8 +74,7 @@ pub fn of(object: &[u8], statements: &[Statement<'_>]) -> Result<Layout, String>
             })
             .collect();
         places.sort_by_key(|place| (place.address, place.number));
-        let relocated: Relocated =
-            section.relocations().map(|(offset, it)| (offset, is_of_thread(it.flags()))).collect();
+        let relocated: Relocated = section.relocations().map(|(offset, it)| (offset, target_of(it.flags()))).collect();
         lay_out(bytes, &places, &relocated, statements, &mut layout);
     }
     Ok(layout)
@@ -92,7 +105,8 @@ fn lay_out(bytes: &[u8], places: &[Place], relocated: &Relocated, statements: &[
                 is_symbolic: offsets.has_displacement()
                     && !instruction.is_ip_rel_memory_operand()
                     && relocated.contains_key(&displacement),
-                is_of_thread: relocated.get(&displacement).copied().unwrap_or_default(),
+                is_of_thread: relocated.get(&displacement) == Some(&Target::Thread),
+                is_of_table: relocated.get(&displacement) == Some(&Target::Table),
                 is_relocated: relocated.range(position..next).next().is_some(),
                 instruction,
             });

@@ -22,6 +22,7 @@
 //!
 //! An announcement keeps every register, the flags, and the red zone ([`emit`]); the runner's part is `entry.c`.
 
+mod announced;
 mod emit;
 mod instruction;
 mod layout;
@@ -36,8 +37,9 @@ use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A hash over these is the version of the assembler, and part of the key of what it made.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     include_str!("lib.rs"),
+    include_str!("announced.rs"),
     include_str!("emit.rs"),
     include_str!("instruction.rs"),
     include_str!("layout.rs"),
