@@ -96,7 +96,7 @@ enum fl_run_flag {
      * own too, and the answers are compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN. */
     FL_RUN_IN_PROCESS = 4,
     /* For tests of the hooks, with FL_RUN_LOADS: lists every access to hot files that they announce, in order. A load has
-     * kind 1, a store kind 2; `unit` is the offset in bytes, `zero` the length. */
+     * kind 1, a store kind 2, and 4 more where the instruction announced it, perhaps after a hook did; `unit` is the offset in bytes, `zero` the length. */
     FL_RUN_EVERY_ACCESS = 8,
     /* Of the heap report only the length is sent. The report lies at the start of the file that FL_COMMAND_REPORT names,
      * until the next command. A report is most of an answer, and a pipe copies it twice. */
@@ -292,29 +292,30 @@ static inline uint64_t fl_pattern_word(uint32_t object, uint64_t index) {
  * same list of those, and the same report but for the payload and count of FL_SECTION_CONTENTS. It holds for targets that are a
  * function of what they load: not of time, random numbers, inode numbers, other files, free space, how much of a file the file
  * system holds (holes), or addresses of volatile memory. (The server turns off address randomisation, and lists folders in order
- * of names.) The engine runs some states twice to find such targets. Libraries compiled without hooks, and code that a target
- * makes, load without hooks: the engine runs some states guarded, and believes no run of a target in which something was found.
+ * of names.) The engine runs some states twice to find such targets. A run that comes to a place that hooks do not see (a library
+ * compiled without hooks, a system call by an instruction, a gather) says so: FL_LOADS_UNSEEN. Code that a target makes loads without
+ * hooks and says nothing: the engine runs some states guarded, and believes no run of a target in which something was found.
  */
 /* NOT_HOOKED, SHARED and UNSEEN say something of the target, the others of this run alone. */
 enum fl_loads_flag {
     FL_LOADS_OVERFLOW = 1,   /* there was no room for all of the list */
     FL_LOADS_NOT_HOOKED = 2, /* the adapter was compiled without hooks */
     FL_LOADS_SHARED = 4,     /* the target started a thread or a process */
-    FL_LOADS_UNSEEN = 8,     /* an access that no hook announced, or a read that cannot be followed; text: what and where */
-    FL_LOADS_DIFFERS = 16,   /* in-process and isolated run have other answers; text: in what */
-    FL_LOADS_MAPPINGS = 32,  /* more mappings of the heap at a time than are followed */
-    FL_LOADS_DAMAGED = 64,   /* the target overwrote the list */
-    FL_LOADS_UNKNOWN = 127,  /* any of these: the list is not complete */
+    FL_LOADS_UNSEEN = 8, /* the run came to a place that hooks do not see, or made an access without one; text: what and where */
+    FL_LOADS_DIFFERS = 16, /* in-process and isolated run have other answers; text: in what */
+    FL_LOADS_MAPPINGS = 32, /* more mappings of the heap at a time than are followed */
+    FL_LOADS_DAMAGED = 64, /* the target overwrote the list */
+    FL_LOADS_UNKNOWN = 127, /* any of these: the list is not complete */
 };
 
 /* 32 bytes. */
 struct fl_loads_header {
     uint32_t version;
-    uint32_t flags;      /* enum fl_loads_flag */
-    uint32_t count;      /* of fl_load */
+    uint32_t flags; /* enum fl_loads_flag */
+    uint32_t count; /* of fl_load */
     uint32_t text_bytes; /* of the text behind them, without NUL: the first reason for FL_LOADS_UNSEEN or FL_LOADS_DIFFERS */
-    uint64_t unseen;     /* accesses without a hook that a guarded run found */
-    uint64_t seen;       /* accesses to PM that a guarded run saw, announced or not */
+    uint64_t unseen; /* accesses without a hook that a guarded run found */
+    uint64_t seen; /* accesses to PM that a guarded run saw, announced or not */
 };
 
 enum fl_load_kind { FL_LOAD_TARGET = 1, FL_LOAD_CONTENTS = 2 };
@@ -354,7 +355,7 @@ struct fl_load {
 
 enum fl_events_flag {
     FL_EVENTS_OVERFLOW = 1, /* there was no room for all events */
-    FL_EVENTS_FILES = 2,    /* the life changed files of the heap in a way that events do not say */
+    FL_EVENTS_FILES = 2, /* the life changed files of the heap in a way that events do not say */
 };
 
 /* 16 bytes. */
@@ -367,8 +368,8 @@ struct fl_events_header {
 
 enum fl_event_kind {
     FL_EVENT_STORE = 1, /* detail: enum fl_event_store. Payload: the bytes */
-    FL_EVENT_FLUSH,     /* detail: enum fl_event_flush; offset: of any byte of the line */
-    FL_EVENT_FENCE,     /* detail: enum fl_event_fence */
+    FL_EVENT_FLUSH, /* detail: enum fl_event_flush; offset: of any byte of the line */
+    FL_EVENT_FENCE, /* detail: enum fl_event_fence */
     FL_EVENT_BEGIN, /* an operation of trace.h (detail: enum fl_operation) begins. file: slot; site: index; offset: bytes asked
                            for; bytes: 4, the payload is the object id */
     FL_EVENT_RETURN, /* it returned. site: index; file: status */
@@ -414,18 +415,18 @@ struct fl_event {
 /* Of which address a SIGSEGV or SIGBUS came. */
 enum fl_touched {
     FL_TOUCHED_NOTHING = 0,
-    FL_TOUCHED_FILE,       /* in a mapping of a file; offset: in the file */
-    FL_TOUCHED_BEHIND,     /* less than an OS page behind the end of one; offset: from there */
-    FL_TOUCHED_BEFORE,     /* at most an OS page before the start of one; offset: to there */
-    FL_TOUCHED_NEAR_NULL,  /* offset: the address */
-    FL_TOUCHED_UNMAPPED,   /* somewhere else */
+    FL_TOUCHED_FILE, /* in a mapping of a file; offset: in the file */
+    FL_TOUCHED_BEHIND, /* less than an OS page behind the end of one; offset: from there */
+    FL_TOUCHED_BEFORE, /* at most an OS page before the start of one; offset: to there */
+    FL_TOUCHED_NEAR_NULL, /* offset: the address */
+    FL_TOUCHED_UNMAPPED, /* somewhere else */
     FL_TOUCHED_NO_ADDRESS, /* one that is not canonical, as words of the pattern are */
 };
 
 /* 32 bytes. */
 struct fl_death {
     uint32_t version;
-    uint32_t signal;  /* 0: no life died of one, or where is not known */
+    uint32_t signal; /* 0: no life died of one, or where is not known */
     uint32_t touched; /* enum fl_touched */
     uint32_t file; /* UINT32_MAX: recovery made it */
     uint64_t offset;

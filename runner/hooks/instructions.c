@@ -156,7 +156,7 @@ static void string(const struct hook_call *call) {
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------------------- */
 
-void hook_instruction(struct hook_call *call) {
+static void act(struct hook_call *call) {
     switch ((enum hook_kind)call->kind) {
     case HOOK_LOAD: load(call, call->address, call->bytes); break;
     case HOOK_STORE: store(call, call->address, call->bytes); break;
@@ -185,4 +185,10 @@ void hook_instruction(struct hook_call *call) {
     case HOOK_UNSEEN: loads_unseen(call->caller, call->address); break;
     case HOOK_SYSTEM_CALL: make_system_call(call); break;
     }
+}
+
+void hook_instruction(struct hook_call *call) {
+    loads_is_by_instruction = true;
+    act(call);
+    loads_is_by_instruction = false;
 }

@@ -98,6 +98,14 @@ static const struct {
     {"p-p", " memmem "},
     {"p--p", " fwrite fread "},
     {"-p-p", " wait4 "},
+    /* containers of the C++ library */
+    {"p", " _ZSt18_Rb_tree_incrementPSt18_Rb_tree_node_base _ZSt18_Rb_tree_incrementPKSt18_Rb_tree_node_base"
+          " _ZSt18_Rb_tree_decrementPSt18_Rb_tree_node_base _ZSt18_Rb_tree_decrementPKSt18_Rb_tree_node_base"
+          " _ZNSt8__detail15_List_node_base9_M_unhookEv _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm"
+          " _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm _ZSt11_Hash_bytesPKvmm "},
+    {"pp", " _ZNSt8__detail15_List_node_base7_M_hookEPS0_ _ZSt28_Rb_tree_rebalance_for_erasePSt18_Rb_tree_node_baseRS_ "},
+    {"ppp", " _ZNSt8__detail15_List_node_base11_M_transferEPS0_S1_ "},
+    {"-ppp", " _ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_ "},
     {"-p-", " waitpid pthread_setaffinity_np sched_setaffinity sched_getaffinity "},
 };
 /* What they read or write is not where their pointers lead. */
@@ -146,10 +154,34 @@ static bool is_in(const char *list, const char *name) {
 
 static bool has_start(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
 
+/* How many registers the arguments of a C++ function may take, the object and the place of a result among them. */
+static unsigned registers_of(void *library, const char *name) {
+    char *(*demangle)(const char *name, char *out, size_t *bytes, int *status);
+    *(void **)&demangle = dlsym(library, "__cxa_demangle");
+    char *text = demangle == NULL ? NULL : demangle(name, NULL, NULL, NULL), *end = text == NULL ? NULL : strrchr(text, ')');
+    if (end == NULL)
+        return ARGUMENTS;
+    unsigned depth = 0, commas = 0;
+    char *at = end;
+    for (; at > text; at--) {
+        depth += *at == ')' || *at == '>';
+        depth -= *at == '(' || *at == '<';
+        commas += *at == ',' && depth == 1;
+        if (depth == 0)
+            break;
+    }
+    unsigned count = at + 1 == end ? 0 : commas + 1;
+    free(text);
+    count += has_start(name, "_ZN") ? 2 : 1;
+    return count < ARGUMENTS ? count : ARGUMENTS;
+}
+
 /* False: it needs no gate. */
-static bool know_system_function(const char *library, struct leaver *leaver) {
+static bool know_system_function(void *target, const char *library, struct leaver *leaver) {
     leaver->kind = LEAVE_POINTERS;
     leaver->pointers = "pppppp";
+    if (has_start(leaver->name, "_Z"))
+        leaver->pointers += ARGUMENTS - registers_of(target, leaver->name);
     if (has_start(library, "libgcc_s.so"))
         return false;
     if (has_start(library, "libm.so")) /* of its functions' arguments most are in vector registers */
@@ -222,12 +254,12 @@ static void open_slot(void **slot, void *value, const struct link_map *map, cons
         syscall(SYS_mprotect, page, OS_PAGE_BYTES, PROT_READ);
 }
 
-static void *gate_of(const char *name, const char *library, void *function) {
+static void *gate_of(void *target, const char *name, const char *library, void *function) {
     for (uint32_t i = 0; i < leaver_count; i++)
         if (leavers[i].function == function && strcmp(leavers[i].name, name) == 0)
             return (char *)(uintptr_t)leave_gates + i * GATE_BYTES;
     struct leaver leaver = {.name = name, .function = function, .kind = LEAVE_ALWAYS};
-    if (is_of_the_system(library) && !know_system_function(library, &leaver))
+    if (is_of_the_system(library) && !know_system_function(target, library, &leaver))
         return NULL;
     if (leaver_count == MOST_GATES)
         fail(EXIT_BAD_INPUT, "the adapter calls more than %u functions of libraries; build some of them with it", MOST_GATES);
@@ -266,8 +298,8 @@ static bool is_function(const ElfW(Sym) * symbol) {
     return type == STT_FUNC || type == STT_GNU_IFUNC;
 }
 
-static void watch_slots(const ElfW(Rela) * entries, size_t count, const struct dynamic *dynamic, const struct link_map *map,
-                        const ElfW(Phdr) * relro) {
+static void watch_slots(void *target, const ElfW(Rela) * entries, size_t count, const struct dynamic *dynamic,
+                        const struct link_map *map, const ElfW(Phdr) * relro) {
     Dl_info own = {0};
     dladdr((void *)(uintptr_t)leave_gates, &own);
     for (size_t i = 0; i < count; i++) {
@@ -284,7 +316,7 @@ static void watch_slots(const ElfW(Rela) * entries, size_t count, const struct d
         if (!is_function(symbol) && !is_function(definition))
             continue;
         const char *slash = strrchr(module.dli_fname, '/');
-        void *gate = gate_of(dynamic->names + symbol->st_name, slash == NULL ? module.dli_fname : slash + 1, *slot);
+        void *gate = gate_of(target, dynamic->names + symbol->st_name, slash == NULL ? module.dli_fname : slash + 1, *slot);
         if (gate != NULL)
             open_slot(slot, gate, map, relro);
     }
@@ -313,8 +345,8 @@ void leaving_watch(void *library) {
     struct search search = {.map = map};
     dl_iterate_phdr(find_relro, &search);
     struct dynamic dynamic = dynamic_of(map);
-    watch_slots(dynamic.calls, dynamic.call_count, &dynamic, map, search.relro);
-    watch_slots(dynamic.others, dynamic.other_count, &dynamic, map, search.relro);
+    watch_slots(library, dynamic.calls, dynamic.call_count, &dynamic, map, search.relro);
+    watch_slots(library, dynamic.others, dynamic.other_count, &dynamic, map, search.relro);
 }
 
 /* ---- a call that leaves ----------------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 struct load_list *load_list;
 const void *loads_caller;
+bool loads_is_by_instruction;
 bool loads_is_every;
 
 void list_map(void) { load_list = map_or_fail(sizeof *load_list, MAP_SHARED, -1, "the list of loads"); }

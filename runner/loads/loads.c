@@ -68,6 +68,7 @@ void loads_map(void) {
 void loads_begin(uint32_t flags, uint64_t seed) {
     loads_accesses = 0;
     loads_caller = NULL;
+    loads_is_by_instruction = false;
     loads.is_recording = (flags & FL_RUN_LOADS) != 0;
     load_list->tail = MOST_LOADS;
     loads_is_guarded = loads.is_recording && (flags & FL_RUN_GUARDED) != 0;
@@ -158,7 +159,7 @@ void loads_follow(void) {
     }
 }
 
-enum { IS_LOAD = 1, IS_STORE = 2 }; /* of FL_RUN_EVERY_ACCESS */
+enum { IS_LOAD = 1, IS_STORE = 2, IS_BY_INSTRUCTION = 4 }; /* of FL_RUN_EVERY_ACCESS */
 
 /* Units [first, end) of the file. */
 static void list_units(enum fl_load_kind kind, const struct hot_file *file, uint64_t first, uint64_t end) {
@@ -192,6 +193,7 @@ static void list_access(uint8_t kind, const struct span *span, uintptr_t from, u
 }
 
 static void announce(uint8_t kind, const void *address, uint64_t bytes) {
+    kind |= loads_is_by_instruction ? IS_BY_INSTRUCTION : 0;
     if (loads_accesses++ >= LOADS_MOST_ACCESSES)
         inprocess_leave("makes more than 10 million accesses to PM");
     if (loads_is_guarded)

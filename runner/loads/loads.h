@@ -75,6 +75,7 @@ static inline bool loads_is_stored_already(const volatile void *address, uint64_
 bool loads_is_recording(void);
 /* Return address of the hook that announces an access; NULL: the access is not the target's. */
 extern const void *loads_caller;
+extern bool loads_is_by_instruction; /* it is not the compiler's hook that tells it */
 void loads_read(const void *address, uint64_t bytes); /* by the target */
 void loads_stored(const void *address, uint64_t bytes); /* all of it or some, maybe after a read */
 void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */

@@ -27,7 +27,7 @@ RESTS = 60
 GUARDED_RUNS = 12
 CAMPAIGN = ("-w", "churn", "--ops", "60", "--strategy", "sample", "--samples", "1", "--recoveries", "3000")
 LIMIT_MS = "600000"
-IS_LOAD = 1
+IS_LOAD, BY_INSTRUCTION = 1, 4
 REPEATED = 0x8000
 """Of a load's length: one step of a repeated string instruction (pintools/valgrind/fl_loads.c)."""
 TRACE_HEADER_BYTES, CELL_BYTES, FORK_RADIX = 64, 32, 256
@@ -81,14 +81,27 @@ Load = tuple[str, int, int]
 
 
 def announced(server: Server, image: Image) -> list[Load]:
-    """What the hooks announced, in order."""
+    """What the hooks announced, in order. An instruction may announce again what the compiler hooked before it, or a part of that:
+    this is one load."""
     server.send_run(LOADS | FL.RUN_EVERY_ACCESS)
     server.answer()
     answer = server.answer()
     _, flags, count, *_ = struct.unpack_from("<4I", answer)
     assert flags == 0
-    entries = struct.iter_unpack("<BBHIQ8x", answer[32 : 32 + 24 * count])
-    return [(image.names[file], offset, size) for kind, _, size, file, offset in entries if kind == IS_LOAD]
+    found: list[Load] = []
+    is_open = False
+    for kind, _, size, file, offset in struct.iter_unpack("<BBHIQ8x", answer[32 : 32 + 24 * count]):
+        if not kind & IS_LOAD:
+            continue
+        is_by_hook = not kind & BY_INSTRUCTION
+        load = (image.names[file], offset, size)
+        is_known = (
+            is_open and found[-1][0] == load[0] and found[-1][1] <= offset and offset + size <= sum(found[-1][1:])
+        )
+        if is_by_hook or not is_known:
+            found.append(load)
+            is_open = is_by_hook
+    return found
 
 
 def pieces_of(load: Load, made: Sequence[Load], at: int) -> int:

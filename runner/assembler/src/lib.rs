@@ -8,11 +8,12 @@
 //! ```
 //!
 //! Plain accesses of C and C++ are the compiler's to announce: it calls `__tsan_read8` and the like, and the pass puts a question in
-//! front of each call ([`near`]). The compiler knows nothing of what is announced here:
+//! front of each call ([`near`]). Announced here is
 //!
 //! 1. every access in inline assembly, and in sources that are assembly;
 //! 2. everywhere: flushes, fences, non-temporal stores, locked instructions, and the accesses of other intrinsics. What each
-//!    instruction does is a table, [`instruction::what`].
+//!    instruction does is a table, [`instruction::what`];
+//! 3. of a compiler's code, each access of which no hook is known to tell ([`announced`](mod@announced)).
 //!
 //! An instruction that may access memory in a way that cannot be said before (a system call, a gather) announces that it is
 //! *unseen*: the runner then says that of the run.
@@ -34,6 +35,7 @@ use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A hash over these is the version of the assembler, and part of the key of what it made.
@@ -95,7 +97,11 @@ fn assemble(mut arguments: Vec<OsString>) -> Result<ExitCode, String> {
     Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
 }
 
-/// The source with announcements; none: `as` refuses it as it is.
+/// The source with announcements, by the `as` that PATH has; none: that refuses it as it is.
+pub fn announced(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    announce(text, &real_assembler()?, &Scratch::new()?, &[])
+}
+
 fn announce(text: &[u8], assembler: &Path, scratch: &Scratch, options: &[OsString]) -> Result<Option<Vec<u8>>, String> {
     let statements = source::split(text);
     let labelled = scratch.file("labelled.s");
@@ -171,13 +177,17 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Folders that this process made.
+static SCRATCHES: AtomicU32 = AtomicU32::new(0);
+
 /// A folder of our own that goes when we end.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Self, String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
-        let folder = std::env::temp_dir().join(format!("faultline-as.{}.{now}", std::process::id()));
+        let number = SCRATCHES.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("faultline-as.{}.{now}.{number}", std::process::id()));
         std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Self(folder))
     }
