@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from exploration.files_project import project_of
-from faultline.base import config
 from faultline.base.cache import Cache, scratch_folder
-from faultline.pipeline import explore, trace
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.explore import engine_config
+from faultline.pipeline.prepared import build_cell, trace_cell
+from faultline.pipeline.workshop import Workshop
 from faultline.workload import file_format
 
 pytestmark = pytest.mark.slow
@@ -53,15 +54,15 @@ class Seen:
 
 
 def explored(root: Path, place: Path, scripts: Path, folder: Path, mutant: str | None, **changes: Any) -> Seen:
-    cache, engine = Cache(root / ".faultline"), Engine(scripts / "faultline-engine")
-    allocator, workload = config.find_allocator(place, "own"), file_format.parse(WORKLOAD, "own")
-    target = trace.build_target(place, cache, allocator, mutant, "clwb", needs_hooks=True)
-    traced = trace.trace(cache, engine, target, workload)
+    workshop = Workshop(place, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
     spec = CellSpec("own", "own", 0, 1, strategy="complete", model="px86", flush="clwb", mutant=mutant)
-    written = explore.engine_config(spec, target, traced, workload, folder)
+    cell = trace_cell(workshop, spec, build_cell(workshop, spec), file_format.parse(WORKLOAD, "own"))
+    written = engine_config(cell, folder)
     path = folder / "config.json"
     path.write_bytes(msgspec.json.encode({**written, **changes}))
-    run = subprocess.run([engine.path, "explore", path], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    run = subprocess.run(
+        [workshop.engine.path, "explore", path], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert run.returncode in (0, 1, 3), run.stderr
     return Seen([msgspec.json.decode(line) for line in run.stdout.splitlines()])
 
