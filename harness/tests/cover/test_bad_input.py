@@ -22,6 +22,7 @@ from command_line import Faultline, assert_one_clear_line
 from faultline.base.config import find_allocator
 from faultline.pipeline import trace
 from faultline.pipeline.build import Built
+from faultline.pipeline.tracers import DEFAULT_TRACER
 from faultline.workload import generators
 from samples import SOURCE_FOLDERS
 
@@ -230,8 +231,9 @@ def test_a_full_memory_file_system_kills_by_sigbus_and_is_said_to_be_full(
 
     def said(free: int) -> str:
         monkeypatch.setattr(trace.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-        folder = tmp_path / "heaps"
-        return trace._session_error(target, generators.smoke(), 0, -signal.SIGBUS, "", folder, tmp_path / "log").message
+        paths = (tmp_path / "workload", tmp_path / "heaps", tmp_path / "trace", tmp_path / "log")
+        tracing = trace._Tracing(DEFAULT_TRACER, target, generators.smoke(), *paths)
+        return tracing._error(0, -signal.SIGBUS, "").message
 
     assert f"{tmp_path}: the heap folder is full (4096 bytes free)" in said(4096)
     assert "crashed with SIGBUS" in said(1 << 30)

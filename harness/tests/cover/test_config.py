@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -14,6 +15,7 @@ from faultline.base import config
 from faultline.base.errors import BadInputError
 from faultline.campaign.campaign import cells_of_matrix
 from faultline.cli import options
+from faultline.pipeline.engine import Engine
 from faultline.workload import catalogue
 
 GOOD = """
@@ -224,10 +226,7 @@ def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path
     hints = get_type_hints(config.Contract)
     values = {value for hint in hints.values() for value in get_args(hint) if isinstance(value, str)}
     bits = set(re.findall(r"\bFL_CAN_\w+", (root / "include" / "adapter.h").read_text()))
-    rules = (root / "oracle" / "src" / "rule.rs").read_text() + (
-        root / "crashgen" / "src" / "trace_rules.rs"
-    ).read_text()
-    numbers = {f"FL{int(number):03}" for number in re.findall(r"^    \w+ = (\d+),$", rules, re.MULTILINE)}
+    numbers = {rule["id"] for rule in json.loads(Engine().ask("lists"))["rules"]}
     assert len(numbers) == 22
     assert len(values) >= 10
     assert [key for key in hints if f"`{key}`" not in rows] == []
