@@ -206,7 +206,7 @@ def measure_wear(bench: Bench) -> Iterator[dict[str, float]]:
 
 def time_of_wear_run(bench: Bench, name: str, workload: Workload) -> float:
     subject = counting.find_subject(bench.root, name)
-    model = counting.Cache(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
+    model = counting.CacheModel(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
     started = time.perf_counter()
     counting.count(bench.workshop, subject, workload, figures.DEFAULT_LINE_BYTES, model, fresh=True)
     return time.perf_counter() - started

@@ -71,7 +71,7 @@ def count_wear(workshop: Workshop, workload: str, out: Path) -> figures.Wear:
     names = ("glibc", *(f"nvmalloc:{wait}" for wait in WAITS))
     subjects = [counting.find_subject(workshop.root, name) for name in names]
     subjects.insert(1, replace(subjects[0], name=OLD_MALLOC, tunables="glibc.malloc.tcache_count=0"))
-    cache = counting.Cache(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
+    cache = counting.CacheModel(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
     found = counting.find_workload(workshop, workload, OPERATIONS, 1)
     setting = counting.setting_of(found, figures.DEFAULT_LINE_BYTES, cache)
     runs = []
@@ -91,7 +91,7 @@ def count_wear(workshop: Workshop, workload: str, out: Path) -> figures.Wear:
     return result
 
 
-def panel_title(run: counting.Run) -> str:
+def panel_title(run: counting.CountedRun) -> str:
     total = int(run.counts.lines["stores"].sum())
     name = run.subject.name if run.subject.driver == "glibc" else f"nvmalloc, T = {run.subject.wait:,} operations"
     return f"{name}: {total:,} stores to {len(run.counts.lines):,} lines"

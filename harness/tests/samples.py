@@ -10,10 +10,10 @@ import msgspec
 
 from faultline.campaign.results import CellResult
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Engines, Finding, StateSize, TraceEvent, TraceRules
 from faultline.pipeline.environment import Environment
+from faultline.pipeline.events import Certificate, Engines, Finding, StateSize, TraceEvent, TraceRules
 from faultline.pipeline.prepared import PreparedCell
-from faultline.study.explanation import Explanation, Trial
+from faultline.study.explanation import Explanation, RepairTrial
 from faultline.study.witness import Shrunk
 
 SOURCE_FOLDERS = ("allocators", "include", "pintools", "runner")
@@ -174,7 +174,7 @@ def finding(**changes: Any) -> Finding:
 
 def explanation() -> Explanation:
     """Of that finding."""
-    trial = Trial(REPAIR, "helps", recoveries=360, is_complete=True)
+    trial = RepairTrial(REPAIR, "helps", recoveries=360, is_complete=True)
     when = "power fails at position 123, operation 4: allocate, slot 3, 128 bytes (returned)"
     return Explanation(FINDING["id"], when, "nvm_activate (allocators/x/src/activate.c:12)", "", [trial])
 

@@ -12,32 +12,28 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from faultline.base.cache import key_of
-from faultline.base.config import Matrix, MatrixCell, MatrixMutants, find_allocator, read_toml
-from faultline.base.errors import BadInputError, FaultlineError, InterruptedCampaignError
+from faultline.base.errors import FaultlineError, InterruptedCampaignError
 from faultline.base.pool import run_in_pool
 from faultline.base.processes import interrupt_all
-from faultline.campaign.known import Known
+from faultline.campaign.known import KnownFindings
 from faultline.campaign.results import CellResult, Results
 from faultline.campaign.resume import joined, joined_verdict
 from faultline.pipeline import environment
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Done, Engine, Event, Finding, Progress, TraceRules
+from faultline.pipeline.events import Certificate, Done, Event, Finding, Progress, TraceRules
 from faultline.pipeline.explore import explore
-from faultline.pipeline.models import check_model
 from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload, trace_cell
 from faultline.pipeline.workshop import Workshop
 from faultline.study import kill_rates
-from faultline.study.explanation import Trial
+from faultline.study.explanation import RepairTrial
 from faultline.study.repairs import Tried, described, explain
 from faultline.study.replay import explain_token
 from faultline.study.shrink import Budget, shrink
-from faultline.workload import catalogue
 
 EXPLAINED = 3
 """Findings of a cell that are explained and shrunk: the first ones have most to say."""
@@ -59,7 +55,7 @@ LEAST_SHRUNK_S = 4.0
 """At least, however late it is: the smallest crash state of the whole workload takes a second."""
 
 
-class Watcher(Protocol):
+class CampaignWatcher(Protocol):
     """Hears how a campaign goes on; called from worker threads."""
 
     def cell_begins(self, position: int, spec: CellSpec, step: str) -> None: ...
@@ -90,86 +86,15 @@ class _StoppedError(Exception):
     """Ctrl-C, as a cell's worker thread sees it at its next step."""
 
 
-# ---- the matrix ----------------------------------------------------------------------------------------------------------
-
-
-def read_matrix(path: Path, engine: Engine) -> Matrix:
-    """Read strictly; models are those that the engine has."""
-    matrix = read_toml(path, Matrix)
-    chosen = {"defaults": matrix.defaults.model}
-    chosen |= {f"cell[{at}]": cell.model or matrix.defaults.model for at, cell in enumerate(matrix.cell)}
-    chosen |= {f"mutants[{at}]": group.model or matrix.defaults.model for at, group in enumerate(matrix.mutants)}
-    for where, model in chosen.items():
-        try:
-            check_model(engine, model)
-        except BadInputError as error:
-            raise BadInputError(f"{path}: {where}: {error}") from error
-    return matrix
-
-
-def cells_of_matrix(root: Path, matrix: Matrix) -> list[CellSpec]:
-    """Clean cells first, then mutants, in the order of the file."""
-    specs = [_clean_cell(root, matrix, cell) for cell in matrix.cell]
-    for group in matrix.mutants:
-        specs += _mutant_cells(root, matrix, group)
-    return specs
-
-
-def _clean_cell(root: Path, matrix: Matrix, cell: MatrixCell) -> CellSpec:
-    allocator = find_allocator(root, cell.allocator)
-    return CellSpec(allocator.name, **_workload_keys(matrix, cell, cell.workload))
-
-
-def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[CellSpec]:
-    allocator = find_allocator(root, group.allocator)
-    chosen = allocator.mutant if group.ids is None else [allocator.mutant_named(identifier) for identifier in group.ids]
-    return [
-        CellSpec(
-            allocator.name,
-            **{
-                **_workload_keys(matrix, group, allocator.workload_of(mutant, group.workload)),
-                **({"nested": mutant.nested, "follow_up": True, "strategy": "complete"} if mutant.nested else {}),
-            },
-            mutant=mutant.id,
-            expected_rule=mutant.rule,
-            stop_at_rule=mutant.rule,
-        )
-        for mutant in chosen
-    ]
-
-
-def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: str) -> dict[str, Any]:
-    """ops and seed only where the workload is made of them, so that equal cells are equal."""
-    defaults = matrix.defaults
-    has_ops = catalogue.takes_ops(workload)
-
-    def chosen(key: str) -> Any:
-        value = getattr(cell, key)
-        return getattr(defaults, key) if value is None else value
-
-    return {
-        "workload": workload,
-        "ops": chosen("ops") if has_ops else 0,
-        "seed": chosen("seed"),
-        "strategy": chosen("strategy"),
-        "model": chosen("model"),
-        "flush": chosen("flush"),
-        "exhaustive_states": chosen("exhaustive_states"),
-        "samples": chosen("samples"),
-        "nested": chosen("nested"),
-        "follow_up": chosen("follow_up") or not chosen("nested"),
-    }
-
-
 def run_cells(
     workshop: Workshop,
     results: Results,
     kind: str,
     specs: list[CellSpec],
     jobs: int,
-    watcher: Watcher,
+    watcher: CampaignWatcher,
     is_resumed: bool = False,
-    known: Known | None = None,
+    known: KnownFindings | None = None,
 ) -> list[CellResult]:
     """All cells, `jobs` at a time, results in the order of specs.
 
@@ -209,14 +134,14 @@ class _CellRunner:
         results: Results,
         campaign: int,
         unfinished: int | None,
-        watcher: Watcher,
+        watcher: CampaignWatcher,
         is_resumed: bool,
         is_asked: bool,
         kind: str,
-        known: Known | None,
+        known: KnownFindings | None,
     ) -> None:
         self.workshop = workshop
-        self.known = known or Known()
+        self.known = known or KnownFindings()
         self.results = results
         self.campaign = campaign
         self.unfinished = unfinished
@@ -352,7 +277,7 @@ class _CellRunner:
                 except FaultlineError as error:
                     self._check_stop()  # else it ended for that reason
                     tried = described(finding)
-                    tried.trials = [Trial("the replay of its witness", "unknown", why=error.message)]
+                    tried.trials = [RepairTrial("the replay of its witness", "unknown", why=error.message)]
                 self._check_stop()  # else what was tried last ended for that reason
                 result.explanations.append(described(finding, tried, is_smallest=token != finding.token))
 

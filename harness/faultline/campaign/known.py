@@ -36,7 +36,7 @@ from faultline.base.config import Line, read_toml
 from faultline.base.errors import BadInputError
 from faultline.campaign.results import RESULTS_VERSION, CellResult
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Finding
+from faultline.pipeline.events import Finding
 
 BASELINE_VERSION = 7
 FindingId = Annotated[str, Meta(pattern="^FL[0-9]{3}-[0-9a-f]{8}$")]
@@ -93,7 +93,7 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Known:
+class KnownFindings:
     """What is known when a campaign begins."""
 
     baseline: Baseline | None = None
@@ -150,9 +150,9 @@ def _is_stopped(result: CellResult) -> bool:
     return result.certificate is not None and result.certificate.stopped is not None
 
 
-def read_known(baseline: Path | None, suppressions: Path | None, specs: Iterable[CellSpec]) -> Known:
+def read_known(baseline: Path | None, suppressions: Path | None, specs: Iterable[CellSpec]) -> KnownFindings:
     """Raises BadInputError when a file is not what it should be, or the baseline is of other allocators than the cells are."""
-    known = Known()
+    known = KnownFindings()
     if suppressions is not None:
         known.suppressions = read_toml(suppressions, _Suppressions).suppression
         _check_once(suppressions, known.suppressions)

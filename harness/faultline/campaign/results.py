@@ -20,8 +20,8 @@ import msgspec
 from faultline.base.config import Flush
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Finding, TraceRules, Verdict, states_text, sum_log10
 from faultline.pipeline.environment import Environment
+from faultline.pipeline.events import Certificate, Finding, TraceRules, Verdict, states_text, sum_log10
 from faultline.study.explanation import Explanation
 from faultline.study.kill_rates import KillRate, share_text
 from faultline.study.witness import Shrunk

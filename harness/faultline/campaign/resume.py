@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from faultline.pipeline.engine import Certificate, Engines, Finding, Incomplete, Stage, Verdict, states_text, sum_log10
+from faultline.pipeline.events import Certificate, Engines, Finding, Incomplete, Stage, Verdict, states_text, sum_log10
 
 
 def joined(earlier: Certificate, later: Certificate) -> Certificate:

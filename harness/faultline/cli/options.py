@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from faultline.base import config
 from faultline.base.cache import SCRATCH_FOLDER, Cache, project_root
 from faultline.base.errors import BadInputError
-from faultline.campaign.known import Known, read_known
+from faultline.campaign.known import KnownFindings, read_known
 from faultline.cli.output import check_writable
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
@@ -140,7 +140,7 @@ class KnownFiles:
     suppressions: Path | None
     written: Path | None
 
-    def read(self, specs: list[CellSpec]) -> Known:
+    def read(self, specs: list[CellSpec]) -> KnownFindings:
         """Before anything runs."""
         if self.written is not None:
             check_writable(self.written, "the baseline")

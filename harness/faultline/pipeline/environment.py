@@ -98,7 +98,7 @@ def best_flush() -> Flush:
 
 
 def _of_first_processor(field: str) -> str:
-    """Empty: it is not told."""
+    """Empty: the file does not say."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

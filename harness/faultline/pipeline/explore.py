@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from faultline.base.cache import scratch_folder
-from faultline.pipeline.engine import Event, Verdict
+from faultline.pipeline.events import Event, Verdict
 from faultline.pipeline.prepared import PreparedCell
 
 CONFIG_VERSION = 2

@@ -18,8 +18,8 @@ from faultline.base.config import DEFAULT_STRATEGY
 from faultline.base.text import count
 from faultline.campaign.results import CellResult, Summary, kill_rates_of, summarise
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Finding, OperationCost, TraceEvent
 from faultline.pipeline.environment import Environment
+from faultline.pipeline.events import Certificate, Finding, OperationCost, TraceEvent
 from faultline.report.coverage import RecoveryCoverage, recovery_coverage
 from faultline.report.outcomes import Mark, mark, outcome
 from faultline.report.timeline import timeline

@@ -18,7 +18,7 @@ import msgspec
 from faultline import __version__
 from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, kill_rates_of
-from faultline.pipeline.engine import Finding, Site, TraceEvent
+from faultline.pipeline.events import Finding, Site, TraceEvent
 from faultline.report.trace_rules import AllocatorWarning, warnings_of
 from faultline.study import kill_rates
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from faultline.pipeline.engine import Finding, TraceEvent
+from faultline.pipeline.events import Finding, TraceEvent
 
 LINE_BYTES = 64
 LEGEND = "x store that is lost, p partly, S persisted; f flush, | fence; . nothing of this line; ! power fails"
@@ -23,8 +23,8 @@ def timeline(finding: Finding) -> list[tuple[str, str]]:
     if not lines:
         return []
     first = min(event.position for event in lost + newest)
-    told = [event for event in before if event.position >= first and _concerns(event, lines)]
-    return [(f"{file} + {number * LINE_BYTES:#x}", _row((file, number), told) + "!") for file, number in lines]
+    shown = [event for event in before if event.position >= first and _concerns(event, lines)]
+    return [(f"{file} + {number * LINE_BYTES:#x}", _row((file, number), shown) + "!") for file, number in lines]
 
 
 def _row(line: tuple[str, int], events: list[TraceEvent]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from faultline.base.config import read_json
 from faultline.base.errors import BadInputError
 from faultline.campaign.results import CellResult
-from faultline.pipeline.engine import OperationCost, TraceWarning
+from faultline.pipeline.events import OperationCost, TraceWarning
 
 COST_NAMES = ("stores", "bytes", "flushes", "fences", "lines", "redundant")
 

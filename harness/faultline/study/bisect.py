@@ -18,10 +18,8 @@ broken elsewhere, which may be the same bug.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,11 +36,13 @@ from faultline.base.config import read_allocator
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
 from faultline.base.processes import child, interrupt_group
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Engine, Event, Finding
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Certificate, Event, Finding
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import PreparedCell, find_workload, trace_cell
 from faultline.pipeline.target import build_target
 from faultline.pipeline.workshop import Workshop
+from faultline.study.history import Change, Repository, git_environment, headers_of, last_line, parse_diff
 from faultline.study.replay import Token
 from faultline.study.shrink import Budget, shrink
 from faultline.study.witness import Shrunk
@@ -59,7 +59,7 @@ SHOWN_LINES = 60
 """Of a diff; git shows the rest."""
 
 
-class Sought(msgspec.Struct, frozen=True):
+class TargetFinding(msgspec.Struct, frozen=True):
     """What makes a commit bad."""
 
     rule: str
@@ -89,7 +89,7 @@ class Step(msgspec.Struct, frozen=True):
     finding: Finding | None = None
 
 
-class Sighting(msgspec.Struct, frozen=True):
+class CommitTest(msgspec.Struct, frozen=True):
     """What commits are looked at with. known: what the good end breaks so, rules and functions."""
 
     spec: CellSpec
@@ -97,7 +97,7 @@ class Sighting(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What `faultline bisect-step` is told, in a file."""
+    """What `faultline bisect-step` reads from a file."""
 
     root: str
     cache: str
@@ -107,19 +107,9 @@ class Task(msgspec.Struct, frozen=True):
     checkout: str
     folder: str
     """Of the allocator, in the checkout."""
-    sighting: Sighting
-    sought: Sought
+    test: CommitTest
+    target: TargetFinding
     steps: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """Lines that a commit takes and gives, of one place. function: as git names it."""
-
-    file: str
-    line: int
-    function: str
-    lines: list[str]
 
 
 @dataclass(frozen=True)
@@ -137,131 +127,11 @@ class Bisection:
     unconfirmed: str = ""
 
 
-# ---- the repository ------------------------------------------------------------------------------------------------------
-
-
-HEADER_FOLDERS = ("include", "allocators/include")
-"""Where the headers of adapters are, and where older commits have them."""
-
-
-def _headers_of(checkout: Path) -> Path | None:
-    """None: the repository has none of its own."""
-    names = ("adapter.h", "persist.h", "stage.h")
-    folders = (checkout / folder for folder in HEADER_FOLDERS)
-    return next((folder for folder in folders if all((folder / name).is_file() for name in names)), None)
-
-
-class Repository:
-    """The git repository that holds an allocator's folder: this clone, or one of its own that lies or is linked there."""
-
-    def __init__(self, root: Path, allocator: str) -> None:
-        folder = (root / "allocators" / allocator).resolve()
-        self.top = folder
-        top = self._git("rev-parse", "--show-toplevel")
-        if top.returncode != 0:
-            raise BadInputError(
-                f"{folder}: is in no git repository that can be read: {last_line(top.stderr)}",
-                "bisect needs the history of its sources",
-            )
-        self.top = Path(top.stdout.rstrip("\n"))
-        self.folder = folder.relative_to(self.top.resolve()).as_posix()
-        self.headers = HEADER_FOLDERS if _headers_of(self.top) else ()
-
-    @property
-    def sources(self) -> list[str]:
-        return [self.folder, *self.headers]
-
-    def ask(self, *arguments: str, inside: Path | None = None) -> str | None:
-        """What git says; None when it refuses."""
-        run = self._git(*arguments, inside=inside)
-        return run.stdout.rstrip("\n") if run.returncode == 0 else None
-
-    def demand(self, *arguments: str, inside: Path | None = None) -> str:
-        """What git says. Raises InfrastructureError when it refuses."""
-        run = self._git(*arguments, inside=inside)
-        if run.returncode != 0:
-            said = last_line(run.stderr) or f"exit code {run.returncode}"
-            raise InfrastructureError(f"{inside or self.top}: git {arguments[0]} failed: {said}")
-        return run.stdout.rstrip("\n")
-
-    def _git(self, *arguments: str, inside: Path | None = None) -> subprocess.CompletedProcess[str]:
-        try:
-            return subprocess.run(
-                ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.quotePath=false", *arguments],
-                cwd=inside or self.top,
-                env=git_environment(),
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        except OSError as error:
-            raise InfrastructureError(
-                f"git cannot be started: {error.filename}: {error.strerror}", "bisect needs git on PATH"
-            ) from error
-
-    def commit(self, revision: str) -> str:
-        found = self.ask("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-        if not found:
-            raise BadInputError(f"{revision!r} is no commit of {self.top}", "git log shows them")
-        return found
-
-    def check_range(self, good: str, bad: str) -> None:
-        if good == bad:
-            raise BadInputError(f"--good and --bad are both {good[:12]}", "the bad end comes after the good one")
-        if self.ask("merge-base", "--is-ancestor", good, bad) is None:
-            raise BadInputError(
-                f"the good end {good[:12]} is no ancestor of the bad end {bad[:12]}", "are they the other way round?"
-            )
-
-    def check_clean(self) -> None:
-        """Of other commits are built only what they hold: a change that is nowhere committed would be forgotten."""
-        changed = self.demand("status", "--porcelain", "--untracked-files=normal", "--", *self.sources)
-        if changed:
-            files = [line[3:] for line in changed.splitlines()]
-            more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-            raise BadInputError(
-                f"{self.top}: {files[0]}{more} has changes that are not committed", "commit or stash them first"
-            )
-
-    @contextmanager
-    def worktree(self, commit: str) -> Iterator[Path]:
-        """A checkout in a folder of its own, gone with everything that git knows of it when the block ends."""
-        parent = Path(tempfile.mkdtemp(prefix="faultline-bisect-"))
-        path = parent / "checkout"
-        try:
-            self.demand("worktree", "add", "--detach", "--force", str(path), commit)
-            yield path
-        finally:
-            self.ask("worktree", "remove", "--force", "--force", str(path))
-            shutil.rmtree(parent, ignore_errors=True)
-
-    def diff_of(self, commit: str) -> str:
-        """What it changes of the sources, without context and the same under everyone's configuration of git."""
-        return self.demand(
-            *("diff", "-U0", "--inter-hunk-context=0", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
-            *("--src-prefix=a/", "--dst-prefix=b/", f"{commit}^", commit, "--", *self.sources),
-        )
-
-
-def git_environment() -> dict[str, str]:
-    """Whoever runs us inside of git (a hook) has named another repository in it. Without optional locks, git status leaves the
-    user's index as it is."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
-
-
-def last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1].strip() if lines else ""
-
-
 # ---- one commit ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Seen:
+class CommitResult:
     """What the exploration of a commit came to."""
 
     findings: list[Finding]
@@ -282,15 +152,15 @@ def has_function(built: bytes, function: str) -> bool:
     return not words or words[-1].encode() in built
 
 
-def look(
+def explore_commit(
     workshop: Workshop,
     checkout: Path,
     folder: str,
     spec: CellSpec,
     workload: Workload,
     stop_at: str | None,
-    witness: Sought | None = None,
-) -> Seen:
+    witness: TargetFinding | None = None,
+) -> CommitResult:
     """Builds, traces and explores what is checked out. stop_at: id of the finding that ends it.
 
     Raises BadInputError, before it explores, when what is built has no function that the witness names.
@@ -315,7 +185,7 @@ def look(
             )
         cell = trace_cell(workshop, spec, target, workload)
         explore(cell.with_spec(stop_at_rule=stop_at), handle, jobs=workshop.explore_jobs)
-    return Seen(findings, certificates[-1] if certificates else None, cell)
+    return CommitResult(findings, certificates[-1] if certificates else None, cell)
 
 
 @contextmanager
@@ -325,14 +195,14 @@ def _sources(root: Path, checkout: Path, folder: str, allocator: str) -> Iterato
         sources = Path(name).resolve()
         (sources / "allocators").mkdir()
         (sources / "allocators" / allocator).symlink_to((checkout / folder).resolve())
-        (sources / "include").symlink_to(_headers_of(checkout) or root / "include")
+        (sources / "include").symlink_to(headers_of(checkout) or root / "include")
         (sources / "runner").symlink_to(root / "runner")
         yield sources
 
 
 def step(task: Task) -> int:
     """What git bisect run starts at each commit; its exit code says good (0), bad (1) or skip (125)."""
-    spec = task.sighting.spec
+    spec = task.test.spec
     repository = Repository(Path(task.root), spec.allocator)
     checkout = Path(task.checkout)
     commit = repository.ask("rev-parse", "HEAD", inside=checkout) or ""
@@ -341,8 +211,8 @@ def step(task: Task) -> int:
     workshop = Workshop(Path(task.root), cache, engine, heap_folder, task.jobs)
     workload = find_workload(workshop, spec)
     try:
-        seen = look(workshop, checkout, task.folder, spec, workload, task.sought.id)
-        done = judge(commit, seen, task.sought, task.sighting.known)
+        seen = explore_commit(workshop, checkout, task.folder, spec, workload, task.target.id)
+        done = judge(commit, seen, task.target, task.test.known)
     except FaultlineError as error:
         done = Step(commit, "skip", error.message)
     with Path(task.steps).open("ab") as steps:
@@ -350,12 +220,12 @@ def step(task: Task) -> int:
     return {"good": EXIT_OK, "bad": EXIT_FINDINGS, "skip": EXIT_SKIP}[done.outcome]
 
 
-def judge(commit: str, seen: Seen, sought: Sought, known: list[tuple[str, str]]) -> Step:
+def judge(commit: str, seen: CommitResult, target: TargetFinding, known: list[tuple[str, str]]) -> Step:
     """known: what the good end breaks, too."""
-    found = next((finding for finding in seen.findings if sought.is_it(finding)), None)
+    found = next((finding for finding in seen.findings if target.is_it(finding)), None)
     if found is not None:
         return Step(commit, "bad", place_of(found), found)
-    where = f"{sought.rule} at {sought.function}"
+    where = f"{target.rule} at {target.function}"
     others = [one for one in seen.findings if (one.rule, lost_in(one)) not in known]
     if others:
         return Step(commit, "skip", f"{place_of(others[0])}, and no {where}: the same bug or another?")
@@ -373,9 +243,14 @@ Say = Callable[[str], None]
 
 
 def bisect(
-    workshop: Workshop, repository: Repository, spec: CellSpec, ends: tuple[str, str], sought: Sought | None, say: Say
+    workshop: Workshop,
+    repository: Repository,
+    spec: CellSpec,
+    ends: tuple[str, str],
+    target: TargetFinding | None,
+    say: Say,
 ) -> Bisection:
-    """The first commit that shows the finding. ends: the good and the bad one, checked before. sought: of a witness; without one,
+    """The first commit that shows the finding. ends: the good and the bad one, checked before. target: of a witness; without one,
     the first finding of the bad end that the good end does not have.
 
     Raises BadInputError when the ends are not what they are said to be, InfrastructureError when an end cannot be explored.
@@ -383,16 +258,16 @@ def bisect(
     good, bad = ends
     spec = _with_stored_workload(workshop, spec)
     with repository.worktree(bad) as checkout:
-        search = _Search(workshop, repository, checkout, say)
-        at_bad = search.look_at_end(bad, "the bad end", spec, sought)
-        found = _shown(at_bad.findings, sought, bad)
+        search = _HistorySearch(workshop, repository, checkout, say)
+        at_bad = search.look_at_end(bad, "the bad end", spec, target)
+        found = _shown(at_bad.findings, target, bad)
         at_good = search.look_at_end(good, "the good end", spec)
-        finding, sought = _new_at_bad(found, at_good, sought, ends)
-        whole = Sighting(spec, broken_by(at_good.findings))
-        shrunk, small = search.shrink(whole, at_bad.cell, finding, sought, good)
+        finding, target = _new_at_bad(found, at_good, target, ends)
+        whole = CommitTest(spec, broken_by(at_good.findings))
+        shrunk, small = search.shrink(whole, at_bad.cell, finding, target, good)
         steps = [Step(bad, "bad", place_of(finding), finding)]
-        say(f"{sought.rule} at {sought.function} is sought between {good[:12]} and {bad[:12]}")
-        first, candidates = search.between(ends, small, sought, steps)
+        say(f"{target.rule} at {target.function} is sought between {good[:12]} and {bad[:12]}")
+        first, candidates = search.between(ends, small, target, steps)
         unconfirmed = ""
         if first and small is not whole:
             parents = [
@@ -400,13 +275,13 @@ def bisect(
                 for one in repository.demand("rev-parse", f"{first}^@").split()
                 if repository.ask("merge-base", "--is-ancestor", one, good) is None  # else it counts as good
             ]
-            looked = [search.judged(one, "the commit before, by the whole workload", whole, sought) for one in parents]
+            looked = [search.judged(one, "the commit before, by the whole workload", whole, target) for one in parents]
             steps += looked
             earlier = next((one for one in looked if one.outcome == "bad"), None)
             unconfirmed = "; ".join(f"{one.commit[:12]}: {one.why}" for one in looked if one.outcome == "skip")
             if earlier is not None:
                 try:
-                    first, candidates = search.between((good, earlier.commit), whole, sought, steps)
+                    first, candidates = search.between((good, earlier.commit), whole, target, steps)
                     shrunk, unconfirmed = None, ""
                 except InfrastructureError as error:
                     unconfirmed = (
@@ -416,7 +291,7 @@ def bisect(
 
 
 @dataclass(frozen=True)
-class _Search:
+class _HistorySearch:
     """In a worktree, the checkout."""
 
     workshop: Workshop
@@ -424,31 +299,31 @@ class _Search:
     checkout: Path
     say: Say
 
-    def look_at(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
+    def look_at(self, commit: str, what: str, spec: CellSpec, witness: TargetFinding | None = None) -> CommitResult:
         self.say(f"{commit[:12]}: {what} is explored")
         self.repository.demand("checkout", "--detach", "--force", commit, inside=self.checkout)
         workload = find_workload(self.workshop, spec)
-        return look(self.workshop, self.checkout, self.repository.folder, spec, workload, None, witness)
+        return explore_commit(self.workshop, self.checkout, self.repository.folder, spec, workload, None, witness)
 
-    def look_at_end(self, commit: str, what: str, spec: CellSpec, witness: Sought | None = None) -> Seen:
+    def look_at_end(self, commit: str, what: str, spec: CellSpec, witness: TargetFinding | None = None) -> CommitResult:
         """Raises what the exploration raises, and says at which end."""
         try:
             return self.look_at(commit, what, spec, witness)
         except FaultlineError as error:
             raise type(error)(f"{what} {commit[:12]}: {error.message}", error.hint) from error
 
-    def judged(self, commit: str, what: str, sighting: Sighting, sought: Sought) -> Step:
+    def judged(self, commit: str, what: str, test: CommitTest, target: TargetFinding) -> Step:
         try:
-            return judge(commit, self.look_at(commit, what, sighting.spec), sought, sighting.known)
+            return judge(commit, self.look_at(commit, what, test.spec), target, test.known)
         except FaultlineError as error:
             return Step(commit, "skip", error.message)
 
     def shrink(
-        self, whole: Sighting, cell: PreparedCell | None, finding: Finding, sought: Sought, good: str
-    ) -> tuple[Shrunk | None, Sighting]:
+        self, whole: CommitTest, cell: PreparedCell | None, finding: Finding, target: TargetFinding, good: str
+    ) -> tuple[Shrunk | None, CommitTest]:
         """The finding's smallest witness at the bad end, and its workload as what to look with, if the good end is good by it."""
         assert cell is not None
-        self.say(f"{sought.rule} at {sought.function} is shrunk")
+        self.say(f"{target.rule} at {target.function} is shrunk")
         spec = msgspec.structs.replace(whole.spec, nested=finding.crashes - 1)
         try:
             shrunk = shrink(replace(cell, spec=spec), finding, Budget())
@@ -461,13 +336,13 @@ class _Search:
         except FaultlineError as error:
             self.say(f"the whole workload is used: {error.message}")
             return None, whole
-        if judge(good, at_good, sought, broken_by(at_good.findings)).outcome != "good":
+        if judge(good, at_good, target, broken_by(at_good.findings)).outcome != "good":
             self.say("the whole workload is used: the good end is not good by the smallest one")
             return None, whole
-        return shrunk, Sighting(spec, broken_by(at_good.findings))
+        return shrunk, CommitTest(spec, broken_by(at_good.findings))
 
     def between(
-        self, ends: tuple[str, str], sighting: Sighting, sought: Sought, steps: list[Step]
+        self, ends: tuple[str, str], test: CommitTest, target: TargetFinding, steps: list[Step]
     ) -> tuple[str, list[str]]:
         """The first bad commit, or those that may be; appends what each step says."""
         folder = Path(tempfile.mkdtemp(prefix="steps-", dir=self.checkout.parent))
@@ -480,8 +355,8 @@ class _Search:
             jobs=self.workshop.explore_jobs,
             checkout=str(self.checkout),
             folder=self.repository.folder,
-            sighting=sighting,
-            sought=sought,
+            test=test,
+            target=target,
             steps=str(folder / "steps"),
         )
         steps += _run(self.repository, self.checkout, task, folder, ends, self.say)
@@ -497,10 +372,10 @@ def _with_stored_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     return msgspec.structs.replace(spec, workload=f"file:{workload.key}", path=spec.path or spec.workload)
 
 
-def _shown(findings: list[Finding], sought: Sought | None, bad: str) -> list[Finding]:
-    shown = [finding for finding in findings if sought is None or sought.is_it(finding)]
+def _shown(findings: list[Finding], target: TargetFinding | None, bad: str) -> list[Finding]:
+    shown = [finding for finding in findings if target is None or target.is_it(finding)]
     if not shown:
-        what = f"{sought.rule} at {sought.function}" if sought else "any rule broken"
+        what = f"{target.rule} at {target.function}" if target else "any rule broken"
         others = ", ".join(sorted({place_of(finding) for finding in findings}))
         raise BadInputError(
             f"the bad end {bad[:12]} passes: its crash states do not show {what}"
@@ -511,11 +386,11 @@ def _shown(findings: list[Finding], sought: Sought | None, bad: str) -> list[Fin
 
 
 def _new_at_bad(
-    found: list[Finding], at_good: Seen, sought: Sought | None, ends: tuple[str, str]
-) -> tuple[Finding, Sought]:
+    found: list[Finding], at_good: CommitResult, target: TargetFinding | None, ends: tuple[str, str]
+) -> tuple[Finding, TargetFinding]:
     good, bad = ends
     for finding in found:
-        asked = Sought(finding.rule, lost_in(finding), finding.id)
+        asked = TargetFinding(finding.rule, lost_in(finding), finding.id)
         if not any(asked.is_it(known) for known in at_good.findings):
             if why := at_good.why_open():
                 raise InfrastructureError(
@@ -523,7 +398,7 @@ def _new_at_bad(
                     "what was not explored may have the bug: take a smaller workload, or shrink the witness first",
                 )
             return finding, asked
-    what = f"shows {sought.rule} at {sought.function}, too" if sought else f"has all findings of the bad end {bad[:12]}"
+    what = f"shows {target.rule} at {target.function}, too" if target else f"has all findings of the bad end {bad[:12]}"
     raise BadInputError(f"the good end {good[:12]} fails: it {what}", "name an older revision that passes")
 
 
@@ -533,9 +408,9 @@ def _run(
     """git bisect run, with what it says kept for the case that it fails. folder: for files of its own."""
     good, bad = ends
     repository.demand("bisect", "start", bad, good, inside=checkout)
-    told = folder / "task"
-    told.write_bytes(msgspec.json.encode(task))
-    command = [sys.executable, "-P", "-m", "faultline", "bisect-step", str(told)]
+    task_file = folder / "task"
+    task_file.write_bytes(msgspec.json.encode(task))
+    command = [sys.executable, "-P", "-m", "faultline", "bisect-step", str(task_file)]
     log = folder / "log"
     with log.open("wb") as output:
         run = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(checkout), "bisect", "run", *command]
@@ -551,15 +426,15 @@ def _run(
 def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
     """Says each step as it comes. Ctrl-C is handed to git, which dies at once, and to the step that runs, which ends what it
     started."""
-    told = 0
+    printed = 0
     try:
         while True:
             try:
                 code: int | None = process.wait(0.5)
             except subprocess.TimeoutExpired:
                 code = None
-            for one in _read_steps(steps)[told:]:
-                told += 1
+            for one in _read_steps(steps)[printed:]:
+                printed += 1
                 say(f"{one.commit[:12]}: {one.outcome}: {one.why}")
             if code is not None:
                 return code
@@ -604,24 +479,6 @@ def _bisection(
 
 
 # ---- the lines of a commit -----------------------------------------------------------------------------------------------
-
-
-def parse_diff(text: str) -> list[Change]:
-    """Of a diff without context. Lines of a file's head, +++ and ---, stand before its first hunk."""
-    changes: list[Change] = []
-    file = ""
-    is_head = True
-    for line in text.split("\n"):
-        hunk = re.match(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)", line)
-        if line.startswith("diff --git "):
-            file = line.rpartition(" b/")[2]
-            is_head = True
-        elif hunk:
-            changes.append(Change(file, int(hunk[1]), hunk[2].strip(), []))
-            is_head = False
-        elif line.startswith(("+", "-")) and not is_head:
-            changes[-1].lines.append(line)
-    return changes
 
 
 def concerned(changes: list[Change], finding: Finding, repository: Repository) -> list[Change]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from faultline.pipeline.engine import Finding, NewOutcome, Site
+from faultline.pipeline.events import Finding, NewOutcome, Site
 
 BUDGET_S = 60.0
 """Of all repairs of a finding, when it is asked for: they are tried one after the other."""
@@ -72,7 +72,7 @@ def lines_of_new_outcome(state: NewOutcome) -> list[tuple[str, str]]:
     return [("when", when), ("stores", stores), *(("shows", one) for one in shown)]
 
 
-class Trial(msgspec.Struct):
+class RepairTrial(msgspec.Struct):
     """A repair, tried. others: rules that are broken with it, at other places; recoveries: of the exploration with it."""
 
     text: str
@@ -93,7 +93,7 @@ class Explanation(msgspec.Struct):
     operation: str
     lost: str
     there: str
-    trials: list[Trial]
+    trials: list[RepairTrial]
     is_cut: bool = False
     crashes: int = 1
     """How often power failed."""
@@ -111,7 +111,7 @@ class Explanation(msgspec.Struct):
     """Where is_cut: what there was for all of them."""
 
     @property
-    def repair(self) -> Trial | None:
+    def repair(self) -> RepairTrial | None:
         last = self.trials[-1] if self.trials else None
         return last if last and last.outcome.startswith("helps") else None
 

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`faultline mutate`: every place that flushes or fences is taken out of the trace in turn, and what is left is explored by
-`complete`. A place whose loss is a finding is killed: the tester sees what it is for. One whose loss nothing can tell is
-redundant on these workloads, alone: complete explorations prove that recovery shows no heap that it does not show with it (contents
-apart) after one crash of each workload, and after a second one of those that the matrix runs with second crashes in what follows
-recoveries, too (a limit may end some of them, not all). Where it runs none that comes to the place so, one is tried: of those whose
-own opens run the place, else of all, the one that needs the fewest recoveries after one crash. What is neither is a blind spot: of
-the contract, the oracle or the workloads.
+"""`faultline mutate`: takes every place that flushes or fences out of the trace in turn, and explores what is left by `complete`.
 
-Without a place there may be more crash states than a limit allows: what stays undecided in each of some things multiplies. A
-generated workload that a limit ends is tried with half as many operations, a quarter and so on, as long as it comes to the place,
-and what is told of the place says so.
+Fates. A place is killed when exploring without it gives a finding. It is redundant when complete explorations prove that recovery
+shows no heap without it that it does not show with it (contents apart): after one crash of each workload, and after a second crash
+of the workloads that the matrix runs with second crashes in what follows recoveries, too (a limit may end some of these, not all).
+If the matrix runs no such workload that comes to the place, one is chosen: the one with the fewest recoveries after one crash, of
+those whose own opens run the place, else of all. What is neither killed nor redundant is a blind spot of the contract, the oracle
+or the workloads.
 
-Recovery of a crash may run what no clean open does. Those places are found by exploring all second crashes that the matrix
-explores, and taken out of recoveries: by those of the workloads that it runs with them in what follows recoveries, too, or, where
-these do not come to a place, in recoveries alone.
+Limits. Without a place there may be more crash states than a limit allows, because undecided lines multiply. A generated workload
+that a limit ends is tried with half as many operations, then a quarter and so on, as long as it comes to the place. The output says
+so.
 
-Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and fences
-guarantee less, so every state that is reachable without one place is reachable without that one and others (a test of edit.rs).
-Where nothing tells the loss of several, nothing tells the loss of one of them: places that survived a workload are taken out of the
-next one all at once, and only where that shows are they tried in halves, down to single ones.
+Recoveries. Recovery from a crash may run places that no clean open runs. They are found by exploring all second crashes that the
+matrix explores. They are taken out of recoveries of the workloads that the matrix runs with second crashes in what follows
+recoveries, too; if these do not come to a place, in recoveries alone.
 
-What a place changes is where it is looked at: the engine passes by the crash positions where power failure leaves the same with it.
+Several at once. Nothing is built again: a flush changes which stores are guaranteed, not which stores are made. Fewer flushes and
+fences guarantee less, so every state that is reachable without one place is reachable without that place and others (a test of
+edit.rs). If exploring without several places shows nothing new, exploring without one of them shows nothing new. So the places that
+survived a workload are taken out of the next one all at once. Only if that shows something are they tried in halves, down to single
+places.
+
+The engine skips the crash positions at which power failure leaves the same states with the place as without it.
 
 Trials are kept in the cache: a mutate that was stopped goes on where it was."""
 
@@ -44,7 +46,7 @@ from faultline.base.pool import run_in_pool
 from faultline.base.processes import interrupt_all
 from faultline.base.text import count
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Done, Event, Finding, NewOutcome, Outcomes, Place, Site, Verdict
+from faultline.pipeline.events import Certificate, Done, Event, Finding, NewOutcome, Outcomes, Place, Site, Verdict
 from faultline.pipeline.explore import explore, write_config
 from faultline.pipeline.prepared import PreparedCell, prepare
 from faultline.pipeline.workshop import Workshop
@@ -66,7 +68,7 @@ class _Places(msgspec.Struct):
     places: list[Place]
 
 
-class Trial(msgspec.Struct):
+class PlaceTrial(msgspec.Struct):
     """One workload explored without the place. together: places that were taken out at once, this one among them; nested: crashes
     after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; first_new: a crash
     state that shows the first of them; later_places: of the workload as it is, with crashes after the first; why: what keeps the
@@ -108,7 +110,7 @@ class PlaceResult(msgspec.Struct):
     name: str
     kind: str
     site: Site
-    trials: list[Trial]
+    trials: list[PlaceTrial]
 
     @property
     def fate(self) -> Fate:
@@ -182,7 +184,7 @@ class Mutation(msgspec.Struct):
         return f"summary: places={len(self.places)} {counts} kill_rate={self.kill_rate().share:.1%}"
 
 
-class Watcher(Protocol):
+class MutationWatcher(Protocol):
     """Hears how it goes on; called from worker threads."""
 
     def begins(self, step: str, total: int) -> None: ...
@@ -191,7 +193,7 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True)
-class _Traced:
+class _TracedWorkload:
     """A workload of the allocator as it is: its trace, and its outcomes, in files by crashes after the first, that others are
     compared with. spec.nested says only whether the matrix runs it with second crashes in what follows
     recoveries, too: they cost some a hundred times as much."""
@@ -199,7 +201,7 @@ class _Traced:
     cell: PreparedCell
     places: dict[str, Place]
     outcomes: Path
-    whole: dict[int, Trial]
+    whole: dict[int, PlaceTrial]
     """By crashes after the first."""
     guard: threading.Lock
     """Of whole: one explores it, and the others wait."""
@@ -242,7 +244,12 @@ def as_tried(spec: CellSpec, time_s: float | None) -> CellSpec:
 
 
 def mutate(
-    workshop: Workshop, specs: Sequence[CellSpec], only: str | None, time_s: float | None, jobs: int, watcher: Watcher
+    workshop: Workshop,
+    specs: Sequence[CellSpec],
+    only: str | None,
+    time_s: float | None,
+    jobs: int,
+    watcher: MutationWatcher,
 ) -> Mutation:
     """Tries every place of the workloads of specs, all of one allocator. only: part of a place's name; time_s: of one trial.
 
@@ -254,7 +261,7 @@ def mutate(
         runner = _Runner(workshop, Path(folder), watcher)
         try:
             watcher.begins("as it is", len(specs))
-            traced: list[_Traced] = run_in_pool(runner.explore_whole, runner.stop, specs, jobs)
+            traced: list[_TracedWorkload] = run_in_pool(runner.explore_whole, runner.stop, specs, jobs)
             traced.sort(key=lambda one: one.whole[0].recoveries)
             short = [runner.in_recoveries_alone(one) for one in traced if one.spec.name in alone]
             runner.find_later_places([*(one for one in traced if one.spec.nested), *short], jobs)
@@ -285,13 +292,13 @@ def places_of(cell: PreparedCell) -> list[Place]:
 
 
 class _Runner:
-    def __init__(self, workshop: Workshop, folder: Path, watcher: Watcher) -> None:
+    def __init__(self, workshop: Workshop, folder: Path, watcher: MutationWatcher) -> None:
         self.workshop = workshop
         self.folder = folder
         self.watcher = watcher
         self._is_stopped = threading.Event()
         self._numbers = itertools.count()
-        self._halves: dict[str, _Traced] = {}
+        self._halves: dict[str, _TracedWorkload] = {}
         """By the cell's name."""
         self._shortened: set[tuple[str, str]] = set()
         """Cell and place, of which fewer operations stand for those that a limit ended."""
@@ -303,7 +310,7 @@ class _Runner:
         self._is_stopped.set()
         interrupt_all()
 
-    def explore_whole(self, spec: CellSpec) -> _Traced:
+    def explore_whole(self, spec: CellSpec) -> _TracedWorkload:
         traced = self._trace(spec)
         trial = traced.whole[0]
         if trial.verdict != "pass" or not trial.is_complete:
@@ -311,15 +318,15 @@ class _Runner:
         self.watcher.ends(f"{spec.name}: {len(traced.places)} places")
         return traced
 
-    def _trace(self, spec: CellSpec) -> _Traced:
+    def _trace(self, spec: CellSpec) -> _TracedWorkload:
         cell = prepare(self.workshop, spec, needs_hooks=True)
         outcomes = self.folder / f"{next(self._numbers)}.outcomes"
-        whole = _Traced(cell, {}, outcomes, {}, threading.Lock())
+        whole = _TracedWorkload(cell, {}, outcomes, {}, threading.Lock())
         places = places_of(cell)
         whole.whole[0] = self._explore(whole, (), 0)
         return replace(whole, places={place.name: place for place in places})
 
-    def _half(self, one: _Traced) -> _Traced | None:
+    def _half(self, one: _TracedWorkload) -> _TracedWorkload | None:
         """The same generated workload with half as many operations; None: there is none."""
         spec = one.spec
         if not catalogue.takes_ops(spec.workload) or spec.ops < 2:
@@ -330,13 +337,13 @@ class _Runner:
                 self._halves[spec.name] = self._trace(spec)
         return self._halves[spec.name]
 
-    def in_recoveries_alone(self, one: _Traced) -> _Traced:
+    def in_recoveries_alone(self, one: _TracedWorkload) -> _TracedWorkload:
         """The same with second crashes in recoveries and not in what follows them."""
         cell = one.cell.with_spec(nested=1, follow_up=False)
         outcomes = self.folder / f"{next(self._numbers)}.outcomes"
         return replace(one, cell=cell, outcomes=outcomes, whole={0: one.whole[0]}, guard=threading.Lock())
 
-    def find_later_places(self, traced: Sequence[_Traced], jobs: int) -> None:
+    def find_later_places(self, traced: Sequence[_TracedWorkload], jobs: int) -> None:
         """By exploring second crashes."""
         self.watcher.begins("as it is, second crash", len(traced))
         wholes = run_in_pool(lambda one: self._whole(one, 1), self.stop, traced, jobs)
@@ -345,7 +352,7 @@ class _Runner:
             self.watcher.ends(f"{one.spec.name}: {count(len(one.later_places), 'more place')}{whole_text}")
 
     def without(
-        self, names: Sequence[str], traced: Sequence[_Traced], jobs: int, short: Sequence[_Traced] = ()
+        self, names: Sequence[str], traced: Sequence[_TracedWorkload], jobs: int, short: Sequence[_TracedWorkload] = ()
     ) -> list[PlaceResult]:
         """Workloads of few recoveries first, each for the places that none before it killed; then with a second crash, where that
         may tell more. short: with second crashes in recoveries alone, for what no other second crash comes to."""
@@ -363,12 +370,12 @@ class _Runner:
         _begin_results(names, traced, results)
         self._try_second_crash(traced, jobs, results)
         seldom = _begin_results(names, short, results)
-        for one in sorted(short, key=_Traced.second_crash_cost):
+        for one in sorted(short, key=_TracedWorkload.second_crash_cost):
             left = [name for name in seldom if one.comes_to(name) and results[name].fate != "killed"]
             self._try(one, [left], 1, jobs, results)
         return [results[name] for name in names]
 
-    def _try_second_crash(self, traced: Sequence[_Traced], jobs: int, results: dict[str, PlaceResult]) -> None:
+    def _try_second_crash(self, traced: Sequence[_TracedWorkload], jobs: int, results: dict[str, PlaceResult]) -> None:
         """Where that may tell more, in workloads of few recoveries first."""
         able: dict[str, list[int]] = {}
         for name, result in results.items():
@@ -391,7 +398,7 @@ class _Runner:
             self._try(traced[number], [survivors], 1, jobs, results)
 
     def _try(
-        self, one: _Traced, groups: Sequence[list[str]], nested: int, jobs: int, results: dict[str, PlaceResult]
+        self, one: _TracedWorkload, groups: Sequence[list[str]], nested: int, jobs: int, results: dict[str, PlaceResult]
     ) -> None:
         """One workload without each group of places; what a processor has no group for helps with the others."""
         groups = [group for group in groups if group]
@@ -406,7 +413,7 @@ class _Runner:
                 if nested and not trial.is_cut:
                     self._proved.add(name)
 
-    def _settle(self, one: _Traced, group: list[str], nested: int, workers: int) -> dict[str, Trial]:
+    def _settle(self, one: _TracedWorkload, group: list[str], nested: int, workers: int) -> dict[str, PlaceTrial]:
         """A trial of each, together as far as nothing tells their loss."""
         places = [one.place(name) for name in group]
         trial = self._without(one, places, nested, workers)
@@ -425,7 +432,9 @@ class _Runner:
             for name, count in zip(group, counts, strict=True)
         }
 
-    def _with_fewer_operations(self, one: _Traced, name: str, trial: Trial, workers: int) -> tuple[Trial, list[Place]]:
+    def _with_fewer_operations(
+        self, one: _TracedWorkload, name: str, trial: PlaceTrial, workers: int
+    ) -> tuple[PlaceTrial, list[Place]]:
         """The trial, or where a limit ended it one that came to its end; and the place as that comes to it."""
         shorter, shorter_trial = one, trial
         while shorter_trial.is_cut and shorter_trial.is_only_incomplete and not shorter_trial.new_outcomes:
@@ -439,14 +448,14 @@ class _Runner:
         shorter_trial = msgspec.structs.replace(shorter_trial, instead_of=f"{trial.workload} ({trial.why})")
         return shorter_trial, [shorter.places[name]]
 
-    def _without(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int) -> Trial:
+    def _without(self, traced: _TracedWorkload, places: Sequence[Place], nested: int, workers: int) -> PlaceTrial:
         whole = self._whole(traced, nested, workers)
         if whole.verdict == "pass" and whole.is_complete:
             return self._explore(traced, places, nested, workers)
         why = f"as it is, {whole.message or whole.why or 'its verdict is unknown'}"
         return msgspec.structs.replace(whole, verdict="unknown", rules=[], why=why)
 
-    def _whole(self, traced: _Traced, nested: int, workers: int = 1) -> Trial:
+    def _whole(self, traced: _TracedWorkload, nested: int, workers: int = 1) -> PlaceTrial:
         with traced.guard:
             if nested not in traced.whole:
                 traced.whole[nested] = self._explore(traced, (), nested, workers)
@@ -455,7 +464,7 @@ class _Runner:
             raise _as_it_is_broken(msgspec.structs.replace(traced.spec, nested=nested), whole)
         return whole
 
-    def _explore(self, traced: _Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
+    def _explore(self, traced: _TracedWorkload, places: Sequence[Place], nested: int, workers: int = 1) -> PlaceTrial:
         """As if the source lacked the places; none: as it is, for the outcomes."""
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
@@ -465,7 +474,7 @@ class _Runner:
         if known is not None:
             return known
         started = time.monotonic()
-        trial = Trial(traced.spec.workload_text, 0, "unknown", nested=nested)
+        trial = PlaceTrial(traced.spec.workload_text, 0, "unknown", nested=nested)
 
         def handle(event: Event) -> None:
             match event:
@@ -495,7 +504,9 @@ class _Runner:
         return trial
 
 
-def _begin_results(names: Sequence[str], traced: Sequence[_Traced], results: dict[str, PlaceResult]) -> list[str]:
+def _begin_results(
+    names: Sequence[str], traced: Sequence[_TracedWorkload], results: dict[str, PlaceResult]
+) -> list[str]:
     """Of the places that have none yet and that one of these comes to."""
     begun = []
     for name in names:
@@ -506,7 +517,7 @@ def _begin_results(names: Sequence[str], traced: Sequence[_Traced], results: dic
     return begun
 
 
-def _as_it_is_broken(spec: CellSpec, whole: Trial) -> BadInputError:
+def _as_it_is_broken(spec: CellSpec, whole: PlaceTrial) -> BadInputError:
     said = f"{whole.rules[0]}: {whole.message}" if whole.rules else whole.why or "its verdict is unknown"
     return BadInputError(
         f"{spec.name} does not pass completely as it is, so that what a flush is for cannot be told: {said}",
@@ -518,7 +529,7 @@ class _KeptTrial:
     """A trial in the cache, so that who stops mutate loses the one that runs. What was not explored to its end, by a limit, is not
     kept, and what took longer than the limit that is asked for is not taken."""
 
-    def __init__(self, traced: _Traced, places: Sequence[Place], nested: int) -> None:
+    def __init__(self, traced: _TracedWorkload, places: Sequence[Place], nested: int) -> None:
         cell = traced.cell.with_spec(nested=nested)
         helpers = msgspec.json.encode(cell.target.allocator.build.helpers)
         key = key_of(cell.key(), helpers, msgspec.json.encode(sorted(places, key=lambda place: place.name)))
@@ -527,10 +538,10 @@ class _KeptTrial:
         """Of the workload as it is, which go with the trial."""
         self.limit_s = cell.spec.time_limit_s
 
-    def find(self) -> Trial | None:
+    def find(self) -> PlaceTrial | None:
         trial, outcomes = (self.cache.folder / kill_rates.FOLDER / name for name in self.names)
         try:
-            found = msgspec.json.decode(trial.read_bytes(), type=Trial)
+            found = msgspec.json.decode(trial.read_bytes(), type=PlaceTrial)
             if self.limit_s is not None and found.time_s > self.limit_s:
                 return None
             if self.outcomes is not None:
@@ -539,7 +550,7 @@ class _KeptTrial:
             return None
         return found
 
-    def keep(self, trial: Trial) -> None:
+    def keep(self, trial: PlaceTrial) -> None:
         if trial.verdict != "fail" and not trial.is_complete:
             return
         if self.outcomes is not None:

@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 
 from faultline.base.errors import FaultlineError
-from faultline.pipeline.engine import Certificate, Done, Event, Finding, Repair, Verdict
+from faultline.pipeline.events import Certificate, Done, Event, Finding, Repair, Verdict
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import PreparedCell
-from faultline.study.explanation import BUDGET_S, Explanation, Trial, lost_and_there, when_text
+from faultline.study.explanation import BUDGET_S, Explanation, RepairTrial, lost_and_there, when_text
 
 FIRST_LOOK_S = 10.0
 """Of each repair, before one of them is given what is left of the budget: one that forbids some of the states and not all may leave
 recovery more to tell apart, or to hang in, than the whole of it allows, where the next one is explored in seconds."""
 
 
-Tried = dict[bytes, Trial]
+Tried = dict[bytes, RepairTrial]
 """By edits: what came of the repairs that were tried for other findings of the same exploration."""
 
 
@@ -60,7 +60,7 @@ def explain(
     to its end. budget_s: of all repairs."""
     found = described(finding)
     deadline = time.monotonic() + budget_s
-    trials: dict[int, Trial] = {}
+    trials: dict[int, RepairTrial] = {}
     tried = {} if tried is None else tried
     known = [tried.get(_key(repair)) for repair in finding.repairs]
     helping = next((trial for trial in known if trial is not None and trial.outcome == "helps"), None)
@@ -104,13 +104,13 @@ def _key(repair: Repair) -> bytes:
     return msgspec.json.encode((repair.edits, repair.later_edits))
 
 
-def _ending_with(last: Trial | None, trials: Iterable[Trial]) -> list[Trial]:
+def _ending_with(last: RepairTrial | None, trials: Iterable[RepairTrial]) -> list[RepairTrial]:
     return sorted(trials, key=lambda trial: trial is last)
 
 
-def _try(cell: PreparedCell, finding: Finding, repair: Repair, limit_s: float) -> tuple[Trial, bool]:
+def _try(cell: PreparedCell, finding: Finding, repair: Repair, limit_s: float) -> tuple[RepairTrial, bool]:
     """And whether the limit ended it."""
-    trial = Trial(repair.text, "unknown", is_order=_is_another_order(repair))
+    trial = RepairTrial(repair.text, "unknown", is_order=_is_another_order(repair))
     verdict: Verdict = "unknown"
     is_stopped = False
     seen: list[Finding] = []

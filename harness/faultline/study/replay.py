@@ -15,7 +15,7 @@ from faultline.base.config import Flush, Model, find_allocator
 from faultline.base.errors import BadInputError
 from faultline.pipeline.build import adapter_recipe
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Event, Finding, Verdict
+from faultline.pipeline.events import Event, Finding, Verdict
 from faultline.pipeline.explore import write_config
 from faultline.pipeline.models import check_model
 from faultline.pipeline.prepared import PreparedCell, prepare
@@ -43,7 +43,7 @@ class Token(msgspec.Struct, frozen=True):
     site: str = ""
     """Function of the store that matters most."""
     later: list[dict[str, Any]] = []
-    """Crashes after the first: what recoveries do is told by the adapter that was built with hooks."""
+    """Crashes after the first: only the adapter that was built with hooks says what recoveries do."""
 
     @property
     def mutant(self) -> str | None:

@@ -38,7 +38,7 @@ import msgspec
 from faultline.base.cache import Cache, scratch_folder
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Event, Finding, ShrunkState
+from faultline.pipeline.events import Certificate, Event, Finding, ShrunkState
 from faultline.pipeline.explore import explore, write_config
 from faultline.pipeline.prepared import PreparedCell
 from faultline.study import candidates
@@ -91,7 +91,7 @@ def shrink(
     say hears of each step."""
     budget = budget or Budget()
     with scratch_folder(cell.workshop.cache, cell.workshop.heap_folder) as folder:
-        search = _Search(cell, finding, budget, Cache(folder), say or (lambda _: None))
+        search = _WitnessSearch(cell, finding, budget, Cache(folder), say or (lambda _: None))
         return search.run()
 
 
@@ -105,7 +105,7 @@ class _BudgetError(Exception):
     """A bound was hit."""
 
 
-class _Search:
+class _WitnessSearch:
     """The search of one finding. whole: the operations of its own case up to the crash; base: what candidates are made of; current:
     the smallest operations that show it so far; seed: of the schedule that shows them; crashes: after the first, at most;
     is_probe_full: all of the probe script is run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from faultline.pipeline.engine import Finding, StateSize
+from faultline.pipeline.events import Finding, StateSize
 
 BUDGET_S = 50.0
 """Of one finding. What a bound cuts short is said: only then does the result depend on the machine."""

@@ -82,21 +82,21 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Cache:
+class CacheModel:
     """Of the model. bytes: a multiple of ways lines."""
 
     bytes: int
     ways: int
 
 
-def read_cache(text: str, line_bytes: int) -> Cache:
+def read_cache(text: str, line_bytes: int) -> CacheModel:
     """Of SIZE,WAYS: `2MiB,16`. Raises BadInputError when it is no cache of such lines."""
     if line_bytes not in LINES:
         raise BadInputError(f"--line {line_bytes}: expected a power of two from {min(LINES)} to {max(LINES)}")
     found = re.fullmatch(r"([1-9][0-9]{0,9})(KiB|MiB|GiB)?,([1-9][0-9]{0,3})", text)
     if found is None:
         raise BadInputError(f"--cache-model {text}: expected SIZE,WAYS as in 2MiB,16")
-    cache = Cache(int(found[1]) * UNITS[found[2] or ""], int(found[3]))
+    cache = CacheModel(int(found[1]) * UNITS[found[2] or ""], int(found[3]))
     if not 64 <= cache.bytes <= 1 << 32 or cache.ways > 1024 or cache.bytes % (cache.ways * line_bytes) != 0:
         raise BadInputError(
             f"--cache-model {text}: expected a multiple of {cache.ways} lines of {line_bytes} bytes, at most 4 GiB and 1024 ways"
@@ -194,7 +194,7 @@ def find_workload(workshop: Workshop, name: str, ops: int, seed: int) -> Workloa
     return found
 
 
-def setting_of(workload: Workload, line_bytes: int, cache: Cache) -> Setting:
+def setting_of(workload: Workload, line_bytes: int, cache: CacheModel) -> Setting:
     return Setting(
         workload.name,
         workload.ops,
@@ -208,7 +208,7 @@ def setting_of(workload: Workload, line_bytes: int, cache: Cache) -> Setting:
 
 
 @dataclass(frozen=True)
-class Run:
+class CountedRun:
     subject: Subject
     driver: Built
     counts: Counts
@@ -216,8 +216,8 @@ class Run:
 
 
 def count(
-    workshop: Workshop, subject: Subject, workload: Workload, line_bytes: int, cache: Cache, *, fresh: bool = False
-) -> Run:
+    workshop: Workshop, subject: Subject, workload: Workload, line_bytes: int, cache: CacheModel, *, fresh: bool = False
+) -> CountedRun:
     """fresh: count even if it is cached."""
     driver = build_driver(workshop.root, workshop.cache, "clwb")
     tracer = workshop.tracer.build(workshop.root, workshop.cache)
@@ -252,7 +252,7 @@ def count(
             f"{subject.name}: workload {workload.name} made no write to {where}: there is no wear to count",
             "choose a workload that allocates",
         )
-    return Run(subject, driver, counts, msgspec.json.decode((entry / _SAID).read_bytes(), type=_Said))
+    return CountedRun(subject, driver, counts, msgspec.json.decode((entry / _SAID).read_bytes(), type=_Said))
 
 
 def _execute(subject: Subject, command: list[str], environment: dict[str, str], folder: Path) -> None:
@@ -271,7 +271,7 @@ def _execute(subject: Subject, command: list[str], environment: dict[str, str], 
     (folder / _SAID).write_text(said[-1], encoding="utf-8")
 
 
-def wear_of(runs: list[Run], setting: Setting, medium: Medium, baseline: str) -> Wear:
+def wear_of(runs: list[CountedRun], setting: Setting, medium: Medium, baseline: str) -> Wear:
     """In the order of runs."""
     entries = [_entry(run, setting, medium) for run in runs]
     other = next(entry for entry in entries if entry.allocator == baseline)
@@ -280,7 +280,7 @@ def wear_of(runs: list[Run], setting: Setting, medium: Medium, baseline: str) ->
     return Wear(WEAR_JSON_VERSION, setting, medium.endurance, medium.capacity_bytes, baseline, entries)
 
 
-def _entry(run: Run, setting: Setting, medium: Medium) -> AllocatorWear:
+def _entry(run: CountedRun, setting: Setting, medium: Medium) -> AllocatorWear:
     counts, said = run.counts, run.said
     written = len(counts.lines) * counts.line_bytes
     if written > medium.capacity_bytes:

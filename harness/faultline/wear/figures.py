@@ -70,7 +70,7 @@ REASONS = ("flushed", "evicted", "non-temporal", "dirty at the end")
 # ---- what the tracer counted ---------------------------------------------------------------------------------------------
 
 
-class Site(msgspec.Struct):
+class WriteSite(msgspec.Struct):
     """A place in the source that stored to a line. place: `function (file:line)`, innermost first, callers behind ` < `."""
 
     place: str
@@ -83,7 +83,7 @@ class HotLine(msgspec.Struct):
     place: str
     stores: int
     write_backs: int
-    sites: list[Site]
+    sites: list[WriteSite]
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def read_counts(path: Path, *, is_memory: bool) -> Counts:
             where = f"{offset:#x}" if is_memory else f"{names[int(row['file']) - 1]}+{offset:#x}"
             hottest[index] = HotLine(where, int(row["stores"]), int(row["write_backs"]), [])
         end = text.index(b"\0", place)
-        hottest[index].sites.append(Site(text[place:end].decode(errors="replace"), stores))
+        hottest[index].sites.append(WriteSite(text[place:end].decode(errors="replace"), stores))
     ranked = sorted(hottest.values(), key=lambda line: -line.stores)
     reasons = dict(zip(REASONS, why, strict=True))
     return Counts(

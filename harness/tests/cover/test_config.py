@@ -13,7 +13,7 @@ import pytest
 from command_line import Faultline
 from faultline.base import config
 from faultline.base.errors import BadInputError
-from faultline.campaign.campaign import cells_of_matrix
+from faultline.campaign.matrix import cells_of_matrix
 from faultline.cli import options
 from faultline.pipeline.engine import Engine
 from faultline.workload import catalogue

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import samples
 from faultline.campaign.results import CellResult
-from faultline.pipeline.engine import Stage
+from faultline.pipeline.events import Stage
 from faultline.report.coverage import RecoveryCoverage, recovery_coverage
 
 

@@ -13,10 +13,10 @@ import samples
 from command_line import Faultline, assert_one_clear_line
 from faultline.base.errors import BadInputError
 from faultline.campaign import known
-from faultline.campaign.known import Known, read_known
+from faultline.campaign.known import KnownFindings, read_known
 from faultline.campaign.results import CellResult, summarise
 from faultline.cli import options, output
-from faultline.pipeline.engine import Stopped
+from faultline.pipeline.events import Stopped
 from faultline.report import junit, outcomes, reports, sarif
 
 ID = samples.FINDING["id"]
@@ -42,7 +42,7 @@ def suppressions(folder: Path, expires: str, identity: str = ID) -> Path:
     return path
 
 
-def marked(found: Known, *results: CellResult) -> list[CellResult]:
+def marked(found: KnownFindings, *results: CellResult) -> list[CellResult]:
     for result in results:
         found.mark(result)
     return list(results)

@@ -12,7 +12,7 @@ import pytest
 
 from command_line import Faultline
 from faultline.base.errors import BadInputError
-from faultline.campaign.campaign import read_matrix
+from faultline.campaign.matrix import read_matrix
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.models import check_model, models
 

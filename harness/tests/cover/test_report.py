@@ -11,8 +11,8 @@ import pytest
 
 import samples
 from faultline.campaign.results import CellResult
-from faultline.pipeline.engine import Site, Stage
 from faultline.pipeline.environment import Environment
+from faultline.pipeline.events import Site, Stage
 from faultline.report import page, reports
 from faultline.report.terminal.campaigns import print_results
 

@@ -19,7 +19,7 @@ from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, Results, summarise
 from faultline.cli.commands.matrix import exit_code_of_matrix
-from faultline.pipeline import engine
+from faultline.pipeline import events
 from faultline.report import junit, outcomes, reports, sarif
 from faultline.report.trace_rules import warning_lines
 
@@ -121,7 +121,7 @@ def test_sarif_of_a_finding_without_events_has_no_code_flow() -> None:
 
 
 def test_sarif_locations_are_uris() -> None:
-    sites = [engine.Site("f", "./a folder/x.c", 1), engine.Site("memcpy", "/build/string/memcpy.S", 2)]
+    sites = [events.Site("f", "./a folder/x.c", 1), events.Site("memcpy", "/build/string/memcpy.S", 2)]
     [run] = json.loads(sarif.render([CellResult(samples.spec(), findings=[samples.finding(sites=sites)])]))["runs"]
     [result] = run["results"]
     places = [

@@ -12,7 +12,7 @@ import pytest
 import samples
 from command_line import Faultline
 from faultline.campaign.resume import joined, joined_verdict
-from faultline.pipeline.engine import Certificate, Engines, Incomplete, Stage, Stopped
+from faultline.pipeline.events import Certificate, Engines, Incomplete, Stage, Stopped
 
 GAP = "a line with more than 65,536 choices"
 

@@ -13,7 +13,8 @@ import pytest
 
 import samples
 from command_line import Faultline
-from faultline.pipeline.engine import Engine, Rule
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Rule
 
 TABLES = {"heap": "| rule | broken when |", "trace": "| rule | warns of |"}
 SOURCES = ("oracle/src", "crashgen/src", "crashgen/engine/src", "harness/faultline")

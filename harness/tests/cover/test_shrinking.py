@@ -13,7 +13,7 @@ import pytest
 import samples
 from faultline.base.cache import Cache
 from faultline.base.errors import InfrastructureError
-from faultline.pipeline.engine import Finding, StateSize
+from faultline.pipeline.events import Finding, StateSize
 from faultline.pipeline.prepared import PreparedCell
 from faultline.study import candidates
 from faultline.study import shrink as shrink_module
@@ -36,7 +36,7 @@ def later_finding_at(index: int) -> Finding:
     return msgspec.structs.replace(finding_at(0xF01000), is_later=True, token=str(index))
 
 
-class Simulated(shrink_module._Search):
+class Simulated(shrink_module._WitnessSearch):
     """Explores by the test's word; explored: the cases of each exploration."""
 
     found_at = staticmethod(finding_at)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 import samples
-from faultline.pipeline.engine import Finding
+from faultline.pipeline.events import Finding
 from faultline.report.timeline import timeline
 
 

@@ -23,25 +23,24 @@ import samples
 from command_line import assert_one_clear_line
 from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError, InfrastructureError
-from faultline.pipeline.engine import Engine, Site
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Site
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.bisection import print_bisection
 from faultline.study import bisect as bisect_module
 from faultline.study.bisect import (
-    Change,
-    Repository,
-    Seen,
-    Sought,
+    CommitResult,
     Step,
+    TargetFinding,
     _new_at_bad,
     _shown,
     _sources,
     concerned,
+    explore_commit,
     has_function,
     judge,
-    look,
-    parse_diff,
 )
+from faultline.study.history import Change, Repository, parse_diff
 from faultline.workload.operations import Workload
 
 COMMITS, PLANTED = 30, 19
@@ -377,7 +376,7 @@ def test_a_witness_of_a_place_that_is_gone_is_said_before_it_is_explored(
     workshop = Workshop(root, cache, cast(Engine, None))
     folder, spec = "allocators/nvm_malloc", samples.spec(strategy="mixed")
     with pytest.raises(BadInputError, match="of a place that is gone: the bad end has no gone_away"):
-        look(workshop, root, folder, spec, cast(Workload, None), None, Sought("FL003", "gone_away"))
+        explore_commit(workshop, root, folder, spec, cast(Workload, None), None, TargetFinding("FL003", "gone_away"))
 
 
 def test_bad_ends_are_said(bisect: Bisect) -> None:
@@ -460,11 +459,11 @@ def that_name(folder: Path) -> list[str]:
 
 # ---- what a commit shows -------------------------------------------------------------------------------------------------
 
-SOUGHT = Sought("FL004", "nvm_activate", "FL004-1a2b3c4d")
+SOUGHT = TargetFinding("FL004", "nvm_activate", "FL004-1a2b3c4d")
 
 
-def seen(*findings: Any, **certificate: Any) -> Seen:
-    return Seen(list(findings), samples.certificate(**{"complete": True, "why": "", **certificate}))
+def seen(*findings: Any, **certificate: Any) -> CommitResult:
+    return CommitResult(list(findings), samples.certificate(**{"complete": True, "why": "", **certificate}))
 
 
 def test_the_same_function_is_the_same_bug() -> None:
@@ -492,7 +491,7 @@ def test_what_was_not_explored_is_not_good() -> None:
     for why in (capped, "sampled at 96 of 9000 crash positions", "some states are unknown"):
         assert judge("c", seen(complete=False, why=why), SOUGHT, []) == Step("c", "skip", why)
     assert judge("c", seen(complete=False, why=""), SOUGHT, []).outcome == "skip"
-    assert judge("c", Seen([], None), SOUGHT, []).outcome == "skip"
+    assert judge("c", CommitResult([], None), SOUGHT, []).outcome == "skip"
     assert judge("c", seen(), SOUGHT, []).outcome == "good"
 
 
@@ -503,7 +502,7 @@ def test_the_ends_are_looked_at() -> None:
     with pytest.raises(
         BadInputError, match=r"the bad end c2 passes: .* do not show FL010 at free, but FL004 at nvm_act"
     ):
-        _shown([finding], Sought("FL010", "free"), "c2")
+        _shown([finding], TargetFinding("FL010", "free"), "c2")
     with pytest.raises(BadInputError, match="the good end c1 fails: it has all findings of the bad end c2"):
         _new_at_bad([finding], seen(finding), None, ("c1", "c2"))
     with pytest.raises(BadInputError, match="the good end c1 fails: it shows FL004 at nvm_activate, too"):
@@ -545,19 +544,19 @@ class FakeRepository:
     ],
 )
 def test_the_commit_before_is_looked_at_by_the_whole_workload(
-    monkeypatch: pytest.MonkeyPatch, whole_at_c4: Seen, first: str, is_whole: bool, unconfirmed: str
+    monkeypatch: pytest.MonkeyPatch, whole_at_c4: CommitResult, first: str, is_whole: bool, unconfirmed: str
 ) -> None:
     """Sources of that time may need more than the smallest one to show the bug: then the history before is gone through again."""
     shown = {("c9", WHOLE): seen(samples.finding()), ("c1", WHOLE): seen(), ("c4", WHOLE): whole_at_c4}
     ranges = []
 
-    def between(_: Any, ends: tuple[str, str], sighting: Any, *more: Any) -> tuple[str, list[str]]:
-        ranges.append((ends, sighting.spec))
+    def between(_: Any, ends: tuple[str, str], test: Any, *more: Any) -> tuple[str, list[str]]:
+        ranges.append((ends, test.spec))
         return ("c5" if ends == ("c1", "c9") else "c3"), []
 
-    search = bisect_module._Search
+    search = bisect_module._HistorySearch
     monkeypatch.setattr(search, "look_at", lambda _, commit, what, spec, *more: shown[commit, spec])
-    monkeypatch.setattr(search, "shrink", lambda *_: (samples.shrunk(), bisect_module.Sighting(SMALL, [])))
+    monkeypatch.setattr(search, "shrink", lambda *_: (samples.shrunk(), bisect_module.CommitTest(SMALL, [])))
     monkeypatch.setattr(search, "between", between)
     monkeypatch.setattr(bisect_module, "_with_stored_workload", lambda _, spec: spec)
     monkeypatch.setattr(bisect_module, "_bisection", lambda *parts: parts)

@@ -11,7 +11,7 @@ import pytest
 from command_line import Faultline
 from faultline.base.cache import project_root
 from faultline.base.config import Matrix, read_toml
-from faultline.campaign.campaign import cells_of_matrix
+from faultline.campaign.matrix import cells_of_matrix
 
 ROOT = project_root()
 MUTANT = next(spec for spec in cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix)) if spec.mutant)

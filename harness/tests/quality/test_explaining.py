@@ -14,10 +14,10 @@ import samples
 from command_line import Faultline
 from faultline.base.errors import InfrastructureError
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Done, Event, Finding
+from faultline.pipeline.events import Done, Event, Finding
 from faultline.pipeline.prepared import PreparedCell
 from faultline.study import repairs
-from faultline.study.explanation import Explanation, Outcome, Trial, when_text
+from faultline.study.explanation import Explanation, Outcome, RepairTrial, when_text
 
 LATER_MUTANTS = [
     # In what recovery does: the flush is gone; the fence is gone; another order of two stores.
@@ -94,11 +94,11 @@ def explain(
     """With trials that end like this."""
     left = iter(outcomes)
 
-    def one(*arguments: Any) -> tuple[Trial, bool]:
+    def one(*arguments: Any) -> tuple[RepairTrial, bool]:
         outcome = next(left)
         others = ["FL010"] if outcome == "helps, others remain" else []
         why = "60 s limit" if outcome == "unknown" else ""
-        return Trial(arguments[-2].text, outcome, others, 1234, is_complete=not why, why=why), False
+        return RepairTrial(arguments[-2].text, outcome, others, 1234, is_complete=not why, why=why), False
 
     monkeypatch.setattr(repairs, "_try", one)
     return repairs.explain(samples.cell(), found, budget_s=budget_s)
@@ -123,8 +123,8 @@ def tried_after(
     """Of a second finding with these of the first one's repairs, or others, and what is tried of them, which ends like `then`."""
     left = iter([*first, *then])
 
-    def one(*arguments: Any) -> tuple[Trial, bool]:
-        return Trial(arguments[-2].text, next(left), recoveries=1234, is_complete=True), False
+    def one(*arguments: Any) -> tuple[RepairTrial, bool]:
+        return RepairTrial(arguments[-2].text, next(left), recoveries=1234, is_complete=True), False
 
     def proposing(numbers: list[int]) -> Finding:
         repairs = [{"text": f"repair {number}", "edits": [{"edit": "flush", "at": number}]} for number in numbers]
@@ -150,13 +150,13 @@ def test_what_helped_another_finding_of_the_cell_is_not_explored_again(monkeypat
 
 def test_what_is_known_to_help_is_told_when_the_time_is_over_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     now, found = 0.0, finding()
-    known = Trial("repair 2", "helps", is_complete=True)
+    known = RepairTrial("repair 2", "helps", is_complete=True)
     found.repairs = [msgspec.structs.replace(one, edits=[number]) for number, one in enumerate(found.repairs)]
 
-    def one(*arguments: Any) -> tuple[Trial, bool]:
+    def one(*arguments: Any) -> tuple[RepairTrial, bool]:
         nonlocal now
         now += repairs.BUDGET_S
-        return Trial(arguments[-2].text, "unknown", why="stopped"), True
+        return RepairTrial(arguments[-2].text, "unknown", why="stopped"), True
 
     monkeypatch.setattr(repairs, "_try", one)
     monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
@@ -238,7 +238,7 @@ def test_one_that_takes_long_does_not_keep_another_from_being_tried(
     first_s = repairs.FIRST_LOOK_S
     left_s = repairs.BUDGET_S - 3 * first_s
 
-    def one(*arguments: Any) -> tuple[Trial, bool]:
+    def one(*arguments: Any) -> tuple[RepairTrial, bool]:
         nonlocal now
         repair, limit_s = arguments[-2:]
         number = int(repair.text[-1])
@@ -247,7 +247,7 @@ def test_one_that_takes_long_does_not_keep_another_from_being_tried(
         now += min(needed_s, limit_s)
         is_stopped = needed_s > limit_s
         outcome: Outcome = "unknown" if is_stopped else "helps" if number == helpful else "does not help"
-        return Trial(repair.text, outcome, why="stopped" * is_stopped), is_stopped
+        return RepairTrial(repair.text, outcome, why="stopped" * is_stopped), is_stopped
 
     monkeypatch.setattr(repairs, "_try", one)
     monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))
@@ -264,11 +264,11 @@ def test_one_that_takes_long_does_not_keep_another_from_being_tried(
 def test_each_of_many_repairs_has_a_share_and_none_is_tried_again_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
     now, looked = 0.0, []
 
-    def one(*arguments: Any) -> tuple[Trial, bool]:
+    def one(*arguments: Any) -> tuple[RepairTrial, bool]:
         nonlocal now
         looked.append(arguments[-1])
         now += arguments[-1]
-        return Trial(arguments[-2].text, "unknown", why="stopped"), True
+        return RepairTrial(arguments[-2].text, "unknown", why="stopped"), True
 
     monkeypatch.setattr(repairs, "_try", one)
     monkeypatch.setattr(repairs, "time", SimpleNamespace(monotonic=lambda: now))

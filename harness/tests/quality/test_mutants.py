@@ -16,7 +16,7 @@ import pytest
 from command_line import Faultline
 from faultline.base.cache import project_root
 from faultline.base.config import KILL_STRATEGIES, KillStrategy, Matrix, Mutant, find_allocator, read_toml
-from faultline.campaign.campaign import cells_of_matrix
+from faultline.campaign.matrix import cells_of_matrix
 from faultline.pipeline.cell import CellSpec
 
 ROOT = project_root()

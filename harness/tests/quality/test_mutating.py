@@ -20,12 +20,13 @@ from exploration.files_project import files_project
 from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Engine, NewOutcome, Site
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import NewOutcome, Site
 from faultline.pipeline.prepared import PreparedCell
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.mutation import print_mutation
 from faultline.study import mutate
-from faultline.study.mutate import Mutation, Place, PlaceResult, Trial
+from faultline.study.mutate import Mutation, Place, PlaceResult, PlaceTrial
 
 MUTATE = ("mutate", "nvm_malloc", "-w", "smoke")
 IDLE = cast(Any, SimpleNamespace(begins=lambda *_: None, ends=lambda _: None))
@@ -138,12 +139,12 @@ def test_bad_input_is_one_clear_line(faultline: Faultline, more: list[str], word
     assert_one_clear_line(run, 2, words)
 
 
-def result(*trials: Trial) -> PlaceResult:
+def result(*trials: PlaceTrial) -> PlaceResult:
     return PlaceResult("flush at f (f.c:1)", "flush", Site("f", "f.c", 1), list(trials))
 
 
-def trial(verdict: Any, **more: Any) -> Trial:
-    return Trial("smoke", 1, verdict, **more)
+def trial(verdict: Any, **more: Any) -> PlaceTrial:
+    return PlaceTrial("smoke", 1, verdict, **more)
 
 
 def test_the_fate_of_a_place_is_that_of_all_its_workloads() -> None:
@@ -188,7 +189,7 @@ class Explored(mutate._Runner):
     def __init__(
         self,
         tmp: Path,
-        nested_whole: Trial,
+        nested_whole: PlaceTrial,
         told: dict[str, set[str]] | None = None,
         told_twice: dict[str, set[int]] | None = None,
     ) -> None:
@@ -211,7 +212,9 @@ class Explored(mutate._Runner):
         self.explored: list[tuple[str, list[int], int]] = []
         """Workload, lines of the places, crashes after the first."""
 
-    def _explore(self, traced: mutate._Traced, places: Sequence[Place], nested: int, workers: int = 1) -> Trial:
+    def _explore(
+        self, traced: mutate._TracedWorkload, places: Sequence[Place], nested: int, workers: int = 1
+    ) -> PlaceTrial:
         workload = traced.spec.workload
         self.explored.append((workload, [place.site.line for place in places], nested))
         if not places:
@@ -226,14 +229,14 @@ class Explored(mutate._Runner):
         is_told |= bool(nested and {place.site.line for place in places} & self.told_twice.get(workload, set()))
         return trial("fail", rules=["FL004"]) if is_told else trial("pass", is_complete=True, nested=nested)
 
-    def _trace(self, spec: CellSpec) -> mutate._Traced:
+    def _trace(self, spec: CellSpec) -> mutate._TracedWorkload:
         places = PLACES[:1] if spec.ops < self.fewest_operations else PLACES[:3]
         return dataclasses.replace(traced_with(places, self.folder, spec.workload), cell=samples.cell(spec))
 
 
-def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> mutate._Traced:
+def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> mutate._TracedWorkload:
     by_name = {place.name: place for place in places}
-    return mutate._Traced(
+    return mutate._TracedWorkload(
         samples.cell(workload=workload),
         by_name,
         tmp / workload,
@@ -242,7 +245,7 @@ def traced_with(places: list[Place], tmp: Path, workload: str = "smoke") -> muta
     )
 
 
-def tried(runner: Explored, *traced: mutate._Traced) -> dict[int, PlaceResult]:
+def tried(runner: Explored, *traced: mutate._TracedWorkload) -> dict[int, PlaceResult]:
     """By line."""
     names = list(dict.fromkeys(name for one in traced for name in one.places))
     return {place.site.line: place for place in runner.without(names, traced, 1)}

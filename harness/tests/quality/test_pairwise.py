@@ -14,9 +14,10 @@ import pytest
 
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import Matrix, read_toml
-from faultline.campaign.campaign import cells_of_matrix
+from faultline.campaign.matrix import cells_of_matrix
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Engine, Event, Finding
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Certificate, Event, Finding
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import prepare
 from faultline.pipeline.workshop import Workshop

@@ -13,7 +13,8 @@ import pytest
 
 from faultline.base.cache import Cache
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Engine, Place
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Place
 from faultline.pipeline.explore import explore
 from faultline.pipeline.workshop import Workshop
 from faultline.study import mutate
@@ -23,7 +24,7 @@ IDLE = cast(Any, SimpleNamespace(begins=lambda *_: None, ends=lambda _: None))
 SMALL = "workload 1\nslots 3\ncase\nallocate 0 40\nallocate 1 70\nfree 0\nallocate 2 40\n"
 
 
-def explored_whole(one: mutate._Traced, place: Place, path: Path) -> tuple[str, set[bytes]]:
+def explored_whole(one: mutate._TracedWorkload, place: Place, path: Path) -> tuple[str, set[bytes]]:
     """With a second crash and without the place, and nothing to compare with: verdict and outcomes."""
     later = [{"edit": "without", "sites": [{"kind": place.kind, "site": msgspec.to_builtins(place.site)}]}]
     edits = {"edits": [{"edit": "without", "sites": list(place.sites)}], "later_edits": later}
@@ -34,7 +35,7 @@ def explored_whole(one: mutate._Traced, place: Place, path: Path) -> tuple[str, 
 
 def trials(
     workshop: Workshop, tmp_path: Path, spec: CellSpec, of_recoveries: bool
-) -> Iterator[tuple[mutate.Trial, str, int]]:
+) -> Iterator[tuple[mutate.PlaceTrial, str, int]]:
     """Of each place, or each that only recoveries come to: the trial of a second crash, and the verdict and the number of new
     outcomes where nothing is passed by."""
     runner = mutate._Runner(workshop, tmp_path, IDLE)

@@ -13,10 +13,12 @@ import pytest
 
 from faultline.base.cache import Cache
 from faultline.base.config import Matrix, find_allocator, read_toml
-from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cells
+from faultline.campaign.campaign import SilentWatcher, run_cells
+from faultline.campaign.matrix import cells_of_matrix
 from faultline.campaign.results import Results
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Engine, Event, Finding
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Event, Finding
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import PreparedCell, prepare
 from faultline.pipeline.workshop import Workshop

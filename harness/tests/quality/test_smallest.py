@@ -22,10 +22,12 @@ from command_line import Faultline, assert_one_clear_line
 from faultline.base.cache import Cache, project_root, scratch_folder
 from faultline.base.config import Matrix, read_toml
 from faultline.base.errors import BadInputError
-from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cells
+from faultline.campaign.campaign import SilentWatcher, run_cells
+from faultline.campaign.matrix import cells_of_matrix
 from faultline.campaign.results import Results
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Certificate, Engine, Event, Finding, ShrunkState
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Certificate, Event, Finding, ShrunkState
 from faultline.pipeline.explore import explore, write_config
 from faultline.pipeline.workshop import Workshop
 from faultline.study import replay

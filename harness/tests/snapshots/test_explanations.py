@@ -14,7 +14,8 @@ from test_snapshots import check
 from command_line import Faultline
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import Matrix, read_toml
-from faultline.campaign.campaign import SilentWatcher, cells_of_matrix, run_cells
+from faultline.campaign.campaign import SilentWatcher, run_cells
+from faultline.campaign.matrix import cells_of_matrix
 from faultline.campaign.results import Results
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.workshop import Workshop

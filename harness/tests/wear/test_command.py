@@ -166,7 +166,7 @@ def test_a_target_without_writes_to_persistent_memory_has_no_wear(root: Path) ->
     workload = counting.find_workload(workshop, "uniform:10:400", 60, 1)
     subject = counting.Subject("glibc", "glibc", is_persistent=True)
     with pytest.raises(BadInputError, match=r"glibc: workload uniform:10:400 made no write to persistent memory"):
-        counting.count(workshop, subject, workload, 64, counting.Cache(1 << 20, 16))
+        counting.count(workshop, subject, workload, 64, counting.CacheModel(1 << 20, 16))
 
 
 def test_the_driver_takes_no_memory_from_malloc(root: Path) -> None:
@@ -174,7 +174,7 @@ def test_the_driver_takes_no_memory_from_malloc(root: Path) -> None:
     workshop = Workshop(root, Cache(root / ".faultline"), Engine(None), None)
     workload = counting.find_workload(workshop, "uniform:10:40", 4, 1)
     subject = counting.find_subject(root, "glibc")
-    counts = counting.count(workshop, subject, workload, 64, counting.Cache(1 << 20, 16)).counts
+    counts = counting.count(workshop, subject, workload, 64, counting.CacheModel(1 << 20, 16)).counts
     assert len(counts.hottest) == len(counts.lines), "all lines say who stores to them"
     sites = {
         site.place.partition(" (")[0] for line in counts.hottest for site in line.sites if "(wear.c:" in site.place

@@ -106,7 +106,7 @@ def allocator(name: str, stores: Distribution, write_backs: Distribution) -> All
         for view, each in (("stores", stores), ("write_backs", write_backs))
     }
     line = figures.HotLine(
-        "heap+0x40", 5, 2, [figures.Site("f(int) (a.c:1) < g (a.c:2) < h (a.c:3) < main (a.c:4)", 5)]
+        "heap+0x40", 5, 2, [figures.WriteSite("f(int) (a.c:1) < g (a.c:2) < h (a.c:3) < main (a.c:4)", 5)]
     )
     return AllocatorWear(
         name, "build", "", True, 50, 50, 0, 9, 20, 3, 3, {"flushed": 2}, False, stores, write_backs, lifetimes, {}, [line]

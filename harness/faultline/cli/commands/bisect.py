@@ -18,6 +18,7 @@ from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 from faultline.report.terminal.bisection import print_bisection
 from faultline.study import bisect, replay
+from faultline.study.history import Repository
 
 DEFAULT_WORKLOAD = "churn"
 
@@ -64,7 +65,7 @@ def command(
     """
     workshop = replace(workshop, explore_jobs=jobs)
     found = config.find_allocator(workshop.root, allocator)
-    repository = bisect.Repository(workshop.root, found.name)
+    repository = Repository(workshop.root, found.name)
     ends = repository.commit(good), repository.commit(bad)
     repository.check_range(*ends)
     repository.check_clean()
@@ -72,20 +73,20 @@ def command(
         spec = cell_spec(
             found.name, workload or DEFAULT_WORKLOAD, **variant, strategy=config.DEFAULT_STRATEGY, model="px86"
         )
-        spec, sought = with_found_workload(workshop, spec), None
+        spec, target = with_found_workload(workshop, spec), None
         if spec.mutant is not None:
             found.mutant_named(spec.mutant)
     else:
         given = [name for name in ("workload", "ops", "seed", "mutant", "flush") if is_given(name)]
         if given:
             raise BadInputError(f"--witness names the whole cell, and --{given[0]} is given, too", "leave one out")
-        spec, sought = _of_witness(workshop, witness, found.name)
+        spec, target = _of_witness(workshop, witness, found.name)
 
     def say(text: str) -> None:
         if not as_json:
             streams.note(text)
 
-    bisection = bisect.bisect(workshop, repository, spec, ends, sought, say)
+    bisection = bisect.bisect(workshop, repository, spec, ends, target, say)
     if as_json:
         print_json(bisection)
     else:
@@ -93,7 +94,7 @@ def command(
     return EXIT_OK if bisection.first_bad else EXIT_UNKNOWN
 
 
-def _of_witness(workshop: Workshop, text: str, allocator: str) -> tuple[CellSpec, bisect.Sought]:
+def _of_witness(workshop: Workshop, text: str, allocator: str) -> tuple[CellSpec, bisect.TargetFinding]:
     token = workshop.engine.ask_json(replay.Token, "token", text)
     if token.allocator != allocator:
         raise BadInputError(f"the token is of {token.allocator}, and not of {allocator}", "name the token's allocator")
@@ -102,4 +103,4 @@ def _of_witness(workshop: Workshop, text: str, allocator: str) -> tuple[CellSpec
         mutant=token.mutant,
         nested=len(token.later),
     )
-    return spec, bisect.Sought(token.rule or "", token.site)
+    return spec, bisect.TargetFinding(token.rule or "", token.site)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
-from faultline.campaign import campaign
+from faultline.campaign.matrix import cells_of_matrix, read_matrix
 from faultline.campaign.results import CellResult, summarise
 from faultline.cli.campaigns import run_campaign
 from faultline.cli.options import DEFAULT_MATRIX, DEFAULT_OUT, KnownFiles, json_option, known_options, workshop_options
@@ -30,8 +30,8 @@ def command(
 ) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
     path = path if path is not None else workshop.root / DEFAULT_MATRIX
-    matrix = campaign.read_matrix(path, workshop.engine)
-    specs = campaign.cells_of_matrix(workshop.root, matrix)
+    matrix = read_matrix(path, workshop.engine)
+    specs = cells_of_matrix(workshop.root, matrix)
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
     results = run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json, files)

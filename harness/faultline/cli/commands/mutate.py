@@ -11,7 +11,7 @@ import msgspec
 
 from faultline.base import config
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
-from faultline.campaign import campaign
+from faultline.campaign.matrix import cells_of_matrix, read_matrix
 from faultline.cli.cells import cell_spec, with_found_workload
 from faultline.cli.options import DEFAULT_MATRIX, is_given, json_option, variant_options, workshop_options
 from faultline.cli.output import print_json
@@ -55,9 +55,9 @@ def command(
     calls it. killed: without it a rule is broken. redundant: complete explorations of these workloads prove that recovery shows
     no other heap without it (contents apart), after one crash of each, and after a second one of those that the matrix runs
     with second crashes in what follows recoveries, too (a limit may end some of them, not all); where there are none, of one. A
-    generated workload that a limit ends without the place is tried with half as many operations, a quarter and so on, and that
-    is told. What survives a workload is taken out of the next one together. blind spot: recovery shows something new and no
-    rule minds; the first crash state that shows it is told, and how its heap differs. unknown: not every state was explored, or
+    generated workload that a limit ends without the place is tried with half as many operations, a quarter and so on, and the
+    output says so. What survives a workload is taken out of the next one together. blind spot: recovery shows something new and no
+    rule minds; the first crash state that shows it is printed, and how its heap differs. unknown: not every state was explored, or
     something else kept one from being judged. What only a recovery from a crash comes to is taken out of recoveries, by second
     crashes of the workloads that the matrix runs so; it has no count.
     Exit code 1 when there is a blind spot, 3 when something is unknown.
@@ -68,9 +68,9 @@ def command(
     if names:
         specs = [cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
     else:
-        matrix = campaign.read_matrix(workshop.root / DEFAULT_MATRIX, workshop.engine)
+        matrix = read_matrix(workshop.root / DEFAULT_MATRIX, workshop.engine)
         found = config.find_allocator(workshop.root, allocator)
-        cells = campaign.cells_of_matrix(workshop.root, matrix)
+        cells = cells_of_matrix(workshop.root, matrix)
         specs = mutate.specs_of_matrix(cells, found.name)
         if not specs:
             raise BadInputError(f"{DEFAULT_MATRIX} has no clean cell of {allocator}", "name a workload with -w")

@@ -16,7 +16,7 @@ from faultline.cli.cells import cell_spec
 from faultline.cli.options import WORKLOAD_NAMES, json_option, variant_options, workshop_options
 from faultline.cli.output import copy, file_to_compare_with, print_json, write
 from faultline.pipeline import explore
-from faultline.pipeline.engine import TraceRules
+from faultline.pipeline.events import TraceRules
 from faultline.pipeline.prepared import build_cell, find_workload, trace_cell
 from faultline.pipeline.workshop import Workshop
 from faultline.report import trace_rules

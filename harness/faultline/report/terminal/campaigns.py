@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a campaign found: the verdict table, what needs a look, what each allocator is told."""
+"""What a campaign found: the verdict table, what needs a look, what is said of each allocator."""
 
 from __future__ import annotations
 

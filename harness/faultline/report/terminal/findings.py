@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Finding
+from faultline.pipeline.events import Finding
 from faultline.report.page import event_rows
 from faultline.report.terminal.streams import print_line
 from faultline.report.timeline import LEGEND, timeline

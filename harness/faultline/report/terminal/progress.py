@@ -19,7 +19,7 @@ from rich.text import Text
 
 from faultline.campaign.results import CellResult
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Progress as EngineProgress
+from faultline.pipeline.events import Progress as EngineProgress
 from faultline.report.outcomes import outcome
 from faultline.report.terminal import streams
 

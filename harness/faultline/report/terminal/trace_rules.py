@@ -6,7 +6,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from faultline.pipeline.engine import TraceRules
+from faultline.pipeline.events import TraceRules
 from faultline.report.terminal import streams
 from faultline.report.trace_rules import COST_NAMES
 

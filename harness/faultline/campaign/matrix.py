@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cells of a matrix file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from faultline.base.config import Matrix, MatrixCell, MatrixMutants, find_allocator, read_toml
+from faultline.base.errors import BadInputError
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.models import check_model
+from faultline.workload import catalogue
+
+
+def read_matrix(path: Path, engine: Engine) -> Matrix:
+    """Read strictly; models are those that the engine has."""
+    matrix = read_toml(path, Matrix)
+    chosen = {"defaults": matrix.defaults.model}
+    chosen |= {f"cell[{at}]": cell.model or matrix.defaults.model for at, cell in enumerate(matrix.cell)}
+    chosen |= {f"mutants[{at}]": group.model or matrix.defaults.model for at, group in enumerate(matrix.mutants)}
+    for where, model in chosen.items():
+        try:
+            check_model(engine, model)
+        except BadInputError as error:
+            raise BadInputError(f"{path}: {where}: {error}") from error
+    return matrix
+
+
+def cells_of_matrix(root: Path, matrix: Matrix) -> list[CellSpec]:
+    """Clean cells first, then mutants, in the order of the file."""
+    specs = [_clean_cell(root, matrix, cell) for cell in matrix.cell]
+    for group in matrix.mutants:
+        specs += _mutant_cells(root, matrix, group)
+    return specs
+
+
+def _clean_cell(root: Path, matrix: Matrix, cell: MatrixCell) -> CellSpec:
+    allocator = find_allocator(root, cell.allocator)
+    return CellSpec(allocator.name, **_workload_keys(matrix, cell, cell.workload))
+
+
+def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[CellSpec]:
+    allocator = find_allocator(root, group.allocator)
+    chosen = allocator.mutant if group.ids is None else [allocator.mutant_named(identifier) for identifier in group.ids]
+    return [
+        CellSpec(
+            allocator.name,
+            **{
+                **_workload_keys(matrix, group, allocator.workload_of(mutant, group.workload)),
+                **({"nested": mutant.nested, "follow_up": True, "strategy": "complete"} if mutant.nested else {}),
+            },
+            mutant=mutant.id,
+            expected_rule=mutant.rule,
+            stop_at_rule=mutant.rule,
+        )
+        for mutant in chosen
+    ]
+
+
+def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: str) -> dict[str, Any]:
+    """ops and seed only where the workload is made of them, so that equal cells are equal."""
+    defaults = matrix.defaults
+    has_ops = catalogue.takes_ops(workload)
+
+    def chosen(key: str) -> Any:
+        value = getattr(cell, key)
+        return getattr(defaults, key) if value is None else value
+
+    return {
+        "workload": workload,
+        "ops": chosen("ops") if has_ops else 0,
+        "seed": chosen("seed"),
+        "strategy": chosen("strategy"),
+        "model": chosen("model"),
+        "flush": chosen("flush"),
+        "exhaustive_states": chosen("exhaustive_states"),
+        "samples": chosen("samples"),
+        "nested": chosen("nested"),
+        "follow_up": chosen("follow_up") or not chosen("nested"),
+    }

@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine says of an exploration: its events, and what they are made of."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import msgspec
+
+ORDINALS = ("", "first", "second", "third")
+"""Of generations: after so many crashes."""
+
+Verdict = Literal["pass", "fail", "unknown"]
+
+
+class Progress(msgspec.Struct, tag_field="event", tag="progress"):
+    position: int
+    positions: int
+    recoveries: int = 0
+    findings: int = 0
+
+
+class Site(msgspec.Struct):
+    function: str
+    file: str | None = None
+    line: int | None = None
+    is_adapter: bool = False
+    helper: str = ""
+    """The allocator's helper that it called there, in words; empty if it is the place itself."""
+
+    def text(self) -> str:
+        where = self.place_text()
+        place = f"{self.function} ({where})" if where else self.function
+        return f"{self.helper} called by {place}" if self.helper else place
+
+    def short_text(self) -> str:
+        """Without the file's folders."""
+        return f"{self.function} {self.place_text().rpartition('/')[2]}".strip()
+
+    def place_text(self) -> str:
+        """file:line, as far as they are known."""
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file or ""
+
+
+class EventOperation(msgspec.Struct):
+    """index: in the workload, or in what follows the recovery of that generation, where 0 is the recovery."""
+
+    index: int
+    name: str
+    generation: int = 0
+
+
+class TraceEvent(msgspec.Struct):
+    """One event near a finding's crash position. position: the crash position after it, so that events up to the finding's own
+    position came before the crash. is_persisted: of stores before it, whether the crash state holds all of their units, none or
+    some; is_guaranteed: of persisted ones, whether every crash state there does."""
+
+    position: int
+    kind: str
+    process: int = 1
+    thread: int = 1
+    file: str | None = None
+    offset: int | None = None
+    size: int | None = None
+    value: str | None = None
+    site: Site | None = None
+    operation: EventOperation | None = None
+    is_persisted: Literal["yes", "no", "partly"] | None = None
+    is_guaranteed: bool | None = None
+
+    def place_text(self) -> str:
+        """heap + 0x1080, 8 bytes."""
+        words = self.file or ""
+        if self.offset is not None:
+            words += f" + {self.offset:#x}"
+        return words + (f", {self.size} bytes" if self.size is not None else "")
+
+    def operation_text(self) -> str:
+        if not self.operation:
+            return ""
+        after = f"{ORDINALS[self.operation.generation]} recovery, " if self.operation.generation else ""
+        return f"{after}{self.operation.index} {self.operation.name}"
+
+    def state_text(self) -> str:
+        """What became of a store in the crash state."""
+        if self.is_persisted == "yes":
+            return "persisted" if self.is_guaranteed else "persisted, not guaranteed"
+        return {"no": "lost", "partly": "partly lost", None: ""}[self.is_persisted]
+
+    def thread_text(self) -> str:
+        return f"{self.process}.{self.thread}"
+
+
+class Repair(msgspec.Struct):
+    """A flush or fence that may forbid a crash state. edits and later_edits: what the engine explores the trace with, and what
+    recoveries do in it."""
+
+    text: str
+    edits: list[Any]
+    later_edits: list[Any] = []
+
+
+class EarlierCrash(msgspec.Struct):
+    """A crash before the one of a finding, in the workload or in the recovery before."""
+
+    position: int
+    operation: dict[str, Any] | None = None
+    lost: Site | None = None
+    """The earliest store of its generation that it lost."""
+
+    def text(self) -> str:
+        lost = f", where the store at {self.lost.text() or 'an unknown place'} is lost" if self.lost else ""
+        return f"position {self.position}, {_operation_text(self.operation)}{lost}"
+
+
+class Died(msgspec.Struct):
+    """Where a recovery died that a signal ended. callers: innermost first; touched: which address, in words; empty: the signal has
+    none."""
+
+    at: Site
+    callers: list[Site] = []
+    touched: str = ""
+
+    def text(self) -> str:
+        """PLACE, touching ADDRESS."""
+        return self.at.text() + (f", touching {self.touched}" if self.touched else "")
+
+
+class Finding(msgspec.Struct, tag_field="event", tag="finding"):
+    id: str
+    rule: str
+    title: str
+    message: str
+    token: str
+    meaning: str = ""
+    """When the rule is broken."""
+    fact: str = ""
+    """What exactly is broken: with the rule and the place it makes the id. The message does not."""
+    position: int = 0
+    operation: dict[str, Any] | None = None
+    sites: list[Site] = []
+    callers: list[list[Site]] = []
+    """Of each of the sites: who called it, innermost first, as far as the trace says."""
+    read: Site | None = None
+    """Where recovery first reads what the state lacks."""
+    died: Died | None = None
+    stored: list[Site] | None = None
+    """Where the recovery from the last crash stores to PM, in the order in which it comes there; None: the state lacks a store of
+    its generation, recovery does not return, or what it does cannot be followed."""
+    seen: int = 1
+    strategy: str | None = None
+    model_note: str | None = None
+    is_lost: bool | None = None
+    """Whether the state lacks a store of its generation; None: its lines say it."""
+    lines: list[dict[str, Any]] = []
+    events: list[TraceEvent] = []
+    """Around the crash position, in memory order; bounded by the engine."""
+    repairs: list[Repair] = []
+    """What may forbid the state, in the order in which to try it."""
+    is_later: bool = False
+    """Power failed more than once."""
+    earlier: list[EarlierCrash] = []
+    """The crashes before, the first one first, as far as they are known."""
+    known: str | None = None
+    """Why it does not fail the campaign (campaign/known.py); the engine does not say that."""
+    is_suppressed: bool = False
+    """Known because a person said so, with a date."""
+
+    @property
+    def lacks_store(self) -> bool:
+        """The first of the sites, if it is so."""
+        return bool(self.lines) if self.is_lost is None else self.is_lost
+
+    @property
+    def crashes(self) -> int:
+        """How often power failed."""
+        return 1 + max(len(self.earlier), 1) if self.is_later else 1
+
+    def call_paths(self) -> list[tuple[str, str]]:
+        """What each site is, and the calls that led there; where recovery read what is lost, stored, and died."""
+        is_lost = any(event.is_persisted in ("no", "partly") for event in self.events)
+        roles = ["lost", "persisted"] if is_lost and len(self.sites) == 2 else ["lost"] if is_lost else ["last store"]
+        callers = self.callers or [[] for _ in self.sites]
+        paths = [
+            " < ".join(one.text() for one in [site, *above]) for site, above in zip(self.sites, callers, strict=True)
+        ]
+        shown = list(zip(roles, paths, strict=False)) if self.events else [("site", path) for path in paths]
+        if self.read:
+            shown.append(("recovery read it at", self.read.text()))
+        stores = "the last recovery stores" if self.is_later else "recovery stores"
+        if self.stored == []:
+            shown.append((stores, "nothing"))
+        shown += [(f"{stores} at", place.text()) for place in self.stored or []]
+        if self.died:
+            shown.append(("recovery died at", " < ".join(one.text() for one in [self.died.at, *self.died.callers])))
+        return shown
+
+    def operation_text(self) -> str:
+        """The operation at the crash position, in words."""
+        return _operation_text(self.operation)
+
+
+def _name_of(index: int, generation: int) -> str:
+    """As the engine's messages have it (later_names.rs)."""
+    if not generation:
+        return f"operation {index}"
+    recovery = f"the {ORDINALS[generation]} recovery"
+    return f"operation {index} after {recovery}" if index else recovery
+
+
+def _operation_text(operation: dict[str, Any] | None) -> str:
+    if not operation:
+        return "outside any operation"
+    name = _name_of(operation.get("index", 0), operation.get("generation", 0))
+    words = [f"{operation.get('kind', 'operation')}"]
+    if operation.get("kind") in ("allocate", "free", "reallocate"):
+        words.append(f"slot {operation.get('slot')}")
+    if operation.get("bytes"):
+        words.append(f"{operation['bytes']} bytes")
+    state = "pending" if operation.get("pending") else "returned"
+    return f"{name}: {', '.join(words)} ({state})"
+
+
+class TraceWarning(msgspec.Struct):
+    """A trace rule (FL1xx) at one place in the source. count: of stores (by line), flushes or fences; position, operation: of
+    the first. A warning, not a finding: whether recovery needs what is missing only crash states tell."""
+
+    id: str
+    rule: str
+    title: str
+    site: Site
+    count: int
+    position: int
+    concern: Literal["loss", "cost"]
+    """Whether a power failure may lose the store, or only time is lost."""
+    meaning: str = ""
+    operation: EventOperation | None = None
+
+
+class OperationCost(msgspec.Struct):
+    """What the operations of one kind paid together. lines: distinct lines flushed, summed over operations; redundant: flushes and
+    fences that did nothing."""
+
+    operation: str
+    operations: int
+    stores: int
+    bytes: int
+    flushes: int
+    fences: int
+    lines: int
+    redundant: int
+
+
+class Rule(msgspec.Struct):
+    """A rule as the engine lists it. meaning: of a rule of the heap when it is broken, of a trace rule what it warns of."""
+
+    id: str
+    judges: Literal["heap", "trace"]
+    title: str
+    meaning: str
+
+
+class TraceRules(msgspec.Struct, tag_field="event", tag="trace_rules"):
+    """What the trace rules say of a trace (crashgen/src/trace_rules.rs)."""
+
+    warnings: list[TraceWarning] = []
+    costs: list[OperationCost] = []
+
+
+class Stage(msgspec.Struct):
+    """A stage of recovery that the allocator names (include/stage.h)."""
+
+    name: str
+    entered: int
+    """How often recoveries of crash images came there; equal images are recovered once, or twice where something is confirmed."""
+
+
+class Engines(msgspec.Struct):
+    """Which engine did the recoveries of `complete`, or without hooks the first parts of the probe (the isolated one did the
+    others). compared: of those in-process, in both, with equal answers; remembered: of those in-process, whose later stages were
+    those of another one, that had come to the same state; isolated: instead, by what the target does that an in-process run cannot
+    take back."""
+
+    in_process: int = 0
+    compared: int = 0
+    remembered: int = 0
+    isolated: dict[str, int] = {}
+
+    def text(self) -> str:
+        """Empty if none was asked to be in-process."""
+        if not self.in_process and not self.isolated:
+            return ""
+        reasons = "".join(f"; {count:,} isolated: the target {reason}" for reason, count in self.isolated.items())
+        remembered = f", the later stages of {self.remembered:,} known from another" if self.remembered else ""
+        return (
+            f"{self.in_process:,} in-process{remembered}, {self.compared:,} of them in the isolated engine too, with equal"
+            f" answers{reasons}"
+        )
+
+
+class Stopped(msgspec.Struct):
+    """position: crash positions from this one on (events before the crash) are not explored."""
+
+    position: int
+    why: str
+
+
+class Incomplete(msgspec.Struct):
+    """Crash positions of which not every state was explored."""
+
+    why: str
+    positions: int
+    first: int
+    last: int
+
+
+class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
+    """Of a whole exploration, or of what is explored so far: of several the last one counts."""
+
+    complete: bool
+    why: str = ""
+    strategy: str = ""
+    """What ran."""
+    fallback: str | None = None
+    """Why it is not the strategy that was asked for."""
+    gaps: list[str] = []
+    """Why what was explored is not complete."""
+    stopped: Stopped | None = None
+    incomplete: list[Incomplete] = []
+    crash_positions: int = 0
+    states: str = "0"
+    states_log10: float | None = None
+    recoveries: int = 0
+    memoised: int = 0
+    distinct_images: int = 0
+    unknowns: int = 0
+    unknown_reasons: list[Any] = []
+    rules_judged: list[str] = []
+    rules_not_judged: list[dict[str, str]] = []
+    positions_by_strategy: dict[str, int] = {}
+    judgements: int = 0
+    later_positions: int = 0
+    """Crash positions of later generations: in recoveries and in what follows them."""
+    later_judgements: int = 0
+    full_probes: int = 0
+    stages: list[Stage] = []
+    engines: Engines = msgspec.field(default_factory=Engines)
+    time_s: float = 0.0
+    covers: str = ""
+    bounds_hit: list[str] = []
+    peak_memory_bytes: int = 0
+    """Of the engine's process."""
+
+    def stop_text(self) -> str:
+        """As bounds_hit and why begin to say it."""
+        return f"stopped at crash position {self.stopped.position} of " if self.stopped else ""
+
+
+class NewOutcome(msgspec.Struct):
+    """A crash state of which recovery shows what no recovery showed before, with as few lines lost as possible. sites: as a
+    finding's; line_count: lines that are not as everything persisted leaves them; differences: how its heap report is not as that
+    of the state of the same crash in which everything persisted, contents apart."""
+
+    position: int
+    operation: dict[str, Any] | None = None
+    sites: list[Site] = []
+    read: Site | None = None
+    line_count: int = 0
+    is_later: bool = False
+    differences: list[str] = []
+
+    def operation_text(self) -> str:
+        """The operation at the crash position, in words."""
+        return _operation_text(self.operation)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A line of source that flushes or fences, in a helper's callers each on its own. sites: its instructions, by the trace's
+    numbers; count: executions; in_recovery: of them, inside an `open`."""
+
+    kind: Literal["flush", "fence"]
+    site: Site
+    sites: tuple[int, ...] = ()
+    count: int = 0
+    in_recovery: int = 0
+
+    @property
+    def name(self) -> str:
+        """As --only takes it: fence at nvm_ring_end (allocators/nvm_malloc/src/ring.c:56)."""
+        return f"{self.kind} at {self.site.text()}"
+
+
+class Outcomes(msgspec.Struct, tag_field="event", tag="outcomes"):
+    """Distinct pairs of expected heap and heap report; new: those that the exploration it is compared with lacks. later_places:
+    where recoveries, and what follows them, flush and fence."""
+
+    count: int
+    new: int = 0
+    first_new: NewOutcome | None = None
+    later_places: list[Place] = []
+
+
+class StateSize(msgspec.Struct):
+    """How small a crash state is. lines: that are not as everything persisted leaves them; floor_lines: that are not as what is
+    guaranteed leaves them; position: events before the crash."""
+
+    lines: int
+    floor_lines: int
+    position: int
+
+
+class ShrunkState(msgspec.Struct, tag_field="event", tag="shrunk"):
+    """The smallest crash state of a trace that shows a finding; it comes after the finding as that state shows it. bounds_hit: why
+    a smaller one may have been missed."""
+
+    before: StateSize
+    after: StateSize
+    recoveries: int = 0
+    bounds_hit: list[str] = []
+
+
+class Done(msgspec.Struct, tag_field="event", tag="done"):
+    verdict: Verdict
+    findings: int = 0
+    seen: dict[str, int] = {}
+    """How often each finding, by its id, was seen in all."""
+    trace_hash: str = ""
+
+
+def sum_log10(logs: list[float]) -> float | None:
+    """Counts of states reach 1e249 and more, so they are added as logarithms."""
+    if not logs:
+        return None
+    largest = max(logs)
+    return largest + math.log10(sum(10 ** (log - largest) for log in logs))
+
+
+def states_text(log10: float | None) -> str:
+    """1.2e+09, as the engine has it of one cell."""
+    if log10 is None:
+        return "0"
+    exponent = math.floor(log10)
+    mantissa = round(10 ** (log10 - exponent), 1)
+    if mantissa >= 10:
+        mantissa, exponent = 1.0, exponent + 1
+    return f"{mantissa:.1f}e+{exponent:02d}"
+
+
+Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Done
