@@ -6,10 +6,15 @@
 //! leak too. Nothing is inferred that the report does not show; what cannot be checked is said in `not_judged`.
 
 mod blocks;
+mod contents;
+mod followed;
+mod leaks;
 mod lives;
+mod objects;
 mod references;
 mod twin;
-mod walk;
+mod without_walk;
+mod words;
 
 use planted::Fault;
 use std::borrow::Cow;
@@ -20,12 +25,12 @@ use crate::contract::{AfterFailedCreate, Contract};
 use crate::fact::{Fact, Step};
 use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
 use crate::pattern::Segment;
-use crate::report::{
-    EMPTIED, HeapReport, Life, Location, Message, Outcome, Place, REOPENED, SECOND_RECOVERY, SectionKind, Status, USE,
-};
+use crate::report::{HeapReport, Life, Location, Outcome, Place, SectionKind, Status};
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
+pub(crate) use words::recovery_phrase;
+use words::{message_about, signal_name, stage_phrase, tail};
 
 /// What configuration fixes about the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +163,7 @@ pub fn judge(
         content,
         twins,
         unsound: BTreeSet::new(),
-        known: Vec::new(),
+        shown: Vec::new(),
         out: Judgement::default(),
     };
     judge.run();
@@ -176,16 +181,16 @@ struct Judge<'a> {
     report: &'a HeapReport,
     content: &'a dyn ContentSource,
     twins: Option<&'a TwinSet>,
-    /// Objects, by [`Known::key`], that cannot be looked at, or were found wrong: later stages say nothing new about them.
+    /// Objects, by [`ShownObject::key`], that cannot be looked at, or were found wrong: later stages say nothing new about them.
     unsound: BTreeSet<u32>,
     /// Objects that life 0 showed.
-    known: Vec<Known>,
+    shown: Vec<ShownObject>,
     out: Judgement,
 }
 
 /// An object that life 0 showed.
 #[derive(Clone, Copy)]
-struct Known {
+struct ShownObject {
     /// Where the report has its content: the slot, or the position among the objects.
     key: u32,
     /// What holds it.
@@ -221,10 +226,10 @@ impl<'a> Judge<'a> {
             }
             None => return,
         }
-        if let Some(linearisation) = self.judge_first_part(life) {
-            self.judge_later_lives(&linearisation);
-            self.out.happened = linearisation.happened;
-            self.out.unclear = linearisation.unclear;
+        if let Some(first_part) = self.judge_first_part(life) {
+            self.judge_later_lives(&first_part);
+            self.out.happened = first_part.happened;
+            self.out.unclear = first_part.unclear;
         }
     }
 
@@ -392,61 +397,5 @@ impl<'a> Judge<'a> {
             }
             None => {}
         }
-    }
-}
-
-/// The life's text about this section as the tail of a message, one line.
-fn message_about(life: &Life, kind: SectionKind) -> String {
-    tail(life.messages.iter().rfind(|message| message.about == Some(kind)))
-}
-
-fn tail(message: Option<&Message>) -> String {
-    let text = message.map(|message| message.text.split_whitespace().collect::<Vec<_>>().join(" "));
-    text.filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
-}
-
-pub(crate) fn recovery_phrase(life: u16) -> &'static str {
-    match life {
-        0 => "recovery",
-        1 => "recovery (life 1)",
-        SECOND_RECOVERY => "the second recovery (life 2)",
-        USE => "recovery of a fresh copy (life 3)",
-        REOPENED => "the open after a clean close (life 4)",
-        EMPTIED => "recovery of another fresh copy (life 5)",
-        _ => "the open of the emptied heap (life 6)",
-    }
-}
-
-fn stage_phrase(life: u16, stage: Option<SectionKind>) -> String {
-    let recovery = recovery_phrase(life);
-    let stage = match stage {
-        None | Some(SectionKind::Open) => return recovery.to_owned(),
-        Some(SectionKind::Recreate) => return "create after a create that power cut short".to_owned(),
-        Some(SectionKind::Files | SectionKind::Slots) => "reading the slots",
-        Some(SectionKind::Objects) => "reading the fields",
-        Some(SectionKind::Walk) => "walk",
-        Some(SectionKind::Retained) => "asking what words point to",
-        Some(SectionKind::Check) => "check",
-        Some(SectionKind::Contents) => "reading the contents",
-        Some(SectionKind::Drain) => "the drain",
-        Some(SectionKind::FreeAll) => "the freeing of all",
-        Some(SectionKind::Maximal) => "the maximal allocation",
-        Some(SectionKind::Close) => "close",
-        Some(SectionKind::Message) => "the probe",
-    };
-    format!("{stage} after {recovery}")
-}
-
-fn signal_name(signal: u32) -> &'static str {
-    match signal {
-        4 => " (SIGILL)",
-        5 => " (SIGTRAP)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        8 => " (SIGFPE)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        31 => " (SIGSYS)",
-        _ => "",
     }
 }

@@ -88,8 +88,8 @@ impl Generation {
         self.holders.range(Holder::Slot(0)..=Holder::Slot(u32::MAX)).map(|(holder, _)| *holder)
     }
 
-    /// Objects that the operation leaves to nobody once it has happened: what its holder held so far, and what only that reaches.
-    /// An object that is freed is no garbage, but may leave some.
+    /// Objects that nothing refers to once the operation has happened: what its holder held so far, and what only that reached. An
+    /// object that is freed is no garbage, but what only it reached is.
     pub(super) fn garbage_of(&self, pending: &Pending) -> BTreeSet<ObjectId> {
         let held = pending.holder.and_then(|holder| self.held(holder));
         let Some(object) = held.filter(|object| self.is_graph && self.held_if_after(pending) != Some(*object)) else {

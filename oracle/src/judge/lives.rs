@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::LiveBlocks;
-use super::references::{Linearisation, uncovered};
-use super::{Extent, Judge, Known, Subject, recovery_phrase};
+use super::contents::uncovered;
+use super::references::FirstPart;
+use super::{Extent, Judge, ShownObject, Subject, recovery_phrase};
 use crate::contract::Leaks;
 use crate::fact::{Change, Fact, Part, Step};
 use crate::report::{
@@ -15,7 +16,7 @@ use crate::report::{
 use crate::rule::{RuleId, RuleSet};
 
 impl<'a> Judge<'a> {
-    pub(super) fn judge_later_lives(&mut self, linearisation: &Linearisation) {
+    pub(super) fn judge_later_lives(&mut self, first_part: &FirstPart) {
         if self.report.lives.len() < 2 {
             if !self.is_cut_short(0) {
                 self.not_judged(RuleId::NotUsable, "the probe's first part only");
@@ -23,49 +24,49 @@ impl<'a> Judge<'a> {
             }
             return;
         }
-        let first_part = self.out.violations.len();
+        let in_first_part = self.out.violations.len();
         for number in 1..self.report.lives.len() {
-            if !self.judge_life(number as u16, linearisation) {
+            if !self.judge_life(number as u16, first_part) {
                 break;
             }
         }
-        self.drop_repetitions(first_part);
+        self.drop_repetitions(in_first_part);
     }
 
     /// What walk and check showed in life 0 already is no news in a later life.
-    fn drop_repetitions(&mut self, first_part: usize) {
+    fn drop_repetitions(&mut self, in_first_part: usize) {
         let mut known = RuleSet::default();
-        for violation in &self.out.violations[..first_part] {
+        for violation in &self.out.violations[..in_first_part] {
             if matches!(violation.rule, RuleId::Overlap | RuleId::BadExtent | RuleId::Inconsistent) {
                 known.insert(violation.rule);
             }
         }
-        let later = self.out.violations.split_off(first_part);
+        let later = self.out.violations.split_off(in_first_part);
         self.out.violations.extend(later.into_iter().filter(|violation| !known.contains(violation.rule)));
     }
 
     /// Judges one later life; false if the lives after it say nothing.
-    fn judge_life(&mut self, number: u16, linearisation: &Linearisation) -> bool {
+    fn judge_life(&mut self, number: u16, first_part: &FirstPart) -> bool {
         let report = self.report;
         let life = &report.lives[usize::from(number)];
         if !self.judge_reopen(life, number) {
             return false;
         }
         match number {
-            EMPTIED => self.judge_emptied(life, linearisation),
+            EMPTIED => self.judge_emptied(life, first_part),
             EMPTIED_REOPENED => {}
-            _ => self.judge_as_before(life, number, linearisation),
+            _ => self.judge_as_before(life, number, first_part),
         }
         true
     }
 
     /// A life that shows the objects: they must be those of the crash image still.
-    fn judge_as_before(&mut self, life: &'a Life, number: u16, linearisation: &Linearisation) {
+    fn judge_as_before(&mut self, life: &'a Life, number: u16, first_part: &FirstPart) {
         if number >= SECOND_RECOVERY {
             let live = self.judge_walk(life, number);
             self.judge_idempotence(number);
             if number == USE {
-                self.judge_usability(life, live, linearisation);
+                self.judge_usability(life, live, first_part);
             }
         }
         self.judge_reading(life, number);
@@ -110,21 +111,21 @@ impl<'a> Judge<'a> {
     /// FL009 after a stage: each object that was right in the crash image must be right still.
     fn judge_contents(&mut self, life: &'a Life, number: u16, contents: &Contents) {
         self.out.judged.insert(RuleId::ContentChanged);
-        for at in 0..self.known.len() {
-            let known = self.known[at];
-            let Some(key) = self.key_in(life, known).filter(|_| !self.unsound.contains(&known.key)) else { continue };
+        for at in 0..self.shown.len() {
+            let shown = self.shown[at];
+            let Some(key) = self.key_in(life, shown).filter(|_| !self.unsound.contains(&shown.key)) else { continue };
             let history = self.history;
-            let candidates = history.candidates(known.holder, self.contract.fill);
-            let objects = || candidates.objects().filter(|object| object.id == known.id);
+            let candidates = history.candidates(shown.holder, self.contract.fill);
+            let objects = || candidates.objects().filter(|object| object.id == shown.id);
             let errors = objects().map(|object| uncovered(&contents.entries, key, &object));
             // No error for one of the states is enough; the state that is right for longest says best what is wrong.
             let error = errors.reduce(|best, error| best.zip(error).map(|(best, error)| best.max(error)));
             if let (Some(Some(at)), Some(object)) = (error, objects().next()) {
-                self.unsound.insert(known.key);
+                self.unsound.insert(shown.key);
                 let after = after_phrase(number, contents.after);
-                let (holder, operation) = (known.holder, object.operation);
+                let (holder, operation) = (shown.holder, object.operation);
                 let text = format!("{holder}: byte {at} of what operation {operation} left is wrong after {after}");
-                let place = place_of(&self.report.lives[0], known.at);
+                let place = place_of(&self.report.lives[0], shown.at);
                 let subject = Subject {
                     slot: holder.slot(),
                     operation: Some(operation),
@@ -138,28 +139,28 @@ impl<'a> Judge<'a> {
     }
 
     /// Where this life has the object's content; `None`: it does not show the object.
-    fn key_in(&self, life: &Life, known: Known) -> Option<u32> {
+    fn key_in(&self, life: &Life, shown: ShownObject) -> Option<u32> {
         let first = &self.report.lives[0];
         match (&first.objects, &life.objects, &life.slots) {
             // Life 1 says nothing but contents.
-            (_, None, None) => Some(known.key),
-            (Some(_), Some(objects), _) if first.files == life.files => objects.position(known.at),
+            (_, None, None) => Some(shown.key),
+            (Some(_), Some(objects), _) if first.files == life.files => objects.position(shown.at),
             (Some(_), Some(objects), _) => {
-                let name = first.file_name(known.at.file)?;
+                let name = first.file_name(shown.at.file)?;
                 let file = life.files.iter().position(|other| other == name)? as u32;
-                objects.position(Location { file, ..known.at })
+                objects.position(Location { file, ..shown.at })
             }
             (Some(_), None, _) => None,
             (None, _, Some(slots)) => {
-                let found = slots.entries.binary_search_by_key(&known.key, |entry| entry.slot);
-                found.is_ok().then_some(known.key)
+                let found = slots.entries.binary_search_by_key(&shown.key, |entry| entry.slot);
+                found.is_ok().then_some(shown.key)
             }
             (None, Some(_), None) => None,
         }
     }
 
-    /// FL013: the second recovery, and another first one of the same image, against life 0; the open after a clean close against
-    /// the survivors of the life before it.
+    /// FL013. The second recovery, and another recovery of the same image, must show what life 0 showed. The open after a clean close
+    /// must show what survived the life before it.
     fn judge_idempotence(&mut self, number: u16) {
         let earlier = if number == REOPENED { USE } else { 0 };
         let report = self.report;
@@ -228,9 +229,9 @@ impl<'a> Judge<'a> {
         (before, after)
     }
 
-    /// The live heap blocks as far as they must stay the same. A garbage collection may find more garbage the next time, when
-    /// stale words were overwritten: of what slots do not reach nothing need stay, and nothing may appear that no stale word
-    /// retains.
+    /// The live heap blocks as far as they must stay the same. A garbage collection may find more garbage the next time, because
+    /// stale words were overwritten. So a block that slots do not reach may go, and one may appear only where a stale word
+    /// retains it.
     fn comparable(&self, life: &Life, before: &AbstractHeap, after: &AbstractHeap) -> (LivePlaces, LivePlaces) {
         let (Some(live_before), Some(live_after)) = (&before.live, &after.live) else { return (None, None) };
         if self.contract.leaks != Leaks::Collected {
@@ -252,13 +253,13 @@ impl<'a> Judge<'a> {
         let report = self.report;
         let first = report.lives[1].contents_after(Stage::Recovery);
         let (Some(first), Some(now)) = (first, life.contents_after(Stage::Recovery)) else { return };
-        for at in 0..self.known.len() {
-            let known = self.known[at];
-            let Some(key) = self.key_in(life, known).filter(|_| !self.unsound.contains(&known.key)) else { continue };
-            let Some(bytes) = self.smallest_size(known.holder) else { continue };
-            if !clipped(first, known.key, bytes).eq(clipped(now, key, bytes)) {
-                self.unsound.insert(known.key);
-                let holder = known.holder;
+        for at in 0..self.shown.len() {
+            let shown = self.shown[at];
+            let Some(key) = self.key_in(life, shown).filter(|_| !self.unsound.contains(&shown.key)) else { continue };
+            let Some(bytes) = self.smallest_size(shown.holder) else { continue };
+            if !clipped(first, shown.key, bytes).eq(clipped(now, key, bytes)) {
+                self.unsound.insert(shown.key);
+                let holder = shown.holder;
                 let text = format!(
                     "after {}: the content of {holder} is another one than after the first recovery",
                     recovery_phrase(number)
@@ -271,20 +272,20 @@ impl<'a> Judge<'a> {
     }
 
     /// FL012, FL006 and FL007 once all objects were freed: the frees, and what the heap holds then.
-    fn judge_emptied(&mut self, life: &Life, linearisation: &Linearisation) {
+    fn judge_emptied(&mut self, life: &Life, first_part: &FirstPart) {
         self.judge_close(life, EMPTIED);
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
             let step = Step::new(EMPTIED, SectionKind::FreeAll);
             return self.violate_answer(life, step, status, "freeing all objects after recovery");
         }
-        if self.judge_drain(life, EMPTIED, linearisation) {
+        if self.judge_drain(life, EMPTIED, first_part) {
             let walked = self.report.lives[0].walk.as_ref().map_or(0, |walk| walk.file_bytes);
             self.judge_drain_extents(life, &[], self.shape.limit_bytes.max(walked));
         }
     }
 
     /// FL012 on the drain's status and capacity; false if there is none.
-    fn judge_drain(&mut self, life: &Life, number: u16, linearisation: &Linearisation) -> bool {
+    fn judge_drain(&mut self, life: &Life, number: u16, first_part: &FirstPart) -> bool {
         let Some(drain) = &life.drain else {
             if !self.is_cut_short(number.into()) {
                 self.not_judged(RuleId::NotUsable, "the heap report has no drain");
@@ -292,7 +293,7 @@ impl<'a> Judge<'a> {
             return false;
         };
         match drain.status {
-            Status::Ok | Status::OutOfMemory => self.judge_capacity(drain, number, linearisation),
+            Status::Ok | Status::OutOfMemory => self.judge_capacity(drain, number, first_part),
             status => {
                 let what = format!("an allocation after {}", drained_after(number));
                 self.violate_answer(life, Step::new(number, SectionKind::Drain), status, &what);
@@ -302,8 +303,8 @@ impl<'a> Judge<'a> {
     }
 
     /// FL012 in the life of use: drain, free all, maximal allocation.
-    fn judge_usability(&mut self, life: &'a Life, live: Option<LiveBlocks<'a>>, linearisation: &Linearisation) {
-        if !self.judge_drain(life, USE, linearisation) {
+    fn judge_usability(&mut self, life: &'a Life, live: Option<LiveBlocks<'a>>, first_part: &FirstPart) {
+        if !self.judge_drain(life, USE, first_part) {
             return;
         }
         if let Some(status) = life.free_all.filter(|status| *status != Status::Ok) {
@@ -367,7 +368,7 @@ fn place_of(life: &Life, at: Location) -> Place {
     Place { file: life.file_name(at.file).unwrap_or("?").to_owned(), offset: at.offset }
 }
 
-/// Nothing that idempotence is about differs, to the numbers of the files.
+/// Whether everything that idempotence is about is equal, the numbers of the files included.
 fn is_same_heap(first: &Life, other: &Life) -> bool {
     let is_read = other.slots.as_ref().is_some_and(|slots| slots.status == Status::Ok);
     is_read
@@ -412,7 +413,7 @@ fn slot_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<(u32, 
     Some((*changed, Change::from_to(was, is), format!("slot {changed} was {} and is {}", words(was), words(is))))
 }
 
-/// Where the slots are the same, objects that were reached before or are now are reached by fields that differ.
+/// The slots are the same: an object that only one of the heaps reaches is reached by a field that differs.
 fn field_difference(before: &AbstractHeap, after: &AbstractHeap) -> Option<(Change, String)> {
     let mut shared =
         before.objects.iter().filter_map(|(place, fields)| Some((place, fields, after.objects.get(place)?)));

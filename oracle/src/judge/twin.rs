@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! FL012's capacity: a recovered heap must hold as much as its twin, the same history without a crash: closed and reopened, and
-//! emptied while it was open.
+//! FL012's capacity: a recovered heap must hold as much as its twin. The twin is the heap of the same history without a crash: once
+//! closed and reopened, and once emptied while it was open.
 //!
-//! While nothing runs concurrently the history is a prefix of the workload, and a twin is named by the prefix's last operation. Of
-//! threads it is a linearisation: the returned operations in the order of their returns, then those of the pending ones that
-//! the recovered heap shows to have happened, in every order. What cannot be told apart by looking at the heap has several twins,
-//! of which the one that holds least is compared with. But threads that ran at once place objects where none of these orders does, and what
-//! fits between objects hangs on where they are: beside its objects a heap of threads is compared with the twins that have them in the
-//! same places.
+//! While nothing runs concurrently the history is a prefix of the workload, and the prefix's last operation names the twin. With
+//! threads the history is a linearisation: first the returned operations in the order of their returns, then those of the pending
+//! ones that the recovered heap shows to have happened, in every order. Where the heap does not tell which of several histories it
+//! has, there are several twins, and the one that holds least is compared with it.
 //!
-//! What every open loses is lost in the reopened twin, too. So the heap is also emptied as the workload left it, open, and the
-//! emptied twin holds what that held, less what another order of the free blocks, which an open may make, was seen to cost.
+//! Threads that ran at once may place objects where none of these orders does, and what fits between objects depends on where they
+//! are. So the drain beside the objects of a heap of threads is compared only with twins that have the objects in the same places.
+//!
+//! What every open loses is lost in the reopened twin, too. So the twin is also emptied as the workload left it, while it is open. An
+//! open may put the free blocks into another order; what that was seen to cost is subtracted.
 
 use std::collections::BTreeMap;
 
 use super::lives::drained_after;
-use super::references::Linearisation;
+use super::references::FirstPart;
 use super::{Judge, Subject};
 use crate::contract::Leaks;
 use crate::fact::Fact;
@@ -26,8 +27,9 @@ use planted::Fault;
 
 /// Of x86-64.
 const OS_PAGE_BYTES: u64 = 4096;
-/// The drain asks for no less (protocol.h). What an allocation leaves of a free block may be too little for it, and where that happens
-/// hangs on the order of the blocks: so much an allocation may cost. It is measured, not proved (docs/notes/findings.md).
+/// The drain asks for no less (protocol.h). What an allocation leaves of a free block may be too little for another one, and where that
+/// happens depends on the order of the blocks: each allocation may cost so much. It is measured, not proved
+/// (docs/notes/findings.md).
 const SMALLEST_DRAIN_BYTES: u64 = 64;
 
 /// The twins of a workload.
@@ -72,7 +74,8 @@ impl Capacity {
         Capacity { largest: self.largest.min(other.largest), ..fewer }
     }
 
-    /// As the reopened twin has it, and no less than the open one had. Where it holds fewer bytes, and may, one piece may be two.
+    /// What the reopened twin holds, and no less than the open one held. Where the reopened one may hold fewer bytes, a piece of the
+    /// open one may be two pieces in it.
     fn at_least(self, open: &Drain) -> Capacity {
         let tolerated = open.blocks.len() as u64 * SMALLEST_DRAIN_BYTES;
         let bytes = open.capacity_bytes.saturating_sub(tolerated);
@@ -161,7 +164,7 @@ fn capacities_of(report: &HeapReport) -> Twin {
     Ok(Capacities { beside_objects: capacity_in(report, USE)?, objects, emptied, open_failure })
 }
 
-/// Of what slots and fields reach. That these are the same in two heaps does not prove that what is free is.
+/// Places of the objects that slots and fields reach. Two heaps with the same ones may still differ in what is free.
 fn places_of_objects(life: &Life) -> Vec<Place> {
     let slots = life.slots.iter().flat_map(|slots| &slots.entries).map(|entry| (entry.file, entry.offset));
     let objects =
@@ -176,7 +179,7 @@ fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {
     Ok(Capacity { bytes, largest, is_bounded: drain.is_bounded(), is_open: false })
 }
 
-/// The life's drain, or why there is none: the last life that began says more of one that did not.
+/// The life's drain, or why there is none. Where the life did not begin, the last one that began says why.
 fn drain_of(report: &HeapReport, life: u16) -> Result<&Drain, String> {
     let life = report.life(usize::from(life));
     match life.and_then(|life| life.drain.as_ref()) {
@@ -206,9 +209,9 @@ fn because(what: String, life: Option<&Life>) -> String {
 
 impl Judge<'_> {
     /// Of the drain of life 3, or of life 5, which comes after all objects were freed.
-    pub(super) fn judge_capacity(&mut self, drain: &Drain, life: u16, linearisation: &Linearisation) {
-        let (twin, allowance) = match self.twin_capacity(life, linearisation).and_then(|twin| {
-            let allowance = self.allowance(linearisation)?;
+    pub(super) fn judge_capacity(&mut self, drain: &Drain, life: u16, first_part: &FirstPart) {
+        let (twin, allowance) = match self.twin_capacity(life, first_part).and_then(|twin| {
+            let allowance = self.allowance(first_part)?;
             Ok((twin, allowance))
         }) {
             Ok(found) => found,
@@ -221,7 +224,7 @@ impl Judge<'_> {
             return self.not_judged(RuleId::NotUsable, reason);
         }
         if is_enough {
-            if life == EMPTIED && linearisation.leaked_blocks == 0 {
+            if life == EMPTIED && first_part.leaked_blocks == 0 {
                 self.judge_pieces(drain, &twin);
             }
             return;
@@ -230,7 +233,7 @@ impl Judge<'_> {
             return self.not_judged(RuleId::NotUsable, "capacity: a heap that is broken already has no twin");
         }
         // A small object that may stay keeps the rest of its OS page from being used for objects of other sizes.
-        let beside = linearisation.leaked_blocks.saturating_mul(OS_PAGE_BYTES);
+        let beside = first_part.leaked_blocks.saturating_mul(OS_PAGE_BYTES);
         let missing = twin.bytes - drain.capacity_bytes - allowance;
         if self.contract.leaks == Leaks::Collected && missing <= beside {
             let reason = "capacity: what garbage that may stay takes besides its bytes is not known";
@@ -257,14 +260,14 @@ impl Judge<'_> {
         self.violate(fact, subject, text);
     }
 
-    /// Whether the heap breaks a rule by which it is not what its history says, so that less capacity is no news.
+    /// Whether the heap is not what its history says, by another rule: then that it holds less says nothing new.
     fn has_broken_history(&self) -> bool {
         let broken = RuleId::OperationLost..=RuleId::Inconsistent;
         self.out.violations.iter().any(|violation| broken.contains(&violation.rule))
     }
 
-    /// A heap without objects that holds no fewer bytes than its twin must give them in one piece where that does; what may stay
-    /// would part them.
+    /// An emptied heap that holds as many bytes as its twin must give them in pieces as large as the twin's. A block that may stay
+    /// would lie between two pieces, so this is judged only where none may.
     fn judge_pieces(&mut self, drain: &Drain, twin: &Capacity) {
         let is_split = drain.capacity_bytes >= twin.bytes && drain.largest_bytes() < twin.largest;
         if !is_split || self.has_broken_history() {
@@ -281,7 +284,7 @@ impl Judge<'_> {
     }
 
     /// The twin of what the recovered heap shows; of several that fit, the one that holds least.
-    fn twin_capacity(&self, life: u16, linearisation: &Linearisation) -> Result<Capacity, String> {
+    fn twin_capacity(&self, life: u16, first_part: &FirstPart) -> Result<Capacity, String> {
         let twins = self.twins.ok_or("there are no twins")?;
         if self.history.is_unsettled() {
             return Err("operations since the last close may be there or not, in any selection".to_owned());
@@ -290,16 +293,16 @@ impl Judge<'_> {
         let is_of_places = twins.is_of_threads() && life != EMPTIED;
         let objects = self.report.life(life.into()).filter(|_| is_of_places).map(places_of_objects).unwrap_or_default();
         // Each unclear operation doubles the prefixes that fit; a workload has few threads, so there are few of them.
-        let mut unclear = linearisation.unclear.clone();
+        let mut unclear = first_part.unclear.clone();
         if life == EMPTIED {
-            unclear.extend(self.without_effect(linearisation));
+            unclear.extend(self.without_effect(first_part));
         }
         if unclear.len() > 8 {
             return Err(format!("{} pending operations may have happened or not", unclear.len()));
         }
         for choice in 0..1u32 << unclear.len() {
             let chosen = unclear.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).map(|(_, index)| *index);
-            let happened: Vec<OperationIndex> = linearisation.happened.iter().copied().chain(chosen).collect();
+            let happened: Vec<OperationIndex> = first_part.happened.iter().copied().chain(chosen).collect();
             let happened = if planted::is(Fault::WrongTwin) { Vec::new() } else { happened };
             let mut is_known = false;
             for twin in twins.find(self.history, &happened)? {
@@ -318,26 +321,25 @@ impl Judge<'_> {
         least.ok_or_else(|| "there is no twin".to_owned())
     }
 
-    /// The pending operations that have not happened. What an allocation leaves that power ended is not seen in slots, and no loss:
-    /// it may have grown the heap, as one does that is freed again, and where a heap grows decides what it can hold.
-    fn without_effect(&self, linearisation: &Linearisation) -> Vec<OperationIndex> {
+    /// The pending operations that have not happened. An allocation that power ended shows in no slot, and yet it may have grown
+    /// the heap, as an allocation does that is freed again. How a heap grew decides what it can hold, so that is no loss.
+    fn without_effect(&self, first_part: &FirstPart) -> Vec<OperationIndex> {
         let pending = self.history.current().pending().iter().map(|pending| &pending.operation);
         let on_slots = pending.filter(|operation| operation.kind.has_slot()).map(|operation| operation.index);
-        let known =
-            |index: &OperationIndex| linearisation.happened.contains(index) || linearisation.unclear.contains(index);
+        let known = |index: &OperationIndex| first_part.happened.contains(index) || first_part.unclear.contains(index);
         on_slots.filter(|index| !known(index)).collect()
     }
 
-    /// By how many bytes the capacity may be below the twin's: permitted leaks, and slack, which must cover what a leaked block
-    /// costs besides its bytes, such as a header; each of several costs that.
-    fn allowance(&self, linearisation: &Linearisation) -> Result<u64, &'static str> {
-        let leaked = match (self.contract.leaks, linearisation.leaked_bytes) {
+    /// By how many bytes the capacity may be below the twin's: by permitted leaks, and by the slack. The slack covers what a leaked
+    /// block costs besides its bytes, such as a header, so it counts once for each of them.
+    fn allowance(&self, first_part: &FirstPart) -> Result<u64, &'static str> {
+        let leaked = match (self.contract.leaks, first_part.leaked_bytes) {
             (Leaks::None, _) => 0,
             (_, Some(bytes)) => bytes,
-            (Leaks::Pending, None) if self.permitted_leaks(linearisation) == 0 => 0,
+            (Leaks::Pending, None) if self.permitted_leaks(first_part) == 0 => 0,
             (_, None) => return Err("without walk a permitted leak cannot be told from lost capacity"),
         };
-        let slack = self.contract.slack_bytes.saturating_mul(linearisation.leaked_blocks.max(1));
+        let slack = self.contract.slack_bytes.saturating_mul(first_part.leaked_blocks.max(1));
         Ok(slack.saturating_add(leaked))
     }
 }

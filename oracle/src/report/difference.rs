@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one heap report has that another has not, in words: for people, who are to see at a glance what two recoveries part in.
+//! How two heap reports differ, in words, for people who want to see where two recoveries part.
 
 use super::{Block, HeapReport, Life, Location, Maximal, Status};
 use crate::judge::recovery_phrase;
@@ -14,8 +14,8 @@ struct Differences<'a> {
 }
 
 impl HeapReport {
-    /// Where this report is not as the other one, a line each, in the order in which a probe comes to them: what is here, then what is
-    /// there. Of a list, how many entries it has and the first that differs. Contents are left out. Empty: nothing differs.
+    /// One line for each thing that differs from the other report, in the order of the probe: what is here, then what is there. Of a
+    /// list: how many entries it has, and the first one that differs. Contents are left out.
     pub fn differences(&self, other: &HeapReport) -> Vec<String> {
         let mut texts = Vec::new();
         if (self.outcome, self.last_life, self.last_stage) != (other.outcome, other.last_life, other.last_stage) {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The references that recovery left, in the order in which they are judged, and which object is where.
 //!
-//! Where objects hold references to objects (the report has a section OBJECTS), what the history calls an object and what the
-//! report shows at a place must be one to one, and following the references from the slots finds out which is which: a reference
-//! whose object has the right content says where that object is, and from then on the object's fields are judged as the slots are.
-//! What is certain comes first. A reference on which an operation is pending may lead to either of two objects, so it is looked at
-//! when all others have said where theirs are; and one that leads to a wrong object waits to the end, when it can be said whose place
-//! that is. Without the section each slot is judged for itself, in order.
+//! Where objects hold references to objects, the report has a section OBJECTS. Each object of the history must then be at one place
+//! of the report, and each place must have one object. Following the references from the slots finds out which object is where: a
+//! reference whose object has the right content says where that object is, and from then on the object's fields are judged like
+//! the slots.
+//!
+//! What is certain comes first. A reference on which an operation is pending may lead to either of two objects, so it waits until all
+//! others have shown their objects. A reference that leads to a wrong object waits to the end, when it is known whose place that is.
+//! Without the section each slot is judged by itself, in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::blocks::LiveBlocks;
-use super::references::{Found, Linearisation};
-use super::{Judge, Known};
+use super::references::{FirstPart, Found};
+use super::{Judge, ShownObject};
 use crate::history::{Candidate, Holder, ObjectId};
 use crate::report::{Life, Location, Objects};
 use planted::Fault;
@@ -21,7 +23,7 @@ use planted::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Look {
     First,
-    /// When all on which nothing is pending were looked at.
+    /// After all references on which nothing is pending.
     Pending,
     /// When nothing more is to be learned.
     Last,
@@ -48,7 +50,7 @@ pub(super) enum Identity<'c> {
 }
 
 /// The references of one life and what following them has shown.
-pub(super) struct Walk<'a> {
+pub(super) struct FollowedReferences<'a> {
     pub life: &'a Life,
     pub live: Option<LiveBlocks<'a>>,
     /// Where objects hold references to objects.
@@ -60,16 +62,16 @@ pub(super) struct Walk<'a> {
     positions: BTreeMap<ObjectId, u32>,
     /// Objects that a holder must hold and does not.
     lost: Vec<Option<ObjectId>>,
-    pub linearisation: Linearisation,
+    pub first_part: FirstPart,
 }
 
-impl<'a> Walk<'a> {
-    pub fn new(life: &'a Life, mut live: Option<LiveBlocks<'a>>) -> Walk<'a> {
+impl<'a> FollowedReferences<'a> {
+    pub fn new(life: &'a Life, mut live: Option<LiveBlocks<'a>>) -> FollowedReferences<'a> {
         let objects = life.objects.as_ref();
         if let Some(live) = &mut live {
             objects.iter().flat_map(|objects| &objects.entries).for_each(|object| live.reach(object.at));
         }
-        Walk {
+        FollowedReferences {
             life,
             live,
             objects,
@@ -77,7 +79,7 @@ impl<'a> Walk<'a> {
             there: vec![None; objects.map_or(0, |objects| objects.entries.len())],
             positions: BTreeMap::new(),
             lost: Vec::new(),
-            linearisation: Linearisation::default(),
+            first_part: FirstPart::default(),
         }
     }
 
@@ -149,30 +151,35 @@ impl<'a> Walk<'a> {
 
 impl<'a> Judge<'a> {
     /// Notes how many objects are lost with the references that are: those, and what only they reach.
-    pub(super) fn count_lost(&self, walk: &mut Walk<'a>) {
+    pub(super) fn count_lost(&self, references: &mut FollowedReferences<'a>) {
         let (mut lost, mut unknown) = (BTreeSet::new(), 0);
-        let mut objects = std::mem::take(&mut walk.lost);
+        let mut objects = std::mem::take(&mut references.lost);
         while let Some(object) = objects.pop() {
             let Some(object) = object else {
                 unknown += 1;
                 continue;
             };
-            if walk.positions.contains_key(&object) || !lost.insert(object) {
+            if references.positions.contains_key(&object) || !lost.insert(object) {
                 continue;
             }
             let fields = Holder::fields_of(object).map(|field| self.history.candidates(field, self.contract.fill));
             objects
                 .extend(fields.flat_map(|candidates| candidates.objects().map(|object| object.id).collect::<Vec<_>>()));
         }
-        walk.linearisation.lost_objects = lost.len() as u64 + unknown;
+        references.first_part.lost_objects = lost.len() as u64 + unknown;
     }
 
     /// Notes that an object was found, so that later lives look at its content.
-    pub(super) fn learn(&mut self, walk: &mut Walk<'a>, found: &Found<'_>, object: Option<ObjectId>) {
+    pub(super) fn learn(
+        &mut self,
+        references: &mut FollowedReferences<'a>,
+        found: &Found<'_>,
+        object: Option<ObjectId>,
+    ) {
         let Some(key) = found.key else { return };
-        self.known.push(Known { key, holder: found.holder, id: object, at: found.at });
+        self.shown.push(ShownObject { key, holder: found.holder, id: object, at: found.at });
         if let Some(object) = object {
-            walk.bind(key, object);
+            references.bind(key, object);
         }
     }
 }
