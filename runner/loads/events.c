@@ -204,12 +204,12 @@ static bool is_waiting(uintptr_t address, uint64_t bytes) {
 }
 
 void events_will_execute_store(const void *address, uint64_t bytes, const void *caller) {
-    if (!is_waiting((uintptr_t)address, bytes))
+    if (!is_waiting((uintptr_t)address, bytes) || planted("store-twice"))
         wait_for(FL_STORED_PLAIN, address, bytes, caller);
 }
 
 void events_will_stream(const void *address, uint64_t bytes, const void *caller) {
-    wait_for(FL_STORED_STREAM, address, bytes, caller);
+    wait_for(planted("stream-is-plain") ? FL_STORED_PLAIN : FL_STORED_STREAM, address, bytes, caller);
 }
 
 static void append_locked(uint32_t site) {

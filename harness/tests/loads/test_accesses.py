@@ -342,7 +342,7 @@ TOLD: dict[str, list[tuple[int, int, int, bytes]]] = {
     "wide_atomic": [(STORE, RMW, 16, (1).to_bytes(16, "little"))],
     "store_result": [(STORE, PLAIN, 0, (5).to_bytes(8, "little")), (STORE, PLAIN, 8, (6).to_bytes(8, "little"))],
     "store_without_hook": [(STORE, PLAIN, 0, (1).to_bytes(8, "little"))],
-    "loop_of_stores": [(STORE, PLAIN, 8 * i, (i).to_bytes(8, "little")) for i in (1, 2, 3, 4)],
+    "store_announced_twice": [(STORE, PLAIN, 0, value.to_bytes(8, "little")) for value in (1, 2)],
     "resize": [
         (FILE, 2, 0, (2 * HEAP_BYTES).to_bytes(8, "little") + b"heap\0"),
         (FILE, 4, 4096, (64).to_bytes(8, "little") + b"heap\0"),

@@ -187,7 +187,13 @@ DETECTORS: dict[str, Rust | Python] = {
     "plain-stores-stay": Python("harness/tests/loads/test_plain.py", "test_a_store_is_gone_when_the_run_is_over"),
     "keep-globals": in_process("test_nothing_is_left_to_the_next_run[keep_global]"),
     "blind-comparison": in_process("test_a_difference_between_the_engines_is_told"),
-    "blind-guard": access("test_the_guard_finds_an_access_without_a_hook[by_value]"),
+    "blind-guard": access("test_the_guard_finds_an_access_that_nothing_announces"),
+    "unseen-says-nothing": access(
+        "test_a_place_that_hooks_do_not_see_says_so_in_the_run_that_comes_there[print-isolated]"
+    ),
+    "stream-is-plain": access("test_an_access_is_told_as_what_it_does_to_pm[stream_store]"),
+    "exchange-always-stores": access("test_an_access_is_told_as_what_it_does_to_pm[own_compare_exchange]"),
+    "store-twice": access("test_an_access_is_told_as_what_it_does_to_pm[store_announced_twice]"),
     "forget-a-store": access("test_an_access_is_told_as_what_it_does_to_pm[store8]"),
 }
 
