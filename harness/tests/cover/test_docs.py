@@ -178,8 +178,7 @@ def test_the_page_on_limits_has_the_values_of_the_source(root: Path) -> None:
         ("database (results.sqlite)", "SCHEMA_VERSION"),
         ("trace", "FL_TRACE_VERSION"),
         ("heap report", "FL_REPORT_VERSION"),
-        ("loads of a recovery", "FL_LOADS_VERSION"),
-        ("stores of a recovery", "FL_GENERATION_VERSION"),
+        ("runner's protocol", "FL_PROTOCOL_VERSION"),
         ("adapter ABI", "FL_ADAPTER_ABI"),
     ],
 )
