@@ -46,7 +46,8 @@ def test_the_page_on_allocators_has_every_rule_and_what_it_means(root: Path, rul
 
 
 def test_rules_are_listed(faultline: Faultline, rules: list[Rule]) -> None:
-    assert [rule.judges for rule in rules] == ["heap"] * 16 + ["trace"] * 6
+    assert rules == sorted(rules, key=lambda rule: (rule.judges, rule.id))
+    assert {rule.judges for rule in rules} == {"heap", "trace"}
     lines = faultline("list").stdout.splitlines()
     assert [f"  {rule.id}: {rule.meaning}" for rule in rules] == lines[-len(rules) :]
     listed = json.loads(faultline("list", "--json").stdout)["rules"]
