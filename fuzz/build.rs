@@ -12,6 +12,8 @@ fn main() {
         "workload_reader.c".into(),
         runner.join("workload/workload.c"),
         runner.join("workload/links.c"),
+        runner.join("workload/operations.c"),
+        runner.join("workload/operations.h"),
         runner.join("workload/workload.h"),
     ] {
         println!("cargo::rerun-if-changed={}", source.display());
@@ -20,6 +22,7 @@ fn main() {
         .file("workload_reader.c")
         .include(runner)
         .include(root.join("include"))
+        .include(root.join("pintools"))
         .std("gnu11")
         .flag("-fsanitize-coverage=trace-pc,trace-cmp")
         .flag("-fsanitize=undefined")

@@ -25,7 +25,7 @@ TEXT_BYTES = 1 << 20
 def build_reader(folder: Path) -> ctypes.CDLL:
     """The runner's workload reader as a library."""
     library = folder / "workload_reader.so"
-    include = [f"-I{ROOT / name}" for name in ("runner", "include")]
+    include = [f"-I{ROOT / name}" for name in ("runner", "include", "pintools")]
     subprocess.run(["gcc", "-std=gnu11", "-O1", "-shared", "-fPIC", *include, "-o", library, READER], check=True)
     return ctypes.CDLL(str(library))
 

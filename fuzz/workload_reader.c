@@ -75,6 +75,7 @@ static void forget(void *pointer) {
 #define getline get_line
 #define free forget
 #include "workload/links.c"
+#include "workload/operations.c"
 #include "workload/workload.c"
 #undef fopen
 #undef fclose
@@ -97,8 +98,6 @@ static void release(void) {
 
 /* A line for each step, or `refused: ` and why. Returns the bytes that the whole text needs. */
 size_t fuzz_workload_text(const uint8_t *data, size_t size, char *text, size_t room) {
-    static const char *const names[] = {"case",       "create", "open",   "close", "allocate", "free",
-                                        "reallocate", "link",   "unlink", "drop",  "load"};
     FILE *out = fmemopen(text, room, "w");
     const struct workload *workload = read_bytes(data, size);
     if (workload == NULL) {
@@ -107,9 +106,9 @@ size_t fuzz_workload_text(const uint8_t *data, size_t size, char *text, size_t r
         fprintf(out, "slots %u %s, %u workers\n", workload->slots, layout_name(workload->layout), workload->worker_count);
         for (size_t i = 0; i < workload->step_count; i++) {
             const struct step *step = &workload->steps[i];
-            fprintf(out, "%s %u %u %u %u %llu thread %u segment %u field %u other %u\n", names[step->kind], step->index, step->slot,
-                    step->case_number, step->session, (unsigned long long)step->bytes, step->thread, step->segment, step->field,
-                    step->other);
+            fprintf(out, "%s %u %u %u %u %llu thread %u segment %u field %u other %u\n", operation_of(step->kind)->word,
+                    step->index, step->slot, step->case_number, step->session, (unsigned long long)step->bytes, step->thread,
+                    step->segment, step->field, step->other);
         }
     }
     fflush(out);
@@ -136,7 +135,7 @@ void fuzz_workload(const uint8_t *data, size_t size) {
         const struct step *step = &workload->steps[i];
         if (step->slot >= workload->slots || step->other >= workload->slots || step->field >= FL_GRAPH_FIELDS ||
             step->case_number >= workload->case_count || step->session >= workload->session_count ||
-            step->thread > workload->worker_count || (step->kind != STEP_CASE && step->index != index++))
+            step->thread > workload->worker_count || (step->kind != FL_OP_CASE && step->index != index++))
             abort();
     }
     plant(workload != NULL && workload->session_count > 2);

@@ -354,7 +354,7 @@ static void start_segment(struct execution *execution, const struct step *step) 
 /* An operation that returned when it was traced returns here too: else this is not its history. */
 static bool has_effect(const struct execution *execution, const struct step *step) {
     uint64_t bytes = execution->left->live_bytes[step->slot];
-    return step->kind == STEP_FREE ? bytes == 0 : bytes == step->bytes;
+    return step->kind == FL_OP_FREE ? bytes == 0 : bytes == step->bytes;
 }
 
 /* The planned operations of one session, in an executor. */
@@ -366,7 +366,7 @@ static void execute_planned(struct execution *execution, const struct planned_tw
         start_segment(execution, step);
         bool was_live = execution->left->live_bytes[step->slot] != 0;
         workers_run(execution, step, step + 1);
-        bool is_possible = step->kind == STEP_ALLOCATE || was_live;
+        bool is_possible = step->kind == FL_OP_ALLOCATE || was_live;
         if (i >= twin->returned_count || (is_possible && has_effect(execution, step)))
             continue;
         notice->is_closed = 0;
@@ -383,9 +383,9 @@ static _Noreturn void execute_planned_session(const struct planned_twin *twin, u
     vfs_set(VFS_TRACK, twins.options->folder, twins.copy, NULL);
     for (size_t i = 0; i < workload->step_count; i++) {
         const struct step *step = &workload->steps[i];
-        if (step->session != session || step->case_number != twin->case_number || step->kind >= STEP_ALLOCATE)
+        if (step->session != session || step->case_number != twin->case_number || has_slot(step->kind))
             continue;
-        if (step->kind == STEP_CLOSE) {
+        if (step->kind == FL_OP_CLOSE) {
             execute_planned(execution, twin, session, &notice);
             if (session == twin->last_session && notice.close_status == FL_OK)
                 empty_in_copy(execution);

@@ -33,7 +33,7 @@ static void index_steps(struct plan *plan) {
     plan->by_index = allocate_or_fail(NULL, plan->index_count * sizeof *plan->by_index);
     memset(plan->by_index, 0, plan->index_count * sizeof *plan->by_index);
     for (size_t i = 0; i < workload->step_count; i++)
-        if (workload->steps[i].kind >= STEP_ALLOCATE)
+        if (has_slot(workload->steps[i].kind))
             plan->by_index[workload->steps[i].index] = &workload->steps[i];
 }
 
@@ -68,7 +68,7 @@ static uint32_t take_steps(const struct plan *plan, char *rest, uint32_t case_nu
 static void find_sessions(const struct plan *plan, struct planned_twin *twin) {
     for (size_t i = 0; i < plan->workload->step_count; i++) {
         const struct step *step = &plan->workload->steps[i];
-        if (step->kind == STEP_CREATE && step->case_number == twin->case_number)
+        if (step->kind == FL_OP_CREATE && step->case_number == twin->case_number)
             twin->first_session = step->session;
     }
     twin->last_session = twin->first_session;

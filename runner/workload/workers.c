@@ -134,7 +134,7 @@ static void end_workers(struct execution *execution) {
 /* The step that closes the heap is alone in its range: there are no workers when it is executed. */
 void workers_run(struct execution *execution, const struct step *from, const struct step *to) {
     workers_start(execution, from, to);
-    if (from->kind == STEP_CLOSE)
+    if (from->kind == FL_OP_CLOSE)
         end_workers(execution);
     for (uint32_t number = 1; number <= execution->workload->worker_count; number++)
         if (has_steps(from, to, number))

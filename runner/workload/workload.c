@@ -70,7 +70,7 @@ static uint64_t read_number(const struct parser *parser, const char *word, const
 /* What a step does; the rest of it is where it stands. */
 static void add_step(struct parser *parser, struct step step) {
     struct workload *workload = parser->workload;
-    if (step.kind < STEP_ALLOCATE)
+    if (!has_slot(step.kind))
         parser->segment++; /* case, create, open and close are the main thread's, alone */
     if (workload->step_count == parser->capacity) {
         parser->capacity = parser->capacity == 0 ? 256 : parser->capacity * 2;
@@ -79,17 +79,17 @@ static void add_step(struct parser *parser, struct step step) {
     if (parser->next_index >= MAX_OPERATIONS)
         BAD_LINE(parser, "more than %u operations; split the workload", MAX_OPERATIONS);
     step.segment = parser->segment;
-    step.index = step.kind == STEP_CASE ? workload->case_count - 1 : parser->next_index;
+    step.index = step.kind == FL_OP_CASE ? workload->case_count - 1 : parser->next_index;
     step.case_number = workload->case_count - 1;
     step.session = workload->session_count - 1;
     workload->steps[workload->step_count++] = step;
-    if (step.kind != STEP_CASE)
+    if (step.kind != FL_OP_CASE)
         parser->next_index++;
-    if (step.kind < STEP_ALLOCATE)
+    if (!has_slot(step.kind))
         parser->segment++;
 }
 
-static void add_plain(struct parser *parser, enum step_kind kind) { add_step(parser, (struct step){.kind = kind}); }
+static void add_plain(struct parser *parser, enum fl_operation kind) { add_step(parser, (struct step){.kind = kind}); }
 
 static void forget_uses(struct parser *parser) {
     memset(parser->uses, 0, parser->workload->slots * sizeof *parser->uses);
@@ -124,19 +124,19 @@ static void expect_words(const struct parser *parser, int count, int expected, c
 static void read_case(struct parser *parser, int count) {
     expect_words(parser, count, 1, "case");
     if (parser->has_case)
-        add_plain(parser, STEP_CLOSE);
+        add_plain(parser, FL_OP_CLOSE);
     parser->has_case = true;
     parser->workload->case_count++;
     forget_uses(parser);
-    add_plain(parser, STEP_CASE);
-    add_plain(parser, STEP_CREATE);
+    add_plain(parser, FL_OP_CASE);
+    add_plain(parser, FL_OP_CREATE);
 }
 
 static void read_reopen(struct parser *parser, int count) {
     expect_words(parser, count, 1, "reopen");
-    add_plain(parser, STEP_CLOSE);
+    add_plain(parser, FL_OP_CLOSE);
     parser->workload->session_count++;
-    add_plain(parser, STEP_OPEN);
+    add_plain(parser, FL_OP_OPEN);
 }
 
 /* What two threads do to one slot has no order unless a join lies between. */
@@ -152,38 +152,43 @@ static void take_slot(struct parser *parser, const char *word, uint32_t slot, ui
     use->thread = thread;
 }
 
-/* Operations on slots: their words, and what the words after them are. */
-static const struct form {
-    const char *word, *usage;
-    enum step_kind kind;
-    int count; /* words */
-    bool is_of_graph, is_of_threads;
-} FORMS[] = {
-    {"allocate", "allocate SLOT BYTES", STEP_ALLOCATE, 3, false, true},
-    {"free", "free SLOT", STEP_FREE, 2, false, true},
-    {"reallocate", "reallocate SLOT BYTES", STEP_REALLOCATE, 3, false, true},
-    {"link", "link SLOT FIELD TARGET", STEP_LINK, 4, true, false},
-    {"unlink", "unlink SLOT FIELD", STEP_UNLINK, 3, true, false},
-    {"drop", "drop SLOT", STEP_DROP, 2, true, false},
-    {"load", "load SLOT FROM FIELD", STEP_LOAD, 4, true, false},
-};
+/* Operations on slots that the main thread or workers run. */
+static bool is_listed(const struct operation *operation, bool is_of_threads) {
+    return has_slot(operation->kind) && (operation->is_of_threads || !is_of_threads);
+}
 
-static const struct form *read_form(const struct parser *parser, uint32_t thread, char *const *words, int count) {
-    const struct form *form = NULL;
-    for (size_t i = 0; i < sizeof FORMS / sizeof FORMS[0]; i++)
-        if (strcmp(words[0], FORMS[i].word) == 0 && (thread == 0 || FORMS[i].is_of_threads))
-            form = &FORMS[i];
-    if (form == NULL && thread != 0)
-        BAD_LINE(parser, "`%.40s` is no operation of a thread, expected allocate, free or reallocate", words[0]);
-    if (form == NULL)
-        BAD_LINE(
-            parser,
-            "`%.40s` is no operation, expected case, reopen, join, thread, allocate, free, reallocate, link, unlink, drop or load",
-            words[0]);
-    if (form->is_of_graph && parser->links == NULL)
-        BAD_LINE(parser, "%s: the slots hold objects without fields; it needs `slots COUNT graph`", form->word);
-    expect_words(parser, count, form->count, form->usage);
-    return form;
+/* Their words, as in a sentence: `allocate, free or reallocate`. */
+static void list_operations(bool is_of_threads, char *text, size_t room) {
+    size_t left = 0;
+    for (size_t i = 0; i < OPERATION_COUNT; i++)
+        left += is_listed(&OPERATIONS[i], is_of_threads);
+    for (size_t i = 0; i < OPERATION_COUNT; i++)
+        if (is_listed(&OPERATIONS[i], is_of_threads)) {
+            int length = snprintf(text, room, "%s%s", OPERATIONS[i].word, left == 1 ? "" : left == 2 ? " or " : ", ");
+            text += length, room -= (size_t)length, left--;
+        }
+}
+
+static void expect_operands(const struct parser *parser, const struct operation *operation, int count) {
+    char usage[64];
+    int expected = 1, length = snprintf(usage, sizeof usage, "%s", operation->word);
+    for (size_t i = 0; i < MOST_OPERANDS && operation->operands[i] != OPERAND_NONE; i++, expected++)
+        length += snprintf(usage + length, sizeof usage - (size_t)length, " %s", operand_name(operation->operands[i]));
+    expect_words(parser, count, expected, usage);
+}
+
+static const struct operation *read_kind(const struct parser *parser, uint32_t thread, char *const *words, int count) {
+    char others[128];
+    const struct operation *operation = find_operation(words[0]);
+    list_operations(thread != 0, others, sizeof others);
+    if (thread != 0 && (operation == NULL || !operation->is_of_threads))
+        BAD_LINE(parser, "`%.40s` is no operation of a thread, expected %s", words[0], others);
+    if (operation == NULL)
+        BAD_LINE(parser, "`%.40s` is no operation, expected case, reopen, join, thread, %s", words[0], others);
+    if (operation->is_of_graph && parser->links == NULL)
+        BAD_LINE(parser, "%s: the slots hold objects without fields; it needs `slots COUNT graph`", operation->word);
+    expect_operands(parser, operation, count);
+    return operation;
 }
 
 static uint32_t read_slot(const struct parser *parser, const char *word) {
@@ -194,51 +199,52 @@ static uint32_t read_field(const struct parser *parser, const char *word) {
     return (uint32_t)read_number(parser, word, "field", 0, FL_GRAPH_FIELDS - 1);
 }
 
-static struct step read_arguments(const struct parser *parser, const struct form *form, char *const *words) {
-    struct step step = {.kind = form->kind, .slot = read_slot(parser, words[1])};
-    switch (form->kind) {
-    case STEP_ALLOCATE:
-    case STEP_REALLOCATE: step.bytes = read_number(parser, words[2], "size in bytes", 1, 1ull << 46); break;
-    case STEP_UNLINK: step.field = read_field(parser, words[2]); break;
-    case STEP_LINK:
-        step.field = read_field(parser, words[2]);
-        step.other = read_slot(parser, words[3]);
-        break;
-    case STEP_LOAD:
-        step.other = read_slot(parser, words[2]);
-        step.field = read_field(parser, words[3]);
-        break;
-    default: break;
+static void read_operand(const struct parser *parser, enum operand operand, const char *word, struct step *step) {
+    switch (operand) {
+    case OPERAND_NONE: break;
+    case OPERAND_SLOT: step->slot = read_slot(parser, word); break;
+    case OPERAND_BYTES: step->bytes = read_number(parser, word, "size in bytes", 1, 1ull << 46); break;
+    case OPERAND_FIELD: step->field = read_field(parser, word); break;
+    case OPERAND_TARGET:
+    case OPERAND_FROM: step->other = read_slot(parser, word); break;
     }
-    return step;
 }
 
-static void check_slots(const struct parser *parser, const struct form *form, const struct step *step) {
-    bool is_live = parser->uses[step->slot].is_live, needs_empty = form->kind == STEP_ALLOCATE || form->kind == STEP_LOAD;
-    if (needs_empty && is_live)
-        BAD_LINE(parser, "%s: slot %u is in use; free%s it first", form->word, step->slot, parser->links != NULL ? " or drop" : "");
-    if (!needs_empty && !is_live)
-        BAD_LINE(parser, "%s: slot %u is empty; allocate it first", form->word, step->slot);
-    if ((form->kind == STEP_LINK || form->kind == STEP_LOAD) && !parser->uses[step->other].is_live)
-        BAD_LINE(parser, "%s: slot %u is empty; allocate it first", form->word, step->other);
+static bool has_other_slot(const struct operation *operation) {
+    bool found = false;
+    for (size_t i = 0; i < MOST_OPERANDS; i++)
+        found |= operation->operands[i] == OPERAND_TARGET || operation->operands[i] == OPERAND_FROM;
+    return found;
+}
+
+static void check_slots(const struct parser *parser, const struct operation *operation, const struct step *step) {
+    const char *word = operation->word;
+    bool is_live = parser->uses[step->slot].is_live;
+    if (operation->fills_slot && is_live)
+        BAD_LINE(parser, "%s: slot %u is in use; free%s it first", word, step->slot, parser->links != NULL ? " or drop" : "");
+    if (!operation->fills_slot && !is_live)
+        BAD_LINE(parser, "%s: slot %u is empty; allocate it first", word, step->slot);
+    if (has_other_slot(operation) && !parser->uses[step->other].is_live)
+        BAD_LINE(parser, "%s: slot %u is empty; allocate it first", word, step->other);
 }
 
 /* In the graph layout: the fields and what holds the objects. load: how large its object is. */
-static void follow_links(struct parser *parser, const struct form *form, struct step *step) {
+static void follow_links(struct parser *parser, struct step *step) {
     struct links *links = parser->links;
+    const char *word = operation_of(step->kind)->word;
     char holder[LINKS_TEXT_BYTES];
-    if ((form->kind == STEP_FREE || form->kind == STEP_REALLOCATE) && links_find_holder(links, step->slot, holder))
-        BAD_LINE(parser, "%s: the object in slot %u %s", form->word, step->slot, holder);
-    if (form->kind == STEP_LOAD && !links_is_set(links, step->other, step->field))
-        BAD_LINE(parser, "load: field %u of the object in slot %u is null; link it first", step->field, step->other);
-    switch (form->kind) {
-    case STEP_ALLOCATE: links_allocate(links, step->slot, step->bytes); break;
-    case STEP_REALLOCATE: links_reallocate(links, step->slot, step->bytes); break;
-    case STEP_FREE: links_free_object(links, step->slot); break;
-    case STEP_LINK: links_link(links, step->slot, step->field, step->other); break;
-    case STEP_UNLINK: links_unlink(links, step->slot, step->field); break;
-    case STEP_DROP: links_drop(links, step->slot); break;
-    case STEP_LOAD:
+    if ((step->kind == FL_OP_FREE || step->kind == FL_OP_REALLOCATE) && links_find_holder(links, step->slot, holder))
+        BAD_LINE(parser, "%s: the object in slot %u %s", word, step->slot, holder);
+    if (step->kind == FL_OP_LOAD && !links_is_set(links, step->other, step->field))
+        BAD_LINE(parser, "%s: field %u of the object in slot %u is null; link it first", word, step->field, step->other);
+    switch (step->kind) {
+    case FL_OP_ALLOCATE: links_allocate(links, step->slot, step->bytes); break;
+    case FL_OP_REALLOCATE: links_reallocate(links, step->slot, step->bytes); break;
+    case FL_OP_FREE: links_free_object(links, step->slot); break;
+    case FL_OP_LINK: links_link(links, step->slot, step->field, step->other); break;
+    case FL_OP_UNLINK: links_unlink(links, step->slot, step->field); break;
+    case FL_OP_DROP: links_drop(links, step->slot); break;
+    case FL_OP_LOAD:
         links_load(links, step->slot, step->other, step->field);
         step->bytes = links_bytes(links, step->slot);
         break;
@@ -247,14 +253,15 @@ static void follow_links(struct parser *parser, const struct form *form, struct 
 }
 
 static void read_operation(struct parser *parser, uint32_t thread, char *const *words, int count) {
-    const struct form *form = read_form(parser, thread, words, count);
-    struct step step = read_arguments(parser, form, words);
-    step.thread = thread;
+    const struct operation *operation = read_kind(parser, thread, words, count);
+    struct step step = {.kind = operation->kind, .thread = thread};
+    for (int i = 1; i < count; i++)
+        read_operand(parser, operation->operands[i - 1], words[i], &step);
     take_slot(parser, words[0], step.slot, thread);
-    check_slots(parser, form, &step);
+    check_slots(parser, operation, &step);
     if (parser->links != NULL)
-        follow_links(parser, form, &step);
-    parser->uses[step.slot].is_live = form->kind != STEP_FREE && form->kind != STEP_DROP;
+        follow_links(parser, &step);
+    parser->uses[step.slot].is_live = !operation->empties_slot;
     add_step(parser, step);
 }
 
@@ -327,7 +334,7 @@ struct workload *workload_read(const char *path) {
                  !parser.has_version ? "`workload 1`"
                  : !parser.has_slots ? "`slots COUNT`"
                                      : "`case`");
-    add_plain(&parser, STEP_CLOSE);
+    add_plain(&parser, FL_OP_CLOSE);
     free(parser.uses);
     links_free(parser.links);
     return workload;

@@ -6,6 +6,7 @@
 #define FAULTLINE_WORKLOAD_H
 
 #include "base/target.h"
+#include "workload/operations.h"
 
 /* Slots that heaps have beyond the workload's; the drain uses them. */
 #define FL_PROBE_SLOTS 1024u
@@ -26,22 +27,8 @@ typedef void (*pattern_visit)(void *context, uint32_t object, uint64_t from, uin
 void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context);
 
 /* ---- workload.c */
-/* The operations on slots are those from STEP_ALLOCATE on, those of the graph layout only from STEP_LINK on. */
-enum step_kind {
-    STEP_CASE,
-    STEP_CREATE,
-    STEP_OPEN,
-    STEP_CLOSE,
-    STEP_ALLOCATE,
-    STEP_FREE,
-    STEP_REALLOCATE,
-    STEP_LINK,
-    STEP_UNLINK,
-    STEP_DROP,
-    STEP_LOAD,
-};
 struct step {
-    enum step_kind kind;
+    enum fl_operation kind;
     uint32_t thread;  /* 0: the main thread, N: worker N */
     uint32_t segment; /* steps of one segment, those of one thread in order, run concurrently */
     uint32_t index; /* of the operation in the workload; a case: its number */

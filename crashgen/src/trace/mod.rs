@@ -19,6 +19,7 @@ pub mod write;
 
 pub use container::TraceError;
 pub use lines::{LINE_BYTES, LineKey, UNIT_BYTES, UnitKey};
+pub use operations::OperationKind;
 pub use seal::seal;
 pub use stored::StoredBytes;
 
@@ -97,61 +98,6 @@ pub enum FlushKind {
     Clflushopt,
     /// Ordered by the same thread's fence only (R5).
     Clwb,
-}
-
-/// What an operation of the workload does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs)]
-pub enum OperationKind {
-    Create,
-    Open,
-    Close,
-    Allocate,
-    Free,
-    Reallocate,
-    Link,
-    Unlink,
-    Collect,
-    Drop,
-    Load,
-}
-
-impl OperationKind {
-    /// The kind with this number in traces (`enum fl_operation` of `pintools/trace.h`).
-    pub fn from_number(number: u8) -> Option<Self> {
-        Some(match number {
-            2 => Self::Create,
-            3 => Self::Open,
-            4 => Self::Close,
-            5 => Self::Allocate,
-            6 => Self::Free,
-            7 => Self::Reallocate,
-            8 => Self::Link,
-            9 => Self::Unlink,
-            10 => Self::Collect,
-            11 => Self::Drop,
-            12 => Self::Load,
-            _ => return None,
-        })
-    }
-
-    /// The lower-case word for it, as in workload files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Open => "open",
-            Self::Close => "close",
-            Self::Allocate => "allocate",
-            Self::Free => "free",
-            Self::Reallocate => "reallocate",
-            Self::Link => "link",
-            Self::Unlink => "unlink",
-            Self::Collect => "collect",
-            Self::Drop => "drop",
-            Self::Load => "load",
-        }
-    }
 }
 
 /// The effect of one file operation (R9).

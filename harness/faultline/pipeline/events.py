@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from faultline.workload.operations import THREAD_OPERATIONS
+
 ORDINALS = ("", "first", "second", "third")
 """Of generations: after so many crashes."""
 
@@ -214,7 +216,7 @@ def _operation_text(operation: dict[str, Any] | None) -> str:
         return "outside any operation"
     name = _name_of(operation.get("index", 0), operation.get("generation", 0))
     words = [f"{operation.get('kind', 'operation')}"]
-    if operation.get("kind") in ("allocate", "free", "reallocate"):
+    if operation.get("kind") in THREAD_OPERATIONS:
         words.append(f"slot {operation.get('slot')}")
     if operation.get("bytes"):
         words.append(f"{operation['bytes']} bytes")

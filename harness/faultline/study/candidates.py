@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from faultline.workload.links import GRAPH_FIELDS
-from faultline.workload.operations import SLOT_OPERATIONS, Operation, Workload
+from faultline.workload.operations import EMPTYING, FILLING, SLOT_OPERATIONS, WITH_OTHER_SLOT, Operation, Workload
 from faultline.workload.slots import well_formed
 
 Operations = tuple[Operation, ...]
@@ -118,7 +118,7 @@ def enumerated(shape: Shape, kinds: frozenset[str], sizes: Sequence[int], depth:
         yield ()
         return
     for before in enumerated(shape, kinds, sizes, depth - 1):
-        slots = range(min(shape.slots, 1 + sum(one.kind in ("allocate", "load") for one in before)))
+        slots = range(min(shape.slots, 1 + sum(one.kind in FILLING for one in before)))
         for operation in _alphabet(kinds, sizes, slots):
             is_idle = operation.kind == "reopen" and (not before or before[-1].kind == "reopen")
             after = (*before, operation)
@@ -138,7 +138,7 @@ def _alphabet(kinds: frozenset[str], sizes: Sequence[int], slots: range) -> Iter
         "TARGET": ("other", slots),
         "FROM": ("other", slots),
     }
-    for kind in ("allocate", "free", "reallocate", "link", "unlink", "drop", "load", "reopen"):
+    for kind in (*SLOT_OPERATIONS, "reopen"):
         if kind in kinds:
             words = SLOT_OPERATIONS.get(kind, "").split()
             for values in product(*(ranges[word][1] for word in words)):
@@ -148,7 +148,7 @@ def _alphabet(kinds: frozenset[str], sizes: Sequence[int], slots: range) -> Iter
 def _is_lowest(operations: Operations) -> bool:
     """Whether the last operation, if it fills a slot, fills the lowest empty one: others are the same by another name."""
     *before, last = operations
-    if last.kind not in ("allocate", "load"):
+    if last.kind not in FILLING:
         return True
     return last.slot == _lowest_empty(_live_after(before))
 
@@ -156,9 +156,9 @@ def _is_lowest(operations: Operations) -> bool:
 def _live_after(operations: Sequence[Operation]) -> set[int]:
     live: set[int] = set()
     for operation in operations:
-        if operation.kind in ("allocate", "load"):
+        if operation.kind in FILLING:
             live.add(operation.slot)
-        elif operation.kind in ("free", "drop"):
+        elif operation.kind in EMPTYING:
             live.discard(operation.slot)
     return live
 
@@ -191,10 +191,10 @@ def _needs_of(operations: Operations, at: int) -> set[int]:
     if operations[at].kind not in SLOT_OPERATIONS:
         return set()
     needed = set()
-    for slot in slots if operations[at].kind in ("link", "load") else {operations[at].slot}:
+    for slot in slots if operations[at].kind in WITH_OTHER_SLOT else {operations[at].slot}:
         before = (number for number in range(at - 1, -1, -1) if operations[number].slot == slot)
-        filled = next((number for number in before if operations[number].kind in ("allocate", "load")), None)
-        if filled is not None and not (operations[at].kind in ("allocate", "load") and slot == operations[at].slot):
+        filled = next((number for number in before if operations[number].kind in FILLING), None)
+        if filled is not None and not (operations[at].kind in FILLING and slot == operations[at].slot):
             needed.add(filled)
             if operations[filled].kind == "load":
                 needed |= _needs_of(operations, filled)

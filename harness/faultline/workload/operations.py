@@ -33,6 +33,11 @@ GRAPH_OPERATIONS = {
 }
 """Those of the graph layout only."""
 SLOT_OPERATIONS = {**THREAD_OPERATIONS, **GRAPH_OPERATIONS}
+"""The runner has the same list in runner/workload/operations.c; runner/tests/test_operations.py compares them."""
+FILLING = frozenset({"allocate", "load"})
+"""Those that need an empty slot and fill it; the others need one that holds an object."""
+EMPTYING = frozenset({"free", "drop"})
+WITH_OTHER_SLOT = frozenset(kind for kind, words in SLOT_OPERATIONS.items() if {"TARGET", "FROM"} & set(words.split()))
 ARGUMENTS: dict[str, tuple[str, int, int, str]] = {
     "SLOT": ("slot", 0, MAX_SLOTS - 1, "slot"),
     "BYTES": ("size_bytes", 1, MAX_BYTES, "bytes"),

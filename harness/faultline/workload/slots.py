@@ -7,7 +7,14 @@ import contextlib
 from collections.abc import Sequence
 
 from faultline.workload.links import Links
-from faultline.workload.operations import GRAPH_OPERATIONS, SLOT_OPERATIONS, Operation
+from faultline.workload.operations import (
+    EMPTYING,
+    FILLING,
+    GRAPH_OPERATIONS,
+    SLOT_OPERATIONS,
+    WITH_OTHER_SLOT,
+    Operation,
+)
 
 
 class SlotStates:
@@ -40,16 +47,16 @@ class SlotStates:
             owner == operation.thread,
             f"slot {slot} was used by {other} since the last join: put a `join` between them",
         )
-        if operation.kind in ("allocate", "load"):
+        if operation.kind in FILLING:
             remedy = "free it" if self.links is None else "free or drop it"
             expect(slot not in self.live, f"slot {slot} is live, {operation.kind} needs an empty one: {remedy} first")
         else:
             self._expect_live(slot, operation.kind)
-        if operation.kind in ("link", "load"):
+        if operation.kind in WITH_OTHER_SLOT:
             self._expect_live(operation.other, operation.kind)
         if self.links is not None:
             follow_links(self.links, operation)
-        if operation.kind in ("free", "drop"):
+        if operation.kind in EMPTYING:
             self.live.remove(slot)
         else:
             self.live.add(slot)

@@ -93,7 +93,7 @@ def test_the_two_readers_follow_the_same_links(targets: Any, seed: int) -> None:
 
 def test_the_runners_reader_under_address_sanitizer(root: Path, tmp_path: Path) -> None:
     program = tmp_path / "reader"
-    include = [f"-I{root / name}" for name in ("runner", "include")]
+    include = [f"-I{root / name}" for name in ("runner", "include", "pintools")]
     sanitizers = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DFUZZ_MAIN"]
     source = root / "fuzz" / "workload_reader.c"
     subprocess.run(["gcc", "-std=gnu11", *sanitizers, *include, "-o", program, source], check=True)

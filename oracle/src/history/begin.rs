@@ -124,7 +124,7 @@ impl Generation {
 
     fn check_other_slot(&self, operation: &Operation) -> Result<(), String> {
         let (name, other) = (operation.kind.name(), operation.other_slot);
-        if !matches!(operation.kind, OperationKind::Link | OperationKind::Load) {
+        if !operation.kind.has_other_slot() {
             return Ok(());
         }
         let Some(object) = self.held(Holder::Slot(other)) else {

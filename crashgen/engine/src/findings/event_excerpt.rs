@@ -285,7 +285,7 @@ fn file_operation(text: &mut EventText, trace: &Trace, effect: &FileEffect) {
 /// What an operation is done to; the numbers are those of its begin marker.
 pub fn arguments(kind: OperationKind, slot: u32, bytes: u64, object: u32) -> Option<String> {
     Some(match kind {
-        OperationKind::Create | OperationKind::Open | OperationKind::Close | OperationKind::Collect => return None,
+        OperationKind::Create | OperationKind::Open | OperationKind::Close => return None,
         OperationKind::Link => format!("slot {slot}, field {bytes}, to slot {object}"),
         OperationKind::Unlink => format!("slot {slot}, field {bytes}"),
         OperationKind::Load => format!("slot {slot}, from slot {object}, field {bytes}"),

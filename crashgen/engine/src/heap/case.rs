@@ -241,30 +241,10 @@ fn operation(
     bytes: u64,
     object: u32,
 ) -> Result<Operation, EngineError> {
-    let plain = Operation { thread, kind: operation_kind(kind)?, index, slot, bytes, object, field: 0, other_slot: 0 };
-    if !matches!(kind, OperationKind::Link | OperationKind::Unlink | OperationKind::Load) {
+    let plain = Operation { thread, kind, index, slot, bytes, object, field: 0, other_slot: 0 };
+    if !kind.has_field() {
         return Ok(plain);
     }
     let no_field = |_| bad_input(format!("{} of field {bytes}; take the trace again", kind.name()));
     Ok(Operation { bytes: 0, object: 0, field: u8::try_from(bytes).map_err(no_field)?, other_slot: object, ..plain })
-}
-
-/// As the oracle calls it.
-///
-/// # Errors
-/// When the oracle does not judge such operations.
-pub fn operation_kind(kind: OperationKind) -> Result<oracle::OperationKind, EngineError> {
-    Ok(match kind {
-        OperationKind::Create => oracle::OperationKind::Create,
-        OperationKind::Open => oracle::OperationKind::Open,
-        OperationKind::Close => oracle::OperationKind::Close,
-        OperationKind::Allocate => oracle::OperationKind::Allocate,
-        OperationKind::Free => oracle::OperationKind::Free,
-        OperationKind::Reallocate => oracle::OperationKind::Reallocate,
-        OperationKind::Link => oracle::OperationKind::Link,
-        OperationKind::Unlink => oracle::OperationKind::Unlink,
-        OperationKind::Drop => oracle::OperationKind::Drop,
-        OperationKind::Load => oracle::OperationKind::Load,
-        other => return Err(bad_input(format!("operation {} is not judged by this version", other.name()))),
-    })
 }

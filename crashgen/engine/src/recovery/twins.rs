@@ -7,7 +7,7 @@
 
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
-use crate::heap::case::{operation_kind, tell};
+use crate::heap::case::tell;
 use crashgen::trace::{EventKind, Trace};
 use oracle::contract::Durable;
 use oracle::{HeapReport, History, Linearised, OperationKind, Status, TwinSet};
@@ -124,7 +124,7 @@ impl Plan {
             let order = orders.entry(case).or_default();
             match &event.kind {
                 EventKind::OperationReturn { kind, index, status } if Status::from(*status) == Status::Ok => {
-                    if operation_kind(*kind)?.has_slot() {
+                    if kind.has_slot() {
                         order.push(*index);
                     }
                 }
