@@ -189,6 +189,15 @@ impl Heap {
     }
 }
 
+/// Of a recovery that answers this.
+pub fn refused(status: Status) -> Probe {
+    let mut probe = Heap::default().probe();
+    probe.lives = 1;
+    probe.open[0] = Some(status);
+    probe.message = Some("bad header");
+    probe
+}
+
 /// The heap's only file, as the crash image has it.
 #[derive(Clone)]
 pub struct Memory {

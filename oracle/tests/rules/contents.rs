@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Contents of objects: FL009.
+
+use crate::common::*;
+use oracle::contract::Fill;
+use oracle::report::Stage;
+use oracle::{Contract, OperationKind, RuleId, Segment, Status};
+
+#[test]
+fn a_changed_byte_of_a_returned_object_is_found() {
+    let (script, heap) = two_objects();
+    for at in [0, 99, 512 - 64 + 199] {
+        let mut memory = heap.memory();
+        memory.bytes[64 + at] ^= 1;
+        let mut probe = heap.probe();
+        probe.lives = 1;
+        let judgement = judged(&contract(), &script, &probe, &memory);
+        assert_breaks(&judgement, &[RuleId::ContentChanged]);
+        assert_eq!(judgement.violations.len(), 1);
+    }
+    let mut memory = heap.memory();
+    memory.bytes[64 + 100] ^= 1; // past the object
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+}
+
+#[test]
+fn content_that_recovery_put_right_is_right() {
+    let (script, heap) = two_objects();
+    let mut memory = heap.memory();
+    memory.bytes[64 + 8] ^= 1;
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+    let mut memory = heap.memory();
+    memory.bytes[64 + 95] ^= 1; // the last whole word
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+    let mut memory = heap.memory();
+    memory.bytes[512 + 199] ^= 1; // the last word of an object that ends with it
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+    // The last word is not whole, so that contents cannot tell.
+    let mut memory = heap.memory();
+    memory.bytes[64 + 97] ^= 1;
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &memory), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn a_published_pending_allocation_is_whole_if_filled_before() {
+    let (script, mut heap) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 64);
+    heap.put(5, 1024, 64, 4);
+    let mut memory = heap.memory();
+    memory.bytes[1024..1088].fill(0);
+    heap.objects.get_mut(&5).unwrap().segments.clear();
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &memory), &[RuleId::ContentChanged]);
+    let after = Contract { fill: Fill::After, ..contract() };
+    assert_passes(&judged(&after, &script, &heap.probe(), &memory));
+    let returned = script.returned(Status::Ok);
+    assert_breaks(&judged(&after, &returned, &heap.probe(), &memory), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn a_pending_reallocation_keeps_content_up_to_the_smaller_size() {
+    for bytes in [40, 1000] {
+        let (script, mut heap) = two_objects();
+        let script = script.begin(OperationKind::Reallocate, 3, bytes);
+        heap.objects.get_mut(&3).unwrap().capacity = 1024;
+        let mut memory = heap.memory();
+        memory.bytes[512 + 200.min(bytes as usize)..].fill(0);
+        heap.objects.get_mut(&3).unwrap().segments = vec![Segment { end: bytes.min(200), object: 3 }];
+        assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+        memory.bytes[512 + 39] ^= 1;
+        let probe = Probe { lives: 1, ..heap.probe() };
+        assert_breaks(&judged(&contract(), &script, &probe, &memory), &[RuleId::ContentChanged]);
+    }
+}
+
+#[test]
+fn a_returned_reallocation_has_old_content_then_new() {
+    let (script, mut heap) = two_objects();
+    let script = script.done(OperationKind::Reallocate, 3, 300);
+    let object = heap.objects.get_mut(&3).unwrap();
+    object.capacity = 320;
+    object.segments.push(Segment { end: 300, object: 4 });
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &heap.memory()));
+    heap.objects.get_mut(&3).unwrap().segments[1].object = 5;
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn words_that_two_segments_share_are_left_to_the_crash_image() {
+    let segment = |end, object| Segment { end, object };
+    for (kept, shared) in [(13, Some(14)), (16, None)] {
+        let script = Script::created().allocated(1, kept).done(OperationKind::Reallocate, 1, 100);
+        let mut heap = Heap::default();
+        heap.put(1, 64, 100, 2);
+        heap.objects.get_mut(&1).unwrap().segments = vec![segment(kept, 2), segment(100, 3)];
+        let passes = |probe: &Probe, memory: &Memory| judged(&contract(), &script, probe, memory).violations.is_empty();
+        for at in 0..96 {
+            let mut memory = heap.memory();
+            memory.bytes[64 + at] ^= 1;
+            let is_shared = shared.is_some_and(|shared: usize| shared / 8 == at / 8);
+            assert_eq!(passes(&heap.probe(), &memory), !is_shared, "{at} of {kept}");
+        }
+        for at in [16, 17, 95] {
+            let mut probe = heap.probe();
+            probe.contents.insert((3, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, at)]);
+            assert!(at == kept || !passes(&probe, &heap.memory()), "{at} of {kept}");
+            probe.contents.insert((3, Stage::Drain), vec![(1, 2, 0, kept), (1, 3, kept, 96)]);
+            assert!(passes(&probe, &heap.memory()), "the last 4 bytes are no whole word");
+        }
+        let mut probe = heap.probe();
+        probe.contents.insert((3, Stage::Drain), vec![(1, 2, 0, kept)]);
+        assert!(!passes(&probe, &heap.memory()), "{kept}");
+    }
+}
+
+#[test]
+fn content_that_a_later_stage_changes_is_found_and_the_stage_named() {
+    let (script, heap) = two_objects();
+    for (life, stage, words) in [
+        (1, Stage::Recovery, "recovery (life 1)"),
+        (2, Stage::Recovery, "second recovery"),
+        (3, Stage::Recovery, "recovery of a fresh copy (life 3)"),
+        (3, Stage::Drain, "the drain"),
+        (3, Stage::FreeAll, "the freeing of all"),
+        (4, Stage::Recovery, "clean close"),
+    ] {
+        let mut probe = heap.probe();
+        probe.contents.get_mut(&(life, stage)).unwrap()[1] = (3, 3, 0, 136);
+        let judgement = judged(&contract(), &script, &probe, &heap.memory());
+        assert_breaks(&judgement, &[RuleId::ContentChanged]);
+        assert!(judgement.violations[0].message.contains(words), "{judgement:#?}");
+        assert_eq!(judgement.violations.len(), 1);
+    }
+}
