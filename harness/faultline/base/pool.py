@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many things at a time, in threads, such that Ctrl-C gets through."""
+"""Runs many things at a time, in threads. Ctrl-C ends all of them."""
 
 from __future__ import annotations
 

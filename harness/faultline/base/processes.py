@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes that Ctrl-C must reach: engines and traced targets, each in a session of its own. A terminal's Ctrl-C then
-reaches only us, and we pass it on once, to them and with the grace they need to say what they found. When we are killed, the kernel
-passes it on."""
+"""Child processes that Ctrl-C must reach: engines and traced targets, each in a session of its own. A terminal's Ctrl-C therefore
+reaches only this process. It passes the signal on to each child once, and gives them the time they need to say what they found. If
+this process is killed, the kernel passes the signal on."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Campaigns: one cell (build, trace, explore), and the matrix over cells.
+"""Campaigns: runs cells (build, trace, explore, explain and shrink), several at a time.
 
 A clean cell never stops early; a mutant's cell stops at its expected rule. Cells are independent: an error in one makes that one
-unknown and leaves the others alone. What is written is written at once, so that a stopped matrix goes on where it was: a cell whose
-key (everything its result is a function of) is the same as in the stopped campaign is taken from there.
-"""
+unknown and leaves the others alone. Results are written at once. A stopped matrix goes on where it was: a cell is taken from the
+stopped campaign if its key, which covers everything that its result is a function of, is the same there."""
 
 from __future__ import annotations
 
@@ -36,23 +35,23 @@ from faultline.study.replay import explain_token
 from faultline.study.shrink import Budget, shrink
 
 EXPLAINED = 3
-"""Findings of a cell that are explained and shrunk: the first ones have most to say."""
+"""So many findings of a cell are explained and shrunk, the first ones: they say most."""
 BEYOND = f"nor explained: that is done for the first {EXPLAINED} findings of a cell; faultline explain and shrink take its token"
-"""What is said of the others."""
+"""Said of the findings after them."""
 NOT_EXPLAINED = (
     "nor explained: that is done where complete explores under px86; faultline explain and shrink take its token"
 )
 FOUND_S = 35.0
-"""Of that, all of them together: a run ends within a minute where exploring takes the rest of it. What it cuts short is said; the
-commands explain and shrink have more for one."""
+"""Time for explaining and shrinking the findings of a cell, all together: a run ends within a minute if exploring takes the
+rest of it. The output names what this limit cut short. `faultline explain` and `faultline shrink` give one finding more time."""
 SHRINKING_S = 12.0
-"""Of it, kept for shrinking."""
+"""The part of FOUND_S that is kept for shrinking."""
 LATER_S = 10.0
-"""Of it, kept for the repairs of findings that need a second crash."""
+"""The part of FOUND_S that is kept for the repairs of findings that need a second crash."""
 SHRUNK_S = 30.0
-"""Of a finding's shrinking at most."""
+"""Most time for shrinking one finding."""
 LEAST_SHRUNK_S = 4.0
-"""At least, however late it is: the smallest crash state of the whole workload takes a second."""
+"""Least time for shrinking one finding, however late it is: the smallest crash state of the whole workload takes a second."""
 
 
 class CampaignWatcher(Protocol):

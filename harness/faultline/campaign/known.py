@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings that are known, and so do not fail a campaign: those of a baseline, which is an earlier campaign, and those that
-a person has suppressed for a while, with a reason.
+"""Known findings, which do not fail a campaign. They are those of a baseline, which is an earlier campaign, and those that a person
+has suppressed until a date, for a reason.
 
 A baseline is `results.json`, or what `--write-baseline FILE` wrote:
 
@@ -18,8 +18,7 @@ A file of suppressions:
     allocator = "x"            # if ids of other allocators could be meant
     mutant = "MISSING_FENCE"   # if it is a mutant's finding; without it, the clean allocator's
 
-A known finding of a mutant says nothing of the allocator without it, and the other way round.
-"""
+A known finding of a mutant is not known of the clean allocator, and the other way round."""
 
 from __future__ import annotations
 

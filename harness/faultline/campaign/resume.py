@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exploration that was stopped goes on at the crash position it had come to, and the parts are one result: as if it had not been
-stopped, but for numbers of recoveries (each part has a memory of its own)."""
+"""Joins the parts of an exploration that was stopped and went on at the crash position where it had stopped. The result is that of
+an exploration that was never stopped, except for the numbers of recoveries: each part has a memory of its own."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling allocators, mutants and the runner, each once: the key of a build is a hash over its sources, every
-header it could include, its command lines and the compiler's version. Paths in commands are relative to the clone, and debug
-information is mapped to it too, so that a build is the same in every clone.
+"""Compiles allocators, mutants and the runner, each once: the key of a build is a hash over its sources, every header it could
+include, its command lines and the compiler's version. Paths in commands are relative to the clone, and debug information is mapped
+to it too, so that a build is the same in every clone.
 
-Each source is compiled by itself, through ccache: a mutant is another program in one source or two, and what the others compile to
-is there already."""
+Each source is compiled by itself, through ccache: a mutant differs from the clean allocator in one source or two, and the objects
+of the others are in ccache already."""
 
 from __future__ import annotations
 

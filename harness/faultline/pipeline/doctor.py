@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`faultline doctor`: is everything there that a campaign needs, and what is it worth here. Each check says what it found; a failed
-one says what to do."""
+"""`faultline doctor`: whether everything is there that a campaign needs. Each check says what it found; a failed one
+says what to do."""
 
 from __future__ import annotations
 

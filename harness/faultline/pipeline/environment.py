@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a campaign ran: what a reader of its report needs to judge its figures and to run it again. Gathered when the campaign
-begins, kept with its results. Nothing here may fail a campaign: what cannot be found out is said to be unknown."""
+"""Where a campaign ran: what a reader of its report needs to judge its figures and to run it again. It is gathered when the
+campaign begins, and kept with its results. Nothing here may fail a campaign: what cannot be found out is said to be unknown."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracing: one process a session of the workload, each under the tracer, all appending to one trace, which the engine
-seals. The trace is cached by everything it is a function of: allocator, runner and tool builds, workload, heap geometry."""
+"""Tracing: each session of the workload is one process under the tracer. All append to one trace, which the engine seals. The trace
+is cached by everything it is a function of: builds of allocator, runner and tracer, workload, heap geometry."""
 
 from __future__ import annotations
 

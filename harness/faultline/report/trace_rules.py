@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trace rules (FL1xx) over a campaign, and what operations pay for persistency against what they paid before."""
+"""The trace rules (FL1xx) that all cells of a campaign break, and the costs of operations (stores, flushes, fences) against
+those of an earlier run."""
 
 from __future__ import annotations
 

@@ -2,19 +2,19 @@
 """Bisection: the first commit that has a bug.
 
 `git bisect run` goes through the history in a worktree of its own, so that the user's checkout stays as it is. At each commit the
-allocator is built from that commit's sources (its folder, and include where that is in the same repository); runner,
-tracer and engine are those of today. The workload of the witness is traced and all its crash states are explored again: a crash
-state is a choice for the lines of one trace and means nothing in another, the rule that is broken and the store that is lost do.
+allocator is built from that commit's sources (its folder, and the adapters' headers if they are in the same repository). Runner,
+tracer and engine are those of today. The workload of the witness is traced, and all its crash states are explored. The witness's
+own crash state cannot be replayed: it is a choice for the lines of one trace, and means nothing in another trace. The broken rule
+and the lost store mean the same in both.
 
-The workload is first shrunk at the bad end, so that a commit takes a second or two. A commit of other sources may need more than
-what is left of it to show the bug, so the last good commit is explored by the whole workload, too: where that finds it bad, the
-history before it is gone through again, by the whole workload.
+The workload is first shrunk at the bad end, so that a commit takes a second or two. A commit with other sources may need more of
+the workload to show the bug. So the last good commit is explored by the whole workload, too. If that finds it bad, the history
+before it is searched again, by the whole workload.
 
-A commit is bad when it shows the finding: the rule, and the same lost store or another one of the same function. It is good when it
-was explored completely and breaks no rule in a function where the good end keeps it. Everything else is skipped, with the reason:
-sources that do not build, a limit that was hit, states that were only sampled (as all are of an allocator without hooks), a rule
-broken elsewhere, which may be the same bug.
-"""
+A commit is bad if it shows the finding: the rule, and the same lost store or another one of the same function. It is good if it was
+explored completely and breaks no rule in a function where the good end keeps it. Any other commit is skipped, and the reason said:
+its sources do not build, a limit was hit, its states were only sampled (as all are of an allocator without hooks), or a rule is
+broken elsewhere, which may be the same bug."""
 
 from __future__ import annotations
 
@@ -114,8 +114,9 @@ class Task(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Bisection:
-    """first_bad: empty when only commits are left that could not be tested, which `candidates` then are. shrunk: what the commits
-    were looked at with; none: the whole workload. unconfirmed: why the commit before cannot be told good by the whole workload."""
+    """first_bad: empty when only commits are left that could not be tested; `candidates` are these. shrunk: the witness that the
+    commits were tested with; None: the whole workload. unconfirmed: why the whole workload does not show the commit before to be
+    good."""
 
     finding: Finding
     first_bad: str

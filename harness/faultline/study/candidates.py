@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Smaller workloads that may show what a workload shows. A candidate is the operations of one case, without `case` itself, and is
-always well-formed: what a deletion leaves without its object goes with it."""
+"""Candidates: smaller workloads that may show the same finding. A candidate is the operations of one case, without the line `case`.
+It is always well-formed: an operation whose object a deletion takes away is deleted, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kill rate of an allocator: how many of the flushes and fences that it needs are missed when they are gone. `faultline mutate`
-measures it and keeps it in the cache by build of allocator and tester, so that a matrix of that very build can say it; of others
-nothing is known."""
+"""The kill rate of an allocator: of the flushes and fences that it needs, the share whose absence the tester notices. `faultline
+mutate` measures it, and keeps it in the cache by build of allocator and tester. A matrix says the rate of the very build that it
+runs; of another build nothing is known."""
 
 from __future__ import annotations
 

@@ -57,8 +57,9 @@ from faultline.workload import catalogue
 Fate = Literal["killed", "redundant", "blind spot", "unknown"]
 
 TOGETHER_RECOVERIES = 3
-"""Recoveries that an exploration without several places may take, as a multiple of those with all places; then they are halved. The
-choices that each leaves to recovery multiply: without nineteen, one workload of nvm_malloc took twenty minutes and was not done."""
+"""Most recoveries of an exploration without several places, as a multiple of those with all places. Beyond it the places are tried
+in halves. The choices that each place leaves to recovery multiply: without nineteen places, one workload of nvm_malloc took twenty
+minutes and was not done."""
 
 
 class _Places(msgspec.Struct):

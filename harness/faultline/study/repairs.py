@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person learns from a finding: the operation, the store that is lost and the one that is there, and which flush or fence
-forbids the state. A repair is not guessed: the trace is explored again as if its source had it, all of it, by `complete` where the
-target's loads are seen."""
+"""Repairs of a finding: which flush or fence forbids its crash state. A repair is not guessed. The whole trace is explored again as
+if its source had the repair, by `complete` if the target's loads are seen."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaying a token: the engine says what the token names, the target is built and traced as then, and when the trace is the same
-the one crash state is recovered and judged again; explaining and shrinking begin there."""
+"""Replays a token. The engine says what the token names; the target is built and the workload traced again; if the trace is the
+same, the one crash state is recovered and judged. Explaining and shrinking a token begin in the same way."""
 
 from __future__ import annotations
 

@@ -1,30 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shrinks the witness of a finding: the workload first (fewest operations, then smallest sizes, then fewest slots; one thread if
-one suffices), then the crash state of what is left of it, which is the engine's part (shrink.rs).
+"""Shrinks the witness of a finding: first the workload (fewest operations, then smallest sizes, then fewest slots; one thread if
+one suffices), then the crash state of the smallest workload. The engine does the latter (shrink.rs).
 
-A candidate is shown by tracing it and exploring it until the same finding comes: same rule, same place in the source. Starting
-the tracer costs more than a short workload, so candidates are the cases of one workload, in the order of preference: the first case
-that shows the finding is the best of them, and nothing after it is explored. Candidates with threads are traced one by one: the
-schedule of a case depends on the cases before it. Only pairs of concurrent operations are looked for in many cases and schedules at
-once, and then a schedule is looked for that shows the pair alone.
+A candidate shows the finding if exploring its trace gives the same finding: same rule, same place in the source. Starting the
+tracer costs more than a short workload. So candidates are traced together, as the cases of one workload, best first: the first case
+that shows the finding is the best of them, and the exploration ends there. Candidates with threads are traced one by one, because
+the schedule of a case depends on the cases before it. Only pairs of concurrent operations are tried in many cases and schedules at
+once; then a schedule is searched in which the pair shows the finding alone.
 
-The way down, each step beginning with what the last one left:
+The steps, each of which begins with what the one before has left:
 
-1. one thread instead of several; else two operations that run concurrently;
-2. from below: every workload of up to two operations of the kinds and some sizes of the witness;
-3. from above: all operations up to the crash, then only the one at the crash with what it works on, with one other operation, else
-   less and less of all of them (delta debugging), until none can go;
-4. every workload of fewer operations, while there are not too many;
-5. all sizes together, then each, as small as can be, of those at which allocators change their ways;
-6. as few crashes after the first as it needs: the rule of a later crash (FL014) needs one;
+1. one thread instead of several; if that does not show it, two operations that run concurrently;
+2. from below: every workload of up to two operations, of the kinds and some sizes of the witness;
+3. from above: all operations up to the crash; then the operation at the crash with those it depends on and one other; then delta
+   debugging, until no operation can go;
+4. every workload of fewer operations, if there are not too many;
+5. sizes, all together, then one by one: as small as possible, of those at which allocators change their behaviour;
+6. as few crashes after the first as the finding needs: the rule of a later crash (FL014) needs one;
 7. as few slots as it needs.
 
-From the third step on, and from the first one where power fails more than once, only the first part of the probe script is run if
-that shows the finding: the rest of it is most of the time.
+From the third step on, only the first part of the probe script runs if that shows the finding: the rest takes most of the time. If
+power fails more than once, this holds from the first step on.
 
-What was found is then traced and explored alone: only that makes it a witness, and all of the probe script is run on its crash
-state. Everything is in a fixed order, and the same finding
-shrinks to the same witness unless a bound is hit."""
+The smallest workload is then traced and explored alone, because only that makes it a witness. All of the probe script runs on its
+crash state. Everything is in a fixed order: the same finding shrinks to the same witness unless a bound is hit."""
 
 from __future__ import annotations
 
@@ -48,29 +47,29 @@ from faultline.workload.operations import MAX_BYTES, Workload
 from faultline.workload.sequences import spread
 
 BATCH_OPERATIONS = 160
-"""Operations of the cases that are traced together: more would be traced for nothing when the first one shows the finding."""
+"""Most operations of the cases that are traced together: if the first case shows the finding, the others are traced for nothing."""
 FIRST_PART_BATCH_OPERATIONS = 480
-"""The same where only the first part of the probe script is run: to start the tracer is most of what such a batch takes."""
+"""The same when only the first part of the probe script runs: then the start of the tracer takes most of the time."""
 SIZE_OPERATIONS = 2500
-"""Of all workloads with one smaller size, about: of long workloads fewer sizes are tried."""
+"""Most operations of all workloads with one smaller size, about: of long workloads fewer sizes are tried."""
 FEWEST_SIZES = 2
 GROWN_PAIRS = 60
-"""Operations before the one at the crash that are each tried with it."""
+"""So many operations before the one at the crash are each tried with it."""
 ENUMERATED_CASES = 160
-"""Workloads from below that are explored at most: some seconds."""
+"""Most workloads that are explored from below: some seconds."""
 ENUMERATED_BYTES = 1 << 17
-"""Of their objects together: each word of content is a crash position."""
+"""Most bytes of their objects together: each word of content is a crash position."""
 ENUMERATED_SIZES = 3
 PAIR_SCHEDULES = 4
 """How often each pair of concurrent operations is tried among the others, each time in another schedule."""
 ALONE_SCHEDULES = 12
 """Seeds of the schedule with which a pair is tried alone."""
 WITNESS_SHARE = 0.2
-"""Of the time, kept for what was found: to explore it alone, and for its crash state."""
+"""The share of the time that is kept for the smallest workload: to explore it alone, and to shrink its crash state."""
 WITNESS_EXPLORATIONS = 2
-"""Kept for the same: it is explored with as few slots as it needs, then with as many as there were."""
+"""Explorations that are kept for the same: with as few slots as it needs, then with as many as there were."""
 LEAST_S = 1.0
-"""Of each of these two steps, however late it is: without them all that was found would be lost."""
+"""Least time for each of these two steps, however late it is: without them all that was found would be lost."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of a finding's witness when everything that it does not need is taken away."""
+"""The smallest witness of a finding: what shrinking leaves."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wear run: the driver of allocators/bench runs a workload with an allocator of its own build (its defaults, not the small sizes
-for crash tests) under the tracer, which counts (pintools/wear.h) instead of tracing. What was counted is cached by all that
-it is a function of.
+"""A wear run: the driver of allocators/bench runs a workload under the tracer, which counts writes (pintools/wear.h) instead of
+tracing. The allocators are built with their defaults, not with the small sizes of crash tests. Counts are cached by everything that
+they are a function of.
 
-Persistent allocators are counted in the files that they map; glibc's malloc and jemalloc, for comparison, in what their process
-has from brk and anonymous mmap: objects and the allocator's own words that lie there. What they keep in variables of the
-library (glibc's list heads, say) is not counted, and with it nothing that a process has besides its heap.
+Persistent allocators are counted in the files that they map. glibc's malloc and jemalloc, for comparison, are counted in the memory
+that their process has from brk and anonymous mmap: objects, and the allocator's own words that lie there. What they keep in
+variables of the library (glibc's list heads, say) is not counted; nor is anything else that a process has besides its heap.
 
 A run has one processor, always the same one: some allocators have a heap or a log for each."""
 
