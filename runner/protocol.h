@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define FL_PROTOCOL_VERSION 10u /* in each answer but the heap report */
+#define FL_PROTOCOL_VERSION 11u /* in each answer but the heap report */
 #define FL_REPORT_VERSION 6u    /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
@@ -44,6 +44,7 @@ enum fl_command_kind {
     FL_COMMAND_REPORT, /* answered: a path (FL_RUN_REPORT_APART). No bytes: there is no such file */
     FL_COMMAND_AFFINITY, /* payload: a set of processors, as sched_setaffinity(2) takes it, at most FL_MOST_AFFINITY_BYTES. From
                             now on runs are done there, if that is possible */
+    FL_COMMAND_MODULES, /* answered: the paths of the modules that loads and events name, each but the last with a NUL */
 };
 
 #define FL_MOST_AFFINITY_BYTES 1024u
@@ -327,9 +328,8 @@ struct fl_load {
     uint16_t zero;
     uint32_t file;
     uint64_t unit;
-    uint32_t site; /* of the target's code: offset in the adapter's file; 0: unknown (of another module, a stream's),
-                      or the runner's own load */
-    uint32_t zero_too;
+    uint32_t site;   /* of the target's code: offset in the module's file; 0: unknown, or the runner's own load */
+    uint32_t module; /* 0: the adapter's (FL_COMMAND_MODULES) */
 };
 
 /* ==== events ===================================================================================================================
@@ -395,15 +395,17 @@ enum fl_event_fence { FL_FENCED_SFENCE = 1, FL_FENCED_MFENCE, FL_FENCED_LOCKED }
 #define FL_SITE_UNKNOWN 0u
 #define FL_SITE_CONTENT 1u /* the runner's fill: application content */
 
-/* 24 bytes. */
+/* 32 bytes. */
 struct fl_event {
     uint8_t kind; /* enum fl_event_kind */
     uint8_t detail;
-    uint16_t zero;
+    uint16_t thread; /* of the life, in order of creation; 0: the first one */
     uint32_t file;
     uint64_t offset;
-    uint32_t bytes; /* of the payload, without padding */
-    uint32_t site; /* offset in the adapter's file, or one of FL_SITE_* */
+    uint32_t bytes;  /* of the payload, without padding */
+    uint32_t site;   /* offset in the module's file, or one of FL_SITE_* */
+    uint32_t module; /* 0: the adapter's (FL_COMMAND_MODULES) */
+    uint32_t zero;
 };
 
 /* ==== deaths ===================================================================================================================
@@ -447,7 +449,7 @@ _Static_assert(sizeof(struct fl_report_header) == 32 && sizeof(struct fl_section
 _Static_assert(sizeof(struct fl_slot_entry) == 16 && sizeof(struct fl_block_entry) == 24, "heap report");
 _Static_assert(sizeof(struct fl_object_entry) == 48 && sizeof(struct fl_content_entry) == 24, "heap report");
 _Static_assert(sizeof(struct fl_loads_header) == 32 && sizeof(struct fl_load) == 24, "loads");
-_Static_assert(sizeof(struct fl_events_header) == 16 && sizeof(struct fl_event) == 24, "events");
+_Static_assert(sizeof(struct fl_events_header) == 16 && sizeof(struct fl_event) == 32, "events");
 _Static_assert(sizeof(struct fl_death) == 32 && sizeof(struct fl_death_call) == 16, "deaths");
 #endif
 

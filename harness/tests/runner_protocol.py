@@ -10,7 +10,7 @@ from typing import NamedTuple
 class FL:
     """The names there without FL_; X_BYTES is the size of struct fl_x. runner/tests/test_protocol.py compares them."""
 
-    PROTOCOL_VERSION = 10
+    PROTOCOL_VERSION = 11
     REPORT_VERSION = 6
     REPORT_MAGIC = 0x52484C46
     UNIT_BYTES = 8
@@ -54,7 +54,7 @@ class FL:
     LOAD_TARGET = 1
     LOAD_CONTENTS = 2
     EVENTS_HEADER_BYTES = 16
-    EVENT_BYTES = 24
+    EVENT_BYTES = 32
     DEATH_BYTES = 32
     DEATH_CALL_BYTES = 16
     ENGINES_BYTES = 32

@@ -8,6 +8,7 @@
  *   fl_record      stores, flushes, fences: from an executed instruction to a record
  *   fl_loads       loads of PM, into a file of their own
  *   fl_wear        in the place of a trace, how often each line was written, into a file of its own
+ *   fl_recording   in the place of a trace, what lives of a fork server do to PM, into the server's memory
  *   fl_mappings    which addresses are persistent memory
  *   fl_files       system calls: file operations, mapping, unmapping, kernel writes
  *   fl_paths       names below the PM folder, identities of files
@@ -35,6 +36,14 @@
 #include "pub_tool_tooliface.h"
 
 #include "../trace.h"
+
+/* What the tool makes of the events that it sees. */
+enum fl_mode {
+    FL_TRACES, /* --trace: a trace */
+    FL_COUNTS, /* --wear: counts of writes */
+    FL_SERVES, /* --serve: the recording of a runner's fork server */
+};
+extern enum fl_mode fl_mode;
 
 /* ---- fl_decode ---- */
 
@@ -119,6 +128,11 @@ struct fl_point {
 UInt fl_site_slowly(struct fl_point *point);
 UInt fl_own_site(struct fl_point *point); /* of locks, that few ask for: the instruction itself, in the C library too */
 UInt fl_fence_site(struct fl_point *point); /* in the C library the instruction itself */
+/* The instruction itself, or who called the C library. Cheaper than with callers. */
+UInt fl_place_site(struct fl_point *point);
+/* Module and offset of a site; false: it lies in none. */
+Bool fl_site_place(UInt site, const HChar **path, Addr *offset);
+Bool fl_site_is_in_module_of(UInt site, Addr address);
 void fl_sites_define_again(void);
 /* "FUNCTION (FILE:LINE)", and its callers behind " < ". */
 void fl_site_describe(UInt site, HChar *out, UInt bytes);
@@ -142,6 +156,11 @@ static inline UInt fl_site(struct fl_point *point) {
     return fl_site_slowly(point);
 }
 
+/* Of a store. A recording wants no callers. */
+static inline UInt fl_store_site(struct fl_point *point) {
+    return LIKELY(fl_mode != FL_SERVES) ? fl_site(point) : fl_place_site(point);
+}
+
 /* ---- fl_mappings ---- */
 
 struct fl_mapping {
@@ -163,6 +182,7 @@ struct fl_mapping *fl_find_mapping(Addr address); /* shared, or null */
 struct fl_mapping *fl_next_mapping(Addr address, SizeT bytes, UInt *from); /* next that overlaps, of either kind */
 void fl_mappings_add(Addr start, SizeT bytes, UInt file, ULong offset, UChar flags);
 void fl_mappings_remove(Addr start, SizeT bytes);
+void fl_mappings_remove_all(void);
 void fl_mappings_define_again(void);
 
 /* ---- fl_record ---- */
@@ -186,7 +206,8 @@ Bool fl_is_joining(void);
 extern const HChar *fl_clo_loads; /* null: not wanted */
 void fl_loads_open(void);
 void fl_loads_flush(void);
-void fl_on_load(Addr address, ULong bytes);
+Bool fl_loads_are_wanted(void);
+void fl_on_load(Addr address, ULong bytes, struct fl_point *point);
 
 /* ---- fl_wear ---- */
 
@@ -203,6 +224,23 @@ void fl_wear_store(UInt file, ULong offset, ULong bytes, Bool is_non_temporal, U
 void fl_wear_flush(UInt file, ULong offset, Bool stays);
 void fl_wear_fence(void);
 UInt fl_wear_memory_file(void);
+
+/* ---- fl_recording ---- */
+
+Bool fl_recording_is_on(void);
+void fl_recording_forked(void);
+void fl_recording_translates(Addr address); /* a block of code */
+void fl_recording_thread_runs(ThreadId thread);
+Bool fl_recording_on_request(ThreadId thread, const UWord *request, UWord *result); /* false: it is none of the recording's */
+Bool fl_recording_is_hook(Addr address); /* code of the runner that makes an access of the target's */
+void fl_recording_load(const struct fl_mapping *mapping, ULong offset, SizeT bytes, struct fl_point *point);
+void fl_recording_store(const struct fl_mapping *mapping, Addr address, UInt bytes, UChar detail, UInt site);
+void fl_recording_flush(const struct fl_mapping *mapping, Addr address, struct fl_point *point);
+void fl_recording_fence(UChar detail, struct fl_point *point);
+void fl_recording_unseen(const HChar *text); /* what happened cannot be recorded */
+void fl_recording_before_call(ThreadId thread, UInt number, const UWord *arguments);
+void fl_recording_kernel_load(CorePart part, ThreadId thread, const HChar *what, Addr address, SizeT bytes);
+void fl_recording_kernel_load_text(CorePart part, ThreadId thread, const HChar *what, Addr text);
 
 /* ---- fl_paths ---- */
 

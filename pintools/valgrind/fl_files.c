@@ -323,7 +323,7 @@ static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec
 
     ULong cells = FL_PAYLOAD_CELLS(bytes);
     struct fl_record *record = fl_reserve(1 + cells);
-    if (fl_clo_wear != NULL)
+    if (fl_mode == FL_COUNTS)
         fl_wear_store(file, position, bytes, True, FL_NO_SITE);
     *record = (struct fl_record){
         .kind = FL_FILE_BEGIN, .detail = FL_WRITE, .thread = fl_thread, .file = file, .size = bytes, .offset = position};
@@ -521,6 +521,11 @@ void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count) 
     (void)count;
     fl_close_joined();
     fl_thread = fl_number_of(thread);
+    if (fl_mode == FL_SERVES) {
+        fl_recording_before_call(thread, number, arguments);
+        fl_schedule_before_call(thread, number, arguments);
+        return;
+    }
     struct call *call = call_of(thread);
     if (UNLIKELY(VG_(sizeXA)(call->begun) > 0))
         end_all(call, VKI_EINTR); /* a signal came before the call took place; it is being restarted */
@@ -545,8 +550,10 @@ static void after_write(struct call *call, ULong written) {
 void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count, SysRes result) {
     (void)count;
     fl_thread = fl_number_of(thread);
-    struct call *call = call_of(thread);
     fl_schedule_after_call(thread, number, arguments, result);
+    if (fl_mode == FL_SERVES)
+        return;
+    struct call *call = call_of(thread);
     if (call->has_ended)
         fl_stop(3, "execve failed (%s) after the trace of this process was ended", VG_(strerror)(sr_Err(result)));
     if (!sr_isError(result)) {

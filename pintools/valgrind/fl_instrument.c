@@ -255,14 +255,15 @@ static void add_fence(struct pass *pass) {
 
 static void add_load(struct pass *pass, IRExpr *address, UInt bytes, IRExpr *guard) {
     ULong repeated = pass->decoded.instruction == FL_REPEATED ? FL_LOAD_REPEATED : 0;
-    add_call(pass, "fl_on_load", &fl_on_load, mkIRExprVec_2(address, constant(bytes | repeated)),
+    struct fl_point *point = fl_mode == FL_SERVES ? new_point(pass, bytes, 0) : NULL;
+    add_call(pass, "fl_on_load", &fl_on_load, mkIRExprVec_3(address, constant(bytes | repeated), constant((Addr)point)),
              bytes <= FL_INLINE_BYTES ? near_pm(pass, address, guard) : guard);
 }
 
 /* VEX makes a load and an exchange of a locked instruction: the exchange counts. */
 static void add_loads(struct pass *pass, IRStmt *statement) {
     Bool is_locked = pass->decoded.instruction == FL_LOCKED || pass->decoded.instruction == FL_LOCKED_COMPARE;
-    if (fl_clo_loads == NULL)
+    if (!fl_loads_are_wanted())
         return;
     if (statement->tag == Ist_WrTmp && statement->Ist.WrTmp.data->tag == Iex_Load && !is_locked) {
         const IRExpr *loaded = statement->Ist.WrTmp.data;
@@ -395,7 +396,8 @@ static void end_block(struct pass *pass) {
 
 IRSB *fl_instrument(VgCallbackClosure *closure, IRSB *in, const VexGuestLayout *layout, const VexGuestExtents *extents,
                     const VexArchInfo *host, IRType guest_word, IRType host_word) {
-    (void)closure, (void)host;
+    (void)host;
+    fl_recording_translates(closure->nraddr);
     tl_assert(guest_word == Ity_I64 && host_word == Ity_I64);
     struct pass pass = {.in = in, .out = deepCopyIRSBExceptStmts(in), .layout = layout, .extents = (VexGuestExtents *)extents};
     Int first = 0;

@@ -42,12 +42,18 @@ void fl_loads_flush(void) {
     buffered = 0;
 }
 
-void fl_on_load(Addr address, ULong bytes) {
+Bool fl_loads_are_wanted(void) { return fl_clo_loads != NULL || fl_mode == FL_SERVES; }
+
+void fl_on_load(Addr address, ULong bytes, struct fl_point *point) {
     UInt from = 0;
     SizeT size = bytes & ~FL_LOAD_REPEATED;
     for (struct fl_mapping *mapping; (mapping = fl_next_mapping(address, size, &from)) != NULL;) {
         Addr start = address > mapping->start ? address : mapping->start;
         Addr end = mapping->start + mapping->bytes < address + size ? mapping->start + mapping->bytes : address + size;
+        if (fl_mode == FL_SERVES) {
+            fl_recording_load(mapping, mapping->offset + (start - mapping->start), end - start, point);
+            continue;
+        }
         if (buffered == BUFFERED)
             fl_loads_flush();
         buffer[buffered++] = (struct load){

@@ -4,11 +4,12 @@
  *
  *     valgrind --tool=faultline --trace=FILE --pm-folder=DIR [--module-root=DIR] [--loads=FILE] [--process=N] [--schedule-seed=N]
  *              PROGRAM ...
+ *     valgrind --tool=faultline --serve=yes [--schedule-seed=N] PROGRAM ...
  *     valgrind --tool=faultline --wear=FILE --pm-folder=DIR [--wear-memory=yes] [--wear-line=N] [--wear-cache=BYTES] [--wear-ways=N] ...
  *
  * The first appends to FILE (../trace.h) every store, flush and fence that PROGRAM makes to files below DIR, its file operations there
- * and the markers of its runner. The second writes to FILE (../wear.h) how often each line of those files was written. It records and
- * does not judge.
+ * and the markers of its runner. The second records what the lives of a runner's fork server do to PM, into the server's memory (fl_recording.c).
+ * The third writes to FILE (../wear.h) how often each line of those files was written. It records and does not judge.
  */
 #include "fl.h"
 #include "pub_tool_libcproc.h"
@@ -28,7 +29,10 @@ extern Bool VG_(clo_trace_children);
 UShort fl_thread = 1;
 UInt fl_process = 1;
 
+enum fl_mode fl_mode;
+
 static const HChar *clo_trace;
+static Bool clo_serve;
 static UInt child_count;
 
 /* ---- threads: numbered in order of creation, Valgrind's own ids are reused ---- */
@@ -60,6 +64,7 @@ static void on_thread_created(ThreadId parent, ThreadId child) {
 static void on_thread_runs(ThreadId thread, ULong blocks) {
     (void)blocks;
     fl_thread = fl_number_of(thread);
+    fl_recording_thread_runs(thread);
 }
 
 /* ---- forks ---- */
@@ -76,22 +81,31 @@ static void before_fork(ThreadId thread) {
 
 static void after_fork_in_parent(ThreadId thread) {
     (void)thread;
-    if (child_count > MOST_CHILDREN)
+    if (fl_mode != FL_SERVES && child_count > MOST_CHILDREN)
         fl_unsupported("fork number %u: child processes after the %uth are not recorded", child_count, MOST_CHILDREN);
+}
+
+static void start_threads_again(ThreadId thread) {
+    VG_(memset)(thread_numbers, 0, VG_N_THREADS * sizeof *thread_numbers);
+    thread_numbers[thread] = fl_thread = thread_count = 1;
+    fl_schedule_forked(thread);
 }
 
 /* The ids of files, modules and sites stay, so that translated code may keep them; their definitions are the process's own. */
 static void after_fork_in_child(ThreadId thread) {
     UInt parent = fl_process;
+    if (fl_mode == FL_SERVES) { /* whichever child it is, it does the same */
+        fl_recording_forked();
+        start_threads_again(thread);
+        return;
+    }
     if (child_count > MOST_CHILDREN || parent > MOST_PROCESSES)
         fl_stop(3, "child %u of process %u: a trace has room for %u children a process, and four generations", child_count, parent,
                 MOST_CHILDREN);
     fl_wear_forked();
     fl_process = parent * FL_FORK_RADIX + child_count;
     child_count = 0;
-    VG_(memset)(thread_numbers, 0, VG_N_THREADS * sizeof *thread_numbers);
-    thread_numbers[thread] = fl_thread = thread_count = 1;
-    fl_schedule_forked(thread);
+    start_threads_again(thread);
     fl_emit((struct fl_record){.kind = FL_PROCESS, .detail = FL_PROCESS_FORK, .offset = parent});
     fl_files_define_again();
     fl_sites_define_again();
@@ -116,7 +130,7 @@ static Bool on_request(ThreadId thread, UWord *request, UWord *result) {
         fl_emit((struct fl_record){
             .kind = FL_OPERATION_RETURN, .detail = request[1], .thread = fl_thread, .size = request[2], .value = request[3]});
     } else {
-        return False;
+        return fl_recording_on_request(thread, request, result);
     }
     *result = 0;
     return True;
@@ -169,6 +183,7 @@ static Bool read_option(const HChar *argument) {
     } else if (VG_BINT_CLO(argument, "--wear-line", fl_clo_wear_line, 8, 4096)) {
     } else if (VG_BINT_CLO(argument, "--wear-cache", fl_clo_wear_cache, 64, MOST_CACHE)) {
     } else if (VG_BINT_CLO(argument, "--wear-ways", fl_clo_wear_ways, 1, MOST_WAYS)) {
+    } else if (VG_BOOL_CLO(argument, "--serve", clo_serve)) {
     } else if (VG_STR_CLO(argument, "--module-root", fl_clo_module_root)) {
     } else if (VG_BINT_CLO(argument, "--process", fl_process, 1, MOST_PROCESSES)) {
     } else if (VG_BINT_CLO(argument, "--schedule-seed", fl_clo_schedule_seed, 0, MOST_SEED)) {
@@ -187,6 +202,7 @@ static void print_usage(void) {
                 "    --wear-line=N             bytes of a line [64]\n"
                 "    --wear-cache=BYTES        of the cache that decides what is written back [2097152]\n"
                 "    --wear-ways=N             of a set of the cache [16]\n"
+                "    --serve=yes|no            no trace: record for a runner's fork server (../../runner/recording.h) [no]\n"
                 "    --module-root=DIR         name programs and libraries below DIR relative to it\n"
                 "    --process=N               number of this process in the trace [1]\n"
                 "    --schedule-seed=N         how threads take turns; 0: each runs until it waits [0]\n");
@@ -195,10 +211,16 @@ static void print_usage(void) {
 static void print_debug_usage(void) { VG_(printf)("    (none)\n"); }
 
 static void post_clo_init(void) {
-    if (fl_clo_wear != NULL && clo_trace != NULL)
-        fl_stop(2, "--wear=FILE counts, --trace=FILE records; give one of them");
-    if (fl_clo_wear == NULL && (clo_trace == NULL || clo_trace[0] == '\0'))
+    if ((fl_clo_wear != NULL) + (clo_trace != NULL) + clo_serve > 1)
+        fl_stop(2, "--wear=FILE counts, --trace=FILE records, --serve=yes serves; give one of them");
+    fl_mode = clo_serve ? FL_SERVES : fl_clo_wear != NULL ? FL_COUNTS : FL_TRACES;
+    if (fl_mode == FL_TRACES && (clo_trace == NULL || clo_trace[0] == '\0'))
         fl_stop(2, "--trace=FILE is missing; name the file that the trace is appended to");
+    if (fl_mode == FL_SERVES) {
+        VG_(clo_sigill_diag) = False;
+        fl_trace_open(NULL);
+        return;
+    }
     if (fl_clo_pm_folder == NULL || fl_clo_pm_folder[0] == '\0')
         fl_stop(2, "--pm-folder=DIR is missing; name the folder of the persistent files");
     if (VG_(clo_trace_children))
@@ -228,6 +250,8 @@ static void pre_clo_init(void) {
     VG_(track_pre_deliver_signal)(fl_schedule_before_signal);
     VG_(track_start_client_code)(on_thread_runs);
     VG_(track_post_mem_write)(fl_on_kernel_write);
+    VG_(track_pre_mem_read)(fl_recording_kernel_load);
+    VG_(track_pre_mem_read_asciiz)(fl_recording_kernel_load_text);
     VG_(track_die_mem_munmap)(on_memory_goes);
     VG_(track_change_mem_mprotect)(on_memory_changes);
     VG_(atfork)(before_fork, after_fork_in_parent, after_fork_in_child);

@@ -35,7 +35,7 @@ static void erase(UInt at) {
 static void update_bounds(void) {
     Addr lowest = ~(Addr)0, end = 0;
     for (UInt i = 0; i < mapping_count; i++) {
-        if (!(mappings[i].flags & FL_MAP_SHARED) && fl_clo_loads == NULL)
+        if (!(mappings[i].flags & FL_MAP_SHARED) && !fl_loads_are_wanted())
             continue;
         if (mappings[i].start < lowest)
             lowest = mappings[i].start;
@@ -108,6 +108,11 @@ void fl_mappings_remove(Addr start, SizeT bytes) {
             insert(at++, right);
         emit_mapping(FL_UNMAP, &gone);
     }
+    update_bounds();
+}
+
+void fl_mappings_remove_all(void) {
+    mapping_count = 0;
     update_bounds();
 }
 

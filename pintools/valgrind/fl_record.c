@@ -42,8 +42,12 @@ static void copy_value(struct fl_record *record, Addr address, UInt bytes) {
 }
 
 static inline void emit_store(const struct fl_mapping *mapping, Addr address, UInt bytes, UInt detail, UInt site) {
-    if (UNLIKELY(fl_clo_wear != NULL)) {
+    if (UNLIKELY(fl_mode == FL_COUNTS)) {
         fl_wear_store(mapping->file, mapping->offset + (address - mapping->start), bytes, detail == FL_STORE_NT, site);
+        return;
+    }
+    if (UNLIKELY(fl_mode == FL_SERVES)) {
+        fl_recording_store(mapping, address, bytes, detail, site);
         return;
     }
     struct fl_record *record = fl_reserve(bytes <= 8 ? 1 : 1 + FL_PAYLOAD_CELLS(bytes));
@@ -94,18 +98,21 @@ static void join(const struct fl_mapping *mapping, Addr address, SizeT bytes, st
     }
     fl_close_joined();
     joined.point = point;
-    joined.site = fl_site(point);
+    joined.site = fl_store_site(point);
     joined.mapping = *mapping;
     joined.start = address;
     joined.bytes = bytes;
 }
+
+/* In a trace a private mapping's stores reach no file. To a recording they tell that the file keeps what it has. */
+static Bool counts(const struct fl_mapping *mapping) { return (mapping->flags & FL_MAP_SHARED) || fl_mode == FL_SERVES; }
 
 /* A store that is not wholly inside the mapping hit last: each part that lies in PM is a store. */
 static void store_slowly(Addr address, SizeT bytes, struct fl_point *point) {
     UInt from = 0;
     struct fl_mapping *mapping;
     while ((mapping = fl_next_mapping(address, bytes, &from)) != NULL) {
-        if (!(mapping->flags & FL_MAP_SHARED))
+        if (!counts(mapping))
             continue;
         fl_last_mapping = mapping;
         Addr end = mapping->start + mapping->bytes;
@@ -114,7 +121,7 @@ static void store_slowly(Addr address, SizeT bytes, struct fl_point *point) {
         if (point->is_joined)
             join(mapping, part, part_bytes, point);
         else
-            emit_long_store(mapping, part, part_bytes, point->detail, fl_site(point));
+            emit_long_store(mapping, part, part_bytes, point->detail, fl_store_site(point));
     }
 }
 
@@ -128,7 +135,7 @@ void fl_on_store(Addr address, struct fl_point *point) {
     }
     if (UNLIKELY(joined.point != NULL))
         fl_close_joined();
-    emit_store(mapping, address, bytes, point->detail, fl_site(point));
+    emit_store(mapping, address, bytes, point->detail, fl_store_site(point));
     fl_tick();
 }
 
@@ -164,15 +171,13 @@ void fl_on_masked_store(Addr address, ULong mask_low, ULong mask_high, struct fl
 void fl_on_locked(Addr address, ULong has_stored, struct fl_point *point) {
     fl_close_joined();
     fl_tick();
-    if (has_stored && fl_find_mapping(address) != NULL) {
-        if (UNLIKELY(fl_clo_wear != NULL))
-            fl_wear_fence();
-        store_slowly(address, point->bytes, point);
-        return;
-    }
-    if (UNLIKELY(fl_clo_wear != NULL))
+    if (UNLIKELY(fl_mode == FL_COUNTS))
         fl_wear_fence();
-    else
+    if (has_stored && fl_find_mapping(address) != NULL)
+        store_slowly(address, point->bytes, point);
+    else if (fl_mode == FL_SERVES)
+        fl_recording_fence(FL_RMW_FENCE, point);
+    else if (fl_mode == FL_TRACES)
         fl_emit((struct fl_record){.kind = FL_FENCE, .detail = FL_RMW_FENCE, .thread = fl_thread, .site = fl_own_site(point)});
 }
 
@@ -186,8 +191,11 @@ void fl_on_flush(Addr address, struct fl_point *point) {
         fl_last_mapping = mapping;
     }
     fl_tick();
-    if (UNLIKELY(fl_clo_wear != NULL)) {
-        fl_wear_flush(mapping->file, mapping->offset + (address - mapping->start), point->detail == FL_CLWB);
+    if (UNLIKELY(fl_mode != FL_TRACES)) {
+        if (fl_mode == FL_COUNTS)
+            fl_wear_flush(mapping->file, mapping->offset + (address - mapping->start), point->detail == FL_CLWB);
+        else
+            fl_recording_flush(mapping, address, point);
         return;
     }
     UInt site = fl_site(point);
@@ -202,8 +210,11 @@ void fl_on_flush(Addr address, struct fl_point *point) {
 void fl_on_fence(struct fl_point *point) {
     fl_close_joined();
     fl_tick();
-    if (UNLIKELY(fl_clo_wear != NULL)) {
-        fl_wear_fence();
+    if (UNLIKELY(fl_mode != FL_TRACES)) {
+        if (fl_mode == FL_COUNTS)
+            fl_wear_fence();
+        else
+            fl_recording_fence(point->detail, point);
         return;
     }
     UInt site = fl_fence_site(point);
@@ -234,7 +245,7 @@ void fl_on_kernel_write(CorePart part, ThreadId thread, Addr address, SizeT byte
     if (part == Vg_CoreSysCall)
         bytes = fl_bytes_written(thread, address, bytes);
     while ((mapping = fl_next_mapping(address, bytes, &from)) != NULL) {
-        if (!(mapping->flags & FL_MAP_SHARED))
+        if (!counts(mapping))
             continue;
         Addr end = mapping->start + mapping->bytes;
         Addr start = address > mapping->start ? address : mapping->start;

@@ -148,6 +148,9 @@ static Bool is_library(UInt module) {
     return module != 0 && ((const struct module *)VG_(indexXA)(modules, module - 1))->is_library;
 }
 
+/* Code that works for its caller. */
+static Bool is_passed_over(UInt module, Addr address) { return is_library(module) || fl_recording_is_hook(address); }
+
 static void init_tables(void) {
     if (site_table != NULL)
         return;
@@ -214,7 +217,7 @@ static void unwind(struct fl_point *point, struct fl_path *path) {
     count = count == 0 ? 1 : count;
     modules_of[0] = module_of(frames[0]);
     UInt first = 0;
-    while (first < count - 1 && is_library(modules_of[first])) {
+    while (first < count - 1 && is_passed_over(modules_of[first], frames[first])) {
         first++;
         modules_of[first] = module_of(frames[first]);
     }
@@ -275,6 +278,25 @@ UInt fl_fence_site(struct fl_point *point) {
         return point->own_site;
     init_tables();
     return is_library(module_of(point->address)) ? fl_own_site(point) : fl_site(point);
+}
+
+UInt fl_place_site(struct fl_point *point) {
+    UInt own = fl_own_site(point);
+    UInt module = (*(struct site **)VG_(indexXA)(sites, own - 1))->module;
+    return is_passed_over(module, point->address) ? fl_site(point) : own;
+}
+
+Bool fl_site_place(UInt site, const HChar **path, Addr *offset) {
+    const struct site *place = *(struct site **)VG_(indexXA)(sites, site - 1);
+    if (place->module == 0)
+        return False;
+    *path = ((const struct module *)VG_(indexXA)(modules, place->module - 1))->path;
+    *offset = place->offset;
+    return True;
+}
+
+Bool fl_site_is_in_module_of(UInt site, Addr address) {
+    return (*(struct site **)VG_(indexXA)(sites, site - 1))->module == module_of(address);
 }
 
 /* ld-linux: what it maps for itself is modules and their variables. */

@@ -4,7 +4,7 @@
  *
  * One buffer, written with one write(2) as one chunk when it is full, before a fork and at the end. It is reused, because
  * the first touch of fresh memory costs more than recording. A record whose payload is larger than the buffer makes the
- * buffer grow: a chunk never splits a record from its payload. Without a path, in wear mode, a full buffer is forgotten; what is not
+ * buffer grow: a chunk never splits a record from its payload. Without a path, where the tool counts or serves, a full buffer is forgotten; what is not
  * followed stops the process there, for counts have no record that says so.
  */
 #include "fl.h"
@@ -115,8 +115,10 @@ void fl_unsupported(const HChar *format, ...) {
     if (bytes >= sizeof text)
         bytes = sizeof text - 1;
     fl_close_joined();
-    if (fl_clo_wear != NULL)
+    if (fl_mode == FL_COUNTS)
         fl_stop(3, "wear cannot be counted: %s", text);
+    if (fl_mode == FL_SERVES)
+        fl_recording_unseen(text);
     fl_emit_text((struct fl_record){.kind = FL_UNSUPPORTED, .thread = fl_thread}, text, bytes);
 }
 

@@ -4,6 +4,7 @@
  */
 #undef _FORTIFY_SOURCE
 #include "calls/calls.h"
+#include "base/traced.h"
 #include "loads/loads.h"
 #include "persist.h"
 #include <pthread.h>
@@ -125,25 +126,26 @@ INTERPOSED int msync(void *address, size_t bytes, int flags) {
 }
 
 /* Another thread could store while the copy is made, another process would not share the stores: the copy comes first. */
-static void before_sharing(void) {
+static void before_sharing(bool is_thread) {
     inprocess_leave("starts a thread or a process");
-    if (loads_is_recording())
+    bool is_followed = is_thread && is_traced;
+    if (loads_is_recording() && !is_followed)
         loads_unknown(FL_LOADS_SHARED, NULL);
     if (vfs_mode() == VFS_ISOLATE)
         vfs_materialise();
 }
 
 INTERPOSED int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
-    before_sharing();
+    before_sharing(true);
     return REAL(pthread_create)(thread, attributes, start, argument);
 }
 
 INTERPOSED int thrd_create(thrd_t *thread, thrd_start_t start, void *argument) {
-    before_sharing();
+    before_sharing(true);
     return REAL(thrd_create)(thread, start, argument);
 }
 
 INTERPOSED pid_t fork(void) {
-    before_sharing();
+    before_sharing(false);
     return REAL(fork)();
 }

@@ -3,6 +3,7 @@
  * The private copy of a heap folder (vfs.c): when a target makes one, and how its mappings and descriptors move there.
  */
 #include "files/internal.h"
+#include "base/traced.h"
 #include "base/in_process.h"
 #include "base/planted.h"
 #include <stdio.h>
@@ -174,6 +175,7 @@ void vfs_materialise(void) {
     inprocess_leave("changes files");
     vfs_lock();
     if (vfs.mode == VFS_ISOLATE || vfs.mode == VFS_TRACK) {
+        traced_pause(true);
         int error = tree_copy(vfs.tree, vfs.base, vfs.copy);
         if (error != 0)
             vfs_give_up("copying the folder", error);
@@ -184,6 +186,7 @@ void vfs_materialise(void) {
         move_descriptors();
         vfs.mode = VFS_REDIRECT;
         mappings_have_changed();
+        traced_pause(false);
     }
     vfs_unlock();
     errno = saved;

@@ -37,7 +37,7 @@ static bool is_settled(const void *address, uint64_t bytes, bool is_store) {
 
 /* Nothing is to be noted of it. */
 __attribute__((used, visibility("hidden"))) bool hook_is_over(struct hook_call *call) {
-    bool is_told = events_is_on;
+    bool is_told = events_is_by_hooks;
     switch (call->kind) {
     case HOOK_LOAD: return !IS_NEAR(call->address) || is_settled(call->address, call->bytes, false);
     case HOOK_STORE:

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOOK INTERPOSED
+/* A section of their own: under a tracer their accesses are the target's (recording.h). */
+#define HOOK INTERPOSED __attribute__((section("fl_hooks")))
 
 /* ---- plain loads and stores --------------------------------------------------------------------------------------------- */
 
@@ -42,7 +43,7 @@ EXPANDED void touch_store(const volatile void *address, uint64_t bytes) {
         return;
     if (!loads_is_stored_already(address, bytes))
         TELL(loads_stored((const void *)address, bytes));
-    if (events_are_recorded())
+    if (events_by_hooks())
         events_will_store((const void *)address, bytes, false, CALLER);
 }
 
@@ -85,7 +86,7 @@ HOOK void __tsan_write_range(void *address, uint64_t bytes) {
     if (!is_near(address, bytes))
         return;
     TELL(loads_stored(address, bytes));
-    if (events_are_recorded())
+    if (events_by_hooks())
         events_will_store(address, bytes, true, CALLER);
 }
 HOOK void __tsan_vptr_update(void **pointer, void *value) { (void)value, touch_store(pointer, sizeof *pointer); }
@@ -103,7 +104,7 @@ HOOK void __tsan_func_exit(void) {}
 /* After a locked instruction, wherever its operand lies: it completes flushes. */
 #define LOCKED(address, is_stored)                                                                                                 \
     do {                                                                                                                           \
-        if (events_are_recorded())                                                                                                 \
+        if (events_by_hooks())                                                                                                 \
             events_exchanged((const void *)(address), sizeof *(address), is_stored, CALLER);                                       \
     } while (0)
 
@@ -159,7 +160,7 @@ HOOK void __tsan_func_exit(void) {}
         if (order == __ATOMIC_SEQ_CST) { /* without hooks it is that exchange; with a fence it is no weaker */                     \
             __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                               \
             LOCKED(address, true);                                                                                                 \
-        } else if (events_are_recorded())                                                                                          \
+        } else if (events_by_hooks())                                                                                          \
             events_stored((const void *)address, sizeof value, CALLER);                                                            \
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order) {                                      \
@@ -269,14 +270,14 @@ HOOK void __tsan_atomic_thread_fence(int order);
 HOOK void __tsan_atomic_signal_fence(int order);
 HOOK void __tsan_atomic_thread_fence(int order) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (order == __ATOMIC_SEQ_CST && events_are_recorded())
+    if (order == __ATOMIC_SEQ_CST && events_by_hooks())
         events_fenced(FL_FENCED_MFENCE, CALLER);
 }
 HOOK void __tsan_atomic_signal_fence(int order) { (void)order, __atomic_signal_fence(__ATOMIC_SEQ_CST); }
 
 /* ---- copies: byte by byte in the processor, so that nothing else is loaded ------------------------------------------------ */
 
-static void move(void *to, const void *from, size_t bytes, bool is_backward) {
+__attribute__((section("fl_hooks"))) static void move(void *to, const void *from, size_t bytes, bool is_backward) {
     if (is_backward) {
         const char *source = (const char *)from + bytes - 1;
         char *target = (char *)to + bytes - 1;
@@ -293,7 +294,7 @@ EXPANDED void *copy(void *to, const void *from, size_t bytes) {
     loads_open(from, bytes);
     loads_open(to, bytes);
     move(to, from, bytes, (uintptr_t)to - (uintptr_t)from < bytes);
-    if (events_are_recorded())
+    if (events_by_hooks())
         events_stored(to, bytes, CALLER);
     return to;
 }
@@ -315,7 +316,7 @@ EXPANDED void *fill(void *to, int byte, size_t bytes) {
     void *target = to;
     size_t count = bytes;
     __asm__ volatile("rep stosb" : "+D"(target), "+c"(count) : "a"(byte) : "memory");
-    if (events_are_recorded())
+    if (events_by_hooks())
         events_stored(to, bytes, CALLER);
     return to;
 }

@@ -7,6 +7,7 @@
  */
 #include "hooks/hooks.h"
 #include "base/planted.h"
+#include "base/traced.h"
 #include "loads/loads.h"
 #include "undo/undo.h"
 #include <dlfcn.h>
@@ -22,6 +23,7 @@ void loads_unseen(const void *caller, const char *what) {
     Dl_info module = {0};
     const char *name = "?", *slash;
     if ((!loads_is_recording() && !inprocess_is_running()) || planted("unseen-says-nothing"))
+    if (is_traced || (!loads_is_recording() && !inprocess_is_running()))
         return;
     if (dladdr(caller, &module) != 0 && module.dli_fname != NULL)
         name = (slash = strrchr(module.dli_fname, '/')) != NULL ? slash + 1 : module.dli_fname;
@@ -70,7 +72,7 @@ static void store(const struct hook_call *call, const void *address, uint64_t by
     loads_caller = call->caller;
     loads_written(address, bytes);
     loads_caller = NULL;
-    if (events_are_recorded())
+    if (events_by_hooks())
         events_will_execute_store(address, bytes, call->caller);
 }
 
@@ -78,7 +80,7 @@ static void store_some(const struct hook_call *call) {
     loads_caller = call->caller;
     loads_stored(call->address, call->bytes);
     loads_caller = NULL;
-    if (events_are_recorded())
+    if (events_by_hooks())
         loads_unseen(call->caller, "a store of some of its bytes");
 }
 
@@ -104,7 +106,7 @@ static void lock(const struct hook_call *call) {
     bool is_near = loads_are_near(call->address);
     if (is_near)
         update(call);
-    if (events_are_recorded())
+    if (events_by_hooks())
         events_will_exchange(call->address, call->bytes, is_near && (call->kind == HOOK_LOCKED || will_exchange(call)),
                              call->caller);
 }
@@ -164,14 +166,14 @@ static void act(struct hook_call *call) {
     case HOOK_STORE_SOME: store_some(call); break;
     case HOOK_UPDATE:
         update(call);
-        if (events_are_recorded())
+        if (events_by_hooks())
             events_will_execute_store(call->address, call->bytes, call->caller);
         break;
     case HOOK_STREAM:
         loads_caller = call->caller;
         loads_written(call->address, call->bytes);
         loads_caller = NULL;
-        if (events_are_recorded())
+        if (events_by_hooks())
             events_will_stream(call->address, call->bytes, call->caller);
         break;
     case HOOK_LOCKED:

@@ -9,6 +9,8 @@
  * The list lies in memory that the server shares with its lives: it is there when the target has died.
  */
 #include "loads/loads.h"
+#include "base/traced.h"
+#include "recording.h"
 #include "base/planted.h"
 #include <limits.h>
 #include <string.h>
@@ -52,7 +54,7 @@ static struct {
     } waiting; /* bytes 0: no store waits */
 } events;
 
-bool events_is_on;
+bool events_is_on, events_is_by_hooks;
 
 /* ---- the server's part -------------------------------------------------------------------------------------------------- */
 
@@ -69,6 +71,12 @@ void events_begin(bool is_asked) {
     events.shared->header = (struct fl_events_header){.version = FL_PROTOCOL_VERSION};
 }
 
+void events_describe(struct fl_recording *recording) {
+    recording->events = &events.shared->header;
+    recording->events_used = &events.shared->used;
+    recording->event_capacity = MOST_BYTES;
+}
+
 const void *events_answer(uint32_t *bytes) {
     struct shared *shared = events.shared;
     uint64_t used = shared->used < MOST_BYTES ? shared->used : 0;
@@ -81,6 +89,7 @@ const void *events_answer(uint32_t *bytes) {
 
 void events_start(uint32_t generation) {
     events_is_on = events.is_asked;
+    events_is_by_hooks = events_is_on && !is_traced;
     events.index = FL_FIRST_INDEX + generation * FL_INDEXES_OF_A_GENERATION;
 }
 
@@ -89,7 +98,7 @@ void events_files_changed(void) {
         events.shared->header.flags |= FL_EVENTS_FILES;
 }
 
-static uint32_t number_of(uint32_t known, uint64_t inode) {
+uint32_t events_file_number(uint32_t known, uint64_t inode) {
     for (uint32_t i = events.made_count; known == NO_FILE && i-- > 0;)
         if (events.made[i] == inode)
             known = FL_FIRST_NEW_FILE + i;
@@ -104,7 +113,7 @@ void events_follow(void) {
         settle(); /* while the address is still what it was */
     events.span_count = 0;
     for (size_t i = 0; events_is_on && vfs_view(i, &view); i++) {
-        uint32_t file = number_of(view.file, view.inode);
+        uint32_t file = events_file_number(view.file, view.inode);
         if (file == NO_FILE || events.span_count == MOST_SPANS)
             events.shared->header.flags |= file == NO_FILE ? FL_EVENTS_FILES : FL_EVENTS_OVERFLOW;
         else

@@ -3,6 +3,7 @@
  * The list of what a run loads (loads.c), in memory that the server shares with its lives.
  */
 #include "loads/internal.h"
+#include "base/traced.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,7 +18,7 @@ void list_map(void) { load_list = map_or_fail(sizeof *load_list, MAP_SHARED, -1,
 void list_begin(void) {
     load_list->header = (struct fl_loads_header){
         .version = FL_PROTOCOL_VERSION,
-        .flags = in_process.has_hooks ? 0 : FL_LOADS_NOT_HOOKED,
+        .flags = in_process.has_hooks || is_traced ? 0 : FL_LOADS_NOT_HOOKED,
     };
 }
 

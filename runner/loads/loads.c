@@ -17,6 +17,7 @@
  * In-process, stores are noted here too before they are made, so that they can be taken back (undo.c).
  */
 #include "loads/internal.h"
+#include "base/traced.h"
 #include "base/planted.h"
 #include "signals/signals.h"
 #include "undo/undo.h"
@@ -29,6 +30,7 @@
  * says nothing, neither that it hangs nor that all is announced: the engine never judges a guarded run, and takes this one for
  * unknown. */
 #define GUARDED_SLOWDOWN 200u
+#define TRACED_SLOWDOWN 50u /* of the limits, under a tracer: all code runs some ten times as long, new code has to be translated */
 #define MOST_SPANS 64u
 #define SETTLED_AT_ONCE_BYTES 4096u /* a scan that asks may end soon */
 
@@ -81,7 +83,7 @@ void loads_begin(uint32_t flags, uint64_t seed) {
     units_begin();
 }
 
-uint64_t loads_slowdown(void) { return loads_is_guarded ? GUARDED_SLOWDOWN : 1; }
+uint64_t loads_slowdown(void) { return loads_is_guarded ? GUARDED_SLOWDOWN : is_traced ? TRACED_SLOWDOWN : 1; }
 
 void loads_life(uint32_t life) { loads.life = life; }
 
@@ -153,7 +155,9 @@ void loads_follow(void) {
         *span = (struct span){view.start, view.end, view.offset / FL_UNIT_BYTES, file, view.file, view.is_shared, {0}};
         open_window(span);
     }
-    if (highest > 0) {
+    if (is_traced && !recording_follow(loads.life, loads_is_recording()))
+        loads_unknown(FL_LOADS_MAPPINGS, NULL);
+    if (highest > 0 && !is_traced) {
         fl_hook_near.start = lowest - FL_WIDEST_ACCESS;
         fl_hook_near.bytes = highest - fl_hook_near.start;
     }

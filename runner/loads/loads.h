@@ -106,7 +106,15 @@ void guard_open(const void *address, uint64_t bytes);
 unsigned guard_lend(const void *address, uint64_t bytes);
 void guard_take_back(unsigned lent);
 
+/* ---- recording.c */
+struct fl_recording;
+struct fl_modules;
+void recording_map(const char *adapter); /* once, in the server, when the others have mapped */
+const struct fl_modules *recording_modules(void);
+bool recording_follow(uint32_t life, bool has_loads); /* what is mapped has changed; false: there are more mappings than spans */
+
 /* ---- events.c: for the server */
+void events_describe(struct fl_recording *recording);
 void events_map(const void *adapter); /* once; adapter: any address in its file as it is mapped */
 void events_begin(bool is_asked); /* before a run */
 const void *events_answer(uint32_t *bytes);
@@ -115,6 +123,9 @@ const void *events_answer(uint32_t *bytes);
 void events_start(uint32_t generation); /* from here on the life's events are recorded */
 extern bool events_is_on; /* in a life whose events are recorded */
 static inline bool events_are_recorded(void) { return events_is_on; }
+extern bool events_is_by_hooks; /* and it is hooks that see what the target does */
+static inline bool events_by_hooks(void) { return events_is_by_hooks; }
+uint32_t events_file_number(uint32_t known, uint64_t inode); /* known: NO_FILE for one that recovery may have made */
 void events_follow(void); /* mappings of the heap changed */
 void events_files_changed(void); /* in a way that events do not say */
 /* A file operation returned and had an effect. Paths: in the heap folder. */

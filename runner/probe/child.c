@@ -6,6 +6,7 @@
  * with a time-out. The parent must stay small and touch no image: forking it is most of a recovery's cost.
  */
 #include "probe/probe.h"
+#include "base/traced.h"
 #include "base/planted.h"
 #include "loads/loads.h"
 #include "signals/signals.h"
@@ -179,6 +180,7 @@ enum fl_outcome child_end_late(pid_t child) {
 enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal) {
     *signal = 0;
     flushes_take_over();
+    traced_warm();
     pid_t child = fork();
     if (child < 0) {
         char text[128];

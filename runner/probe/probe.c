@@ -4,6 +4,7 @@
  * of image and configuration only: it knows no history. The lives are described in protocol.h.
  */
 #include "probe/probe.h"
+#include "base/traced.h"
 #include "base/planted.h"
 #include "files/files.h"
 #include "loads/loads.h"
@@ -260,7 +261,9 @@ static void scan_object(struct life *life, const struct fl_location *location, s
     if (object == NULL)
         return;
     bool is_known = object_limit(life, location, &limit);
+    traced_pause(true);
     pattern_scan(object, is_known && limit < available ? limit : available, !is_known, report_run, contents);
+    traced_pause(false);
 }
 
 static int scan_objects(struct life *life, struct contents *contents) {

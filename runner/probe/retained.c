@@ -3,6 +3,7 @@
  * Which allocated heap blocks are reached by slots and fields, and which others the conservative mark of mark.c keeps.
  */
 #include "probe/probe.h"
+#include "base/traced.h"
 #include "files/files.h"
 #include "loads/loads.h"
 #include <stdlib.h>
@@ -34,7 +35,11 @@ static const uint8_t *content(void *context, size_t number, uint64_t *bytes) {
     if (*bytes == 0)
         return NULL;
     loads_looked_at(start, *bytes); /* holds for what comes next only: not over calls of the target */
-    return memcpy(room_for(retained, *bytes), start, *bytes);
+    uint8_t *copy = room_for(retained, *bytes);
+    traced_pause(true);
+    memcpy(copy, start, *bytes);
+    traced_pause(false);
+    return copy;
 }
 
 static size_t target(void *context, uint64_t word) {

@@ -10,6 +10,7 @@
  * In-process runs are those of a worker (inprocess/inprocess.c). It has the input and output in turn with this process.
  */
 #include "serve/serve.h"
+#include "recording.h"
 #include "base/planted.h"
 #include "files/files.h"
 #include "hooks/hooks.h"
@@ -334,6 +335,15 @@ static void send_engines(void) {
     free(list);
 }
 
+static void send_modules(void) {
+    const struct fl_modules *modules = recording_modules();
+    char *paths = allocate_or_fail(NULL, sizeof *modules), *end = paths;
+    for (uint32_t i = 0; i < modules->count; i++)
+        end = stpcpy(end, modules->paths[i]) + 1;
+    send(paths, (uint32_t)(end - paths) - 1);
+    free(paths);
+}
+
 static void send_report_path(void) {
     char path[64];
     report_path(path);
@@ -363,6 +373,7 @@ static void obey(struct fl_command *command) {
     case FL_COMMAND_ENGINES: send_engines(); break;
     case FL_COMMAND_REPORT: send_report_path(); break;
     case FL_COMMAND_AFFINITY: set_affinity(command); break;
+    case FL_COMMAND_MODULES: send_modules(); break;
     default: FAIL(EXIT_BAD_INPUT, "unknown command %u on standard input; engine and runner must be of one version", command->kind);
     }
 }
@@ -401,6 +412,7 @@ int run_serve(const struct options *options) {
     report_map();
     loads_map();
     events_map(adapter_base(adapter));
+    recording_map(options->adapter);
     stages_map();
     inprocess_map(image_descriptor);
     streams_map();

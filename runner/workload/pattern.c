@@ -7,6 +7,7 @@
  * those that match the run after it: a run may so appear up to 7 bytes longer than what was written, never shorter.
  */
 #include "workload/workload.h"
+#include "base/traced.h"
 #include "loads/loads.h"
 #include "persist.h"
 #include <string.h>
@@ -25,6 +26,7 @@ void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes) {
     uint8_t *start = object;
     loads_written(start + from, bytes);
     loads_open(start + from, bytes);
+    traced_pause(true);
     uint64_t end = from + bytes, first = (from + 7) / 8, last = end / 8; /* whole words */
     if (first > last)
         fill_bytes(fill->object, start, from, end);
@@ -36,6 +38,7 @@ void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes) {
     }
     if (fill->is_persisted)
         fl_persist(start + from, bytes);
+    traced_pause(false);
     if (events_are_recorded()) /* the runner has no hooks */
         events_filled(start + from, bytes);
 }

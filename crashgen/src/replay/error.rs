@@ -35,4 +35,6 @@ pub enum ReplayError {
     Death,
     #[error("the replay server's list of recovery stages ends in the middle; engine and runner must be of one version")]
     Stages,
+    #[error("the replay server does not know module {0} of the target; engine and runner must be of one version")]
+    Modules(u32),
 }

@@ -12,13 +12,33 @@ use rustc_hash::FxHashMap;
 /// Flags that hold for the target, whatever the image.
 const UNFIT: u32 = LOADS_NOT_HOOKED | LOADS_SHARED | LOADS_UNSEEN;
 
+/// An instruction of the target, as the runner names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CodeSite {
+    /// Number of the module ([`ReplayServer::module`](super::ReplayServer::module)); 0: the adapter's.
+    pub module: u32,
+    /// Offset in its file.
+    pub offset: u32,
+}
+
+impl CodeSite {
+    /// None: unknown.
+    fn of(module: u32, offset: u32) -> Option<Self> {
+        (offset != 0).then_some(Self { module, offset })
+    }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
 /// What a recorded run read of the crash image (`runner/protocol.h`).
 #[derive(Clone, Debug, Default)]
 pub struct Loads {
     /// Varying units in the order in which the target first depended on what the crash left there.
     pub by_target: Vec<UnitKey>,
-    /// For each of them, the loading instruction's offset in the adapter's file; 0 where it is not known or the runner loaded the unit.
-    pub sites: Vec<u32>,
+    /// For each of them, the loading instruction; none where it is not known or the runner loaded the unit.
+    pub sites: Vec<Option<CodeSite>>,
     /// Varying units that the runner's scan of contents read and nothing before it.
     pub by_contents: Vec<UnitKey>,
     /// Why the list is not complete, if it is not.
@@ -32,7 +52,7 @@ pub struct Loads {
 /// None: it is of another version, or damaged. `files`: by the server's numbers.
 pub fn parse(answer: &[u8], files: &FxHashMap<u32, FileId>) -> Option<Loads> {
     let (header, rest) = answer.split_at_checked(LOADS_HEADER_BYTES)?;
-    let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    let word = |at: usize| number_at(header, at);
     let (flags, count) = (word(4), word(8) as usize);
     let (list, text) = rest.split_at_checked(count.checked_mul(LOAD_BYTES)?)?;
     if word(0) != PROTOCOL_VERSION || text.len() != word(12) as usize {
@@ -43,11 +63,11 @@ pub fn parse(answer: &[u8], files: &FxHashMap<u32, FileId>) -> Option<Loads> {
     let mut found = Loads { doubt: doubt(flags, &text), is_different, is_unfit, ..Loads::default() };
     for load in list.chunks_exact(LOAD_BYTES) {
         let number = u64::from_le_bytes(load[8..16].try_into().expect("eight bytes"));
-        let file = files.get(&u32::from_le_bytes(load[4..8].try_into().expect("four bytes")))?;
+        let file = files.get(&number_at(load, 4))?;
         let unit = UnitKey { file: *file, number };
         if load[0] == LOAD_TARGET {
             found.by_target.push(unit);
-            found.sites.push(u32::from_le_bytes(load[16..20].try_into().expect("four bytes")));
+            found.sites.push(CodeSite::of(number_at(load, 20), number_at(load, 16)));
         } else {
             found.by_contents.push(unit);
         }

@@ -19,7 +19,7 @@ mod server;
 pub use counts::Engines;
 pub use death::{Death, Touched};
 pub use error::ReplayError;
-pub use loads::Loads;
+pub use loads::{CodeSite, Loads};
 pub use options::ServerOptions;
 pub use recovery_trace::{CONTENT_SITE, RecoveryTrace};
 pub use server::ReplayServer;

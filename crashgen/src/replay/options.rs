@@ -9,6 +9,8 @@ use std::process::Command;
 #[allow(missing_docs)]
 pub struct ServerOptions {
     pub runner: PathBuf,
+    /// What the runner is started under, with its arguments: a tracer that sees all accesses. Empty: nothing.
+    pub tracer: Vec<String>,
     pub adapter: PathBuf,
     /// Folder for the base image, on a memory file system if there is one.
     pub scratch: PathBuf,
@@ -33,7 +35,14 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// `runner COMMAND` with these options.
     pub fn command(&self, command: &str) -> Command {
-        let mut process = Command::new(&self.runner);
+        let mut process = match self.tracer.split_first() {
+            Some((program, arguments)) => {
+                let mut process = Command::new(program);
+                process.args(arguments).arg(&self.runner);
+                process
+            }
+            None => Command::new(&self.runner),
+        };
         process.arg(command).arg("--adapter").arg(&self.adapter).arg("--folder").arg(&self.scratch);
         process.arg("--slot-layout").arg(&self.slot_layout);
         for (name, value) in [

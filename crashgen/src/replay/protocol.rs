@@ -2,7 +2,7 @@
 //! The numbers of `runner/protocol.h`, which says what they mean. Each constant has the name there without `FL_`; `X_BYTES` is the
 //! size of `struct fl_x`. `runner/tests/test_protocol.py` compares them.
 
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 
 // Commands.
 pub const COMMAND_CREATE: u32 = 1;
@@ -18,6 +18,7 @@ pub const COMMAND_WATCH: u32 = 11;
 pub const COMMAND_ENGINES: u32 = 12;
 pub const COMMAND_REPORT: u32 = 13;
 pub const COMMAND_AFFINITY: u32 = 14;
+pub const COMMAND_MODULES: u32 = 15;
 pub const COMMAND_BYTES: usize = 40;
 pub const ENGINES_BYTES: usize = 32;
 
@@ -48,7 +49,7 @@ pub const LOAD_TARGET: u8 = 1;
 
 // Events.
 pub const EVENTS_HEADER_BYTES: usize = 16;
-pub const EVENT_BYTES: usize = 24;
+pub const EVENT_BYTES: usize = 32;
 pub const EVENTS_OVERFLOW: u32 = 1;
 pub const EVENTS_FILES: u32 = 2;
 pub const EVENT_STORE: u8 = 1;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a recovery and its follow-up did, event by event, read from the runner (`runner/protocol.h`).
 
+use super::loads::CodeSite;
 use super::protocol::*;
 use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, OperationKind, SiteId, StoreKind, ThreadId, renamed,
 };
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-/// Recoveries run with one thread.
-const THREAD: ThreadId = ThreadId { process: 1, thread: 1 };
 const UNKNOWN_SITE: SiteId = SiteId(SITE_UNKNOWN);
 /// Of the runner's fill, among [`RecoveryTrace::sites`].
 pub const CONTENT_SITE: SiteId = SiteId(SITE_CONTENT);
@@ -20,14 +20,23 @@ pub const CONTENT_SITE: SiteId = SiteId(SITE_CONTENT);
 pub struct RecoveryTrace {
     /// In memory order; the sites are those of [`RecoveryTrace::sites`].
     pub events: Vec<Event>,
-    /// By [`SiteId`]: offset in the adapter's file; none: unknown, or application content.
-    pub sites: Vec<Option<u64>>,
+    /// By [`SiteId`]: where in the target's code; none: unknown, or application content.
+    pub sites: Vec<Option<CodeSite>>,
+    /// Paths of the modules that they name, by number.
+    pub modules: Vec<Arc<Path>>,
     /// Paths in the trace of the files that it made.
     pub made: Vec<Arc<str>>,
     /// Why the events are not all, if they are not.
     pub gap: Option<&'static str>,
     /// Bytes of the answer up to the end of open's return; 0 if it did not return.
     pub recovery_bytes: usize,
+}
+
+impl RecoveryTrace {
+    /// Module and offset of a site.
+    pub fn place(&self, site: CodeSite) -> (Arc<Path>, u64) {
+        (self.modules[site.module as usize].clone(), site.offset.into())
+    }
 }
 
 /// One event as it was sent.
@@ -37,6 +46,8 @@ struct Raw<'a> {
     file: u32,
     offset: u64,
     site: u32,
+    module: u32,
+    thread: u16,
     payload: &'a [u8],
 }
 
@@ -50,7 +61,9 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<Raw<'a>> {
     let payload = tail.get(..bytes)?;
     *rest = tail.get(bytes.next_multiple_of(8)..)?;
     let offset = u64::from_le_bytes(head[8..16].try_into().expect("eight bytes"));
-    Some(Raw { kind: head[0], detail: head[1], file: word(head, 4), offset, site: word(head, 20), payload })
+    let thread = u16::from_le_bytes([head[2], head[3]]);
+    let (file, site, module) = (word(head, 4), word(head, 20), word(head, 24));
+    Some(Raw { kind: head[0], detail: head[1], file, offset, site, module, thread, payload })
 }
 
 /// The files of the heap as the run goes on.
@@ -80,8 +93,8 @@ pub fn parse(answer: &[u8], files: &mut Files) -> Option<RecoveryTrace> {
         let site = match SiteId(raw.site) {
             _ if is_operation => UNKNOWN_SITE,
             site @ (UNKNOWN_SITE | CONTENT_SITE) => site,
-            SiteId(offset) => *numbers.entry(offset).or_insert_with(|| {
-                trace.sites.push(Some(offset.into()));
+            SiteId(offset) => *numbers.entry((raw.module, offset)).or_insert_with(|| {
+                trace.sites.push(Some(CodeSite { module: raw.module, offset }));
                 SiteId(trace.sites.len() as u32 - 1)
             }),
         };
@@ -92,7 +105,7 @@ pub fn parse(answer: &[u8], files: &mut Files) -> Option<RecoveryTrace> {
         if matches!(kind, EventKind::OperationReturn { kind: OperationKind::Open, .. }) {
             trace.recovery_bytes = answer.len() - rest.len();
         }
-        trace.events.push(Event { thread: THREAD, site, kind });
+        trace.events.push(Event { thread: ThreadId { process: 1, thread: raw.thread + 1 }, site, kind });
     }
     rest.is_empty().then_some(trace)
 }

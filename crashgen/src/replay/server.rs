@@ -16,9 +16,12 @@ use crate::trace::{FileId, LINE_BYTES, LineKey, UnitKey};
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,7 +59,10 @@ pub struct ReplayServer {
     watch_count: u64,
     is_in_process: bool,
     is_batched: bool,
+    is_traced: bool,
     seed: u32,
+    /// Paths of the modules that sites name; the adapter's is the first.
+    modules: Vec<Arc<Path>>,
     /// Number of the processors that it was last sent ([`cpu_affinity::changed_since`]).
     affinity: u64,
 }
@@ -91,6 +97,8 @@ impl ReplayServer {
             watch_count: 0,
             is_in_process: options.is_in_process,
             is_batched: options.is_batched,
+            is_traced: !options.tracer.is_empty(),
+            modules: vec![options.adapter.as_path().into()],
             seed: options.seed as u32,
             affinity: 0,
         })
@@ -268,6 +276,7 @@ impl ReplayServer {
     /// When the server ended or answers nonsense.
     pub fn run_recorded(&mut self, probe: Probe, manner: Manner) -> Result<(&[u8], Loads), ReplayError> {
         let more = match (manner, self.is_in_process) {
+            (Manner::Guarded { .. }, _) if self.is_traced => 0, // all of its accesses are seen anyway
             (Manner::Guarded { .. }, _) => protocol::RUN_GUARDED,
             (Manner::Afresh, true) => protocol::RUN_IN_PROCESS | protocol::RUN_AFRESH,
             (Manner::Compared, true) => protocol::RUN_IN_PROCESS | protocol::RUN_AFRESH | protocol::RUN_COMPARED,
@@ -303,6 +312,21 @@ impl ReplayServer {
         Ok(File::open(&path).map_or_else(|_| Reports::Sent(Vec::new()), apart))
     }
 
+    /// Path of a module that a site names.
+    ///
+    /// # Errors
+    /// When the server ended, or does not know it.
+    pub fn module(&mut self, number: u32) -> Result<Arc<Path>, ReplayError> {
+        if number as usize >= self.modules.len() {
+            self.send(protocol::COMMAND_MODULES, Arguments::None, &[])?;
+            let answer = self.answer()?;
+            let paths = answer.split(|byte| *byte == 0).skip(1).map(|path| Path::new(OsStr::from_bytes(path)).into());
+            self.modules.truncate(1);
+            self.modules.extend(paths);
+        }
+        self.modules.get(number as usize).cloned().ok_or(ReplayError::Modules(number))
+    }
+
     /// Whether recorded runs may be done in-process.
     pub fn is_in_process(&self) -> bool {
         self.is_in_process
@@ -332,7 +356,7 @@ impl ReplayServer {
     /// # Errors
     /// When they are of another version.
     pub fn parse_recovery_trace(
-        &self,
+        &mut self,
         answer: &[u8],
         first_new: u32,
         prefix: &str,
@@ -340,7 +364,10 @@ impl ReplayServer {
         let by_number = self.by_number.clone();
         let by_path = self.files.iter().map(|(file, state)| (state.path.clone(), *file)).collect();
         let mut files = recovery_trace::Files { by_number, by_path, next: first_new, prefix: prefix.to_owned() };
-        recovery_trace::parse(answer, &mut files).ok_or(ReplayError::RecoveryTrace)
+        let mut trace = recovery_trace::parse(answer, &mut files).ok_or(ReplayError::RecoveryTrace)?;
+        let last = trace.sites.iter().flatten().map(|site| site.module).max().unwrap_or(0);
+        trace.modules = (0..=last).map(|module| self.module(module)).collect::<Result<_, _>>()?;
+        Ok(trace)
     }
 
     /// How often recovery entered each of its named stages (`stage.h`) so far, in order of names. Empty: it names none.

@@ -12,6 +12,7 @@ pub use ordinals::Ordinals;
 use crate::trace::{Module, Site, SiteId, Trace};
 use rustc_hash::FxHashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What the allocators of this repository flush and fence with.
 const PERSIST: &str = "persist.h";
@@ -129,15 +130,22 @@ impl Symbols {
         (self.find(&trace, SiteId(1)), self.callers(&trace, SiteId(1)))
     }
 
-    /// The places at these offsets in one module; none: not known. It takes the object, as [`Self::of_calls`] does.
-    pub fn of_places(mut self, module: &Path, offsets: &[Option<u64>]) -> Vec<Symbol> {
-        let site = |offset: &Option<u64>| Site { module: offset.map(|_| 0), offset: offset.unwrap_or(0), caller: None };
-        let trace = Trace {
-            sites: offsets.iter().map(site).collect(),
-            modules: vec![Module { path: module.to_path_buf(), build_id: String::new() }],
-            ..Trace::default()
+    /// The places at these offsets in modules; none: not known. It takes the object, as [`Self::of_calls`] does.
+    pub fn of_places(mut self, places: &[Option<(Arc<Path>, u64)>]) -> Vec<Symbol> {
+        let mut modules: Vec<Module> = Vec::new();
+        let mut number = |path: &Path| {
+            let known = modules.iter().position(|module| module.path == path);
+            known.unwrap_or_else(|| {
+                modules.push(Module { path: path.to_path_buf(), build_id: String::new() });
+                modules.len() - 1
+            }) as u32
         };
-        (0..offsets.len() as u32).map(|number| self.find(&trace, SiteId(number))).collect()
+        let sites = places.iter().map(|place| match place {
+            Some((module, offset)) => Site { module: Some(number(module)), offset: *offset, caller: None },
+            None => Site { module: None, offset: 0, caller: None },
+        });
+        let trace = Trace { sites: sites.collect(), modules, ..Trace::default() };
+        (0..places.len() as u32).map(|number| self.find(&trace, SiteId(number))).collect()
     }
 
     /// A name of the site's line of source that lasts when lines around it move and other workloads run:

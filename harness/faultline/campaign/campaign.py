@@ -21,7 +21,7 @@ from faultline.base.pool import run_in_pool
 from faultline.base.processes import interrupt_all
 from faultline.campaign.known import KnownFindings
 from faultline.campaign.results import CellResult, Results
-from faultline.campaign.resume import joined, joined_verdict
+from faultline.campaign.resume import as_it_ran, joined, joined_verdict
 from faultline.pipeline import environment
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Certificate, Done, Event, Finding, Progress, TraceRules
@@ -196,6 +196,8 @@ class _CellRunner:
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
             self._explore(position, result, cell)
+            if result.certificate is not None and not result.certificate.fallback:
+                cell = as_it_ran(cell, result.certificate)
             self.known.mark(result)
             if self.explains(spec):
                 deadline = time.monotonic() + FOUND_S
@@ -242,8 +244,8 @@ class _CellRunner:
                     self._note_seen(position, result, event, seen_earlier)
 
         first_position = earlier.stopped.position if earlier and earlier.stopped else None
-        if earlier is not None and earlier.fallback:
-            cell = cell.with_spec(strategy="mixed")
+        if earlier is not None:
+            cell = as_it_ran(cell, earlier)
         result.verdict = explore(cell, handle, first_position, self.workshop.explore_jobs)
         if earlier is not None:
             result.verdict = joined_verdict(result.findings, earlier, result.verdict)

@@ -8,12 +8,20 @@ from collections import Counter
 from typing import Any
 
 from faultline.pipeline.events import Certificate, Engines, Finding, Incomplete, Stage, Verdict, states_text, sum_log10
+from faultline.pipeline.prepared import PreparedCell
+
+
+def as_it_ran(cell: PreparedCell, certificate: Certificate) -> PreparedCell:
+    """The cell with the strategy and the engine that an exploration of it came to."""
+    if certificate.fallback:
+        return cell.with_spec(strategy="mixed")
+    return cell.with_spec(replay_engine=certificate.engine) if certificate.engine_why else cell
 
 
 def joined(earlier: Certificate, later: Certificate) -> Certificate:
     """Of crash positions up to where the earlier one stopped, and of those from there on. An exploration that falls back to another
-    strategy does so from its start: then it is the whole."""
-    if later.fallback and not earlier.fallback:
+    engine or strategy does so from its start: then it is the whole."""
+    if (later.strategy, later.engine) != (earlier.strategy, earlier.engine):
         return later
     stop = earlier.stop_text()
     gaps = _each_once(earlier.gaps + later.gaps)
@@ -25,6 +33,8 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
         stopped=later.stopped,
         strategy=later.strategy,
         fallback=later.fallback or earlier.fallback,
+        engine=later.engine,
+        engine_why=later.engine_why or earlier.engine_why,
         incomplete=_joined_incomplete(earlier.incomplete + later.incomplete),
         crash_positions=earlier.crash_positions + later.crash_positions,
         states=states_text(states_log10),

@@ -36,6 +36,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Strategy complete: crashes after the first that are explored, in recoveries and in what follows them."""
     follow_up: bool = True
     """Of nested: in what follows recoveries, too."""
+    replay_engine: str | None = None
+    """Strategy complete: what runs recoveries, `in-process` or `traced`; None: the fastest engine that sees all of the target."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
 

@@ -326,6 +326,10 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     """What ran."""
     fallback: str | None = None
     """Why it is not the strategy that was asked for."""
+    engine: str = "isolated"
+    """What ran recoveries: in-process, traced or isolated."""
+    engine_why: str | None = None
+    """Why it is not a faster one."""
     gaps: list[str] = []
     """Why what was explored is not complete."""
     stopped: Stopped | None = None

@@ -50,6 +50,8 @@ def engine_config(
         "runner": str(target.runner.path),
         "adapter": str(target.adapter.path),
         "hooked_adapter": str(target.hooked.path) if target.hooked else None,
+        "tracer": cell.workshop.tracer.serve_command(target.tracer),
+        "engine": spec.replay_engine,
         "helpers": list(target.allocator.build.helpers),
         "workload_file": str(cell.trace.workload_file),
         "scratch": str(scratch),

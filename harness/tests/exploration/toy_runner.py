@@ -38,7 +38,7 @@ class FL:
     OUTCOME_HUNG = 2
     OUTCOME_OVERLOADED = 4
     REPORT_VERSION = 6
-    PROTOCOL_VERSION = 10
+    PROTOCOL_VERSION = 11
     LOAD_TARGET = 1
     RUN_LOADS = 1
     RUN_GUARDED = 2
@@ -224,7 +224,7 @@ def told_answer(file: int, flag: int, events: list[Told]) -> bytes:
             offset, site, of = 0, at, number
         if kind == FL.EVENT_BEGIN:
             (offset,), payload = struct.unpack_from("<Q", payload), payload[8:]
-        answer += struct.pack("<BBHIQII", kind, detail, 0, of, offset, len(payload), site)
+        answer += struct.pack("<BBHIQIIII", kind, detail, 0, of, offset, len(payload), site, 0, 0)
         answer += payload + bytes(-len(payload) % 8)
     return answer
 

@@ -75,9 +75,9 @@ class Told:
         self.events: list[tuple[int, int, int, int, int, bytes]] = []
         at = 16
         for _ in range(count):
-            kind, detail, file, offset, length, site = struct.unpack_from("<BBxxIQII", answer, at)
-            self.events.append((kind, detail, file, offset, site, answer[at + 24 : at + 24 + length]))
-            at += 24 + (length + 7) // 8 * 8
+            kind, detail, file, offset, length, site = struct.unpack_from("<BBxxIQII8x", answer, at)
+            self.events.append((kind, detail, file, offset, site, answer[at + FL.EVENT_BYTES : at + FL.EVENT_BYTES + length]))
+            at += FL.EVENT_BYTES + (length + 7) // 8 * 8
         assert at == len(answer)
 
 

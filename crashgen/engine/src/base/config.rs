@@ -9,7 +9,7 @@ use crashgen::replay::ServerOptions;
 use crashgen::strategy::{Options, Strategy};
 use crashgen::symbols::{Symbol, Symbols};
 use oracle::{Contract, HeapShape, RuleId};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// Version of the configuration file.
@@ -33,6 +33,13 @@ pub struct Config {
     adapter: PathBuf,
     /// The same adapter, built with hooks (`runner/protocol.h`): what `complete` runs. None: `complete` is not possible.
     hooked_adapter: Option<PathBuf>,
+    /// What the runner is started under so that every access of any target is seen: a tracer with its arguments. Empty: there is none.
+    #[serde(default)]
+    tracer: Vec<String>,
+    /// Which engine runs recoveries where their loads are needed. None: the fastest that there is, and slower ones where it does not
+    /// see all that the target does.
+    #[serde(default)]
+    engine: Option<EngineKind>,
     /// Files of the allocator whose functions flush, fence or store for their callers ([`crashgen::symbols`]).
     #[serde(default)]
     pub helpers: Vec<PathBuf>,
@@ -80,6 +87,18 @@ pub struct Config {
     pub probe: ProbeName,
     /// What tokens name.
     pub identity: Identity,
+}
+
+/// What runs recoveries, the fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineKind {
+    /// One long-lived process; the hooks of a target that was built with them announce its accesses.
+    InProcess,
+    /// Processes under a tracer, which sees every access of any target.
+    Traced,
+    /// Processes of their own, in which nothing is seen.
+    Isolated,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -250,12 +269,12 @@ impl Config {
 
     /// The text with a place of the adapter with hooks in words, where it has one as the runner names it: `MODULE+0xOFFSET`.
     pub fn with_place(&self, text: &str) -> String {
-        let adapter = self.hooked_adapter();
+        let Some(adapter) = &self.hooked_adapter else { return text.to_owned() };
         let mark = format!("{}+0x", adapter.file_name().unwrap_or_default().to_string_lossy());
         let Some((before, after)) = text.split_once(&mark) else { return text.to_owned() };
         let digits = after.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(after.len());
         let Ok(offset) = u64::from_str_radix(&after[..digits], 16) else { return text.to_owned() };
-        let places = self.symbols().of_places(adapter, &[Some(offset)]);
+        let places = self.symbols().of_places(&[Some((adapter.as_path().into(), offset))]);
         let place = places.first().map(Symbol::text).unwrap_or_default();
         format!("{before}{place}, {mark}{after}")
     }
@@ -265,14 +284,26 @@ impl Config {
         self.edits.iter().all(Edit::only_leaves_out) && self.later_edits.iter().all(Edit::only_leaves_out)
     }
 
-    /// Whether there is an adapter whose loads are seen.
-    pub fn has_hooks(&self) -> bool {
-        self.hooked_adapter.is_some()
+    /// The engines that see what recoveries load, the fastest first; the one that was asked for, and slower ones.
+    pub fn seeing_engines(&self) -> Vec<EngineKind> {
+        let in_process = self.hooked_adapter.as_ref().map(|_| EngineKind::InProcess);
+        let traced = (!self.tracer.is_empty()).then_some(EngineKind::Traced);
+        in_process.into_iter().chain(traced).filter(|kind| self.engine.is_none_or(|first| first <= *kind)).collect()
     }
 
-    /// The adapter that was built with hooks; empty: there is none.
-    pub fn hooked_adapter(&self) -> &Path {
-        self.hooked_adapter.as_deref().unwrap_or(Path::new(""))
+    /// The engine that runs recoveries where their loads are needed.
+    pub fn engine(&self) -> EngineKind {
+        self.seeing_engines().first().copied().unwrap_or(EngineKind::Isolated)
+    }
+
+    /// The same with this engine, or slower ones.
+    pub fn with_engine(&self, engine: EngineKind) -> Self {
+        Self { engine: Some(engine), ..self.clone() }
+    }
+
+    /// Whether there is an engine that sees what recoveries load.
+    pub fn sees_loads(&self) -> bool {
+        self.engine() != EngineKind::Isolated
     }
 
     /// Whether all of the probe script is run.
@@ -304,14 +335,16 @@ impl Config {
         if strategy.follows_loads() { self.recording_server() } else { self.batching_server() }
     }
 
-    /// As [`Config::server`], for runs whose loads are recorded: with the hooked adapter, if there is one, and in-process where that is
-    /// possible.
+    /// As [`Config::server`], for runs whose loads are recorded: in the engine that sees them, if there is one.
     ///
     /// # Errors
     /// As [`Config::server`].
     pub fn recording_server(&self) -> Result<ServerOptions, EngineError> {
-        let Some(hooked) = &self.hooked_adapter else { return self.batching_server() };
-        Ok(ServerOptions { adapter: hooked.clone(), is_in_process: true, ..self.server("recorded")? })
+        match self.engine() {
+            EngineKind::InProcess => Ok(ServerOptions { is_in_process: true, ..self.seeing_server("recorded")? }),
+            EngineKind::Traced => self.seeing_server("recorded"),
+            EngineKind::Isolated => self.batching_server(),
+        }
     }
 
     /// As [`Config::server`]; first parts of the probe are run in one process with others.
@@ -322,12 +355,17 @@ impl Config {
         Ok(ServerOptions { is_batched: true, ..self.server("images")? })
     }
 
-    /// As [`Config::server`], with the hooked adapter, for a few runs.
+    /// As [`Config::server`], with loads seen, each run in a process of its own: for a few runs.
     ///
     /// # Errors
     /// As [`Config::server`].
-    pub fn hooked_server(&self, purpose: &str) -> Result<ServerOptions, EngineError> {
-        Ok(ServerOptions { adapter: self.hooked_adapter().to_owned(), ..self.server(purpose)? })
+    pub fn seeing_server(&self, purpose: &str) -> Result<ServerOptions, EngineError> {
+        let server = self.server(purpose)?;
+        Ok(match (self.engine(), &self.hooked_adapter) {
+            (EngineKind::InProcess, Some(hooked)) => ServerOptions { adapter: hooked.clone(), ..server },
+            (EngineKind::Traced, _) => ServerOptions { tracer: self.tracer.clone(), ..server },
+            _ => server,
+        })
     }
 
     /// A server (or `runner` command) with a scratch folder of its own.
@@ -340,6 +378,7 @@ impl Config {
             .map_err(|error| EngineError::Infrastructure(format!("{}: cannot be made: {error}", scratch.display())))?;
         Ok(ServerOptions {
             runner: self.runner.clone(),
+            tracer: Vec::new(),
             adapter: self.adapter.clone(),
             scratch,
             heap_bytes: self.heap.heap_bytes,

@@ -47,7 +47,7 @@ pub fn bench(config: &Config, trace: &Trace) -> Result<(), EngineError> {
     server.follow(image)?;
     let full_per_s = rate(MEASURE, || server.run(Probe::Full).map(drop).map_err(EngineError::from))?;
     drop(server);
-    let engines = if config.has_hooks() { compare_engines(config, trace, position as u32)? } else { Value::Null };
+    let engines = if config.sees_loads() { compare_engines(config, trace, position as u32)? } else { Value::Null };
     print(&json!({
         "walk_per_s": walk_per_s, "batched_per_s": batched_per_s, "full_per_s": full_per_s, "heap_bytes": config.shape().heap_bytes, "live_objects": live,
         "engines": engines,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The certificate: what was covered, and why it is not all.
 
+use crate::base::config::EngineKind;
 use crate::recovery::twins::MadeTwins;
 use crashgen::replay::Engines;
 use crashgen::strategy::{Coverage, Reach, Strategy};
@@ -57,6 +58,8 @@ pub struct Tally {
     pub later_judgements: u64,
     /// Why another strategy ran than was asked for.
     pub fallback: Option<String>,
+    /// Why a faster engine did not run recoveries.
+    pub engine_why: Option<String>,
 }
 
 /// What `pairwise` covered of the combinations of choices that its strength asks for.
@@ -307,7 +310,7 @@ impl Tally {
 
     /// The certificate as it is printed.
     pub fn certificate(&self, run: Run, numbers: Numbers, covers: String) -> Certificate {
-        let Run { strategy, stopped, last_position } = run;
+        let Run { strategy, engine, stopped, last_position } = run;
         let gaps = self.gaps(stopped.is_some());
         let stop = stopped.as_ref().map(|stopped| {
             format!("stopped at crash position {} of {last_position}: {}", stopped.position, stopped.why)
@@ -321,6 +324,8 @@ impl Tally {
             incomplete: self.incomplete.values().cloned().collect(),
             strategy,
             fallback: self.fallback.clone(),
+            engine,
+            engine_why: self.engine_why.clone(),
             crash_positions: self.positions,
             states: self.states_text(),
             states_log10: self.states_log10,
@@ -381,6 +386,7 @@ impl Numbers {
 #[allow(missing_docs)]
 pub struct Run {
     pub strategy: &'static str,
+    pub engine: EngineKind,
     pub stopped: Option<Stopped>,
     /// Of the trace.
     pub last_position: usize,
@@ -435,6 +441,8 @@ pub struct Certificate {
     pub why: String,
     pub strategy: &'static str,
     pub fallback: Option<String>,
+    pub engine: EngineKind,
+    pub engine_why: Option<String>,
     pub crash_positions: u64,
     pub states: String,
     pub states_log10: Option<f64>,

@@ -36,6 +36,7 @@ pub struct Part {
 }
 
 /// What is explored, for all workers.
+#[derive(Clone)]
 pub struct Task<'a> {
     /// What is asked for.
     pub config: &'a Config,

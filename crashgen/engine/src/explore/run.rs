@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `explore`: a whole trace, from its first crash position to the verdict.
 //!
-//! Where `complete` is not possible, because what the target loads is not known, the trace is explored with `mixed` from its start,
-//! with the adapter that people use. What was found until then stays: each finding had a run of its own.
+//! `complete` needs to know what recoveries load. The fastest engine that sees it runs them. Where it meets something that it does not
+//! see, the next slower one begins anew, and where none does, `mixed` explores the trace in the isolated engine. What was found until then
+//! stays: each finding had a run of its own.
 
 use crate::base::budget::deadline;
-use crate::base::config::Config;
+use crate::base::config::{Config, EngineKind};
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Verdict};
 use crate::explore::certificate::{Stopped, Tally};
@@ -15,7 +16,7 @@ use crate::explore::unchanged;
 use crate::explore::workers::Whole;
 use crate::findings::finding::seen_counts;
 use crate::recovery::twins::{self, MadeTwins};
-use crashgen::strategy::WITHOUT_LOADS;
+use crashgen::strategy::{Strategy, WITHOUT_LOADS};
 use crashgen::trace::Trace;
 use planted::Fault;
 use std::time::Instant;
@@ -46,34 +47,62 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let fresh = tally.clone();
     let known = outcomes::known(config.outcomes.as_ref())?;
     let deadline = deadline(config, started);
-    let task = Task { config, trace, unchanged: &unchanged, twins: made.twins.as_ref(), known, started, deadline };
+    let twins = made.twins.as_ref();
+    let task = Task { config, trace, unchanged: &unchanged, twins, known, started, deadline };
     let first = trace.first_event() as u32 + 1;
-    let parts = parts_of(config, trace, config.strategy, config.first_position.unwrap_or(first).max(first));
+    let begin = config.first_position.unwrap_or(first).max(first);
     let mut whole = Whole::new(tally, config.strategy);
-    let is_blind = config.strategy.follows_loads() && !config.has_hooks();
-    let unfit = match is_blind {
-        true => {
-            whole.judge_rules(&task, output);
-            Some("the adapter was built without hooks".to_owned())
+    let rungs = rungs(config);
+    for (number, rung) in rungs.iter().enumerate() {
+        if number == 0 && config.strategy.follows_loads() && !rung.strategy.follows_loads() {
+            whole = fallen(whole, &fresh, rung, "no engine sees what recovery loads");
         }
-        false => whole.explore(&task, &parts, output)?,
-    };
-    if let Some(why) = unfit {
-        let complete = std::mem::replace(&mut whole, Whole::new(fresh, WITHOUT_LOADS));
-        whole.go_on_from(complete);
-        whole.tally.fallback = Some(format!("strategy complete is not possible: {}", config.with_place(&why)));
+        let task = Task { config: &rung.config, ..task.clone() };
+        let from = if number == 0 { begin } else { first };
+        let unfit = whole.explore(&task, &parts_of(&rung.config, trace, rung.strategy, from), output)?;
+        let unfit = unfit.map(|why| rung.config.with_place(&why));
+        let (Some(why), Some(next)) = (unfit, rungs.get(number + 1)) else {
+            return finish(&task, &mut whole, output);
+        };
+        whole = fallen(whole, &fresh, next, &why);
+        // What goes on from here goes on with that.
         let so_far = Stopped { position: 1, why: "interrupted".to_owned() };
-        output.say("certificate", &whole.certificate(&task, Some(so_far))); // what goes on from here must not go on with `complete`
-        let parts = parts_of(config, trace, WITHOUT_LOADS, first);
-        whole.explore(&task, &parts, output)?;
+        output.say("certificate", &whole.certificate(&Task { config: &next.config, ..task }, Some(so_far)));
     }
-    if let Some(file) = &config.outcomes {
-        output.say("outcomes", &whole.outcomes.settle(file, task.known.as_ref())?);
-    }
-    Ok(finish(&task, &mut whole, output))
+    unreachable!("the last rung needs nothing of the target")
 }
 
-fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Verdict {
+/// A way to explore: a strategy, and a configuration whose engine runs its recoveries.
+struct Rung {
+    config: Config,
+    strategy: &'static dyn Strategy,
+}
+
+/// The fastest first. Where one does not see what it needs to see, the next one begins anew.
+fn rungs(config: &Config) -> Vec<Rung> {
+    if !config.strategy.follows_loads() {
+        return vec![Rung { config: config.clone(), strategy: config.strategy }];
+    }
+    let seeing = config.seeing_engines().into_iter();
+    let complete = seeing.map(|engine| Rung { config: config.with_engine(engine), strategy: config.strategy });
+    complete.chain([Rung { config: config.with_engine(EngineKind::Isolated), strategy: WITHOUT_LOADS }]).collect()
+}
+
+/// What was explored in another way is worth nothing to this one, but for what was found.
+fn fallen(before: Whole, fresh: &Tally, next: &Rung, why: &str) -> Whole {
+    let mut whole = Whole::new(fresh.clone(), next.strategy);
+    whole.tally.engine_why = Some(why.to_owned());
+    if !next.strategy.follows_loads() {
+        whole.tally.fallback = Some(format!("strategy complete is not possible: {why}"));
+    }
+    whole.go_on_from(before);
+    whole
+}
+
+fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Result<Verdict, EngineError> {
+    if let Some(file) = &task.config.outcomes {
+        output.say("outcomes", &whole.outcomes.settle(file, task.known.as_ref())?);
+    }
     let is_unknown = whole.tally.has_unknown() && !planted::is(Fault::UnknownPasses);
     let is_nothing = !whole.tally.has_judged_a_heap() && whole.tally.unchanged == 0 || whole.tally.stores == 0;
     let verdict = match (whole.findings.len(), is_unknown || is_nothing) {
@@ -84,5 +113,5 @@ fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Verdict {
     let stopped = whole.stopped.take();
     output.say("certificate", &whole.certificate(task, stopped));
     output.done(verdict, &seen_counts(&whole.findings), &task.trace.hash);
-    verdict
+    Ok(verdict)
 }

@@ -6,7 +6,7 @@
 //! the trace rules: the worker that is first does it, while the others explore if there are any, and nothing is told before that is over.
 
 use crate::base::budget::{Budget, Stop};
-use crate::base::config::Config;
+use crate::base::config::{Config, EngineKind};
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Pace};
 use crate::explore::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
@@ -137,7 +137,8 @@ impl Whole {
             task.config.identity.flush,
             crashes_text(task.config, self.strategy)
         );
-        let run = Run { strategy: self.strategy.name(), stopped, last_position: task.trace.events.len() };
+        let engine = if self.strategy.follows_loads() { task.config.engine() } else { EngineKind::Isolated };
+        let run = Run { strategy: self.strategy.name(), engine, stopped, last_position: task.trace.events.len() };
         self.tally.certificate(run, numbers, covers)
     }
 
@@ -153,11 +154,6 @@ impl Whole {
             }
         }
         self.stopped = part.stopped;
-    }
-
-    /// Judges the trace rules, where nothing is explored that it could be done beside.
-    pub fn judge_rules(&mut self, task: &Task, output: &mut Output) {
-        self.tell_rules(&task.rules(), output);
     }
 
     fn tell_rules(&mut self, rules: &TraceRules, output: &mut Output) {

@@ -1,23 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a recovery did, as a trace: the runner tells it event by event, and it is explored as the workload's trace is.
 
-use crate::base::config::Config;
 use crashgen::LINE_BYTES;
 use crashgen::model::{LineKey, Model};
 use crashgen::replay::{CONTENT_SITE, RecoveryTrace};
 use crashgen::trace::{Event, EventKind, FileEffect, Module, Site, SiteId, Trace};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
 
-/// Where the events of told runs come from, by their offset in the adapter's file: numbers that hold in the whole exploration.
+/// Where the events of told runs come from, by module and the offset in its file: numbers that hold in the whole exploration.
 #[derive(Default)]
 pub struct RecoverySites {
     /// RecoverySites and modules of the workload's trace: those of told runs come after them, in every generation.
     workload: Option<(usize, usize)>,
-    numbers: FxHashMap<u64, u32>,
+    modules: Vec<Arc<Path>>,
+    numbers: FxHashMap<(usize, u64), u32>,
 }
 
 impl RecoverySites {
+    fn number(&mut self, (module, offset): (Arc<Path>, u64)) -> u32 {
+        let known = self.modules.iter().position(|known| *known == module);
+        let module = known.unwrap_or_else(|| {
+            self.modules.push(module);
+            self.modules.len() - 1
+        });
+        let next = self.numbers.len() as u32;
+        *self.numbers.entry((module, offset)).or_insert(next)
+    }
+
     /// How many of the sites are the workload's; none: there was no told run.
     pub fn of_workload(&self) -> Option<u32> {
         self.workload.map(|(sites, _)| sites as u32)
@@ -31,26 +43,26 @@ impl RecoverySites {
 }
 
 /// The told run as a trace: its sites come after those of the workload, and have the same numbers in all told runs.
-pub fn trace_of_recovery(config: &Config, sites: &mut RecoverySites, before: &Trace, told: &RecoveryTrace) -> Trace {
+pub fn trace_of_recovery(sites: &mut RecoverySites, before: &Trace, told: &RecoveryTrace) -> Trace {
     let (workload_sites, modules) = *sites.workload.get_or_insert((before.sites.len(), before.modules.len()));
-    let (first, module) = (workload_sites as u32, modules as u32);
-    let sites = &mut sites.numbers;
-    let mut number = |offset: u64| {
-        let next = sites.len() as u32;
-        first + 1 + *sites.entry(offset).or_insert(next)
-    };
-    let numbers: Vec<u32> = told.sites.iter().map(|offset| offset.map_or(0, &mut number)).collect();
-    let mut known: Vec<(u32, u64)> = sites.iter().map(|(offset, number)| (*number, *offset)).collect();
+    let first = workload_sites as u32;
+    let number = |sites: &mut RecoverySites, site| first + 1 + sites.number(told.place(site));
+    let numbers: Vec<u32> = told.sites.iter().map(|site| site.map_or(0, |site| number(sites, site))).collect();
+    let mut known: Vec<(u32, (usize, u64))> = sites.numbers.iter().map(|(place, number)| (*number, *place)).collect();
     known.sort_unstable();
     let content = Site { module: None, offset: 0, caller: None };
-    let adapter = known.into_iter().map(|(_, offset)| Site { module: Some(module), offset, caller: None });
+    let of_target = known.into_iter().map(|(_, (module, offset))| Site {
+        module: Some((modules + module) as u32),
+        offset,
+        caller: None,
+    });
     let number = |site: SiteId| if site == CONTENT_SITE { first } else { numbers[site.0 as usize] };
     let events = told.events.iter().map(|event| Event { site: SiteId(number(event.site)), ..event.clone() });
-    let module = Module { path: config.hooked_adapter().to_owned(), build_id: String::new() };
+    let later_modules = sites.modules.iter().map(|path| Module { path: path.to_path_buf(), build_id: String::new() });
     Trace {
         events: events.collect(),
-        sites: before.sites[..workload_sites].iter().cloned().chain([content]).chain(adapter).collect(),
-        modules: before.modules[..modules].iter().cloned().chain([module]).collect(),
+        sites: before.sites[..workload_sites].iter().cloned().chain([content]).chain(of_target).collect(),
+        modules: before.modules[..modules].iter().cloned().chain(later_modules).collect(),
         files: before.files.iter().chain(&told.made).cloned().collect(),
         unsupported: Vec::new(),
         hash: before.hash.clone(),

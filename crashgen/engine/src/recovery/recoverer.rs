@@ -7,13 +7,15 @@ use crate::base::error::EngineError;
 use crate::recovery::reports::{doubt_of, without_contents};
 use crashgen::complete::{Doubt, UnitKey};
 use crashgen::image::{CrashImage, ImageHash};
-use crashgen::replay::{Death, Engines, Loads, Manner, Probe, RecoveryTrace, ReplayServer, ServerOptions};
+use crashgen::replay::{CodeSite, Death, Engines, Loads, Manner, Probe, RecoveryTrace, ReplayServer, ServerOptions};
 use oracle::HeapReport;
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The outcome of probing an image.
 #[derive(Clone)]
@@ -227,12 +229,20 @@ impl Recoverer {
     /// # Errors
     /// When they cannot be read.
     pub fn parse_recovery_trace(
-        &self,
+        &mut self,
         answer: &[u8],
         first_new: u32,
         prefix: &str,
     ) -> Result<RecoveryTrace, EngineError> {
         Ok(self.server.parse_recovery_trace(answer, first_new, prefix)?)
+    }
+
+    /// Module and offset of a place in the target's code.
+    ///
+    /// # Errors
+    /// When the server ended.
+    pub fn place(&mut self, site: CodeSite) -> Result<(Arc<Path>, u64), EngineError> {
+        Ok((self.server.module(site.module)?, site.offset.into()))
     }
 
     /// The probe that explorations of the first generation run.

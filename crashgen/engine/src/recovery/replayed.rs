@@ -78,7 +78,7 @@ impl ReplayedGeneration {
         }
         let judgement = judge(&config.contract, &config.shape(), &case.history, &report, &Unasked, None);
         case.model.know(touched(&case.model, &told.events).into_iter());
-        let trace = trace_of_recovery(config, sites, before, &told);
+        let trace = trace_of_recovery(sites, before, &told);
         let mut model = case.model.after_crash(bases_of(view, state));
         model.set_content_sites(sites.are_content(&trace));
         let case = case.next_generation(model);

@@ -109,6 +109,12 @@ GO_ON = "none"
     help="With --nested: whether they are explored in what follows recoveries, too.",
 )
 @click.option(
+    "--replay-engine",
+    type=click.Choice(["in-process", "traced"]),
+    help="Strategy complete: what runs recoveries; a slower engine goes on where it does not see all that the target does."
+    "  [default: the fastest]",
+)
+@click.option(
     "--stop-at-rule",
     metavar="RULE",
     help=f"Stop at the first finding of this rule; {GO_ON}: at none.  [default: a mutant's own, else {GO_ON}]",

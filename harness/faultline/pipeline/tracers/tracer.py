@@ -62,6 +62,11 @@ class Tracer(ABC):
     def trace_command(self, built: Built, session: Session) -> list[str]:
         """The command line that traces the session. Its exit code is the program's."""
 
+    def serve_command(self, built: Built) -> list[str]:  # noqa: ARG002
+        """What the runner's fork server is started under, so that all that recoveries do is seen (runner/recording.h). Empty: this
+        tracer cannot."""
+        return []
+
     def wear_command(self, built: Built, run: WearRun) -> list[str]:  # noqa: ARG002
         """The command line that counts the run's writes. Raises BadInputError when this tracer counts none."""
         raise BadInputError(f"tracer {self.name} does not count writes", "leave --tracer out: the default tracer does")

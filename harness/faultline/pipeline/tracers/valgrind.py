@@ -26,7 +26,8 @@ class Valgrind(Tracer):
     def build(self, root: Path, cache: Cache) -> Built:
         """By its own Makefile. Built.path is the folder for VALGRIND_LIB: the tool, and links to what Valgrind ships."""
         folder = root / "pintools" / "valgrind"
-        inputs = (*sources_below(folder), folder / "Makefile", root / "pintools" / "trace.h")
+        joints = (root / "pintools" / "trace.h", root / "runner" / "recording.h", root / "runner" / "protocol.h")
+        inputs = (*sources_below(folder), folder / "Makefile", *joints)
         contents = [part for path in inputs for part in (path.relative_to(root).as_posix(), path.read_bytes())]
         key = key_of("tracer", self.version(), version_of("gcc"), *contents)
 
@@ -49,6 +50,9 @@ class Valgrind(Tracer):
             f"--schedule-seed={session.schedule_seed}",
             *session.program,
         ]
+
+    def serve_command(self, built: Built) -> list[str]:
+        return ["env", *(f"{name}={value}" for name, value in self.environment(built).items()), *COMMAND, "--serve=yes"]
 
     def wear_command(self, built: Built, run: WearRun) -> list[str]:  # noqa: ARG002
         return [

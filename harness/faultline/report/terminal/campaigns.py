@@ -30,6 +30,9 @@ def print_results(results: list[CellResult]) -> None:
         if result.certificate is not None and result.certificate.fallback is not None:
             ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
             print_line(console, f"{result.spec.name}: ", "yellow", ran)
+        elif result.certificate is not None and result.certificate.engine_why:
+            ran = f"recoveries ran in the {result.certificate.engine} engine: {result.certificate.engine_why}"
+            print_line(console, f"{result.spec.name}: ", "", ran)
         if len(results) == 1 and result.certificate is not None and (ran_in := result.certificate.engines.text()):
             print_line(console, "recoveries: ", "", ran_in)
         is_expected = outcome(result) == "killed" and len(results) > 1

@@ -202,7 +202,7 @@ impl LeafPlanner<'_, '_, '_> {
     fn edited_trace(&mut self, recovery: &RecoveryTrace) -> Edited {
         let Examiner { means, results, generation, .. } = &mut *self.examiner;
         let (config, findings) = (means.config, &mut results.findings);
-        let trace = trace_of_recovery(config, &mut findings.recovery_sites, generation.trace, recovery);
+        let trace = trace_of_recovery(&mut findings.recovery_sites, generation.trace, recovery);
         let is_written = matches!(config.outcomes, Some(OutcomesFile::Write(_)));
         if let Some(outcomes) = results.outcomes.as_mut().filter(|_| is_written) {
             outcomes.later_places.note(&mut findings.symbols, &trace);

@@ -21,19 +21,19 @@ use std::rc::Rc;
 /// reads it.
 pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Symbol> {
     let differing: Rc<[UnitKey]> = differing_units(&case.model, view, state).into();
-    if differing.is_empty() || !config.has_hooks() {
+    if differing.is_empty() || !config.sees_loads() {
         return None;
     }
     read_of(config, case.crash(view, state).image, &differing).unwrap_or_default()
 }
 
 fn read_of(config: &Config, image: &mut CrashImage, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
-    let mut recoverer = Recoverer::start(&config.hooked_server("reads")?, config.is_full())?;
+    let mut recoverer = Recoverer::start(&config.seeing_server("reads")?, config.is_full())?;
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
     let (_, loads) = recoverer.record(image, probe, differing, Manner::Afresh)?;
-    let first = loads.sites.first().filter(|site| **site != 0 && loads.doubt.is_none());
-    let offset: Vec<_> = first.map(|site| Some(u64::from(*site))).into_iter().collect();
-    let mut places = config.symbols().of_places(config.hooked_adapter(), &offset);
+    let first = loads.sites.first().copied().flatten().filter(|_| loads.doubt.is_none());
+    let place = first.map(|site| recoverer.place(site)).transpose()?;
+    let mut places = config.symbols().of_places(place.map(Some).as_slice());
     Ok(places.pop().filter(|place| !place.is_of_system()))
 }
 

@@ -10,18 +10,20 @@ use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId};
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The places in the order in which it first comes to them, up to where it returns; empty: it stores nothing. None: it does not return, or
 /// what it does cannot be followed.
 pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Vec<Symbol>> {
-    if !config.has_hooks() {
+    if !config.sees_loads() {
         return None;
     }
     let next_file = case.model.files().keys().next_back().map_or(0, |file| file.0 + 1);
-    let offsets = offsets_of(config, case.crash(view, state).image, next_file).unwrap_or_default()?;
+    let found = code_of(config, case.crash(view, state).image, next_file).unwrap_or_default()?;
     let mut places: Vec<Symbol> = Vec::new();
-    for place in config.symbols().of_places(config.hooked_adapter(), &offsets) {
+    for place in config.symbols().of_places(&found) {
         if !places.contains(&place) {
             places.push(place);
         }
@@ -29,13 +31,13 @@ pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -
     Some(places)
 }
 
-/// In the adapter's file; none: of a place that is not known.
-fn offsets_of(
+/// Module and offset of each place; none: of one that is not known.
+fn code_of(
     config: &Config,
     image: &mut CrashImage,
     next_file: u32,
-) -> Result<Option<Vec<Option<u64>>>, EngineError> {
-    let mut recoverer = Recoverer::start(&config.hooked_server("stores")?, false)?;
+) -> Result<Option<Vec<Option<(Arc<Path>, u64)>>>, EngineError> {
+    let mut recoverer = Recoverer::start(&config.seeing_server("stores")?, false)?;
     let (_, loads, answer) = recoverer.trace(image, (1, false), &Rc::from([]))?;
     let told = recoverer.parse_recovery_trace(&answer, next_file, image.prefix())?;
     let is_return = |event: &Event| matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. });
@@ -49,5 +51,6 @@ fn offsets_of(
             sites.push(event.site);
         }
     }
-    Ok(Some(sites.into_iter().map(|site| told.sites[site.0 as usize]).collect()))
+    let place = |site: SiteId| told.sites[site.0 as usize].map(|code| told.place(code));
+    Ok(Some(sites.into_iter().map(place).collect()))
 }
