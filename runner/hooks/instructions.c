@@ -22,8 +22,7 @@ void loads_unseen(const void *caller, const char *what) {
     char text[200];
     Dl_info module = {0};
     const char *name = "?", *slash;
-    if ((!loads_is_recording() && !inprocess_is_running()) || planted("unseen-says-nothing"))
-    if (is_traced || (!loads_is_recording() && !inprocess_is_running()))
+    if (is_traced || (!loads_is_recording() && !inprocess_is_running()) || planted("unseen-says-nothing"))
         return;
     if (dladdr(caller, &module) != 0 && module.dli_fname != NULL)
         name = (slash = strrchr(module.dli_fname, '/')) != NULL ? slash + 1 : module.dli_fname;

@@ -2,9 +2,9 @@
  *
  * What a tracer under which the server runs is to record, and where (runner/recording.h). Without one nothing here has an effect.
  */
-#include "recording.h"
 #include "base/traced.h"
 #include "loads/internal.h"
+#include "recording.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -340,7 +340,7 @@ static void send_modules(void) {
     char *paths = allocate_or_fail(NULL, sizeof *modules), *end = paths;
     for (uint32_t i = 0; i < modules->count; i++)
         end = stpcpy(end, modules->paths[i]) + 1;
-    send(paths, (uint32_t)(end - paths) - 1);
+    send_answer(paths, (uint32_t)(end - paths) - 1);
     free(paths);
 }
 

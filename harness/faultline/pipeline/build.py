@@ -274,7 +274,7 @@ def runner_recipe(root: Path) -> Recipe:
     folder = root / "runner"
     inputs = (*sources_below(folder, root / "include"), root / "pintools" / "trace.h")
     arguments = (
-        *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-pthread"),
+        *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-Werror=implicit-function-declaration", "-pthread"),
         "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
         *(COMMON_INCLUDE, "-Ipintools", "-Irunner"),
     )
