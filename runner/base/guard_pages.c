@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the kernel chooses the address of a mapping, it puts it beside another one: what runs over an end of it would read or
- * change that one, the tester's own perhaps, and nobody would notice. So a page that cannot be accessed lies on either side, as
- * long as the mapping's page there is mapped and the target wants no other mapping in its place.
+ * Where the kernel chooses the address of a mapping, it puts it beside another one. What runs over an end of it would read or
+ * change the neighbour, perhaps the tester's own memory, and nobody would notice. So an OS page that cannot be accessed lies on
+ * either side, as long as the mapping beside it is there and the target wants no other mapping in its place.
  */
 #include "base/base.h"
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interposed: calls on descriptors. A write behind a heap file's descriptor makes the private copy, and then goes on: the
- * descriptor leads to the copy by then. In-process runs change the image itself, which is noted before (kept_mappings.c).
+ * Interposed: calls on descriptors. A write behind a heap file's descriptor makes the private copy first; the descriptor then
+ * leads to the copy, and the write goes on. In-process runs change the image itself, after they have noted what was there
+ * (kept_mappings.c).
  */
 #undef _FORTIFY_SOURCE
 #include "calls/calls.h"

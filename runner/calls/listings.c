@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interposed: calls that list folders. Those of the heap are listed here, in order of names: a file system's order tells how the
- * image came about, which is not part of a crash image, and is another one in a copy. A listing shows what there was when it was
- * begun or rewound.
+ * Interposed: calls that list folders. Those of the heap are listed here, in order of names. A file system's own order comes
+ * from how the image was made; it is no part of a crash image, and a copy has another one. A listing shows what was there when
+ * it was begun or rewound.
  */
 #undef _FORTIFY_SOURCE
 #include "calls/calls.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interposed: calls that leave something behind in this process where no reset reaches it: descriptors, the C library's own state,
- * the kernel's. A life of its own process may do all of that; an in-process run ends here and is done in the isolated engine.
+ * Interposed: calls that leave something behind in this process that no reset reaches: descriptors, state of the C library or
+ * the kernel. A life in a process of its own may do all of that. An in-process run ends here and is done in the isolated engine.
  *
- * Exit handlers and the destructors of thread-locals are the exception: power fails before they run, so an in-process run forgets
- * them. A target that calls exit ends the worker, and such a run is done again anyway.
+ * Exit handlers and the destructors of thread-locals are the exception: power fails before they run, so an in-process run
+ * forgets them. A target that calls exit ends the worker, and such a run is done again anyway.
  */
 #undef _FORTIFY_SOURCE
 #include "calls/calls.h"

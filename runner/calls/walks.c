@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Interposed: calls of the C library that look through folders by themselves: what they open does not come past the other
- * interposed calls.
+ * Interposed: calls of the C library that look through folders by themselves. The other interposed calls do not see what they
+ * open.
  *
- *     glob         gets those for its own (GLOB_ALTDIRFUNC): names in order, of whatever the target sees now
- *     nftw, ftw    walk a private copy, whose order tells nothing; the target is shown its own paths
+ *     glob         gets functions of ours (GLOB_ALTDIRFUNC): names in order, of whatever the target sees now
+ *     nftw, ftw    walk a private copy, whose order says nothing of the image; the target is shown its own paths
  *     fts_open     shows paths in structures of its own, so a heap that is walked by it cannot be followed: the run says so
  */
 #undef _FORTIFY_SOURCE

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keeps what a target does to its heap folder away from the crash image, without the target noticing.
+ * Keeps what a target does to its heap folder away from the crash image. The target does not notice.
  *
- * ISOLATE, for the life that runs on the image itself. Heap files are opened for reading only, whatever the target asks for;
- * a shared mapping becomes a private one (copy on write), which stands in for it as long as nothing else looks at the same
- * bytes. Whatever private mappings cannot show truthfully, ends the mode: a second mapping of the same bytes, a resize, a
- * write by system call, any change of names, a thread or a process that would share the memory. Then
+ * ISOLATE is for the life that runs on the image itself. Heap files are opened for reading only, whatever the target asks for. A
+ * shared mapping becomes a private one (copy on write). It stands in for the shared one as long as nothing else looks at the
+ * same bytes. What private mappings cannot show truthfully ends the mode: a second mapping of the same bytes, a resize, a write
+ * by system call, a change of names, a thread or a process that would share the memory. Then vfs_materialise() (private_copy.c)
+ * copies the folder, stores what private mappings hold into the copy, puts shared mappings of the copy where they were, and lets
+ * open descriptors lead to the copy.
  *
- *     vfs_materialise()   copies the folder, stores what private mappings hold into the copy, puts shared mappings of the copy
- *                         where they were, and lets open descriptors lead to the copy
- *
- * REDIRECT: paths in the heap folder lead to the copy; everything else is the kernel's. The target goes on seeing the paths
+ * REDIRECT: paths in the heap folder lead to the copy; everything else is the kernel's. The target goes on seeing the paths that
  * it was given. TRACK: nothing is redirected, mappings are remembered, and vfs_materialise() moves this process to a copy.
  *
- * What goes past the C library (system calls made directly) is not seen here. It cannot write through descriptors opened
- * here, and the server watches the image for anything else (serve.c).
+ * System calls that a target makes directly are not seen here. They cannot write through descriptors that were opened here, and
+ * the server watches the image for anything else (serve/serve.c).
  */
 #include "files/internal.h"
 #include "base/in_process.h"

@@ -7,27 +7,28 @@
  *     kernel    mappings and descriptors are kept for the next life (kept_mappings.c)
  *     the rest  threads, folders that change, signal actions, ...: inprocess_leave() ends the run; the isolated engine does it then
  *
- * Targets without hooks. Nobody sees what they store, so shared mappings of the image are private ones (copy on write), which go with
- * the life; what those cannot show truthfully (a second mapping of a file, a call that reads behind one, any change of files)
- * ends the run. So only the first part of the probe is of use here: later lives would not see what the ones before stored.
+ * Targets without hooks. Nobody sees what they store. So their shared mappings of the image are private ones (copy on write),
+ * which go when the life ends. What such mappings cannot show truthfully ends the run: a second mapping of a file, a call that
+ * reads behind one, any change of files. Only the first part of the probe is done so: later lives would not see what earlier
+ * ones stored.
  *
- * Guard. The worker is a child of the server, and its death is the guard: signals, stack overflow, exit and abort of a target end
- * it, however broken it is by then. The server takes back what was stored, does that run in the isolated engine, whose answer counts,
- * and forks another worker when one is wanted. A run that makes too many accesses leaves (loads.c); one that hangs otherwise is
- * killed at the isolated engine's limits.
+ * Guard. The worker is a child of the server, and its death is the guard. Signals, stack overflow, exit and abort of a target
+ * end it, however broken it is by then. The server takes back what the run stored and does the run in the isolated engine, whose
+ * answer counts. It forks another worker when one is wanted. A run that makes too many accesses leaves (loads.c). A run that
+ * hangs otherwise is killed at the isolated engine's limits.
  *
- * Turns. The engine's input and output are those of server and worker alike, and exactly one of them has the turn: it reads
- * commands, obeys and answers them. What was read ahead lies in memory that they share. The worker gives the turn back for what is
- * not its business, and the server when the next in-process run is asked for.
+ * Turns. Server and worker share the engine's input and output. Exactly one of them has the turn: it reads commands, obeys and
+ * answers them. Input that was read ahead lies in memory that they share. The worker gives the turn back when a command is not
+ * its business; the server gives it when the next in-process run is asked for.
  *
- * Tail. Most of a full probe is what follows the first recovery: it is taken from another run that came to the same state
+ * Tail. Most of a full probe is what follows the first recovery. It is taken from another run that came to the same state
  * (probe/tail_cache.c).
  *
- * Trust. An answer of this engine is believed because the first run, one in FL_COMPARE_ONE_IN others and those of what becomes a
- * finding (FL_RUN_COMPARED) are isolated runs too, with the same heap report and the same loads, and each run that did not come to
- * its end is an isolated one. The image is looked at then as well, and before it is let go (reference.c): a store that no hook
- * announced is not taken back. After the first run that is the end of in-process runs; after a later one, the end of the server:
- * nobody knows what the runs between saw. Other names or sizes of files are the end of the server in any case.
+ * Trust. Some runs are done in both engines, and heap report and loads must be the same: the first run, one in FL_COMPARE_ONE_IN
+ * others, those of what becomes a finding (FL_RUN_COMPARED), and each run that did not come to its end. The image is looked at
+ * then as well, and before it is let go (reference.c), because a store that no hook announced is not taken back. If the image is
+ * damaged after the first run, no more runs are in-process. If it is damaged after a later one, the server ends: nobody knows
+ * what the runs between saw. Other names or sizes of files end the server in any case.
  */
 #include "inprocess/inprocess.h"
 #include "base/planted.h"

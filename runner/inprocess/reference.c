@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the image was told to be, apart from the image: a copy in memory that server and worker share, and that no target knows.
- * In-process runs store to the image itself, and a store that no hook announces is not taken back: here it is found.
+ * What the image should be: a copy of it in memory that server and worker share and that no target knows. In-process runs store
+ * to the image itself, and a store that no hook announces is not taken back. The comparison with the reference finds it.
  *
- * There is a reference from the first in-process run on until files change. Both make their writes to it as well. Names and sizes are
- * compared with what the server listed.
+ * There is a reference from the first in-process run until files change. The engine's writes go to it as well. Names and sizes
+ * of files are compared with what the server listed.
  */
 #include "inprocess/inprocess.h"
 #include "files/files.h"

@@ -2,14 +2,16 @@
  *
  * Finds accesses to PM that no hook announced. In a guarded run all mappings of the heap are closed (PROT_NONE). An access to
  * them is a SIGSEGV: its OS page is opened, the instruction runs alone (trap flag), and SIGTRAP closes the page again. An access
- * whose first byte lies in none of the units announced by the last few hooks is one that the hooks do not see.
+ * is one that the hooks do not see when its first byte lies in none of the units that the last few hooks announced.
  *
- * The runner opens what it touches itself, and what a system call is to touch, until the next hook; a hook that makes the access
- * itself, until it is made. For hooks that were called from one place many times in the run, what they announce is opened so, too,
- * all but one time in a few, and in fewer and fewer: a fault and a step cost much more, and the loops of a recovery have tens of
- * thousands. Such loops go to and fro between a few OS pages, which stay open until a hook comes that is looked at closely; then
- * nothing is. What has no hook and comes behind such a hook, on OS pages that are open, is found the other times, which are others
- * in each guarded run.
+ * The runner opens what it touches itself, and what a system call is to touch, until the next hook. A hook that makes the access
+ * itself opens it until the access is made.
+ *
+ * A fault and a step cost much more than an access, and the loops of a recovery make tens of thousands. So hooks that were
+ * called from one place many times in the run are looked at closely only now and then, and ever more rarely; the other times
+ * what they announce is opened, too. Loops go to and fro between a few OS pages. These stay open until the next hook that is
+ * looked at closely; then nothing is open. An access without a hook that comes behind such a hook, on an OS page that is open,
+ * is found another time: each guarded run looks closely at other calls.
  */
 #include "loads/loads.h"
 #include "base/planted.h"

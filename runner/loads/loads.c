@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which hot units of the crash image a run read (protocol.h). All of it rests on one bit a unit, `undecided`: the unit is hot, and
- * this run neither depends on what the crash left in it yet, nor has stored to all of it. An access asks for that bit before it
- * is made:
+ * Which hot units of the crash image a run reads (protocol.h). All of it rests on one bit for each unit, `undecided`: the unit is
+ * hot, the run does not depend yet on what the crash left in it, and has not stored to all of it. Each access asks for that bit
+ * before it is made:
  *
- *     read      of undecided units: they are listed, and undecided no more
- *     written   whole units are undecided no more; of a unit written in part, the rest is still the crash's: it is read first
- *     scanned   by the runner itself, for contents: listed as that, and still undecided for the target
+ *     read      undecided units are listed, and are undecided no more
+ *     written   whole units are undecided no more; a unit that is written in part is read first, for the rest is the crash's
+ *     scanned   by the runner itself, for contents: the unit is listed as that, and stays undecided for the target
  *
- * To miss a read would be wrong; a read too many costs time and nothing else, and so does a store that is not noticed. So no
- * file operation decides anything, and a unit is decided by stores only where they are certain.
+ * To miss a read would be wrong. A read too many costs time and nothing else, and so does a store that is not noticed. So no
+ * file operation decides anything, and stores decide a unit only where they are certain.
  *
  * The bits and the list lie in memory that the server shares with its lives (hot.c, list.c). A copy made afresh shows the crash's bytes
  * again: all is undecided but what is listed.

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Twins: the workload without a crash. After each operation's return a private copy of the heap is emptied as it is, still open;
- * another is closed, and lives 3 to 6 of the full probe run on it. What every open loses is lost in these lives, as in every
- * recovery; in the copy that was not closed it is not. What the two copies say is life 1. Written to standard output for each: u32
- * operation index, u32 bytes, report.
+ * Twins: the workload without a crash. After each operation's return two private copies of the heap are made. One is emptied as
+ * it is, still open; the other is closed, and lives 3 to 6 of the full probe run on it. What every open loses is lost in these
+ * lives, as in every recovery; it is not lost in the copy that stayed open. The two copies together are life 1. Written to
+ * standard output for each twin: u32 operation index, u32 bytes, report.
  *
- * Of a workload with threads the file does not say what had happened before what: a plan says which histories are wanted (plan.c),
- * and each is executed from its case's create on, one operation after the other, each on its own thread, emptied in a copy, and
- * closed. What is written is then the twin's number in the plan instead of an operation index.
+ * In a workload with threads the file does not say what had happened before what. A plan says which histories are wanted
+ * (plan.c). Each is executed from its case's create on, one operation after the other, each on its own thread; then it is
+ * emptied in a copy, and closed. The twin's number in the plan is written instead of an operation index.
  *
  * Three kinds of processes, so that nothing volatile leaks from the workload into a probe:
  *   the parent     never opens a heap; starts the lives

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mappings and descriptors of in-process runs. Making them anew for each run, with a fault for every OS page, would cost many
- * times what the run costs. So they are kept: what a target unmaps or closes (or power failure does), stays; and when the same
- * is asked for again, it is there. What belongs to a file that the run made is not kept: the file goes when the run is over.
+ * Mappings and descriptors of in-process runs. To make them anew for each run, with a fault for every OS page, would cost many
+ * times what the run costs. So they are kept. What a target unmaps or closes stays there, and so does what it has when power
+ * fails. When the target asks for the same again, it gets that. What belongs to a file that the run made is not kept: the file
+ * goes when the run is over.
  *
- * For the target nothing of this shows: calls answer as the kernel would. Where an answer needs the addresses of something kept,
- * that goes. What a target reads or stores where it has nothing mapped is found by the hooks (kept_is_unmapped). Calls that do
- * not fit this picture make the run an isolated one.
+ * The target sees nothing of this: calls answer as the kernel would. A kept mapping gives way when an answer needs its
+ * addresses. Hooks find accesses where the target has nothing mapped (kept_is_unmapped). Calls that do not fit this picture make
+ * the run an isolated one.
  *
- * Of a target without hooks shared mappings of files are private, and neither mappings nor descriptors are kept: what it uses after it
- * has let go of it faults as it should.
+ * Of a target without hooks shared mappings of files are private, and neither mappings nor descriptors are kept: what it uses
+ * after it has let go of it faults as it should.
  *
  * Reservations (PROT_NONE) hold nothing, so other mappings may lie over them.
  */

@@ -7,9 +7,9 @@
  *                time, with its content, mappings and descriptors. One that the run made is removed
  *     renamed    named back; a file whose name it takes is removed first
  *
- * The last change is taken back first. The log lies in memory that the worker shares with the server, so that a run that dies is
- * taken back by the server. An entry is written before its change is made, so the last one may tell of a change that was not: what
- * it would have moved is not there then, and taking it back does nothing.
+ * The last change is taken back first. The log lies in memory that worker and server share, so the server can take back what a
+ * run did that died. An entry is written before its change is made, so the last entry may be of a change that was not made. To
+ * take it back does nothing: what it would have moved is not there.
  *
  * Folders, links and whatever else has a name are not followed: such a run is done in the isolated engine.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run left in anonymous memory of which it may have touched little. To read all of it would make the kernel map a page for
- * each one that nobody has touched; /proc/self/pagemap says which those are. And whether it stored to a private mapping of a file.
+ * Memory of which a run may have touched little. To read all of it would make the kernel map each OS page that nobody has
+ * touched; /proc/self/pagemap says which those are. It also says whether a run stored to a private mapping of a file.
  */
 #include "undo/undo.h"
 #include <string.h>

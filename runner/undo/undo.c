@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an in-process run stored to the files of the image, so that it can be taken back: of each line, its bytes before the first
- * store; of each file that got another size, its size. The log lies in memory that the worker shares with the server, so that a run
- * that dies is taken back by the server.
+ * What an in-process run stored to the files of the image, so that it can be taken back: of each line its bytes before the first
+ * store, of each file that got another size its size. The log lies in memory that worker and server share, so the server can
+ * take back what a run did that died.
  *
- * Only what is announced is noted: stores by hooks, by the C library's copies, by the runner and by the kernel's reads and writes,
- * and what a file loses when it is cut or punched. What lies beyond a file's size in the image need not be noted: it goes with the
- * size; and what lies beyond the smallest size that a file had comes back as zeros, but for what was noted when it was cut. So holes
- * need not be noted then, nor when they are punched. What was a hole may be zeros that the file system holds afterwards.
+ * Only what is announced is noted: stores by hooks, by the C library's copies, by the runner, by the kernel when it reads into
+ * memory or writes to a file, and what a file loses when it is cut or punched. Two things need no note. What lies beyond a
+ * file's size in the image goes when the size comes back. What lies beyond the smallest size that a file had comes back as
+ * zeros, but for what was noted when it was cut; so holes are not noted, neither then nor when they are punched. What was a hole
+ * may be zeros that the file system holds afterwards.
  */
 #include "undo/undo.h"
 #include "base/planted.h"
