@@ -710,7 +710,7 @@ AN_UNKNOWN_PLACE = {"function": "", "file": "", "line": 0}
     [
         (0, []),
         (toy_runner.CAREFUL, [AN_UNKNOWN_PLACE]),  # a link, and the journal
-        (toy_runner.CAREFUL + toy_runner.NOT_TOLD, None),
+        (toy_runner.CAREFUL + toy_runner.HIDES_FILES, None),
         (toy_runner.THREADED, None),
         (toy_runner.NEVER_OPEN, None),
     ],
@@ -1045,11 +1045,11 @@ def test_a_limit_keeps_the_states_of_both_crashes(engine: Engine) -> None:
 
 def test_a_recovery_that_cannot_be_followed_is_not_complete(engine: Engine) -> None:
     """What the kernel writes, and what a msync guarantees, is not told: later generations of such a recovery are not explored."""
-    found = engine.explore(with_journal(toy_runner.NOT_TOLD), **COMPLETE, nested=1)
+    found = engine.explore(with_journal(toy_runner.HIDES_FILES), **COMPLETE, nested=1)
     certificate = found.certificate
     assert (found.verdict, certificate["complete"], certificate["later_positions"]) == ("pass", False, 0)
     assert "recovery or its follow-up changes files in a way that is not followed" in certificate["why"]
-    assert engine.explore(with_journal(toy_runner.NOT_TOLD), **COMPLETE).certificate["complete"]
+    assert engine.explore(with_journal(toy_runner.HIDES_FILES), **COMPLETE).certificate["complete"]
 
 
 def test_capacity_after_a_second_crash_is_said_to_be_unjudged(engine: Engine) -> None:

@@ -408,8 +408,8 @@ def states_of_recovery(
     for slot in range(SLOTS):
         shown = word(after, (1 + slot) * LINE_BYTES) and word(after, place(slot))
         ids.append(next(one for one in expected.candidates(slot) if shown == (one and pattern_word(one))))
-    _, told = toy_runner.told_life(bytearray(heap), 1, has_follow_up)
-    for number, (kind, detail, slot, at, payload) in enumerate(told, 1):
+    _, done = toy_runner.traced_life(bytearray(heap), 1, has_follow_up)
+    for number, (kind, detail, slot, at, payload) in enumerate(done, 1):
         if kind == FL.EVENT_STORE:
             model.step(Store(1, 1, at, payload, StoreKind.PLAIN))
         elif kind == FL.EVENT_FLUSH:

@@ -83,7 +83,16 @@ run finds them somewhere else; the second recovery answers an error, and the eng
 what the first one does no end is told."""
 CAREFUL = 64
 """With this flag or a greater one recovery takes up the journal, and what it does wrong is the sum of these."""
-CLEARS_FIRST, LINK_NOT_FLUSHED, LINK_NOT_FENCED, CLEAR_NOT_FLUSHED, FORGETS_LATER, NOT_USABLE, NOT_TOLD, LINKS_FIRST = (
+(
+    CLEARS_FIRST,
+    LINK_NOT_FLUSHED,
+    LINK_NOT_FENCED,
+    CLEAR_NOT_FLUSHED,
+    FORGETS_LATER,
+    NOT_USABLE,
+    HIDES_FILES,
+    LINKS_FIRST,
+) = (
     1,
     2,
     4,
@@ -134,7 +143,7 @@ stored: set[int] = set()
 """Units that the probe has stored to: what the crash left there does not matter any more."""
 runs = [0]
 """How many there were."""
-Told = tuple[int, int, int, int, bytes]
+Done = tuple[int, int, int, int, bytes]
 """Kind; detail; slot of a begin, status of a return; offset, or index of an operation; payload."""
 
 
@@ -147,20 +156,20 @@ def word(heap: bytes | bytearray, offset: int) -> int:
 # ---- recovery that does something ----------------------------------------------------------------------------------------
 
 
-def put(heap: bytearray, offset: int, value: int, is_flushed: bool = True, is_fenced: bool = True) -> list[Told]:
+def put(heap: bytearray, offset: int, value: int, is_flushed: bool = True, is_fenced: bool = True) -> list[Done]:
     heap[offset : offset + 8] = value.to_bytes(8, "little")
     stored.add(offset // 8)
-    events: list[Told] = [(FL.EVENT_STORE, FL.STORED_PLAIN, 0, offset, value.to_bytes(8, "little"))]
+    events: list[Done] = [(FL.EVENT_STORE, FL.STORED_PLAIN, 0, offset, value.to_bytes(8, "little"))]
     events += [(FL.EVENT_FLUSH, FL.FLUSHED_CLWB, 0, offset, b"")] * is_flushed
     return events + [(FL.EVENT_FENCE, FL.FENCED_SFENCE, 0, 0, b"")] * is_fenced
 
 
-def recover(heap: bytearray) -> list[Told]:
+def recover(heap: bytearray) -> list[Done]:
     """Takes up what the journal says; what it did to the heap."""
     if word(heap, 0) != MAGIC or word(heap, 8) < CAREFUL:
         return []
     wrong, slot = word(heap, 8) - CAREFUL, word(heap, JOURNAL) - 1
-    events: list[Told] = []
+    events: list[Done] = []
     mark = word(heap, MARK) if wrong & (FORGETS_LATER | NOT_USABLE) else 0
     if mark == 3 and wrong & FORGETS_LATER:
         events += put(heap, LINE_BYTES, 0)
@@ -178,13 +187,13 @@ def recover(heap: bytearray) -> list[Told]:
     return events
 
 
-def follow_up(heap: bytearray, index: int) -> list[Told]:
+def follow_up(heap: bytearray, index: int) -> list[Done]:
     """An allocation into the first slot that is empty, and a free."""
     empty = [slot for slot in range(SLOTS) if word(heap, (1 + slot) * LINE_BYTES) == 0]
     if not empty:
         return []
     slot, object_id = empty[0], index + 1
-    events: list[Told] = [(FL.EVENT_BEGIN, FL.OP_ALLOCATE, slot, index, struct.pack("<QI", 8, object_id))]
+    events: list[Done] = [(FL.EVENT_BEGIN, FL.OP_ALLOCATE, slot, index, struct.pack("<QI", 8, object_id))]
     steps = [(place(slot), pattern_word(object_id)), ((1 + slot) * LINE_BYTES, place(slot))]
     is_linked_first = word(heap, 8) >= CAREFUL and word(heap, 8) - CAREFUL & LINKS_FIRST
     for offset, value in reversed(steps) if is_linked_first else steps:
@@ -197,14 +206,14 @@ def follow_up(heap: bytearray, index: int) -> list[Told]:
     return [*events, (FL.EVENT_RETURN, FL.OP_FREE, FL.OK, index + 1, b"")]
 
 
-def told_life(heap: bytearray, generation: int, has_follow_up: bool) -> tuple[bytes, list[Told]]:
+def traced_life(heap: bytearray, generation: int, has_follow_up: bool) -> tuple[bytes, list[Done]]:
     """The heap report, and everything that was done."""
     index = FL.FIRST_INDEX + generation * FL.INDEXES_OF_A_GENERATION
     stored.clear()
-    events: list[Told] = [(FL.EVENT_BEGIN, FL.OP_OPEN, 0, index, struct.pack("<QI", 0, 0)), *recover(heap)]
+    events: list[Done] = [(FL.EVENT_BEGIN, FL.OP_OPEN, 0, index, struct.pack("<QI", 0, 0)), *recover(heap)]
     if word(heap, 0) != MAGIC:
-        told: list[Told] = [*events, (FL.EVENT_RETURN, FL.OP_OPEN, FL.NOT_A_HEAP, index, b"")]
-        return report(FL.OUTCOME_DONE, 0, FL.SECTION_OPEN, [section(FL.SECTION_OPEN, 0, FL.NOT_A_HEAP)]), told
+        done: list[Done] = [*events, (FL.EVENT_RETURN, FL.OP_OPEN, FL.NOT_A_HEAP, index, b"")]
+        return report(FL.OUTCOME_DONE, 0, FL.SECTION_OPEN, [section(FL.SECTION_OPEN, 0, FL.NOT_A_HEAP)]), done
     events.append((FL.EVENT_RETURN, FL.OP_OPEN, FL.OK, index, b""))
     sections = life_of(heap, 0)
     if heap[8] == NEVER_OPEN:
@@ -214,8 +223,8 @@ def told_life(heap: bytearray, generation: int, has_follow_up: bool) -> tuple[by
     )
 
 
-def told_answer(file: int, flag: int, events: list[Told]) -> bytes:
-    flags = FL.EVENTS_FILES if flag >= CAREFUL and flag - CAREFUL & NOT_TOLD else 0
+def events_answer(file: int, flag: int, events: list[Done]) -> bytes:
+    flags = FL.EVENTS_FILES if flag >= CAREFUL and flag - CAREFUL & HIDES_FILES else 0
     is_placed = flag >= CAREFUL and flag - CAREFUL & PLACED
     answer = struct.pack("<IIII", FL.PROTOCOL_VERSION, flags, len(events), 0)
     for kind, detail, number, at, payload in events:
@@ -313,8 +322,8 @@ def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, how: int) ->
 def run(heap: bytes | None, file: int, hot: set[tuple[int, int]], kind: int, how: int, generation: int) -> list[bytes]:
     flag = int.from_bytes(heap[8:16], "little") if heap else 0
     if kind in (FL.PROBE_GENERATION, FL.PROBE_RECOVERY):
-        answer, told = told_life(bytearray(heap or b""), generation, kind == FL.PROBE_GENERATION)
-        return [answer, recorded_loads(file, hot, flag, how), told_answer(file, flag, told)]
+        answer, done = traced_life(bytearray(heap or b""), generation, kind == FL.PROBE_GENERATION)
+        return [answer, recorded_loads(file, hot, flag, how), events_answer(file, flag, done)]
     answer = probe(heap, kind, how)
     if how == FL.RUN_DEATH:
         return [answer, struct.pack("<4IQ2I", FL.PROTOCOL_VERSION, 0, 0, 0, 0, 0, 0)]

@@ -66,7 +66,7 @@ class Death:
     calls: list[tuple[str, int]]
 
 
-class Told:
+class RecoveryTrace:
     """events: (kind, detail, file, offset, site, payload) each."""
 
     def __init__(self, answer: bytes) -> None:
@@ -172,12 +172,12 @@ class Server:
         in_process, compared, isolated, self.remembered = struct.unpack_from("<4Q", answer)
         return in_process, compared, isolated, reasons
 
-    def tell(self, generation: int = 1, probe: int = GENERATION) -> Told:
-        """Recovery and follow-up, told event by event."""
+    def trace_recovery(self, generation: int = 1, probe: int = GENERATION) -> RecoveryTrace:
+        """What recovery and follow-up do to PM."""
         self.send_run(LOADS, probe, generation=generation)
         self.answer()
         self.answer()
-        return Told(self.answer())
+        return RecoveryTrace(self.answer())
 
     def close(self) -> tuple[int, str]:
         _, errors = self.process.communicate()

@@ -288,7 +288,7 @@ def test_bad_commands_end_the_server_with_one_line(runner: Path, adapter: Callab
     )
 
 
-# ---- told event by event (runner/protocol.h) ----------------------------------------------------------------------
+# ---- recovery traces (runner/protocol.h) ------------------------------------------------------------------------------
 
 STORE, FLUSH, FENCE, BEGIN, RETURN, FILE = 1, 2, 3, 4, 5, 6
 PLAIN, RMW, STREAM = 1, 2, 4
@@ -297,7 +297,7 @@ SFENCE, MFENCE, LOCKED = 1, 2, 3
 ALLOCATE, FIRST_FOLLOW_UP_BYTES = 5, 48
 FIELD = (1 | 2 << 8 | 3 << 16 | 4 << 24 | 5 << 32 | 6 << 40 | 7 << 48 | 8 << 56) & ~(((1 << 30) - 1) << 20) | 3 << 20
 
-TOLD: dict[str, list[tuple[int, int, int, bytes]]] = {
+RECORDED: dict[str, list[tuple[int, int, int, bytes]]] = {
     "load8": [],
     "store1": [(STORE, PLAIN, 3, b"\1")],
     "store8": [(STORE, PLAIN, 0, (1).to_bytes(8, "little"))],
@@ -356,27 +356,29 @@ TOLD: dict[str, list[tuple[int, int, int, bytes]]] = {
 """Offsets relative to byte 4096; those of file events as they are."""
 
 
-@pytest.mark.parametrize("access", TOLD)
+@pytest.mark.parametrize("access", RECORDED)
 def test_an_access_is_told_as_what_it_does_to_pm(start: Started, access: str) -> None:
-    told = start(access).tell()
-    assert told.flags == 0
-    begins = [at for at, event in enumerate(told.events) if event[0] == BEGIN]
-    assert told.events[begins[1]][1::2] == (ALLOCATE, FIRST_FOLLOW_UP_BYTES, told.events[begins[1]][5])
-    inside = told.events[begins[1] + 1 : begins[2] - 1]
-    assert told.events[begins[2] - 1][0] == RETURN
+    trace = start(access).trace_recovery()
+    assert trace.flags == 0
+    begins = [at for at, event in enumerate(trace.events) if event[0] == BEGIN]
+    assert trace.events[begins[1]][1::2] == (ALLOCATE, FIRST_FOLLOW_UP_BYTES, trace.events[begins[1]][5])
+    inside = trace.events[begins[1] + 1 : begins[2] - 1]
+    assert trace.events[begins[2] - 1][0] == RETURN
     base = {STORE: 4096, FLUSH: 4096}
-    assert [(kind, detail, at - base.get(kind, 0), bytes_) for kind, detail, _, at, _, bytes_ in inside] == TOLD[access]
+    assert [(kind, detail, at - base.get(kind, 0), bytes_) for kind, detail, _, at, _, bytes_ in inside] == RECORDED[
+        access
+    ]
     sites = {site for kind, *_, site, _ in inside if kind in (STORE, FLUSH, FENCE)}
     assert all(sites), "each event says which instruction it is of"
 
 
 def test_what_cannot_be_told_is_said(start: Started) -> None:
-    assert start("write_file").tell().flags == 2
+    assert start("write_file").trace_recovery().flags == 2
 
 
 def test_generations_have_operations_of_their_own(start: Started) -> None:
     server = start("load8")
-    indexes = [{event[4] for event in server.tell(number).events if event[0] == BEGIN} for number in (1, 2)]
+    indexes = [{event[4] for event in server.trace_recovery(number).events if event[0] == BEGIN} for number in (1, 2)]
     assert all(len(numbers) == 5 for numbers in indexes)
     assert not indexes[0] & indexes[1]
 
@@ -384,7 +386,7 @@ def test_generations_have_operations_of_their_own(start: Started) -> None:
 def test_a_recovery_is_told_without_what_follows_it(start: Started) -> None:
     """As it is told with that, up to open's return."""
     server = start("store8")
-    whole, recovery = server.tell().events, server.tell(probe=RECOVERY).events
+    whole, recovery = server.trace_recovery().events, server.trace_recovery(probe=RECOVERY).events
     assert [event[0] for event in recovery].count(BEGIN) == 1
     assert recovery[-1][0] == RETURN
     assert whole[: len(recovery)] == recovery
@@ -395,6 +397,6 @@ def test_a_recovery_is_told_without_what_follows_it(start: Started) -> None:
 def test_a_told_run_leaves_the_image_as_it_was(start: Started, access: str) -> None:
     server = start(access)
     before = server.run(LOADS).report
-    first = server.tell().events
-    assert server.tell().events == first
+    first = server.trace_recovery().events
+    assert server.trace_recovery().events == first
     assert server.run(LOADS).report == before
