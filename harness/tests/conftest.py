@@ -78,7 +78,8 @@ if sys.argv[1] == "--version":
     print("faultline-engine fake")
     sys.exit(0)
 if sys.argv[1] == "lists" and "lists" not in script:
-    print(json.dumps({{"models": [{{"name": "px86", "survives": "what was fenced"}}]}}))
+    strategies = [{{"name": name, "runs": "it", "follows_loads": name == "complete"}} for name in ("complete", "mixed")]
+    print(json.dumps({{"models": [{{"name": "px86", "survives": "what was fenced"}}], "strategies": strategies}}))
     sys.exit(0)
 step = script.get(sys.argv[1], {{}})
 if sys.argv[1] in ("explore", "replay"):

@@ -252,6 +252,28 @@ fn each_strategy_has_a_name_of_its_own_and_is_found_by_it() {
     assert!(names.iter().all(|name| refused.contains(name)), "{refused}");
 }
 
+/// The example of CONTRIBUTING.md.
+struct Ends;
+
+impl Strategy for Ends {
+    fn name(&self) -> &'static str {
+        "ends"
+    }
+
+    fn runs(&self) -> &'static str {
+        "what is guaranteed, and everything"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Few
+    }
+
+    fn states(&self, asked: &Asked, visit: &mut Visit) -> ControlFlow<()> {
+        visit(&asked.view.floor_state())?;
+        visit(&asked.view.prefix_state())
+    }
+}
+
 /// What certificates say of a strategy rests on this, and what its states may be.
 #[test]
 fn every_strategy_runs_reachable_states_and_as_many_as_it_says() {
@@ -259,7 +281,7 @@ fn every_strategy_runs_reachable_states_and_as_many_as_it_says() {
         let view = random_view(seed, 4, 10);
         let all: BTreeSet<Vec<Choice>> = run(&Exhaustive, &view, Scope::All).into_iter().collect();
         let replay: &dyn Strategy = &Replay { choices: view.floor_state() };
-        for strategy in ALL.iter().copied().chain([replay]) {
+        for strategy in ALL.iter().copied().chain([replay, &Ends]) {
             let states: BTreeSet<Vec<Choice>> = run(strategy, &view, Scope::All).into_iter().collect();
             let name = strategy.name();
             assert!(!states.is_empty() && states.is_subset(&all), "{name}, seed {seed}");

@@ -22,22 +22,13 @@ Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 Nested = Annotated[int, Meta(ge=0, le=3)]
 """Crashes after the first."""
-Strategy = Literal["complete", "mixed", "prefix", "floor", "exhaustive", "sample", "pairwise", "pairwise-3"]
+Strategy = Annotated[str, Meta(min_length=1)]
+"""How crash states are chosen, by name: pipeline/lists.py knows which there are."""
 KillStrategy = Literal["prefix", "floor", "sample"]
 KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
 Model = Annotated[str, Meta(min_length=1)]
-"""A persistency model, by its name: pipeline/models.py knows which there are."""
+"""A persistency model, by its name: pipeline/lists.py knows which there are."""
 Flush = Literal["clwb", "clflushopt", "clflush"]
-STRATEGIES: tuple[Strategy, ...] = (
-    "complete",
-    "mixed",
-    "prefix",
-    "floor",
-    "exhaustive",
-    "sample",
-    "pairwise",
-    "pairwise-3",
-)
 DEFAULT_STRATEGY: Strategy = "complete"
 """Explored with mixed instead where it is not possible, which the certificate then says."""
 FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")

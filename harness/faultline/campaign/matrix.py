@@ -6,23 +6,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from faultline.base.config import Matrix, MatrixCell, MatrixMutants, find_allocator, read_toml
+from faultline.base.config import (
+    Matrix,
+    MatrixCell,
+    MatrixDefaults,
+    MatrixKeys,
+    MatrixMutants,
+    find_allocator,
+    read_toml,
+)
 from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.models import check_model
+from faultline.pipeline.lists import check_model, check_strategy
 from faultline.workload import catalogue
 
 
 def read_matrix(path: Path, engine: Engine) -> Matrix:
-    """Read strictly; models are those that the engine has."""
+    """Read strictly; models and strategies are those that the engine has."""
     matrix = read_toml(path, Matrix)
-    chosen = {"defaults": matrix.defaults.model}
-    chosen |= {f"cell[{at}]": cell.model or matrix.defaults.model for at, cell in enumerate(matrix.cell)}
-    chosen |= {f"mutants[{at}]": group.model or matrix.defaults.model for at, group in enumerate(matrix.mutants)}
-    for where, model in chosen.items():
+    defaults = matrix.defaults
+    keys: dict[str, MatrixDefaults | MatrixKeys] = {"defaults": defaults}
+    keys |= {f"cell[{at}]": cell for at, cell in enumerate(matrix.cell)}
+    keys |= {f"mutants[{at}]": group for at, group in enumerate(matrix.mutants)}
+    for where, chosen in keys.items():
         try:
-            check_model(engine, model)
+            check_model(engine, chosen.model or defaults.model)
+            check_strategy(engine, chosen.strategy or defaults.strategy)
         except BadInputError as error:
             raise BadInputError(f"{path}: {where}: {error}") from error
     return matrix

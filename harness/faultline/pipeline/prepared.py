@@ -11,6 +11,7 @@ import msgspec
 from faultline.base.cache import Cache, hash_of_file, key_of
 from faultline.base.config import find_allocator
 from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.lists import follows_loads
 from faultline.pipeline.target import Target, build_target
 from faultline.pipeline.trace import Trace, trace
 from faultline.pipeline.workshop import Workshop
@@ -56,8 +57,9 @@ def find_workload(workshop: Workshop, spec: CellSpec) -> Workload:
 def build_cell(workshop: Workshop, spec: CellSpec, needs_hooks: bool | None = None) -> Target:
     """needs_hooks: the loads of recoveries are to be seen; None: if the strategy of the cell asks for that."""
     allocator = find_allocator(workshop.root, spec.allocator)
-    is_hooked = spec.strategy == "complete" if needs_hooks is None else needs_hooks
-    return build_target(workshop, allocator, spec.mutant, spec.flush, is_hooked)
+    if needs_hooks is None:
+        needs_hooks = follows_loads(workshop.engine, spec.strategy)
+    return build_target(workshop, allocator, spec.mutant, spec.flush, needs_hooks)
 
 
 def trace_cell(

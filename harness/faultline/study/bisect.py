@@ -39,6 +39,7 @@ from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.events import Certificate, Event, Finding
 from faultline.pipeline.explore import explore
+from faultline.pipeline.lists import follows_loads
 from faultline.pipeline.prepared import PreparedCell, find_workload, trace_cell
 from faultline.pipeline.target import build_target
 from faultline.pipeline.workshop import Workshop
@@ -177,7 +178,7 @@ def explore_commit(
 
     with _sources(workshop.root, checkout, folder, spec.allocator) as sources:
         allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml")
-        needs_hooks = spec.strategy == "complete"
+        needs_hooks = follows_loads(workshop.engine, spec.strategy)
         target = build_target(workshop, allocator, spec.mutant, spec.flush, needs_hooks, sources=sources)
         if witness is not None and not has_function(target.adapter.path.read_bytes(), witness.function):
             raise BadInputError(

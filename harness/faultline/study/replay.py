@@ -17,7 +17,7 @@ from faultline.pipeline.build import adapter_recipe
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Event, Finding, Verdict
 from faultline.pipeline.explore import write_config
-from faultline.pipeline.models import check_model
+from faultline.pipeline.lists import check_model
 from faultline.pipeline.prepared import PreparedCell, prepare
 from faultline.pipeline.workshop import Workshop
 from faultline.study.explanation import Explanation

@@ -147,7 +147,7 @@ def test_unknown_names_list_what_there_is(root: Path) -> None:
         ("", "version: this key is required and missing"),
         ("version = 2", "version: invalid enum value 2"),
         ("version = 1\n[defaults]\nops = 0", "defaults.ops: expected `int` >= 1"),
-        ("version = 1\n[defaults]\nstrategy = 'best'", "defaults.strategy: invalid enum value 'best'"),
+        ("version = 1\n[defaults]\nflush = 'best'", "defaults.flush: invalid enum value 'best'"),
         ("version = 1\n[[cell]]\nallocator = 'x'", "cell[0].workload: this key is required and missing"),
         ("version = 1\n[[cell]]\nallocator = 'x'\nworkload = 'smoke'\nmutant = 'M'", "cell[0].mutant: unknown key"),
         ("version = 1\n[[mutants]]\nids = []", "mutants[0].allocator: this key is required and missing"),

@@ -14,7 +14,7 @@ from command_line import Faultline
 from faultline.base.errors import BadInputError
 from faultline.campaign.matrix import read_matrix
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.models import check_model, models
+from faultline.pipeline.lists import check_model, models
 
 LITMUS = "name: n\nlines: x\nT0: x = 1\nallowed: x=0 ; x=1\n"
 CELL = 'version = 1\n[[cell]]\nallocator = "nvm_malloc"\nworkload = "smoke"\n'

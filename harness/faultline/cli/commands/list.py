@@ -9,7 +9,7 @@ from faultline.base import config
 from faultline.base.errors import EXIT_OK
 from faultline.cli.options import json_option, workshop_options
 from faultline.cli.output import print_json
-from faultline.pipeline.models import models
+from faultline.pipeline.lists import models, strategies
 from faultline.pipeline.tracers import TRACERS
 from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue, file_format
@@ -30,7 +30,7 @@ def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
             {
                 "allocators": found,
                 "workloads": catalogue.GENERATORS,
-                "strategies": config.STRATEGIES,
+                "strategies": list(strategies(workshop.engine)),
                 "models": list(models(workshop.engine)),
                 "flushes": config.FLUSHES,
                 "tracers": {one.name: one.summary for one in TRACERS.values()},
@@ -45,7 +45,7 @@ def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
     click.echo("workloads:")
     for name, summary in catalogue.GENERATORS.items():
         click.echo(f"  {name}: {summary}")
-    click.echo(f"strategies: {', '.join(config.STRATEGIES)}")
+    click.echo(f"strategies: {', '.join(strategies(workshop.engine))}")
     click.echo(f"models: {', '.join(models(workshop.engine))}")
     click.echo("tracers:")
     for tracer in TRACERS.values():

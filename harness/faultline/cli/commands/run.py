@@ -17,20 +17,33 @@ from faultline.cli.campaigns import run_campaign
 from faultline.cli.cells import cell_spec, workload_of
 from faultline.cli.options import KnownFiles, cell_options, is_given, json_option, known_options, workshop_options
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.models import check_model, models
+from faultline.pipeline.lists import check_model, check_strategy, models, strategies
 from faultline.pipeline.workshop import Workshop
 
 
-class ModelOption(click.Option):
-    """Its help names the models that the engine has; it is asked only where help is shown."""
+class ListedOption(click.Option):
+    """Its help names what the engine has; it is asked only where help is shown."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         try:
-            survives = [f"{name}: {text}." for name, text in models(Engine()).items()]
+            listed = self.listed()
         except InfrastructureError:  # not built yet
-            survives = ["faultline list lists the models."]
-        self.help = " ".join(["What survives.", *survives])
+            listed = {"faultline list": "what there is"}
+        self.help = " ".join([self.help or "", *(f"{name}: {text}." for name, text in listed.items())])
         return super().get_help_record(ctx)
+
+    def listed(self) -> dict[str, str]:
+        raise NotImplementedError
+
+
+class ModelOption(ListedOption):
+    def listed(self) -> dict[str, str]:
+        return {name: model.survives for name, model in models(Engine()).items()}
+
+
+class StrategyOption(ListedOption):
+    def listed(self) -> dict[str, str]:
+        return {name: strategy.runs for name, strategy in strategies(Engine()).items()}
 
 
 GO_ON = "none"
@@ -43,18 +56,17 @@ GO_ON = "none"
     "--model",
     cls=ModelOption,
     metavar="MODEL",
+    help="What survives.",
     default="px86",
     show_default=True,
 )
 @click.option(
     "--strategy",
-    type=click.Choice(config.STRATEGIES),
+    cls=StrategyOption,
+    metavar="STRATEGY",
     default=config.DEFAULT_STRATEGY,
     show_default=True,
-    help="Which crash states are run. complete: all, by what recovery loads, or mixed where its loads cannot be seen. prefix:"
-    " at each crash position everything before it. floor: only what is guaranteed. exhaustive: every combination, where there are"
-    " at most 16 million. sample: some, drawn at random. mixed: prefix, floor, and exhaustive where a position has few states,"
-    " sample elsewhere. pairwise, pairwise-3: all combinations of any two, three lines.",
+    help="Which crash states are run.",
 )
 @click.option(
     "--exhaustive-states",
@@ -145,6 +157,7 @@ def command(
     """Run one cell: trace a workload and explore its crash states."""
     workshop = replace(workshop, explore_jobs=jobs)
     check_model(workshop.engine, cell["model"])
+    check_strategy(workshop.engine, cell["strategy"])
     is_asked = stop_at_rule not in (None, GO_ON)
     allocator = config.find_allocator(workshop.root, cell["allocator"])
     mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
