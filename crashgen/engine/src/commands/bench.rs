@@ -5,7 +5,7 @@
 use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::print;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::heap::stepping::go_to;
 use crashgen::model::{Choice, View};
 use crashgen::replay::{Engines, Manner, Probe, ReplayServer, ServerOptions};
@@ -57,7 +57,7 @@ pub fn bench(config: &Config, trace: &Trace) -> Result<(), EngineError> {
 
 /// One engine, and how it goes from one of two states to the other.
 struct Measured {
-    case: Case,
+    case: HeapCase,
     view: View,
     options: ServerOptions,
     runs: usize,

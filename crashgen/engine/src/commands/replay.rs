@@ -7,7 +7,7 @@ use crate::base::output::{Output, Verdict};
 use crate::findings::evidence::Evidence;
 use crate::findings::finding::{EarlierCrash, Findings, FoundState, Origin, seen_counts};
 use crate::findings::onset::{FollowedGeneration, Onset, OnsetFinder, RecoveryStart};
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::heap::recovery_trace::RecoverySites;
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
@@ -48,7 +48,7 @@ struct Replayer<'a> {
 /// Where power fails last.
 struct LastCrash<'a> {
     generation: FollowedGeneration<'a>,
-    case: Case,
+    case: HeapCase,
     view: View,
     position: u32,
     /// The crashes before it.
@@ -102,7 +102,7 @@ impl Replayer<'_> {
     fn state(
         &mut self,
         recoverer: &mut Recoverer,
-        (case, view, choices): (&mut Case, &View, &[Choice]),
+        (case, view, choices): (&mut HeapCase, &View, &[Choice]),
         strategy: &'static str,
         (generation, position, earlier): (FollowedGeneration, u32, &[EarlierCrash]),
     ) -> Result<Verdict, EngineError> {

@@ -20,7 +20,7 @@ use crate::findings::evidence::Evidence;
 use crate::findings::finding::{Findings, FoundState, Origin, seen_counts};
 use crate::findings::identity;
 use crate::findings::onset::{FollowedGeneration, Onset, OnsetFinder, RecoveryStart};
-use crate::heap::case::{Case, CrashedHeap};
+use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
 use crate::heap::token_form::{shortest_form, state_of};
@@ -219,12 +219,12 @@ struct OfGeneration<'a> {
 }
 
 enum WalkedGeneration<'a> {
-    Workload(&'a Trace, Box<Case>),
+    Workload(&'a Trace, Box<HeapCase>),
     Recovery(Box<ReplayedGeneration>),
 }
 
 impl WalkedGeneration<'_> {
-    fn parts(&mut self) -> (OfGeneration<'_>, &mut Case) {
+    fn parts(&mut self) -> (OfGeneration<'_>, &mut HeapCase) {
         match self {
             Self::Workload(trace, case) => (OfGeneration { trace, start: None }, case),
             Self::Recovery(generation) => {
@@ -448,7 +448,12 @@ impl<'a> Shrinker<'a> {
     }
 
     /// The finding is the one that the token's state shows; false: it shows none.
-    fn want(&mut self, of: OfGeneration, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+    fn want(
+        &mut self,
+        of: OfGeneration,
+        case: &mut HeapCase,
+        at: (&View, &[Choice], u32),
+    ) -> Result<bool, EngineError> {
         let told = self.told(of, case, at)?;
         let newest = told.into_iter().rev().max_by_key(|told| told.onset.as_ref().map(|onset| onset.position));
         let Some(Told { id, place, onset, .. }) = newest else { return Ok(false) };
@@ -466,7 +471,12 @@ impl<'a> Shrinker<'a> {
     }
 
     /// Whether the state shows the finding.
-    fn shows(&mut self, of: OfGeneration, case: &mut Case, at: (&View, &[Choice], u32)) -> Result<bool, EngineError> {
+    fn shows(
+        &mut self,
+        of: OfGeneration,
+        case: &mut HeapCase,
+        at: (&View, &[Choice], u32),
+    ) -> Result<bool, EngineError> {
         Ok(self.told(of, case, at)?.iter().any(|told| told.id == self.wanted.id))
     }
 
@@ -474,7 +484,7 @@ impl<'a> Shrinker<'a> {
     fn told(
         &mut self,
         of: OfGeneration,
-        case: &mut Case,
+        case: &mut HeapCase,
         (view, state, position): (&View, &[Choice], u32),
     ) -> Result<Vec<Told>, EngineError> {
         let mut all = Vec::new();
@@ -495,7 +505,12 @@ impl<'a> Shrinker<'a> {
         Ok(all)
     }
 
-    fn violations(&mut self, case: &mut Case, view: &View, state: &[Choice]) -> Result<Rc<[Violation]>, EngineError> {
+    fn violations(
+        &mut self,
+        case: &mut HeapCase,
+        view: &View,
+        state: &[Choice],
+    ) -> Result<Rc<[Violation]>, EngineError> {
         let heap = case.crash(view, state);
         let key = (heap.image.hash(), heap.history.state_id());
         if let Some(known) = self.judged.get(&key) {
@@ -528,7 +543,7 @@ impl<'a> Shrinker<'a> {
             EventKind::Case { folder, .. } => folder,
             _ => "",
         };
-        let case = Box::new(Case::new(self.config, self.trace, folder));
+        let case = Box::new(HeapCase::new(self.config, self.trace, folder));
         Ok(Walk { generation: WalkedGeneration::Workload(self.trace, case), next: begin as u32, end: end as u32 })
     }
 
@@ -580,7 +595,7 @@ fn unstable() -> EngineError {
 fn with_state(
     witness: &Witness,
     crash: usize,
-    (case, view, state, position): (&Case, &View, &[Choice], u32),
+    (case, view, state, position): (&HeapCase, &View, &[Choice], u32),
 ) -> Witness {
     let (from_newest, lines): (bool, Vec<LineChoice>) = shortest_form(&case.model, view, state);
     let mut changed = witness.clone();

@@ -4,7 +4,7 @@
 //!
 //! Where the search hit a limit, its heap reports are only some of those of all states.
 //!
-//! With the whole probe script, each distinct image is run through all of its lives. Contents in a heap report are those of the state that was
+//! With the whole probe script, each distinct image is run through all of its lives. ContentMemory in a heap report are those of the state that was
 //! run: they are compared where every state of the leaf has them, and left out of the leaf elsewhere, as when it is judged.
 //!
 //! A case is a workload. All cases create their heap the same way, so that creation is compared in the first one alone.
@@ -14,7 +14,7 @@ use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::base::output::print;
 use crate::explore::complete::{Complete, Walked};
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::reports::SeenReport;
 use crashgen::image::{CrashImage, ImageHash};
@@ -74,7 +74,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
         reports: Vec::new(),
     };
     let mut hooked = Recoverer::start(&config.recording_server()?, probe == Probe::Full)?;
-    let mut case = Case::new(config, trace, "");
+    let mut case = HeapCase::new(config, trace, "");
     let mut complete = Complete::new(config, &Rc::default());
     let mut found = Compared::default();
     let mut is_created = false;
@@ -82,7 +82,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
     let mut walked: Vec<SeenReport> = Vec::new();
     for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
         if let EventKind::Case { folder, .. } = &event.kind {
-            case = Case::new(config, trace, folder);
+            case = HeapCase::new(config, trace, folder);
             complete.start_case();
             found.end_workload();
             found.workloads += 1;
@@ -149,7 +149,7 @@ impl Plain {
     /// The distinct heap reports of all states of a position; their images are added to `images`.
     fn all_states(
         &mut self,
-        case: &mut Case,
+        case: &mut HeapCase,
         view: &View,
         images: &mut FxHashSet<ImageHash>,
     ) -> Result<Vec<Rc<SeenReport>>, EngineError> {

@@ -9,7 +9,7 @@ use crate::base::budget::Stop;
 use crate::explore::course::ExploredPosition;
 use crate::explore::examiner::Examiner;
 use crate::explore::means::Means;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crashgen::image::ImageHash;
 use crashgen::model::Choice;
 use crashgen::strategy::{Asked, Covered, Floor, Prefix, Sample, Scope, Strategy};
@@ -44,7 +44,7 @@ impl ChosenStates {
     pub fn explore(
         &mut self,
         examiner: &mut Examiner,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
         let strategy = examiner.means.strategy;
@@ -83,7 +83,7 @@ impl ChosenStates {
     pub fn some(
         &mut self,
         examiner: &mut Examiner,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
         let asked = asked(examiner.means, case, at, Scope::All);
@@ -100,7 +100,7 @@ impl ChosenStates {
         &mut self,
         strategy: &dyn Strategy,
         examiner: &mut Examiner,
-        case: &mut Case,
+        case: &mut HeapCase,
         (at, asked): (&ExploredPosition, &Asked),
     ) -> Result<ControlFlow<()>, Stop> {
         let mut stop = None;
@@ -117,7 +117,7 @@ impl ChosenStates {
     fn judge(
         &mut self,
         examiner: &mut Examiner,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
         (strategy, choices): (&'static str, &[Choice]),
     ) -> Result<ControlFlow<()>, Stop> {
@@ -134,6 +134,6 @@ impl ChosenStates {
 }
 
 /// What strategies are asked for at the position.
-fn asked<'v>(means: &Means, case: &Case, at: &ExploredPosition<'v>, scope: Scope) -> Asked<'v> {
+fn asked<'v>(means: &Means, case: &HeapCase, at: &ExploredPosition<'v>, scope: Scope) -> Asked<'v> {
     Asked { view: at.view, scope, position: case.position_in_case, options: means.config.options() }
 }

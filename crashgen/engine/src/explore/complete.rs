@@ -3,7 +3,7 @@
 //!
 //! The recovery program is the whole probe that the configuration asks for, so the loads of later lives branch like those of the
 //! first, in one trie. A leaf is judged for all of its states at once: the heap report is the same for them, and contents are asked
-//! for line by line ([`SetContent`]). It is judged where it is found, and again when something else is expected of the heap or a
+//! for line by line ([`LeafContent`]). It is judged where it is found, and again when something else is expected of the heap or a
 //! store changed a content it was judged by. What the runner read of contents belongs to the state that was run: it counts
 //! for the others only while they hold the same there.
 //!
@@ -23,12 +23,12 @@ use crate::explore::outcomes::{NewOutcome, ReportHash};
 use crate::explore::recorded::{KeptReport, RecordedRecoveries, WindowReports};
 use crate::findings::evidence::Evidence;
 use crate::findings::onset::are_same;
-use crate::heap::case::{Case, CrashedHeap};
+use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::heap::state::StateRef;
 use crate::recovery::content::ImageContent;
+use crate::recovery::leaf_content::{ContentMemory, LeafContent};
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::reports::{SeenReport, without_contents};
-use crate::recovery::set_content::{Contents, SetContent};
 use crashgen::complete::{CrashPosition, Dependencies, LeafId, LeafStates, Repeats, Search, Window};
 use crashgen::model::{Choice, LineId, View};
 use crashgen::strategy::{self, Strategy};
@@ -46,7 +46,7 @@ const WITNESS_LIMIT: usize = 32;
 pub struct Complete {
     search: Search,
     reports: WindowReports,
-    contents: Contents,
+    contents: ContentMemory,
     /// (leaf, expected heap, epoch of contents) that were judged in this window.
     judged: FxHashSet<(LeafId, u64, u64)>,
     /// Epoch of contents when all leaves were last judged.
@@ -79,7 +79,7 @@ impl Complete {
         Self {
             search: Search::new(config.bounds(), repeats.clone()),
             reports: WindowReports::new(Rc::from([]), repeats.clone()),
-            contents: Contents::default(),
+            contents: ContentMemory::default(),
             judged: FxHashSet::default(),
             epoch: 0,
             windows: 0,
@@ -90,7 +90,7 @@ impl Complete {
     pub fn start_case(&mut self) {
         self.search.start_case();
         self.reports.clear();
-        self.contents = Contents::default();
+        self.contents = ContentMemory::default();
         self.judged.clear();
         (self.epoch, self.windows) = (0, 0);
     }
@@ -103,7 +103,7 @@ impl Complete {
         &mut self,
         examiner: &mut Examiner,
         chosen: &mut ChosenStates,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
         let explored = self.explore_all(examiner, case, at);
@@ -125,7 +125,7 @@ impl Complete {
         &mut self,
         trace: &Trace,
         recoverer: &mut Recoverer,
-        case: &mut Case,
+        case: &mut HeapCase,
         position: u32,
         view: &View,
     ) -> Result<Walked, Stop> {
@@ -171,23 +171,23 @@ impl Complete {
         self.search.enter(window, &mut recoveries(&mut self.reports, means))
     }
 
-    /// Takes note of an event at whose crash position nothing may be looked at.
+    /// Takes note of an event whose crash position is not explored.
     pub fn note(&mut self, event: &Event) {
         self.contents.note(event);
     }
 
     /// What is remembered of contents.
-    pub fn contents(&self) -> &Contents {
+    pub fn contents(&self) -> &ContentMemory {
         &self.contents
     }
 
     /// The same, for others to ask.
-    pub fn contents_mut(&mut self) -> &mut Contents {
+    pub fn contents_mut(&mut self) -> &mut ContentMemory {
         &mut self.contents
     }
 
     /// Begins to pass positions again, with what was remembered of contents until there.
-    pub fn begin_pass(&mut self, contents: Contents) {
+    pub fn begin_pass(&mut self, contents: ContentMemory) {
         self.judged.clear();
         self.search.restart_positions();
         self.windows = self.search.windows();
@@ -196,12 +196,12 @@ impl Complete {
         self.contents.begin_pass();
     }
 
-    /// What is remembered of contents by now, and what was looked at since the pass began.
-    pub fn end_pass(&mut self) -> (Contents, Dependencies) {
+    /// What is remembered of contents by now, and what the exploration depended on since the pass began.
+    pub fn end_pass(&mut self) -> (ContentMemory, Dependencies) {
         let mut contents = std::mem::take(&mut self.contents);
-        let mut looked = self.search.take_dependencies();
-        looked.join(contents.take_looked().lines());
-        (contents, looked)
+        let mut dependencies = self.search.take_dependencies();
+        dependencies.join(contents.take_dependencies().lines());
+        (contents, dependencies)
     }
 
     /// What makes the exploration worthless; empty after it was asked.
@@ -212,7 +212,7 @@ impl Complete {
     fn explore_all(
         &mut self,
         examiner: &mut Examiner,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
         let events: &[Event] = &examiner.generation.trace.events;
@@ -249,7 +249,7 @@ impl Complete {
     fn examine_leaf(
         &mut self,
         examiner: &mut Examiner,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
         held: &LeafStates,
     ) -> Result<ControlFlow<()>, Stop> {
@@ -276,13 +276,13 @@ impl Complete {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn judge_leaf(&mut self, examiner: &Examiner, case: &mut Case, view: &View, held: &LeafStates) -> JudgedLeaf {
+    fn judge_leaf(&mut self, examiner: &Examiner, case: &mut HeapCase, view: &View, held: &LeafStates) -> JudgedLeaf {
         let at = CrashPosition { model: &case.model, view };
         let has_own_contents = self.search.has_own_contents(&at, held);
         let kept = self.report(held.leaf);
         let report = if has_own_contents { &kept.own } else { kept.without_contents() }.clone();
         let (tables, contents) = (&mut self.search.tables, &mut self.contents);
-        let content = SetContent::new(&at, case.files(), &held.sets, tables, contents);
+        let content = LeafContent::new(&at, case.files(), &held.sets, tables, contents);
         let config = examiner.means.config;
         let (shape, twins) = (config.shape(), examiner.generation.twins);
         let judgement = judge(&config.contract, &shape, &case.history, &report, &content, twins);
@@ -293,7 +293,7 @@ impl Complete {
     fn witnesses(
         &mut self,
         examiner: &Examiner,
-        case: &Case,
+        case: &HeapCase,
         view: &View,
         held: &LeafStates,
         differing: &BTreeSet<(LineId, Choice)>,
@@ -329,7 +329,7 @@ impl Complete {
     fn note_outcome(
         &self,
         examiner: &mut Examiner,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
         (held, state): (&LeafStates, &[Choice]),
     ) -> Result<(), EngineError> {
@@ -358,7 +358,7 @@ fn recoveries<'r>(reports: &'r mut WindowReports, means: &'r mut Means) -> Recor
 /// A state of which recovery shows a report that no recovery showed before, reduced to the lines that matter.
 fn new_outcome(
     examiner: &mut Examiner,
-    case: &mut Case,
+    case: &mut HeapCase,
     at: &ExploredPosition,
     state: &[Choice],
     kept: &KeptReport,
@@ -382,7 +382,7 @@ fn new_outcome(
 /// is known of the set. What none of the states shows stays as it was said of the set.
 fn claims(
     examiner: &Examiner,
-    case: &mut Case,
+    case: &mut HeapCase,
     view: &View,
     report: &HeapReport,
     states: &[Vec<Choice>],

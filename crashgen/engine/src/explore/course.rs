@@ -4,7 +4,7 @@
 use crate::base::budget::Stop;
 use crate::explore::complete::Complete;
 use crate::explore::examiner::Examiner;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::heap::crashes::CrashBefore;
 use crashgen::model::View;
 use crashgen::trace::Trace;
@@ -68,5 +68,5 @@ pub trait Course {
     fn next(&mut self, examiner: &mut Examiner) -> Result<Option<Step>, Stop>;
 
     /// The heap there, and what is remembered of recoveries.
-    fn here(&mut self) -> (&mut Case, &mut Complete);
+    fn here(&mut self) -> (&mut HeapCase, &mut Complete);
 }

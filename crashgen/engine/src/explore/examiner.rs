@@ -12,7 +12,7 @@ use crate::explore::means::{Means, Results};
 use crate::findings::evidence::Evidence;
 use crate::findings::finding::{FoundState, Origin};
 use crate::findings::onset::{FollowedGeneration, Onset, RecoveryStart, are_same};
-use crate::heap::case::{Case, CrashedHeap};
+use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::heap::crashes::LaterState;
 use crate::heap::state::StateRef;
 use crate::recovery::judging::Judge;
@@ -69,7 +69,7 @@ impl Examiner<'_, '_> {
     /// When the server ended or sent no report.
     pub fn report(
         &mut self,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
         (strategy, choices): (&'static str, &[Choice]),
         judgement: &Judgement,
@@ -98,7 +98,7 @@ impl Examiner<'_, '_> {
     /// When a server does not start, ended or sent no report.
     pub fn show(
         &mut self,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
         (strategy, states): (&'static str, &[Vec<Choice>]),
         violation: &Violation,
@@ -149,10 +149,10 @@ impl Examiner<'_, '_> {
     /// Those of `shown`.
     pub fn reduce<T>(
         &mut self,
-        case: &mut Case,
+        case: &mut HeapCase,
         view: &View,
         state: &[Choice],
-        mut shown: impl FnMut(&mut Self, &mut Case, &[Choice]) -> Result<Option<T>, EngineError>,
+        mut shown: impl FnMut(&mut Self, &mut HeapCase, &[Choice]) -> Result<Option<T>, EngineError>,
     ) -> Result<(Vec<Choice>, Option<T>), EngineError> {
         let mut reduced = state.to_vec();
         let mut last = None;
@@ -178,7 +178,7 @@ impl Examiner<'_, '_> {
     /// What is to blame for what a state shows.
     fn blame(
         &mut self,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
         state: &[Choice],
         violation: &Violation,
@@ -199,7 +199,7 @@ impl Examiner<'_, '_> {
     /// Since when everything persisted shows it, after what earlier crashes left in that state.
     fn onset(
         &mut self,
-        case: &Case,
+        case: &HeapCase,
         at: &ExploredPosition,
         state: &[Choice],
         violation: &Violation,
@@ -215,7 +215,7 @@ impl Examiner<'_, '_> {
     }
 
     /// The key of the finding, if it is a new one; its like is counted.
-    fn recognise(&mut self, case: &Case, at: &ExploredPosition, blamed: &Blamed) -> Option<String> {
+    fn recognise(&mut self, case: &HeapCase, at: &ExploredPosition, blamed: &Blamed) -> Option<String> {
         let Blamed { state, onset, violation } = blamed;
         let state = StateRef { case, view: at.view, choices: state, position: at.position };
         self.results.findings.recognise(self.generation.trace, &state, onset.as_ref(), violation)
@@ -225,7 +225,7 @@ impl Examiner<'_, '_> {
     /// was made of, is whole, only what everything persisted does not show.
     fn like(
         &mut self,
-        case: &Case,
+        case: &HeapCase,
         at: &ExploredPosition,
         (state, is_whole): (&[Choice], bool),
         violations: Vec<Violation>,
@@ -251,7 +251,12 @@ impl Examiner<'_, '_> {
     }
 
     /// Whether the crash before that state breaks a rule by itself.
-    fn is_broken_before(&mut self, case: &Case, at: &ExploredPosition, state: &[Choice]) -> Result<bool, EngineError> {
+    fn is_broken_before(
+        &mut self,
+        case: &HeapCase,
+        at: &ExploredPosition,
+        state: &[Choice],
+    ) -> Result<bool, EngineError> {
         let Some(before) = self.generation.before else { return Ok(false) };
         let later = LaterState { model: &case.model, view: at.view, choices: state.to_vec() };
         let Means { config, probe, first_crashes, .. } = &mut *self.means;
@@ -261,7 +266,7 @@ impl Examiner<'_, '_> {
     /// Of a state that was judged; `key` is that of [`Examiner::recognise`]. What the engines do not both show is unknown, and no finding.
     fn add_finding(
         &mut self,
-        case: &mut Case,
+        case: &mut HeapCase,
         at: &ExploredPosition,
         strategy: &'static str,
         blamed: &Blamed,

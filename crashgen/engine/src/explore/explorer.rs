@@ -7,7 +7,7 @@ use crate::explore::complete::Complete;
 use crate::explore::course::{Course, ExploredPosition, Step};
 use crate::explore::examiner::Examiner;
 use crate::explore::later::LaterCrashes;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crashgen::cpu_affinity;
 use planted::Fault;
 use std::ops::ControlFlow;
@@ -87,7 +87,7 @@ impl<'e, 'a> Explorer<'e, 'a> {
 
     fn explore(
         &mut self,
-        case: &mut Case,
+        case: &mut HeapCase,
         complete: &mut Complete,
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {

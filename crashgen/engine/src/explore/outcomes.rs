@@ -3,7 +3,7 @@
 //!
 //! Two explorations of one workload are compared by them. Where an exploration without a flush is complete and has no outcome
 //! that the one with it lacks, nothing that recovery does can tell that the flush is gone: at no crash between two markers does it
-//! show a heap that a crash between them cannot show with the flush. Contents are left out: they are judged line by line, and a
+//! show a heap that a crash between them cannot show with the flush. ContentMemory are left out: they are judged line by line, and a
 //! difference that matters is a finding.
 //!
 //! The file is a list of little-endian pairs of 8 bytes, sorted: hash of the expectation, hash of the heap report.

@@ -13,7 +13,7 @@
 
 use crate::base::config::Config;
 use crate::explore::outcomes::Known;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crashgen::strategy::Strategy;
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
@@ -57,7 +57,7 @@ pub struct Task<'a> {
 /// Where a worker is.
 pub struct Cursor {
     /// The heap after the events before `next`.
-    pub case: Case,
+    pub case: HeapCase,
     /// Number of the event to step over.
     pub next: usize,
 }

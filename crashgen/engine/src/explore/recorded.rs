@@ -6,7 +6,7 @@ use crate::base::error::EngineError;
 use crate::explore::means::GUARD_ONE_IN;
 use crate::explore::outcomes::ReportHash;
 use crate::recovery::recoverer::Recoverer;
-use crate::recovery::reports::{doubt_of, without_contents};
+use crate::recovery::reports::{doubt_of, parse, without_contents};
 use crashgen::complete::{Doubt, Recoveries, Repeats, Run};
 use crashgen::image::CrashImage;
 use crashgen::replay::{Manner, Probe};
@@ -31,15 +31,15 @@ pub struct WindowReports {
     /// What the reports take, about.
     bytes: usize,
     /// The units that may vary in the window.
-    hot: Rc<[UnitKey]>,
+    varying: Rc<[UnitKey]>,
     /// Leaves run twice, in all searches.
     repeats: Rc<Repeats>,
 }
 
 impl WindowReports {
     /// Of a window in which these units may vary.
-    pub fn new(hot: Rc<[UnitKey]>, repeats: Rc<Repeats>) -> Self {
-        Self { reports: Vec::new(), numbers: FxHashMap::default(), bytes: 0, hot, repeats }
+    pub fn new(varying: Rc<[UnitKey]>, repeats: Rc<Repeats>) -> Self {
+        Self { reports: Vec::new(), numbers: FxHashMap::default(), bytes: 0, varying, repeats }
     }
 
     /// Nothing is kept any more.
@@ -62,9 +62,7 @@ impl WindowReports {
         if let Some(known) = self.numbers.get(&hash) {
             return Ok(*known);
         }
-        let report = HeapReport::parse(bytes)
-            .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;
-        self.reports.push(KeptReport::new(report));
+        self.reports.push(KeptReport::new(parse(bytes)?));
         self.bytes += bytes.len() * REPORT_COPIES;
         self.numbers.insert(hash, next);
         Ok(next)
@@ -110,7 +108,7 @@ pub struct RecordedRecoveries<'r> {
 impl RecordedRecoveries<'_> {
     fn record(&mut self, image: &mut CrashImage, manner: Manner) -> Result<Run, Stop> {
         self.budget.check(self.recoverer.recoveries)?;
-        let recorded = self.recoverer.record(image, self.probe, &self.reports.hot, manner);
+        let recorded = self.recoverer.record(image, self.probe, &self.reports.varying, manner);
         let (bytes, loads) = recorded.map_err(Stop::Error)?;
         if loads.is_unfit {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
@@ -127,8 +125,8 @@ impl RecordedRecoveries<'_> {
 impl Recoveries for RecordedRecoveries<'_> {
     type Stop = Stop;
 
-    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Stop> {
-        *self.reports = WindowReports::new(hot.into(), self.reports.repeats.clone());
+    fn watch(&mut self, varying: &[UnitKey]) -> Result<(), Stop> {
+        *self.reports = WindowReports::new(varying.into(), self.reports.repeats.clone());
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::explore::trace_rules::{self, TraceRules};
 use crate::explore::workload::Workload;
 use crate::findings::finding::{Finding, Findings};
 use crate::findings::onset::OnsetFinder;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Engines;
 use crashgen::strategy::Strategy;
@@ -251,7 +251,7 @@ impl Work<'_> {
             // Where nobody listens any more, there is a part whose message says so.
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
-        let mut cursor = Cursor { case: Case::new(task.config, task.trace, ""), next: task.trace.first_event() };
+        let mut cursor = Cursor { case: HeapCase::new(task.config, task.trace, ""), next: task.trace.first_event() };
         let (mut recoverer, mut onsets): (Option<Recoverer>, OnsetFinder) = (None, OnsetFinder::default());
         while let Some(part) = self.parts.get(self.dealt.fetch_add(1, Ordering::Relaxed)) {
             let explored = start(task, strategy, &mut recoverer)

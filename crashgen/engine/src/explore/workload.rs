@@ -8,7 +8,7 @@ use crate::explore::course::{Course, Step};
 use crate::explore::examiner::Examiner;
 use crate::explore::means::Means;
 use crate::explore::parts::{Cursor, Part};
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crashgen::trace::{EventKind, Trace};
 use planted::Fault;
 
@@ -58,7 +58,7 @@ impl Course for Workload<'_> {
             let event = &self.trace.events[number];
             if let EventKind::Case { folder, .. } = &event.kind {
                 self.end_case(&mut examiner.tally);
-                self.cursor.case = Case::new(examiner.means.config, self.trace, folder);
+                self.cursor.case = HeapCase::new(examiner.means.config, self.trace, folder);
                 self.complete.start_case();
                 is_new_case = true;
             }
@@ -76,7 +76,7 @@ impl Course for Workload<'_> {
         Ok(None)
     }
 
-    fn here(&mut self) -> (&mut Case, &mut Complete) {
+    fn here(&mut self) -> (&mut HeapCase, &mut Complete) {
         (&mut self.cursor.case, &mut self.complete)
     }
 }

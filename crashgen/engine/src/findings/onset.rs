@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Since when the heap is wrong though everything persisted.
+//! The onset of a fault: the crash position from which on the heap is wrong though everything persisted.
 //!
-//! A state that lost nothing and breaks a rule shows a fault of logic, and as long as what is wrong stays wrong each later crash
-//! position shows it again, whichever store came last there. Such a fault is one finding, told by the place where it began: the first of
-//! the crash positions without a gap at which everything persisted leaves the same thing wrong ([`Wrong`]). That is a function of
-//! the trace, of what earlier crashes left, of the position and what is wrong there, so it is the same in every strategy, part and
-//! replay of a token; what is remembered here only saves recoveries.
+//! A state that lost nothing and breaks a rule shows a fault of logic. As long as the heap stays wrong, each later crash position shows the
+//! fault again, whichever store came last there. So such a fault is one finding, and its place is that of its onset: the first position of
+//! an unbroken row of positions at which everything persisted leaves the same thing wrong ([`Wrong`]). The onset is a function of the
+//! trace, of what earlier crashes left, of the position, and of what is wrong there. So it is the same in every strategy, in every part,
+//! and when a token is replayed. What is remembered here only saves recoveries.
 //!
-//! States that lost something are not to blame for what everything persisted shows, too ([`OnsetFinder::onset`]), and what they break
-//! besides that is a finding of its own, of the same rule or of another one.
+//! A state that lost something is not to blame for what everything persisted shows as well ([`OnsetFinder::onset`]). What it breaks besides
+//! is a finding of its own, of the same rule or of another one.
 //!
-//! What is wrong with a slot, a heap block or an operation is the same while it is about the same one. What is wrong with the heap as a
-//! whole (recovery answers an error, less can be allocated) is the same while the fact and the number of lost bytes are the same. Where
-//! other things are wrong and none of them has begun there, it is a consequence of those, whatever the fact.
+//! What is wrong with a slot, a heap block or an operation is the same while it is about the same slot, block or operation. What is wrong
+//! with the heap as a whole (recovery answers an error, less can be allocated) is the same while the fact and the number of lost bytes are
+//! the same. Where other things are wrong as well, and none of them is new, it is a consequence of those, whatever the fact.
 //!
 //! What a recovery did before power failed again is followed as the workload is, from what the crash before it left.
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
-use crate::heap::case::{Case, SettledOperations};
+use crate::heap::case::{HeapCase, SettledOperations};
 use crate::heap::stepping::go_to;
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
@@ -30,12 +30,12 @@ use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Where something began to be wrong.
+/// The crash position from which on something is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Onset {
     /// Events before the crash.
     pub position: u32,
-    /// Of the last store by then.
+    /// The site of the last store by then.
     pub site: SiteId,
     /// The operation by then, `none` before the first one.
     pub operation: &'static str,
@@ -43,7 +43,7 @@ pub struct Onset {
     pub fact: Fact,
 }
 
-/// What is wrong, as far as it can be told to be the same at another crash position.
+/// What is wrong, in terms that can be compared between crash positions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Wrong {
     /// What an operation left in a slot.
@@ -57,7 +57,7 @@ enum Wrong {
 }
 
 impl Wrong {
-    /// Several where one violation is of several heap blocks.
+    /// One thing; several where the violation is about several heap blocks.
     fn of(violation: &Violation) -> Vec<Self> {
         let rule = violation.broken();
         if let Some(leaks) = &violation.leaks {
@@ -72,25 +72,25 @@ impl Wrong {
         vec![one]
     }
 
-    /// Permitted or not: what a pending operation may leave is a fault once it has returned.
+    /// A heap block that is not referenced, permitted or not: what a pending operation may leave is a fault once it has returned.
     fn leak(block: &Extent) -> Self {
         Self::Block(RuleId::Leak, block.place.clone())
     }
 }
 
-/// Whether both say the same of the same.
+/// Whether both say that the same thing is wrong.
 pub fn are_same(one: &Violation, other: &Violation) -> bool {
     one.broken() == other.broken() && Wrong::of(one) == Wrong::of(other)
 }
 
-/// What is followed: the workload, or what a recovery did.
+/// A generation that can be stepped from its start: the workload, or what a recovery did.
 #[derive(Clone, Copy)]
 pub struct FollowedGeneration<'a> {
     /// What is asked for.
     pub config: &'a Config,
     /// Its trace.
     pub trace: &'a Trace,
-    /// Of the heap without a crash.
+    /// The heap without a crash.
     pub twins: Option<&'a TwinSet>,
     /// The crash that it begins with; none: it is the workload.
     pub after: Option<RecoveryStart<'a>>,
@@ -99,17 +99,17 @@ pub struct FollowedGeneration<'a> {
 /// The crash before a recovery.
 #[derive(Clone, Copy)]
 pub struct RecoveryStart<'a> {
-    /// What it left: after the same crash, recoveries that did the same are told apart by that.
+    /// What it left. Recoveries that did the same after the same crash differ in nothing else.
     pub left: &'a [Choice],
-    /// What the recovery found.
-    pub begin: &'a dyn Fn() -> Case,
-    /// What it showed of what was pending.
+    /// Makes the heap that the recovery found.
+    pub begin: &'a dyn Fn() -> HeapCase,
+    /// What it showed of the operations that were pending.
     pub settled: &'a SettledOperations,
 }
 
 impl FollowedGeneration<'_> {
-    /// Steps to a crash position from the begin.
-    fn go_to(&self, position: u32) -> Result<(Case, View), EngineError> {
+    /// Steps from the start to a crash position.
+    fn go_to(&self, position: u32) -> Result<(HeapCase, View), EngineError> {
         let Some(after) = self.after else { return go_to(self.config, self.trace, position) };
         let (mut case, mut view) = ((after.begin)(), None);
         for number in 0..position {
@@ -118,7 +118,7 @@ impl FollowedGeneration<'_> {
         Ok((case, view.expect("the first crash position is behind the first event")))
     }
 
-    fn step(&self, case: &mut Case, number: u32) -> Result<View, EngineError> {
+    fn step(&self, case: &mut HeapCase, number: u32) -> Result<View, EngineError> {
         let event = &self.trace.events[number as usize];
         let stepped = match self.after {
             Some(after) => case.step_recovery(number, event, after.settled, self.config.contract.fill),
@@ -132,140 +132,152 @@ impl FollowedGeneration<'_> {
     }
 }
 
-/// Follows what everything persisted shows: of one course at a time.
+/// Follows what everything persisted shows, in one generation at a time.
 #[derive(Default)]
 pub struct OnsetFinder {
-    /// Started when something is asked for the first time.
+    /// Started with the first question.
     recoverer: Option<Recoverer>,
-    followed: Option<Stretch>,
+    stretch: Option<Stretch>,
 }
 
-/// A stretch of crash positions of one case.
+/// A row of crash positions of one case, the last of which is judged.
 pub struct Stretch {
     /// [`RecoveryStart::left`].
     left: Box<[Choice]>,
-    case: Case,
+    case: HeapCase,
     view: View,
-    /// First position of the case.
+    /// The first position of the case.
     begin: u32,
-    /// From this one on each was judged up to `judged`.
+    /// From this position on, each was judged up to `judged`.
     first: u32,
     judged: u32,
     /// Where the case is.
     last: u32,
-    /// What is wrong at the one that was judged last, or may become a leak, and since when; if since the first one, then perhaps longer.
+    /// What is wrong at the position that was judged last, or may become a leak, with its onset. An onset at `first` may lie earlier.
     since: FxHashMap<Wrong, Onset>,
     /// Rules that are broken there.
     rules: FxHashSet<RuleId>,
-    /// There.
+    /// Heap blocks that are not referenced there.
     leaks: Option<Arc<Leaked>>,
 }
 
 impl OnsetFinder {
-    /// Another course is followed from now on. What is returned is where the last one was, to go back to.
+    /// Another generation is followed from now on. Returns where this one was left, for [`OnsetFinder::go_back`].
     pub fn leave(&mut self) -> Option<Stretch> {
-        self.followed.take()
+        self.stretch.take()
     }
 
-    /// The course that was left is followed again.
+    /// The generation that was left is followed again.
     pub fn go_back(&mut self, to: Option<Stretch>) {
-        self.followed = to;
+        self.stretch = to;
     }
 
-    /// Since when everything persisted shows all that is wrong here, at that crash position; none: it does not.
+    /// The onset of what is wrong at that crash position, if everything persisted shows it, too.
     ///
     /// # Errors
     /// When the replay server does not start, or ends.
     pub fn onset(
         &mut self,
-        of: FollowedGeneration,
+        generation: FollowedGeneration,
         position: u32,
         violation: &Violation,
     ) -> Result<Option<Onset>, EngineError> {
-        match self.shows(of, position, violation)? {
-            true => self.began(of, position, violation),
+        match self.shows(generation, position, violation)? {
+            true => self.first_position(generation, position, violation),
             false => Ok(None),
         }
     }
 
-    fn shows(&mut self, of: FollowedGeneration, position: u32, violation: &Violation) -> Result<bool, EngineError> {
-        let followed = self.follow(of, position, false)?;
-        if !followed.rules.contains(&violation.broken()) {
+    /// Whether everything persisted shows it.
+    fn shows(
+        &mut self,
+        generation: FollowedGeneration,
+        position: u32,
+        violation: &Violation,
+    ) -> Result<bool, EngineError> {
+        let stretch = self.follow(generation, position, false)?;
+        if !stretch.rules.contains(&violation.broken()) {
             return Ok(false);
         }
-        let new = Wrong::of(violation).iter().filter(|wrong| !followed.since.contains_key(wrong)).count();
+        let new = Wrong::of(violation).iter().filter(|wrong| !stretch.since.contains_key(wrong)).count();
         match &violation.leaks {
-            Some(leaks) if new > 0 => Ok(new as u64 + self.new_leaks(of, position)? <= leaks.of_pending),
+            Some(leaks) if new > 0 => Ok(new as u64 + self.new_leaks(generation, position)? <= leaks.of_pending),
             _ => Ok(new == 0),
         }
     }
 
-    /// How many heap blocks that everything persisted leaves unreferenced may be of operations that are pending at that position.
-    fn new_leaks(&mut self, of: FollowedGeneration, position: u32) -> Result<u64, EngineError> {
-        let followed = self.follow(of, position, false)?;
-        let since = if of.after.is_some() { Some(0) } else { followed.case.pending_since() };
+    /// How many of the heap blocks that everything persisted leaves unreferenced may belong to operations that are pending there.
+    fn new_leaks(&mut self, generation: FollowedGeneration, position: u32) -> Result<u64, EngineError> {
+        let stretch = self.follow(generation, position, false)?;
+        let since = if generation.after.is_some() { Some(0) } else { stretch.case.pending_since() };
         let Some(before) = since else { return Ok(0) }; // after a crash what was pending then counts, too, and what that left
-        let first = before.max(followed.begin);
-        if followed.first > first {
-            self.start(of, first)?;
+        let first = before.max(stretch.begin);
+        if stretch.first > first {
+            self.start(generation, first)?;
         }
-        let followed = self.follow(of, position, true)?;
-        let leaks = followed.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
-        Ok(leaks.filter(|leak| followed.since[leak].position > before).count() as u64)
+        let stretch = self.follow(generation, position, true)?;
+        let leaks = stretch.leaks.iter().flat_map(|leaks| &leaks.blocks).map(Wrong::leak);
+        Ok(leaks.filter(|leak| stretch.since[leak].position > before).count() as u64)
     }
 
-    fn began(
+    /// The onset, where everything persisted shows it.
+    fn first_position(
         &mut self,
-        of: FollowedGeneration,
+        generation: FollowedGeneration,
         position: u32,
         violation: &Violation,
     ) -> Result<Option<Onset>, EngineError> {
         let mut is_each = false;
         loop {
-            let followed = self.follow(of, position, is_each)?;
-            let began = match &violation.leaks {
-                Some(_) => latest_leak(&followed.since, followed.leaks.as_deref()),
-                None => Wrong::of(violation).iter().find_map(|wrong| followed.since.get(wrong)).cloned(),
+            let stretch = self.follow(generation, position, is_each)?;
+            let onset = match &violation.leaks {
+                Some(_) => latest_leak(&stretch.since, stretch.leaks.as_deref()),
+                None => Wrong::of(violation).iter().find_map(|wrong| stretch.since.get(wrong)).cloned(),
             };
-            let (first, begin) = (followed.first, followed.begin);
-            if first == begin || began.as_ref().is_none_or(|began| began.position > first) {
-                return Ok(began);
+            let (first, begin) = (stretch.first, stretch.begin);
+            if first == begin || onset.as_ref().is_none_or(|onset| onset.position > first) {
+                return Ok(onset);
             }
             let back = 2 * (position - first) + 1;
-            self.start(of, position.saturating_sub(back).max(begin))?;
+            self.start(generation, position.saturating_sub(back).max(begin))?;
             is_each = true;
         }
     }
 
-    /// Goes on to that position, or begins there. is_each: those on the way are judged though nothing is wrong.
-    fn follow(&mut self, of: FollowedGeneration, position: u32, is_each: bool) -> Result<&Stretch, EngineError> {
-        let is_case = |number: u32| matches!(of.trace.events[number as usize].kind, EventKind::Case { .. });
-        let is_ahead = |followed: &Stretch| {
-            *followed.left == *of.left() && followed.last <= position && !(followed.last..position).any(is_case)
+    /// Goes on to that position, or starts there. is_each: positions on the way are judged though nothing is wrong.
+    fn follow(
+        &mut self,
+        generation: FollowedGeneration,
+        position: u32,
+        is_each: bool,
+    ) -> Result<&Stretch, EngineError> {
+        let is_case = |number: u32| matches!(generation.trace.events[number as usize].kind, EventKind::Case { .. });
+        let is_ahead = |stretch: &Stretch| {
+            *stretch.left == *generation.left() && stretch.last <= position && !(stretch.last..position).any(is_case)
         };
-        if !self.followed.as_ref().is_some_and(is_ahead) {
-            self.start(of, position)?;
+        if !self.stretch.as_ref().is_some_and(is_ahead) {
+            self.start(generation, position)?;
         }
         loop {
-            let followed = self.followed.as_mut().expect("it was started");
-            if followed.last >= position {
+            let stretch = self.stretch.as_mut().expect("it was started");
+            if stretch.last >= position {
                 break;
             }
-            let number = followed.last;
-            followed.view = of.step(&mut followed.case, number)?;
-            followed.last += 1;
-            if is_each || followed.last == position || !followed.since.is_empty() {
-                self.judge(of)?;
+            let number = stretch.last;
+            stretch.view = generation.step(&mut stretch.case, number)?;
+            stretch.last += 1;
+            if is_each || stretch.last == position || !stretch.since.is_empty() {
+                self.judge(generation)?;
             }
         }
-        Ok(self.followed.as_ref().expect("it was started"))
+        Ok(self.stretch.as_ref().expect("it was started"))
     }
 
-    /// Begins at that position.
-    fn start(&mut self, of: FollowedGeneration, position: u32) -> Result<(), EngineError> {
-        let (case, view) = of.go_to(position)?;
-        let followed = Stretch {
-            left: of.left().into(),
+    /// Starts a stretch at that position.
+    fn start(&mut self, generation: FollowedGeneration, position: u32) -> Result<(), EngineError> {
+        let (case, view) = generation.go_to(position)?;
+        let stretch = Stretch {
+            left: generation.left().into(),
             begin: position + 1 - case.position_in_case,
             case,
             view,
@@ -276,27 +288,28 @@ impl OnsetFinder {
             rules: FxHashSet::default(),
             leaks: None,
         };
-        self.followed = Some(followed);
-        self.judge(of)
+        self.stretch = Some(stretch);
+        self.judge(generation)
     }
 
-    /// The last position.
-    fn judge(&mut self, of: FollowedGeneration) -> Result<(), EngineError> {
-        let is_full = of.config.is_full();
-        let followed = self.followed.as_mut().expect("it was started");
+    /// Judges everything persisted at the last position.
+    fn judge(&mut self, generation: FollowedGeneration) -> Result<(), EngineError> {
+        let is_full = generation.config.is_full();
+        let stretch = self.stretch.as_mut().expect("it was started");
         let recoverer = match &mut self.recoverer {
             Some(recoverer) => recoverer,
-            none => none.insert(Recoverer::start(&of.config.batching_server()?, is_full)?),
+            none => none.insert(Recoverer::start(&generation.config.batching_server()?, is_full)?),
         };
-        let heap = followed.case.crash(&followed.view, &followed.view.prefix_state());
+        let heap = stretch.case.crash(&stretch.view, &stretch.view.prefix_state());
         let probe = recoverer.whole();
-        let judgement = Judge { config: of.config, twins: of.twins }.judge(recoverer, probe, heap)?;
-        followed.note(judgement);
+        let judgement = Judge { config: generation.config, twins: generation.twins }.judge(recoverer, probe, heap)?;
+        stretch.note(judgement);
         Ok(())
     }
 }
 
 impl Stretch {
+    /// Takes over the judgement of the last position.
     fn note(&mut self, judgement: Judgement) {
         if self.last > self.judged + 1 {
             self.first = self.last;
@@ -315,7 +328,7 @@ impl Stretch {
     }
 }
 
-/// What is wrong now, and where it began; `before` is what was wrong at the position before, `now` has this position for all.
+/// The onset of each thing that is wrong now. `before`: those of the position before. `now`: what is wrong, each with this position.
 fn since(before: &FxHashMap<Wrong, Onset>, now: Vec<(Wrong, Onset)>) -> FxHashMap<Wrong, Onset> {
     let is_anew = planted::is(Fault::BeginsAnew);
     let known = |wrong: &Wrong| before.get(wrong).filter(|_| !is_anew);
@@ -325,20 +338,20 @@ fn since(before: &FxHashMap<Wrong, Onset>, now: Vec<(Wrong, Onset)>) -> FxHashMa
         let Wrong::Heap(fact, _) = wrong else { return None };
         let of_rule =
             |(other, _): &(&Wrong, &Onset)| matches!(other, Wrong::Heap(known, _) if known.rule() == fact.rule());
-        let first = before.iter().filter(of_rule).map(|(_, began)| began).min_by_key(|began| began.position);
+        let first = before.iter().filter(of_rule).map(|(_, onset)| onset).min_by_key(|onset| onset.position);
         first.filter(|_| is_nothing_new && !is_anew)
     };
     let onset = |wrong: &Wrong, here: &Onset| known(wrong).or_else(|| consequence(wrong)).unwrap_or(here).clone();
     now.iter().map(|(wrong, here)| (wrong.clone(), onset(wrong, here))).collect()
 }
 
-/// Of heap blocks that leaked the one that began last, leaving out as many as may be of pending operations: new ones are told, whatever is
-/// wrong already.
+/// The latest onset of the leaked heap blocks, when as many of the latest are left out as may belong to pending operations. So a new leak is
+/// reported, whatever has leaked already.
 fn latest_leak(since: &FxHashMap<Wrong, Onset>, leaks: Option<&Leaked>) -> Option<Onset> {
     let leaks = leaks?;
-    let mut began: Vec<&Onset> = leaks.blocks.iter().filter_map(|block| since.get(&Wrong::leak(block))).collect();
-    began.sort_unstable_by_key(|began| began.position);
-    began.into_iter().rev().nth(usize::try_from(leaks.of_pending).unwrap_or(usize::MAX)).cloned()
+    let mut onset: Vec<&Onset> = leaks.blocks.iter().filter_map(|block| since.get(&Wrong::leak(block))).collect();
+    onset.sort_unstable_by_key(|onset| onset.position);
+    onset.into_iter().rev().nth(usize::try_from(leaks.of_pending).unwrap_or(usize::MAX)).cloned()
 }
 
 #[cfg(test)]
@@ -384,7 +397,7 @@ mod tests {
         let since: FxHashMap<Wrong, Onset> = since.into_iter().collect();
         let began_with = |of_pending: u64| {
             let leaks = Leaked { blocks: [64, 128, 192].map(block).to_vec(), of_pending };
-            latest_leak(&since, Some(&leaks)).map(|began| began.position)
+            latest_leak(&since, Some(&leaks)).map(|onset| onset.position)
         };
         assert_eq!([0, 1, 2, 3].map(began_with), [Some(30), Some(20), Some(10), None]);
     }
@@ -424,14 +437,14 @@ mod tests {
         let slot = |number: u32| Wrong::Slot(RuleId::DanglingSlot, number, None);
         let before: FxHashMap<Wrong, Onset> =
             [(slot(1), at(5)), (heap(SectionKind::FreeAll), at(5))].into_iter().collect();
-        let began = |now: &[Wrong]| {
+        let onset = |now: &[Wrong]| {
             let now = now.iter().map(|wrong| (wrong.clone(), at(9))).collect();
             since(&before, now)
         };
         let (fails, of_another_rule) = (heap(SectionKind::Drain), heap(SectionKind::Check));
-        assert_eq!(began(&[slot(1), fails.clone()])[&fails].position, 5);
-        assert_eq!(began(&[slot(1), slot(2), fails.clone()])[&fails].position, 9, "something else began to be wrong");
-        assert_eq!(began(std::slice::from_ref(&fails))[&fails].position, 9, "of nothing that is known");
-        assert_eq!(began(&[slot(1), of_another_rule.clone()])[&of_another_rule].position, 9, "another rule");
+        assert_eq!(onset(&[slot(1), fails.clone()])[&fails].position, 5);
+        assert_eq!(onset(&[slot(1), slot(2), fails.clone()])[&fails].position, 9, "something else onset to be wrong");
+        assert_eq!(onset(std::slice::from_ref(&fails))[&fails].position, 9, "of nothing that is known");
+        assert_eq!(onset(&[slot(1), of_another_rule.clone()])[&of_another_rule].position, 9, "another rule");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One heap of a trace, stepped from crash position to crash position: the model, the image and the history together.
+//! A heap case: one heap of a trace, stepped from crash position to crash position, with its model, its image and its history.
 
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
@@ -10,27 +10,27 @@ use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
 use oracle::contract::Fill;
 use oracle::{History, Judgement, Operation, Status};
 
-/// The operation around a crash position.
+/// The operation at a crash position.
 #[derive(Clone, Copy, Debug)]
 pub struct CurrentOperation {
     /// What it is.
     pub operation: Operation,
     /// It has begun and not returned.
     pub is_pending: bool,
-    /// Its begin's event number.
+    /// The number of its begin event.
     pub began_at: u32,
 }
 
-/// Of the operations that were pending when power failed, what the recovery from that showed.
+/// What a recovery showed of the operations that were pending when power failed.
 pub struct SettledOperations {
-    /// These have happened.
+    /// Operations that have happened.
     pub happened: Vec<u32>,
-    /// Of these it does not show whether they have.
+    /// Operations that may or may not have happened.
     pub unclear: Vec<u32>,
 }
 
 impl SettledOperations {
-    /// As it was judged.
+    /// As the recovery was judged.
     pub fn of(judgement: &Judgement) -> Self {
         Self { happened: judgement.happened.clone(), unclear: judgement.unclear.clone() }
     }
@@ -38,33 +38,33 @@ impl SettledOperations {
 
 /// A heap after a power failure.
 pub struct CrashedHeap<'a> {
-    /// What is recovered.
+    /// What recovery finds.
     pub image: &'a mut CrashImage,
     /// What is expected of it.
     pub history: &'a History,
 }
 
-/// The state of one case at one crash position.
+/// One heap at one crash position.
 #[derive(Clone)]
-pub struct Case {
-    /// Persistency model.
+pub struct HeapCase {
+    /// The persistency model there.
     pub model: Model,
-    /// Of one state after the other ([`Case::crash`]).
+    /// The image, in one state after the other ([`HeapCase::crash`]).
     image: CrashImage,
     /// What the workload did so far.
     pub history: History,
-    /// Crash positions are counted within the case for seeding, so that equal cases draw equal samples.
+    /// The crash position, counted within the case. It seeds samples, so that equal cases draw equal ones.
     pub position_in_case: u32,
     /// The pending operation that began last; while none is pending, the one that returned last.
     pub current: Option<CurrentOperation>,
     pending: Vec<CurrentOperation>,
-    /// Site of the last store.
+    /// The site of the last store.
     pub last_store: SiteId,
     history_before: u64,
     threads: Vec<ThreadId>,
 }
 
-impl Case {
+impl HeapCase {
     /// A heap that does not exist yet; its files lie in `folder` below the PM folder.
     pub fn new(config: &Config, trace: &Trace, folder: &str) -> Self {
         let is_content =
@@ -84,7 +84,7 @@ impl Case {
         (CrashPosition { model: &self.model, view }, &mut self.image)
     }
 
-    /// The position's files, as all of its images have them; in which state the lines are is not said.
+    /// Some image of the position, for its files: all images of a position have the same ones.
     pub fn files(&self) -> &CrashImage {
         &self.image
     }
@@ -99,18 +99,18 @@ impl Case {
         self.image.names_hash()
     }
 
-    /// Power fails here: the case of what recovery does then, by its model. It takes the image along.
+    /// The case of the recovery that follows when power fails here, with the model that it begins with. The image moves there.
     pub fn next_generation(&mut self, model: Model) -> Self {
         Self::after_crash(model, std::mem::replace(&mut self.image, CrashImage::new("")), &self.history)
     }
 
-    /// Takes the image back that the next generation had; these lines are not as they were.
+    /// Takes the image back from the next generation, which may have changed these lines.
     pub fn take_back(&mut self, next: Self, lines: impl Iterator<Item = LineId>) {
         self.image = next.image;
         self.image.return_to(&mut self.model, lines, true);
     }
 
-    /// Power failed where that history ends: the case of what recovery does then, by its model and the image that it finds.
+    /// The case of a recovery, with the model that it begins with and the image that it finds. Power failed where the history ends.
     pub fn after_crash(model: Model, image: CrashImage, history: &History) -> Self {
         let mut history = history.clone();
         history.power_fails();
@@ -131,7 +131,7 @@ impl Case {
         }
     }
 
-    /// The crash position before the first operation that is pending began.
+    /// The crash position before the begin of the oldest pending operation.
     pub fn pending_since(&self) -> Option<u32> {
         self.pending.iter().map(|pending| pending.began_at).min()
     }
@@ -152,10 +152,10 @@ impl Case {
         Ok((view, is_expectation_new))
     }
 
-    /// As [`Case::step`], over an event of a recovery, whose return settles what was pending when power failed.
+    /// As [`HeapCase::step`], over an event of a recovery, whose return settles what was pending when power failed.
     ///
     /// # Errors
-    /// As [`Case::step`].
+    /// As [`HeapCase::step`].
     pub fn step_recovery(
         &mut self,
         number: u32,
@@ -173,7 +173,7 @@ impl Case {
     }
 
     fn mark(&mut self, number: u32, event: &Event) -> Result<(), EngineError> {
-        let begun = tell(&mut self.history, &mut self.threads, number, event)?;
+        let begun = add_marker(&mut self.history, &mut self.threads, number, event)?;
         if let Some(operation) = begun {
             self.pending.push(CurrentOperation { operation, is_pending: true, began_at: number });
             self.current = self.pending.last().copied();
@@ -198,18 +198,18 @@ pub fn is_open_return(event: &Event) -> bool {
     matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. })
 }
 
-/// Tells the history what a marker says, other events nothing; returns the operation that begins. `threads` gives the threads of all
-/// processes one count.
+/// Adds what a marker says to the history, and nothing for other events. Returns the operation that begins. `threads` numbers the threads
+/// of all processes.
 ///
 /// # Errors
 /// When the markers contradict each other: the trace is bad.
-pub fn tell(
+pub fn add_marker(
     history: &mut History,
     threads: &mut Vec<ThreadId>,
     number: u32,
     event: &Event,
 ) -> Result<Option<Operation>, EngineError> {
-    let told = match &event.kind {
+    let added = match &event.kind {
         EventKind::OperationBegin { kind, index, slot, bytes, object } => {
             let thread = thread_number(threads, event.thread);
             let operation = operation(thread, *kind, *index, *slot, *bytes, *object)?;
@@ -221,7 +221,7 @@ pub fn tell(
         }
         _ => Ok(None),
     };
-    told.map_err(|error| bad_input(format!("the trace's markers at event {number}: {error}; take the trace again")))
+    added.map_err(|error| bad_input(format!("the trace's markers at event {number}: {error}; take the trace again")))
 }
 
 fn thread_number(threads: &mut Vec<ThreadId>, thread: ThreadId) -> u32 {

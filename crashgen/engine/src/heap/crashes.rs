@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crash before a later generation, and what it may have left.
+//! Crashes before a later generation: where power failed, and what that may have left.
 
-use crate::heap::case::{Case, SettledOperations};
+use crate::heap::case::{HeapCase, SettledOperations};
 use crate::heap::state::StateRef;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, Line, LineId, Model, View};
@@ -10,35 +10,36 @@ use oracle::TwinSet;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
-/// The crash before a later generation: where power failed, and what it may have left.
+/// The crash that a later generation begins with.
 pub struct CrashBefore<'a> {
     /// The workload, or what the recovery before did.
     pub trace: &'a Trace,
-    /// As it was, but for its image, which the next generation has.
-    pub case: &'a Case,
+    /// The heap there, without its image: the next generation has that.
+    pub case: &'a HeapCase,
     /// What the position showed.
     pub view: &'a View,
     /// Events before the crash.
     pub position: u32,
-    /// Of the heap without a crash; none: there are none of this generation.
+    /// The heap without a crash; none: this generation has no twins.
     pub twins: Option<&'a TwinSet>,
-    /// Remaining choices of the lines, in the order of the view, each the newest last: what [`Choice::base`] counts.
+    /// What the crash may have left of each line of the view: its remaining choices, the newest last. [`Choice::base`] counts them.
     pub remaining: Vec<Vec<Choice>>,
-    /// What the recovery from it showed of what was pending.
+    /// What the recovery from it showed of the operations that were pending.
     pub settled: &'a SettledOperations,
     /// The crash before that one.
     pub before: Option<&'a CrashBefore<'a>>,
-    /// Of the states that it may have left: whether one breaks a rule by itself, as far as that was asked ([`crate::explore::later::first_crash`]).
+    /// Whether a state that it may have left breaks a rule by itself, as far as that was asked
+    /// ([`crate::explore::later::first_crash`]).
     pub broken: RefCell<FxHashMap<Vec<Choice>, bool>>,
 }
 
 /// A state of the generation after a crash.
 pub struct LaterState<'a> {
-    /// Persistency model at its position.
+    /// The persistency model at its position.
     pub model: &'a Model,
-    /// What that shows.
+    /// What the position shows.
     pub view: &'a View,
-    /// One choice a line.
+    /// One choice for each line.
     pub choices: Vec<Choice>,
 }
 
@@ -50,8 +51,8 @@ impl<'a> LaterState<'a> {
 }
 
 impl CrashBefore<'_> {
-    /// What this crash left, where that state came of it: one choice a line of its view. Where the later generation has overwritten a
-    /// line, all choices come to the same, and it is the newest.
+    /// What this crash left in the runs that lead to that state: one choice for each line of its view. Where the later generation has
+    /// overwritten a line all choices come to the same, and the newest stands for them.
     pub fn left_by(&self, later: &LaterState) -> Vec<Choice> {
         let lines = self.view.lines.iter().zip(&self.remaining);
         lines
@@ -63,15 +64,16 @@ impl CrashBefore<'_> {
             .collect()
     }
 
-    /// What the recovery found where the crash left these choices, in a folder with that prefix. is_content: by site of what it did.
-    pub fn begin(&self, chosen: &[Choice], prefix: &str, is_content: Vec<bool>) -> Case {
+    /// The heap that recovery finds where the crash left these choices, in a folder with that prefix. is_content: for each site of the
+    /// recovery, whether it stores application content.
+    pub fn begin(&self, chosen: &[Choice], prefix: &str, is_content: Vec<bool>) -> HeapCase {
         let mut model = self.case.model.after_crash(bases_of(self.view, chosen));
         model.set_content_sites(is_content);
-        Case::after_crash(model, CrashImage::of(prefix, &self.case.model, self.view, chosen), &self.case.history)
+        HeapCase::after_crash(model, CrashImage::of(prefix, &self.case.model, self.view, chosen), &self.case.history)
     }
 }
 
-/// Of each line what that state of the view leaves, for a model that begins there.
+/// What a state leaves of each line, for a model that begins there.
 pub fn bases_of(view: &View, state: &[Choice]) -> impl Fn(LineId, &Line) -> Vec<Choice> {
     let by_line: FxHashMap<LineId, Choice> = view.lines.iter().map(|line| line.id).zip(state.iter().copied()).collect();
     move |id, line| vec![by_line.get(&id).copied().unwrap_or(line.newest())]

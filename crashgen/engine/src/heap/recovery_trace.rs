@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a recovery did, as a trace: the runner tells it event by event, and it is explored as the workload's trace is.
+//! A recovery trace: what a recovery and its follow-up did, event by event, as the runner reports it. It is explored as the workload's
+//! trace is.
 
 use crashgen::LINE_BYTES;
 use crashgen::model::{LineKey, Model};
@@ -10,10 +11,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where the events of told runs come from, by module and the offset in its file: numbers that hold in the whole exploration.
+/// Numbers for the sites of recovery traces, by module and the offset in its file. They hold in the whole exploration.
 #[derive(Default)]
 pub struct RecoverySites {
-    /// RecoverySites and modules of the workload's trace: those of told runs come after them, in every generation.
+    /// How many sites and modules the workload's trace has. Those of recovery traces come after them, in every generation.
     workload: Option<(usize, usize)>,
     modules: Vec<Arc<Path>>,
     numbers: FxHashMap<(usize, u64), u32>,
@@ -30,24 +31,24 @@ impl RecoverySites {
         *self.numbers.entry((module, offset)).or_insert(next)
     }
 
-    /// How many of the sites are the workload's; none: there was no told run.
+    /// How many of the sites are the workload's; none: there was no recovery trace yet.
     pub fn of_workload(&self) -> Option<u32> {
         self.workload.map(|(sites, _)| sites as u32)
     }
 
-    /// By site of a told trace: whether what it stores is application content.
-    pub fn are_content(&self, told: &Trace) -> Vec<bool> {
+    /// For each site of a recovery trace, whether it stores application content.
+    pub fn are_content(&self, recovery: &Trace) -> Vec<bool> {
         let content = self.workload.map(|(sites, _)| sites);
-        (0..told.sites.len()).map(|site| Some(site) == content).collect()
+        (0..recovery.sites.len()).map(|site| Some(site) == content).collect()
     }
 }
 
-/// The told run as a trace: its sites come after those of the workload, and have the same numbers in all told runs.
-pub fn trace_of_recovery(sites: &mut RecoverySites, before: &Trace, told: &RecoveryTrace) -> Trace {
+/// What the runner reported, as a trace after the one in which power failed. Its sites have the same numbers in all recovery traces.
+pub fn trace_of_recovery(sites: &mut RecoverySites, before: &Trace, recovery: &RecoveryTrace) -> Trace {
     let (workload_sites, modules) = *sites.workload.get_or_insert((before.sites.len(), before.modules.len()));
     let first = workload_sites as u32;
-    let number = |sites: &mut RecoverySites, site| first + 1 + sites.number(told.place(site));
-    let numbers: Vec<u32> = told.sites.iter().map(|site| site.map_or(0, |site| number(sites, site))).collect();
+    let number = |sites: &mut RecoverySites, site| first + 1 + sites.number(recovery.place(site));
+    let numbers: Vec<u32> = recovery.sites.iter().map(|site| site.map_or(0, |site| number(sites, site))).collect();
     let mut known: Vec<(u32, (usize, u64))> = sites.numbers.iter().map(|(place, number)| (*number, *place)).collect();
     known.sort_unstable();
     let content = Site { module: None, offset: 0, caller: None };
@@ -57,13 +58,13 @@ pub fn trace_of_recovery(sites: &mut RecoverySites, before: &Trace, told: &Recov
         caller: None,
     });
     let number = |site: SiteId| if site == CONTENT_SITE { first } else { numbers[site.0 as usize] };
-    let events = told.events.iter().map(|event| Event { site: SiteId(number(event.site)), ..event.clone() });
+    let events = recovery.events.iter().map(|event| Event { site: SiteId(number(event.site)), ..event.clone() });
     let later_modules = sites.modules.iter().map(|path| Module { path: path.to_path_buf(), build_id: String::new() });
     Trace {
         events: events.collect(),
         sites: before.sites[..workload_sites].iter().cloned().chain([content]).chain(of_target).collect(),
         modules: before.modules[..modules].iter().cloned().chain(later_modules).collect(),
-        files: before.files.iter().chain(&told.made).cloned().collect(),
+        files: before.files.iter().chain(&recovery.made).cloned().collect(),
         unsupported: Vec::new(),
         hash: before.hash.clone(),
         tracer: before.tracer.clone(),

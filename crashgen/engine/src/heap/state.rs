@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One crash state of a heap: where it is, which choice each line has, and which stores it lacks.
 
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crashgen::LINE_BYTES;
 use crashgen::model::{Choice, LineKey, View};
 use crashgen::trace::{Event, EventKind, SiteId};
@@ -10,7 +10,7 @@ use crashgen::trace::{Event, EventKind, SiteId};
 #[derive(Clone, Copy)]
 pub struct StateRef<'a> {
     /// The heap at the crash position.
-    pub case: &'a Case,
+    pub case: &'a HeapCase,
     /// What the position shows.
     pub view: &'a View,
     /// One choice for each line of the view.

@@ -2,7 +2,7 @@
 //! A configuration and a small trace for tests.
 
 use crate::base::config::Config;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::heap::state::StateRef;
 use crashgen::model::{Choice, View};
 use crashgen::trace::{Event, EventKind, FileEffect, FileId, OperationKind, SiteId, ThreadId, Trace};
@@ -53,11 +53,11 @@ pub fn of_state<R>(
     say: impl FnOnce(&StateRef) -> R,
 ) -> R {
     let config = Config::parse("test", CONFIG).expect("a configuration");
-    let mut case = Case::new(&config, trace, "case");
+    let mut case = HeapCase::new(&config, trace, "case");
     let mut view = None;
     for (number, event) in trace.events[..position as usize].iter().enumerate() {
         if matches!(event.kind, EventKind::Case { .. }) {
-            case = Case::new(&config, trace, "case");
+            case = HeapCase::new(&config, trace, "case");
         }
         view = Some(case.step(number as u32, event).expect("markers in order").0);
     }

@@ -2,7 +2,7 @@
 //! A crash state as a token names it: the lines that differ from everything persisted, or from the floor, whichever are fewer.
 
 use crate::base::error::{EngineError, bad_input};
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crashgen::model::{Choice, LineKey, Model, OpenLine, View};
 use crashgen::token::LineChoice;
 use crashgen::trace::FileId;
@@ -12,7 +12,12 @@ use planted::Fault;
 ///
 /// # Errors
 /// When a line does not have them.
-pub fn state_of(case: &Case, view: &View, from_newest: bool, lines: &[LineChoice]) -> Result<Vec<Choice>, EngineError> {
+pub fn state_of(
+    case: &HeapCase,
+    view: &View,
+    from_newest: bool,
+    lines: &[LineChoice],
+) -> Result<Vec<Choice>, EngineError> {
     let from_newest = from_newest != planted::is(Fault::TokenFromOtherEnd);
     let mut state = if from_newest { view.prefix_state() } else { view.floor_state() };
     for line in lines {

@@ -3,8 +3,9 @@
 
 pub mod content;
 pub mod judging;
+pub mod leaf_content;
 pub mod recoverer;
 pub mod replayed;
 pub mod reports;
-pub mod set_content;
+
 pub mod twins;

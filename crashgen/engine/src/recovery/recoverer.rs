@@ -4,7 +4,7 @@
 //! Several recoverers may be asked of the same images, in any order: each knows which image its server has ([`ReplayServer::follow`]).
 
 use crate::base::error::EngineError;
-use crate::recovery::reports::{doubt_of, without_contents};
+use crate::recovery::reports::{doubt_of, parse, without_contents};
 use crashgen::complete::{Doubt, UnitKey};
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::{CodeSite, Death, Engines, Loads, Manner, Probe, RecoveryTrace, ReplayServer, ServerOptions};
@@ -17,22 +17,22 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The outcome of probing an image.
+/// What a probe showed of an image.
 #[derive(Clone)]
 pub struct Probed {
     /// The first part (open, slots, walk, check), or the full probe.
     pub report: Rc<HeapReport>,
-    /// The later lives, if there are any, ran on this very image.
+    /// The later lives, if there are any, ran on this very image, and not on another one with the same metadata.
     pub is_own: bool,
 }
 
-/// The stages after the first part, of one image for all with the same heap report and allocator metadata.
+/// What the stages after the first part showed, once for all images with the same first part and the same allocator metadata.
 struct Stages {
     /// The image they ran on.
     image: ImageHash,
     /// As it came.
     own: Rc<HeapReport>,
-    /// Without the contents, which are those of that image; made when another image asks.
+    /// Without the contents of that image; made when another image asks.
     of_others: OnceCell<Rc<HeapReport>>,
 }
 
@@ -40,21 +40,23 @@ struct Stages {
 pub struct Recoverer {
     server: ReplayServer,
     is_full: bool,
+    /// By image: the number of its first part's report.
     first: FxHashMap<ImageHash, u32>,
-    /// Distinct first reports, by their bytes.
+    /// Distinct reports of first parts.
     reports: Vec<Rc<HeapReport>>,
+    /// Their numbers, by their bytes.
     numbers: FxHashMap<Vec<u8>, u32>,
     stages: FxHashMap<(u32, ImageHash), Stages>,
-    /// First parts run.
+    /// First parts that were run, or whole probes that were recorded.
     pub recoveries: u64,
-    /// Full recoverer run.
+    /// Full probes that were run.
     pub full_probes: u64,
     /// Questions answered from memory.
     pub memoised: u64,
 }
 
 impl Recoverer {
-    /// Starts the server.
+    /// Starts the server. is_full: its whole probe is the full one.
     ///
     /// # Errors
     /// When it does not start.
@@ -72,7 +74,7 @@ impl Recoverer {
         })
     }
 
-    /// As if it had been started now, but for the server's image: what it remembers and has counted is gone.
+    /// Forgets what it remembers and has counted, as if it had been started now.
     pub fn forget(&mut self) {
         self.first.clear();
         self.reports.clear();
@@ -102,7 +104,7 @@ impl Recoverer {
         Ok(self.server.engines()?)
     }
 
-    /// The report on this image.
+    /// What recovery makes of this image.
     ///
     /// # Errors
     /// When the server ended or sent no report.
@@ -138,7 +140,7 @@ impl Recoverer {
         Ok(Probed { report: report.clone(), is_own })
     }
 
-    /// The full probe of this very image, whatever is known of others like it.
+    /// The full probe of this very image, whatever is known of other images with the same metadata.
     ///
     /// # Errors
     /// When the server ended or sent no report.
@@ -147,11 +149,12 @@ impl Recoverer {
         Ok(Probed { report: Rc::new(self.run(image, Probe::Full)?), is_own: true })
     }
 
-    /// Runs the first part of the probe of this very image once more, in a process of its own, if it may have been in one with others: what
-    /// is told of an image is told of that. False: it says another thing each time, or comes to no end that says anything.
+    /// Runs the first part of the probe once more in a process of its own, if it may have run in one process with those of other images.
+    /// False: each run has another report, or comes to no end that says anything.
     ///
     /// # Errors
-    /// When a process of its own says another thing: then runs with others cannot be believed. When the server ended or sent no report.
+    /// When all runs in a process of their own have one other report: then runs in one process cannot be believed. When the server ended or
+    /// sent no report.
     pub fn confirm(&mut self, image: &mut CrashImage) -> Result<bool, EngineError> {
         let Some(known) = self.first.get(&image.hash()).copied().filter(|_| self.server.is_batched()) else {
             return Ok(true);
@@ -169,7 +172,7 @@ impl Recoverer {
         ))
     }
 
-    /// Where the probe of this image dies of a signal; none: it does not, or where is not known.
+    /// Where a signal ends the probe of this image; none: no signal does, or the place is not known.
     ///
     /// # Errors
     /// When the server ended or sent no answer.
@@ -178,8 +181,7 @@ impl Recoverer {
         Ok(self.server.run_to_death(probe)?)
     }
 
-    /// Runs the probe on the image and records what it loads of the hot units. Searches whose hot units are not the same may
-    /// take turns.
+    /// Runs the probe on the image and records what it loads of the units that may vary. Searches with other such units may take turns.
     ///
     /// # Errors
     /// When the server ended or sent no report.
@@ -187,17 +189,17 @@ impl Recoverer {
         &mut self,
         image: &mut CrashImage,
         probe: Probe,
-        hot: &Rc<[UnitKey]>,
+        varying: &Rc<[UnitKey]>,
         manner: Manner,
     ) -> Result<(&[u8], Loads), EngineError> {
-        self.watch(image, hot)?;
+        self.watch(image, varying)?;
         self.recoveries += 1;
         self.full_probes += u64::from(probe == Probe::Full);
         Ok(self.server.run_recorded(probe, manner)?)
     }
 
-    /// Runs the probe on this image in both engines, if it is one that is done in-process: why what it shows cannot be believed; none:
-    /// they have equal heap reports and loads.
+    /// Runs the probe on this image in both engines, if runs are done in-process. Returns why what it shows cannot be believed; none: both
+    /// have equal heap reports and loads.
     ///
     /// # Errors
     /// When the server ended or sent no report.
@@ -209,7 +211,8 @@ impl Recoverer {
         Ok(loads.doubt.filter(|_| loads.is_different).map(Doubt::text))
     }
 
-    /// Runs recovery on the image, and what follows it if that is wanted, recorded as by [`Recoverer::record`], and told event by event.
+    /// Runs recovery on the image, with its follow-up if that is asked for. Records it as [`Recoverer::record`] does, and traces it. Returns the
+    /// heap report, the loads, and the events for [`Recoverer::parse_recovery_trace`].
     ///
     /// # Errors
     /// When the server ended or sent no report.
@@ -217,14 +220,14 @@ impl Recoverer {
         &mut self,
         image: &mut CrashImage,
         (generation, has_follow_up): (u32, bool),
-        hot: &Rc<[UnitKey]>,
+        varying: &Rc<[UnitKey]>,
     ) -> Result<(Vec<u8>, Loads, Vec<u8>), EngineError> {
-        self.watch(image, hot)?;
+        self.watch(image, varying)?;
         self.recoveries += 1;
         Ok(self.server.run_traced(generation, has_follow_up)?)
     }
 
-    /// The events of the last told run ([`ReplayServer::parse_recovery_trace`]).
+    /// The events of the last traced run. `first_new`: identity of the first file that it makes; `prefix`: of the case's folder.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -245,14 +248,14 @@ impl Recoverer {
         Ok((self.server.module(site.module)?, site.offset.into()))
     }
 
-    /// The probe that explorations of the first generation run.
+    /// The whole of the probe that it was started for.
     pub fn whole(&self) -> Probe {
         if self.is_full { Probe::Full } else { Probe::First }
     }
 
-    fn watch(&mut self, image: &mut CrashImage, hot: &Rc<[UnitKey]>) -> Result<(), EngineError> {
+    fn watch(&mut self, image: &mut CrashImage, varying: &Rc<[UnitKey]>) -> Result<(), EngineError> {
         self.server.follow(image)?;
-        Ok(self.server.watch(hot)?)
+        Ok(self.server.watch(varying)?)
     }
 
     fn run_first(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<u32, EngineError> {
@@ -276,10 +279,6 @@ impl Recoverer {
         self.server.follow(image)?;
         parse(&self.server.run(probe)?)
     }
-}
-
-fn parse(bytes: &[u8]) -> Result<HeapReport, EngineError> {
-    HeapReport::parse(bytes).map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))
 }
 
 /// A recovery that did not come to its end has no later stages.

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Heap reports of recoveries, as they are compared: with the contents of objects where these belong to the state, and without.
+//! Heap reports of recoveries: how they are read, and how they are compared with and without the contents of objects.
 
+use crate::base::error::EngineError;
 use crashgen::complete::Doubt;
 use oracle::{HeapReport, Outcome};
 use std::rc::Rc;
 
-/// Why a run that ended so says nothing of the target.
+/// Reads what the runner sent.
+///
+/// # Errors
+/// When it is damaged or of another version.
+pub fn parse(bytes: &[u8]) -> Result<HeapReport, EngineError> {
+    HeapReport::parse(bytes).map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))
+}
+
+/// Why a run with this outcome says nothing of the target; none: it says something.
 pub fn doubt_of(outcome: Outcome) -> Option<Doubt> {
     let unknown = |reason: &str| Some(Doubt::Unknown(reason.to_owned()));
     match outcome {
@@ -15,7 +24,8 @@ pub fn doubt_of(outcome: Outcome) -> Option<Doubt> {
     }
 }
 
-/// Objects' contents belong to one image; what the stages did to the heap belongs to all with the same metadata.
+/// The report without the contents of objects. ContentMemory belong to one image; what the stages did to the heap is the same for all images
+/// with the same metadata.
 pub fn without_contents(report: &HeapReport) -> HeapReport {
     let mut report = report.clone();
     for life in &mut report.lives {
@@ -24,14 +34,14 @@ pub fn without_contents(report: &HeapReport) -> HeapReport {
     report
 }
 
-/// A heap report of states, of a leaf or of one image.
+/// A heap report of one image, or of all states of a leaf.
 #[derive(Clone)]
 pub struct SeenReport {
     /// As it came.
     pub own: Rc<HeapReport>,
-    /// Without contents.
+    /// The same without contents.
     pub bare: Rc<HeapReport>,
-    /// The contents are those of all the states.
+    /// All the states have these contents.
     has_own_contents: bool,
 }
 
@@ -46,7 +56,7 @@ impl SeenReport {
         Self::of_leaf(Rc::new(own), true)
     }
 
-    /// The image is one of the leaf's states, as far as heap reports tell.
+    /// Whether the image may be one of the leaf's states, as far as heap reports show.
     pub fn holds(&self, image: &Self) -> bool {
         if self.has_own_contents { self.own == image.own } else { self.bare == image.bare }
     }

@@ -7,7 +7,7 @@
 
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
-use crate::heap::case::tell;
+use crate::heap::case::add_marker;
 use crashgen::trace::{EventKind, Trace};
 use oracle::contract::Durable;
 use oracle::{HeapReport, History, Linearised, OperationKind, Status, TwinSet};
@@ -120,7 +120,7 @@ impl Plan {
             if let EventKind::Case { number, .. } = &event.kind {
                 (case, history) = (*number, History::new(durable));
             }
-            tell(&mut history, &mut threads, number as u32, event)?;
+            add_marker(&mut history, &mut threads, number as u32, event)?;
             let order = orders.entry(case).or_default();
             match &event.kind {
                 EventKind::OperationReturn { kind, index, status } if Status::from(*status) == Status::Ok => {

@@ -13,10 +13,10 @@ use crate::explore::later::remaining::{AfterCrash, Remaining, hash_of_start};
 use crate::explore::later::run_identity::{Expected, RecoveryRun, RunIdentity};
 use crate::explore::unchanged::Unchanged;
 use crate::findings::recovery_edits::{Edited, edited};
-use crate::heap::case::{Case, is_open_return};
+use crate::heap::case::{HeapCase, is_open_return};
 use crate::heap::recovery_trace::{line_of, trace_of_recovery};
 use crate::recovery::content::Unasked;
-use crate::recovery::set_content::{Contents, Narrowing, SetContent};
+use crate::recovery::leaf_content::{ContentMemory, LeafContent, Narrowing};
 use crashgen::complete::{CrashPosition, LeafStates};
 use crashgen::replay::RecoveryTrace;
 use crashgen::trace::{EventKind, LineKey};
@@ -71,9 +71,9 @@ pub struct LeafPlanner<'p, 'e, 'a> {
     /// What was explored before.
     pub memory: &'p mut LaterMemory,
     /// What is remembered of contents at the position.
-    pub contents: &'p mut Contents,
+    pub contents: &'p mut ContentMemory,
     /// The heap there.
-    pub case: &'p mut Case,
+    pub case: &'p mut HeapCase,
     /// The position.
     pub at: &'p ExploredPosition<'p>,
 }
@@ -134,7 +134,7 @@ impl LeafPlanner<'_, '_, '_> {
         let (config, case) = (self.examiner.means.config, &*self.case);
         let at = CrashPosition { model: &case.model, view: self.at.view };
         let tables = &mut self.memory.search.tables;
-        let content = SetContent::new(&at, case.files(), &held.sets, tables, self.contents);
+        let content = LeafContent::new(&at, case.files(), &held.sets, tables, self.contents);
         let (contract, shape, history) = (&config.contract, config.shape(), &case.history);
         if judge(contract, &shape, history, &run.report, &content, None).violations.is_empty() {
             return Some(held.clone());

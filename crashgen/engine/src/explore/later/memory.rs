@@ -73,8 +73,8 @@ impl LaterMemory {
         if self.windows != self.search.windows() {
             self.windows = self.search.windows();
             self.unchanged.clear();
-            let hot = &self.search.window().expect("it has stepped").varying;
-            if self.recoveries.as_ref().is_some_and(|later| !hot.iter().all(|unit| later.hot.contains(unit))) {
+            let varying = &self.search.window().expect("it has stepped").varying;
+            if self.recoveries.as_ref().is_some_and(|later| !varying.iter().all(|unit| later.varying.contains(unit))) {
                 self.forget_recoveries();
             }
         }
@@ -97,12 +97,12 @@ impl LaterMemory {
     pub fn recoveries(&mut self, touched: &BTreeSet<LineKey>, position: u32, trace: &Trace) -> &mut LaterRecoveries {
         let new: Vec<LineKey> = touched.iter().copied().filter(|line| self.touched.insert(*line)).collect();
         if self.recoveries.is_none() {
-            self.recoveries = Some(Box::new(LaterRecoveries::new(self.hot_from(position, trace))));
+            self.recoveries = Some(Box::new(LaterRecoveries::new(self.varying_from(position, trace))));
         }
         let later = self.recoveries.as_mut().expect("made where there was none");
-        let known = later.hot.len();
-        later.hot.extend(new.into_iter().flat_map(UnitKey::of_line));
-        if later.hot.len() > known {
+        let known = later.varying.len();
+        later.varying.extend(new.into_iter().flat_map(UnitKey::of_line));
+        if later.varying.len() > known {
             self.loaded.extend(later.loaded());
             later.start_again();
         }
@@ -110,17 +110,17 @@ impl LaterMemory {
     }
 
     /// What may vary between the images that later recoveries see, from this crash position on.
-    fn hot_from(&self, position: u32, trace: &Trace) -> BTreeSet<UnitKey> {
-        let mut hot: BTreeSet<UnitKey> = self.touched.iter().copied().flat_map(UnitKey::of_line).collect();
-        hot.extend(&self.search.window().expect("it has stepped").varying);
-        let most = hot.len() + AHEAD_UNITS;
+    fn varying_from(&self, position: u32, trace: &Trace) -> BTreeSet<UnitKey> {
+        let mut varying: BTreeSet<UnitKey> = self.touched.iter().copied().flat_map(UnitKey::of_line).collect();
+        varying.extend(&self.search.window().expect("it has stepped").varying);
+        let most = varying.len() + AHEAD_UNITS;
         for event in &trace.events[position as usize..] {
-            if is_file_change(event) || hot.len() >= most {
+            if is_file_change(event) || varying.len() >= most {
                 break;
             }
-            hot.extend(UnitKey::of_store(event));
+            varying.extend(UnitKey::of_store(event));
         }
-        hot
+        varying
     }
 }
 

@@ -41,7 +41,7 @@ use crate::explore::later::memory::LaterMemory;
 use crate::explore::later::recovery_course::{RecoveryCourse, RecoveryToExplore};
 use crate::explore::later::recovery_runs::TracedRecoveries;
 use crate::explore::means::Means;
-use crate::heap::case::{Case, SettledOperations};
+use crate::heap::case::{HeapCase, SettledOperations};
 use crate::heap::crashes::CrashBefore;
 use crate::heap::recovery_trace::touched;
 use crashgen::complete::LeafStates;
@@ -68,7 +68,7 @@ impl LaterCrashes {
     pub fn explore(
         &mut self,
         examiner: &mut Examiner,
-        (case, complete): (&mut Case, &mut Complete),
+        (case, complete): (&mut HeapCase, &mut Complete),
         at: &ExploredPosition,
     ) -> Result<ControlFlow<()>, Stop> {
         let is_asked = examiner.means.strategy.follows_loads()
@@ -96,7 +96,7 @@ impl LaterCrashes {
     }
 
     /// Steps to the position. Whether there may be recoveries, or something that they are judged by, that were not there before.
-    fn step(&mut self, examiner: &mut Examiner, case: &mut Case, at: &ExploredPosition) -> Result<bool, Stop> {
+    fn step(&mut self, examiner: &mut Examiner, case: &mut HeapCase, at: &ExploredPosition) -> Result<bool, Stop> {
         let events = &examiner.generation.trace.events;
         let event = &events[at.position as usize - 1];
         let (place, _) = case.position(at.view);
@@ -111,7 +111,7 @@ impl LaterCrashes {
     fn explore_leaf(
         &mut self,
         examiner: &mut Examiner,
-        (case, complete): (&mut Case, &mut Complete),
+        (case, complete): (&mut HeapCase, &mut Complete),
         at: &ExploredPosition,
         held: &LeafStates,
     ) -> Result<ControlFlow<()>, Stop> {

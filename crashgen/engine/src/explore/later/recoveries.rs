@@ -7,8 +7,8 @@ use crate::explore::later::explored_starts::ExploredStarts;
 use crate::explore::later::run_identity::RunIdentity;
 use crate::explore::means::Means;
 use crate::explore::unchanged::Unchanged;
-use crate::heap::case::Case;
-use crate::recovery::set_content::Contents;
+use crate::heap::case::HeapCase;
+use crate::recovery::leaf_content::ContentMemory;
 use crashgen::complete::{Bounds, Dependencies, Window};
 use crashgen::model::Lines;
 use crashgen::trace::{Event, UnitKey};
@@ -23,7 +23,7 @@ const RENEWED_AFTER: u64 = 64;
 /// The tries, and the runs that were explored with them.
 pub struct LaterRecoveries {
     /// Whatever may vary between the images: stored to in the trace meanwhile, or touched by some recovery.
-    pub hot: BTreeSet<UnitKey>,
+    pub varying: BTreeSet<UnitKey>,
     /// One trie for each state of the file system: its answers are no nodes.
     tries: FxHashMap<u128, Complete>,
     /// Crash positions that they were used for.
@@ -36,9 +36,9 @@ pub struct LaterRecoveries {
 
 impl LaterRecoveries {
     /// Nothing is remembered.
-    pub fn new(hot: BTreeSet<UnitKey>) -> Self {
+    pub fn new(varying: BTreeSet<UnitKey>) -> Self {
         Self {
-            hot,
+            varying,
             tries: FxHashMap::default(),
             used: 0,
             starts: ExploredStarts::default(),
@@ -78,23 +78,23 @@ impl LaterRecoveries {
             || UnitKey::of_store(event).any(|unit| self.loaded_before.contains(&unit))
     }
 
-    /// A run was explored over what these lines may hold, which was looked at after recovery's return as `looked` says.
+    /// A run was explored over what these lines may hold. `dependencies`: what that depended on from recovery's return on.
     pub fn add_run(
         &mut self,
         (identity, start): (u128, &Lines),
         returned: Returned,
-        looked: Dependencies,
+        dependencies: Dependencies,
         most_bytes: usize,
     ) {
         if self.starts.bytes() >= most_bytes {
             self.starts.clear();
         }
         if returned.known.is_none() {
-            self.starts.add(returned.identity, &returned.lines, &looked);
+            self.starts.add(returned.identity, &returned.lines, &dependencies);
         }
-        let mut whole = returned.looked;
+        let mut whole = returned.dependencies;
         let of_start = |(line, units)| (line, units & !returned.lines.overwritten(line));
-        whole.join(returned.known.unwrap_or(looked).lines().map(of_start));
+        whole.join(returned.known.unwrap_or(dependencies).lines().map(of_start));
         self.starts.add(identity, start, &whole);
     }
 
@@ -105,7 +105,7 @@ impl LaterRecoveries {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(place) => {
                 let mut complete = Complete::new(means.config, &means.repeats.probe);
-                let window = Window { varying: self.hot.iter().copied().collect(), last_position: u32::MAX };
+                let window = Window { varying: self.varying.iter().copied().collect(), last_position: u32::MAX };
                 complete.enter(window, means)?;
                 Ok(place.insert(complete))
             }
@@ -118,9 +118,9 @@ pub struct Returned {
     /// What decides, with these lines, what crashes from here on find.
     identity: u128,
     lines: Lines,
-    /// What was looked at until here.
-    looked: Dependencies,
-    /// What was looked at from here on, when that was explored before.
+    /// What the exploration depended on until here.
+    dependencies: Dependencies,
+    /// What it depended on from here on, when that was explored before.
     pub known: Option<Dependencies>,
 }
 
@@ -129,23 +129,23 @@ pub struct Passes {
     /// Of the trie that is in use.
     names: Option<u128>,
     /// While none is.
-    contents: Contents,
+    contents: ContentMemory,
     /// In the passes that are over.
-    pub looked: Dependencies,
+    pub dependencies: Dependencies,
 }
 
 impl Passes {
     /// Before the first one, with what was remembered of contents until there.
-    pub fn new(contents: Contents) -> Self {
-        Self { names: None, contents, looked: Dependencies::default() }
+    pub fn new(contents: ContentMemory) -> Self {
+        Self { names: None, contents, dependencies: Dependencies::default() }
     }
 
     /// The pass is over.
     pub fn end(&mut self, later: &mut LaterRecoveries) {
         let Some(complete) = self.names.take().and_then(|names| later.tries.get_mut(&names)) else { return };
-        let (contents, looked) = complete.end_pass();
+        let (contents, dependencies) = complete.end_pass();
         self.contents = contents;
-        self.looked.join(looked.lines());
+        self.dependencies.join(dependencies.lines());
     }
 
     /// The next crash position is passed with the trie for these answers of the file system. Whether that begins another pass.
@@ -175,11 +175,11 @@ impl Passes {
         &mut self,
         later: &mut LaterRecoveries,
         (identity, unchanged): (RunIdentity, Option<&Unchanged>),
-        case: &Case,
+        case: &HeapCase,
     ) -> Returned {
         self.end(later);
         let (identity, lines) = (identity.rest(&case.model, case.names_hash(), unchanged), case.model.lines());
-        let known = later.starts.looked(identity, &lines);
-        Returned { identity, lines, looked: std::mem::take(&mut self.looked), known }
+        let known = later.starts.dependencies(identity, &lines);
+        Returned { identity, lines, dependencies: std::mem::take(&mut self.dependencies), known }
     }
 }

@@ -8,8 +8,8 @@ use crate::explore::examiner::Examiner;
 use crate::explore::later::recoveries::{LaterRecoveries, Passes, Returned};
 use crate::explore::later::run_identity::RunIdentity;
 use crate::explore::unchanged::Unchanged;
-use crate::heap::case::{Case, SettledOperations, is_open_return};
-use crate::recovery::set_content::Contents;
+use crate::heap::case::{HeapCase, SettledOperations, is_open_return};
+use crate::recovery::leaf_content::ContentMemory;
 use crashgen::model::Lines;
 use crashgen::trace::Trace;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub struct RecoveryToExplore<'a> {
 /// A recovery as it is stepped.
 pub struct RecoveryCourse<'c, 'a> {
     recovery: &'c RecoveryToExplore<'a>,
-    case: &'c mut Case,
+    case: &'c mut HeapCase,
     memory: &'c mut LaterRecoveries,
     passes: Passes,
     /// The lines that it begins with.
@@ -46,9 +46,9 @@ impl<'c, 'a> RecoveryCourse<'c, 'a> {
     /// Before its first event, with what was remembered of contents where power failed.
     pub fn new(
         recovery: &'c RecoveryToExplore<'a>,
-        case: &'c mut Case,
+        case: &'c mut HeapCase,
         memory: &'c mut LaterRecoveries,
-        contents: Contents,
+        contents: ContentMemory,
     ) -> Self {
         let (passes, start) = (Passes::new(contents), case.model.lines());
         Self { recovery, case, memory, passes, start, returned: None, stepped: 0 }
@@ -58,7 +58,7 @@ impl<'c, 'a> RecoveryCourse<'c, 'a> {
     pub fn end(mut self, is_whole: bool, most_bytes: usize) {
         self.passes.end(self.memory);
         if let (Some(identity), Some(returned), true) = (self.recovery.identity, self.returned, is_whole) {
-            self.memory.add_run((identity.whole, &self.start), returned, self.passes.looked, most_bytes);
+            self.memory.add_run((identity.whole, &self.start), returned, self.passes.dependencies, most_bytes);
         }
     }
 
@@ -99,7 +99,7 @@ impl Course for RecoveryCourse<'_, '_> {
         Ok(Some(Step { position: number as u32 + 1, view, is_expectation_new, is_new_case: false }))
     }
 
-    fn here(&mut self) -> (&mut Case, &mut Complete) {
+    fn here(&mut self) -> (&mut HeapCase, &mut Complete) {
         (self.case, self.passes.trie(self.memory))
     }
 }

@@ -6,11 +6,10 @@ use crate::base::error::EngineError;
 use crate::explore::course::Generation;
 use crate::explore::later::run_identity::RecoveryRun;
 use crate::explore::means::Means;
-use crate::recovery::reports::doubt_of;
+use crate::recovery::reports::{doubt_of, parse};
 use crashgen::complete::{Doubt, Recoveries, Run};
 use crashgen::image::CrashImage;
 use crashgen::trace::{Event, UnitKey};
-use oracle::HeapReport;
 use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -22,7 +21,7 @@ pub struct RecoveryRuns {
     runs: Vec<RecoveryRun>,
     /// By the bytes of heap report and events.
     numbers: FxHashMap<(Vec<u8>, Vec<u8>), u32>,
-    hot: Rc<[UnitKey]>,
+    varying: Rc<[UnitKey]>,
     /// What they take, about.
     bytes: usize,
 }
@@ -53,8 +52,7 @@ impl TracedRecoveries<'_, '_> {
         }
         let (report, events) = (&key.0, &key.1);
         let hash = xxh3_128(&[(report.len() as u64).to_le_bytes().as_slice(), report, events].concat());
-        let parsed = HeapReport::parse(report)
-            .map_err(|error| EngineError::Infrastructure(format!("the runner's heap report: {error}")))?;
+        let parsed = parse(report)?;
         let first_new = self.generation.trace.files.len() as u32;
         let trace = self.means.recoverer.parse_recovery_trace(events, first_new, image.prefix())?;
         let (recovery, follow_up) = events.split_at(trace.recovery_bytes);
@@ -70,8 +68,8 @@ impl TracedRecoveries<'_, '_> {
 impl Recoveries for TracedRecoveries<'_, '_> {
     type Stop = Stop;
 
-    fn watch(&mut self, hot: &[UnitKey]) -> Result<(), Stop> {
-        *self.runs = RecoveryRuns { hot: hot.into(), ..RecoveryRuns::default() };
+    fn watch(&mut self, varying: &[UnitKey]) -> Result<(), Stop> {
+        *self.runs = RecoveryRuns { varying: varying.into(), ..RecoveryRuns::default() };
         Ok(())
     }
 
@@ -79,7 +77,7 @@ impl Recoveries for TracedRecoveries<'_, '_> {
         self.means.check_budget()?;
         let follow_up = self.means.config.follow_up && !planted::is(Fault::NoFollowUp);
         let generation = (self.generation.crashes_before() + 1, follow_up);
-        let traced = self.means.recoverer.trace(image, generation, &self.runs.hot);
+        let traced = self.means.recoverer.trace(image, generation, &self.runs.varying);
         let (report, loads, events) = traced.map_err(Stop::Error)?;
         let outcome = self.number_of((report, events), image).map_err(Stop::Error)?;
         if loads.is_unfit {

@@ -2,7 +2,7 @@
 //! What a crash leaves of the lines that are not decided, in a leaf: what the recovery from it may find.
 
 use crate::explore::later::explored_starts::{LineAtStart, StartLines};
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crashgen::complete::{ChoiceSet, LeafStates, LineChoices, Search};
 use crashgen::model::{Choice, Line, LineId, LineKey, Model, OpenLine, View};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -16,7 +16,7 @@ pub struct Remaining {
 
 impl Remaining {
     /// In this leaf.
-    pub fn of(search: &mut Search, case: &Case, view: &View, held: &LeafStates) -> Self {
+    pub fn of(search: &mut Search, case: &HeapCase, view: &View, held: &LeafStates) -> Self {
         let mut lines = FxHashMap::with_capacity_and_hasher(view.lines.len(), FxBuildHasher);
         for open in view.lines.iter() {
             let table = search.tables.of(&case.model, open.id);
@@ -56,7 +56,7 @@ pub struct AfterCrash<'a> {
 }
 
 impl StartLines for AfterCrash<'_> {
-    fn holding(&self, key: LineKey) -> LineAtStart<'_> {
+    fn line_at_start(&self, key: LineKey) -> LineAtStart<'_> {
         let Some(id) = self.model.find(key) else { return LineAtStart::Nothing };
         match self.remaining.lines.get(&id) {
             Some((table, set)) => LineAtStart::Remaining(table, set),
@@ -66,7 +66,7 @@ impl StartLines for AfterCrash<'_> {
 }
 
 /// Of the image that a told run found, each line with its remaining choices, and of all that was told.
-pub fn hash_of_start(case: &mut Case, view: &View, remaining: &Remaining, run: u128) -> u128 {
+pub fn hash_of_start(case: &mut HeapCase, view: &View, remaining: &Remaining, run: u128) -> u128 {
     let newest = case.crash(view, &remaining.newest(view)).image.hash();
     let mut bytes = Vec::with_capacity(2 * size_of::<u128>() + view.lines.len() * 28);
     bytes.extend(run.to_le_bytes());

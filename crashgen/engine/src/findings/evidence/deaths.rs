@@ -3,7 +3,7 @@
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
@@ -24,7 +24,7 @@ pub struct Died {
 
 /// Where recovery, or the probe after it, dies on this state. None: no signal ends it, or where is not known: in the probe itself, or
 /// after the stack was overwritten.
-pub fn place(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Died> {
+pub fn place(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]) -> Option<Died> {
     let death = death_of(config, case.crash(view, state).image).unwrap_or_default();
     death.map(|death| in_words(config, &death))
 }

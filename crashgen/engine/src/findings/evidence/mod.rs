@@ -7,7 +7,7 @@ mod stores;
 
 use crate::base::config::Config;
 use crate::findings::evidence::deaths::Died;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::heap::state::{StateRef, lost_store};
 use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
@@ -26,7 +26,12 @@ pub struct Evidence {
 
 impl Evidence {
     /// Of the state, which breaks these rules.
-    pub fn of(config: &Config, case: &mut Case, (view, state): (&View, &[Choice]), violations: &[Violation]) -> Self {
+    pub fn of(
+        config: &Config,
+        case: &mut HeapCase,
+        (view, state): (&View, &[Choice]),
+        violations: &[Violation],
+    ) -> Self {
         let is_dying = violations.iter().any(|violation| violation.broken() == RuleId::RecoveryCrashed);
         let is_lost = lost_store(&StateRef { case, view, choices: state, position: 0 }).is_some();
         Self {
@@ -37,7 +42,7 @@ impl Evidence {
     }
 
     /// The same, of what was judged; nothing where no rule is broken.
-    pub fn of_judged(config: &Config, case: &mut Case, state: (&View, &[Choice]), judgement: &Judgement) -> Self {
+    pub fn of_judged(config: &Config, case: &mut HeapCase, state: (&View, &[Choice]), judgement: &Judgement) -> Self {
         match judgement.violations.as_slice() {
             [] => Self::default(),
             violations => Self::of(config, case, state, violations),

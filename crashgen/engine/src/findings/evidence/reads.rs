@@ -6,7 +6,7 @@
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::complete::UnitKey;
 use crashgen::image::CrashImage;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 /// Where recovery, or the probe after it, first reads what the state lacks. None: nothing is lacking, the loads of the target cannot all
 /// be seen, the first one is at a place that says nothing (in the C library, in a header of C++'s), or only the runner's scan of contents
 /// reads it.
-pub fn first(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Symbol> {
+pub fn first(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]) -> Option<Symbol> {
     let differing: Rc<[UnitKey]> = differing_units(&case.model, view, state).into();
     if differing.is_empty() || !config.sees_loads() {
         return None;

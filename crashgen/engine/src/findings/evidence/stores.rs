@@ -4,7 +4,7 @@
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
-use crate::heap::case::Case;
+use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The places in the order in which it first comes to them, up to where it returns; empty: it stores nothing. None: it does not return, or
 /// what it does cannot be followed.
-pub fn places(config: &Config, case: &mut Case, view: &View, state: &[Choice]) -> Option<Vec<Symbol>> {
+pub fn places(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]) -> Option<Vec<Symbol>> {
     if !config.sees_loads() {
         return None;
     }

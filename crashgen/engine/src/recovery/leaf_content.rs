@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The oracle's questions about object contents, answered for all states of a leaf at once: does **any** remaining choice of a line
-//! differ from what is expected? Lines are independent, so each is asked alone and nothing branches.
+//! The oracle's questions about the contents of objects, answered for all states of a leaf at once: does **any** remaining choice of a line
+//! differ from what is expected? Lines are independent, so each is asked alone, and nothing branches.
 
 use crashgen::LINE_BYTES;
 use crashgen::complete::{ChoiceSet, CrashPosition, Dependencies, Tables, UnitKey};
@@ -19,33 +19,33 @@ const PAGE_BYTES: u64 = 4096;
 /// A part of a file: from, to.
 type Range = (FileId, u64, u64);
 
-/// What an object was found to hold.
+/// An object that held what was expected, in every state.
 #[derive(Clone)]
 struct Right {
     expected: Vec<Segment>,
     bytes: u64,
-    /// When.
+    /// Events by then.
     clock: u64,
 }
 
 /// What is remembered of contents from crash position to crash position.
 #[derive(Clone, Default)]
-pub struct Contents {
-    /// Counts events.
+pub struct ContentMemory {
+    /// Events so far.
     clock: u64,
-    /// When a store last touched a page of a file.
+    /// By file and page: when a store last touched it.
     changed: FxHashMap<(FileId, u64), u64>,
-    /// Objects that were right in every state, by place.
+    /// By file and offset: objects that held what was expected.
     right: FxHashMap<(FileId, u64), Right>,
-    /// What was asked for since the window began.
+    /// Parts of files that were asked for since the window began.
     asked: FxHashSet<Range>,
-    /// What was asked for in this pass, if somebody wants to know.
-    looked: Option<Dependencies>,
+    /// What was asked for in this pass, if that is noted.
+    dependencies: Option<Dependencies>,
     /// Grows when a store or a file operation changes something that was asked for.
     pub epoch: u64,
 }
 
-impl Contents {
+impl ContentMemory {
     /// Takes note of what an event changes. Floors that rise need no note: they leave fewer choices.
     pub fn note(&mut self, event: &Event) {
         self.clock += 1;
@@ -66,20 +66,20 @@ impl Contents {
         }
     }
 
-    /// What was judged before is judged again anyway.
+    /// Another window begins, in which everything is judged again.
     pub fn start_window(&mut self) {
         self.asked.clear();
     }
 
-    /// The same, and it is noted what is asked for.
+    /// The same; what is asked for is noted from now on.
     pub fn begin_pass(&mut self) {
         self.start_window();
-        self.looked = Some(Dependencies::default());
+        self.dependencies = Some(Dependencies::default());
     }
 
     /// What was asked for since the pass began.
-    pub fn take_looked(&mut self) -> Dependencies {
-        self.looked.take().unwrap_or_default()
+    pub fn take_dependencies(&mut self) -> Dependencies {
+        self.dependencies.take().unwrap_or_default()
     }
 
     fn is_right_still(&self, file: FileId, offset: u64, expected: &[Segment], bytes: u64) -> bool {
@@ -92,25 +92,25 @@ impl Contents {
 }
 
 /// The content of all states of a leaf at a crash position.
-pub struct SetContent<'a> {
+pub struct LeafContent<'a> {
     at: &'a CrashPosition<'a>,
     image: &'a CrashImage,
     /// Choices of the lines that the leaf's loads narrowed.
     sets: &'a FxHashMap<LineId, ChoiceSet>,
     tables: RefCell<&'a mut Tables>,
-    contents: RefCell<&'a mut Contents>,
+    contents: RefCell<&'a mut ContentMemory>,
     /// For each object that may be wrong, the first line that may be, and the newest choice that makes it so.
     differing: RefCell<Vec<Option<(LineId, Choice)>>>,
 }
 
-impl<'a> SetContent<'a> {
-    /// Of the leaf with these sets. `image` knows the position's files.
+impl<'a> LeafContent<'a> {
+    /// For the leaf with these sets. `image` knows the position's files.
     pub fn new(
         at: &'a CrashPosition<'a>,
         image: &'a CrashImage,
         sets: &'a FxHashMap<LineId, ChoiceSet>,
         tables: &'a mut Tables,
-        contents: &'a mut Contents,
+        contents: &'a mut ContentMemory,
     ) -> Self {
         let (tables, contents) = (RefCell::new(tables), RefCell::new(contents));
         Self { at, image, sets, tables, contents, differing: RefCell::new(Vec::new()) }
@@ -142,12 +142,12 @@ impl<'a> SetContent<'a> {
     }
 }
 
-/// Takes those choices from the sets of a leaf with which the content of some object is wrong after recovery.
+/// Narrows the sets of a leaf to the choices with which the contents of all objects are right after recovery.
 pub struct Narrowing<'a> {
     at: &'a CrashPosition<'a>,
     image: &'a CrashImage,
     tables: RefCell<&'a mut Tables>,
-    /// Lines that recovery stores to: what they hold at the crash says nothing.
+    /// Lines that recovery stores to. What they hold at the crash says nothing.
     stored: &'a BTreeSet<LineKey>,
     /// None: no state is right.
     sets: RefCell<Option<FxHashMap<LineId, ChoiceSet>>>,
@@ -181,7 +181,7 @@ impl<'a> Narrowing<'a> {
 }
 
 impl ContentSource for Narrowing<'_> {
-    /// Nothing: what differs is taken away.
+    /// Always none: the choices that differ are taken away.
     fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
         let mut sets = self.sets.borrow_mut();
         let known = sets.as_mut()?;
@@ -217,7 +217,7 @@ impl ContentSource for Narrowing<'_> {
     }
 }
 
-impl ContentSource for SetContent<'_> {
+impl ContentSource for LeafContent<'_> {
     fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
         let found = self.image.files().iter().find(|(_, state)| &*state.path == file);
         let end = offset.checked_add(bytes);
@@ -227,9 +227,9 @@ impl ContentSource for SetContent<'_> {
         };
         let contents = &mut **self.contents.borrow_mut();
         let is_new = contents.asked.insert((*id, offset, end));
-        if let Some(looked) = contents.looked.as_mut().filter(|_| is_new) {
+        if let Some(dependencies) = contents.dependencies.as_mut().filter(|_| is_new) {
             for (key, units) in UnitKey::lines_of_range(*id, offset, bytes) {
-                looked.add(key, units, self.at.model.find(key), self.at.model);
+                dependencies.add(key, units, self.at.model.find(key), self.at.model);
             }
         }
         if contents.is_right_still(*id, offset, expected, bytes) {
@@ -251,7 +251,7 @@ impl ContentSource for SetContent<'_> {
             is_narrowed |= line.is_some_and(|line| self.sets.contains_key(&line));
             at = line_end;
         }
-        // What holds for all choices of the lines holds for every leaf.
+        // An object that is right with all choices of its lines is right in every leaf.
         if !is_narrowed {
             let right = Right { expected: expected.to_vec(), bytes, clock: contents.clock };
             contents.right.insert((*id, offset), right);
