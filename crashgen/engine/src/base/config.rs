@@ -252,7 +252,7 @@ impl Config {
         }
     }
 
-    /// The program that runs workloads and recoverer.
+    /// The program that runs workloads and probes.
     pub fn runner(&self) -> &Path {
         &self.runner
     }
@@ -311,9 +311,9 @@ impl Config {
         self.probe == ProbeName::Full
     }
 
-    /// What bounds each search of `complete`: those that a worker has at a time share its memory, about. These are the one over the
-    /// workload, and for each later crash the one of recoveries that are told, that of the recoveries after it, and what is known of
-    /// where these began.
+    /// What bounds each search of `complete`. A worker's memory is shared, about equally, by the searches that it has at a time: one over the
+    /// workload, and for each later crash that of the recoveries that are traced, that of the recoveries after it, and what is remembered of
+    /// their starts.
     pub fn bounds(&self) -> Bounds {
         let leaves = self.limits.leaves.unwrap_or(LEAF_LIMIT) as usize;
         let of_worker = (self.limits.memory_mib.unwrap_or(MEMORY_LIMIT_MIB) as usize) << 20;
@@ -321,7 +321,7 @@ impl Config {
         Bounds { leaves, bytes, seed: self.seed }
     }
 
-    /// What strategies may be told.
+    /// What a user may set of strategies.
     pub fn options(&self) -> Options {
         let Limits { samples, exhaustive_states, .. } = self.limits;
         Options { seed: self.seed, samples, exhaustive_states }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `shrink`: of the crash states of one trace that show the finding of a token, the one that is easiest to read: fewest lines that
-//! are not as everything persisted leaves them; of those, fewest that are not at their floor; of those, the earliest crash position.
+//! `shrink`: of the crash states of one trace that show the finding of a token, the one that is easiest to read. That is the one with the
+//! fewest lines that are not as everything persisted leaves them; of those, with the fewest that are not at their floor; of those, at the
+//! earliest crash position.
 //!
 //! The search tries all states with one line lost, at all crash positions of the token's heap, then with two,
 //! up to as many as the token has. A state counts when its recovery breaks the token's rule and its finding
 //! would have the same id: in the first part of the probe script, if the token's state breaks it there already.
-//! Equal images of which the same is expected are recovered once: most positions add few.
+//! Equal images from which the same is expected are recovered once, and most positions add few others.
 //!
-//! Of a token with later crashes each is shrunk like that while the others stay, the last one first, until none gets smaller. With
-//! another crash before it recovery may do more or less: a later crash keeps its place in the source, and which time it comes there
-//! ([`Place`]). What a crash alone breaks is no finding of a later one, so the heap must be in order after each but the last.
+//! If the token has later crashes, each crash is shrunk in this way while the others stay, the last one first, until none gets smaller. After
+//! another crash recovery may do more or less. So a later crash keeps its place in the source, and how often recovery has come there
+//! ([`PlaceInRecovery`]). What a crash breaks by itself is no finding of a later one: the heap must be in order after each crash but the last.
 
 use crate::base::budget::{Budget, Stop, deadline};
 use crate::base::config::Config;
@@ -45,7 +46,7 @@ use std::time::Instant;
 /// Choices of a line that are tried: lines of wide or non-temporal stores have up to 2^64.
 const CHOICES: u128 = 4096;
 
-/// How small the states of a witness are, or one of them.
+/// How small a crash state is, or all states of a witness together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Size {
     /// Lines that are not as everything persisted leaves them.
@@ -68,12 +69,12 @@ impl Add for Size {
     }
 }
 
-/// What was found.
+/// What is printed at the end.
 #[derive(Serialize)]
 pub struct Shrunk {
-    /// Of the token, all its crashes together.
+    /// All crash states of the token together.
     before: Size,
-    /// Of the finding that was printed.
+    /// All crash states of the finding that was printed.
     after: Size,
     recoveries: u64,
     /// Why a smaller state may have been missed.
@@ -102,7 +103,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         twins: made.twins.as_ref(),
         onsets: OnsetFinder::default(),
         budget: Budget::of(config, deadline(config, Instant::now())),
-        wanted: Wanted::default(),
+        target: TargetFinding::default(),
         probe: Probe::First,
         known: FxHashMap::default(),
         judged: FxHashMap::default(),
@@ -128,34 +129,34 @@ struct Shrinker<'a> {
     trace: &'a Trace,
     rule: RuleId,
     findings: Findings,
-    /// Tells what recoveries do, for later generations.
+    /// Traces what recoveries do, for later generations.
     hooked: Option<Recoverer>,
     recoverer: Recoverer,
     twins: Option<&'a TwinSet>,
     onsets: OnsetFinder,
     budget: Budget,
-    wanted: Wanted,
-    /// How much of the probe script shows it.
+    target: TargetFinding,
+    /// How much of the probe script shows the finding.
     probe: Probe,
-    /// Of images of an earlier crash, and what is expected then: whether the later ones show the finding after it.
+    /// By image of an earlier crash and what is expected then: whether the later crashes show the finding after it.
     known: FxHashMap<(ImageHash, u64), bool>,
-    /// The same of the last crash: what breaks the rule.
+    /// By image of the last crash and what is expected then: what breaks the rule.
     judged: FxHashMap<(ImageHash, u64), Rc<[Violation]>>,
     bounds_hit: BTreeSet<String>,
 }
 
-/// The finding.
+/// The finding that is to be shown.
 #[derive(Default)]
-struct Wanted {
+struct TargetFinding {
     id: String,
-    /// [`identity::place`].
+    /// What [`identity::place`] says of it.
     place: String,
-    /// Where the token lost nothing: since when it is wrong.
+    /// Its onset, where the token's state lost nothing.
     onset: Option<Onset>,
 }
 
 /// What a state is to blame for.
-struct Told {
+struct Blame {
     id: String,
     place: String,
     onset: Option<Onset>,
@@ -164,29 +165,29 @@ struct Told {
 
 /// A witness that shows the finding.
 #[derive(Clone)]
-struct Shown {
+struct ShownWitness {
     witness: Witness,
-    /// Of each of its crashes.
+    /// How small each of its crash states is.
     sizes: Vec<Size>,
-    /// Of each of its later crashes.
-    places: Vec<Place>,
+    /// Where each of its later crashes is.
+    places: Vec<PlaceInRecovery>,
 }
 
-impl Shown {
+impl ShownWitness {
     fn size(&self) -> Size {
         self.sizes.iter().copied().fold(Size::default(), Size::add)
     }
 }
 
-/// Where power fails in what a recovery does: behind which of the events of one kind from one place in the source.
+/// Where power fails in a recovery: behind which of the events of one kind at one place in the source.
 #[derive(Clone, Copy)]
-struct Place {
+struct PlaceInRecovery {
     site: SiteId,
     kind: Discriminant<EventKind>,
     before: usize,
 }
 
-impl Place {
+impl PlaceInRecovery {
     fn is_like(&self, event: &Event) -> bool {
         (event.site, discriminant(&event.kind)) == (self.site, self.kind)
     }
@@ -204,32 +205,32 @@ impl Place {
 }
 
 /// The generation in which a crash is, stepped from crash position to crash position.
-struct Walk<'a> {
-    generation: WalkedGeneration<'a>,
+struct PositionSteps<'a> {
+    generation: SteppedGeneration<'a>,
     next: u32,
     end: u32,
 }
 
-/// What happened in a generation, and where it begins.
+/// What happened in a generation, and what it begins with.
 #[derive(Clone, Copy)]
-struct OfGeneration<'a> {
+struct GenerationRef<'a> {
     trace: &'a Trace,
-    /// None: it is the workload's.
+    /// None: it is the workload.
     start: Option<&'a GenerationStart>,
 }
 
-enum WalkedGeneration<'a> {
+enum SteppedGeneration<'a> {
     Workload(&'a Trace, Box<HeapCase>),
     Recovery(Box<ReplayedGeneration>),
 }
 
-impl WalkedGeneration<'_> {
-    fn parts(&mut self) -> (OfGeneration<'_>, &mut HeapCase) {
+impl SteppedGeneration<'_> {
+    fn parts(&mut self) -> (GenerationRef<'_>, &mut HeapCase) {
         match self {
-            Self::Workload(trace, case) => (OfGeneration { trace, start: None }, case),
+            Self::Workload(trace, case) => (GenerationRef { trace, start: None }, case),
             Self::Recovery(generation) => {
                 let ReplayedGeneration { trace, case, start, .. } = &mut **generation;
-                (OfGeneration { trace, start: Some(start) }, case)
+                (GenerationRef { trace, start: Some(start) }, case)
             }
         }
     }
@@ -242,7 +243,7 @@ impl WalkedGeneration<'_> {
     }
 }
 
-impl Walk<'_> {
+impl PositionSteps<'_> {
     /// The next crash position, with what it shows.
     fn step(&mut self, config: &Config) -> Result<Option<(u32, View)>, EngineError> {
         if self.next >= self.end {
@@ -255,8 +256,8 @@ impl Walk<'_> {
 }
 
 impl<'a> Shrinker<'a> {
-    /// The token, which must show its rule.
-    fn open(&mut self, witness: &Witness) -> Result<Shown, EngineError> {
+    /// The witness of the token, which must show its rule.
+    fn open(&mut self, witness: &Witness) -> Result<ShownWitness, EngineError> {
         let rule = self.rule;
         let mut shown = self.follow(witness, None)?;
         if shown.is_none() {
@@ -269,7 +270,7 @@ impl<'a> Shrinker<'a> {
         })
     }
 
-    fn search(&mut self, mut best: Shown) -> Result<Shown, EngineError> {
+    fn search(&mut self, mut best: ShownWitness) -> Result<ShownWitness, EngineError> {
         let crashes = best.sizes.len();
         let mut due: Vec<usize> = (0..crashes).collect();
         while let Some(crash) = due.pop() {
@@ -285,8 +286,12 @@ impl<'a> Shrinker<'a> {
         Ok(best)
     }
 
-    /// The smallest with another state of that crash, if one is smaller. Break: a budget is used up.
-    fn with_smaller(&mut self, crash: usize, than: &Shown) -> Result<(ControlFlow<()>, Option<Shown>), EngineError> {
+    /// The smallest witness with another state of that crash, if one is smaller. Break: a budget is used up.
+    fn with_smaller(
+        &mut self,
+        crash: usize,
+        than: &ShownWitness,
+    ) -> Result<(ControlFlow<()>, Option<ShownWitness>), EngineError> {
         self.known.clear();
         self.judged.clear();
         let before = than.sizes[crash];
@@ -307,11 +312,11 @@ impl<'a> Shrinker<'a> {
         lines: usize,
         bound: Size,
         crash: usize,
-        than: &Shown,
-    ) -> Result<(ControlFlow<()>, Option<Shown>), EngineError> {
-        let mut walk = self.walk(&than.witness, crash)?;
+        than: &ShownWitness,
+    ) -> Result<(ControlFlow<()>, Option<ShownWitness>), EngineError> {
+        let mut steps = self.positions(&than.witness, crash)?;
         let (mut bound, mut best) = (bound, None);
-        while let Some((position, view)) = walk.step(self.config)? {
+        while let Some((position, view)) = steps.step(self.config)? {
             let mut states = States::new(&view, lines);
             let least = Size { lines, floor_lines: view.lines.len().saturating_sub(lines), position };
             while least < bound && states.advance() {
@@ -324,8 +329,8 @@ impl<'a> Shrinker<'a> {
                 }
                 let state = states.state.as_slice();
                 let shown = match crash + 1 == than.sizes.len() {
-                    true => self.with_last(&mut walk, &view, state, size, than)?,
-                    false => self.with_earlier(&mut walk, &view, state, (crash, position), than)?,
+                    true => self.with_last(&mut steps, &view, state, size, than)?,
+                    false => self.with_earlier(&mut steps, &view, state, (crash, position), than)?,
                 };
                 if let Some(shown) = shown.filter(|shown| shown.size() < best.as_ref().unwrap_or(than).size()) {
                     (bound, best) = (size, Some(shown));
@@ -351,21 +356,22 @@ impl<'a> Shrinker<'a> {
     /// The witness with this state of its last crash, if that breaks the token's rule, by a finding of the same id.
     fn with_last(
         &mut self,
-        walk: &mut Walk,
+        steps: &mut PositionSteps,
         view: &View,
         state: &[Choice],
         size: Size,
-        than: &Shown,
-    ) -> Result<Option<Shown>, EngineError> {
-        let (of, case) = walk.generation.parts();
-        let is_wanted = self.may_be_wanted(of, &StateRef { case, view, choices: state, position: size.position });
-        if !is_wanted || !self.shows(of, case, (view, state, size.position))? {
+        than: &ShownWitness,
+    ) -> Result<Option<ShownWitness>, EngineError> {
+        let (generation, case) = steps.generation.parts();
+        let may_be = self.may_be_target(generation, &StateRef { case, view, choices: state, position: size.position });
+        if !may_be || !self.shows(generation, case, (view, state, size.position))? {
             return Ok(None);
         }
         let mut shown = than.clone();
         *shown.sizes.last_mut().expect("there is a crash") = size;
         if let Some(place) = shown.places.last_mut() {
-            *place = Place::of(&of.trace.events, size.position).expect("the position was just stepped to");
+            *place =
+                PlaceInRecovery::of(&generation.trace.events, size.position).expect("the position was just stepped to");
         }
         let crash = shown.sizes.len() - 1;
         shown.witness = with_state(&than.witness, crash, (case, view, state, size.position));
@@ -375,13 +381,13 @@ impl<'a> Shrinker<'a> {
     /// The witness with this state of an earlier crash, if the later ones still show the finding.
     fn with_earlier(
         &mut self,
-        walk: &mut Walk,
+        steps: &mut PositionSteps,
         view: &View,
         state: &[Choice],
         (crash, position): (usize, u32),
-        than: &Shown,
-    ) -> Result<Option<Shown>, EngineError> {
-        let (_, case) = walk.generation.parts();
+        than: &ShownWitness,
+    ) -> Result<Option<ShownWitness>, EngineError> {
+        let (_, case) = steps.generation.parts();
         let heap = case.crash(view, state);
         let key = (heap.image.hash(), heap.history.state_id());
         if self.known.get(&key) == Some(&false) {
@@ -398,23 +404,27 @@ impl<'a> Shrinker<'a> {
 
     /// Makes all crashes of a witness, one after the other; none: it does not show the finding, or a crash before the last one breaks
     /// something by itself. `places`: where its later crashes are to be; none: where it says, and it is the token.
-    fn follow(&mut self, witness: &Witness, places: Option<&[Place]>) -> Result<Option<Shown>, EngineError> {
+    fn follow(
+        &mut self,
+        witness: &Witness,
+        places: Option<&[PlaceInRecovery]>,
+    ) -> Result<Option<ShownWitness>, EngineError> {
         self.onsets.leave(); // what follows may be of another generation
-        let mut shown = Shown { witness: witness.clone(), sizes: Vec::new(), places: Vec::new() };
+        let mut shown = ShownWitness { witness: witness.clone(), sizes: Vec::new(), places: Vec::new() };
         let (mut case, mut view) = go_to(self.config, self.trace, witness.position)?;
         let mut state = state_of(&case, &view, witness.from_newest, &witness.lines)?;
         let mut position = witness.position;
-        let mut told: Option<(Trace, GenerationStart)> = None;
+        let mut recovery: Option<(Trace, GenerationStart)> = None;
         for (at, crash) in shown.witness.later.iter_mut().enumerate() {
             shown.sizes.push(size_of(&view, &state, position));
             if places.is_some() && !self.is_in_order(case.crash(&view, &state))? {
                 return Ok(None);
             }
             let hooked = self.hooked.as_mut().expect("it is there where there are later crashes");
-            let teller = (hooked, &mut self.findings.recovery_sites);
-            let before = told.as_ref().map_or(self.trace, |(trace, _)| trace);
+            let tracer = (hooked, &mut self.findings.recovery_sites);
+            let before = recovery.as_ref().map_or(self.trace, |(trace, _)| trace);
             let number = at as u32 + 1;
-            let mut next = ReplayedGeneration::after(self.config, teller, before, (&mut case, &view, &state), number)?;
+            let mut next = ReplayedGeneration::after(self.config, tracer, before, (&mut case, &view, &state), number)?;
             if let Some(places) = places {
                 let Some(place) = places[at].find(&next.trace.events) else { return Ok(None) };
                 crash.position = place;
@@ -422,20 +432,20 @@ impl<'a> Shrinker<'a> {
             view = step_to(self.config, &mut next, crash, at + 1)?;
             state = state_of(&next.case, &view, crash.from_newest, &crash.lines)?;
             position = crash.position;
-            shown.places.extend(Place::of(&next.trace.events, position));
+            shown.places.extend(PlaceInRecovery::of(&next.trace.events, position));
             case = next.case;
-            told = Some((next.trace, next.start));
+            recovery = Some((next.trace, next.start));
         }
         shown.sizes.push(size_of(&view, &state, position));
-        let of = match &told {
-            Some((trace, start)) => OfGeneration { trace, start: Some(start) },
-            None => OfGeneration { trace: self.trace, start: None },
+        let generation = match &recovery {
+            Some((trace, start)) => GenerationRef { trace, start: Some(start) },
+            None => GenerationRef { trace: self.trace, start: None },
         };
         let shows = match places {
-            None => self.want(of, &mut case, (&view, &state, position))?,
+            None => self.set_target(generation, &mut case, (&view, &state, position))?,
             Some(_) => {
                 let at = StateRef { case: &case, view: &view, choices: &state, position };
-                self.may_be_wanted(of, &at) && self.shows(of, &mut case, (&view, &state, position))?
+                self.may_be_target(generation, &at) && self.shows(generation, &mut case, (&view, &state, position))?
             }
         };
         Ok(shows.then_some(shown))
@@ -447,60 +457,60 @@ impl<'a> Shrinker<'a> {
         Ok(judge.judge(&mut self.recoverer, Probe::Full, heap)?.violations.is_empty())
     }
 
-    /// The finding is the one that the token's state shows; false: it shows none.
-    fn want(
+    /// Takes what the token's state shows for the target; false: it shows nothing.
+    fn set_target(
         &mut self,
-        of: OfGeneration,
+        generation: GenerationRef,
         case: &mut HeapCase,
         at: (&View, &[Choice], u32),
     ) -> Result<bool, EngineError> {
-        let told = self.told(of, case, at)?;
-        let newest = told.into_iter().rev().max_by_key(|told| told.onset.as_ref().map(|onset| onset.position));
-        let Some(Told { id, place, onset, .. }) = newest else { return Ok(false) };
-        self.wanted = Wanted { id, place, onset };
+        let blames = self.blames(generation, case, at)?;
+        let newest = blames.into_iter().rev().max_by_key(|blame| blame.onset.as_ref().map(|onset| onset.position));
+        let Some(Blame { id, place, onset, .. }) = newest else { return Ok(false) };
+        self.target = TargetFinding { id, place, onset };
         Ok(true)
     }
 
-    /// Before anything is recovered. Where nothing is lost the id is known of those positions only at which it may have start.
-    fn may_be_wanted(&mut self, of: OfGeneration, at: &StateRef) -> bool {
-        let lasts = self.wanted.onset.as_ref().filter(|_| at.choices == at.view.prefix_state());
-        // RecoveryStart another crash before it, it may have start elsewhere.
-        let may_be_later = |onset: &Onset| at.position >= onset.position || of.start.is_some();
+    /// Whether the state may show the finding; asked before anything is recovered. Where nothing is lost, only positions from the onset on may.
+    fn may_be_target(&mut self, generation: GenerationRef, at: &StateRef) -> bool {
+        let lasts = self.target.onset.as_ref().filter(|_| at.choices == at.view.prefix_state());
+        // After another crash the onset may lie elsewhere.
+        let may_be_later = |onset: &Onset| at.position >= onset.position || generation.start.is_some();
         lasts.is_some_and(may_be_later)
-            || identity::place(&mut self.findings.symbols, of.trace, at, None, self.rule) == self.wanted.place
+            || identity::place(&mut self.findings.symbols, generation.trace, at, None, self.rule) == self.target.place
     }
 
     /// Whether the state shows the finding.
     fn shows(
         &mut self,
-        of: OfGeneration,
+        generation: GenerationRef,
         case: &mut HeapCase,
         at: (&View, &[Choice], u32),
     ) -> Result<bool, EngineError> {
-        Ok(self.told(of, case, at)?.iter().any(|told| told.id == self.wanted.id))
+        Ok(self.blames(generation, case, at)?.iter().any(|blame| blame.id == self.target.id))
     }
 
-    /// What the state is to blame for, of the token's rule.
-    fn told(
+    /// What the state is to blame for, as far as it breaks the token's rule.
+    fn blames(
         &mut self,
-        of: OfGeneration,
+        generation: GenerationRef,
         case: &mut HeapCase,
         (view, state, position): (&View, &[Choice], u32),
-    ) -> Result<Vec<Told>, EngineError> {
+    ) -> Result<Vec<Blame>, EngineError> {
         let mut all = Vec::new();
-        let begin = || of.start.expect("it is asked for where there is one").case.clone();
-        let after = of.start.map(|start| RecoveryStart { left: &[], begin: &begin, settled: &start.settled });
-        let course = FollowedGeneration { config: self.config, trace: of.trace, twins: self.twins, after };
+        let begin = || generation.start.expect("it is asked for where there is one").case.clone();
+        let after = generation.start.map(|start| RecoveryStart { left: &[], begin: &begin, settled: &start.settled });
+        let followed = FollowedGeneration { config: self.config, trace: generation.trace, twins: self.twins, after };
         for violation in self.violations(case, view, state)?.iter() {
-            let onset = self.onsets.onset(course, position, violation)?;
+            let onset = self.onsets.onset(followed, position, violation)?;
             if onset.is_some() && state != view.prefix_state() {
                 continue;
             }
             let at = StateRef { case, view, choices: state, position };
             let symbols = &mut self.findings.symbols;
-            let key = identity::key(symbols, of.trace, &at, onset.as_ref(), violation);
-            let place = identity::place(symbols, of.trace, &at, onset.as_ref(), self.rule);
-            all.push(Told { id: identity::id(violation.rule, &key), place, onset, violation: violation.clone() });
+            let key = identity::key(symbols, generation.trace, &at, onset.as_ref(), violation);
+            let place = identity::place(symbols, generation.trace, &at, onset.as_ref(), self.rule);
+            all.push(Blame { id: identity::id(violation.rule, &key), place, onset, violation: violation.clone() });
         }
         Ok(all)
     }
@@ -524,15 +534,15 @@ impl<'a> Shrinker<'a> {
         Ok(violations)
     }
 
-    /// Over all crash positions of the witness's heap, or of what its recovery did before a later crash.
-    fn walk(&mut self, witness: &Witness, crash: usize) -> Result<Walk<'a>, EngineError> {
+    /// Steps over all crash positions of the witness's heap, or of the recovery in which a later crash is.
+    fn positions(&mut self, witness: &Witness, crash: usize) -> Result<PositionSteps<'a>, EngineError> {
         self.onsets.leave();
         if let Some(hooked) = self.hooked.as_mut().filter(|_| crash > 0) {
             let witness = Witness { later: witness.later[..crash].to_vec(), ..witness.clone() };
-            let teller = (hooked, &mut self.findings.recovery_sites);
-            let generation = last_generation(self.config, self.trace, &witness, teller)?;
+            let tracer = (hooked, &mut self.findings.recovery_sites);
+            let generation = last_generation(self.config, self.trace, &witness, tracer)?;
             let end = generation.trace.events.len() as u32;
-            return Ok(Walk { generation: WalkedGeneration::Recovery(Box::new(generation)), next: 0, end });
+            return Ok(PositionSteps { generation: SteppedGeneration::Recovery(Box::new(generation)), next: 0, end });
         }
         let (events, first) = (&self.trace.events, self.trace.first_event());
         let is_case = |number: &usize| matches!(events[*number].kind, EventKind::Case { .. });
@@ -544,10 +554,14 @@ impl<'a> Shrinker<'a> {
             _ => "",
         };
         let case = Box::new(HeapCase::new(self.config, self.trace, folder));
-        Ok(Walk { generation: WalkedGeneration::Workload(self.trace, case), next: begin as u32, end: end as u32 })
+        Ok(PositionSteps {
+            generation: SteppedGeneration::Workload(self.trace, case),
+            next: begin as u32,
+            end: end as u32,
+        })
     }
 
-    /// The finding as the witness's last crash shows it.
+    /// Prints the finding as the witness's last crash shows it.
     fn print(&mut self, witness: &Witness, output: &mut Output) -> Result<(), EngineError> {
         self.probe = Probe::Full;
         let last = witness.later.last();
@@ -555,24 +569,24 @@ impl<'a> Shrinker<'a> {
             .map_or((witness.position, witness.from_newest, &witness.lines), |crash| {
                 (crash.position, crash.from_newest, &crash.lines)
             });
-        let mut walk = self.walk(witness, witness.later.len())?;
+        let mut steps = self.positions(witness, witness.later.len())?;
         let view = loop {
-            match walk.step(self.config)? {
+            match steps.step(self.config)? {
                 Some((reached, view)) if reached == position => break view,
                 Some(_) => {}
                 None => return Err(unstable()),
             }
         };
-        let earlier = match &walk.generation {
-            WalkedGeneration::Workload(..) => None,
-            WalkedGeneration::Recovery(generation) => Some(self.findings.earlier_crashes(&generation.earlier)),
+        let earlier = match &steps.generation {
+            SteppedGeneration::Workload(..) => None,
+            SteppedGeneration::Recovery(generation) => Some(self.findings.earlier_crashes(&generation.earlier)),
         };
-        let (of, case) = walk.generation.parts();
+        let (generation, case) = steps.generation.parts();
         let state = state_of(case, &view, from_newest, lines)?;
         self.judged.clear(); // the full probe may say more
-        let told = self.told(of, case, (&view, &state, position))?;
-        let told = told.into_iter().find(|told| told.id == self.wanted.id);
-        let Told { onset, violation, .. } = told.ok_or_else(unstable)?;
+        let blames = self.blames(generation, case, (&view, &state, position))?;
+        let blame = blames.into_iter().find(|blame| blame.id == self.target.id);
+        let Blame { onset, violation, .. } = blame.ok_or_else(unstable)?;
         let evidence = Evidence::of(self.config, case, (&view, &state), std::slice::from_ref(&violation));
         let at = StateRef { case, view: &view, choices: &state, position };
         let state = FoundState { at, strategy: "shrink", evidence, onset };
@@ -580,7 +594,9 @@ impl<'a> Shrinker<'a> {
             None => Origin::Explored(None),
             Some(earlier) => Origin::LaterToken(witness.encode(), earlier),
         };
-        if let Some(finding) = self.findings.add(self.config, of.trace, origin, &state, &violation, String::new()) {
+        if let Some(finding) =
+            self.findings.add(self.config, generation.trace, origin, &state, &violation, String::new())
+        {
             output.say("finding", finding);
         }
         Ok(())
@@ -620,7 +636,7 @@ fn size_of(view: &View, state: &[Choice], position: u32) -> Size {
 /// that are lost, in ascending order, and over their choices, from the floor up.
 struct States<'a> {
     view: &'a View,
-    /// Places in the view of the lines that are lost; empty and start: the one state without any.
+    /// Places in the view of the lines that are lost; none: the one state in which no line is.
     lost: Vec<usize>,
     numbers: Vec<u128>,
     state: Vec<Choice>,

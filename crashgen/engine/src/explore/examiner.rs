@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From what a state breaks to a finding: the violation is blamed on the state or on everything persisted, recognised, shown again,
-//! reduced to the lines that matter, and told.
+//! reduced to the lines that matter, and reported.
 //!
 //! A finding counts once a concrete state breaks its rule in a run of its own. What one engine shows and another one does not, or the
 //! build with hooks and not the one that people use, is unknown.
@@ -23,7 +23,7 @@ use oracle::{Judgement, Violation};
 use planted::Fault;
 use std::ops::ControlFlow;
 
-/// Why a failure is not told.
+/// Why a failure is no finding.
 const UNSTEADY: &str = "the same image has other heap reports when it is recovered again";
 
 /// Judges states of a generation, and makes findings of what they break.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Outcomes: what recoveries of a trace can show, together with what is expected of the heap then.
 //!
-//! Two explorations of one workload are compared by them. Where an exploration without a flush is complete and has no outcome
-//! that the one with it lacks, nothing that recovery does can tell that the flush is gone: at no crash between two markers does it
-//! show a heap that a crash between them cannot show with the flush. ContentMemory are left out: they are judged line by line, and a
+//! Two explorations of one workload are compared by them. Suppose that an exploration without a flush is complete, and has no outcome that
+//! the one with the flush lacks. Then nothing that recovery does shows that the flush is gone: at no crash between two markers does it find
+//! a heap that a crash between them cannot leave with the flush. Contents of objects are left out: they are judged line by line, and a
 //! difference that matters is a finding.
 //!
 //! The file is a list of little-endian pairs of 8 bytes, sorted: hash of the expectation, hash of the heap report.
@@ -29,27 +29,27 @@ const HASH_BYTES: usize = 8;
 /// Hashes of what is expected and of what is shown.
 type Pair = (u64, u64);
 
-/// Outcomes of an exploration that another is compared with.
-pub type Known = Arc<BTreeSet<Pair>>;
+/// The outcomes of an exploration that another one is compared with.
+pub type KnownOutcomes = Arc<BTreeSet<Pair>>;
 
 /// Distinct outcomes.
 #[derive(Default)]
 pub struct OutcomeSet {
     pairs: BTreeSet<Pair>,
-    /// Those of the exploration that it is compared with.
-    known: Option<Known>,
+    /// The outcomes that it is compared with.
+    known: Option<KnownOutcomes>,
     /// The first that is not known, by crash position.
     pub first_new: Option<Box<NewOutcome>>,
     /// Where recoveries, and what follows them, flush and fence.
     pub later_places: RecoveryPlaces,
 }
 
-/// Hash of what a recovery shows.
+/// Hash of a heap report.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ReportHash(u64);
 
 impl ReportHash {
-    /// The report is one without contents.
+    /// Of a report without contents.
     pub fn of(report: &HeapReport) -> Self {
         let mut hasher = FxHasher::default();
         hasher.write(format!("{report:?}").as_bytes());
@@ -85,11 +85,11 @@ impl NewOutcome {
     }
 }
 
-/// How many there were.
+/// How many outcomes there were, as it is printed.
 #[derive(Serialize)]
 pub struct OutcomeCounts<'a> {
     count: usize,
-    /// Of them, those that the other exploration lacks.
+    /// How many of them the other exploration lacks.
     new: usize,
     first_new: Option<&'a NewOutcome>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -98,7 +98,7 @@ pub struct OutcomeCounts<'a> {
 
 impl OutcomeSet {
     /// None yet. known: of the exploration that it is compared with.
-    pub fn new(known: Option<Known>) -> Self {
+    pub fn new(known: Option<KnownOutcomes>) -> Self {
         Self { known, ..Self::default() }
     }
 
@@ -120,7 +120,7 @@ impl OutcomeSet {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn settle(&self, file: &OutcomesFile, known: Option<&Known>) -> Result<OutcomeCounts<'_>, EngineError> {
+    pub fn settle(&self, file: &OutcomesFile, known: Option<&KnownOutcomes>) -> Result<OutcomeCounts<'_>, EngineError> {
         if let OutcomesFile::Write(path) = file {
             let bytes: Vec<u8> =
                 self.pairs.iter().flat_map(|(one, other)| [one.to_le_bytes(), other.to_le_bytes()]).flatten().collect();
@@ -136,7 +136,7 @@ impl OutcomeSet {
 ///
 /// # Errors
 /// When their file cannot be read.
-pub fn known(file: Option<&OutcomesFile>) -> Result<Option<Known>, EngineError> {
+pub fn known(file: Option<&OutcomesFile>) -> Result<Option<KnownOutcomes>, EngineError> {
     let Some(OutcomesFile::Compare(path)) = file else { return Ok(None) };
     let bytes = std::fs::read(path).map_err(|error| failed(path, "read", &error))?;
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
@@ -153,7 +153,7 @@ fn failed(path: &Path, what: &str, error: &std::io::Error) -> EngineError {
 mod tests {
     use super::*;
 
-    fn set(pairs: &[Pair], known: Option<&Known>) -> OutcomeSet {
+    fn set(pairs: &[Pair], known: Option<&KnownOutcomes>) -> OutcomeSet {
         let mut set = OutcomeSet::new(known.cloned());
         for (expected, shown) in pairs {
             if set.add(*expected, ReportHash(*shown)) {

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Exploration in parts: some consecutive crash positions each, explored by as many workers as there are jobs.
 //!
-//! Where the parts begin and end is a matter of the trace and the strategy, never of the number of jobs. A part begins with nothing
-//! remembered, so what it finds does not depend on who explores it, or on what else that worker did. Parts are added up in their
-//! order, and those behind one that stopped (a budget, the expected rule of a mutant) do not count, whether they were explored by
-//! then or not. So the result is the same for one job and for many; only times, memory, and how many in-process recoveries were
-//! compared are not.
+//! Where parts begin and end depends on the trace and the strategy, never on the number of jobs. A part begins with nothing remembered, so
+//! what it finds does not depend on who explores it, or on what else that worker did. Parts are added up in their order. Those behind one
+//! that stopped (a budget, the expected rule of a mutant) do not count, whether they were explored by then or not. So the result is the same
+//! for one job and for many; only times, memory, and the number of in-process recoveries that were compared differ.
 //!
-//! A part of `complete` ends where a window of its search ends, so that no recovery is run twice for it. Other strategies remember
-//! images over the whole trace, and a budget of recoveries is one of the whole: those are one part. Of later generations what recoveries
-//! taught is kept over windows, and learned again in each part.
+//! A part of `complete` ends where a window of its search ends, so that no recovery is run twice. Other strategies remember images over the
+//! whole trace, and a budget of recoveries is one for the whole trace: these have one part. What is remembered of later generations outlives
+//! a window, and is learned again in each part.
 
 use crate::base::config::Config;
-use crate::explore::outcomes::Known;
+use crate::explore::outcomes::KnownOutcomes;
 use crate::heap::case::HeapCase;
 use crashgen::strategy::Strategy;
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
 use std::time::Instant;
 
-/// Crash positions that a part has at least, but for the last one: a second of work or less, and the start of a server is little.
+/// Crash positions that a part has at least, except the last part: a second of work or less, against which the start of a server is little.
 const PART_POSITIONS: u32 = 4096;
-/// The same of an exploration of later generations, where most crash positions are those of the recoveries from one: seconds.
+/// The same where later generations are explored: most crash positions are those of recoveries then, and so many take seconds.
 const NESTED_PART_POSITIONS: u32 = 1024;
 
 /// Crash positions (events before the crash) from `first` to `last`.
@@ -40,25 +39,25 @@ pub struct Part {
 pub struct Task<'a> {
     /// What is asked for.
     pub config: &'a Config,
-    /// The whole of it.
+    /// The whole trace.
     pub trace: &'a Trace,
-    /// Its crash positions that need no exploring, by number ([`crate::explore::unchanged`]); empty: none.
+    /// For each of its crash positions, whether it needs no exploring ([`crate::explore::unchanged`]); empty: all need it.
     pub unchanged: &'a [bool],
-    /// What the full probe is compared with.
+    /// The heap without a crash, with which the full probe is compared.
     pub twins: Option<&'a TwinSet>,
-    /// Outcomes that what recoveries show is compared with.
-    pub known: Option<Known>,
+    /// The outcomes with which those of this exploration are compared.
+    pub known: Option<KnownOutcomes>,
     /// When the exploration began.
     pub started: Instant,
     /// When it has to end.
     pub deadline: Option<Instant>,
 }
 
-/// Where a worker is.
+/// Where a worker is in the trace.
 pub struct Cursor {
     /// The heap after the events before `next`.
     pub case: HeapCase,
-    /// Number of the event to step over.
+    /// The number of the event to step over next.
     pub next: usize,
 }
 

@@ -55,7 +55,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let rungs = rungs(config);
     for (number, rung) in rungs.iter().enumerate() {
         if number == 0 && config.strategy.follows_loads() && !rung.strategy.follows_loads() {
-            whole = fallen(whole, &fresh, rung, "no engine sees what recovery loads");
+            whole = fallen(whole, &fresh, config.strategy, rung, "no engine sees what recovery loads");
         }
         let task = Task { config: &rung.config, ..task.clone() };
         let from = if number == 0 { begin } else { first };
@@ -64,7 +64,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         let (Some(why), Some(next)) = (unfit, rungs.get(number + 1)) else {
             return finish(&task, &mut whole, output);
         };
-        whole = fallen(whole, &fresh, next, &why);
+        whole = fallen(whole, &fresh, config.strategy, next, &why);
         // What goes on from here goes on with that.
         let so_far = Stopped { position: 1, why: "interrupted".to_owned() };
         output.say("certificate", &whole.certificate(&Task { config: &next.config, ..task }, Some(so_far)));
@@ -89,11 +89,11 @@ fn rungs(config: &Config) -> Vec<Rung> {
 }
 
 /// What was explored in another way is worth nothing to this one, but for what was found.
-fn fallen(before: Whole, fresh: &Tally, next: &Rung, why: &str) -> Whole {
+fn fallen(before: Whole, fresh: &Tally, asked: &dyn Strategy, next: &Rung, why: &str) -> Whole {
     let mut whole = Whole::new(fresh.clone(), next.strategy);
     whole.tally.engine_why = Some(why.to_owned());
     if !next.strategy.follows_loads() {
-        whole.tally.fallback = Some(format!("strategy complete is not possible: {why}"));
+        whole.tally.fallback = Some(format!("strategy {} is not possible: {why}", asked.name()));
     }
     whole.go_on_from(before);
     whole

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Crash positions where an edited trace may leave what the trace as it is may leave, and nothing else.
+//! Unchanged crash positions: those where an edited trace may leave just what the trace as it is may leave.
 //!
-//! A trial of `mutate` is compared with an exploration of the trace as it is, which was complete and found
-//! nothing. Where both reach the same states, that exploration has said all there is to say, and the trial
-//! passes by: most fences that are taken out matter until the next one only.
+//! A trial of `mutate` is compared with an exploration of the trace as it is, which was complete and found nothing. Where both may leave the
+//! same states, that exploration has said all there is to say. The trial does not explore such a position again: most fences that are taken
+//! out matter only until the next one.
 //!
-//! Less is guaranteed without a flush or a fence, never more, and the stores are the same. So each line has at
-//! least the choices that it has in the trace as it is, and where both have as many choices in all, every line
-//! has the same ones.
+//! Without a flush or a fence less is guaranteed, never more, and the stores are the same. So each line has at least the choices that it has
+//! in the trace as it is. Where both traces have equally many choices in all, every line has the same ones.
 //!
-//! What a recovery does is such a trace, too. Where power failed at a crash position that may leave the same, and recovery loses a
-//! flush, it is passed by as far as that leaves the same again ([`Unchanged`]).
+//! A recovery is such a trace, too. Where power failed at an unchanged position, and the edits take a flush out of recovery, the positions of
+//! the recovery are compared in the same way ([`Unchanged`]).
 
 use crate::base::config::{Config, OutcomesFile};
 use crashgen::edit::is_left_out;
@@ -18,17 +17,17 @@ use crashgen::model::{Model, OpenLine};
 use crashgen::trace::{Event, EventKind, OperationKind, Trace};
 use planted::Fault;
 
-/// By crash position of the edited trace (events before the crash): whether it is one of those. Empty: there is nothing to compare with.
+/// For each crash position of the edited trace (events before the crash), whether it is unchanged. Empty: there is nothing to compare with.
 pub fn positions(config: &Config, whole: &Trace) -> Vec<bool> {
     if !matches!(config.outcomes, Some(OutcomesFile::Compare(_))) || !config.only_leaves_out() {
         return Vec::new();
     }
-    let begun = || Model::new(config.model, Vec::new());
-    let mut both = Both { whole: begun(), edited: begun() };
+    let start = || Model::new(config.model, Vec::new());
+    let mut both = Both { whole: start(), edited: start() };
     let mut unchanged = vec![true];
     for (number, event) in whole.events.iter().enumerate() {
         if matches!(event.kind, EventKind::Case { .. }) {
-            both = Both { whole: begun(), edited: begun() };
+            both = Both { whole: start(), edited: start() };
         }
         if both.step(number as u32, event, is_left_out(event, &config.edits)) {
             unchanged.push(both.is_same());
@@ -37,25 +36,25 @@ pub fn positions(config: &Config, whole: &Trace) -> Vec<bool> {
     unchanged
 }
 
-/// What a told run without some flushes and fences may leave, beside the same run with them. It is a matter of the events alone: what
-/// the crash before left of a line is there, whichever it is, and no flush decides it.
+/// How a recovery without some flushes and fences compares with the same recovery with them. That follows from the events alone: no flush
+/// decides what the crash before left of a line.
 pub struct Unchanged {
-    /// By crash position of the edited run: whether it may leave the same.
+    /// For each crash position of the edited run, whether it is unchanged.
     pub positions: Vec<bool>,
-    /// Where recovery returns both have come to the same, no store of it is undecided, and nothing waits for a fence: what follows decides
-    /// alone which of the later positions are unchanged.
+    /// Where recovery returns, both may leave the same, no store is undecided, and nothing waits for a fence. Then what follows decides alone
+    /// which of the later positions are unchanged.
     pub is_same_at_return: bool,
 }
 
 impl Unchanged {
-    /// `begun`: the model after the crash. `left_out`: by the event's number, whether the edited run lacks it.
-    pub fn of(begun: impl Fn() -> Model, told: &[Event], left_out: &[bool]) -> Self {
-        let mut both = Both { whole: begun(), edited: begun() };
-        let is_passed_by = planted::is(Fault::PassByRecoveries);
+    /// `start`: makes the model after the crash. `left_out`: for each event, whether the edited run lacks it.
+    pub fn of(start: impl Fn() -> Model, events: &[Event], left_out: &[bool]) -> Self {
+        let mut both = Both { whole: start(), edited: start() };
+        let is_any = planted::is(Fault::PassByRecoveries);
         let (mut positions, mut is_same_at_return) = (vec![true], false);
-        for (number, (event, is_left_out)) in told.iter().zip(left_out).enumerate() {
+        for (number, (event, is_left_out)) in events.iter().zip(left_out).enumerate() {
             if both.step(number as u32, event, *is_left_out) {
-                positions.push(both.is_same() || is_passed_by);
+                positions.push(both.is_same() || is_any);
             }
             if matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. }) {
                 is_same_at_return = both.is_same() && both.whole.is_settled() && both.edited.is_settled();
@@ -64,7 +63,7 @@ impl Unchanged {
         Self { positions, is_same_at_return }
     }
 
-    /// Every crash position may leave the same.
+    /// Whether every crash position is unchanged.
     pub fn is_whole(&self) -> bool {
         !self.positions.contains(&false)
     }
@@ -77,7 +76,7 @@ struct Both {
 }
 
 impl Both {
-    /// Whether the edited one steps, too.
+    /// Steps over an event. Whether the edited trace has it, too.
     fn step(&mut self, number: u32, event: &Event, is_left_out: bool) -> bool {
         self.whole.step(number, event);
         if !is_left_out {
@@ -86,13 +85,13 @@ impl Both {
         !is_left_out
     }
 
-    /// A bound decides units that the model would not.
+    /// Whether both may leave the same. Not where a bound was hit: it decides units that the model would not.
     fn is_same(&self) -> bool {
         self.edited.bounds_hit().is_empty() && choices(&self.whole) == choices(&self.edited)
     }
 }
 
-/// Of all lines, each besides its first.
+/// The choices of all lines, but for the first one of each.
 fn choices(model: &Model) -> u128 {
     model.view().lines.iter().map(OpenLine::choice_count).map(|count| count - 1).sum()
 }
@@ -136,17 +135,17 @@ mod tests {
 
     /// After a crash that left the first line undecided: positions of this run without the event with this number that it changes, and
     /// whether all is the same from recovery's return on.
-    fn changed_in_recovery(told: Vec<EventKind>, lost: usize) -> (Vec<usize>, bool) {
+    fn changed_in_recovery(events: Vec<EventKind>, lost: usize) -> (Vec<usize>, bool) {
         let config = Config::parse("test", CONFIG).expect("a configuration");
         let crashed = trace(vec![store(0)]);
         let mut model = Model::new(config.model, Vec::new());
         crashed.events.iter().enumerate().for_each(|(number, event)| model.step(number as u32, event));
-        let told: Vec<Event> = told.into_iter().map(|kind| Event { kind, ..crashed.events[0].clone() }).collect();
-        let left_out: Vec<bool> = (0..told.len()).map(|number| number == lost).collect();
+        let events: Vec<Event> = events.into_iter().map(|kind| Event { kind, ..crashed.events[0].clone() }).collect();
+        let left_out: Vec<bool> = (0..events.len()).map(|number| number == lost).collect();
         let all = |_, line: &Line| line.contents(16).expect("few").into_iter().map(|(choice, _)| choice).collect();
-        let begun = || model.after_crash(all);
-        assert_eq!(begun().view().lines.len(), 1, "it is undecided");
-        let unchanged = Unchanged::of(begun, &told, &left_out);
+        let start = || model.after_crash(all);
+        assert_eq!(start().view().lines.len(), 1, "it is undecided");
+        let unchanged = Unchanged::of(start, &events, &left_out);
         let positions = unchanged.positions.iter().enumerate();
         (positions.filter(|(_, is_same)| !**is_same).map(|(at, _)| at).collect(), unchanged.is_same_at_return)
     }
@@ -157,19 +156,19 @@ mod tests {
 
     #[test]
     fn a_flush_does_not_decide_what_the_crash_before_left() {
-        let told = vec![flush(0), fence(), returned(), store(64), flush(64), fence()];
-        assert_eq!(changed_in_recovery(told, 0), (vec![], true));
-        let told = vec![store(0), flush(0), fence(), returned(), store(64), flush(0), fence()];
-        assert_eq!(changed_in_recovery(told, 1), (vec![2, 3, 4, 5], false), "of what recovery stored it does");
+        let events = vec![flush(0), fence(), returned(), store(64), flush(64), fence()];
+        assert_eq!(changed_in_recovery(events, 0), (vec![], true));
+        let events = vec![store(0), flush(0), fence(), returned(), store(64), flush(0), fence()];
+        assert_eq!(changed_in_recovery(events, 1), (vec![2, 3, 4, 5], false), "of what recovery stored it does");
     }
 
     #[test]
     fn what_waits_for_a_fence_when_recovery_returns_is_not_over() {
-        let told = || vec![store(64), flush(64), returned(), fence(), store(0)];
-        assert_eq!(changed_in_recovery(told(), 1), (vec![3, 4], false));
-        assert_eq!(changed_in_recovery(told(), 3), (vec![4], false));
-        let told = vec![store(64), flush(64), fence(), fence(), returned(), store(0)];
-        assert_eq!(changed_in_recovery(told, 3), (vec![], true));
+        let events = || vec![store(64), flush(64), returned(), fence(), store(0)];
+        assert_eq!(changed_in_recovery(events(), 1), (vec![3, 4], false));
+        assert_eq!(changed_in_recovery(events(), 3), (vec![4], false));
+        let events = vec![store(64), flush(64), fence(), fence(), returned(), store(0)];
+        assert_eq!(changed_in_recovery(events, 3), (vec![], true));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The workers that explore a trace part by part, and the sum of what the parts showed ([`crate::explore::parts`]).
 //!
-//! Workers share what nobody changes: configuration, trace, twins. Each has a replay server and a model of its own; it takes the
-//! next part and steps through the events before it, or begins with the case that the part lies in. What comes before all parts is to judge
-//! the trace rules: the worker that is first does it, while the others explore if there are any, and nothing is told before that is over.
+//! Workers share what nobody changes: configuration, trace, twins. Each has a replay server and a model of its own. It takes the next part
+//! and steps through the events before it, or begins with the case that the part lies in. The first worker judges the trace rules before its
+//! first part, while the others explore. What the trace rules say is printed before anything else.
 
 use crate::base::budget::{Budget, Stop};
 use crate::base::config::{Config, EngineKind};
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 /// Time between two certificates of what is explored so far, so that an exploration that is killed can go on.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
-/// Of a worker's thread: the search of a window is recursive nowhere, the parsers of debug information are.
+/// Stack of a worker's thread. The search of a window is recursive nowhere; the parsers of debug information are.
 const STACK_BYTES: usize = 16 << 20;
 
 impl Task<'_> {
@@ -55,13 +55,13 @@ pub struct Explored {
     pub numbers: Numbers,
     /// Where a budget ended it.
     pub stopped: Option<Stopped>,
-    /// Why `complete` is not possible.
+    /// Why the strategy is not possible.
     pub unfit: Option<String>,
     /// What comes after it is not asked for.
     pub is_last: bool,
 }
 
-/// From a worker.
+/// What a worker says.
 pub enum Message {
     /// What the trace rules say.
     Rules(Box<TraceRules>),
@@ -73,14 +73,14 @@ pub enum Message {
     Over(usize, Result<Box<Explored>, EngineError>),
 }
 
-/// What is there to do, for workers to take.
+/// The work that workers take from.
 struct Work<'a> {
     task: &'a Task<'a>,
     strategy: &'static dyn Strategy,
     parts: &'a [Part],
-    /// So many parts were taken.
-    dealt: AtomicUsize,
-    /// The trace rules are judged, or somebody took that on.
+    /// How many parts were taken.
+    taken: AtomicUsize,
+    /// A worker has taken on the trace rules.
     are_rules_taken: AtomicBool,
     /// Nobody waits for what is left.
     is_over: AtomicBool,
@@ -88,18 +88,18 @@ struct Work<'a> {
 
 /// The sum of parts.
 pub struct Whole {
-    /// Of all that count.
+    /// Of all parts that count.
     pub tally: Tally,
     /// Each once.
     pub findings: Vec<Finding>,
-    /// Of all that count.
+    /// Of all parts that count.
     pub outcomes: OutcomeSet,
     numbers: Numbers,
     /// Why it ended early.
     pub stopped: Option<Stopped>,
     strategy: &'static dyn Strategy,
-    /// What the trace rules say was told.
-    are_rules_told: bool,
+    /// What the trace rules say was printed.
+    are_rules_printed: bool,
 }
 
 impl Whole {
@@ -112,14 +112,14 @@ impl Whole {
             numbers: Numbers::default(),
             stopped: None,
             strategy,
-            are_rules_told: false,
+            are_rules_printed: false,
         }
     }
 
-    /// What another exploration of the same trace told is known: its findings, and what the trace rules say.
+    /// Takes over what another exploration of the same trace printed: its findings, and what the trace rules say.
     pub fn go_on_from(&mut self, before: Self) {
         self.findings = before.findings;
-        self.are_rules_told = before.are_rules_told;
+        self.are_rules_printed = before.are_rules_printed;
         self.tally.never_flushed = before.tally.never_flushed;
     }
 
@@ -156,14 +156,14 @@ impl Whole {
         self.stopped = part.stopped;
     }
 
-    fn tell_rules(&mut self, rules: &TraceRules, output: &mut Output) {
+    fn print_rules(&mut self, rules: &TraceRules, output: &mut Output) {
         output.say("trace_rules", rules);
         self.tally.never_flushed = rules.never_flushed();
-        self.are_rules_told = true;
+        self.are_rules_printed = true;
     }
 
-    /// Judges the trace rules if nobody did, explores the parts and adds them. Some: `complete` is not possible, why; what was explored by
-    /// then is nothing worth, but for findings.
+    /// Judges the trace rules if nobody did, explores the parts and adds them. Returns why the strategy is not possible, if it is not: only
+    /// findings of what was explored by then count.
     ///
     /// # Errors
     /// Those of the first part that has one.
@@ -173,8 +173,8 @@ impl Whole {
             task,
             strategy: self.strategy,
             parts,
-            dealt: AtomicUsize::new(0),
-            are_rules_taken: AtomicBool::new(self.are_rules_told),
+            taken: AtomicUsize::new(0),
+            are_rules_taken: AtomicBool::new(self.are_rules_printed),
             is_over: AtomicBool::new(false),
         };
         let jobs = (task.config.jobs as usize).clamp(1, parts.len().max(1));
@@ -202,26 +202,26 @@ impl Whole {
     ) -> Result<Option<String>, EngineError> {
         let mut over: BTreeMap<usize, Result<Box<Explored>, EngineError>> = BTreeMap::new();
         let mut early: BTreeMap<usize, Vec<Finding>> = BTreeMap::new();
-        let mut told: Vec<String> = self.findings.iter().map(|finding| finding.id.clone()).collect();
+        let mut printed: Vec<String> = self.findings.iter().map(|finding| finding.id.clone()).collect();
         let (mut next, mut positions, mut recoveries, mut certified) = (0, 0, 0, task.started);
-        while next < parts.len() || !self.are_rules_told {
+        while next < parts.len() || !self.are_rules_printed {
             match messages.recv() {
-                Ok(Message::Rules(rules)) => self.tell_rules(&rules, output),
+                Ok(Message::Rules(rules)) => self.print_rules(&rules, output),
                 Ok(Message::Progress(more_positions, more_recoveries)) => {
                     (positions, recoveries) = (positions + more_positions, recoveries + more_recoveries);
-                    if self.are_rules_told {
-                        output.progress(parts[0].first + positions, task.trace.events.len(), recoveries, told.len());
+                    if self.are_rules_printed {
+                        output.progress(parts[0].first + positions, task.trace.events.len(), recoveries, printed.len());
                     }
                 }
                 Ok(Message::Finding(part, finding)) => early.entry(part).or_default().push(*finding),
                 Ok(Message::Over(part, explored)) => drop(over.insert(part, explored)),
                 Err(_) => return Err(EngineError::Infrastructure("a worker ended without a word".to_owned())),
             }
-            while self.are_rules_told {
+            while self.are_rules_printed {
                 for finding in early.remove(&next).into_iter().flatten() {
-                    if !told.contains(&finding.id) {
+                    if !printed.contains(&finding.id) {
                         output.say("finding", &finding);
-                        told.push(finding.id);
+                        printed.push(finding.id);
                     }
                 }
                 let Some(explored) = over.remove(&next) else { break };
@@ -244,16 +244,16 @@ impl Whole {
 }
 
 impl Work<'_> {
-    /// A worker's life: the trace rules if nobody has them yet, then part after part, until there are none.
+    /// A worker's life: the trace rules if nobody has taken them on, then part after part.
     fn live(&self, sender: &Sender<Message>) {
         let Self { task, strategy, .. } = *self;
         if !self.are_rules_taken.swap(true, Ordering::Relaxed) {
-            // Where nobody listens any more, there is a part whose message says so.
+            // If nobody listens any more, the message of the next part fails, too.
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
         let mut cursor = Cursor { case: HeapCase::new(task.config, task.trace, ""), next: task.trace.first_event() };
         let (mut recoverer, mut onsets): (Option<Recoverer>, OnsetFinder) = (None, OnsetFinder::default());
-        while let Some(part) = self.parts.get(self.dealt.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(part) = self.parts.get(self.taken.fetch_add(1, Ordering::Relaxed)) {
             let explored = start(task, strategy, &mut recoverer)
                 .map(|recoverer| (recoverer, &mut onsets))
                 .and_then(|servers| explore_part(task, strategy, part, &mut cursor, servers, &self.is_over, sender));
@@ -268,7 +268,7 @@ impl Work<'_> {
     }
 }
 
-/// Crashes after the first, for the certificate of what this strategy ran.
+/// What the certificate says of crashes after the first.
 fn crashes_text(config: &Config, strategy: &'static dyn Strategy) -> String {
     let times = match config.nested {
         _ if !strategy.follows_loads() => return String::new(),

@@ -47,22 +47,22 @@ pub struct Finding {
     pub callers: Vec<Vec<Symbol>>,
     /// Where recovery first reads what the state lacks; null where that cannot be seen.
     pub read: Option<Symbol>,
-    /// Where the recovery died that a signal ended; null: none did, or where is not known.
+    /// Where a signal ended recovery; null: no signal did, or the place is not known.
     pub died: Option<Died>,
-    /// Where the recovery from the last crash stores to PM, in the order in which it comes there; null where the state lacks a store of
-    /// its generation, where recovery does not return, and where what it does cannot be followed.
+    /// Where the recovery from the last crash stores to PM, in its order. Null where the state lacks a store of its generation, where
+    /// recovery does not return, and where it cannot be followed.
     pub stored: Option<Vec<Symbol>>,
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
-    /// It lacks a store: the first of the sites. Else none of this generation; what an earlier crash lost is told with that.
+    /// The state lacks a store of its generation: that of the first site. What an earlier crash lost is said there.
     pub is_lost: bool,
     /// Lines that are not as everything persisted would leave them.
     pub lines: Vec<LineText>,
     pub line_count: usize,
-    /// Around the crash position.
+    /// The events around the crash position.
     pub events: Vec<EventText>,
-    /// What may forbid the state, to be tried.
+    /// Changes of the source that may forbid the state, to be tried.
     pub repairs: Vec<Repair>,
     /// Power failed more than once.
     pub is_later: bool,
@@ -130,15 +130,15 @@ pub enum Origin<'a> {
     LaterToken(String, Vec<EarlierCrash>),
 }
 
-/// A crash state that breaks a rule, with what else is told of it.
+/// A crash state that breaks a rule, with what else a finding says of it.
 pub struct FoundState<'a> {
     /// The state.
     pub at: StateRef<'a>,
-    /// Who chose it.
+    /// The strategy that chose it.
     pub strategy: &'static str,
     /// What its recovery shows beside the rule that it breaks.
     pub evidence: Evidence,
-    /// Of what everything persisted shows, too: since when. None: it does not.
+    /// The onset of what it breaks, if everything persisted shows that, too.
     pub onset: Option<Onset>,
 }
 
@@ -146,11 +146,11 @@ pub struct FoundState<'a> {
 #[derive(Default)]
 pub struct Findings {
     list: Vec<Finding>,
-    /// Of the findings' own states, and of the states that were reduced to them.
+    /// By key of a finding's own state, or of a state that was reduced to it: the finding's place in the list.
     by_key: FxHashMap<String, usize>,
     /// What sites are called.
     pub symbols: Symbols,
-    /// Of the events that recoveries told.
+    /// The sites of recovery traces.
     pub recovery_sites: RecoverySites,
 }
 
@@ -188,7 +188,7 @@ impl Findings {
         self.list.iter().any(|finding| finding.id == id)
     }
 
-    /// All, in order of first sight.
+    /// All, in the order in which they were found.
     pub fn all(&self) -> &[Finding] {
         &self.list
     }
@@ -292,13 +292,13 @@ impl Findings {
         self.crash_before(crash.trace, crash.before.is_none(), &state)
     }
 
-    /// Of the crashes that a replayed generation came of.
+    /// The crashes before a replayed generation, as they are printed.
     pub fn earlier_crashes(&mut self, passed: &[PassedCrash]) -> Vec<EarlierCrash> {
         let crashes = passed.iter().enumerate();
         crashes.map(|(number, crash)| self.crash_before(&crash.trace, number == 0, &crash.state())).collect()
     }
 
-    /// Of a crash in that state, in the workload or in a recovery, after which power failed again.
+    /// A crash in that state, after which power failed again, as it is printed. is_workload: it was in the workload, not in a recovery.
     fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
         let lost = lost_store(state).map(|lost| self.symbols.find(trace, lost.site));
         let all_sites = Some(trace.sites.len() as u32);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a person is told of a violation: its identity, its onset, its witness, the evidence, and repairs to try.
+//! From a violation to what a person reads of it: identity, onset, witness, evidence, and repairs to try.
 
 pub mod event_excerpt;
 pub mod evidence;

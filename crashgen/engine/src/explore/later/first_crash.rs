@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one crash breaks already is no matter of a second one, and is not told again as FL014.
+//! What a first crash breaks by itself. That is no finding of a second crash, and is not reported again as FL014.
 //!
-//! Most of it is left out before: a recovery that is broken, or objects that are not what they should be, begin no later generation
-//! ([`crate::explore::later`]). But what only the later stages of the probe show of a crash (FL012, FL013), no told run shows. So before
-//! something is a finding of a later crash, the state that the crash before it left is judged by itself, with as much of the probe as
-//! the first generation was.
+//! Most of it never gets here: a recovery that is broken, or objects that are not as they should be, begin no later generation
+//! ([`crate::explore::later`]). But what only the later stages of the probe show of a crash (FL012, FL013), no recovery trace shows. So before
+//! something becomes a finding of a later crash, the state that the crash before it left is judged by itself, with as much of the probe as
+//! in the first generation.
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
@@ -19,14 +19,14 @@ use rustc_hash::FxHashMap;
 /// The states that were judged.
 #[derive(Default)]
 pub struct FirstCrashes {
-    /// The server that people's adapter runs in; started when something is asked for the first time.
+    /// Has the adapter that people use; started with the first question.
     recoverer: Option<Recoverer>,
-    /// By image and what was expected of the heap.
+    /// By image and by what was expected of the heap: whether it breaks a rule.
     broken: FxHashMap<(ImageHash, u64), bool>,
 }
 
 impl FirstCrashes {
-    /// Whether the crash before a later generation breaks a rule by itself, where that state of the generation came of it. `prefix`: of
+    /// Whether the crash before a later generation breaks a rule by itself, with what it left in the runs that lead to that state. `prefix`: of
     /// the case's folder.
     ///
     /// # Errors

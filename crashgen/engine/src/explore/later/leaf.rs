@@ -89,7 +89,7 @@ impl LeafPlanner<'_, '_, '_> {
         let held = self.with_right_contents(held, &run).ok_or(Skip::WrongContents)?;
         let remaining = Remaining::of(&mut self.memory.search, self.case, self.at.view, &held);
         let expected = self.expected(&judgement);
-        // What is passed by here tells nothing of what later recoveries load, by which the next walk is found to be due.
+        // What is passed by here adds nothing to what later recoveries load, and the next walk is due by what they load.
         let is_passed_by = self.examiner.generation.is_unchanged(self.at.position);
         let is_rest_explored = self.is_rest_explored(&run, &remaining, expected, is_passed_by)?;
         let early = is_passed_by.then(|| self.edited_trace(&run.trace));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a crash leaves of the lines that are not decided, in a leaf: what the recovery from it may find.
+//! Remaining choices: what a crash in the states of a leaf may leave of the lines that are not decided.
 
 use crate::explore::later::explored_starts::{LineAtStart, StartLines};
 use crate::heap::case::HeapCase;
@@ -15,7 +15,7 @@ pub struct Remaining {
 }
 
 impl Remaining {
-    /// In this leaf.
+    /// In the states of this leaf.
     pub fn of(search: &mut Search, case: &HeapCase, view: &View, held: &LeafStates) -> Self {
         let mut lines = FxHashMap::with_capacity_and_hasher(view.lines.len(), FxBuildHasher);
         for open in view.lines.iter() {
@@ -26,12 +26,12 @@ impl Remaining {
         Self { lines }
     }
 
-    /// Of the lines of the view, each the newest last.
+    /// For each line of the view, the newest last.
     pub fn choices(&self, view: &View) -> Vec<Vec<Choice>> {
         view.lines.iter().map(|line| Self::choices_of(&self.lines[&line.id])).collect()
     }
 
-    /// Of each line, for a model that begins there.
+    /// For each line, for a model that begins there.
     pub fn bases(&self) -> impl Fn(LineId, &Line) -> Vec<Choice> {
         |id, line| self.lines.get(&id).map_or_else(|| vec![line.newest()], Self::choices_of)
     }
@@ -49,7 +49,7 @@ impl Remaining {
     }
 }
 
-/// The lines that recovery finds after a crash.
+/// The lines that the recovery after a crash finds.
 pub struct AfterCrash<'a> {
     pub model: &'a Model,
     pub remaining: &'a Remaining,
@@ -65,7 +65,7 @@ impl StartLines for AfterCrash<'_> {
     }
 }
 
-/// Of the image that a told run found, each line with its remaining choices, and of all that was told.
+/// Hash of what a recovery may find, each line with its remaining choices, and of what it did. run: the hash of that.
 pub fn hash_of_start(case: &mut HeapCase, view: &View, remaining: &Remaining, run: u128) -> u128 {
     let newest = case.crash(view, &remaining.newest(view)).image.hash();
     let mut bytes = Vec::with_capacity(2 * size_of::<u128>() + view.lines.len() * 28);

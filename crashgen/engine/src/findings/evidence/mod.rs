@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a person is told of the recovery of one crash state, beside the rule that it breaks.
+//! Evidence: what the recovery of one crash state shows a person, beside the rule that it breaks. Each piece is seen in a recovery of its own.
 
 pub mod deaths;
 mod reads;
@@ -13,19 +13,19 @@ use crashgen::model::{Choice, View};
 use crashgen::symbols::Symbol;
 use oracle::{Judgement, RuleId, Violation};
 
-/// No verdict depends on it. None, where it was not looked for, where it cannot be seen, and where the recovery for it alone fails.
+/// No verdict depends on it. A piece is none where it was not asked for, where it cannot be seen, and where the recovery for it fails.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// Where recovery first reads what the state lacks ([`reads::first`]).
     pub read: Option<Symbol>,
     /// Where a signal ends it ([`deaths::place`]).
     pub died: Option<Died>,
-    /// Of a state that breaks a rule and has every store of its generation: where the recovery from it stores ([`stores::places`]).
+    /// Where recovery stores, if the state breaks a rule and has every store of its generation ([`stores::places`]).
     pub stored: Option<Vec<Symbol>>,
 }
 
 impl Evidence {
-    /// Of the state, which breaks these rules.
+    /// Of a state that breaks these rules.
     pub fn of(
         config: &Config,
         case: &mut HeapCase,
@@ -41,7 +41,7 @@ impl Evidence {
         }
     }
 
-    /// The same, of what was judged; nothing where no rule is broken.
+    /// Of a state that was judged; nothing where it breaks no rule.
     pub fn of_judged(config: &Config, case: &mut HeapCase, state: (&View, &[Choice]), judgement: &Judgement) -> Self {
         match judgement.violations.as_slice() {
             [] => Self::default(),

@@ -39,18 +39,18 @@ fn code_of(
 ) -> Result<Option<Vec<Option<(Arc<Path>, u64)>>>, EngineError> {
     let mut recoverer = Recoverer::start(&config.seeing_server("stores")?, false)?;
     let (_, loads, answer) = recoverer.trace(image, (1, false), &Rc::from([]))?;
-    let told = recoverer.parse_recovery_trace(&answer, next_file, image.prefix())?;
+    let recovery = recoverer.parse_recovery_trace(&answer, next_file, image.prefix())?;
     let is_return = |event: &Event| matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. });
-    let Some(end) = told.events.iter().position(is_return) else { return Ok(None) };
-    if told.gap.is_some() || loads.doubt.is_some() {
+    let Some(end) = recovery.events.iter().position(is_return) else { return Ok(None) };
+    if recovery.gap.is_some() || loads.doubt.is_some() {
         return Ok(None);
     }
     let mut sites: Vec<SiteId> = Vec::new();
-    for event in told.events[..end].iter().filter(|event| matches!(event.kind, EventKind::Store { .. })) {
+    for event in recovery.events[..end].iter().filter(|event| matches!(event.kind, EventKind::Store { .. })) {
         if !sites.contains(&event.site) {
             sites.push(event.site);
         }
     }
-    let place = |site: SiteId| told.sites[site.0 as usize].map(|code| told.place(code));
+    let place = |site: SiteId| recovery.sites[site.0 as usize].map(|code| recovery.place(code));
     Ok(Some(sites.into_iter().map(place).collect()))
 }
