@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub enum Stop {
     /// A budget is used up: in words.
     Budget(String),
-    /// What this target loads is not known, so that its states cannot be told apart by it: why.
+    /// The loads of this target cannot be followed: why.
     Unfit(String),
     /// The replay server failed.
     Error(EngineError),
@@ -18,7 +18,7 @@ pub enum Stop {
 /// What bounds the recoveries.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Seconds, for words.
+    /// Seconds, for messages.
     pub time_s: f64,
     /// When they are over.
     pub deadline: Option<Instant>,

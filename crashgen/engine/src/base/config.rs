@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Version of the configuration file.
 pub const VERSION: u32 = 2;
 
-/// Leaves that `complete` keeps: some hundreds are usual, so this many are a search that explodes.
+/// Leaves that `complete` keeps. Some hundreds are usual, so a search with this many explodes.
 pub const LEAF_LIMIT: u32 = 20_000;
 /// What a worker of `complete` keeps of loads and heap reports, MiB: one of several on a machine with little memory.
 pub const MEMORY_LIMIT_MIB: u32 = 1024;
@@ -128,8 +128,8 @@ pub struct Limits {
     pub recoveries: Option<u64>,
     /// `complete` keeps at most this many leaves of its memory at a time, none: [`LEAF_LIMIT`].
     pub leaves: Option<u32>,
-    /// And about this much of loads, choices of lines, contents, heap reports and what recoveries did, each worker, so that what is
-    /// found does not depend on how many there are; none: [`MEMORY_LIMIT_MIB`].
+    /// Each worker of `complete` keeps about this much of loads, choices of lines, contents, heap reports and recovery traces; none:
+    /// [`MEMORY_LIMIT_MIB`]. The limit is each worker's own, so that what is found does not depend on how many there are.
     pub memory_mib: Option<u32>,
     /// CPU time of one life; more is a hang.
     pub cpu_limit_ms: u64,
@@ -174,8 +174,8 @@ impl<'de> Deserialize<'de> for StopRule {
 pub enum OutcomesFile {
     /// All are written to this file.
     Write(PathBuf),
-    /// Those that this file does not have are counted. It was written by an exploration of the trace without the edits, complete and
-    /// without a finding: what that saw is not looked at again (`explore/unchanged.rs`).
+    /// Those that this file does not have are counted. It was written by an exploration of the trace without the edits that was complete and had
+    /// no finding. What that explored is not explored again (`explore/unchanged.rs`).
     Compare(PathBuf),
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const MEASURE: Duration = Duration::from_secs(3);
 /// The two engines take turns, so that a busy machine slows both.
 const TURNS: u32 = 3;
-/// Of the kernel's clock in /proc: Linux tells user programs hundredths, whatever its own are.
+/// Ticks of the clock in /proc: Linux counts hundredths there, whatever its own ticks are.
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// Runs open, slots and walk, then the full probe, as often as the time allows, on the heap as the last operation before close left

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `yardstick`: `complete` against `exhaustive`, recovery by recovery: at each crash position with few enough states, the heap reports
-//! of all states, run one by one with the adapter that people use, are those of the leaves, run with the hooked one.
+//! `yardstick`: compares `complete` with `exhaustive`, recovery by recovery. At each crash position with few enough states the heap reports of
+//! all states, run one by one with the adapter that people use, must be those of the leaves, run with the hooked one.
 //!
 //! Where the search hit a limit, its heap reports are only some of those of all states.
 //!
-//! With the whole probe script, each distinct image is run through all of its lives. ContentMemory in a heap report are those of the state that was
-//! run: they are compared where every state of the leaf has them, and left out of the leaf elsewhere, as when it is judged.
+//! With the whole probe script, each distinct image is run through all of its lives. The contents in a heap report are those of the state that
+//! was run. They are compared where every state of the leaf has them, and left out elsewhere, as when the leaf is judged.
 //!
 //! A case is a workload. All cases create their heap the same way, so that creation is compared in the first one alone.
 
@@ -42,9 +42,9 @@ struct Compared {
     large: u64,
     positions: u64,
     compared: u64,
-    /// Of these, the search did not see all of so many: a limit was hit.
+    /// Positions that were compared and that the search did not see whole, because a limit was hit.
     incomplete: u64,
-    /// Summed over the positions that were compared.
+    /// States of the positions that were compared.
     states: u128,
     largest: u128,
     differing: Vec<u32>,
@@ -132,7 +132,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
     Ok(found.differing.is_empty() && found.doubts.is_empty())
 }
 
-/// One run an image, with the adapter that people use.
+/// Runs each image once, with the adapter that people use.
 struct Plain {
     recoverer: Recoverer,
     probe: Probe,

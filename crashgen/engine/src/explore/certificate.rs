@@ -10,13 +10,13 @@ use planted::Fault;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Distinct reasons that are kept; more are counted only.
+/// Distinct reasons that are kept. Of more only their number is.
 const REASON_LIMIT: usize = 16;
 
 /// Collects what a certificate says.
 #[derive(Clone, Default)]
 pub struct Tally {
-    /// Crash positions passed.
+    /// Crash positions that were explored or passed by.
     pub positions: u64,
     /// Positions at which each strategy ran.
     pub by_strategy: BTreeMap<&'static str, u64>,
@@ -28,19 +28,19 @@ pub struct Tally {
     ran: Vec<&'static dyn Strategy>,
     /// Crash positions that need no exploring ([`crate::explore::unchanged`]).
     pub unchanged: u64,
-    /// Decimal logarithm of the number of reachable states, each counted where it was born.
+    /// Decimal logarithm of the number of reachable states. Each state counts at the position where it first exists.
     pub states_log10: Option<f64>,
-    /// Verdicts of the oracle.
+    /// Judgements of the oracle.
     pub judgements: u64,
     /// Judgements that could say nothing.
     pub unknowns: u64,
     unknown_reasons: BTreeSet<String>,
     judged: RuleSet,
-    /// How many judgements could not judge a rule, by reason.
+    /// By rule and reason: how many judgements could not judge the rule.
     not_judged: BTreeMap<(RuleId, String), u64>,
     /// Bounds and limits that were hit.
     pub bounds_hit: BTreeSet<String>,
-    /// Of `pairwise`.
+    /// What was covered of combinations of choices.
     coverage: Option<Combinations>,
     /// Crash positions of which `complete` did not see every state, by reason.
     incomplete: BTreeMap<&'static str, Incomplete>,
@@ -48,13 +48,13 @@ pub struct Tally {
     pub never_flushed: usize,
     /// Rules that judgements of later generations could not judge there, and why.
     later_not_judged: BTreeSet<(RuleId, String)>,
-    /// The same of crash positions of later generations: how many.
+    /// How many crash positions of later generations are not explored completely, by reason.
     later_gaps: BTreeMap<&'static str, u64>,
-    /// Stores into PM stepped over.
+    /// Stores into PM that were stepped over.
     pub stores: u64,
-    /// Crash positions of later generations passed.
+    /// Crash positions of later generations that were explored or passed by.
     pub later_positions: u64,
-    /// Verdicts of the oracle on later generations.
+    /// Judgements of the oracle on later generations.
     pub later_judgements: u64,
     /// Why another strategy ran than was asked for.
     pub fallback: Option<String>,
@@ -62,14 +62,14 @@ pub struct Tally {
     pub engine_why: Option<String>,
 }
 
-/// What `pairwise` covered of the combinations of choices that its strength asks for.
+/// What was covered of the combinations of choices of any so many lines.
 #[derive(Clone, Copy, Debug)]
 struct Combinations {
     strength: usize,
     positions: u64,
-    /// Positions with each combination in some state that was run.
+    /// Positions at which each combination is in some state that was run.
     whole: u64,
-    /// Of the others.
+    /// What was covered at the other positions.
     partly: Coverage,
 }
 
@@ -88,7 +88,7 @@ impl Combinations {
 }
 
 impl Tally {
-    /// A crash position comes next. Where a budget ends the exploration, the last one is not counted: what goes on there counts it.
+    /// A crash position comes next. It is not counted if a budget ends the exploration there: an exploration that goes on counts it.
     pub fn begin_position(&mut self) {
         self.ran.clear();
     }
@@ -109,7 +109,7 @@ impl Tally {
         }
     }
 
-    /// Adds what `pairwise` covered at a position.
+    /// Adds what was covered of combinations at a position.
     pub fn add_coverage(&mut self, here: Coverage) {
         let nothing = Combinations { strength: here.strength, positions: 0, whole: 0, partly: Coverage::default() };
         let sum = self.coverage.get_or_insert(nothing);
@@ -156,7 +156,7 @@ impl Tally {
         (incomplete.positions, incomplete.last) = (incomplete.positions + 1, position);
     }
 
-    /// Every state of the positions was seen, and something could be said of it.
+    /// Whether every state of every position was explored, and nothing is unknown.
     pub fn is_whole(&self) -> bool {
         self.incomplete.is_empty() && self.later_gaps.is_empty() && self.unknown_reasons.is_empty()
     }
@@ -279,7 +279,7 @@ impl Tally {
         self.bounds_hit.iter().cloned().chain(incomplete).chain(likely).chain(later).collect()
     }
 
-    /// Why what was explored is not complete; empty if it is. What a part of an exploration has not met yet, the rest may meet.
+    /// Why the exploration is not complete; empty if it is. is_part: what has not been met yet, the rest may meet.
     fn gaps(&self, is_part: bool) -> Vec<String> {
         let mut gaps: Vec<String> = self.fallback.iter().cloned().chain(self.bounds()).collect();
         if planted::is(Fault::ForgetBounds) {
@@ -388,7 +388,7 @@ pub struct Run {
     pub strategy: &'static str,
     pub engine: EngineKind,
     pub stopped: Option<Stopped>,
-    /// Of the trace.
+    /// The last crash position of the trace.
     pub last_position: usize,
 }
 
@@ -410,7 +410,7 @@ pub struct Incomplete {
     pub last: u32,
 }
 
-/// Most memory that this process ever had, bytes; 0 where the system does not say.
+/// The most memory that this process ever had, in bytes; 0 where the system does not say.
 pub fn peak_memory_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -433,7 +433,7 @@ pub struct NotJudged {
     pub why: String,
 }
 
-/// What is printed.
+/// The certificate as it is printed.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct Certificate {

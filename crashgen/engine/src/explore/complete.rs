@@ -2,10 +2,10 @@
 //! `complete` in the engine: the search of [`crashgen::complete`] over recoveries of the replay server, its leaves judged.
 //!
 //! The recovery program is the whole probe that the configuration asks for, so the loads of later lives branch like those of the
-//! first, in one trie. A leaf is judged for all of its states at once: the heap report is the same for them, and contents are asked
-//! for line by line ([`LeafContent`]). It is judged where it is found, and again when something else is expected of the heap or a
-//! store changed a content it was judged by. What the runner read of contents belongs to the state that was run: it counts
-//! for the others only while they hold the same there.
+//! first, in one trie. A leaf is judged for all of its states at once: they have the same heap report, and contents are asked for line by line
+//! ([`LeafContent`]). It is judged where it is found, and again when something else is expected of the heap, or when a store has changed a
+//! content by which it was judged. What the runner read of contents belongs to the state that was run. It counts for the other states only
+//! while they hold the same there.
 //!
 //! A broken rule is a finding only once a concrete state of the leaf breaks it in a run of its own.
 //!
@@ -39,7 +39,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-/// Objects that may be wrong in a leaf, each tried alone and all at once, before none of its states is said to show it.
+/// Of so many contents that may differ in a leaf, each is tried alone and all at once, before no state is said to show it.
 const WITNESS_LIMIT: usize = 32;
 
 /// The exploration of one case after the other.

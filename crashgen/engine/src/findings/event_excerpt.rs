@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The events around a crash position, for people: what ran before power failed, which stores the crash state holds, and what
-//! would have come next.
+//! The event excerpt of a finding: the events around its crash position, for people. It shows what ran before power failed, which stores the
+//! crash state holds, and what would have come next.
 //!
-//! Shown are the last events before the crash and the first ones after it, in memory order over all threads, within the case.
-//! The undecided stores that the state lacks are shown however long ago they were, because they are what the finding is about;
-//! so is the newest undecided store that it holds; and of the lines of these, the first flushes and the fences that complete them.
-//! Positions tell where events are left out.
+//! It has the last events before the crash and the first ones after it, in memory order over all threads, within the case. The undecided
+//! stores that the state lacks are there however long ago they were, because the finding is about them. So are the newest undecided store
+//! that the state holds, and for the lines of these stores the first flushes and the fences that complete them. A gap between positions
+//! shows where events are left out.
 
 use crate::findings::operation_names;
 use crate::heap::state::StateRef;

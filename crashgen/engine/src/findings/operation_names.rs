@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the operations of later generations are called. Their numbers must not be those of the workload's operations (`runner/protocol.h`),
-//! and say nothing to a person.
+//! Names for the operations of later generations. Their numbers differ from those of the workload's operations (`runner/protocol.h`), and mean
+//! nothing to a person.
 
 /// `FL_FIRST_INDEX`.
 const FIRST: u32 = 0xf0_0000;
 /// `FL_INDEXES_OF_A_GENERATION`.
 const OF_A_GENERATION: u32 = 0x1000;
 
-/// Generation, from 1, and number in it: 0 is the recovery, the operations of the follow-up have the next ones. Of an operation of the
-/// workload: 0, and its index.
+/// The generation of an operation, from 1, and its number there: 0 is the recovery, and the follow-up has the next numbers. For an operation
+/// of the workload: 0, and its index.
 pub fn place(index: u32) -> (u32, u32) {
     match index.checked_sub(FIRST) {
         Some(later) => (later / OF_A_GENERATION, later % OF_A_GENERATION),

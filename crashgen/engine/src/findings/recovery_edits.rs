@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recovery trace as it would be if the source had the edits of recoveries, and the places at which recoveries flush and fence.
-//! An edit of the workload's trace names sites; what recoveries do is known later, so that their edits name places of the source.
+//! Edits of recoveries: a recovery trace as it would be if the source had them, and the places at which recoveries flush and fence. An edit of
+//! the workload's trace names sites. The sites of recoveries are not known beforehand, so their edits name places of the source.
 
 use crate::base::config::Config;
 use crashgen::edit::{Edit, Place, PlaceKind};
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 
 /// A recovery trace as the edits of recoveries make it.
 pub struct Edited {
-    /// The run.
+    /// The trace.
     pub trace: Trace,
-    /// What cannot be known of it.
+    /// Why it may be another one in truth.
     pub gap: Option<&'static str>,
-    /// By number of the event before the edits: whether they leave it out.
+    /// For each event before the edits, whether they leave it out.
     pub left_out: Vec<bool>,
 }
 
@@ -34,7 +34,7 @@ pub fn edited(config: &Config, symbols: &mut Symbols, mut recovery: Trace) -> Ed
     Edited { trace: recovery.edited(&edits), gap, left_out }
 }
 
-/// By what each event does: a site may flush and fence.
+/// Decided by what each event does, since one site may flush and fence.
 fn left_out(symbols: &mut Symbols, places: &BTreeSet<&Place>, recovery: &Trace) -> (Vec<bool>, Option<&'static str>) {
     let mut gap = None;
     let mut is_left_out = |event: &Event| {

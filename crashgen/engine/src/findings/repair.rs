@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Repairs: flushes, fences, and another order of two stores, that may forbid a crash state. Which of them does is told by exploring
-//! the trace as if its source had them ([`crashgen::edit::Edit`]).
+//! Repairs: flushes, fences, or another order of two stores, that may forbid a crash state. Whether one does is found out by exploring the
+//! trace as if its source had it ([`crashgen::edit::Edit`]).
 //!
-//! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). Proposed are,
-//! for the oldest store that is lost and then for all of them, the changes that need the fewest new instructions first; then to persist
-//! all that the thread had not flushed before it made the newest store that is there. Where a store is
-//! there that the source makes before the one that is lost, or before one that it had not come to yet, no flush and no fence forbids the
-//! state: proposed is to make it after that one.
+//! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). So changes are proposed
+//! for the oldest store that is lost, and then for all lost stores, those with the fewest new instructions first. Then it is proposed to
+//! persist all that the thread had not flushed before it made the newest store that is there. No flush and no fence forbids a state in which
+//! a store is there that the source makes before the lost one, or before one that it had not come to yet. Then it is proposed to make that
+//! store after the other.
 //!
-//! Where power failed more than once these are changes of what the recovery before the last crash did. Its source may run in the
-//! workload, too, and is changed there as well. Of each earlier crash that lost something they are changes of what came before that one:
-//! what a first crash lost may be no matter until a recovery is cut short.
+//! Where power failed more than once, the changes are those of the recovery before the last crash. Its source may run in the workload, too,
+//! and is changed there as well. For each earlier crash that lost something, changes of what came before it are proposed, too: what a first
+//! crash lost may not matter until a recovery is cut short.
 
 use crate::heap::state::{Lost, StateRef, is_flush_of};
 use crashgen::edit::{Edit, Place, PlaceKind};
@@ -31,11 +31,11 @@ pub struct Repair {
     pub later_edits: Vec<Edit<Place>>,
 }
 
-/// Places after the newest store that it is tried to be moved behind, nearest first.
+/// Places behind which it is tried to move the newest store, the nearest first.
 const MOST_PLACES_BEHIND: usize = 4;
 
-/// In the order in which they should be tried. workload_sites: where recoveries are changed, too, how many sites of the trace, the first
-/// ones, are the workload's; all of them, where it is the workload's trace.
+/// Repairs in the order in which they should be tried. workload_sites: given where recoveries are changed, too; so many sites of the trace,
+/// the first ones, are the workload's, and all of them if it is the workload's trace.
 pub fn candidates(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
     let mut maker = Maker::new(trace, workload_sites, symbols, state);
     if !maker.propose_of_losses() {
@@ -44,14 +44,14 @@ pub fn candidates(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symb
     maker.repairs
 }
 
-/// As [`candidates`], but none where nothing is lost of which anything is known.
+/// As [`candidates`], but only for stores that are lost and whose place is known.
 pub fn of_losses(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
     let mut maker = Maker::new(trace, workload_sites, symbols, state);
     maker.propose_of_losses();
     maker.repairs
 }
 
-/// Those that change the same are one: the recovery may run the workload's lines.
+/// Leaves out repairs that change the same as an earlier one: recovery may run the workload's lines.
 pub fn each_once(repairs: impl Iterator<Item = Repair>) -> Vec<Repair> {
     let mut once: Vec<Repair> = Vec::new();
     for repair in repairs {
@@ -67,7 +67,7 @@ fn add(repairs: &mut Vec<Repair>, repair: Repair) {
     }
 }
 
-/// The last store before the crash, by its event; none where it is at an unknown place.
+/// The event of the last store before the crash; none where its place is not known.
 fn last_store(trace: &Trace, state: &StateRef) -> Option<u32> {
     let events = trace.events[..state.position as usize].iter();
     let is_it = |event: &Event| {
@@ -77,7 +77,7 @@ fn last_store(trace: &Trace, state: &StateRef) -> Option<u32> {
     found.filter(|_| is_known(trace, state.case.last_store))
 }
 
-/// Whether its place may be known: the kernel's writes have none, nor has what the application stores after a recovery.
+/// Whether the site may have a place in the source. The kernel's writes have none, nor has what the application stores after a recovery.
 fn is_known(trace: &Trace, site: SiteId) -> bool {
     trace.sites.get(site.0 as usize).is_some_and(|site| site.module.is_some())
 }

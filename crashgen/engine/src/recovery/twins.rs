@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Twins: the same history without a crash, closed and reopened, and emptied while it is open (FL012). `runner twins` makes them.
 //!
-//! Where one thread does everything there is one for each operation boundary, made on the way. Where several do, what had happened
-//! at a crash position is no prefix of the file: the plan names each history that some crash position can show, and the runner
+//! Where one thread does everything, the runner makes a twin at each operation boundary on its way. Where several threads do, what had happened
+//! at a crash position is no prefix of the workload file. Then a plan names each history that some crash position can show, and the runner
 //! executes it, one operation after the other, each on its own thread.
 
 use crate::base::config::Config;

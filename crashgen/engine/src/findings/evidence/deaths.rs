@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a recovery died that a signal ended.
+//! Where a signal ended a recovery.
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;

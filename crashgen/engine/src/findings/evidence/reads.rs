@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The load in recovery that sees what a crash state lacks.
 //!
-//! Recovery is a function of what it loads. So the first load of a unit that the state leaves otherwise than everything persisted
-//! would is where the two runs part: until then they are the same.
+//! Recovery is a function of what it loads. So its run on the state and its run on everything persisted are the same up to the first load of a
+//! unit in which the two images differ.
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
@@ -37,7 +37,7 @@ fn read_of(config: &Config, image: &mut CrashImage, differing: &Rc<[UnitKey]>) -
     Ok(places.pop().filter(|place| !place.is_of_system()))
 }
 
-/// Units that the state's choices leave otherwise than all stores would.
+/// Units that differ between the state and everything persisted.
 fn differing_units(model: &Model, view: &View, state: &[Choice]) -> Vec<UnitKey> {
     let mut units = Vec::new();
     for (open, choice) in view.lines.iter().zip(state) {
