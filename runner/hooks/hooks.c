@@ -104,7 +104,7 @@ HOOK void __tsan_func_exit(void) {}
 /* After a locked instruction, wherever its operand lies: it completes flushes. */
 #define LOCKED(address, is_stored)                                                                                                 \
     do {                                                                                                                           \
-        if (events_by_hooks())                                                                                                 \
+        if (events_by_hooks())                                                                                                     \
             events_exchanged((const void *)(address), sizeof *(address), is_stored, CALLER);                                       \
     } while (0)
 
@@ -160,7 +160,7 @@ HOOK void __tsan_func_exit(void) {}
         if (order == __ATOMIC_SEQ_CST) { /* without hooks it is that exchange; with a fence it is no weaker */                     \
             __atomic_thread_fence(__ATOMIC_SEQ_CST);                                                                               \
             LOCKED(address, true);                                                                                                 \
-        } else if (events_by_hooks())                                                                                          \
+        } else if (events_by_hooks())                                                                                              \
             events_stored((const void *)address, sizeof value, CALLER);                                                            \
     }                                                                                                                              \
     HOOK type __tsan_atomic##bits##_exchange(volatile type *address, type value, int order) {                                      \

@@ -76,7 +76,9 @@ class RecoveryTrace:
         at = 16
         for _ in range(count):
             kind, detail, file, offset, length, site = struct.unpack_from("<BBxxIQII8x", answer, at)
-            self.events.append((kind, detail, file, offset, site, answer[at + FL.EVENT_BYTES : at + FL.EVENT_BYTES + length]))
+            self.events.append(
+                (kind, detail, file, offset, site, answer[at + FL.EVENT_BYTES : at + FL.EVENT_BYTES + length])
+            )
             at += FL.EVENT_BYTES + (length + 7) // 8 * 8
         assert at == len(answer)
 
