@@ -1090,7 +1090,7 @@ def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Calla
     ("flags", "message"),
     [
         (("-DNO_SYMBOL",), "no symbol faultline_adapter"),
-        (("-DABI=7",), "adapter of ABI version 7, expected 5"),
+        (("-DABI=7",), "adapter of ABI version 7, expected 6"),
         (("-DNO_REALLOCATE",), "adapter test has no function reallocate, which is required"),
         (("-DNO_WALK",), "adapter test has no function walk, which is promised by a capability bit"),
         (("-DCAPABILITIES=FL_CAN_LINK",), "adapter test has capability link without walk"),

@@ -20,7 +20,7 @@ uint8_t before[MEMORY_BYTES], after[MEMORY_BYTES];
 struct fl_hook_near fl_hook_near;
 struct loads_window loads_window;
 uint32_t loads_accesses;
-bool events_is_on = true;
+bool events_is_on = true, events_is_by_hooks = true;
 bool undo_has_resized(void) { return false; }
 
 static bool is_printing;
