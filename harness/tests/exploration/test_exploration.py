@@ -409,11 +409,11 @@ def check_fallback(found: Explored, why: str) -> None:
     assert found.verdict == "pass"
 
 
-def test_complete_without_hooks_falls_back(engine: Engine) -> None:
+def test_complete_without_hooks_and_tracer_falls_back(engine: Engine) -> None:
     found = engine.explore(random_toy(3), strategy="complete")
     mixed = engine.explore(random_toy(3), strategy="mixed")
     assert (found.certificate["fallback"], mixed.certificate["fallback"]) == (
-        "strategy complete is not possible: the adapter was built without hooks",
+        "strategy complete is not possible: no engine sees what recovery loads",
         None,
     )
     assert (found.verdict, found.seen, found.first()) == (mixed.verdict, mixed.seen, mixed.first())

@@ -440,11 +440,11 @@ def test_complete_sees_what_exhaustive_sees_of_several_files(bench: Bench) -> No
 # ---- recoveries that cannot be explored by what they load ------------------------------------------------------------------
 
 
-def explored(bench: Bench, mutant: str | None) -> tuple[str, dict[str, Any]]:
+def explored(bench: Bench, mutant: str | None, **changes: Any) -> tuple[str, dict[str, Any]]:
     """Verdict and certificate of complete."""
     hooked = str(build_adapter(bench.root, bench.cache, bench.allocator, mutant, "clwb", is_hooked=True).path)
     short = "workload 1\nslots 4\ncase\nallocate 0 8\nfree 0\n"
-    path, _ = bench.config(mutant, short, strategy="complete", hooked_adapter=hooked, probe="first")
+    path, _ = bench.config(mutant, short, strategy="complete", hooked_adapter=hooked, probe="first", **changes)
     events = bench.run("explore", path)
     [*_, certificate] = [event for event in events if event["event"] == "certificate"]
     [done] = [event for event in events if event["event"] == "done"]
@@ -466,8 +466,15 @@ def test_a_recovery_that_reads_the_clock_is_unknown(bench: Bench) -> None:
     )
 
 
-def test_a_recovery_with_loads_past_the_hooks_falls_back(bench: Bench) -> None:
+def test_a_recovery_with_loads_past_the_hooks_is_explored_under_the_tracer(bench: Bench) -> None:
     verdict, certificate = explored(bench, "LOADS_PAST_HOOKS")
+    assert (verdict, certificate["strategy"], certificate["complete"]) == ("pass", "complete", True)
+    assert (certificate["engine"], certificate["fallback"]) == ("traced", None)
+    assert certificate["engine_why"].startswith("recovery loads PM past the hooks: misbehave (")
+
+
+def test_without_a_tracer_a_recovery_with_loads_past_the_hooks_falls_back(bench: Bench) -> None:
+    verdict, certificate = explored(bench, "LOADS_PAST_HOOKS", tracer=[])
     assert (verdict, certificate["strategy"], certificate["complete"]) == ("pass", "mixed", False)
     fallback = "strategy complete is not possible: recovery loads PM past the hooks: misbehave ("
     assert certificate["fallback"].startswith(fallback), certificate["fallback"]

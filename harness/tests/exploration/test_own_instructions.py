@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocators with flushes, fences, stores and loads of their own (own/adapter.c) are explored by what their instructions are, as if
-these had come from persist.h. Where hooks do not see what they do, a strategy that asks for no loads is used, and never green."""
+these had come from persist.h. Where hooks do not see what they do, the tracer does. Without one, a strategy that asks for no loads
+is used, and never green."""
 
 from __future__ import annotations
 
@@ -92,10 +93,20 @@ def test_a_flush_that_recovery_forgets_is_found_by_a_second_crash(
 
 
 @pytest.mark.parametrize("mutant", UNSEEN)
-def test_a_place_that_hooks_do_not_see_is_never_green(
+def test_a_place_that_hooks_do_not_see_is_explored_under_the_tracer(
+    root: Path, place: Path, scripts: Path, folder: Path, mutant: str
+) -> None:
+    seen = explored(root, place, scripts, folder, mutant)
+    assert (seen.verdict, "FL003" in seen.rules, seen.certificate["complete"]) == ("fail", True, True)
+    assert (seen.certificate["engine"], seen.certificate["fallback"]) == ("traced", None)
+    assert UNSEEN[mutant] in seen.certificate["engine_why"]
+
+
+@pytest.mark.parametrize("mutant", UNSEEN)
+def test_without_a_tracer_such_a_place_is_never_green(
     root: Path, place: Path, scripts: Path, folder: Path, mutant: str
 ) -> None:
     """And what is wrong there is found."""
-    seen = explored(root, place, scripts, folder, mutant)
+    seen = explored(root, place, scripts, folder, mutant, tracer=[])
     assert (seen.verdict, "FL003" in seen.rules, seen.certificate["complete"]) == ("fail", True, False)
     assert UNSEEN[mutant] in seen.certificate["fallback"]
