@@ -582,9 +582,10 @@ static void keep_much(void) { /* fresh memory is zero, and more than the engine 
 static void keep_allocated(void) { sink = *(uint64_t *)(at + 8 * (*allocated)++); }
 static void keep_garbage(void) {
     static void *(*volatile get)(size_t) = malloc;
-    uint64_t *memory = get(64);
-    sink = *(uint64_t *)(at + 8 * (memory[3] & 7));
-    memory[3] = 1;
+    static const uint64_t left = 0x6c65667400000001;
+    uint64_t *memory = get(64); /* an isolated run may find in it what its server freed */
+    sink = *(uint64_t *)(at + 8 * (memory[3] == left));
+    memory[3] = left;
 }
 static void keep_mapping(void) {
     uint64_t *memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
