@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -98,19 +97,3 @@ def test_the_environment_is_kept_with_the_campaign(tmp_path: Path) -> None:
     assert kept.started_utc
     results.begin("run", "k", [samples.spec()])
     assert results.environment().facts == {}
-
-
-def test_a_database_from_before_there_were_environments_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "results.sqlite"
-    old = sqlite3.connect(path)
-    old.executescript(
-        "create table campaign (id integer primary key, key text not null, kind text not null, state text not null,"
-        " started_utc text not null);"
-        "insert into campaign values (1, 'k', 'run', 'done', '2026-01-01 00:00:00'); pragma user_version = 1;"
-    )
-    old.close()
-    results = Results(path)
-    assert results.read() == ("done", [])
-    assert results.environment() == environment.Environment(started_utc="2026-01-01 00:00:00")
-    results.begin("run", "k", [samples.spec()], samples.ENVIRONMENT)
-    assert results.environment().facts == samples.ENVIRONMENT.facts

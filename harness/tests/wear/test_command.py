@@ -99,13 +99,15 @@ def test_the_report_of_a_campaign_has_the_wear_page(faultline: Faultline, tmp_pa
     assert 'id="certificates"' in without
 
 
-def test_a_damaged_campaign_beside_it_keeps_its_page(faultline: Faultline, tmp_path: Path) -> None:
+def test_a_damaged_campaign_beside_it_is_refused_before_anything_is_counted(
+    faultline: Faultline, tmp_path: Path
+) -> None:
     (tmp_path / "results.sqlite").write_text("no database")
     (tmp_path / "report.html").write_text("the campaign's")
     ended = faultline("wear", "glibc", *SMALL, "--out", tmp_path)
     assert (ended.returncode, "results.sqlite: is not a results database" in ended.stderr) == (2, True), ended.stderr
     assert (tmp_path / "report.html").read_text() == "the campaign's"
-    assert (tmp_path / "wear.json").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "results.sqlite"]
 
 
 @pytest.mark.parametrize(
