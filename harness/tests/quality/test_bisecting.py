@@ -370,10 +370,10 @@ def test_whether_a_function_is_there(function: str, there: bool) -> None:
 
 
 def test_a_witness_of_a_place_that_is_gone_is_said_before_it_is_explored(
-    root: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    root: Path, cache: Cache, scripts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bisect_module, "trace", lambda *_, **__: pytest.fail("traced"))
-    workshop = Workshop(root, cache, cast(Engine, None))
+    monkeypatch.setattr(bisect_module, "trace_cell", lambda *_, **__: pytest.fail("traced"))
+    workshop = Workshop(root, cache, Engine(scripts / "faultline-engine"))
     folder, spec = "allocators/nvm_malloc", samples.spec(strategy="mixed")
     with pytest.raises(BadInputError, match="of a place that is gone: the bad end has no gone_away"):
         explore_commit(workshop, root, folder, spec, cast(Workload, None), None, TargetFinding("FL003", "gone_away"))
