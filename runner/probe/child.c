@@ -116,27 +116,6 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Waits until the child ended or the wall limit is reached; false: it still runs. */
-static bool wait_for_end(pid_t child, int *status) {
-    uint64_t deadline = 0;
-    for (;;) {
-        /* A fast child has ended by now; asking first would cost every run a system call, so the signal comes first. */
-        uint64_t now = now_ms();
-        deadline = deadline == 0 ? now + wall_limit_ms() : deadline;
-        uint64_t left = now < deadline ? deadline - now : 0;
-        struct timespec timeout = {(time_t)(left / 1000), (long)(left % 1000 * 1000000)};
-        int number = sigtimedwait(&state.waited, NULL, &timeout);
-        if (number > 0 && number != SIGCHLD) {
-            state.is_stopped = 1;
-            return false;
-        }
-        if (waitpid(child, status, WNOHANG) == child)
-            return true;
-        if (number < 0 && errno == EAGAIN)
-            return false;
-    }
-}
-
 /* Whether a thread of the process is runnable (or waits for the disk, which is the machine's fault too). */
 static bool is_runnable(pid_t child) {
     char path[64];
@@ -157,6 +136,32 @@ static bool is_runnable(pid_t child) {
     if (tasks != NULL)
         closedir(tasks);
     return found;
+}
+
+/* Waits until the child ended or the wall limit is reached; false: it still runs. Work takes longer for a guarded or traced run, and
+ * sleep does not: a child that has slept through half of the others' limit sleeps for ever. */
+static bool wait_for_end(pid_t child, int *status) {
+    uint64_t deadline = now_ms() + wall_limit_ms();
+    uint64_t used_ms = UINT64_MAX;
+    for (;;) {
+        /* A fast child has ended by now; asking first would cost every run a system call, so the signal comes first. */
+        uint64_t now = now_ms(), left = now < deadline ? deadline - now : 0;
+        uint64_t step_ms = (state.limits.wall_ms + 1) / 2, wait_ms = left < step_ms ? left : step_ms;
+        struct timespec timeout = {(time_t)(wait_ms / 1000), (long)(wait_ms % 1000 * 1000000)};
+        int number = sigtimedwait(&state.waited, NULL, &timeout);
+        if (number > 0 && number != SIGCHLD) {
+            state.is_stopped = 1;
+            return false;
+        }
+        if (waitpid(child, status, WNOHANG) == child)
+            return true;
+        if (number >= 0 || errno != EAGAIN)
+            continue;
+        uint64_t used_before_ms = used_ms;
+        used_ms = child_cpu_ms(child);
+        if (now_ms() >= deadline || (used_ms == used_before_ms && !is_runnable(child)))
+            return false;
+    }
 }
 
 static uint64_t cpu_ms_of(const struct rusage *usage) {
