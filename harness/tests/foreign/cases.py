@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases: how the allocator of ways/ is compiled, and the right answer, whatever engine gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from faultline.pipeline.events import Verdict
+
+SECOND_CRASH = {"nested": 1, "follow_up": False}
+
+
+@dataclass(frozen=True)
+class Case:
+    """defines: switches of ways/adapter.c; libraries: prebuilt ones; options: of the cell."""
+
+    name: str
+    defines: str
+    about: str
+    verdict: Verdict = "pass"
+    rules: frozenset[str] = frozenset()
+    """One of them is found; none: nothing is."""
+    complete: bool | None = True
+    """None: either."""
+    engine: str | None = None
+    """What ran recoveries; None: any of them may."""
+    libraries: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def right(name: str, defines: str, about: str, **more: Any) -> Case:
+    return Case(name, defines, about, **more)
+
+
+def wrong(name: str, defines: str, about: str, *rules: str, **more: Any) -> Case:
+    return Case(name, defines, about, "fail", frozenset(rules or ("FL003",)), **more)
+
+
+def ordered(name: str, defines: str, about: str, **more: Any) -> Iterator[Case]:
+    """Right, with a second crash, in recoveries too; wrong without the order of a and b."""
+    yield right(name, defines, about, **{**more, "options": SECOND_CRASH})
+    yield wrong(f"{name}_unordered", f"{defines} BETWEEN=nothing", f"{about}, but not between a and b", **more)
+
+
+def twice(name: str, defines: str, about: str, **more: Any) -> Iterator[Case]:
+    """As `ordered`; wrong without the flush in recovery, too."""
+    yield from ordered(name, defines, about, **more)
+    forgetting = {**more, "options": SECOND_CRASH}
+    yield wrong(f"{name}_forgets", f"{defines} FORGETS", f"{about}, but not of recovery's slot", "FL014", **forgetting)
+
+
+def ways_to_persist() -> Iterator[Case]:
+    yield from twice("header", "PERSIST=by_header", "persist.h")
+    yield from twice("clwb", "PERSIST=clwb", "clwb and sfence in inline assembly")
+    yield from twice("clflushopt", "PERSIST=clflushopt", "clflushopt and mfence in inline assembly")
+    yield from twice("clflush", "PERSIST=clflush", "clflush and sfence in inline assembly")
+    yield right("clflush_alone", "BETWEEN=clflush_alone", "clflush, which is in order with the next store")
+    returned = "FL003", "FL004", "FL005"
+    yield wrong("clflush_returned", "PERSIST=clflush_alone", "the same, which a return does not wait for", *returned)
+    yield from twice("bytes", "PERSIST=bytes", "clwb and sfence spelled by their bytes")
+    yield from twice("intrinsics", "PERSIST=intrinsics", "_mm_clwb, _mm_sfence")
+    yield from twice("intrinsics_opt", "PERSIST=intrinsics_opt", "_mm_clflushopt, _mm_mfence")
+    yield from twice("intrinsics_old", "PERSIST=intrinsics_old", "_mm_clflush, _mm_sfence")
+    yield from twice("locked", "PERSIST=locked", "a locked addition to the stack in place of the fence")
+    yield from twice("locked_wide", "PERSIST=locked_wide", "a comparison of 16 bytes that fails in place of the fence")
+    yield from twice("alias", "PERSIST=alias ALIAS", "clflush by another mapping")
+    yield from twice("libpmem", "PERSIST=libpmem", "pmem_persist", libraries=("pmem",))
+    yield from twice("libpmem_parts", "PERSIST=libpmem_parts", "pmem_flush, pmem_drain", libraries=("pmem",))
+    yield wrong("msync_unordered", "PERSIST=msync BETWEEN=nothing", "msync only, but not between a and b")
+    yield from ordered("fsync", "PERSIST=fsync", "fsync only")
+    yield from ordered("fdatasync", "PERSIST=fdatasync", "fdatasync only")
+    yield right(
+        "fsync_forgets", "PERSIST=fsync FORGETS", "the next fsync persists what recovery forgets", options=SECOND_CRASH
+    )
+    yield right("thread", "BETWEEN=in_thread", "another thread flushes and fences")
+    yield wrong("other_line", "ALIAS BETWEEN=other_line", "clflush by another mapping, of the wrong line")
+    yield wrong("unfenced", "BETWEEN=unfenced", "clwb without a fence")
+    yield wrong("fence_only", "BETWEEN=fence", "a fence without clwb")
+    yield wrong("libpmem_flush", "BETWEEN=libpmem_flush", "pmem_flush without pmem_drain", libraries=("pmem",))
+    yield wrong("msync_later", "BETWEEN=msync_later", "MS_ASYNC is no guarantee")
+    no_flush = "FL003", "FL004", "FL005", "FL008", "FL009"
+    yield wrong("no_flush", "PERSIST=fence", "nothing is flushed", *no_flush)
+    yield right("no_flush_eadr", "PERSIST=fence", "which is right where caches persist", options={"model": "eadr"})
+
+
+def ways_to_store() -> Iterator[Case]:
+    pmem = {"libraries": ("pmem",)}
+    for name, defines, about, more in (
+        ("xchg", "STORE=xchg", "xchg", {}),
+        ("cmpxchg", "STORE=cmpxchg", "lock cmpxchg", {}),
+        ("xadd", "STORE=xadd", "lock xadd", {}),
+        ("exchange", "STORE=exchange_builtin", "the compiler's exchange", {}),
+        ("cmpxchg16b", "STORE=cmpxchg16b", "lock cmpxchg16b", {}),
+        ("movsb", "STORE=movsb", "rep movsb", {}),
+        ("stosq", "STORE=stosq", "rep stosq", {}),
+        ("memcpy", "STORE=memcpy", "the C library's memcpy", {}),
+        ("memmove", "STORE=memmove", "the same by a pointer", {}),
+        ("undrained", "STORE=libpmem_undrained BETWEEN=libpmem", "pmem_memcpy_nodrain, then pmem_persist", pmem),
+    ):
+        yield right(f"store_{name}", defines, about, **more)
+        yield wrong(f"store_{name}_unordered", f"{defines} BETWEEN=nothing", f"{about}, not flushed", **more)
+    for name, defines, about, between, more in (
+        ("stream", "STORE=stream", "_mm_stream_si64", "fence", {}),
+        ("movnti", "STORE=movnti", "movnti in inline assembly", "fence", {}),
+        ("pwrite", "STORE=pwrite", "pwrite", "fdatasync", {}),
+        ("pwritev", "STORE=pwritev", "pwritev", "fsync", {}),
+        ("write", "STORE=write", "write", "msync", {}),
+        ("writev", "STORE=writev", "writev", "fsync", {}),
+        ("second_descriptor", "STORE=second_descriptor", "pwrite by a second descriptor", "fdatasync", {}),
+        ("duplicate", "STORE=duplicate", "pwrite by a duplicate of the descriptor", "fsync", {}),
+        ("by_instruction", "STORE=by_instruction", "pwrite by the syscall instruction", "fsync", {}),
+    ):
+        yield right(f"store_{name}", f"{defines} BETWEEN={between}", f"{about}, and {between}", **more)
+        yield wrong(f"store_{name}_unordered", f"{defines} BETWEEN=nothing", f"{about}, and nothing", **more)
+    yield right("store_libpmem", "STORE=libpmem BETWEEN=nothing", "pmem_memcpy_persist", **pmem)
+    yield right("store_libpmem_streamed", "STORE=libpmem_streamed BETWEEN=nothing", "pmem_memcpy, non-temporal", **pmem)
+    yield right("store_b_xchg", "STORE_B=xchg BETWEEN=unfenced", "xchg of b completes the flush of a")
+    yield right("store_b_cmpxchg", "STORE_B=cmpxchg BETWEEN=unfenced", "lock cmpxchg of b completes it")
+    yield right("store_b_xadd", "STORE_B=xadd BETWEEN=unfenced", "lock xadd of b completes it")
+    for name in ("avx", "sse", "streamed", "cmpxchg16b", "stosq", "movsb", "masked", "memcpy", "libpmem"):
+        more = pmem if name == "libpmem" else {}
+        yield right(f"wide_{name}", f"WIDE={name}", f"32 bytes across two lines, {name}", **more)
+        yield wrong(f"wide_{name}_torn", f"WIDE={name} WIDE_IN_PLACE", "the same, taken for one unit", **more)
+
+
+def ways_to_load() -> Iterator[Case]:
+    for name, about in (
+        ("assembly", "inline assembly, after a loop over the same OS page"),
+        ("movsb", "rep movsb"),
+        ("movsq", "rep movsq"),
+        ("cmpsb", "repe cmpsb"),
+        ("gather", "vpgatherqq in inline assembly"),
+        ("gather_intrinsic", "_mm_i64gather_epi64"),
+        ("avx", "32 bytes at a time"),
+        ("cmpxchg16b", "a comparison of 16 bytes that fails"),
+        ("xadd", "lock xadd of nothing"),
+        ("memcpy", "the C library's memcpy"),
+        ("memcpy_pointer", "the same by a pointer"),
+        ("memcmp", "the C library's memcmp"),
+        ("printf", "snprintf of PM"),
+        ("bsearch", "the C library's bsearch"),
+        ("pread", "pread"),
+        ("preadv", "preadv"),
+        ("read", "read"),
+        ("second_descriptor", "pread by a second descriptor"),
+        ("stream", "fread"),
+        ("by_instruction", "pread by the syscall instruction"),
+        ("pipe", "write of PM into a pipe"),
+        ("sendfile", "sendfile"),
+        ("signal", "a signal handler"),
+        ("thread", "a thread of recovery"),
+        ("faulting", "a load that faults, and is repeated when a handler has given the OS page back"),
+        ("jumping", "a load that faults, and is left by a jump out of the handler"),
+    ):
+        yield right(f"load_{name}", f"LOAD={name}", f"recovery loads by {about}")
+        yield wrong(f"load_{name}_unordered", f"LOAD={name} BETWEEN=nothing", "the same, of what is not ordered")
+    zlib = {"libraries": ("z",)}
+    yield right("load_zlib", "LOAD=zlib WITH_ZLIB", "recovery loads by zlib's crc32", **zlib)
+    yield wrong(
+        "load_zlib_unordered", "LOAD=zlib WITH_ZLIB BETWEEN=nothing", "the same, of what is not ordered", **zlib
+    )
+    yield right("load_alias", "LOAD=alias ALIAS", "recovery loads by another mapping")
+    yield wrong("load_alias_unordered", "LOAD=alias ALIAS BETWEEN=nothing", "the same, of what is not ordered")
+
+
+def ways_to_recover() -> Iterator[Case]:
+    for name, about, libraries in (
+        ("in_thread", "a thread", ()),
+        ("in_handler", "a signal handler", ()),
+        ("faulting", "a store that faults, and is repeated when a handler has made the OS page writable", ()),
+        ("by_exchange", "lock cmpxchg", ()),
+        ("by_stream", "non-temporal stores", ()),
+        ("by_libpmem", "libpmem's functions", ("pmem",)),
+        ("and_punch", "punching the record away", ()),
+        ("and_allocate", "fallocate of the whole file first", ()),
+    ):
+        more: dict[str, Any] = {"options": SECOND_CRASH, "libraries": libraries}
+        yield right(f"apply_{name}", f"APPLY={name}", f"recovery applies its record by {about}", **more)
+        forgets = f"APPLY={name} FORGETS"
+        yield wrong(
+            f"apply_{name}_forgets", forgets, "the same, not persisted before the record is done", "FL014", **more
+        )
+
+
+def other_habits() -> Iterator[Case]:
+    hanging: dict[str, Any] = {"options": {"time_limit_s": 40.0}, "complete": None}
+    yield right("mutex", "MUTEX", "a pthread mutex in PM, made anew by recovery")
+    yield wrong("mutex_stays", "MUTEX STAYS_LOCKED", "the same, not made anew", "FL002", **hanging)
+    yield right("spin", "SPIN", "a spin lock in PM, released by recovery")
+    yield wrong("spin_stays", "SPIN STAYS_LOCKED", "the same, not released", "FL002", **hanging)
+    yield right("getrandom", "IDENTITY=getrandom", "getrandom into the mapped head, in create")
+    yield wrong("getrandom_late", "IDENTITY=getrandom IDENTITY_LATE", "the same, when the heap is complete already")
+    yield right("urandom", "IDENTITY_FILE", "read of /dev/urandom into the mapped head, in create")
+    yield wrong("urandom_late", "IDENTITY_FILE IDENTITY_LATE", "the same, when the heap is complete already")
+    yield right("early", "EARLY", "the head is read by pread before it is mapped")
+    yield right("jumps", "JUMPS", "operations that jump out")
+    yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")
+    yield wrong("loses", "LOSES=16", "each open loses a little", "FL010", "FL011", "FL012")
+
+
+CASES = (
+    *ways_to_persist(),
+    *ways_to_store(),
+    *ways_to_load(),
+    *ways_to_recover(),
+    *other_habits(),
+)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An allocator of somebody else gets the right answer, however it stores, persists, loads and recovers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from faultline.base.cache import Cache
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Certificate, Event, Finding, Verdict
+from faultline.pipeline.explore import explore
+from faultline.pipeline.prepared import build_cell, trace_cell
+from faultline.pipeline.workshop import Workshop
+from faultline.workload import file_format
+from foreign.cases import CASES, Case
+from foreign.foreign_project import project_of_case
+
+WORKLOAD = "workload 1\nslots 3\ncase\nallocate 0 64\nallocate 1 200\nreopen\nfree 0\nreallocate 1 100\n"
+
+
+EACH_TIME = """
+    clwb clwb_forgets clflush_alone intrinsics alias other_line libpmem_forgets locked_wide msync_unordered fsync no_flush_eadr
+    store_stream_unordered store_b_xchg store_pwrite store_pwrite_unordered store_second_descriptor store_libpmem_streamed
+    wide_avx_torn wide_cmpxchg16b_torn wide_stosq
+    load_assembly_unordered load_movsb_unordered load_gather load_memcpy_pointer_unordered load_pread_unordered
+    load_by_instruction_unordered load_pipe load_thread_unordered load_signal_unordered load_faulting load_zlib_unordered
+    apply_in_thread_forgets apply_and_punch_forgets
+    mutex getrandom jumps
+"""
+"""Those that stand for a kind; the others are asked in the nightly run."""
+
+
+@dataclass
+class Answer:
+    certificate: Certificate = field(default_factory=lambda: Certificate(complete=False))
+    rules: set[str] = field(default_factory=set)
+    verdict: Verdict = "unknown"
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Finding):
+            self.rules.add(event.rule)
+        elif isinstance(event, Certificate):
+            self.certificate = event
+
+    def wrongs(self, case: Case) -> list[str]:
+        """What is not as the case says."""
+        certificate = self.certificate
+        why = certificate.why or certificate.fallback or certificate.engine_why or ""
+        said = [f"verdict {self.verdict}, not {case.verdict}"] * (self.verdict != case.verdict)
+        is_expected = bool(self.rules & case.rules) if case.rules else not self.rules
+        said += [f"rules {sorted(self.rules)}, not {sorted(case.rules)}"] * (not is_expected)
+        said += [f"complete {certificate.complete}"] * (case.complete not in (None, certificate.complete))
+        said += [f"engine {certificate.engine}"] * (case.engine not in (None, certificate.engine))
+        return [*said, why] if said else []
+
+
+@pytest.fixture
+def ask(root: Path, scripts: Path, tmp_path: Path) -> Callable[[Case], Answer]:
+    def explored(case: Case) -> Answer:
+        place = project_of_case(case, root, tmp_path)
+        workshop = Workshop(place, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
+        options = {"strategy": "complete", "model": "px86", "flush": "clwb", **case.options}
+        spec = CellSpec("ways", "ways", 0, 1, **options)
+        cell = trace_cell(workshop, spec, build_cell(workshop, spec), file_format.parse(WORKLOAD, "ways"))
+        answer = Answer()
+        answer.verdict = explore(cell, answer.hear)
+        return answer
+
+    return explored
+
+
+def test_cases_have_names_of_their_own() -> None:
+    names = [case.name for case in CASES]
+    assert len(names) == len(set(names))
+    assert set(names) >= set(EACH_TIME.split())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[] if case.name in EACH_TIME.split() else [pytest.mark.nightly])
+        for case in CASES
+    ],
+)
+def test_a_foreign_allocator_gets_the_right_answer(ask: Callable[[Case], Answer], case: Case) -> None:
+    assert ask(case).wrongs(case) == [], case.about

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An allocator of somebody else, for tests of what the tool makes of code that was not written for it: how it stores, persists,
+ * loads and recovers is chosen when it is compiled (cases.py). What is right is right in every way, and what is wrong wrong.
+ *
+ * Before each change of a slot `a` gets a new value, and then `b` the same; a recovery that finds b ahead of a says that the heap is
+ * corrupt. The slot is then changed by way of a redo record, which recovery applies.
+ *
+ *     STORE, STORE_B    of a and of b (stores.h)
+ *     BETWEEN           how a is persisted, or is not, before b is stored (flushes.h); PERSIST where nothing is said
+ *     PERSIST           how all else is
+ *     LOAD              of a and b in recovery (loads.h)
+ *     APPLY             of the record (recoveries.h); FORGETS: without the slot's flush
+ *     WIDE              of 32 bytes that belong to a: the copy that a does not select is written. WIDE_IN_PLACE: the only one
+ *
+ * The other switches stand beside what they do.
+ */
+#include "adapter.h"
+#include "flushes.h"
+#include "heap.h"
+#include "loads.h"
+#include "recoveries.h"
+#include "stores.h"
+#include <errno.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#define MAGIC 0x6e676965726f66ull
+#define UNIT LINE_BYTES
+#define ALIAS_DISTANCE 0x40000000u
+#if defined(RESERVES)
+#define MAPPED_BYTES(heap) RESERVES
+#else
+#define MAPPED_BYTES(heap) (heap)->bytes
+#endif
+
+#ifndef STORE
+#define STORE plain
+#endif
+#ifndef STORE_B
+#define STORE_B plain
+#endif
+#ifndef BETWEEN
+#define BETWEEN PERSIST
+#endif
+#ifndef LOAD
+#define LOAD plain
+#endif
+#ifndef APPLY
+#define APPLY directly
+#endif
+
+static _Thread_local char reason[100];
+static int fail(int status, const char *why) {
+    snprintf(reason, sizeof reason, "%s", why);
+    return status;
+}
+static const char *message(void) { return reason; }
+
+/* ---- a, then b ---- */
+
+WAY uint64_t *wide_of(struct fl_heap *heap, uint64_t value) {
+#if defined(WIDE_IN_PLACE)
+    value = 0;
+#endif
+    return heap->head->wide[value % 2].words;
+}
+
+static void order(struct fl_heap *heap) {
+    struct head *head = heap->head;
+    uint64_t next = head->a + 1;
+#if defined(WIDE)
+    JOIN(wide_, WIDE)(wide_of(heap, next), next);
+    persist(heap, wide_of(heap, next), WIDE_WORDS * 8);
+#endif
+    JOIN(store_, STORE)(heap, &head->a, next);
+    JOIN(persist_, BETWEEN)(heap, &head->a, 8);
+    JOIN(store_, STORE_B)(heap, &head->b, next);
+    persist(heap, &head->b, 8);
+}
+
+static void change_slot(struct fl_heap *heap, uint32_t slot, uint64_t value) {
+    struct record *record = &heap->head->record;
+    order(heap);
+    record->slot = slot, record->value = value;
+    persist(heap, record, sizeof *record);
+    set(heap, &record->is_valid, 1);
+    set(heap, &heap->head->slots[slot], value);
+    set(heap, &record->is_valid, 0);
+}
+
+static int recover(struct fl_heap *heap) {
+    struct both found = {0};
+    JOIN(load_, LOAD)(heap, &found);
+    if (found.b > found.a)
+        return fail(FL_CORRUPT, "b is ahead of a");
+#if defined(WIDE)
+    const uint64_t *words = wide_of(heap, found.a);
+    for (unsigned i = 1; i < WIDE_WORDS; i++)
+        if (words[i] != words[0])
+            return fail(FL_CORRUPT, "a wide value is torn");
+#endif
+    if (heap->head->record.is_valid != 0)
+        JOIN(apply_, APPLY)(heap);
+    return FL_OK;
+}
+
+/* ---- locks in PM ---- */
+
+/* MUTEX: pthread's; what a crash left in it means nothing. STAYS_LOCKED: recovery does not know that. */
+static void make_lock(struct fl_heap *heap) {
+    (void)heap;
+#if defined(MUTEX)
+    pthread_mutex_init(&heap->head->lock, NULL);
+#elif defined(SPIN)
+    store_plain(heap, &heap->head->spin, 0);
+#endif
+}
+
+static void lock(struct fl_heap *heap) {
+    (void)heap;
+#if defined(MUTEX)
+    must(pthread_mutex_lock(&heap->head->lock) == 0);
+#elif defined(SPIN)
+    while (__atomic_exchange_n(&heap->head->spin, 1, __ATOMIC_ACQUIRE) != 0)
+        ;
+#endif
+}
+
+static void unlock(struct fl_heap *heap) {
+    (void)heap;
+#if defined(MUTEX)
+    must(pthread_mutex_unlock(&heap->head->lock) == 0);
+#elif defined(SPIN)
+    __atomic_store_n(&heap->head->spin, 0, __ATOMIC_RELEASE);
+#endif
+}
+
+/* ---- the heap ---- */
+
+static int close_heap(struct fl_heap *heap) {
+    if (heap->head != NULL)
+        munmap(heap->head, MAPPED_BYTES(heap));
+    if (heap->alias != NULL && heap->alias != heap->head)
+        munmap(heap->alias, heap->bytes);
+    if (heap->fd >= 0)
+        close(heap->fd);
+    free(heap->used);
+    free(heap);
+    return FL_OK;
+}
+
+static void *map(const struct fl_heap *heap, uintptr_t address) {
+#if defined(RESERVES) /* so many bytes of address space, the file over their beginning */
+    int reserving = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, flags = MAP_SHARED | MAP_FIXED;
+    if (mmap((void *)address, RESERVES, PROT_NONE, reserving, -1, 0) == MAP_FAILED)
+        return NULL;
+#else
+    int flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+#endif
+    void *mapped = mmap((void *)address, heap->bytes, PROT_READ | PROT_WRITE, flags, heap->fd, 0);
+    return mapped == MAP_FAILED ? NULL : mapped;
+}
+
+static int begin(const struct fl_heap_options *options, int flags, struct fl_heap **out) {
+    struct stat info;
+    struct fl_heap *heap = *out = calloc(1, sizeof *heap);
+    snprintf(heap->path, sizeof heap->path, "%s/heap", options->folder);
+    heap->fd = open(heap->path, O_RDWR | flags, 0600);
+    heap->bytes = options->heap_bytes;
+    if (heap->fd < 0 || (flags != 0 && ftruncate(heap->fd, (off_t)heap->bytes) != 0))
+        return fail(FL_NOT_A_HEAP, "no file");
+    if (fstat(heap->fd, &info) != 0 || (uint64_t)info.st_size < heap->bytes)
+        return fail(FL_NOT_A_HEAP, "a short file");
+#if defined(EARLY) /* the head is looked at before it is mapped */
+    struct head head;
+    if (pread(heap->fd, &head, offsetof(struct head, a), 0) != offsetof(struct head, a) || (flags == 0 && head.magic != MAGIC))
+        return fail(FL_NOT_A_HEAP, "no magic");
+#endif
+    heap->head = map(heap, options->address_hint);
+    heap->alias = heap->head;
+#if defined(ALIAS)
+    heap->alias = map(heap, options->address_hint + ALIAS_DISTANCE);
+#endif
+    if (heap->head == NULL || heap->alias == NULL)
+        return fail(FL_ERROR, "no mapping");
+    heap->first = (sizeof(struct head) + options->slot_count * 8ull + UNIT - 1) / UNIT;
+    heap->units = heap->bytes / UNIT;
+    heap->used = calloc(1, heap->units);
+    return FL_OK;
+}
+
+/* IDENTITY: the C library's function that gets it, straight into PM. */
+static void make_identity(struct head *head) {
+#if defined(IDENTITY)
+    must(IDENTITY(head->identity, sizeof head->identity, 0) == sizeof head->identity);
+#elif defined(IDENTITY_FILE)
+    int fd = open("/dev/urandom", O_RDONLY);
+    must(fd >= 0 && read(fd, head->identity, sizeof head->identity) == sizeof head->identity);
+    close(fd);
+#endif
+    head->sum = head->identity[0] ^ head->identity[1];
+}
+
+static int create(const struct fl_heap_options *options, fl_heap **out) {
+    int status = begin(options, O_CREAT, out);
+    struct fl_heap *heap = *out;
+    if (status != FL_OK)
+        return close_heap(heap), status;
+    heap->head->slot_count = options->slot_count;
+#if !defined(IDENTITY_LATE) /* the heap is complete without it */
+    make_identity(heap->head);
+#endif
+    make_lock(heap);
+    persist(heap, heap->head, sizeof *heap->head);
+    set(heap, &heap->head->magic, MAGIC);
+#if defined(IDENTITY_LATE)
+    make_identity(heap->head);
+    persist(heap, heap->head, sizeof *heap->head);
+#endif
+    return FL_OK;
+}
+
+static int use_slot(struct fl_heap *heap, uint64_t run) {
+    uint64_t unit = run & 0xffffffff, count = run >> 32;
+    if (run != 0 && (unit < heap->first || count == 0 || unit + count > heap->units))
+        return fail(FL_CORRUPT, "a slot leads out of the heap");
+    memset(heap->used + unit, 1, count);
+    return FL_OK;
+}
+
+static int open_heap(const struct fl_heap_options *options, fl_heap **out) {
+    int status = begin(options, 0, out);
+    struct fl_heap *heap = *out;
+    if (status == FL_OK && heap->head->magic != MAGIC)
+        status = fail(FL_NOT_A_HEAP, "no magic");
+    if (status == FL_OK && heap->head->sum != (heap->head->identity[0] ^ heap->head->identity[1]))
+        status = fail(FL_CORRUPT, "another identity");
+    if (status == FL_OK) {
+#if !defined(STAYS_LOCKED)
+        make_lock(heap);
+#endif
+        lock(heap);
+        status = recover(heap);
+        for (uint64_t i = 0; status == FL_OK && i < heap->head->slot_count; i++)
+            status = use_slot(heap, heap->head->slots[i]);
+#if defined(LOSES) /* so many units, by each open */
+        memset(heap->used + heap->units - LOSES, 1, LOSES);
+#endif
+        unlock(heap);
+    }
+    return status == FL_OK ? FL_OK : (close_heap(heap), status);
+}
+
+static uint64_t take(struct fl_heap *heap, uint64_t bytes) {
+    uint64_t count = bytes == 0 ? 1 : (bytes + UNIT - 1) / UNIT, free_units = 0;
+    for (uint64_t unit = heap->first; unit < heap->units; unit++) {
+        free_units = heap->used[unit] ? 0 : free_units + 1;
+        if (free_units == count) {
+            memset(heap->used + unit + 1 - count, 1, count);
+            return (unit + 1 - count) | count << 32;
+        }
+    }
+    return 0;
+}
+static void give(struct fl_heap *heap, uint64_t run) { memset(heap->used + (run & 0xffffffff), 0, run >> 32); }
+static char *at(struct fl_heap *heap, uint64_t run) { return (char *)heap->head + (run & 0xffffffff) * UNIT; }
+
+#if defined(JUMPS) /* out of what cannot be done */
+static _Thread_local sigjmp_buf start;
+#define TRY(what) (sigsetjmp(start, 1) == 0 ? (what) : fail(FL_OUT_OF_MEMORY, "taken back"))
+static uint64_t taken(uint64_t run) {
+    if (run == 0)
+        siglongjmp(start, 1);
+    return run;
+}
+#else
+#define TRY(what) (what)
+static uint64_t taken(uint64_t run) { return run; }
+#endif
+
+#if defined(FORKS) /* a child looks at the heap: a snapshot */
+static void take_snapshot(struct fl_heap *heap) {
+    int how;
+    pid_t child = fork();
+    if (child == 0) {
+        uint64_t sum = 0;
+        for (uint64_t i = 0; i < heap->head->slot_count; i++)
+            sum += heap->head->slots[i];
+        _exit(sum == 1);
+    }
+    must(child > 0 && waitpid(child, &how, 0) == child && how == 0);
+}
+#else
+static void take_snapshot(struct fl_heap *heap) { (void)heap; }
+#endif
+
+static int allocate_run(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    uint64_t run = taken(take(heap, bytes));
+    if (run == 0)
+        return fail(FL_OUT_OF_MEMORY, "full");
+    fill(context, at(heap, run), 0, bytes);
+    change_slot(heap, slot, run);
+    return FL_OK;
+}
+
+static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    take_snapshot(heap);
+    lock(heap);
+    int status = TRY(allocate_run(heap, slot, bytes, fill, context));
+    unlock(heap);
+    return status;
+}
+
+static int free_slot(fl_heap *heap, uint32_t slot) {
+    lock(heap);
+    uint64_t run = heap->head->slots[slot];
+    change_slot(heap, slot, 0);
+    give(heap, run);
+    unlock(heap);
+    return FL_OK;
+}
+
+static int move_run(struct fl_heap *heap, uint32_t slot, uint64_t old, uint64_t bytes, fl_fill fill, void *context) {
+    uint64_t before = heap->head->slots[slot], run = taken(take(heap, bytes)), kept = old < bytes ? old : bytes;
+    if (run == 0)
+        return fail(FL_OUT_OF_MEMORY, "full");
+    memcpy(at(heap, run), at(heap, before), kept);
+    persist(heap, at(heap, run), kept);
+    if (bytes > kept)
+        fill(context, at(heap, run), kept, bytes - kept);
+    change_slot(heap, slot, run);
+    give(heap, before);
+    return FL_OK;
+}
+
+static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old, uint64_t bytes, fl_fill fill, void *context) {
+    lock(heap);
+    int status = TRY(move_run(heap, slot, old, bytes, fill, context));
+    unlock(heap);
+    return status;
+}
+
+static int read_slot(fl_heap *heap, uint32_t slot, struct fl_location *location) {
+    uint64_t run = heap->head->slots[slot];
+    *location = (struct fl_location){0, run != 0, (run & 0xffffffff) * UNIT};
+    return FL_OK;
+}
+static const char *file_name(fl_heap *heap, uint32_t file) { return (void)heap, file == 0 ? "heap" : NULL; }
+
+static uint32_t state_of(const struct fl_heap *heap, uint64_t unit) {
+    return unit < heap->first ? FL_BLOCK_METADATA : heap->used[unit] ? FL_BLOCK_ALLOCATED : FL_BLOCK_FREE;
+}
+
+/* What no slot leads to and is used all the same ends with the heap. */
+static int walk(fl_heap *heap, fl_visit visit, void *context) {
+    uint64_t *counts = calloc(heap->units, sizeof *counts);
+    for (uint64_t i = 0; i < heap->head->slot_count; i++)
+        counts[heap->head->slots[i] & 0xffffffff] = heap->head->slots[i] >> 32;
+    for (uint64_t unit = 0, count; unit < heap->units; unit += count) {
+        uint32_t state = state_of(heap, unit);
+        for (count = 1; unit + count < heap->units && state_of(heap, unit + count) == state && counts[unit + count] == 0; count++)
+            ;
+        struct fl_block block = {0, state, unit * UNIT, count * UNIT};
+        visit(context, &block);
+    }
+    free(counts);
+    return FL_OK;
+}
+
+const struct fl_adapter *faultline_adapter(void);
+const struct fl_adapter *faultline_adapter(void) {
+    static const struct fl_adapter table = {.abi_version = FL_ADAPTER_ABI,
+                                            .struct_size = sizeof table,
+                                            .name = "ways",
+                                            .capabilities = FL_CAN_WALK,
+                                            .create = create,
+                                            .open = open_heap,
+                                            .close = close_heap,
+                                            .allocate = allocate,
+                                            .free = free_slot,
+                                            .reallocate = reallocate,
+                                            .read_slot = read_slot,
+                                            .file_name = file_name,
+                                            .message = message,
+                                            .walk = walk};
+    return &table;
+}
