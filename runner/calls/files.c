@@ -6,7 +6,6 @@
  */
 #undef _FORTIFY_SOURCE
 #include "calls/calls.h"
-#include "base/planted.h"
 #include "loads/loads.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,8 +16,7 @@
 /* ---- for loads/loads.h: system calls read mapped memory, and files past the mappings. What they store is no load. ---------------- */
 
 static void hand_over(const void *bytes, size_t count) {
-    if (!planted("kernel-reads-unseen"))
-        loads_read(bytes, count);
+    loads_read(bytes, count);
     loads_open(bytes, count);
 }
 

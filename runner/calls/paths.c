@@ -5,7 +5,6 @@
  */
 #undef _FORTIFY_SOURCE
 #include "calls/calls.h"
-#include "base/planted.h"
 #include "loads/loads.h"
 #include <dirent.h>
 #include <stdarg.h>
@@ -69,7 +68,7 @@ static int open_at(int folder, const char *name, int flags, mode_t mode) {
     if (is_change && vfs_shows_image())
         vfs_locate_for_change(folder, name, &path);
     bool is_view = path.is_heap && vfs_mode() == VFS_ISOLATE && (flags & O_ACCMODE) != O_RDONLY && (flags & O_DIRECTORY) == 0;
-    int used = is_view && !planted("file-change-leaks") ? (flags & ~(O_ACCMODE | O_TRUNC | O_APPEND)) | O_RDONLY : flags;
+    int used = is_view ? (flags & ~(O_ACCMODE | O_TRUNC | O_APPEND)) | O_RDONLY : flags;
     int fd = (int)syscall(SYS_openat, path.folder, path.path, used, mode);
     if (fd >= 0 && vfs_mode() == VFS_ISOLATE)
         vfs_note_wanted(fd, flags);
@@ -179,7 +178,7 @@ INTERPOSED FILE *fdopen(int fd, const char *mode) {
 /* Removing or renaming what is not there changes nothing, and recoveries like to try. */
 static void locate_existing(int folder, const char *name, struct vfs_path *path) {
     vfs_locate(folder, name, path);
-    if (path->is_heap && vfs_shows_image() && exists(path) && !planted("name-change-leaks"))
+    if (path->is_heap && vfs_shows_image() && exists(path))
         vfs_locate_for_change(folder, name, path);
 }
 

@@ -6,7 +6,6 @@
  * What cannot be said is *unseen*: the run says so (FL_LOADS_UNSEEN), with the place, and is not done in-process.
  */
 #include "hooks/hooks.h"
-#include "base/planted.h"
 #include "base/traced.h"
 #include "loads/loads.h"
 #include "undo/undo.h"
@@ -22,7 +21,7 @@ void loads_unseen(const void *caller, const char *what) {
     char text[200];
     Dl_info module = {0};
     const char *name = "?", *slash;
-    if (is_traced || (!loads_is_recording() && !inprocess_is_running()) || planted("unseen-says-nothing"))
+    if (is_traced || (!loads_is_recording() && !inprocess_is_running()))
         return;
     if (dladdr(caller, &module) != 0 && module.dli_fname != NULL)
         name = (slash = strrchr(module.dli_fname, '/')) != NULL ? slash + 1 : module.dli_fname;
@@ -98,7 +97,7 @@ static bool will_exchange(const struct hook_call *call) {
     if (is_pair)
         memcpy(wanted + half, &call->rdx, half);
     loads_open(call->address, call->bytes);
-    return memcmp(wanted, call->address, call->bytes) == 0 || planted("exchange-always-stores");
+    return memcmp(wanted, call->address, call->bytes) == 0;
 }
 
 static void lock(const struct hook_call *call) {

@@ -31,7 +31,6 @@
  * what the runs between saw. Other names or sizes of files end the server in any case.
  */
 #include "inprocess/inprocess.h"
-#include "base/planted.h"
 #include "loads/loads.h"
 #include "undo/undo.h"
 #include <poll.h>

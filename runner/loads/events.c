@@ -11,7 +11,6 @@
 #include "loads/loads.h"
 #include "base/traced.h"
 #include "recording.h"
-#include "base/planted.h"
 #include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -164,7 +163,7 @@ static void append_pieces(uintptr_t address, uint64_t bytes, uint32_t site) {
 static void settle(void) {
     uint64_t bytes = events.waiting.bytes;
     events.waiting.bytes = 0;
-    if (bytes == 0 || planted("forget-a-store"))
+    if (bytes == 0)
         return;
     if (events.waiting.is_in_pieces)
         append_pieces(events.waiting.address, bytes, events.waiting.site);
@@ -213,12 +212,12 @@ static bool is_waiting(uintptr_t address, uint64_t bytes) {
 }
 
 void events_will_execute_store(const void *address, uint64_t bytes, const void *caller) {
-    if (!is_waiting((uintptr_t)address, bytes) || planted("store-twice"))
+    if (!is_waiting((uintptr_t)address, bytes))
         wait_for(FL_STORED_PLAIN, address, bytes, caller);
 }
 
 void events_will_stream(const void *address, uint64_t bytes, const void *caller) {
-    wait_for(planted("stream-is-plain") ? FL_STORED_PLAIN : FL_STORED_STREAM, address, bytes, caller);
+    wait_for(FL_STORED_STREAM, address, bytes, caller);
 }
 
 static void append_locked(uint32_t site) {

@@ -18,7 +18,6 @@
  */
 #include "loads/internal.h"
 #include "base/traced.h"
-#include "base/planted.h"
 #include "signals/signals.h"
 #include "undo/undo.h"
 #include <stdio.h>
@@ -88,7 +87,7 @@ uint64_t loads_slowdown(void) { return loads_is_guarded ? GUARDED_SLOWDOWN : is_
 void loads_life(uint32_t life) { loads.life = life; }
 
 void loads_copy_is_fresh(void) {
-    if (!loads.is_recording || planted("stale-decisions"))
+    if (!loads.is_recording)
         return;
     units_copy_hot(crash_units.undecided);
     crash_units.are_words_known = false;
@@ -279,15 +278,11 @@ void loads_read(const void *address, uint64_t bytes) {
     if (is_listed((uintptr_t)address, bytes))
         return;
     announce(IS_LOAD, address, bytes);
-    if (planted("first-unit-only"))
-        bytes = 1;
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);
 }
 
 void loads_stored(const void *address, uint64_t bytes) {
     announce(IS_STORE, address, bytes);
-    if (planted("bit-field-is-whole"))
-        loads_written(address, bytes);
     if (inprocess_is_running())
         note_store(address, bytes);
     read_as(FL_LOAD_TARGET, (uintptr_t)address, bytes);

@@ -7,7 +7,6 @@
  */
 #include "probe/probe.h"
 #include "base/traced.h"
-#include "base/planted.h"
 #include "loads/loads.h"
 #include "signals/signals.h"
 #include <errno.h>
@@ -176,8 +175,6 @@ enum fl_outcome child_end_late(pid_t child) {
     kill(child, SIGKILL);
     while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR)
         continue;
-    if (planted("time-out-passes"))
-        return FL_OUTCOME_DONE;
     bool is_hung = !was_runnable || cpu_ms_of(&usage) >= cpu_limit_ms();
     return is_hung ? FL_OUTCOME_HUNG : FL_OUTCOME_OVERLOADED;
 }
@@ -199,21 +196,18 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
     if (!wait_for_end(child, &status))
         return child_end_late(child);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF)
-        return planted("time-out-passes") ? FL_OUTCOME_DONE : FL_OUTCOME_HUNG;
-    if (WIFSIGNALED(status) && planted("swallow-signal"))
-        return FL_OUTCOME_DONE;
+        return FL_OUTCOME_HUNG;
     if (WIFSIGNALED(status)) {
         *signal = (uint32_t)WTERMSIG(status);
-        if (*signal == SIGBUS && !planted("full-disk-is-crash") && free_bytes(state.limits.folder) < state.limits.heap_bytes) {
+        if (*signal == SIGBUS && free_bytes(state.limits.folder) < state.limits.heap_bytes) {
             report_break("a store met no free space in the file system of the heap's copy: nothing is known of the allocator");
             return FL_OUTCOME_BROKEN;
         }
-        if (*signal == SIGKILL &&
-            !planted("kill-is-crash")) { /* nobody does that to itself; the kernel does when memory is short */
+        if (*signal == SIGKILL) { /* nobody does that to itself; the kernel does when memory is short */
             report_break("the life was killed from outside; is there enough memory?");
             return FL_OUTCOME_BROKEN;
         }
         return FL_OUTCOME_SIGNAL;
     }
-    return report_result()->is_done || planted("exit-passes") ? FL_OUTCOME_DONE : FL_OUTCOME_EXITED;
+    return report_result()->is_done ? FL_OUTCOME_DONE : FL_OUTCOME_EXITED;
 }

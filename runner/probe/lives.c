@@ -5,7 +5,6 @@
  * that lives 3 and 5 are a first recovery again.
  */
 #include "probe/probe.h"
-#include "base/planted.h"
 #include "files/files.h"
 #include "loads/loads.h"
 #include "undo/undo.h"
@@ -29,8 +28,6 @@ static void live(void *context) {
 
 /* A copy that stays behind would be the next run's: that ends the runner. */
 static void remove_copy(const struct probed_heap *probed) {
-    if (planted("reuse-copy"))
-        return;
     if (inprocess_is_running()) {
         undo_apply();
         return;
@@ -41,8 +38,6 @@ static void remove_copy(const struct probed_heap *probed) {
 }
 
 static bool copy_image(const struct probed_heap *probed) {
-    if (planted("reuse-copy") && access(probed->copy, F_OK) == 0)
-        return true;
     int error = 0;
     if (inprocess_is_running())
         undo_apply(); /* the image itself serves as the copy */
@@ -99,7 +94,7 @@ void run_probe(const struct probed_heap *probed, enum fl_probe kind) {
     report_begin();
     bool is_traced = kind == FL_PROBE_GENERATION || kind == FL_PROBE_RECOVERY;
     enum life_kind first = is_traced ? LIFE_TRACED : LIFE_FIRST;
-    bool goes_on = run_life(probed, 0, first, planted("reuse-dirty-image") ? VFS_PASS : VFS_ISOLATE);
+    bool goes_on = run_life(probed, 0, first, VFS_ISOLATE);
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;
     if (!inprocess_is_running() || report_outcome() != FL_OUTCOME_DONE)
         remove_copy(probed);

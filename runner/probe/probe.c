@@ -5,7 +5,6 @@
  */
 #include "probe/probe.h"
 #include "base/traced.h"
-#include "base/planted.h"
 #include "files/files.h"
 #include "loads/loads.h"
 #include "trace.h"
@@ -352,10 +351,6 @@ static int drain(struct life *life) {
         if (status != FL_OK || slot == slot_count(life))
             break;
         status = allocate_probe_object(life, slot, bytes);
-        if (status == FL_OUT_OF_MEMORY && planted("drain-stops-early")) {
-            status = FL_OK;
-            break;
-        }
         if (status == FL_OUT_OF_MEMORY) {
             status = FL_OK;
             bytes /= 2;

@@ -25,7 +25,6 @@
  * FL_COMPARE_ONE_IN is compared with it, whether its tail came from the cache or not.
  */
 #include "probe/probe.h"
-#include "base/planted.h"
 #include "loads/loads.h"
 #include "undo/undo.h"
 #include <errno.h>
@@ -219,17 +218,13 @@ static bool hash_state(int error, const void *life, size_t bytes) {
     add(&memory, sizeof memory);
     add(&cache.opened, sizeof cache.opened);
     add(life, bytes);
-    if (!planted("tail-of-other-stores"))
-        add(&cache.units, sizeof cache.units);
+    add(&cache.units, sizeof cache.units);
     cache.state = XXH3_128bits_digest(&cache.hash);
     return is_known;
 }
 
 static const struct tail *find_in(struct list *list) {
     XXH128_hash_t values = values_of(list->loads, list->count, undo_unit);
-    for (size_t i = 0; planted("tail-of-other-values") && i < TAIL_BUCKETS; i++)
-        if (list->tails[i] != NULL)
-            return list->tails[i];
     for (const struct tail *tail = *tails_with(list, values); tail != NULL; tail = tail->next)
         if (XXH128_isEqual(tail->values, values))
             return tail;
@@ -272,7 +267,6 @@ void tail_end_first(const void *life, size_t bytes) {
     if (!is_asked())
         return;
     bool is_as_opened = loads_go_on_with_tail() && XXH128_isEqual(cache.opened_stored, hash_stored());
-    is_as_opened |= planted("tail-of-later-stores");
     cache.is_state_known = is_as_opened && cache.stored_count < MOST_STORED && hash_state(error, life, bytes);
     if (cache.is_state_known)
         find();

@@ -13,7 +13,6 @@
  * calls/state.c makes a run that changes such a thing an isolated one.
  */
 #include "undo/undo.h"
-#include "base/planted.h"
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
@@ -358,7 +357,7 @@ void arena_end_life(void) {
     small->top = small->base_top;
     large->top = large->base_top;
     memcpy(arena.lists, arena.base_lists, sizeof arena.lists);
-    for (size_t i = 0; i < arena.part_count && !planted("keep-globals"); i++)
+    for (size_t i = 0; i < arena.part_count; i++)
         memcpy(arena.parts[i].start, arena.parts[i].saved, arena.parts[i].bytes);
     _mm_setcsr(arena.control);
 }

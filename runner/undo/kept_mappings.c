@@ -15,7 +15,6 @@
  * Reservations (PROT_NONE) hold nothing, so other mappings may lie over them.
  */
 #include "undo/undo.h"
-#include "base/planted.h"
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -115,7 +114,7 @@ static bool is_of_image(const struct vfs_path *path, const struct stat *info) {
 /* Without hooks nothing but the target's own memory may change: a file of the heap is opened for reading. */
 static int open_known(const struct vfs_path *path, int flags) {
     bool is_view = inprocess_is_plain() && path->is_heap && (flags & O_ACCMODE) != O_RDONLY && (flags & O_DIRECTORY) == 0;
-    if (!is_view || planted("plain-stores-stay"))
+    if (!is_view)
         return (int)syscall(SYS_openat, path->folder, path->path, flags, 0);
     struct stat info;
     int fd = (int)syscall(SYS_openat, path->folder, path->path, (flags & ~(O_ACCMODE | O_TRUNC)) | O_RDONLY, 0);
@@ -368,7 +367,7 @@ static void *map_anew(const struct request *request, int fd) {
         inprocess_leave("has more than 128 mappings");
     int flags = request->flags;
     bool is_view = inprocess_is_plain() && request->inode != 0 && (flags & MAP_TYPE) != MAP_PRIVATE;
-    if (is_view && !planted("plain-stores-stay"))
+    if (is_view)
         flags = (flags & ~(MAP_TYPE | MAP_SYNC)) | MAP_PRIVATE | MAP_NORESERVE;
     void *base = guarded_mmap(request->address, request->bytes, request->protection, flags, fd, request->offset);
     if (base == MAP_FAILED)

@@ -14,7 +14,6 @@
  * Folders, links and whatever else has a name are not followed: such a run is done in the isolated engine.
  */
 #include "undo/undo.h"
-#include "base/planted.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,18 +138,16 @@ static void take_back(uint32_t number) {
     snprintf(path, sizeof path, "%s/%s", names.base, change->name);
     switch (change->kind) {
     case MADE:
-        if (!planted("keep-a-file") && syscall(SYS_unlinkat, AT_FDCWD, path, 0) != 0 && errno != ENOENT)
+        if (syscall(SYS_unlinkat, AT_FDCWD, path, 0) != 0 && errno != ENOENT)
             fail(EXIT_INFRASTRUCTURE, "%s: what an in-process run made cannot be removed: %s", path, strerror(errno));
         return;
     case PUT_ASIDE:
         aside_path(other, number);
-        if (!planted("forget-a-removal"))
-            move_back(other, path);
+        move_back(other, path);
         return;
     case RENAMED:
         snprintf(other, sizeof other, "%s/%s", names.base, change->new_name);
-        if (!planted("forget-a-rename"))
-            move_back(other, path);
+        move_back(other, path);
         return;
     }
 }

@@ -11,7 +11,6 @@
  * may be zeros that the file system holds afterwards.
  */
 #include "undo/undo.h"
-#include "base/planted.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -115,8 +114,7 @@ void undo_note(uint32_t number, uint64_t offset, uint64_t bytes) { note_lines(nu
 void undo_note_write(uint32_t number, uint64_t bytes_now, uint64_t offset, uint64_t bytes) {
     if (offset + bytes > bytes_now)
         undo_note_resize(number, bytes_now, offset + bytes);
-    if (!planted("forget-a-write"))
-        note_lines(number, offset, bytes, (bytes_now + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES);
+    note_lines(number, offset, bytes, (bytes_now + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES);
 }
 
 /* Only what holds data. */
@@ -124,7 +122,7 @@ void undo_note_zeroing(uint32_t number, uint64_t offset, uint64_t bytes) {
     if (number >= undo.file_count)
         inprocess_leave("changes files that came later");
     const struct undo_file *file = &undo.files[number];
-    if (offset >= file->bytes || planted("forget-what-was-there"))
+    if (offset >= file->bytes)
         return;
     off_t end = (off_t)(bytes < file->bytes - offset ? offset + bytes : file->bytes), to;
     for (off_t from = (off_t)offset; from < end; from = to) {
@@ -187,8 +185,6 @@ static void forget(void) { undo.shared->line_count = undo.shared->resized_count 
 
 static void put_size_back(int fd, uint32_t number) {
     uint64_t bytes = undo.shared->resized[number].bytes, smallest = undo.shared->resized[number].smallest;
-    if (planted("forget-a-size"))
-        return;
     if ((smallest < bytes && syscall(SYS_ftruncate, fd, smallest) != 0) || syscall(SYS_ftruncate, fd, bytes) != 0)
         fail(EXIT_INFRASTRUCTURE, "the image cannot get its size back: %s", strerror(errno));
 }
@@ -203,8 +199,7 @@ void undo_apply(void) {
         const struct line *line = &undo.shared->lines[i];
         struct undo_file *file = &undo.files[line->file];
         file->is_noted[line->offset / LINE_BYTES] = 0;
-        if (i + 1 < count || !planted("forget-a-line"))
-            memcpy(file->memory + line->offset, line->before, line->bytes);
+        memcpy(file->memory + line->offset, line->before, line->bytes);
     }
     forget();
 }

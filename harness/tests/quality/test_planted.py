@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tester tested: faults planted in it, one at a time, each noticed by a check of the ordinary suite.
 
-One build of the engine and of its tests (cargo feature `planted`) and one of the runner (-DFL_PLANTED) hold all faults; what
-they are is said where they are named, in crashgen/planted/src/lib.rs and at `planted("...")` in runner. DETECTORS
+One build of the engine and of its tests (cargo feature `planted`) hold all faults; what
+they are is said where they are named, in crashgen/planted/src/lib.rs. DETECTORS
 says for each which check notices it: the check passes on that build without a fault, and fails with it. No check knows of
 faults. Besides, each place in the oracle that says something is silenced in turn, and some test of the oracle must miss it.
 """
@@ -16,13 +16,13 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from faultline.base.cache import Cache
-from faultline.pipeline.build import build_runner, make, runner_recipe, sources_below
+from faultline.pipeline.build import build_runner
 
 VARIABLE = "FAULTLINE_PLANTED"
 BUILD_LIMIT_S = 900
@@ -46,7 +46,6 @@ class Python:
 LITMUS = Rust("litmus", "every_litmus_test_allows_exactly_what_the_model_reaches")
 COMPLETE = Rust("crashgen", "complete::tests::complete_finds_what_exhaustive_finds")
 RANDOM_TRACES = Python("harness/tests/exploration/test_exploration.py", "test_random_traces_are_explored_completely")
-REST = "test_the_rest_of_a_run_is_known_from_another_one_that_came_to_the_same"
 FILES = Python("harness/tests/exploration/test_files.py", "test_random_heaps_of_several_files_are_seen_as_they_are")
 
 
@@ -68,18 +67,6 @@ def exploration(test: str) -> Python:
 
 def jobs(test: str) -> Python:
     return Python("harness/tests/quality/test_jobs.py", test)
-
-
-def runner(test: str) -> Python:
-    return Python("runner/tests/test_runner.py", test)
-
-
-def access(test: str) -> Python:
-    return Python("harness/tests/loads/test_accesses.py", test)
-
-
-def in_process(test: str) -> Python:
-    return Python("harness/tests/loads/test_inprocess.py", test)
 
 
 DETECTORS: dict[str, Rust | Python] = {
@@ -158,43 +145,6 @@ DETECTORS: dict[str, Rust | Python] = {
     "retain-all": rules("heap_blocks::a_collector_may_leave_what_a_stale_word_retains_and_nothing_else"),
     "garbage-of-a-crash-passes": Rust("graphs", "what_was_dropped_may_stay_where_a_clean_close_needed_no_collection"),
     "pending-is-returned": Rust("history", "each_operation_is_there_or_not_while_pending_and_there_once_returned"),
-    # The runner.
-    "swallow-signal": runner("test_outcome[CRASH-1-1-11-0-1]"),
-    "time-out-passes": runner("test_outcome[ASLEEP-2-2-0-0-1]"),
-    "exit-passes": runner("test_outcome[EXIT-2-3-0-0-1]"),
-    "kill-is-crash": runner("test_a_kill_from_outside_is_no_finding"),
-    "full-disk-is-crash": runner("test_a_bus_error_without_free_space_is_no_finding"),
-    "reuse-dirty-image": runner("test_what_targets_do_to_files_works_and_stays_theirs[PWRITE]"),
-    "file-change-leaks": FILES,
-    "name-change-leaks": runner("test_what_targets_do_to_files_works_and_stays_theirs[UNLINK]"),
-    "blind-watch": runner("test_a_change_past_the_library_is_noticed[RAW_WRITE]"),
-    "reuse-copy": runner("test_full_probe_goes_through_seven_lives"),
-    "drain-stops-early": runner("test_drain_takes_what_is_free_and_gives_it_back"),
-    "first-unit-only": access("test_an_access_lists_the_units_it_depends_on[load_across_units]"),
-    "bit-field-is-whole": access("test_an_access_lists_the_units_it_depends_on[store_bit_field]"),
-    "kernel-reads-unseen": access("test_an_access_lists_the_units_it_depends_on[kernel_reads]"),
-    "stale-decisions": access("test_stores_decide_for_the_lives_that_see_them"),
-    "forget-a-line": in_process("test_in_process_runs_are_like_isolated_ones[store8]"),
-    "keep-a-file": in_process("test_changes_of_files_are_taken_back[make_file-1]"),
-    "forget-a-removal": in_process("test_changes_of_files_are_taken_back[remove_file-1]"),
-    "forget-a-rename": in_process("test_changes_of_files_are_taken_back[rename_files-1]"),
-    "forget-a-size": in_process("test_changes_of_files_are_taken_back[cut_files-1]"),
-    "forget-what-was-there": in_process("test_changes_of_files_are_taken_back[punch_file-1]"),
-    "forget-a-write": in_process("test_changes_of_files_are_taken_back[write_files-1]"),
-    "tail-of-other-stores": in_process(REST),
-    "tail-of-other-values": in_process(REST),
-    "tail-of-later-stores": in_process("test_the_rest_of_a_run_whose_check_stores_is_its_own"),
-    "plain-stores-stay": Python("harness/tests/loads/test_plain.py", "test_a_store_is_gone_when_the_run_is_over"),
-    "keep-globals": in_process("test_nothing_is_left_to_the_next_run[keep_global]"),
-    "blind-comparison": in_process("test_a_difference_between_the_engines_is_told"),
-    "blind-guard": access("test_the_guard_finds_an_access_that_nothing_announces"),
-    "unseen-says-nothing": access(
-        "test_a_place_that_hooks_do_not_see_says_so_in_the_run_that_comes_there[print-isolated]"
-    ),
-    "stream-is-plain": access("test_an_access_is_told_as_what_it_does_to_pm[stream_store]"),
-    "exchange-always-stores": access("test_an_access_is_told_as_what_it_does_to_pm[own_compare_exchange]"),
-    "store-twice": access("test_an_access_is_told_as_what_it_does_to_pm[store_announced_twice]"),
-    "forget-a-store": access("test_an_access_is_told_as_what_it_does_to_pm[store8]"),
 }
 
 
@@ -207,9 +157,7 @@ class Planted:
         self.engine = root / "target" / "planted" / "faultline-engine"
         self.scripts = folder
         (folder / "faultline-engine").symlink_to(self.engine)
-        recipe = runner_recipe(root)
-        planted = replace(recipe, what="the planted runner", arguments=(*recipe.arguments, "-DFL_PLANTED"))
-        self.runner = make(root, Cache(root / ".faultline"), planted).path
+        self.runner = build_runner(root, Cache(root / ".faultline")).path
         self.passed: dict[Rust | Python, bool] = {}
 
     def run(self, command: list[str | Path], folder: Path, fault: str | None) -> subprocess.CompletedProcess[str]:
@@ -275,14 +223,9 @@ def engine_faults(planted: Planted) -> set[str]:
     return set(planted.run([planted.engine, "planted"], planted.root, None).stdout.split())
 
 
-def runner_faults(root: Path) -> set[str]:
-    sources = sources_below(root / "runner")
-    return {fault for source in sources for fault in re.findall(r'\bplanted\("([^"]+)"\)', source.read_text())}
-
-
 @pytest.mark.slow
-def test_every_planted_fault_has_a_detector(planted: Planted, root: Path) -> None:
-    assert engine_faults(planted) | runner_faults(root) == set(DETECTORS)
+def test_every_planted_fault_has_a_detector(planted: Planted) -> None:
+    assert engine_faults(planted) == set(DETECTORS)
 
 
 @pytest.mark.slow

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which faults the gate plants; the nightly run plants all. First those that the last change may have hidden: the fault is new, or
+a file that it edits has changed. Then some drawn by the commit, others at each."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from planted import table
+from planted.table import Fault
+
+CHANGED = 8
+DRAWN = 4
+"""A fault takes some seconds."""
+
+Thing = TypeVar("Thing")
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What it says; nothing where it cannot."""
+    run = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    return run.stdout if run.returncode == 0 else ""
+
+
+def commit(root: Path) -> str:
+    return git(root, "rev-parse", "HEAD").strip()
+
+
+def base(root: Path) -> str:
+    """Where this branch left main; of main itself, the commit before."""
+    forked = git(root, "merge-base", "HEAD", "origin/main").strip()
+    return forked if forked and forked != commit(root) else "HEAD~1"
+
+
+def faults_before(root: Path) -> list[Fault]:
+    """As the tables had them at the base."""
+    faults: list[Fault] = []
+    for path in sorted(table.FAULTS.glob("*.toml")):
+        text = git(root, "show", f"{base(root)}:{path.relative_to(root).as_posix()}")
+        faults += [table.fault_of(path, entry) for entry in tomllib.loads(text).get("fault", [])]
+    return faults
+
+
+def drawn(root: Path, things: Sequence[Thing], count: int) -> list[Thing]:
+    """The same ones at the same commit."""
+    return random.Random(commit(root)).sample(things, min(count, len(things)))
+
+
+def faults_of_the_gate(root: Path, faults: Sequence[Fault]) -> list[Fault]:
+    files, before = set(git(root, "diff", "--name-only", base(root)).splitlines()), faults_before(root)
+    changed = [fault for fault in faults if fault.files & files or fault not in before]
+    first = drawn(root, changed, CHANGED)
+    others = [fault for fault in faults if fault not in first]
+    chosen = [*first, *drawn(root, others, DRAWN)]
+    return [fault for fault in faults if fault in chosen]
