@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def scripts() -> Path:
-    """Where `faultline` and `faultline-engine` are; quality/test_planted.py has others tested instead."""
+    """Where `faultline` and `faultline-engine` are; planted/builds.py has others tested instead."""
     return Path(os.environ.get("FAULTLINE_TEST_SCRIPTS") or sysconfig.get_path("scripts"))
 
 

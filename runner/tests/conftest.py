@@ -25,7 +25,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def runner(built: Path) -> Path:
-    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of harness/tests/quality/test_planted.py
+    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of harness/tests/planted/builds.py
         return Path(given)
     path = built / "runner"
     sources = [str(ROOT / source) for source in runner_recipe(ROOT).sources]

@@ -123,9 +123,6 @@ enum Command {
         #[arg(long, default_value = "px86")]
         model: String,
     },
-    /// List the faults that were planted in this build.
-    #[cfg(feature = "planted")]
-    Planted,
     /// Decode a token to JSON.
     Token {
         /// The token.
@@ -203,11 +200,6 @@ fn execute(command: Command) -> Result<u8, EngineError> {
             Ok(0)
         }
         Command::Litmus { files, print, model } => litmus::run(&files, print, &model),
-        #[cfg(feature = "planted")]
-        Command::Planted => {
-            planted::ALL.iter().for_each(|(_, name)| println!("{name}"));
-            Ok(0)
-        }
         Command::Token { token } => {
             println!("{}", serde_json::to_string(&decode(&token)?).expect("plain data"));
             Ok(0)

@@ -3,7 +3,6 @@
 
 use crate::model::{Choice, LineContent, LineId, Model};
 use crate::trace::UNIT_BYTES;
-use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -92,11 +91,7 @@ impl LineChoices {
             }
             groups[place].1.push(*member);
         }
-        let is_wrong = planted::is(Fault::NarrowWrongly);
-        groups
-            .into_iter()
-            .map(|(value, members)| (value, if is_wrong { set.clone() } else { members.into() }))
-            .collect()
+        groups.into_iter().map(|(value, members)| (value, members.into())).collect()
     }
 }
 
@@ -123,10 +118,7 @@ impl Tables {
 
     /// What the line can hold at the model's position.
     pub fn of(&mut self, model: &Model, id: LineId) -> Rc<LineChoices> {
-        let known = self.lines.get(&id).filter(|known| {
-            let is_fresh = known.version == model.line(id).version();
-            is_fresh || (planted::is(Fault::LeafAcrossFloor) && known.choice(0) >= model.line(id).newest())
-        });
+        let known = self.lines.get(&id).filter(|known| known.version == model.line(id).version());
         if let Some(known) = known {
             return known.clone();
         }

@@ -5,7 +5,6 @@ use super::UnitKey;
 use super::trie::Load;
 use crate::model::{LineId, LineKey, Model};
 use crate::trace::{LINE_BYTES, UNIT_BYTES};
-use planted::Fault;
 use rustc_hash::FxHashMap;
 
 /// All lines that were loaded.
@@ -41,8 +40,7 @@ impl LoadedLines {
     pub fn distinct(&mut self, units: &[UnitKey]) -> Vec<Load> {
         let mut loads = Vec::with_capacity(units.len());
         let mut last: Option<(LineKey, u32)> = None;
-        let is_seen = |unit: &&UnitKey| !planted::is(Fault::SkipLoad) || unit.number % 2 == 0;
-        for unit in units.iter().filter(is_seen) {
+        for unit in units {
             let (key, unit) = unit.line_and_unit();
             let line = last.filter(|(last, _)| *last == key).map_or_else(|| self.number(key), |(_, line)| line);
             last = Some((key, line));

@@ -14,7 +14,6 @@ use super::{ChoiceSet, Dependencies, Doubt, Leaf, LeafId, Recoveries, Run, Table
 use crate::image::CrashImage;
 use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
 use crate::trace::{Event, LINE_BYTES, UNIT_BYTES};
-use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -309,7 +308,6 @@ impl Search {
         }
         let content = match self.lines.find(model, load) {
             None => NEVER_STORED,
-            Some(_) if planted::is(Fault::LeafAcrossFloor) => return None,
             Some(line) => *model.line(line).decided()?,
         };
         self.skips.decide(load, content);
@@ -325,13 +323,10 @@ impl Search {
             traversal.gap = Some("a line with more than 65,536 choices");
         }
         let before = traversal.sets.get(&line).cloned();
-        let mut groups = choices.groups(before.as_ref().unwrap_or(&choices.all), load.unit);
+        let groups = choices.groups(before.as_ref().unwrap_or(&choices.all), load.unit);
         if let [(value, _)] = groups[..] {
             traversal.next = Some(self.trie.child(node, value));
             return;
-        }
-        if planted::is(Fault::DropBranch) {
-            groups.truncate(groups.len() - 1);
         }
         traversal.frames.push(Frame { node, line, groups, next_group: 0, before });
     }

@@ -12,7 +12,6 @@ use super::loaded_lines::LoadedLines;
 use super::trie::{Load, NodeId};
 use crate::model::LineContent;
 use crate::trace::{Event, EventKind};
-use planted::Fault;
 
 /// The decided lines of the trie, and the nodes that may be skipped for that.
 #[derive(Default)]
@@ -59,7 +58,7 @@ impl Skips {
         self.position = position;
         match &event.kind {
             _ if !is_next => self.clear(),
-            EventKind::Store { .. } if !planted::is(Fault::StaleSkip) => {
+            EventKind::Store { .. } => {
                 let keys = UnitKey::of_store(event).map(|unit| unit.line_and_unit().0);
                 keys.filter_map(|key| lines.number_of(key)).for_each(|line| self.forget(line));
             }

@@ -8,7 +8,6 @@
 use super::UnitKey;
 use crate::model::{Model, View};
 use crate::trace::{Event, EventKind, FileEffect, LINE_BYTES, UNIT_BYTES};
-use planted::Fault;
 use std::collections::BTreeSet;
 
 /// Stored units after which a window ends even within an operation: each varying unit may be a node of every path of the trie.
@@ -55,7 +54,7 @@ fn is_boundary(kind: &EventKind) -> bool {
         EventKind::Case { .. } | EventKind::OperationReturn { .. } => true,
         // A sync only decides what is there.
         EventKind::FileEnd { effect, .. } if matches!(**effect, FileEffect::Sync { .. }) => false,
-        EventKind::FileEnd { is_done, .. } => *is_done && !planted::is(Fault::ForgetFileAnswer),
+        EventKind::FileEnd { is_done, .. } => *is_done,
         _ => false,
     }
 }

@@ -15,7 +15,6 @@ pub use changes::ImageVersion;
 use crate::model::{Choice, LineContent, LineId, LineKey, Model, View};
 use crate::trace::{FileId, LINE_BYTES};
 use changes::Changes;
-use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -129,7 +128,7 @@ impl CrashImage {
             names.extend_from_slice(folder.as_bytes());
             names.extend([0, 1]);
         }
-        self.names_hash = if planted::is(Fault::HashWithoutFiles) { 0 } else { xxh3_128(&names) };
+        self.names_hash = xxh3_128(&names);
         if self.seeds.len() > known {
             self.lines.iter_mut().for_each(|line| line.is_hash_old = true);
             self.old_hashes = (0..self.lines.len()).collect();
@@ -300,7 +299,6 @@ fn hash_line(seed: u64, number: u64, content: &LineContent) -> u128 {
     if content.iter().all(|byte| *byte == 0) {
         return 0;
     }
-    let number = if planted::is(Fault::HashWithoutPlace) { 0 } else { number };
     let mut buffer = [0u8; 80];
     buffer[..8].copy_from_slice(&seed.to_le_bytes());
     buffer[8..16].copy_from_slice(&number.to_le_bytes());

@@ -2,7 +2,6 @@
 //! Names and sizes of the heap's files and folders. File operations are whole and durable (R9): there is nothing to choose.
 
 use crate::trace::{FileId, renamed};
-use planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -52,7 +51,7 @@ impl Files {
         if from == to {
             return None;
         }
-        let replaced = if planted::is(Fault::RenameKeepsOther) { None } else { self.unlink(to) };
+        let replaced = self.unlink(to);
         for path in self.states.values_mut().filter_map(|state| state.path.as_mut()) {
             if let Some(renamed) = renamed(path, from, to) {
                 *path = renamed;

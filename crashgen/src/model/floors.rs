@@ -50,9 +50,6 @@ pub struct Floors {
     unfenced: FxHashMap<ThreadId, Unfenced>,
     /// Some line had more floating units than are enumerated.
     has_bounded_line: bool,
-    /// Who stored to the line last.
-    #[cfg(feature = "planted")]
-    pub(super) writers: FxHashMap<LineId, ThreadId>,
 }
 
 /// What persistency models do.
@@ -121,13 +118,6 @@ impl Floors {
         self.unfenced.keys().copied().collect()
     }
 
-    /// The events whose floating units of the line wait for a fence.
-    #[cfg(feature = "planted")]
-    pub(super) fn promised_units(&self, line: LineId) -> Vec<u32> {
-        let all = self.unfenced.values().flat_map(|unfenced| &unfenced.units);
-        all.filter(|(other, _)| *other == line).map(|(_, event)| *event).collect()
-    }
-
     fn raise_floor(&mut self, flushed: Flushed) {
         self.lines.get_mut(flushed.line).raise_floor(flushed.ordered);
         self.stale.push((flushed.line, None));
@@ -145,8 +135,6 @@ impl Floors {
             flushed: Vec::new(),
             unfenced: FxHashMap::default(),
             has_bounded_line: false,
-            #[cfg(feature = "planted")]
-            writers: FxHashMap::default(),
         }
     }
 

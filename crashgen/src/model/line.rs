@@ -2,7 +2,6 @@
 //! One line: its base, the stores that are not decided yet, and its choices.
 
 use crate::trace::{LineKey, SiteId, UNIT_BYTES};
-use planted::Fault;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -355,7 +354,7 @@ impl Line {
 
     fn contents_over(&self, base: u32, contents: &mut Vec<(Choice, LineContent)>) {
         let is_floating = |entry: &Entry| matches!(entry.rank, Rank::Floating { .. });
-        if self.entries.iter().any(is_floating) || planted::is(Fault::IgnoreR1) {
+        if self.entries.iter().any(is_floating) {
             for ordered in 0..self.ordered_choices() {
                 let choices = (0..1u64 << self.floating_units()).map(|floating| Choice { base, ordered, floating });
                 contents.extend(choices.map(|choice| (choice, self.content(choice).0)));
@@ -477,9 +476,6 @@ impl Entry {
 fn take_ordered(left: &mut u32, share: u32) -> u64 {
     let taken = (*left).min(share);
     *left -= taken;
-    if planted::is(Fault::IgnoreR1) && *left > 0 {
-        return 0;
-    }
     if taken == share { u64::MAX } else { u64::from(taken) }
 }
 

@@ -24,8 +24,6 @@
 //! the states in which the effect is already there are missing and [`Model::bounds_hit`] says so. Threads of one process do not
 //! run meanwhile under the Valgrind tracer, whose turn a file's system call keeps; processes that run at the same time do.
 
-#[cfg(feature = "planted")]
-mod faulty;
 mod files;
 mod floors;
 mod line;

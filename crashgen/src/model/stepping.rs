@@ -12,7 +12,6 @@ use crate::trace::{
     Event, EventKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, StoredBytes, ThreadId,
     UNIT_BYTES,
 };
-use planted::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,8 +58,6 @@ pub struct Model {
 impl Model {
     /// Nothing stored, no files. `is_content_site[site]` tells application stores from the allocator's.
     pub fn new(persistency: &'static dyn PersistencyModel, is_content_site: Vec<bool>) -> Self {
-        #[cfg(feature = "planted")]
-        let persistency = super::faulty::instead_of(persistency);
         Self {
             persistency,
             is_content_site,
@@ -198,9 +195,8 @@ impl Model {
             is_guaranteed |= self.floors.lines.get(id).is_guaranteed(number);
             touched.push(id);
         });
-        for (at, id) in touched.iter().enumerate() {
-            let is_marked = at == 0 || !planted::is(Fault::BirthsOnOneLine);
-            self.floors.mark_changed(*id, is_marked.then_some(number));
+        for id in &touched {
+            self.floors.mark_changed(*id, Some(number));
         }
         self.born = if is_guaranteed { Born::Everything } else { Born::Lines(touched) };
     }
@@ -229,11 +225,9 @@ impl Model {
             }
             FileEffect::Truncate { file, bytes } => self.resize(*file, *bytes),
             FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),
-            FileEffect::Punch { .. } if planted::is(Fault::PunchKeepsLines) => {}
             FileEffect::Punch { file, offset, bytes } => {
                 self.clear_range(*file, *offset, offset.saturating_add(*bytes))
             }
-            FileEffect::Unlink { .. } if planted::is(Fault::UnlinkKeepsName) => {}
             FileEffect::Unlink { path } => {
                 let file = self.files.unlink(path);
                 self.clear_file(file);
@@ -248,9 +242,6 @@ impl Model {
             FileEffect::RemoveFolder { path } => {
                 self.files.folders.remove(path);
             }
-            FileEffect::Sync { file, offset, bytes } if planted::is(Fault::SyncCoversLater) => {
-                return self.sync(*file, *offset, *bytes, number);
-            }
             FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
             FileEffect::Write { file, offset, bytes } => self.kernel_write(number, thread, *file, *offset, bytes),
         }
@@ -264,9 +255,7 @@ impl Model {
         let state = self.files.get_mut(file);
         let smaller = state.bytes.min(bytes);
         state.bytes = bytes;
-        if !planted::is(Fault::TruncateKeepsLines) {
-            self.clear_range(file, smaller, u64::MAX);
-        }
+        self.clear_range(file, smaller, u64::MAX);
     }
 
     fn grow(&mut self, file: FileId, bytes: u64) {
@@ -284,9 +273,6 @@ impl Model {
     /// New content of bytes `[from, to)` is zero, and nothing stored there before can come back.
     fn clear_range(&mut self, file: FileId, from: u64, to: u64) {
         if to <= from {
-            return;
-        }
-        if planted::is(Fault::IgnoreR9) {
             return;
         }
         for id in self.lines_between(file, from / LINE_BYTES, (to - 1) / LINE_BYTES) {

@@ -13,7 +13,6 @@ use crate::cpu_affinity;
 use crate::image::{CrashImage, ImageFile, ImageVersion};
 use crate::model::LineContent;
 use crate::trace::{FileId, LINE_BYTES, LineKey, UnitKey};
-use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -118,11 +117,8 @@ impl ReplayServer {
         };
         let version = image.version();
         let known = self.version.filter(|known| image.has(*known)).unwrap_or(version);
-        let mut dirty = image.changed_since(known, &new_files);
+        let dirty = image.changed_since(known, &new_files);
         self.version = Some(version);
-        if planted::is(Fault::StaleLines) {
-            dirty.retain(|(_, content)| content.iter().any(|byte| *byte != 0));
-        }
         let mut rest = dirty.as_slice();
         while let Some((first, _)) = rest.first() {
             let adjacent = |at: usize| rest[at].0 == LineKey { file: first.file, number: first.number + at as u64 };
@@ -155,9 +151,7 @@ impl ReplayServer {
             match self.numbers.get(file).copied() {
                 Some(number) => {
                     self.change(protocol::COMMAND_RENAME, number, 0, 0, state.path.as_bytes())?;
-                    if !planted::is(Fault::StaleSizes) {
-                        self.change(protocol::COMMAND_RESIZE, number, 0, state.bytes, &[])?;
-                    }
+                    self.change(protocol::COMMAND_RESIZE, number, 0, state.bytes, &[])?;
                 }
                 None => {
                     let number = self.free_numbers.pop().unwrap_or(self.numbers.len() as u32);

@@ -2,7 +2,6 @@
 //! What a strategy is, and what it is asked for.
 
 use crate::model::{Choice, View};
-use planted::Fault;
 use std::ops::ControlFlow;
 
 /// The whole extension point.
@@ -153,7 +152,7 @@ impl Covered {
     /// What is asked for at the next position, of which so much can be covered. What a bound left out here is run where it can be, though
     /// no store is new.
     pub fn next_scope(self, next: Self) -> Scope {
-        let is_more = self < next && !planted::is(Fault::LeftOutIsCovered);
+        let is_more = self < next;
         if self == Self::Nothing || is_more { Scope::All } else { Scope::Born }
     }
 }

@@ -17,7 +17,6 @@
 
 use super::{Asked, Coverage, Reach, Scope, Strategy, Visit, sample};
 use crate::model::{Choice, OpenLine, View};
-use planted::Fault;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use std::ops::ControlFlow;
@@ -190,11 +189,6 @@ impl Array {
                 array.is_missing.push(is_all || is_new);
             }
             array.starts.push(array.is_missing.len());
-        }
-        if planted::is(Fault::SkipFirstCombination)
-            && let Some(first) = array.is_missing.first_mut()
-        {
-            *first = false;
         }
         array
     }

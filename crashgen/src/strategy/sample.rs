@@ -3,7 +3,6 @@
 
 use super::{Asked, Reach, Scope, Strategy, Visit};
 use crate::model::{Choice, View};
-use planted::Fault;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::Rng;
 use std::ops::ControlFlow;
@@ -30,9 +29,6 @@ impl Strategy for Sample {
 
     fn states(&self, asked: &Asked, visit: &mut Visit) -> ControlFlow<()> {
         let mut random = random(asked);
-        if planted::is(Fault::SampleUnseeded) {
-            random = Pcg64Mcg::new(1);
-        }
         for _ in 0..asked.options.samples {
             let mut state = draw(asked.view, &mut random);
             for _ in 0..DRAWS_FOR_BORN {

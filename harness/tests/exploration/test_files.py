@@ -210,7 +210,7 @@ class Bench:
     def config(self, mutant: str | None, text: str = WORKLOAD, **changes: Any) -> tuple[Path, Trace]:
         cell = self.prepared(mutant, text)
         written = engine_config(cell, self.folder)
-        if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
+        if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of planted/builds.py
             written["runner"] = given
         return self.write(written, **changes), cell.trace
 

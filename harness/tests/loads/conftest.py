@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.fixture(scope="module")
 def runner(root: Path) -> Path:
-    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of quality/test_planted.py
+    if given := os.environ.get("FAULTLINE_TEST_RUNNER"):  # of planted/builds.py
         return Path(given)
     return build_runner(root, Cache(root / ".faultline")).path
 

@@ -65,8 +65,9 @@ class Planted:
                 check=False,
             )
         messages = [json.loads(line) for line in run.stdout.splitlines()]
-        errors = [message["message"]["rendered"] for message in messages if message.get("message")]
-        assert run.returncode == 0, "the edited tree does not compile:\n" + "\n".join(errors) + run.stderr
+        said = [message["message"] for message in messages if message.get("message")]
+        errors = "\n".join(text["rendered"] for text in said if text["level"] == "error")
+        assert run.returncode == 0, f"the edited tree does not compile:\n{errors}{run.stderr}"
         tests = [message for message in messages if message.get("executable") and message["profile"]["test"]]
         return {
             test["target"]["name"]: (Path(test["executable"]), Path(test["manifest_path"]).parent) for test in tests

@@ -2,7 +2,7 @@
 """A copy of the tree's sources that holds all planted faults, each behind a choice.
 
 A text with `instead` becomes `if FAULT { instead } else { text }`, where FAULT asks whether this process has the fault. What asks
-is added to the copy, too: a module `planted` at the root of each crate that is edited, a header for C."""
+is added to the copy, too: a module `planted` at the root of each crate that is edited, a function of the runner."""
 
 from __future__ import annotations
 
@@ -43,19 +43,21 @@ pub(crate) mod planted {
 }
 """
 
-C_HEADER = "runner/base/planted.h"
-C_HELPER = """#ifndef FAULTLINE_RUNNER_PLANTED_H
-#define FAULTLINE_RUNNER_PLANTED_H
-#include <stdbool.h>
-#include <stdlib.h>
+C_DECLARATION = "_Bool planted(const char *fault);\n#line 1\n"
+"""Needs no header: a source says which features it wants before it includes one."""
+
+C_HELPER = {
+    "runner/base/planted.c": """#include <stdlib.h>
 #include <string.h>
 
-static inline bool planted(const char *fault) {
+_Bool planted(const char *fault);
+
+_Bool planted(const char *fault) {
     const char *chosen = getenv("FAULTLINE_PLANTED");
     return chosen != NULL && strcmp(chosen, fault) == 0;
 }
-#endif
 """
+}
 
 
 def is_rust(file: str) -> bool:
@@ -147,14 +149,14 @@ def edited_files(root: Path, table: Table) -> dict[str, str]:
         raise TableError("\n".join(problems))
     for crate in sorted({crate_root(root, file) for file in by_file if is_rust(file)}):
         texts[crate] = texts.get(crate, (root / crate).read_text()) + RUST_HELPER
-    return texts | {C_HEADER: C_HELPER}
+    return texts | C_HELPER
 
 
 def edited_file(root: Path, file: str, edits: list[Edit]) -> str:
     if not (root / file).is_file():
         raise TableError(f"{file}: {names(edits)} edit it, and it is not there")
     text = edited(file, (root / file).read_text(), edits)
-    return text if is_rust(file) else f'#include "base/planted.h"\n#line 1\n{text}'
+    return text if is_rust(file) else C_DECLARATION + text
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from planted.table import Edit, Fault, TableError
 ROOT = project_root()
 TABLE = table.read()
 SITES_OF_THE_GATE = 4
-PRODUCT = ("runner", "include", "pintools", "allocators", "harness/faultline")
+PRODUCT = ("crashgen", "oracle", "runner", "include", "pintools", "allocators", "harness/faultline")
 """What people build and run."""
 
 

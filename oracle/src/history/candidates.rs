@@ -8,7 +8,6 @@ use super::object::{ObjectState, Unsettled};
 use super::operation::OperationIndex;
 use crate::contract::Fill;
 use crate::pattern::Segment;
-use planted::Fault;
 
 /// One state that a holder may be found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +84,6 @@ impl History {
                 .map(|after| expect(after, pending.operation.index, pending.promised_bytes(after, object, fill))),
             pending: index.map(|index| (index, true)),
         });
-        if let Some(second) = second.filter(|_| planted::is(Fault::PendingIsReturned)) {
-            return Candidates { first: second, second: None };
-        }
         let placed_by = state.map_or(0, |state| state.placed_by);
         let first = Candidate {
             object: object.map(|object| expect(object, placed_by, object.promised_bytes)),

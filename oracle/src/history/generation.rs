@@ -10,7 +10,6 @@ use super::object::{HolderState, ObjectState, Previous, Unsettled};
 use super::operation::{Operation, OperationIndex, OperationKind};
 use crate::contract::{Durable, Fill};
 use crate::report::Status;
-use planted::Fault;
 
 /// How far the heap's creation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +40,6 @@ impl Pending {
         match fill {
             _ if !self.operation.kind.makes_object() => after.promised_bytes,
             Fill::Before => self.operation.bytes,
-            Fill::After if planted::is(Fault::FilledBefore) => self.operation.bytes,
             Fill::After => before.map_or(0, |before| before.bytes.min(self.operation.bytes)),
         }
     }

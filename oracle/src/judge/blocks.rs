@@ -7,7 +7,6 @@ use crate::fact::{AccountingError, ExtentError, Fact, Step};
 use crate::history::Holder;
 use crate::report::{Block, BlockState, Life, Location, Place, SectionKind, Status, Walk};
 use crate::rule::RuleId;
-use planted::Fault;
 
 /// The live heap blocks of one life, by file and offset, and what refers to them.
 pub(super) struct LiveBlocks<'a> {
@@ -131,8 +130,7 @@ impl<'a> Judge<'a> {
     fn judge_accounting(&mut self, life: &Life, number: u16, walk: &Walk) {
         self.out.judged.insert(RuleId::Inconsistent);
         let recovery = recovery_phrase(number);
-        let is_counted = |block: &&Block| block.file == 0 || !planted::is(Fault::AccountingOfOneFile);
-        let mut blocks: Vec<&Block> = walk.blocks.iter().filter(is_counted).collect();
+        let mut blocks: Vec<&Block> = walk.blocks.iter().collect();
         blocks.sort_by_key(|block| (block.file, block.offset, block.bytes));
         let mut at = (0, 0u64);
         let mut sum = 0u64;

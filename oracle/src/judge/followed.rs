@@ -17,7 +17,6 @@ use super::references::{FirstPart, Found};
 use super::{Judge, ShownObject};
 use crate::history::{Candidate, Holder, ObjectId};
 use crate::report::{Life, Location, Objects};
-use planted::Fault;
 
 /// When a reference is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,9 +135,6 @@ impl<'a> FollowedReferences<'a> {
         let Some(objects) = self.objects else { return };
         self.there[key as usize] = Some(object);
         self.positions.insert(object, key);
-        if planted::is(Fault::FieldsIgnored) {
-            return;
-        }
         for (holder, at) in Holder::fields_of(object).zip(objects.entries[key as usize].fields) {
             self.add(holder, at);
         }

@@ -12,7 +12,6 @@ use crate::fact::Fact;
 use crate::history::OperationIndex;
 use crate::report::{Block, Life, Status};
 use crate::rule::RuleId;
-use planted::Fault;
 
 impl<'a> Judge<'a> {
     /// FL010: live heap blocks that no slot reaches, through fields or without.
@@ -49,7 +48,6 @@ impl<'a> Judge<'a> {
             return unreached;
         }
         match &life.retained {
-            Some(_) if planted::is(Fault::RetainAll) => unreached.clear(),
             Some(retained) if retained.status == Status::Ok => {
                 let kept: BTreeSet<_> = retained.blocks.iter().map(Block::location).collect();
                 unreached.retain(|block| !kept.contains(&block.location()));
@@ -74,7 +72,6 @@ impl<'a> Judge<'a> {
         let dropped = self.history.garbage_objects(&happened);
         match self.contract.leaks {
             Leaks::None | Leaks::Pending => self.leaks_of_pending() + dropped,
-            Leaks::Collected if planted::is(Fault::GarbageOfACrashPasses) => dropped,
             Leaks::Collected => self.history.garbage_left_by_close(&shown.happened),
         }
     }

@@ -193,7 +193,6 @@ impl<'a> Judge<'a> {
         }
     }
 
-    #[cfg_attr(feature = "planted", track_caller)]
     fn violate_idempotence(&mut self, number: u16, what: (Part, Change), slot: Option<u32>, text: String) {
         let (part, change) = what;
         let text = format!("after {}: {text}", recovery_phrase(number));

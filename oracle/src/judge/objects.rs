@@ -9,7 +9,6 @@ use super::references::{Found, note_happened};
 use crate::fact::{ExtentError, Fact, Step};
 use crate::history::{Candidate, Candidates, ExpectedObject, ObjectId, OperationKind};
 use crate::report::{SectionKind, Stage, Status};
-use planted::Fault;
 
 /// Why an object is not as a candidate has it, the gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +44,6 @@ impl<'a> Judge<'a> {
         match references.identity(key, objects.clone()) {
             Identity::Known(known) => note_happened(known.into_iter(), &mut references.first_part),
             Identity::Open(open) => return self.judge_object(found, &open, is_last, references),
-            Identity::Another(_) | Identity::Elsewhere if planted::is(Fault::IdentityUnchecked) => {}
             Identity::Another(_) | Identity::Elsewhere if !is_last => return false,
             Identity::Another(other) => self.judge_anothers_place(found, &objects, other, references),
             Identity::Elsewhere => self.judge_wrong_place(found, &objects, references),
@@ -234,7 +232,7 @@ impl<'a> Judge<'a> {
 
     /// The first wrong byte of the object in the crash image, unless recovery has put it right: what life 1 saw counts more.
     fn content_error(&self, found: &Found<'_>, object: &ExpectedObject<'_>) -> Option<u64> {
-        if object.checked_bytes == 0 || planted::is(Fault::SizesOnly) {
+        if object.checked_bytes == 0 {
             return None;
         }
         let at = self.content.differs(found.file, found.at.offset, object.segments, object.checked_bytes)?;

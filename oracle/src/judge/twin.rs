@@ -23,7 +23,6 @@ use crate::fact::Fact;
 use crate::history::{History, Linearised, OperationIndex};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
 use crate::rule::RuleId;
-use planted::Fault;
 
 /// Of x86-64.
 const OS_PAGE_BYTES: u64 = 4096;
@@ -156,7 +155,7 @@ fn capacities_of(report: &HeapReport) -> Twin {
     }
     let reopened = capacity_in(report, EMPTIED)?;
     let (emptied, open_failure) = match open_drain(report) {
-        Ok(Some(open)) if !planted::is(Fault::TwinForgetsOpen) => (reopened.at_least(open), None),
+        Ok(Some(open)) => (reopened.at_least(open), None),
         Ok(_) => (reopened, None),
         Err(why) => (reopened, Some(format!("emptied while it was open: {why}"))),
     };
@@ -303,7 +302,6 @@ impl Judge<'_> {
         for choice in 0..1u32 << unclear.len() {
             let chosen = unclear.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).map(|(_, index)| *index);
             let happened: Vec<OperationIndex> = first_part.happened.iter().copied().chain(chosen).collect();
-            let happened = if planted::is(Fault::WrongTwin) { Vec::new() } else { happened };
             let mut is_known = false;
             for twin in twins.find(self.history, &happened)? {
                 let twin = twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;

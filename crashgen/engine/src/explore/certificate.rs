@@ -6,7 +6,6 @@ use crate::recovery::twins::MadeTwins;
 use crashgen::replay::Engines;
 use crashgen::strategy::{Coverage, Reach, Strategy};
 use oracle::{Judgement, RuleId, RuleSet};
-use planted::Fault;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -282,9 +281,6 @@ impl Tally {
     /// Why the exploration is not complete; empty if it is. is_part: what has not been met yet, the rest may meet.
     fn gaps(&self, is_part: bool) -> Vec<String> {
         let mut gaps: Vec<String> = self.fallback.iter().cloned().chain(self.bounds()).collect();
-        if planted::is(Fault::ForgetBounds) {
-            gaps.clear();
-        }
         if let Some(coverage) = &self.coverage {
             gaps.push(coverage.text());
         } else if self.drawn > 0 {

@@ -13,7 +13,6 @@ use crate::heap::case::HeapCase;
 use crashgen::image::ImageHash;
 use crashgen::model::Choice;
 use crashgen::strategy::{Asked, Covered, Floor, Prefix, Sample, Scope, Strategy};
-use planted::Fault;
 use rustc_hash::FxHashSet;
 use std::ops::ControlFlow;
 
@@ -123,7 +122,7 @@ impl ChosenStates {
     ) -> Result<ControlFlow<()>, Stop> {
         examiner.means.check_budget()?;
         let heap = case.crash(at.view, choices);
-        let expected = if planted::is(Fault::JudgeImageOnce) { 0 } else { heap.history.state_id() };
+        let expected = heap.history.state_id();
         if !self.judged.insert((heap.image.hash(), expected)) {
             return Ok(ControlFlow::Continue(()));
         }

@@ -20,7 +20,6 @@ use crate::recovery::recoverer::Recoverer;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
 use oracle::{Judgement, Violation};
-use planted::Fault;
 use std::ops::ControlFlow;
 
 /// Why a failure is no finding.
@@ -231,10 +230,8 @@ impl Examiner<'_, '_> {
         violations: Vec<Violation>,
         target: &Violation,
     ) -> Result<Option<Violation>, EngineError> {
-        let is_any = planted::is(Fault::ReduceToAnyRule);
-        let is_whole = is_whole || planted::is(Fault::ReduceToLasting);
         let mut alike = Vec::new();
-        for violation in violations.into_iter().filter(|violation| violation.broken() == target.broken() || is_any) {
+        for violation in violations.into_iter().filter(|violation| violation.broken() == target.broken()) {
             if is_whole || self.onset(case, at, state, &violation)?.is_none() {
                 alike.push(violation);
             }

@@ -9,7 +9,6 @@ use crate::explore::examiner::Examiner;
 use crate::explore::later::LaterCrashes;
 use crate::heap::case::HeapCase;
 use crashgen::cpu_affinity;
-use planted::Fault;
 use std::ops::ControlFlow;
 
 /// The exploration of one generation.
@@ -96,8 +95,6 @@ impl<'e, 'a> Explorer<'e, 'a> {
             let recoveries = self.examiner.means.recoverer.recoveries;
             self.examiner.results.listener.progress(at.position, recoveries);
         }
-        let is_expectation_new = at.is_expectation_new && !planted::is(Fault::JudgeBornOnly);
-        let at = &ExploredPosition { is_expectation_new, ..*at };
         match self.examiner.means.strategy.follows_loads() {
             true => complete.explore(&mut self.examiner, &mut self.chosen, case, at),
             false => self.chosen.explore(&mut self.examiner, case, at),

@@ -18,7 +18,6 @@ use crate::findings::finding::seen_counts;
 use crate::recovery::twins::{self, MadeTwins};
 use crashgen::strategy::{Strategy, WITHOUT_LOADS};
 use crashgen::trace::Trace;
-use planted::Fault;
 use std::time::Instant;
 
 /// Explores a whole trace, as the edits make it, and prints findings, certificate and verdict.
@@ -103,7 +102,7 @@ fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Result<Verdict
     if let Some(file) = &task.config.outcomes {
         output.say("outcomes", &whole.outcomes.settle(file, task.known.as_ref())?);
     }
-    let is_unknown = whole.tally.has_unknown() && !planted::is(Fault::UnknownPasses);
+    let is_unknown = whole.tally.has_unknown();
     let is_nothing = !whole.tally.has_judged_a_heap() && whole.tally.unchanged == 0 || whole.tally.stores == 0;
     let verdict = match (whole.findings.len(), is_unknown || is_nothing) {
         (0, false) => Verdict::Pass,

@@ -15,7 +15,6 @@ use crate::base::config::{Config, OutcomesFile};
 use crashgen::edit::is_left_out;
 use crashgen::model::{Model, OpenLine};
 use crashgen::trace::{Event, EventKind, OperationKind, Trace};
-use planted::Fault;
 
 /// For each crash position of the edited trace (events before the crash), whether it is unchanged. Empty: there is nothing to compare with.
 pub fn positions(config: &Config, whole: &Trace) -> Vec<bool> {
@@ -50,11 +49,10 @@ impl Unchanged {
     /// `start`: makes the model after the crash. `left_out`: for each event, whether the edited run lacks it.
     pub fn of(start: impl Fn() -> Model, events: &[Event], left_out: &[bool]) -> Self {
         let mut both = Both { whole: start(), edited: start() };
-        let is_any = planted::is(Fault::PassByRecoveries);
         let (mut positions, mut is_same_at_return) = (vec![true], false);
         for (number, (event, is_left_out)) in events.iter().zip(left_out).enumerate() {
             if both.step(number as u32, event, *is_left_out) {
-                positions.push(both.is_same() || is_any);
+                positions.push(both.is_same());
             }
             if matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. }) {
                 is_same_at_return = both.is_same() && both.whole.is_settled() && both.edited.is_settled();

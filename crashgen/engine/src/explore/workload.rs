@@ -10,7 +10,6 @@ use crate::explore::means::Means;
 use crate::explore::parts::{Cursor, Part};
 use crate::heap::case::HeapCase;
 use crashgen::trace::{EventKind, Trace};
-use planted::Fault;
 
 /// A part of the workload.
 pub struct Workload<'a> {
@@ -25,9 +24,6 @@ impl<'a> Workload<'a> {
     pub fn new(means: &Means, trace: &'a Trace, part: &'a Part, cursor: &'a mut Cursor) -> Self {
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
         cursor.next = (cursor.next..part.first as usize).rev().find(is_case).unwrap_or(cursor.next);
-        if planted::is(Fault::HeapOfAnotherPart) && part.number > 0 {
-            cursor.next = part.first as usize - 1;
-        }
         Self { trace, part, cursor, complete: Complete::new(means.config, &means.repeats.probe) }
     }
 
@@ -40,13 +36,6 @@ impl<'a> Workload<'a> {
             );
         }
         tally.bounds_hit.extend(model.bounds_hit().iter().map(|bound| (*bound).to_owned()));
-    }
-
-    /// By a fault that is planted.
-    fn is_skipped(&self, position: u32) -> bool {
-        let is_last = position as usize == self.trace.events.len();
-        let is_fence = matches!(self.trace.events[position as usize - 1].kind, EventKind::Fence { .. });
-        (planted::is(Fault::SkipLastPosition) && is_last) || (planted::is(Fault::JudgeAtFences) && !is_fence)
     }
 }
 
@@ -67,7 +56,7 @@ impl Course for Workload<'_> {
             let position = number as u32 + 1;
             let is_counted = self.part.number == 0 || position >= self.part.first;
             examiner.tally.stores += u64::from(is_counted && matches!(event.kind, EventKind::Store { .. }));
-            if position < self.part.first || self.is_skipped(position) {
+            if position < self.part.first {
                 continue;
             }
             let is_expectation_new = is_expectation_new || position == self.part.first;

@@ -12,7 +12,6 @@ use crashgen::edit::PlaceKind;
 use crashgen::symbols::Symbols;
 use crashgen::trace::{EventKind, SiteId, StoreKind, Trace};
 use oracle::{Fact, RuleId, Violation};
-use planted::Fault;
 use std::fmt::Display;
 
 /// What makes two violations one finding.
@@ -25,7 +24,6 @@ pub fn key(
 ) -> String {
     let place = place(symbols, trace, state, onset, violation.rule);
     match blamed_store(state, onset) {
-        _ if planted::is(Fault::FindingByRule) => place,
         Some(_) => place,
         None => format!("{place}: {}", broken_fact(onset, violation)),
     }
@@ -52,9 +50,6 @@ fn broken_fact(onset: Option<&Onset>, violation: &Violation) -> Fact {
 
 /// The part of the key that is known of a state before it is recovered.
 pub fn place(symbols: &mut Symbols, trace: &Trace, state: &StateRef, onset: Option<&Onset>, rule: RuleId) -> String {
-    if planted::is(Fault::FindingByRule) {
-        return rule.to_string();
-    }
     let lost = blamed_store(state, onset);
     let last_store = onset.map_or(state.case.last_store, |onset| onset.site);
     let site = lost.as_ref().map_or(last_store, |lost| lost.site);

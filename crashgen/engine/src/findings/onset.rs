@@ -26,7 +26,6 @@ use crashgen::model::{Choice, View};
 use crashgen::trace::{EventKind, SiteId, Trace};
 use oracle::report::Place;
 use oracle::{Extent, Fact, Judgement, Leaked, RuleId, TwinSet, Violation};
-use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -330,8 +329,7 @@ impl Stretch {
 
 /// The onset of each thing that is wrong now. `before`: those of the position before. `now`: what is wrong, each with this position.
 fn since(before: &FxHashMap<Wrong, Onset>, now: Vec<(Wrong, Onset)>) -> FxHashMap<Wrong, Onset> {
-    let is_anew = planted::is(Fault::BeginsAnew);
-    let known = |wrong: &Wrong| before.get(wrong).filter(|_| !is_anew);
+    let known = |wrong: &Wrong| before.get(wrong);
     let mut parts = now.iter().map(|(wrong, _)| wrong).filter(|wrong| !matches!(wrong, Wrong::Heap(..))).peekable();
     let is_nothing_new = parts.peek().is_some() && parts.all(|wrong| known(wrong).is_some());
     let consequence = |wrong: &Wrong| {
@@ -339,7 +337,7 @@ fn since(before: &FxHashMap<Wrong, Onset>, now: Vec<(Wrong, Onset)>) -> FxHashMa
         let of_rule =
             |(other, _): &(&Wrong, &Onset)| matches!(other, Wrong::Heap(known, _) if known.rule() == fact.rule());
         let first = before.iter().filter(of_rule).map(|(_, onset)| onset).min_by_key(|onset| onset.position);
-        first.filter(|_| is_nothing_new && !is_anew)
+        first.filter(|_| is_nothing_new)
     };
     let onset = |wrong: &Wrong, here: &Onset| known(wrong).or_else(|| consequence(wrong)).unwrap_or(here).clone();
     now.iter().map(|(wrong, here)| (wrong.clone(), onset(wrong, here))).collect()

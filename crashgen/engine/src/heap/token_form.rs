@@ -6,7 +6,6 @@ use crate::heap::case::HeapCase;
 use crashgen::model::{Choice, LineKey, Model, OpenLine, View};
 use crashgen::token::LineChoice;
 use crashgen::trace::FileId;
-use planted::Fault;
 
 /// The choices that a token names.
 ///
@@ -18,7 +17,6 @@ pub fn state_of(
     from_newest: bool,
     lines: &[LineChoice],
 ) -> Result<Vec<Choice>, EngineError> {
-    let from_newest = from_newest != planted::is(Fault::TokenFromOtherEnd);
     let mut state = if from_newest { view.prefix_state() } else { view.floor_state() };
     for line in lines {
         let key = LineKey { file: FileId(line.file), number: line.number };

@@ -9,7 +9,6 @@ use crashgen::complete::{Doubt, UnitKey};
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::{CodeSite, Death, Engines, Loads, Manner, Probe, RecoveryTrace, ReplayServer, ServerOptions};
 use oracle::HeapReport;
-use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -109,10 +108,7 @@ impl Recoverer {
     /// # Errors
     /// When the server ended or sent no report.
     pub fn probe(&mut self, image: &mut CrashImage, probe: Probe) -> Result<Probed, EngineError> {
-        let hash = match planted::is(Fault::RecoveryOfAnother) {
-            true => ImageHash(image.files().len() as u128),
-            false => image.hash(),
-        };
+        let hash = image.hash();
         let number = match self.first.get(&hash) {
             Some(number) => {
                 self.memoised += 1;
@@ -121,11 +117,10 @@ impl Recoverer {
             None => self.run_first(image, hash)?,
         };
         let first = self.reports[number as usize].clone();
-        if probe == Probe::First || planted::is(Fault::FirstPartOnly) || !is_worth_stages(&first) {
+        if probe == Probe::First || !is_worth_stages(&first) {
             return Ok(Probed { report: first, is_own: true });
         }
-        let metadata = if planted::is(Fault::StagesOfAnother) { ImageHash(0) } else { image.metadata_hash() };
-        let key = (number, metadata);
+        let key = (number, image.metadata_hash());
         if !self.stages.contains_key(&key) {
             let own = Rc::new(self.run(image, Probe::Full)?);
             self.full_probes += 1;
@@ -161,7 +156,7 @@ impl Recoverer {
         };
         self.server.follow(image)?;
         let bytes = self.server.run(Probe::First)?;
-        if self.numbers.get(&bytes) == Some(&known) || planted::is(Fault::BlindConfirmation) {
+        if self.numbers.get(&bytes) == Some(&known) {
             return Ok(true);
         }
         if doubt_of(parse(&bytes)?.outcome).is_some() || self.server.run(Probe::First)? != bytes {

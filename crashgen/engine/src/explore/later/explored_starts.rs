@@ -13,7 +13,6 @@
 
 use crashgen::complete::{ChoiceSet, Dependencies, LineChoices};
 use crashgen::model::{Line, LineContent, LineKey, Lines};
-use planted::Fault;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::rc::Rc;
 
@@ -117,7 +116,7 @@ impl ExploredStarts {
         self.sets.searches += 1;
         let sets = &mut self.sets;
         let mut starts = self.known.get(&run)?.iter();
-        starts.find(|start| planted::is(Fault::AnyBegin) || start.has(lines, sets))
+        starts.find(|start| start.has(lines, sets))
     }
 
     /// Such a run was explored over what these lines may hold.

@@ -22,7 +22,6 @@ use crashgen::replay::RecoveryTrace;
 use crashgen::trace::{EventKind, LineKey};
 use oracle::contract::Contract;
 use oracle::{HeapReport, History, Judgement, Outcome, Status, judge};
-use planted::Fault;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
@@ -168,8 +167,7 @@ impl LeafPlanner<'_, '_, '_> {
         is_passed_by: bool,
     ) -> Result<bool, Skip> {
         let start = hash_of_start(self.case, self.at.view, remaining, run.hash);
-        let is_compared = is_passed_by && !planted::is(Fault::PassedByIsExplored);
-        let how = u64::from(expected.is_graph) | u64::from(is_compared) << 1;
+        let how = u64::from(expected.is_graph) | u64::from(is_passed_by) << 1;
         let mut is_known = |expected: u64| {
             let words = [start as u64, (start >> 64) as u64, expected, how];
             !self.memory.explored.insert(xxh3_128(&words.map(u64::to_le_bytes).concat()))

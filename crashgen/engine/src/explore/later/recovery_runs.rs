@@ -10,7 +10,6 @@ use crate::recovery::reports::{doubt_of, parse};
 use crashgen::complete::{Doubt, Recoveries, Run};
 use crashgen::image::CrashImage;
 use crashgen::trace::{Event, UnitKey};
-use planted::Fault;
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
@@ -75,8 +74,7 @@ impl Recoveries for TracedRecoveries<'_, '_> {
 
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
         self.means.check_budget()?;
-        let follow_up = self.means.config.follow_up && !planted::is(Fault::NoFollowUp);
-        let generation = (self.generation.crashes_before() + 1, follow_up);
+        let generation = (self.generation.crashes_before() + 1, self.means.config.follow_up);
         let traced = self.means.recoverer.trace(image, generation, &self.runs.varying);
         let (report, loads, events) = traced.map_err(Stop::Error)?;
         let outcome = self.number_of((report, events), image).map_err(Stop::Error)?;
