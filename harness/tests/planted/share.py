@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which faults the gate plants; the nightly run plants all. First those that the last change may have hidden: the fault is new, or
-a file that it edits has changed. Then some drawn by the commit, others at each."""
+"""Which faults the gate plants; the nightly run plants all.
+
+Every fault that a test of Rust notices: that takes a blink. Of the others, first those that the last change may have hidden: the
+fault is new, or a file that it edits has changed. Then some drawn by the commit, others at each."""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from planted import table
-from planted.table import Fault
+from planted.table import Fault, PythonTest
 
-CHANGED = 8
-DRAWN = 4
-"""A fault takes some seconds."""
+CHANGED = 6
+DRAWN = 3
+"""A test of pytest takes some seconds, with the fault and without it."""
 
 Thing = TypeVar("Thing")
 
@@ -37,10 +39,10 @@ def base(root: Path) -> str:
     return forked if forked and forked != commit(root) else "HEAD~1"
 
 
-def faults_before(root: Path) -> list[Fault]:
+def faults_before(root: Path, folder: Path) -> list[Fault]:
     """As the tables had them at the base."""
     faults: list[Fault] = []
-    for path in sorted(table.FAULTS.glob("*.toml")):
+    for path in sorted(folder.glob("*.toml")):
         text = git(root, "show", f"{base(root)}:{path.relative_to(root).as_posix()}")
         faults += [table.fault_of(path, entry) for entry in tomllib.loads(text).get("fault", [])]
     return faults
@@ -51,10 +53,9 @@ def drawn(root: Path, things: Sequence[Thing], count: int) -> list[Thing]:
     return random.Random(commit(root)).sample(things, min(count, len(things)))
 
 
-def faults_of_the_gate(root: Path, faults: Sequence[Fault]) -> list[Fault]:
-    files, before = set(git(root, "diff", "--name-only", base(root)).splitlines()), faults_before(root)
-    changed = [fault for fault in faults if fault.files & files or fault not in before]
-    first = drawn(root, changed, CHANGED)
-    others = [fault for fault in faults if fault not in first]
-    chosen = [*first, *drawn(root, others, DRAWN)]
-    return [fault for fault in faults if fault in chosen]
+def faults_of_the_gate(root: Path, faults: Sequence[Fault], folder: Path = table.FAULTS) -> list[Fault]:
+    slow = [fault for fault in faults if isinstance(fault.test, PythonTest)]
+    files, before = set(git(root, "diff", "--name-only", base(root)).splitlines()), faults_before(root, folder)
+    changed = drawn(root, [fault for fault in slow if fault.files & files or fault not in before], CHANGED)
+    others = drawn(root, [fault for fault in slow if fault not in changed], DRAWN)
+    return [fault for fault in faults if fault not in slow or fault in changed or fault in others]
