@@ -77,12 +77,7 @@ impl Floors {
 
     /// The ordered stores that the line holds now will be guaranteed.
     pub fn promise(&mut self, line: LineId, until: Until) {
-        let ordered = self.lines.get(line).ordered_count();
-        self.promise_ordered(line, ordered, until);
-    }
-
-    pub(super) fn promise_ordered(&mut self, line: LineId, ordered: u64, until: Until) {
-        let flushed = Flushed { line, ordered };
+        let flushed = Flushed { line, ordered: self.lines.get(line).ordered_count() };
         match until {
             Until::AnyInstruction => self.flushed.push(flushed),
             Until::FenceOf(thread) => self.unfenced.entry(thread).or_default().flushed.push(flushed),
@@ -114,7 +109,7 @@ impl Floors {
     }
 
     /// Threads whose next fence some promise waits for.
-    pub(super) fn waiting_threads(&self) -> Vec<ThreadId> {
+    fn waiting_threads(&self) -> Vec<ThreadId> {
         self.unfenced.keys().copied().collect()
     }
 
