@@ -13,7 +13,7 @@ PYTHON_SOURCES := harness ci runner pintools fuzz
 C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
 ALLOCATORS = $(patsubst allocators/%/allocator.toml,%,$(wildcard allocators/*/allocator.toml))
 OUT := out
-FUZZ_SECONDS := 30
+FUZZ_SECONDS := 10
 NIGHTLY_FUZZ_SECONDS := 600
 MUTATE_ALL = for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator || failed+=" mutate $$allocator"; done
 
@@ -41,7 +41,7 @@ check: setup ## format, lint, types, tests, fuzzing: what CI runs
 	cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 	$(MAKE) --no-print-directory test fuzz
 
-fuzz: setup ## fuzz every reader, FUZZ_SECONDS each (30)
+fuzz: setup ## fuzz every reader, FUZZ_SECONDS each (10)
 	@$(BIN)/python ci/fuzz.py --seconds $(FUZZ_SECONDS)
 
 corpus: setup ## add what fuzzing found since to fuzz/corpus

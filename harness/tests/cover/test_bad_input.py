@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
 from faultline.base.config import find_allocator
 from faultline.pipeline import trace
@@ -30,9 +31,9 @@ RUN = ("run", "nvm_malloc", "--workload", "smoke", "--samples", "0", "--exhausti
 
 
 @pytest.fixture(scope="module")
-def own_cache(tmp_path_factory: pytest.TempPathFactory, faultline: Faultline) -> Path:
-    """A cache with builds and the trace of smoke, that tests may damage."""
-    folder = tmp_path_factory.mktemp("cache")
+def own_cache(root: Path, tmp_path_factory: pytest.TempPathFactory, faultline: Faultline) -> Path:
+    """A cache with the trace of smoke, which tests may damage."""
+    folder = cache_that_shares_builds(root, tmp_path_factory.mktemp("own") / "cache").folder
     run = faultline("trace", "nvm_malloc", "-w", "smoke", "--cache", folder)
     assert run.returncode == 0, run.stderr
     return folder

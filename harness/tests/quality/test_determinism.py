@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
 from faultline.study.replay import Token
 from samples import SOURCE_FOLDERS
@@ -121,12 +122,15 @@ def test_a_token_of_another_build_is_refused_before_anything_is_built(
     assert not [*(clone / "cache" / "builds").iterdir(), *(clone / "cache" / "traces").iterdir()]
 
 
-def test_a_token_refuses_another_trace(faultline: Faultline, findings: list[dict[str, Any]], clone: Path) -> None:
+def test_a_token_refuses_another_trace(
+    root: Path, faultline: Faultline, findings: list[dict[str, Any]], clone: Path
+) -> None:
     """The allocator is the same, and its heap is larger."""
     settings = clone / "allocators" / "nvm_malloc" / "allocator.toml"
     text = settings.read_text()
     assert "\nheap_bytes = 65536 " in text
     settings.write_text(text.replace("\nheap_bytes = 65536 ", "\nheap_bytes = 131072 "))
+    cache_that_shares_builds(root, clone / "cache")
     run = replayed_in(clone, faultline, findings[0]["token"])
     assert_one_clear_line(run, 2, "the trace differs", "replay it with the allocator.toml")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from caches import cache_that_shares_builds
 from command_line import Faultline
 from faultline.base import config
 from faultline.base.cache import Cache
@@ -70,7 +71,7 @@ def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) ->
     )
     head = "    if (relative == 0)"
     source.write_text(text.replace("static void set_links(", "\n\nstatic void set_links(").replace(head, f"\n{head}"))
-    there = Workshop(tmp_path / "moved", Cache(tmp_path / "cache"), here.engine)
+    there = Workshop(tmp_path / "moved", cache_that_shares_builds(root, tmp_path / "cache"), here.engine)
     moved = run(there, tmp_path, SPEC)
     assert ids_of(moved) == ids_of(first)
     lines, moved_lines = ({finding.sites[0].line for finding in result.findings} for result in (first, moved))
@@ -95,7 +96,7 @@ def test_the_words_of_an_adapter_are_in_no_id(root: Path, scripts: Path, tmp_pat
     text, count = re.subn(r'(fail\(FL_\w+, )"', r'\1"reworded: ', text)
     assert count > 5
     source.write_text(text)
-    there = Workshop(tmp_path / "reworded", Cache(tmp_path / "cache"), here.engine)
+    there = Workshop(tmp_path / "reworded", cache_that_shares_builds(root, tmp_path / "cache"), here.engine)
     second = run(there, tmp_path, spec)
     said, reworded = ({finding.message for finding in result.findings} for result in (first, second))
     assert any("reworded: some headers of the heap are damaged" in message for message in reworded - said)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make matrix`, as a test: the clean allocators are clean in every crash state of their workloads, every mutant is killed by its
-rule, and the crash states reach every stage of recovery that the allocators name."""
+rule, and the crash states reach every stage of recovery that the allocators name.
+
+The nightly run takes the matrix as it is. In each run of the tests, power fails once in the clean cells that take longest, and
+twice in the others."""
 
 from __future__ import annotations
 
@@ -28,13 +31,55 @@ SHAPES = {
 }
 """Of pallocator's heaps: what its workloads must reach."""
 DEFRAGMENTATION_STEPS = 16
-NOT_TOLD_APART = [{"CLEAN_TOO_EARLY", "MARKS_NOT_FLUSHED"}, {"FREE_NOT_FLUSHED", "FREE_PERSISTED_AFTER_WAIT"}]
-"""By allocator. One of two does not flush what the other flushes too late; that somebody flushes the line later tells nothing:
-a neighbour's flush may come at any time."""
+NOT_TOLD_APART = [
+    # One of two does not flush what the other flushes too late. That somebody flushes the line later tells nothing: a neighbour's
+    # flush may come at any time.
+    {"CLEAN_TOO_EARLY", "MARKS_NOT_FLUSHED"},
+    {"FREE_NOT_FLUSHED", "FREE_PERSISTED_AFTER_WAIT"},
+    # They lose nothing: recovery answers the same status, and the last store before is one of a function that many call. What the
+    # allocator says of it differs, but its words are in no id.
+    {"ARENA_OF_CALLER", "HUGE_WITHOUT_RING", "NAME_NOT_FREEING"},
+    {"CHUNK_SPLIT_ORDER", "CONVERT_ORDER", "TABLE_NOT_CLEARED"},
+    {"GROWTH_ORDER", "SIZE_BEFORE_GROWTH"},
+    {"REPLAY_FORGETS_LAST", "USE_NOT_MARKED"},
+    {"BOTTOM_NOT_CLEARED", "MAP_TRUSTED"},
+]
+"""All that there are, by allocator."""
 RECOVERIES_AN_OPERATION = {"nvm_malloc": 10}
 """Of `complete` over churn, at most; 30 of other allocators."""
 RECOVERIES_AN_OPERATION_NESTED = {True: 200, False: 100}
 """With a second crash: in what follows recoveries, too, and in recoveries alone."""
+
+
+LONG = {
+    ("nvm_malloc", "churn"),
+    ("nvm_malloc", "chain"),
+    ("nvm_malloc", "allocators/nvm_malloc/workloads/chunks.workload"),
+    ("makalu", "ace:3:2"),
+    ("makalu", "graph"),
+    ("makalu", "resur"),
+    ("makalu", "reopen"),
+    ("makalu", "threads"),
+    ("makalu", "fill"),
+    ("nvmalloc", "churn"),
+    ("pallocator", "churn"),
+    ("pallocator", "reopen"),
+    ("pallocator", "ace:2"),
+}
+"""Clean cells whose second crashes take more than 18 seconds of a processor. Each allocator has other cells with second crashes."""
+
+
+def with_one_crash_in_long_cells(matrix: str) -> str:
+    """The text of a matrix file."""
+    head, *cells = re.split(r"^\[\[cell\]\]\n", matrix, flags=re.MULTILINE)
+    found = set()
+    for at, text in enumerate(cells):
+        keys = tuple(re.findall(r'^(?:allocator|workload) = "(.*)"', text, re.MULTILINE)[:2])
+        if keys in LONG:
+            found.add(keys)
+            cells[at] = "nested = 0\n" + re.sub(r"^(nested|follow_up) = .*\n", "", text, flags=re.MULTILINE)
+    assert found == LONG
+    return "[[cell]]\n".join([head, *cells])
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +87,16 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("matrix")
 
 
-@pytest.fixture(scope="module")
-def matrix(faultline: Faultline, out: Path) -> subprocess.CompletedProcess[str]:
-    return faultline("matrix", "--out", out, limit_s=LIMIT_S)
+@pytest.fixture(scope="module", params=["shortened", pytest.param("whole", marks=pytest.mark.nightly)])
+def matrix(
+    root: Path, faultline: Faultline, out: Path, request: pytest.FixtureRequest
+) -> subprocess.CompletedProcess[str]:
+    path = root / "ci" / "matrix.toml"
+    if request.param == "shortened":
+        shortened = with_one_crash_in_long_cells(path.read_text())
+        path = out / "matrix.toml"
+        path.write_text(shortened)
+    return faultline("matrix", "-c", path, "--out", out, limit_s=LIMIT_S)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,9 @@
 """Does it find bugs: of the simple strategies, exactly those in `killed_by` kill a mutant by its expected rule. That `complete`
 kills all of them is in test_matrix.py.
 
-A strategy that kills a mutant ends there. One that does not explores to the end, which takes minutes for prefix, an image a store:
-of these a seeded share is shown here, and all in the nightly run. So is sample."""
+A strategy that kills a mutant ends there. One that does not explores to the end, which takes minutes for prefix, an image a store.
+A seeded share is shown each time: of each allocator and strategy some that are killed, and some that are not. All are shown in the
+nightly run. So is sample."""
 
 from __future__ import annotations
 
@@ -30,18 +31,20 @@ def mutant_of(spec: CellSpec) -> Mutant:
     return find_allocator(ROOT, spec.allocator).mutant_named(str(spec.mutant))
 
 
-def share(allocator: str) -> list[CellSpec]:
-    """Survivors of prefix that are shown each time."""
-    survivors = [spec for spec in MUTANTS if spec.allocator == allocator and "prefix" not in mutant_of(spec).killed_by]
-    return random.Random(1).sample(survivors, 2)
+def share(allocator: str, strategy: KillStrategy) -> list[CellSpec]:
+    """What is shown each time: two mutants that the strategy kills, and two that it does not."""
+    specs = [spec for spec in MUTANTS if spec.allocator == allocator]
+    killed = [spec for spec in specs if strategy in mutant_of(spec).killed_by]
+    survivors = [spec for spec in specs if spec not in killed]
+    return [spec for some in (killed, survivors) for spec in random.Random(1).sample(some, 2)]
 
 
-SHARE = [spec for allocator in sorted({spec.allocator for spec in MUTANTS}) for spec in share(allocator)]
+ALLOCATORS = sorted({spec.allocator for spec in MUTANTS})
+SHARE = {strategy: [spec for name in ALLOCATORS for spec in share(name, strategy)] for strategy in KILL_STRATEGIES}
 
 
 def is_nightly(spec: CellSpec, strategy: KillStrategy) -> bool:
-    survives = strategy == "prefix" and "prefix" not in mutant_of(spec).killed_by
-    return strategy == "sample" or (survives and spec not in SHARE)
+    return strategy == "sample" or spec not in SHARE[strategy]
 
 
 PAIRS = [

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import samples
+from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
 from exploration.files_project import files_project
 from faultline.base.cache import Cache
@@ -100,13 +101,12 @@ def test_a_blind_spot_shows_a_crash_state_and_how_its_heap_differs(capsys: pytes
     ]
 
 
-def test_a_blind_spot_is_found_where_recovery_shows_what_no_rule_minds(
-    root: Path, cache: Cache, tmp_path: Path
-) -> None:
+def test_a_blind_spot_is_found_where_recovery_shows_what_no_rule_minds(root: Path, tmp_path: Path) -> None:
     """An allocator whose recovery tells all that it sees in its files; what creates the heap is not promised before it returns."""
     place = files_project(root, tmp_path)
     (tmp_path / "one.workload").write_text("workload 1\nslots 4\ncase\nallocate 0 40\n")
     spec = CellSpec("files", str(tmp_path / "one.workload"), 0, 1, "complete", "px86", "clwb")
+    cache = cache_that_shares_builds(root, tmp_path / "cache")
     mutation = mutate.mutate(Workshop(place, cache, Engine()), [spec], "fence at create", None, 1, IDLE)
     assert mutation.line() == "summary: places=1 killed=0 redundant=0 blind=1 unknown=0 kill_rate=0.0%"
     (first,) = [trial.first_new for trial in mutation.places[0].trials]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
 from samples import SOURCE_FOLDERS
 
@@ -84,6 +85,8 @@ def tester(faultline: Faultline, root: Path, tmp_path_factory: pytest.TempPathFa
     text = ALLOCATOR.replace('"tester"', '"plain"').replace('adapter = ["adapter.c"]', flags)
     (plain / "allocator.toml").write_text(text)
     (clone / "mine.workload").write_text(WORKLOAD)
+
+    cache_that_shares_builds(root, clone / "cache")
 
     def run(command: str, *arguments: str, allocator: str = "tester") -> subprocess.CompletedProcess[str]:
         words = [str(clone / word) if word == "mine.workload" else word for word in arguments]
