@@ -67,11 +67,12 @@ paper-nvmalloc: setup ## the NVMalloc paper's wear and fragmentation figures, ma
 
 nightly: setup ## mutate, the long matrix, the nightly tests, then 10 minutes of fuzzing a reader: all, then the failures
 	@failed=; \
-	$(MUTATE_ALL); \
-	$(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly || failed+=" matrix"; \
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m nightly || failed+=" tests"; \
-	$(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0 || failed+=" fuzzing"; \
-	[ -z "$$failed" ] || { echo "nightly: failed:$$failed" >&2; exit 1; }
+	part() { local name="$$1"; shift; SECONDS=0; "$$@" || failed+=" $$name;"; echo "nightly: $$name: $$SECONDS s"; }; \
+	for allocator in $(ALLOCATORS); do part "mutate $$allocator" $(BIN)/faultline mutate $$allocator; done; \
+	part matrix $(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly; \
+	part tests $(BIN)/python -m pytest -q -n auto --dist loadfile --durations 20 -m nightly; \
+	part fuzzing $(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0; \
+	[ -z "$$failed" ] || { echo "nightly: failed:$${failed%;}" >&2; exit 1; }
 
 screenshot: ## pictures of out/report.html in docs, light and dark (chromium)
 	@ci/screenshot.sh

@@ -47,12 +47,18 @@ WIDE = ("-DNVM_WIDEN",)  # threads come in between one another's steps where the
 SMALL = ("-DNVM_CHUNK_BYTES=65536", "-DNVM_ARENAS=3")
 
 
-def run_nvm_malloc_test(root: Path, tmp_path: Path, tests: list[str], *flags: str) -> str:
+BY_SEEDS = pytest.mark.parametrize("seeds", [2, pytest.param(6, marks=pytest.mark.nightly)])
+"""Of crash tests: some each time."""
+
+
+def run_nvm_malloc_test(
+    root: Path, tmp_path: Path, tests: list[str], *flags: str, arguments: tuple[str, ...] = ()
+) -> str:
     """Builds the allocator and its adapter with the test's sources, as the comment at the top of each says, and runs it."""
     folder = root / "allocators" / "nvm_malloc"
     sources = [*sorted(map(str, (folder / "src").glob("*.c"))), *sorted(map(str, folder.glob("adapter*.c")))]
     check([*COMMON, *flags, "-Isrc", "-I.", *SHARED, *sources, *tests, "-o", str(tmp_path / "test")], folder)
-    return check([str(tmp_path / "test")], folder)
+    return check([str(tmp_path / "test"), *arguments], folder)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +87,10 @@ def test_nvm_malloc_is_a_correct_allocator(root: Path, tmp_path: Path, test: str
 
 
 @pytest.mark.slow
-def test_nvm_malloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
+@BY_SEEDS
+def test_nvm_malloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path, seeds: int) -> None:
     tests = [RECORDER, "tests/test_crash.c"]
-    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, *RECORDED)
+    run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, *RECORDED, arguments=("--seeds", str(seeds)))
 
 
 def test_nvm_malloc_survives_lines_that_nobody_flushed(root: Path, tmp_path: Path) -> None:
@@ -196,10 +203,16 @@ def test_pallocator_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tu
     assert " 0 failed" in run_pallocator_test(root, tmp_path, ["tests/test_pallocator.cpp"], *flags)
 
 
-@pytest.mark.parametrize("test", ["test_tree", pytest.param("test_crash", marks=pytest.mark.slow)])
-def test_pallocator_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path, test: str) -> None:
-    tests = ["tests/recorded.cpp", f"tests/{test}.cpp"]
+def test_pallocators_tree_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
+    tests = ["tests/recorded.cpp", "tests/test_tree.cpp"]
     run_pallocator_test(root, tmp_path, tests, *PALLOCATOR_SMALL, *RECORDED)
+
+
+@pytest.mark.slow
+@BY_SEEDS
+def test_pallocator_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path, seeds: int) -> None:
+    tests = ["tests/recorded.cpp", "tests/test_crash.cpp"]
+    run_pallocator_test(root, tmp_path, tests, *PALLOCATOR_SMALL, *RECORDED, arguments=("--seeds", str(seeds)))
 
 
 PALLOCATOR_MUTANTS = {

@@ -29,6 +29,8 @@ from reference.trace_writer import (
 from reference.traces import traces
 
 EXAMPLES = 150
+FEW_EXAMPLES, MANY_EXAMPLES = 60, 600
+"""That the engine answers, too."""
 MANY_STATES = 1000
 LEAST_SHARE = 0.05
 """Of the traces that have what the model is asked about."""
@@ -79,10 +81,11 @@ def assert_same(events: Sequence[Event], got: list[Position], expected: list[Pos
         assert theirs.images == ours.images, f"position {ours.position}, after {event}"
 
 
-def test_engine_and_reference_agree_on_random_traces(engine_states: EngineStates) -> None:
+@pytest.mark.parametrize("examples", [FEW_EXAMPLES, pytest.param(MANY_EXAMPLES, marks=pytest.mark.nightly)])
+def test_engine_and_reference_agree_on_random_traces(engine_states: EngineStates, examples: int) -> None:
     most_states: list[int] = []
 
-    @fixed
+    @settings(fixed, max_examples=examples)
     @given(traces())
     def compare(events: list[Event]) -> None:
         got = engine_states(events)
@@ -95,7 +98,7 @@ def test_engine_and_reference_agree_on_random_traces(engine_states: EngineStates
 
     compare()
     large = sum(count > MANY_STATES for count in most_states)
-    assert len(most_states) >= EXAMPLES
+    assert len(most_states) >= examples
     assert 3 * large >= len(most_states), f"{large} of {len(most_states)} traces have more than {MANY_STATES} states"
 
 
