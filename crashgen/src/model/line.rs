@@ -163,7 +163,7 @@ impl Line {
         self.floor = self.floor.max(ordered);
     }
 
-    /// Everything stored before this event is persisted, but for non-temporal units: they wait for their thread's fence (R8).
+    /// Everything stored before this event is persisted, but for the program's non-temporal units: they wait for their thread's fence (R8).
     pub(super) fn persist_before(&mut self, event: u32) {
         let mut floor = self.floor;
         for entry in self.entries.iter_mut().filter(|entry| entry.written.event < event) {

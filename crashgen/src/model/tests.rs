@@ -148,6 +148,22 @@ fn fsync_persists_plain_stores_and_kernel_writes() {
 }
 
 #[test]
+fn what_the_kernel_wrote_to_a_mapping_waits_for_a_fence_or_a_sync() {
+    let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
+    let synced = vec![EventKind::FileBegin { effect: sync.clone().into() }, done(sync)];
+    let count_after = |site: u32, then: Vec<EventKind>| {
+        let mut model = model();
+        let number = NEXT_EVENT.fetch_add(1, Ordering::Relaxed);
+        model.step(number, &Event { thread: T0, site: SiteId(site), kind: nt_store(0, &[1; 8]) });
+        run(&mut model, then);
+        count(&model)
+    };
+    let [kernel, program] = [0, 1];
+    assert_eq!((count_after(kernel, vec![sfence()]), count_after(kernel, synced.clone())), (1, 1));
+    assert_eq!((count_after(program, vec![sfence()]), count_after(program, synced)), (1, 2), "a sync is no fence");
+}
+
+#[test]
 fn a_sync_of_a_range_persists_its_lines_and_no_others() {
     let (mut model, file) = (model(), FILE);
     let stores = (62..66).map(|line| store(line * LINE_BYTES, &[1; 8])).collect();
@@ -195,14 +211,6 @@ fn the_allocators_bytes_are_marked() {
     let line = model.line(model.view().lines[0].id);
     assert_eq!(line.content(line.newest()).1, 0x00ff);
     assert_eq!(line.content(Choice::default()).1, 0x00ff);
-}
-
-#[test]
-fn fsync_leaves_non_temporal_units_to_their_fence() {
-    let mut model = model();
-    let sync = FileEffect::Sync { file: FILE, offset: 0, bytes: u64::MAX };
-    run(&mut model, vec![nt_store(0, &[1; 8]), EventKind::FileBegin { effect: sync.clone().into() }, done(sync)]);
-    assert_eq!(count(&model), 2);
 }
 
 #[test]
