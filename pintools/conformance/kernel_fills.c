@@ -23,6 +23,9 @@ int main(int argc, char **argv) {
     MUST(recv(ends[1], heap + 1024, 64, 0) == 5);
     MUST(pipe((int *)(heap + 1088)) == 0);
     MUST(readlink(".", heap + 1152, 8) < 0); /* EINVAL: nothing */
+    struct iovec from = {(char[]){'a', 'b', 'c'}, 3}, to[2] = {{heap + 1200, 1}, {heap + 1264, 8}};
+    MUST(process_vm_writev(getpid(), &from, 1, to, 2, 0) == 3);
+    MUST(process_vm_readv(getpid(), to + 1, 1, &from, 1, 0) == 3);
     heap[0] = 'x';
     return 0;
 }

@@ -20,5 +20,8 @@ int main(int argc, char **argv) {
     MUST(syscall(SYS_write, appending, 8, 4) < 0); /* EFAULT: nothing */
     int reading = open("heap", O_RDONLY);
     MUST(reading >= 0 && write(reading, "x", 1) < 0); /* EBADF */
+    int synchronous = open("heap", O_WRONLY | O_DSYNC); /* and a sync of what was written */
+    MUST(synchronous >= 0 && pwrite(synchronous, "durable", 7, 200) == 7);
+    MUST(pwritev2(descriptor, pieces, 2, 300, RWF_DSYNC) == 10);
     return 0;
 }

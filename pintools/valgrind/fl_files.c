@@ -9,6 +9,7 @@
 #include "fl.h"
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_guest.h"
+#include "pub_tool_libcproc.h"
 #include "pub_tool_machine.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vkiscnums.h"
@@ -34,7 +35,9 @@ extern const HChar *VG_(strerror)(UWord);
 #define FL_AT_REMOVEDIR 0x200
 #define FL_RENAME_EXCHANGE 2
 #define FL_RENAME_WHITEOUT 4
+#define FL_RWF_SYNCED 0x06 /* RWF_DSYNC, RWF_SYNC */
 #define FL_RWF_APPEND 0x10
+#define FL_O_DSYNC_BIT 010000
 #define FL_MOST_PIECES 1024 /* UIO_MAXIOV */
 #define FL_MOST_WRITE_BYTES (1u << 30)
 #define FL_FALLOC_KEEP_SIZE 1
@@ -298,8 +301,9 @@ static void before_range(ThreadId thread, UChar operation, Addr start, SizeT byt
     }
 }
 
+/* rwf: flags of pwritev2. What is written synchronously is a write and then a sync of what it wrote. */
 static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec *pieces, UInt count, Bool is_positioned,
-                         ULong position, Bool appends) {
+                         ULong position, UWord rwf) {
     struct vg_stat status;
     UInt file;
     ULong bytes = 0;
@@ -316,7 +320,8 @@ static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec
         fl_unsupported("a write of %llu bytes at once", bytes);
         return;
     }
-    if (appends || (VG_(fcntl)(descriptor, VKI_F_GETFL, 0) & VKI_O_APPEND))
+    Int flags = VG_(fcntl)(descriptor, VKI_F_GETFL, 0);
+    if ((rwf & FL_RWF_APPEND) || (flags & VKI_O_APPEND))
         position = status.size;
     else if (!is_positioned)
         position = VG_(lseek)(descriptor, 0, VKI_SEEK_CUR);
@@ -336,12 +341,14 @@ static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec
         to += pieces[i].iov_len;
     }
     remember_end(thread, end, NULL);
+    if ((rwf & FL_RWF_SYNCED) || (flags & FL_O_DSYNC_BIT))
+        begin(thread, FL_MSYNC, file, position, bytes);
     call_of(thread)->bytes_to_write = bytes;
 }
 
 static void before_plain_write(ThreadId thread, UWord *arguments, Bool is_positioned) {
     struct vki_iovec piece = {.iov_base = (void *)arguments[1], .iov_len = arguments[2]};
-    before_write(thread, arguments[0], &piece, 1, is_positioned, is_positioned ? arguments[3] : 0, False);
+    before_write(thread, arguments[0], &piece, 1, is_positioned, is_positioned ? arguments[3] : 0, 0);
 }
 
 static void before_vector_write(ThreadId thread, UWord *arguments, Bool is_positioned, UWord flags) {
@@ -349,8 +356,19 @@ static void before_vector_write(ThreadId thread, UWord *arguments, Bool is_posit
     UWord count = arguments[2];
     if (count == 0 || count > FL_MOST_PIECES || !is_readable(arguments[1], count * sizeof *pieces))
         return;
-    before_write(thread, arguments[0], pieces, count, is_positioned, is_positioned ? arguments[3] : 0,
-                 (flags & FL_RWF_APPEND) != 0);
+    before_write(thread, arguments[0], pieces, count, is_positioned, is_positioned ? arguments[3] : 0, flags);
+}
+
+static Bool is_itself(UWord process) { return (Int)process == VG_(getpid)(); }
+
+/* process_vm_writev to the process itself: Valgrind does not say what it wrote. */
+static void after_remote_write(ThreadId thread, const UWord *arguments, ULong bytes) {
+    const struct vki_iovec *pieces = (const struct vki_iovec *)arguments[3];
+    for (UWord i = 0; i < arguments[4] && bytes > 0; i++) {
+        ULong written = pieces[i].iov_len < bytes ? pieces[i].iov_len : bytes;
+        fl_on_kernel_write(Vg_CoreSysCall, thread, (Addr)pieces[i].iov_base, written);
+        bytes -= written;
+    }
 }
 
 static void refuse_content(const HChar *what, Int descriptor) {
@@ -507,7 +525,10 @@ static void before_call(ThreadId thread, UInt number, UWord *a) {
     case __NR_ioctl: before_ioctl(a); break;
     case __NR_io_submit: fl_unsupported("io_submit: asynchronous writes are not followed"); break;
     case __NR_io_uring_enter: fl_unsupported("io_uring_enter: asynchronous writes are not followed"); break;
-    case __NR_process_vm_writev: fl_unsupported("process_vm_writev: writes into a process are not followed"); break;
+    case __NR_process_vm_writev:
+        if (!is_itself(a[0]))
+            fl_unsupported("process_vm_writev: writes into another process are not followed");
+        break;
     case __NR_remap_file_pages: fl_unsupported("remap_file_pages"); break;
     case __NR_sync:
     case __NR_syncfs: fl_unsupported("sync of a whole file system"); break;
@@ -551,6 +572,8 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
     (void)count;
     fl_thread = fl_number_of(thread);
     fl_schedule_after_call(thread, number, arguments, result);
+    if (number == __NR_process_vm_writev && !sr_isError(result) && is_itself(arguments[0]))
+        after_remote_write(thread, arguments, sr_Res(result));
     if (fl_mode == FL_SERVES)
         return;
     struct call *call = call_of(thread);

@@ -10,6 +10,7 @@
 #include "fl.h"
 #include "pub_tool_aspacemgr.h"
 #include "pub_tool_guest.h"
+#include "pub_tool_libcproc.h"
 #include "pub_tool_machine.h"
 #include "pub_tool_threadstate.h"
 #include "pub_tool_vkiscnums.h"
@@ -290,7 +291,8 @@ static void load_file(Int descriptor, Bool is_positioned, ULong position, ULong 
     if (!is_positioned)
         position = VG_(lseek)(descriptor, 0, VKI_SEEK_CUR);
     ULong end = position + bytes < position ? ~0ull : position + bytes;
-    load_units(file->file, file->first_bit, file->unit_count, position / FL_UNIT_BYTES, (end - 1) / FL_UNIT_BYTES + 1, NULL, FL_NO_SITE);
+    load_units(file->file, file->first_bit, file->unit_count, position / FL_UNIT_BYTES, (end - 1) / FL_UNIT_BYTES + 1, NULL,
+               FL_NO_SITE);
 }
 
 static ULong bytes_of_pieces(UWord pieces, UWord count) {
@@ -301,10 +303,19 @@ static ULong bytes_of_pieces(UWord pieces, UWord count) {
     return bytes;
 }
 
+/* process_vm_readv from the process itself: Valgrind does not say what it reads. */
+static void load_remote(ThreadId thread, const UWord *a) {
+    const struct vki_iovec *pieces = (const struct vki_iovec *)a[3];
+    UWord count = a[4] > FL_MOST_PIECES ? 0 : a[4];
+    if ((Int)a[0] != VG_(getpid)() || !VG_(am_is_valid_for_client)(a[3], count * sizeof *pieces, VKI_PROT_READ))
+        return;
+    for (UWord i = 0; i < count; i++)
+        fl_recording_kernel_load(Vg_CoreSysCall, thread, "", (Addr)pieces[i].iov_base, pieces[i].iov_len);
+}
+
 /* Reads behind a descriptor, whoever makes them. What a call does to files the runner's own functions see; a call that goes past them
  * (the syscall instruction) and may change a file of the heap, or map it, cannot be followed. */
 void fl_recording_before_call(ThreadId thread, UInt number, const UWord *a) {
-    (void)thread;
     if (!fl_recording_is_on() || !recording->has_loads)
         return;
     switch (number) {
@@ -315,6 +326,7 @@ void fl_recording_before_call(ThreadId thread, UInt number, const UWord *a) {
     case __NR_preadv2: load_file(a[0], a[3] != (UWord)-1, a[3], bytes_of_pieces(a[1], a[2])); break;
     case __NR_sendfile: load_file(a[1], False, 0, ~0ull); break;
     case __NR_copy_file_range: load_file(a[0], False, 0, ~0ull); break;
+    case __NR_process_vm_readv: load_remote(thread, a); break;
     default: break;
     }
 }
@@ -323,7 +335,8 @@ void fl_recording_before_call(ThreadId thread, UInt number, const UWord *a) {
 void fl_recording_kernel_load(CorePart part, ThreadId thread, const HChar *what, Addr address, SizeT bytes) {
     UInt from = 0;
     (void)thread, (void)what;
-    if (part != Vg_CoreSysCall || bytes == 0 || !fl_recording_is_on() || address >= fl_lowest + fl_span || address + bytes <= fl_lowest)
+    if (part != Vg_CoreSysCall || bytes == 0 || !fl_recording_is_on() || address >= fl_lowest + fl_span ||
+        address + bytes <= fl_lowest)
         return;
     for (struct fl_mapping *mapping; (mapping = fl_next_mapping(address, bytes, &from)) != NULL;) {
         Addr start = address > mapping->start ? address : mapping->start;
