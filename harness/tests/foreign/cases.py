@@ -111,9 +111,17 @@ def ways_to_store() -> Iterator[Case]:
         ("second_descriptor", "STORE=second_descriptor", "pwrite by a second descriptor", "fdatasync", {}),
         ("duplicate", "STORE=duplicate", "pwrite by a duplicate of the descriptor", "fsync", {}),
         ("by_instruction", "STORE=by_instruction", "pwrite by the syscall instruction", "fsync", {}),
+        ("read", "STORE=read", "read from a pipe into PM", "msync", {}),
+        ("readv", "STORE=readv", "readv from a pipe into PM", "fsync", {}),
+        ("recvmsg", "STORE=recvmsg", "recvmsg into PM", "fsync", {}),
+        ("vm_writev", "STORE=vm_writev", "process_vm_writev into PM", "msync", {}),
+        ("vm_readv", "STORE=vm_readv", "process_vm_readv into PM", "msync", {}),
     ):
         yield right(f"store_{name}", f"{defines} BETWEEN={between}", f"{about}, and {between}", **more)
         yield wrong(f"store_{name}_unordered", f"{defines} BETWEEN=nothing", f"{about}, and nothing", **more)
+    for name, about in (("read", "read from a pipe into PM"), ("vm_writev", "process_vm_writev into PM")):
+        yield right(f"store_{name}_flushed", f"STORE={name} BETWEEN=clwb", f"{about}, clwb and a fence")
+    yield right("store_dsync", "STORE=dsync BETWEEN=nothing", "pwrite by a descriptor with O_DSYNC")
     yield right("store_libpmem", "STORE=libpmem BETWEEN=nothing", "pmem_memcpy_persist", **pmem)
     yield right("store_libpmem_streamed", "STORE=libpmem_streamed BETWEEN=nothing", "pmem_memcpy, non-temporal", **pmem)
     yield right("store_b_xchg", "STORE_B=xchg BETWEEN=unfenced", "xchg of b completes the flush of a")
@@ -148,6 +156,8 @@ def ways_to_load() -> Iterator[Case]:
         ("stream", "fread"),
         ("by_instruction", "pread by the syscall instruction"),
         ("pipe", "write of PM into a pipe"),
+        ("vm_readv", "process_vm_readv of PM"),
+        ("vm_writev", "process_vm_writev of PM"),
         ("sendfile", "sendfile"),
         ("signal", "a signal handler"),
         ("thread", "a thread of recovery"),
@@ -173,6 +183,7 @@ def ways_to_recover() -> Iterator[Case]:
         ("by_exchange", "lock cmpxchg", ()),
         ("by_stream", "non-temporal stores", ()),
         ("by_libpmem", "libpmem's functions", ("pmem",)),
+        ("by_vm_writev", "process_vm_writev and a fence", ()),
         ("and_punch", "punching the record away", ()),
         ("and_allocate", "fallocate of the whole file first", ()),
     ):

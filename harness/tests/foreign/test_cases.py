@@ -26,9 +26,11 @@ WORKLOAD = "workload 1\nslots 3\ncase\nallocate 0 64\nallocate 1 200\nreopen\nfr
 EACH_TIME = """
     clwb clwb_forgets clflush_alone intrinsics alias other_line libpmem_forgets locked_wide msync_unordered fsync no_flush_eadr
     store_stream_unordered store_b_xchg store_pwrite store_pwrite_unordered store_second_descriptor store_libpmem_streamed
+    store_read store_dsync store_vm_writev_unordered
     wide_avx_torn wide_cmpxchg16b_torn wide_stosq
     load_assembly_unordered load_movsb_unordered load_gather load_memcpy_pointer_unordered load_pread_unordered
-    load_by_instruction_unordered load_pipe load_thread_unordered load_signal_unordered load_faulting load_zlib_unordered
+    load_by_instruction_unordered load_pipe load_vm_readv_unordered
+    load_thread_unordered load_signal_unordered load_faulting load_zlib_unordered
     apply_in_thread_forgets apply_and_punch_forgets
     mutex getrandom jumps
 """
