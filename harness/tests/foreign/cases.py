@@ -10,6 +10,7 @@ from typing import Any
 from faultline.pipeline.events import Verdict
 
 SECOND_CRASH = {"nested": 1, "follow_up": False}
+PMEM: Mapping[str, Any] = {"libraries": ("pmem",), "engine": "traced"}
 
 
 @dataclass(frozen=True)
@@ -52,22 +53,22 @@ def twice(name: str, defines: str, about: str, **more: Any) -> Iterator[Case]:
 
 
 def ways_to_persist() -> Iterator[Case]:
-    yield from twice("header", "PERSIST=by_header", "persist.h")
-    yield from twice("clwb", "PERSIST=clwb", "clwb and sfence in inline assembly")
+    yield from twice("header", "PERSIST=by_header", "persist.h", engine="in-process")
+    yield from twice("clwb", "PERSIST=clwb", "clwb and sfence in inline assembly", engine="in-process")
     yield from twice("clflushopt", "PERSIST=clflushopt", "clflushopt and mfence in inline assembly")
     yield from twice("clflush", "PERSIST=clflush", "clflush and sfence in inline assembly")
     yield right("clflush_alone", "BETWEEN=clflush_alone", "clflush, which is in order with the next store")
     returned = "FL003", "FL004", "FL005"
     yield wrong("clflush_returned", "PERSIST=clflush_alone", "the same, which a return does not wait for", *returned)
     yield from twice("bytes", "PERSIST=bytes", "clwb and sfence spelled by their bytes")
-    yield from twice("intrinsics", "PERSIST=intrinsics", "_mm_clwb, _mm_sfence")
+    yield from twice("intrinsics", "PERSIST=intrinsics", "_mm_clwb, _mm_sfence", engine="in-process")
     yield from twice("intrinsics_opt", "PERSIST=intrinsics_opt", "_mm_clflushopt, _mm_mfence")
     yield from twice("intrinsics_old", "PERSIST=intrinsics_old", "_mm_clflush, _mm_sfence")
     yield from twice("locked", "PERSIST=locked", "a locked addition to the stack in place of the fence")
     yield from twice("locked_wide", "PERSIST=locked_wide", "a comparison of 16 bytes that fails in place of the fence")
     yield from twice("alias", "PERSIST=alias ALIAS", "clflush by another mapping")
-    yield from twice("libpmem", "PERSIST=libpmem", "pmem_persist", libraries=("pmem",))
-    yield from twice("libpmem_parts", "PERSIST=libpmem_parts", "pmem_flush, pmem_drain", libraries=("pmem",))
+    yield from twice("libpmem", "PERSIST=libpmem", "pmem_persist", **PMEM)
+    yield from twice("libpmem_parts", "PERSIST=libpmem_parts", "pmem_flush, pmem_drain", **PMEM)
     yield wrong("msync_unordered", "PERSIST=msync BETWEEN=nothing", "msync only, but not between a and b")
     yield from ordered("fsync", "PERSIST=fsync", "fsync only")
     yield from ordered("fdatasync", "PERSIST=fdatasync", "fdatasync only")
@@ -78,7 +79,7 @@ def ways_to_persist() -> Iterator[Case]:
     yield wrong("other_line", "ALIAS BETWEEN=other_line", "clflush by another mapping, of the wrong line")
     yield wrong("unfenced", "BETWEEN=unfenced", "clwb without a fence")
     yield wrong("fence_only", "BETWEEN=fence", "a fence without clwb")
-    yield wrong("libpmem_flush", "BETWEEN=libpmem_flush", "pmem_flush without pmem_drain", libraries=("pmem",))
+    yield wrong("libpmem_flush", "BETWEEN=libpmem_flush", "pmem_flush without pmem_drain", **PMEM)
     yield wrong("msync_later", "BETWEEN=msync_later", "MS_ASYNC is no guarantee")
     no_flush = "FL003", "FL004", "FL005", "FL008", "FL009"
     yield wrong("no_flush", "PERSIST=fence", "nothing is flushed", *no_flush)
@@ -86,7 +87,6 @@ def ways_to_persist() -> Iterator[Case]:
 
 
 def ways_to_store() -> Iterator[Case]:
-    pmem = {"libraries": ("pmem",)}
     for name, defines, about, more in (
         ("xchg", "STORE=xchg", "xchg", {}),
         ("cmpxchg", "STORE=cmpxchg", "lock cmpxchg", {}),
@@ -97,7 +97,7 @@ def ways_to_store() -> Iterator[Case]:
         ("stosq", "STORE=stosq", "rep stosq", {}),
         ("memcpy", "STORE=memcpy", "the C library's memcpy", {}),
         ("memmove", "STORE=memmove", "the same by a pointer", {}),
-        ("undrained", "STORE=libpmem_undrained BETWEEN=libpmem", "pmem_memcpy_nodrain, then pmem_persist", pmem),
+        ("undrained", "STORE=libpmem_undrained BETWEEN=libpmem", "pmem_memcpy_nodrain, then pmem_persist", PMEM),
     ):
         yield right(f"store_{name}", defines, about, **more)
         yield wrong(f"store_{name}_unordered", f"{defines} BETWEEN=nothing", f"{about}, not flushed", **more)
@@ -122,13 +122,13 @@ def ways_to_store() -> Iterator[Case]:
     for name, about in (("read", "read from a pipe into PM"), ("vm_writev", "process_vm_writev into PM")):
         yield right(f"store_{name}_flushed", f"STORE={name} BETWEEN=clwb", f"{about}, clwb and a fence")
     yield right("store_dsync", "STORE=dsync BETWEEN=nothing", "pwrite by a descriptor with O_DSYNC")
-    yield right("store_libpmem", "STORE=libpmem BETWEEN=nothing", "pmem_memcpy_persist", **pmem)
-    yield right("store_libpmem_streamed", "STORE=libpmem_streamed BETWEEN=nothing", "pmem_memcpy, non-temporal", **pmem)
+    yield right("store_libpmem", "STORE=libpmem BETWEEN=nothing", "pmem_memcpy_persist", **PMEM)
+    yield right("store_libpmem_streamed", "STORE=libpmem_streamed BETWEEN=nothing", "pmem_memcpy, non-temporal", **PMEM)
     yield right("store_b_xchg", "STORE_B=xchg BETWEEN=unfenced", "xchg of b completes the flush of a")
     yield right("store_b_cmpxchg", "STORE_B=cmpxchg BETWEEN=unfenced", "lock cmpxchg of b completes it")
     yield right("store_b_xadd", "STORE_B=xadd BETWEEN=unfenced", "lock xadd of b completes it")
     for name in ("avx", "sse", "streamed", "cmpxchg16b", "stosq", "movsb", "masked", "memcpy", "libpmem"):
-        more = pmem if name == "libpmem" else {}
+        more = PMEM if name == "libpmem" else {}
         yield right(f"wide_{name}", f"WIDE={name}", f"32 bytes across two lines, {name}", **more)
         yield wrong(f"wide_{name}_torn", f"WIDE={name} WIDE_IN_PLACE", "the same, taken for one unit", **more)
 
@@ -166,7 +166,7 @@ def ways_to_load() -> Iterator[Case]:
     ):
         yield right(f"load_{name}", f"LOAD={name}", f"recovery loads by {about}")
         yield wrong(f"load_{name}_unordered", f"LOAD={name} BETWEEN=nothing", "the same, of what is not ordered")
-    zlib = {"libraries": ("z",)}
+    zlib = {"libraries": ("z",), "engine": "traced"}
     yield right("load_zlib", "LOAD=zlib WITH_ZLIB", "recovery loads by zlib's crc32", **zlib)
     yield wrong(
         "load_zlib_unordered", "LOAD=zlib WITH_ZLIB BETWEEN=nothing", "the same, of what is not ordered", **zlib

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,11 @@ import pytest
 from faultline.base.cache import Cache
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.events import Certificate, Event, Finding, Verdict
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import build_cell, trace_cell
 from faultline.pipeline.workshop import Workshop
 from faultline.workload import file_format
+from foreign.answer import Answer
 from foreign.cases import CASES, Case
 from foreign.foreign_project import project_of_case
 
@@ -37,28 +36,16 @@ EACH_TIME = """
 """Those that stand for a kind; the others are asked in the nightly run."""
 
 
-@dataclass
-class Answer:
-    certificate: Certificate = field(default_factory=lambda: Certificate(complete=False))
-    rules: set[str] = field(default_factory=set)
-    verdict: Verdict = "unknown"
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, Finding):
-            self.rules.add(event.rule)
-        elif isinstance(event, Certificate):
-            self.certificate = event
-
-    def wrongs(self, case: Case) -> list[str]:
-        """What is not as the case says."""
-        certificate = self.certificate
-        why = certificate.why or certificate.fallback or certificate.engine_why or ""
-        said = [f"verdict {self.verdict}, not {case.verdict}"] * (self.verdict != case.verdict)
-        is_expected = bool(self.rules & case.rules) if case.rules else not self.rules
-        said += [f"rules {sorted(self.rules)}, not {sorted(case.rules)}"] * (not is_expected)
-        said += [f"complete {certificate.complete}"] * (case.complete not in (None, certificate.complete))
-        said += [f"engine {certificate.engine}"] * (case.engine not in (None, certificate.engine))
-        return [*said, why] if said else []
+def wrongs(answer: Answer, case: Case) -> list[str]:
+    """What is not as the case says."""
+    certificate = answer.certificate
+    why = certificate.why or certificate.fallback or certificate.engine_why or ""
+    said = [f"verdict {answer.verdict}, not {case.verdict}"] * (answer.verdict != case.verdict)
+    is_expected = bool(answer.rules & case.rules) if case.rules else not answer.rules
+    said += [f"rules {sorted(answer.rules)}, not {sorted(case.rules)}"] * (not is_expected)
+    said += [f"complete {certificate.complete}"] * (case.complete not in (None, certificate.complete))
+    said += [f"engine {certificate.engine}"] * (case.engine not in (None, certificate.engine))
+    return [*said, why] if said else []
 
 
 @pytest.fixture
@@ -90,4 +77,4 @@ def test_cases_have_names_of_their_own() -> None:
     ],
 )
 def test_a_foreign_allocator_gets_the_right_answer(ask: Callable[[Case], Answer], case: Case) -> None:
-    assert ask(case).wrongs(case) == [], case.about
+    assert wrongs(ask(case), case) == [], case.about

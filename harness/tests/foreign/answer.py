@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an exploration says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from faultline.pipeline.events import Certificate, Event, Finding, Verdict
+
+
+@dataclass
+class Answer:
+    certificate: Certificate = field(default_factory=lambda: Certificate(complete=False))
+    rules: set[str] = field(default_factory=set)
+    messages: list[str] = field(default_factory=list)
+    verdict: Verdict = "unknown"
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Finding):
+            self.rules.add(event.rule)
+            self.messages.append(event.message)
+        elif isinstance(event, Certificate):
+            self.certificate = event
