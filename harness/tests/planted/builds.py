@@ -96,7 +96,7 @@ class Planted:
                 passed, failed = "test result: ok. 1 passed", "test result: FAILED. 0 passed; 1 failed"
             case PythonTest(file, name):
                 assert self.binaries
-                options = ["-q", "-x", "-p", "no:cacheprovider", "--tb=no"]
+                options = ["-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-m", ""]
                 run = self.run([sys.executable, "-m", "pytest", *options, f"{file}::{name}"], self.root, fault)
                 passed, failed = "\n1 passed", "\n1 failed"
         assert (passed in run.stdout) != (failed in run.stdout), run.stdout + run.stderr

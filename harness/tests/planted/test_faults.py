@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from planted import edited_tree, table
 from planted.builds import Planted
 from planted.edited_tree import VARIABLE
 from planted.share import drawn, faults_of_the_gate
-from planted.table import Edit, Fault, TableError
+from planted.table import Edit, Fault, PythonTest, TableError
 
 ROOT = project_root()
 TABLE = table.read()
@@ -40,6 +41,15 @@ def name_of(fault: Fault) -> str:
 
 def test_each_text_that_a_fault_edits_is_there_once() -> None:
     assert edited_tree.edited_files(ROOT, TABLE)
+
+
+def test_each_test_that_notices_a_fault_is_there() -> None:
+    """Those of Rust are run each time."""
+    tests = {fault.test for fault in TABLE.faults if isinstance(fault.test, PythonTest)}
+    names = [f"{test.file}::{test.test}" for test in tests]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider", *names]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert f"\n{len(names)} tests collected" in run.stdout, run.stdout + run.stderr
 
 
 def notice(planted: Planted, fault: Fault) -> None:
