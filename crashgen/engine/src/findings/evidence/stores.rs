@@ -31,12 +31,11 @@ pub fn places(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice
     Some(places)
 }
 
-/// Module and offset of each place; none: of one that is not known.
-fn code_of(
-    config: &Config,
-    image: &mut CrashImage,
-    next_file: u32,
-) -> Result<Option<Vec<Option<(Arc<Path>, u64)>>>, EngineError> {
+/// Module and offset; none: they are not known.
+type Code = Option<(Arc<Path>, u64)>;
+
+/// Of each place; none: what recovery does cannot be followed.
+fn code_of(config: &Config, image: &mut CrashImage, next_file: u32) -> Result<Option<Vec<Code>>, EngineError> {
     let mut recoverer = Recoverer::start(&config.seeing_server("stores")?, false)?;
     let (_, loads, answer) = recoverer.trace(image, (1, false), &Rc::from([]))?;
     let recovery = recoverer.parse_recovery_trace(&answer, next_file, image.prefix())?;
