@@ -76,6 +76,11 @@ def ways_to_persist() -> Iterator[Case]:
         "fsync_forgets", "PERSIST=fsync FORGETS", "the next fsync persists what recovery forgets", options=SECOND_CRASH
     )
     yield right("thread", "BETWEEN=in_thread", "another thread flushes and fences")
+    yield right("thread_parts", "BETWEEN=in_parts", "another thread flushes; the locks at its end complete that")
+    yield right(
+        "background", "BACKGROUND BETWEEN=in_background", "a thread flushes and fences as long as the heap is open"
+    )
+    yield wrong("background_unordered", "BACKGROUND BETWEEN=nothing", "it is there, and is not asked")
     yield wrong("other_line", "ALIAS BETWEEN=other_line", "clflush by another mapping, of the wrong line")
     yield wrong("unfenced", "BETWEEN=unfenced", "clwb without a fence")
     yield wrong("fence_only", "BETWEEN=fence", "a fence without clwb")

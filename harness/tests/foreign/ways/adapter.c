@@ -144,6 +144,9 @@ static void unlock(struct fl_heap *heap) {
 /* ---- the heap ---- */
 
 static int close_heap(struct fl_heap *heap) {
+#if defined(BACKGROUND)
+    end_background();
+#endif
     if (heap->head != NULL)
         munmap(heap->head, MAPPED_BYTES(heap));
     if (heap->alias != NULL && heap->alias != heap->head)
@@ -191,6 +194,9 @@ static int begin(const struct fl_heap_options *options, int flags, struct fl_hea
         return fail(FL_ERROR, "no mapping");
     heap->first = (sizeof(struct head) + options->slot_count * 8ull + UNIT - 1) / UNIT;
     heap->units = heap->bytes / UNIT;
+#if defined(BACKGROUND)
+    start_background();
+#endif
     heap->used = calloc(1, heap->units);
     return FL_OK;
 }

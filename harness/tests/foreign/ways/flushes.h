@@ -205,4 +205,63 @@ WAY void persist_in_thread(struct fl_heap *heap, const void *address, size_t byt
     in_thread(flush_and_fence, &flusher);
 }
 
+/* A thread completes only what it has flushed itself, and does so at its end: the C library locks there. */
+WAY void persist_in_parts(struct fl_heap *heap, const void *address, size_t bytes) {
+    struct flusher flusher = {heap, address, bytes};
+    in_thread(flush_only, &flusher);
+    FENCE();
+}
+
+/* ---- a thread that flushes for the others as long as the heap is open ---- */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t guard;
+    pthread_cond_t has_changed;
+    struct flusher *work;
+    int is_there, is_over;
+} background = {.guard = PTHREAD_MUTEX_INITIALIZER, .has_changed = PTHREAD_COND_INITIALIZER};
+
+WAY void *flush_for_others(void *nothing) {
+    must(pthread_mutex_lock(&background.guard) == 0);
+    while (!background.is_over) {
+        if (background.work != NULL) {
+            flush_and_fence(background.work);
+            background.work = NULL;
+            pthread_cond_broadcast(&background.has_changed);
+        } else {
+            pthread_cond_wait(&background.has_changed, &background.guard);
+        }
+    }
+    must(pthread_mutex_unlock(&background.guard) == 0);
+    return nothing;
+}
+
+WAY void persist_in_background(struct fl_heap *heap, const void *address, size_t bytes) {
+    struct flusher flusher = {heap, address, bytes};
+    must(pthread_mutex_lock(&background.guard) == 0);
+    background.work = &flusher;
+    pthread_cond_broadcast(&background.has_changed);
+    while (background.work != NULL)
+        pthread_cond_wait(&background.has_changed, &background.guard);
+    must(pthread_mutex_unlock(&background.guard) == 0);
+}
+
+WAY void start_background(void) {
+    background.is_over = 0;
+    background.is_there = pthread_create(&background.thread, NULL, flush_for_others, NULL) == 0;
+    must(background.is_there);
+}
+
+WAY void end_background(void) {
+    if (!background.is_there)
+        return;
+    must(pthread_mutex_lock(&background.guard) == 0);
+    background.is_over = 1;
+    pthread_cond_broadcast(&background.has_changed);
+    must(pthread_mutex_unlock(&background.guard) == 0);
+    must(pthread_join(background.thread, NULL) == 0);
+    background.is_there = 0;
+}
+
 #endif
