@@ -49,12 +49,15 @@ def position_after_creation(cell: PreparedCell) -> int:
     return next(int(line.split()[0]) for line in lines if "operation return" in line and "create" in line)
 
 
-@pytest.mark.parametrize(("workload", "ops"), [("smoke", 0), ("churn", 40)])
-def test_what_it_does_to_a_heap_is_explored_whole(prepared: Prepare, workload: str, ops: int) -> None:
-    """After its creation."""
+@pytest.mark.parametrize(
+    ("workload", "ops", "probe"), [("smoke", 0, "first"), ("smoke", 0, "full"), ("churn", 40, "first")]
+)
+def test_what_it_does_to_a_heap_is_explored_whole(prepared: Prepare, workload: str, ops: int, probe: str) -> None:
+    """After its creation. All stages of the probe take ten times as long as the first part of it."""
     cell = prepared(workload, ops)
     answer = Answer()
-    answer.verdict = explore(cell, answer.hear, first_position=position_after_creation(cell))
+    first_position = position_after_creation(cell)
+    answer.verdict = explore(cell, answer.hear, first_position, more={"probe": probe})
     assert (answer.verdict, answer.rules) == ("pass", set())
     assert (answer.certificate.complete, answer.certificate.engine) == (True, "traced")
     assert answer.certificate.recoveries > 1000
