@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define FL_PROTOCOL_VERSION 11u /* in each answer but the heap report */
+#define FL_PROTOCOL_VERSION 12u /* in each answer but the heap report */
 #define FL_REPORT_VERSION 6u    /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
@@ -340,7 +340,7 @@ struct fl_load {
  * fl_events_header, and for each event fl_event and its payload, zero padded to 8.
  *
  * Events are in memory order. A store's payload is what it left in memory. A flag says what is missing: file operations that
- * FL_EVENT_FILE does not know (writes by system calls, links).
+ * no event stands for (links, copies from file to file).
  *
  * What the runner fills a new object with is one non-temporal store and a fence (FL_STORED_CONTENT): of an object nothing is
  * promised until the operation returns, and so it is two events. Copies and fills by the C library are one wide store each: the
@@ -375,6 +375,8 @@ enum fl_event_kind {
     FL_EVENT_RETURN, /* it returned. site: index; file: status */
     FL_EVENT_FILE, /* a file operation returned and had an effect (detail: enum fl_event_effect). Payload: u64, a number of bytes,
                            then the path in the heap folder with a NUL; rename: then the new path with a NUL */
+    FL_EVENT_WRITE, /* the kernel wrote to a file of the heap behind a descriptor. Payload: the bytes */
+    FL_EVENT_SYNC,  /* msync, fsync or fdatasync returned. Payload: u64, how many bytes at offset; all: UINT64_MAX at 0 */
 };
 enum fl_event_effect {
     FL_DID_CREATE = 1, /* file: number that the life gives it, from FL_FIRST_NEW_FILE */
@@ -385,7 +387,6 @@ enum fl_event_effect {
     FL_DID_RENAME,
     FL_DID_MAKE_FOLDER,
     FL_DID_REMOVE_FOLDER,
-    FL_DID_SYNC, /* that many bytes at offset */
 };
 #define FL_FIRST_NEW_FILE 0x80000000u
 enum fl_event_store { FL_STORED_PLAIN = 1, FL_STORED_RMW, FL_STORED_CONTENT, FL_STORED_STREAM /* non-temporal */ };
@@ -399,7 +400,7 @@ enum fl_event_fence { FL_FENCED_SFENCE = 1, FL_FENCED_MFENCE, FL_FENCED_LOCKED }
 struct fl_event {
     uint8_t kind; /* enum fl_event_kind */
     uint8_t detail;
-    uint16_t thread; /* of the life, in order of creation; 0: the first one */
+    uint16_t thread; /* of the life and of the processes that it forked, each another number; 0: the first one */
     uint32_t file;
     uint64_t offset;
     uint32_t bytes;  /* of the payload, without padding */

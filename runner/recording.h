@@ -12,6 +12,7 @@
  *                           FL_RECORDING_VERSION by a tracer that serves (--serve=yes), 0 by any other and by none.
  *     FL_REQUEST_PAUSE      argument: 1, the runner accesses PM for itself from here on, and announces what counts; 0: no more.
  *     FL_REQUEST_WARM       the server is about to fork a life: what lives before it had to translate is translated now, once for all.
+ *     FL_REQUEST_THREAD     answered: the number in events of the thread that asks.
  *
  * What an access means, by `undecided`, one bit for each unit that varies between the crash images:
  *
@@ -19,7 +20,7 @@
  *     store   whole units are undecided no more, if the file gets the store; of a unit stored to in part the rest is still the crash's:
  *             it is loaded
  *
- * Where events are wanted, each store to a shared span, each flush of one, and each fence and locked instruction of the target
+ * Where events are wanted, what the kernel writes into a shared span is a store, too. Each store to a shared span, each flush of one, and each fence and locked instruction of the target
  * anywhere is an event, after it was made.
  */
 #ifndef FAULTLINE_RECORDING_H
@@ -28,14 +29,16 @@
 #include "trace.h"
 #include <stdint.h>
 
-#define FL_RECORDING_VERSION 1u
+#define FL_RECORDING_VERSION 2u
 /* Beside those of trace.h. */
 #define FL_REQUEST_RECORDING (FL_REQUEST_BASE + 3)
 #define FL_REQUEST_PAUSE (FL_REQUEST_BASE + 4)
 #define FL_REQUEST_WARM (FL_REQUEST_BASE + 5)
+#define FL_REQUEST_THREAD (FL_REQUEST_BASE + 6)
 #define FL_MOST_SPANS 64u
 #define FL_MOST_MODULES 64u
 #define FL_MODULE_PATH_BYTES 1024u
+#define FL_THREADS_OF_A_PROCESS 256u
 
 /* Addresses that show a part of a file of the heap. */
 struct fl_span {
@@ -74,12 +77,15 @@ struct fl_recording {
     struct fl_events_header *events; /* and bytes[event_capacity] behind it, of which *events_used are used */
     uint64_t *events_used;
     uint64_t event_capacity;
+    uint64_t *processes; /* that the life forked so far, in shared memory: each has FL_THREADS_OF_A_PROCESS numbers of threads */
     struct fl_modules *modules;
     char *text; /* of the first thing that cannot be followed */
     uint64_t text_bytes;
     /* Addresses of code that lives had to translate, in shared memory. */
     uint64_t *translated, *translated_count;
     uint64_t translated_capacity;
+    uint64_t
+        *is_exact; /* a life has installed a handler of SIGSEGV or SIGBUS: the next ones are translated for that. Shared memory */
     /* Code that runs for the target though it lies in the runner: the hooks that make an access themselves. */
     uint64_t hooks_start, hooks_end;
     uint64_t runner_code; /* an address in the runner itself */

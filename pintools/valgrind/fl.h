@@ -228,6 +228,8 @@ UInt fl_wear_memory_file(void);
 /* ---- fl_recording ---- */
 
 Bool fl_recording_is_on(void);
+void fl_recording_became_exact(void);
+Addr fl_recording_runner_code(void); /* an address in it; 0: none has said */
 void fl_recording_forked(void);
 void fl_recording_translates(Addr address); /* a block of code */
 void fl_recording_thread_runs(ThreadId thread);
@@ -268,6 +270,13 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
 
 /* Of the bytes that the core says a system call in progress has written, how many it has. */
 SizeT fl_bytes_written(ThreadId thread, Addr address, SizeT bytes);
+
+/* ---- fl_signals ---- */
+
+void fl_signals_before_call(UInt number, const UWord *arguments);
+/* From here on registers are exact at each access to memory. */
+void fl_signals_make_exact(void);
+Bool fl_signals_are_exact(void);
 
 /* ---- fl_schedule and fl_waits ---- */
 

@@ -542,6 +542,7 @@ void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count) 
     (void)count;
     fl_close_joined();
     fl_thread = fl_number_of(thread);
+    fl_signals_before_call(number, arguments);
     if (fl_mode == FL_SERVES) {
         fl_recording_before_call(thread, number, arguments);
         fl_schedule_before_call(thread, number, arguments);

@@ -31,10 +31,26 @@ static Bool is_paused;   /* the running thread */
 /* In libcoregrind, not in its public headers. */
 extern Bool VG_(translate)(ThreadId thread, Addr address, Bool is_debugging, Int verbosity, ULong blocks_done, Bool may_redirect);
 
-static Bool is_life; /* forked from the server */
+static Bool is_life; /* forked from the server, or from a life */
 static ULong warmed;
+static UShort first_thread; /* of this process, in events */
 
-void fl_recording_forked(void) { is_life = True; }
+/* A process that a life forks has other threads than the life. */
+void fl_recording_forked(void) {
+    if (is_life) {
+        ULong process = __sync_add_and_fetch(recording->processes, 1);
+        if (process >= (1u << 16) / FL_THREADS_OF_A_PROCESS)
+            recording->events->flags |= FL_EVENTS_OVERFLOW;
+        first_thread = process * FL_THREADS_OF_A_PROCESS;
+    }
+    is_life = True;
+}
+
+static UShort event_thread(void) {
+    if (fl_thread > FL_THREADS_OF_A_PROCESS)
+        recording->events->flags |= FL_EVENTS_OVERFLOW;
+    return first_thread + fl_thread - 1;
+}
 
 void fl_recording_translates(Addr address) {
     if (!is_life || recording == NULL || *recording->translated_count >= recording->translated_capacity)
@@ -49,10 +65,21 @@ static Bool is_mapped_code(Addr address) {
 }
 
 static void warm(ThreadId thread) {
+    if (*recording->is_exact && !fl_signals_are_exact()) {
+        fl_signals_make_exact();
+        warmed = 0;
+    }
     for (; warmed < *recording->translated_count; warmed++)
         if (is_mapped_code(recording->translated[warmed]))
             VG_(translate)(thread, recording->translated[warmed], False, 0, 0, True);
 }
+
+void fl_recording_became_exact(void) {
+    if (recording != NULL)
+        *recording->is_exact = 1;
+}
+
+Addr fl_recording_runner_code(void) { return recording == NULL ? 0 : recording->runner_code; }
 
 /* ---- what the runner says ---- */
 
@@ -83,12 +110,16 @@ void fl_recording_thread_runs(ThreadId thread) {
 }
 
 Bool fl_recording_on_request(ThreadId thread, const UWord *request, UWord *result) {
-    if (fl_mode != FL_SERVES || request[0] < FL_REQUEST_RECORDING || request[0] > FL_REQUEST_WARM)
+    if (fl_mode != FL_SERVES || request[0] < FL_REQUEST_RECORDING || request[0] > FL_REQUEST_THREAD)
         return False;
     fl_close_joined();
     *result = FL_RECORDING_VERSION;
     if (request[0] == FL_REQUEST_WARM) {
         warm(thread);
+        return True;
+    }
+    if (request[0] == FL_REQUEST_THREAD) {
+        *result = event_thread();
         return True;
     }
     if (request[0] == FL_REQUEST_PAUSE)
@@ -209,7 +240,7 @@ static void append(struct fl_event event, const void *payload) {
         header->flags |= FL_EVENTS_OVERFLOW;
         return;
     }
-    event.thread = fl_thread - 1;
+    event.thread = event_thread();
     UChar *end = (UChar *)(header + 1) + used;
     if (padded > 0)
         VG_(memset)(end + sizeof event + padded - 8, 0, 8);

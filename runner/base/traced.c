@@ -17,3 +17,7 @@ void traced_warm(void) {
     if (is_traced)
         VALGRIND_DO_CLIENT_REQUEST_STMT(FL_REQUEST_WARM, 0, 0, 0, 0, 0);
 }
+
+uint16_t traced_thread(void) {
+    return is_traced ? (uint16_t)VALGRIND_DO_CLIENT_REQUEST_EXPR(0, FL_REQUEST_THREAD, 0, 0, 0, 0, 0) : 0;
+}

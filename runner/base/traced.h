@@ -13,5 +13,7 @@ extern bool is_traced;
 void traced_pause(bool is_paused);
 /* A life is about to be forked. */
 void traced_warm(void);
+/* The number in events of this thread; 0: the life's first one, or no tracer numbers them. */
+uint16_t traced_thread(void);
 
 #endif

@@ -65,59 +65,83 @@ static void before_change_at(int fd, const off_t *offset, uint64_t count) {
         vfs_before_change(fd);
 }
 
-/* What the kernel writes into files of the heap is not recorded. */
-static void before_write(int fd) {
+/* What a copy from file to file writes is not recorded. */
+static void before_copy_to(int fd) {
     char path[PATH_MAX];
     if (events_are_recorded() && vfs_heap_path(fd, path))
         events_files_changed();
 }
 
-INTERPOSED ssize_t write(int fd, const void *bytes, size_t count) {
+/* Where a call wrote so many bytes; offset null, or at the end because the descriptor appends: it left its end there. */
+static uint64_t written_at(int fd, const off_t *offset, uint64_t bytes, int flags) {
+    struct stat info;
+    bool appends = (flags & RWF_APPEND) != 0 || (syscall(SYS_fcntl, fd, F_GETFL) & O_APPEND) != 0;
+    if (offset != NULL && !appends)
+        return (uint64_t)*offset;
+    if (offset == NULL)
+        return (uint64_t)syscall(SYS_lseek, fd, 0, SEEK_CUR) - bytes;
+    return syscall(SYS_fstat, fd, &info) == 0 ? (uint64_t)info.st_size - bytes : 0;
+}
+
+/* result: of a call that wrote the first bytes of these parts. */
+static ssize_t record_write(int fd, const off_t *offset, const struct iovec *parts, int flags, ssize_t result, const void *caller) {
+    int saved = errno;
+    if (events_are_recorded() && result > 0)
+        events_wrote(fd, written_at(fd, offset, (uint64_t)result, flags), parts, (uint64_t)result, caller);
+    errno = saved;
+    return result;
+}
+
+EXPANDED ssize_t write_here(int fd, const void *bytes, size_t count) {
+    struct iovec part = {(void *)bytes, count};
     before_change_at(fd, NULL, count);
     hand_over(bytes, count);
-    before_write(fd);
-    return syscall(SYS_write, fd, bytes, count);
+    return record_write(fd, NULL, &part, 0, syscall(SYS_write, fd, bytes, count), CALLER);
 }
 
-INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) {
+EXPANDED ssize_t write_at(int fd, const void *bytes, size_t count, off_t offset) {
+    struct iovec part = {(void *)bytes, count};
     before_change_at(fd, &offset, count);
     hand_over(bytes, count);
-    before_write(fd);
-    return syscall(SYS_pwrite64, fd, bytes, count, offset);
+    return record_write(fd, &offset, &part, 0, syscall(SYS_pwrite64, fd, bytes, count, offset), CALLER);
 }
 
-INTERPOSED ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t offset) { return pwrite(fd, bytes, count, offset); }
+INTERPOSED ssize_t write(int fd, const void *bytes, size_t count) { return write_here(fd, bytes, count); }
+INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset) { return write_at(fd, bytes, count, offset); }
+INTERPOSED ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t offset) { return write_at(fd, bytes, count, offset); }
 
 INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
     before_change_at(fd, NULL, bytes_of(parts, count));
     hand_over_parts(parts, count);
-    before_write(fd);
-    return syscall(SYS_writev, fd, parts, count);
+    return record_write(fd, NULL, parts, 0, syscall(SYS_writev, fd, parts, count), CALLER);
 }
 
 /* The kernel takes the offset in two halves; on 64-bit machines the first holds all of it. */
-INTERPOSED ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
+EXPANDED ssize_t write_parts(int fd, const struct iovec *parts, int count, off_t offset) {
     before_change_at(fd, &offset, bytes_of(parts, count));
     hand_over_parts(parts, count);
-    before_write(fd);
-    return syscall(SYS_pwritev, fd, parts, count, offset, 0);
+    return record_write(fd, &offset, parts, 0, syscall(SYS_pwritev, fd, parts, count, offset, 0), CALLER);
+}
+
+INTERPOSED ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
+    return write_parts(fd, parts, count, offset);
 }
 
 INTERPOSED ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t offset) {
-    return pwritev(fd, parts, count, offset);
+    return write_parts(fd, parts, count, offset);
 }
 
 INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
     vfs_before_change(fd);
     hand_over_parts(parts, count);
-    before_write(fd);
-    return syscall(SYS_pwritev2, fd, parts, count, offset, 0, flags);
+    ssize_t written = syscall(SYS_pwritev2, fd, parts, count, offset, 0, flags);
+    return record_write(fd, offset == -1 ? NULL : &offset, parts, flags, written, CALLER);
 }
 
 INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
     before_read(from);
-    before_write(to);
+    before_copy_to(to);
     read_behind(from, from_offset, count, CALLER);
     return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
 }
@@ -125,7 +149,7 @@ INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64
 INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
     vfs_before_change(to);
     before_read(from);
-    before_write(to);
+    before_copy_to(to);
     read_behind(from, offset, count, CALLER);
     return syscall(SYS_sendfile, to, from, offset, count);
 }
@@ -135,7 +159,7 @@ INTERPOSED ssize_t sendfile64(int to, int from, off_t *offset, size_t count) { r
 INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
     vfs_before_change(to);
     before_read(from);
-    before_write(to);
+    before_copy_to(to);
     read_behind(from, from_offset, count, CALLER);
     return syscall(SYS_splice, from, from_offset, to, to_offset, count, flags);
 }
@@ -148,7 +172,7 @@ static bool has_size(int fd, off_t bytes) {
     return syscall(SYS_fstat, fd, &info) == 0 && info.st_size == bytes;
 }
 
-/* Of a call that worked on a file; result: what it answered. */
+/* Of a call that worked on a file and changed its size or content; result: what it answered. */
 static int record_effect(enum fl_event_effect effect, int fd, uint64_t offset, uint64_t bytes, int result) {
     char path[PATH_MAX];
     if (events_are_recorded() && result == 0 && vfs_heap_path(fd, path))
@@ -203,24 +227,37 @@ INTERPOSED int posix_fallocate64(int fd, off_t offset, off_t bytes) { return pos
 
 /* ---- reading what mappings may have changed --------------------------------------------------------------------------- */
 
+/* result: of a call that filled the first bytes of these parts. */
+static ssize_t record_read(const struct iovec *parts, int count, ssize_t result, const void *caller) {
+    uint64_t left = result > 0 ? (uint64_t)result : 0;
+    for (int i = 0; events_by_hooks() && left > 0 && i < count; i++) {
+        uint64_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
+        events_filled_by_kernel(parts[i].iov_base, part, caller);
+        left -= part;
+    }
+    return result;
+}
+
 EXPANDED ssize_t read_here(int fd, void *bytes, size_t count) {
+    struct iovec part = {bytes, count};
     before_read(fd);
     read_behind(fd, NULL, count, CALLER);
     loads_filled(bytes, count);
-    return syscall(SYS_read, fd, bytes, count);
+    return record_read(&part, 1, syscall(SYS_read, fd, bytes, count), CALLER);
 }
 
 EXPANDED ssize_t read_at(int fd, void *bytes, size_t count, off_t offset) {
+    struct iovec part = {bytes, count};
     before_read(fd);
     read_behind(fd, &offset, count, CALLER);
     loads_filled(bytes, count);
-    return syscall(SYS_pread64, fd, bytes, count, offset);
+    return record_read(&part, 1, syscall(SYS_pread64, fd, bytes, count, offset), CALLER);
 }
 
 EXPANDED ssize_t read_parts(int fd, const struct iovec *parts, int count, off_t offset) {
     before_read(fd);
     read_behind(fd, &offset, open_parts(parts, count), CALLER);
-    return syscall(SYS_preadv, fd, parts, count, offset, 0);
+    return record_read(parts, count, syscall(SYS_preadv, fd, parts, count, offset, 0), CALLER);
 }
 
 INTERPOSED ssize_t read(int fd, void *bytes, size_t count) { return read_here(fd, bytes, count); }
@@ -230,7 +267,7 @@ INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { re
 INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int count) {
     before_read(fd);
     read_behind(fd, NULL, open_parts(parts, count), CALLER);
-    return syscall(SYS_readv, fd, parts, count);
+    return record_read(parts, count, syscall(SYS_readv, fd, parts, count), CALLER);
 }
 
 INTERPOSED ssize_t preadv(int fd, const struct iovec *parts, int count, off_t offset) {
@@ -260,11 +297,11 @@ INTERPOSED ssize_t __pread64_chk(int fd, void *bytes, size_t count, off_t offset
 
 /* ---- durability: what a crash of a recovery leaves is the engine's business, so nothing need reach a disk -------------------- */
 
-static int sync_file(int fd, long call) {
-    struct stat info;
+EXPANDED int sync_file(int fd, long call) {
     int result = vfs_is_protected(fd) ? 0 : (int)syscall(call, fd);
-    bool is_file = syscall(SYS_fstat, fd, &info) == 0 && S_ISREG(info.st_mode); /* names are durable anyway */
-    return is_file ? record_effect(FL_DID_SYNC, fd, 0, UINT64_MAX, result) : result;
+    if (result == 0)
+        events_synced_file(fd, CALLER); /* a folder's names are durable anyway */
+    return result;
 }
 
 INTERPOSED int fsync(int fd) { return sync_file(fd, SYS_fsync); }

@@ -10,7 +10,11 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <threads.h>
+#include <time.h>
+
+#define MOST_WAITED_MS 2000 /* for a child process that its parent may have to help to its end */
 
 static void *refuse(int error) {
     errno = error;
@@ -120,32 +124,52 @@ INTERPOSED int madvise(void *address, size_t bytes, int advice) {
     return (int)syscall(SYS_madvise, address, bytes, advice);
 }
 
+/* MS_ASYNC guarantees nothing. */
 INTERPOSED int msync(void *address, size_t bytes, int flags) {
-    events_files_changed(); /* what it guarantees is not recorded */
-    return (int)syscall(SYS_msync, address, bytes, flags);
+    int result = (int)syscall(SYS_msync, address, bytes, flags);
+    if (result == 0 && (flags & MS_SYNC) != 0)
+        events_synced(address, whole_pages(bytes), CALLER);
+    return result;
 }
 
 /* Another thread could store while the copy is made, another process would not share the stores: the copy comes first. */
-static void before_sharing(bool is_thread) {
+static void before_sharing(void) {
     inprocess_leave("starts a thread or a process");
-    bool is_followed = is_thread && is_traced;
-    if (loads_is_recording() && !is_followed)
+    if (loads_is_recording() && !is_traced)
         loads_unknown(FL_LOADS_SHARED, NULL);
     if (vfs_mode() == VFS_ISOLATE)
         vfs_materialise();
 }
 
 INTERPOSED int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
-    before_sharing(true);
+    before_sharing();
     return REAL(pthread_create)(thread, attributes, start, argument);
 }
 
 INTERPOSED int thrd_create(thrd_t *thread, thrd_start_t start, void *argument) {
-    before_sharing(true);
+    before_sharing();
     return REAL(thrd_create)(thread, start, argument);
 }
 
+/* A tracer follows the child's loads and events. For them to have one order, the child runs until it ends, and then its parent goes on. */
+static void wait_for_process(pid_t child) {
+    siginfo_t info;
+    for (int waited = 0; waited < MOST_WAITED_MS; waited++) {
+        info.si_pid = 0;
+        if (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0)
+            return;
+        syscall(SYS_nanosleep, &(struct timespec){0, 1000000}, NULL);
+    }
+    loads_unknown(FL_LOADS_SHARED, NULL);
+}
+
 INTERPOSED pid_t fork(void) {
-    before_sharing(false);
-    return REAL(fork)();
+    before_sharing();
+    pid_t child = REAL(fork)();
+    if (child > 0 && is_traced && loads_is_recording()) {
+        int saved = errno;
+        wait_for_process(child);
+        errno = saved;
+    }
+    return child;
 }

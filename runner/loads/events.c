@@ -11,6 +11,7 @@
 #include "loads/loads.h"
 #include "base/traced.h"
 #include "recording.h"
+#include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,6 +23,7 @@
 
 struct shared {
     uint64_t used; /* bytes of list */
+    uint64_t processes; /* that the life forked */
     struct fl_events_header header;
     uint8_t list[MOST_BYTES];
 };
@@ -31,6 +33,7 @@ struct span {
     uintptr_t start, end;
     uint64_t offset;
     uint32_t file;
+    bool is_shared;
 };
 
 static struct {
@@ -45,7 +48,7 @@ static struct {
     struct {
         uintptr_t address;
         uint64_t bytes;
-        uint32_t site;
+        struct fl_place place;
         enum fl_event_store kind;
         bool is_in_pieces;
         bool is_by_compiler; /* by its hook: the assembler may announce the same store once more */
@@ -66,7 +69,7 @@ void events_map(const void *adapter) {
 
 void events_begin(bool is_asked) {
     events.is_asked = is_asked;
-    events.shared->used = 0;
+    events.shared->used = events.shared->processes = 0;
     events.shared->header = (struct fl_events_header){.version = FL_PROTOCOL_VERSION};
 }
 
@@ -74,6 +77,7 @@ void events_describe(struct fl_recording *recording) {
     recording->events = &events.shared->header;
     recording->events_used = &events.shared->used;
     recording->event_capacity = MOST_BYTES;
+    recording->processes = &events.shared->processes;
 }
 
 const void *events_answer(uint32_t *bytes) {
@@ -116,27 +120,35 @@ void events_follow(void) {
         if (file == NO_FILE || events.span_count == MOST_SPANS)
             events.shared->header.flags |= file == NO_FILE ? FL_EVENTS_FILES : FL_EVENTS_OVERFLOW;
         else
-            events.spans[events.span_count++] = (struct span){view.start, view.end, view.offset, file};
+            events.spans[events.span_count++] = (struct span){view.start, view.end, view.offset, file, view.is_shared};
     }
 }
 
-static void append(struct fl_event event, const void *payload) {
+/* Room for the event's payload, which is in the list then; null: there is none. */
+static uint8_t *append_head(struct fl_event event) {
     struct shared *shared = events.shared;
     uint64_t padded = (event.bytes + 7ull) & ~7ull;
     if (shared->used + sizeof event + padded > MOST_BYTES) {
         shared->header.flags |= FL_EVENTS_OVERFLOW;
-        return;
+        return NULL;
     }
+    event.thread = traced_thread();
     uint8_t *end = shared->list + shared->used;
     memset(end + sizeof event + (padded == 0 ? 0 : padded - 8), 0, padded == 0 ? 0 : 8);
     memcpy(end, &event, sizeof event);
-    memcpy(end + sizeof event, payload, event.bytes);
     shared->used += sizeof event + padded;
     shared->header.count++;
+    return end + sizeof event;
+}
+
+static void append(struct fl_event event, const void *payload) {
+    uint8_t *room = append_head(event);
+    if (room != NULL)
+        memcpy(room, payload, event.bytes);
 }
 
 /* The parts of [address, address + bytes) that are PM, as they are in memory. */
-static void append_stores(enum fl_event_store kind, uintptr_t address, uint64_t bytes, uint32_t site) {
+static void append_stores(enum fl_event_store kind, uintptr_t address, uint64_t bytes, struct fl_place place) {
     for (size_t i = 0; i < events.span_count; i++) {
         const struct span *span = &events.spans[i];
         uintptr_t from = address > span->start ? address : span->start;
@@ -147,15 +159,16 @@ static void append_stores(enum fl_event_store kind, uintptr_t address, uint64_t 
                                      .file = span->file,
                                      .offset = span->offset + (from - span->start),
                                      .bytes = (uint32_t)(to - from),
-                                     .site = site},
+                                     .site = place.site,
+                                     .module = place.module},
                    (const void *)from);
     }
 }
 
-static void append_pieces(uintptr_t address, uint64_t bytes, uint32_t site) {
+static void append_pieces(uintptr_t address, uint64_t bytes, struct fl_place place) {
     for (uintptr_t end = address + bytes, next; address < end; address = next) {
         next = (address & ~7ul) + 8;
-        append_stores(FL_STORED_PLAIN, address, (next < end ? next : end) - address, site);
+        append_stores(FL_STORED_PLAIN, address, (next < end ? next : end) - address, place);
     }
 }
 
@@ -166,15 +179,27 @@ static void settle(void) {
     if (bytes == 0)
         return;
     if (events.waiting.is_in_pieces)
-        append_pieces(events.waiting.address, bytes, events.waiting.site);
+        append_pieces(events.waiting.address, bytes, events.waiting.place);
     else
-        append_stores(events.waiting.kind, events.waiting.address, bytes, events.waiting.site);
+        append_stores(events.waiting.kind, events.waiting.address, bytes, events.waiting.place);
 }
 
-/* The call's own address: what a return address points behind. */
-uint32_t events_site(const void *caller) {
-    uintptr_t offset = (uintptr_t)caller - 1 - events.adapter;
-    return offset < UINT32_MAX && offset > FL_SITE_CONTENT ? (uint32_t)offset : FL_SITE_UNKNOWN;
+static struct fl_place place_in(uint32_t module, uintptr_t start, uintptr_t address) {
+    uintptr_t offset = address - start;
+    bool is_known = module < FL_MOST_MODULES && offset < UINT32_MAX && offset > FL_SITE_CONTENT;
+    return is_known ? (struct fl_place){(uint32_t)offset, module} : (struct fl_place){FL_SITE_UNKNOWN, 0};
+}
+
+/* The call's own address: what a return address points behind. Hooks are called by the adapter; under a tracer a library may call. */
+struct fl_place events_place(const void *caller) {
+    uintptr_t address = (uintptr_t)caller - 1;
+    Dl_info library;
+    if (!is_traced)
+        return place_in(0, events.adapter, address);
+    if (dladdr((const void *)address, &library) == 0)
+        return (struct fl_place){FL_SITE_UNKNOWN, 0};
+    uintptr_t start = (uintptr_t)library.dli_fbase;
+    return place_in(start == events.adapter ? 0 : recording_module(library.dli_fname), start, address);
 }
 
 static bool is_pm(uintptr_t address, uint64_t bytes) {
@@ -188,7 +213,7 @@ static void wait_for(enum fl_event_store kind, const void *address, uint64_t byt
     settle();
     events.waiting.address = (uintptr_t)address;
     events.waiting.bytes = bytes;
-    events.waiting.site = events_site(caller);
+    events.waiting.place = events_place(caller);
     events.waiting.kind = kind;
     events.waiting.is_in_pieces = events.waiting.is_by_compiler = false;
 }
@@ -220,8 +245,8 @@ void events_will_stream(const void *address, uint64_t bytes, const void *caller)
     wait_for(FL_STORED_STREAM, address, bytes, caller);
 }
 
-static void append_locked(uint32_t site) {
-    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = FL_FENCED_LOCKED, .site = site}, NULL);
+static void append_fence(enum fl_event_fence kind, struct fl_place place) {
+    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = (uint8_t)kind, .site = place.site, .module = place.module}, NULL);
 }
 
 void events_will_exchange(const void *address, uint64_t bytes, bool is_stored, const void *caller) {
@@ -229,30 +254,32 @@ void events_will_exchange(const void *address, uint64_t bytes, bool is_stored, c
     if (is_stored && is_pm((uintptr_t)address, bytes))
         wait_for(FL_STORED_RMW, address, bytes, caller);
     else
-        append_locked(events_site(caller));
+        append_fence(FL_FENCED_LOCKED, events_place(caller));
 }
 
 void events_stored(const void *address, uint64_t bytes, const void *caller) {
     settle();
-    append_stores(FL_STORED_PLAIN, (uintptr_t)address, bytes, events_site(caller));
+    append_stores(FL_STORED_PLAIN, (uintptr_t)address, bytes, events_place(caller));
 }
 
 void events_exchanged(const void *address, uint64_t bytes, bool is_stored, const void *caller) {
     settle();
-    uint32_t before = events.shared->header.count, site = events_site(caller);
+    struct fl_place place = events_place(caller);
+    uint32_t before = events.shared->header.count;
     if (is_stored)
-        append_stores(FL_STORED_RMW, (uintptr_t)address, bytes, site);
+        append_stores(FL_STORED_RMW, (uintptr_t)address, bytes, place);
     if (events.shared->header.count == before)
-        append_locked(site);
+        append_fence(FL_FENCED_LOCKED, place);
 }
 
 void events_filled(const void *address, uint64_t bytes) {
     settle();
-    append_stores(FL_STORED_CONTENT, (uintptr_t)address, bytes, FL_SITE_CONTENT);
-    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = FL_FENCED_SFENCE, .site = FL_SITE_CONTENT}, NULL);
+    append_stores(FL_STORED_CONTENT, (uintptr_t)address, bytes, (struct fl_place){FL_SITE_CONTENT, 0});
+    append_fence(FL_FENCED_SFENCE, (struct fl_place){FL_SITE_CONTENT, 0});
 }
 
 void events_flushed(enum fl_event_flush kind, const void *address, const void *caller) {
+    struct fl_place place = events_place(caller);
     settle();
     for (size_t i = 0; i < events.span_count; i++) {
         const struct span *span = &events.spans[i];
@@ -261,14 +288,15 @@ void events_flushed(enum fl_event_flush kind, const void *address, const void *c
                                      .detail = (uint8_t)kind,
                                      .file = span->file,
                                      .offset = span->offset + ((uintptr_t)address - span->start),
-                                     .site = events_site(caller)},
+                                     .site = place.site,
+                                     .module = place.module},
                    NULL);
     }
 }
 
 void events_fenced(enum fl_event_fence kind, const void *caller) {
     settle();
-    append((struct fl_event){.kind = FL_EVENT_FENCE, .detail = (uint8_t)kind, .site = events_site(caller)}, NULL);
+    append_fence(kind, events_place(caller));
 }
 
 void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path) {
@@ -287,6 +315,80 @@ void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, c
                              .offset = offset,
                              .bytes = (uint32_t)(sizeof bytes + length + new_length)},
            payload);
+}
+
+/* The number of the file behind the descriptor; NO_FILE: none of the heap. One that cannot be numbered is said. */
+static uint32_t file_behind(int fd) {
+    char path[PATH_MAX];
+    struct stat info;
+    if (!events_is_on || syscall(SYS_fstat, fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return NO_FILE;
+    uint32_t file = events_file_number(vfs_file_number(fd), info.st_ino);
+    if (file == NO_FILE && vfs_heap_path(fd, path))
+        events_files_changed();
+    return file;
+}
+
+void events_wrote(int fd, uint64_t offset, const struct iovec *parts, uint64_t bytes, const void *caller) {
+    uint32_t file = file_behind(fd);
+    if (file == NO_FILE)
+        return;
+    settle();
+    if (bytes > UINT32_MAX) {
+        events.shared->header.flags |= FL_EVENTS_OVERFLOW;
+        return;
+    }
+    struct fl_place place = events_place(caller);
+    uint8_t *room = append_head((struct fl_event){.kind = FL_EVENT_WRITE,
+                                                  .file = file,
+                                                  .offset = offset,
+                                                  .bytes = (uint32_t)bytes,
+                                                  .site = place.site,
+                                                  .module = place.module});
+    for (; room != NULL && bytes > 0; parts++) {
+        uint64_t part = parts->iov_len < bytes ? parts->iov_len : bytes;
+        memcpy(room, parts->iov_base, part);
+        room += part;
+        bytes -= part;
+    }
+}
+
+static void append_sync(uint32_t file, uint64_t offset, uint64_t bytes, struct fl_place place) {
+    append((struct fl_event){.kind = FL_EVENT_SYNC,
+                             .file = file,
+                             .offset = offset,
+                             .bytes = sizeof bytes,
+                             .site = place.site,
+                             .module = place.module},
+           &bytes);
+}
+
+void events_synced_file(int fd, const void *caller) {
+    uint32_t file = file_behind(fd);
+    if (file == NO_FILE)
+        return;
+    settle();
+    append_sync(file, 0, UINT64_MAX, events_place(caller));
+}
+
+void events_synced(const void *address, uint64_t bytes, const void *caller) {
+    if (!events_is_on)
+        return;
+    settle();
+    for (size_t i = 0; i < events.span_count; i++) {
+        const struct span *span = &events.spans[i];
+        uintptr_t start = (uintptr_t)address, end = start + bytes;
+        uintptr_t from = start > span->start ? start : span->start, to = end < span->end ? end : span->end;
+        if (from < to && span->is_shared)
+            append_sync(span->file, span->offset + (from - span->start), to - from, events_place(caller));
+    }
+}
+
+void events_filled_by_kernel(const void *address, uint64_t bytes, const void *caller) {
+    if (!events_is_by_hooks)
+        return;
+    settle();
+    append_stores(FL_STORED_STREAM, (uintptr_t)address, bytes, events_place(caller));
 }
 
 void events_file_made(uint64_t inode, const char *path) {

@@ -33,14 +33,17 @@ void list_load(enum fl_load_kind kind, uint32_t life, uint32_t file, uint64_t un
         inprocess_leave("loads more than a list holds that has some units twice");
     if (header->count >= MOST_LOADS)
         header->flags |= FL_LOADS_OVERFLOW;
-    else
+    else {
+        struct fl_place place = loads_caller == NULL ? (struct fl_place){0} : events_place(loads_caller);
         load_list->loads[header->count++] = (struct fl_load){
             .kind = (uint8_t)kind,
             .life = (uint8_t)life,
             .file = file,
             .unit = unit,
-            .site = loads_caller == NULL ? 0 : events_site(loads_caller),
+            .site = place.site,
+            .module = place.module,
         };
+    }
 }
 
 void loads_guarded(bool is_announced) {

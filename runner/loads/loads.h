@@ -8,6 +8,7 @@
 #include "base/in_process.h"
 #include "files/files.h"
 #include "protocol.h"
+#include <sys/uio.h>
 
 /* ---- loads.c: for the server */
 struct fl_watch;
@@ -111,6 +112,7 @@ struct fl_recording;
 struct fl_modules;
 void recording_map(const char *adapter); /* once, in the server, when the others have mapped */
 const struct fl_modules *recording_modules(void);
+uint32_t recording_module(const char *path); /* its number; FL_MOST_MODULES: there is no room for it */
 bool recording_follow(uint32_t life, bool has_loads); /* what is mapped has changed; false: there are more mappings than spans */
 
 /* ---- events.c: for the server */
@@ -131,8 +133,18 @@ void events_files_changed(void); /* in a way that events do not say */
 /* A file operation returned and had an effect. Paths: in the heap folder. */
 void events_file(enum fl_event_effect effect, uint64_t offset, uint64_t bytes, const char *path, const char *new_path);
 void events_file_made(uint64_t inode, const char *path);
+/* A call returned that wrote these bytes, of the parts' first ones, to the file at offset. */
+void events_wrote(int fd, uint64_t offset, const struct iovec *parts, uint64_t bytes, const void *caller);
+/* A call returned that made the range of the file, or of what is mapped there, persistent. */
+void events_synced_file(int fd, const void *caller);
+void events_synced(const void *address, uint64_t bytes, const void *caller);
+/* A call returned that filled memory: bytes on their own. */
+void events_filled_by_kernel(const void *address, uint64_t bytes, const void *caller);
 /* caller: where the code goes on that does it. will_store: before it is done; the others: after. */
-uint32_t events_site(const void *caller); /* offset in the adapter's file, or FL_SITE_UNKNOWN */
+struct fl_place {
+    uint32_t site, module; /* as in struct fl_event */
+};
+struct fl_place events_place(const void *caller);
 void events_will_store(const void *address, uint64_t bytes, bool is_in_pieces, const void *caller); /* the compiler's hook */
 void events_will_execute_store(const void *address, uint64_t bytes, const void *caller); /* the instruction */
 void events_stored(const void *address, uint64_t bytes, const void *caller);

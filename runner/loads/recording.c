@@ -7,6 +7,7 @@
 #include "recording.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <valgrind/valgrind.h>
 
@@ -32,9 +33,10 @@ static struct fl_modules *modules_with(const char *adapter) {
 }
 
 void recording_map(const char *adapter) {
-    uint64_t *translated = map_or_fail((1 + MOST_TRANSLATED) * sizeof *translated, MAP_SHARED, -1, "the list of translations");
+    uint64_t *translated = map_or_fail((2 + MOST_TRANSLATED) * sizeof *translated, MAP_SHARED, -1, "the list of translations");
     recording.translated_count = translated;
-    recording.translated = translated + 1;
+    recording.is_exact = translated + 1;
+    recording.translated = translated + 2;
     recording.translated_capacity = MOST_TRANSLATED;
     recording.modules = modules_with(adapter);
     recording.hooks_start = (uintptr_t)__start_fl_hooks;
@@ -50,6 +52,17 @@ void recording_map(const char *adapter) {
 }
 
 const struct fl_modules *recording_modules(void) { return recording.modules; }
+
+uint32_t recording_module(const char *path) {
+    struct fl_modules *modules = recording.modules;
+    for (uint32_t i = 0; i < modules->count; i++)
+        if (strcmp(modules->paths[i], path) == 0)
+            return i;
+    if (modules->count == FL_MOST_MODULES || strlen(path) >= FL_MODULE_PATH_BYTES)
+        return FL_MOST_MODULES;
+    strcpy(modules->paths[modules->count], path);
+    return modules->count++;
+}
 
 static bool find_units(uint32_t number, uint64_t *first_bit, uint64_t *unit_count) {
     const struct hot_file *file = units_file(number);

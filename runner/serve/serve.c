@@ -289,7 +289,7 @@ static void compare(const struct fl_command *command) {
 static void end_in_process_runs(void) {
     const char *damage = inprocess_damage();
     if (damage != NULL)
-        FAIL(EXIT_INFRASTRUCTURE, "the target %s; in-process runs saw another image than the one they were to see", damage);
+        FAIL(EXIT_DISTRUST, "the target %s; in-process runs saw another image than the one they were to see", damage);
     inprocess_end_worker();
     if (reference_is_there())
         reference_end();

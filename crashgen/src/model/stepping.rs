@@ -9,8 +9,7 @@ use super::lines::Lines;
 use super::persistency::{LineStore, PersistencyModel};
 use super::view::{OpenLine, View};
 use crate::trace::{
-    Event, EventKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, StoredBytes, ThreadId,
-    UNIT_BYTES,
+    Event, EventKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, StoreKind, StoredBytes, ThreadId, UNIT_BYTES,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -158,7 +157,7 @@ impl Model {
                 let (thread, effect) = (event.thread, effect.clone());
                 self.file_operations.push(PendingFileOperation { thread, effect, begin: number, is_overlapped: false });
             }
-            EventKind::FileEnd { effect, is_done } => self.file_end(number, event.thread, effect, *is_done),
+            EventKind::FileEnd { effect, is_done } => self.file_end(number, event, effect, *is_done),
             EventKind::OperationReturn { kind, .. } => self.persistency.operation_return(*kind, &mut self.floors),
             EventKind::Case { .. } | EventKind::OperationBegin { .. } => {}
         }
@@ -208,9 +207,9 @@ impl Model {
         self.persistency.flush(kind, thread, id, &mut self.floors);
     }
 
-    fn file_end(&mut self, number: u32, thread: ThreadId, effect: &FileEffect, is_done: bool) {
+    fn file_end(&mut self, number: u32, event: &Event, effect: &FileEffect, is_done: bool) {
         let mut begin = number;
-        let is_this = |pending: &PendingFileOperation| pending.thread == thread && *pending.effect == *effect;
+        let is_this = |pending: &PendingFileOperation| pending.thread == event.thread && *pending.effect == *effect;
         if let Some(at) = self.file_operations.iter().position(is_this) {
             let pending = self.file_operations.remove(at);
             begin = pending.begin;
@@ -245,7 +244,7 @@ impl Model {
                 self.files.folders.remove(path);
             }
             FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
-            FileEffect::Write { file, offset, bytes } => self.kernel_write(number, thread, *file, *offset, bytes),
+            FileEffect::Write { file, offset, bytes } => self.kernel_write(number, event, *file, *offset, bytes),
         }
         if is_reachable || matches!(effect, FileEffect::Create { .. }) {
             self.born = Born::Everything;
@@ -304,10 +303,11 @@ impl Model {
         self.floors.lines.range(file, first, last).map(|(_, id)| id).collect()
     }
 
-    fn kernel_write(&mut self, number: u32, thread: ThreadId, file: FileId, offset: u64, bytes: &[u8]) {
+    fn kernel_write(&mut self, number: u32, event: &Event, file: FileId, offset: u64, bytes: &[u8]) {
         self.grow(file, offset + bytes.len() as u64);
         let persistency = self.persistency;
-        let written = Written { event: number, site: SiteId(0), is_content: false, can_tear: persistency.can_tear() };
+        let (site, thread) = (event.site, event.thread);
+        let written = Written { event: number, site, is_content: false, can_tear: persistency.can_tear() };
         for_each_line(offset, bytes, &mut |line_number, units| {
             let id = self.floors.lines.make_id(LineKey { file, number: line_number });
             self.floors.lines.get_mut(id).push_floating(written, true, units);

@@ -11,6 +11,8 @@ pub struct Engines {
     pub in_process: u64,
     /// Those of them that the isolated engine did, too, to compare the answers.
     pub compared: u64,
+    /// Those of them that the traced engine did, too: its answers had to be the same, and it may see no load that the hooks did not.
+    pub refereed: u64,
     /// Those in-process whose later stages were known from another run, which had come to the same state.
     pub remembered: u64,
     /// Runs that the isolated engine did instead, by what the target does that an in-process run cannot take back.
@@ -23,7 +25,7 @@ impl Engines {
         let (counts, reasons) = answer.split_at_checked(ENGINES_BYTES)?;
         let count = |at: usize| u64::from_le_bytes(counts[at..at + 8].try_into().expect("eight bytes"));
         let isolated = parse_counts(reasons)?;
-        Some(Self { in_process: count(0), compared: count(8), remembered: count(24), isolated })
+        Some(Self { in_process: count(0), compared: count(8), refereed: 0, remembered: count(24), isolated })
     }
 }
 

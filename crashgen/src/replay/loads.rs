@@ -10,7 +10,7 @@ use crate::trace::{FileId, UnitKey};
 use rustc_hash::FxHashMap;
 
 /// Flags that hold for the target, whatever the image.
-const UNFIT: u32 = LOADS_NOT_HOOKED | LOADS_SHARED | LOADS_UNSEEN;
+const UNFIT: u32 = LOADS_NOT_HOOKED | LOADS_SHARED | LOADS_UNSEEN | LOADS_DIFFERS;
 
 /// An instruction of the target, as the runner names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -43,9 +43,4 @@ pub enum Manner {
     Afresh,
     /// All of it is run, in the isolated engine too, and the answers are compared.
     Compared,
-    /// Slowly, and loads without a hook are found. Of hooks that are called again and again, the seed chooses the calls that are checked.
-    Guarded {
-        /// Another seed checks other calls.
-        seed: u32,
-    },
 }

@@ -2,7 +2,10 @@
 //! The numbers of `runner/protocol.h`, which says what they mean. Each constant has the name there without `FL_`; `X_BYTES` is the
 //! size of `struct fl_x`. `runner/tests/test_protocol.py` compares them.
 
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
+
+/// The server ended because its engine is not to be believed about this target.
+pub const EXIT_DISTRUST: i32 = 4;
 
 // Commands.
 pub const COMMAND_CREATE: u32 = 1;
@@ -28,7 +31,6 @@ pub const PROBE_FULL: u32 = 2;
 pub const PROBE_GENERATION: u32 = 3;
 pub const PROBE_RECOVERY: u32 = 4;
 pub const RUN_LOADS: u32 = 1;
-pub const RUN_GUARDED: u32 = 2;
 pub const RUN_IN_PROCESS: u32 = 4;
 pub const RUN_REPORT_APART: u32 = 16;
 pub const RUN_AFRESH: u32 = 32;
@@ -58,6 +60,8 @@ pub const EVENT_FENCE: u8 = 3;
 pub const EVENT_BEGIN: u8 = 4;
 pub const EVENT_RETURN: u8 = 5;
 pub const EVENT_FILE: u8 = 6;
+pub const EVENT_WRITE: u8 = 7;
+pub const EVENT_SYNC: u8 = 8;
 pub const STORED_PLAIN: u8 = 1;
 pub const STORED_RMW: u8 = 2;
 pub const STORED_CONTENT: u8 = 3;
@@ -76,7 +80,6 @@ pub const DID_UNLINK: u8 = 5;
 pub const DID_RENAME: u8 = 6;
 pub const DID_MAKE_FOLDER: u8 = 7;
 pub const DID_REMOVE_FOLDER: u8 = 8;
-pub const DID_SYNC: u8 = 9;
 pub const SITE_UNKNOWN: u32 = 0;
 pub const SITE_CONTENT: u32 = 1;
 

@@ -160,7 +160,6 @@ fn file_effect(raw: &Raw, files: &mut Files) -> Option<FileEffect> {
         }
         DID_MAKE_FOLDER => FileEffect::MakeFolder { path: whole },
         DID_REMOVE_FOLDER => FileEffect::RemoveFolder { path: whole },
-        DID_SYNC => FileEffect::Sync { file: file?, offset, bytes },
         _ => return None,
     })
 }
@@ -180,6 +179,7 @@ fn kind(raw: &Raw, files: &mut Files) -> Option<EventKind> {
     }
     let file = || files.by_number.get(&raw.file).copied();
     let operation = || OperationKind::from_number(raw.detail);
+    let ended = |effect: FileEffect| EventKind::FileEnd { effect: effect.into(), is_done: true };
     Some(match raw.kind {
         EVENT_STORE => {
             let kind = match raw.detail {
@@ -207,6 +207,11 @@ fn kind(raw: &Raw, files: &mut Files) -> Option<EventKind> {
                 _ => return None,
             },
         },
+        EVENT_WRITE => ended(FileEffect::Write { file: file()?, offset: raw.offset, bytes: raw.payload.into() }),
+        EVENT_SYNC => {
+            let bytes = u64::from_le_bytes(raw.payload.try_into().ok()?);
+            ended(FileEffect::Sync { file: file()?, offset: raw.offset, bytes })
+        }
         EVENT_BEGIN => EventKind::OperationBegin {
             kind: operation()?,
             index: raw.site,

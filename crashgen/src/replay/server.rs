@@ -58,7 +58,6 @@ pub struct ReplayServer {
     watch_count: u64,
     is_in_process: bool,
     is_batched: bool,
-    is_traced: bool,
     seed: u32,
     /// Paths of the modules that sites name; the adapter's is the first.
     modules: Vec<Arc<Path>>,
@@ -96,7 +95,6 @@ impl ReplayServer {
             watch_count: 0,
             is_in_process: options.is_in_process,
             is_batched: options.is_batched,
-            is_traced: !options.tracer.is_empty(),
             modules: vec![options.adapter.as_path().into()],
             seed: options.seed as u32,
             affinity: 0,
@@ -270,8 +268,6 @@ impl ReplayServer {
     /// When the server ended or answers nonsense.
     pub fn run_recorded(&mut self, probe: Probe, manner: Manner) -> Result<(&[u8], Loads), ReplayError> {
         let more = match (manner, self.is_in_process) {
-            (Manner::Guarded { .. }, _) if self.is_traced => 0, // all of its accesses are seen anyway
-            (Manner::Guarded { .. }, _) => protocol::RUN_GUARDED,
             (Manner::Afresh, true) => protocol::RUN_IN_PROCESS | protocol::RUN_AFRESH,
             (Manner::Compared, true) => protocol::RUN_IN_PROCESS | protocol::RUN_AFRESH | protocol::RUN_COMPARED,
             (Manner::Fast, true) => protocol::RUN_IN_PROCESS,
@@ -279,8 +275,7 @@ impl ReplayServer {
         };
         let mut reports = self.reports.take().map_or_else(|| self.find_reports(), Ok)?;
         let apart = if matches!(reports, Reports::Apart { .. }) { protocol::RUN_REPORT_APART } else { 0 };
-        let seed = if let Manner::Guarded { seed } = manner { seed } else { self.seed };
-        self.send_run(probe as u32, protocol::RUN_LOADS | more | apart, seed, 0)?;
+        self.send_run(probe as u32, protocol::RUN_LOADS | more | apart, self.seed, 0)?;
         match &mut reports {
             Reports::Sent(last) => *last = self.answer()?,
             Reports::Apart { file, path, last } => {
@@ -423,9 +418,11 @@ impl ReplayServer {
         if let Some(mut errors) = self.process.stderr.take() {
             let _ = errors.read_to_string(&mut said);
         }
-        let status = self.process.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&status).trim();
-        ReplayError::Ended { message: last.to_owned() }
+        let ended = self.process.wait();
+        let is_distrusted = ended.as_ref().is_ok_and(|status| status.code() == Some(protocol::EXIT_DISTRUST));
+        let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let message = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&status).trim().to_owned();
+        if is_distrusted { ReplayError::Distrust { message } } else { ReplayError::Ended { message } }
     }
 }
 

@@ -86,5 +86,5 @@ def _joined_stages(stages: list[Stage]) -> list[Stage]:
 
 def _joined_engines(earlier: Engines, later: Engines) -> Engines:
     isolated = Counter(earlier.isolated) + Counter(later.isolated)
-    counts = ("in_process", "compared", "remembered")
+    counts = ("in_process", "compared", "refereed", "remembered")
     return Engines(**{name: getattr(earlier, name) + getattr(later, name) for name in counts}, isolated=dict(isolated))

@@ -280,12 +280,13 @@ class Stage(msgspec.Struct):
 
 class Engines(msgspec.Struct):
     """Which engine did the recoveries of `complete`, or without hooks the first parts of the probe (the isolated one did the
-    others). compared: of those in-process, in both, with equal answers; remembered: of those in-process, whose later stages were
-    those of another one, that had come to the same state; isolated: instead, by what the target does that an in-process run cannot
-    take back."""
+    others). compared: of those in-process, in both, with equal answers; refereed: of those, in the traced engine, too, with equal
+    answers; remembered: of those in-process, whose later stages were those of another one, that had come to the same state;
+    isolated: instead, by what the target does that an in-process run cannot take back."""
 
     in_process: int = 0
     compared: int = 0
+    refereed: int = 0
     remembered: int = 0
     isolated: dict[str, int] = {}
 
@@ -295,9 +296,10 @@ class Engines(msgspec.Struct):
             return ""
         reasons = "".join(f"; {count:,} isolated: the target {reason}" for reason, count in self.isolated.items())
         remembered = f", the later stages of {self.remembered:,} known from another" if self.remembered else ""
+        refereed = f", {self.refereed:,} in the traced engine too" if self.refereed else ""
         return (
-            f"{self.in_process:,} in-process{remembered}, {self.compared:,} of them in the isolated engine too, with equal"
-            f" answers{reasons}"
+            f"{self.in_process:,} in-process{remembered}, {self.compared:,} of them in the isolated engine too{refereed}, with"
+            f" equal answers{reasons}"
         )
 
 

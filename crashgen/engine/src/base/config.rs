@@ -347,6 +347,17 @@ impl Config {
         }
     }
 
+    /// As [`Config::server`], for the referee of in-process runs: the traced engine. None: runs are not in-process, or there is no tracer.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn referee_server(&self) -> Result<Option<ServerOptions>, EngineError> {
+        if self.engine() != EngineKind::InProcess || self.tracer.is_empty() {
+            return Ok(None);
+        }
+        self.with_engine(EngineKind::Traced).seeing_server("referee").map(Some)
+    }
+
     /// As [`Config::server`]; first parts of the probe are run in one process with others.
     ///
     /// # Errors

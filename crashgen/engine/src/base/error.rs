@@ -10,6 +10,9 @@ pub enum EngineError {
     /// Exit code 3: something the engine needs does not work.
     #[error("{0}")]
     Infrastructure(String),
+    /// The engine that runs the recoveries is not to be believed about this target: a slower one begins anew. Exit code 3 where none is left.
+    #[error("{0}")]
+    Distrust(String),
 }
 
 /// Bad input in one line: control characters, which the input may hold, are escaped.
@@ -33,7 +36,10 @@ impl From<crashgen::trace::TraceError> for EngineError {
 
 impl From<crashgen::replay::ReplayError> for EngineError {
     fn from(error: crashgen::replay::ReplayError) -> Self {
-        Self::Infrastructure(error.to_string())
+        match error {
+            crashgen::replay::ReplayError::Distrust { message } => Self::Distrust(message),
+            error => Self::Infrastructure(error.to_string()),
+        }
     }
 }
 
@@ -42,7 +48,7 @@ impl EngineError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::BadInput(_) => 2,
-            Self::Infrastructure(_) => 3,
+            Self::Infrastructure(_) | Self::Distrust(_) => 3,
         }
     }
 }

@@ -260,7 +260,10 @@ impl Examiner<'_, '_> {
         first_crashes.is_broken(config, before, &later, (case.prefix(), *probe))
     }
 
-    /// Of a state that was judged; `key` is that of [`Examiner::recognise`]. What the engines do not both show is unknown, and no finding.
+    /// Of a state that was judged; `key` is that of [`Examiner::recognise`].
+    ///
+    /// # Errors
+    /// [`EngineError::Distrust`] where the engines do not all show it. When a server ended or sent no report.
     fn add_finding(
         &mut self,
         case: &mut HeapCase,
@@ -277,8 +280,7 @@ impl Examiner<'_, '_> {
         })?;
         let image = case.crash(at.view, &state).image;
         if let Some(why) = self.means.recoverer.compare(image, self.means.probe)? {
-            self.add_unknown(violation, &why);
-            return Ok(());
+            return Err(EngineError::Distrust(why));
         }
         if !self.means.recoverer.confirm(image)? {
             self.add_unknown(violation, UNSTEADY);

@@ -60,19 +60,19 @@ pub struct ProgramRepeats {
     pub traced: Rc<Repeats>,
 }
 
-/// No leaf after these is run twice, or guarded, because it is one of the first.
+/// No leaf after these is run twice, or shown to the referee, because it is one of the first.
 const LOOKED_AT: u64 = 1 << 20;
-/// Of the leaves that are run twice, one in so many is run guarded, the first few more often: a guarded run costs as much as a
-/// hundred others, and of a target with loads past the hooks the sooner it is known the better.
-pub const GUARD_ONE_IN: u64 = 64;
-/// Has no factor in common with [`GUARD_ONE_IN`].
+/// Of the leaves that are run twice, the referee sees one in so many, and of the first ones more: a traced run costs as much as a hundred
+/// others, and of a target with loads past the hooks the sooner it is known the better.
+pub const REFEREE_ONE_IN: u64 = 64;
+/// Has no factor in common with [`REFEREE_ONE_IN`].
 const PART_STRIDE: u64 = 37;
 
 impl ProgramRepeats {
     /// Of a part of the trace, from 0: after the first one as if leaves had been run twice before, another number for each part, so that
     /// the shares that are looked at closely are those of one long search.
     pub fn of_part(number: usize) -> Self {
-        let before = if number == 0 { 0 } else { LOOKED_AT + number as u64 * PART_STRIDE % GUARD_ONE_IN };
+        let before = if number == 0 { 0 } else { LOOKED_AT + number as u64 * PART_STRIDE % REFEREE_ONE_IN };
         let begun = || Rc::new(Repeats::after(before));
         Self { probe: begun(), traced: begun() }
     }

@@ -3,7 +3,7 @@
 
 use crate::base::budget::{Budget, Stop};
 use crate::base::error::EngineError;
-use crate::explore::means::GUARD_ONE_IN;
+use crate::explore::means::REFEREE_ONE_IN;
 use crate::explore::outcomes::ReportHash;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::reports::{doubt_of, parse, without_contents};
@@ -17,9 +17,6 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// A guarded run is done only where the same loads did not hang without the guard.
-const GUARDED_HUNG: &str =
-    "a guarded run reached its time limit, 200 times that of others: whether the hooks see every load is not known";
 /// What a parsed heap report takes, with and without contents, of its bytes.
 const REPORT_COPIES: usize = 3;
 
@@ -115,7 +112,6 @@ impl RecordedRecoveries<'_> {
         }
         let outcome = self.reports.number_of(bytes).map_err(Stop::Error)?;
         let doubt = loads.doubt.or_else(|| match self.reports.report(outcome).own.outcome {
-            Outcome::Hung if matches!(manner, Manner::Guarded { .. }) => Some(Doubt::Unknown(GUARDED_HUNG.to_owned())),
             outcome => doubt_of(outcome),
         });
         Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })
@@ -136,8 +132,12 @@ impl Recoveries for RecordedRecoveries<'_> {
 
     fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
         let repeated = self.reports.repeats.leaves() + 1;
-        let is_guarded = repeated % GUARD_ONE_IN == 0 || repeated.is_power_of_two();
-        self.record(image, if is_guarded { Manner::Guarded { seed: repeated as u32 } } else { Manner::Afresh })
+        let run = self.record(image, Manner::Afresh)?;
+        if repeated % REFEREE_ONE_IN == 0 || repeated.is_power_of_two() {
+            let doubt = self.recoverer.referee(image, self.probe, &self.reports.varying).map_err(Stop::Error)?;
+            doubt.map_or(Ok(()), |why| Err(Stop::Unfit(why)))?;
+        }
+        Ok(run)
     }
 
     fn memory_bytes(&self) -> usize {

@@ -60,9 +60,8 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         let from = if number == 0 { begin } else { first };
         let unfit = whole.explore(&task, &parts_of(&rung.config, trace, rung.strategy, from), output)?;
         let unfit = unfit.map(|why| rung.config.with_place(&why));
-        let (Some(why), Some(next)) = (unfit, rungs.get(number + 1)) else {
-            return finish(&task, &mut whole, output);
-        };
+        let Some(why) = unfit else { return finish(&task, &mut whole, output) };
+        let Some(next) = rungs.get(number + 1) else { return Err(EngineError::Distrust(why)) };
         whole = fallen(whole, &fresh, config.strategy, next, &why);
         // What goes on from here goes on with that.
         let so_far = Stopped { position: 1, why: "interrupted".to_owned() };

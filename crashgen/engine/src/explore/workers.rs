@@ -291,7 +291,9 @@ fn start<'p>(
         known.forget();
     } else {
         let is_full = task.config.is_full();
-        *recoverer = Some(Recoverer::start(&task.config.exploring_server(strategy)?, is_full)?);
+        let started = Recoverer::start(&task.config.exploring_server(strategy)?, is_full)?;
+        let referee = if strategy.follows_loads() { task.config.referee_server()? } else { None };
+        *recoverer = Some(started.with_referee(referee));
     }
     Ok(recoverer.as_mut().expect("just started"))
 }
@@ -362,18 +364,22 @@ fn explore_part(
     let (is_last, stopped, unfit) = match walked {
         Ok(flow) => (flow.is_break(), None, None),
         Err(Stop::Budget(why)) => (true, Some(Stopped { position, why }), None),
-        Err(Stop::Unfit(why)) => (true, None, Some(why)),
+        Err(Stop::Unfit(why) | Stop::Error(EngineError::Distrust(why))) => (true, None, Some(why)),
         Err(Stop::Error(error)) => return Err(error),
     };
     let recoverer = means.recoverer;
-    let numbers = Numbers {
-        recoveries: recoverer.recoveries,
-        memoised: recoverer.memoised,
-        distinct_images: recoverer.distinct_images(),
-        full_probes: recoverer.full_probes,
-        stages: since(stages_before, recoverer.recovery_stages()?),
-        engines: engines_since(&engines_before, recoverer.engines()?),
-        ..Numbers::default()
+    let numbers = if unfit.is_some() {
+        Numbers::default()
+    } else {
+        Numbers {
+            recoveries: recoverer.recoveries,
+            memoised: recoverer.memoised,
+            distinct_images: recoverer.distinct_images(),
+            full_probes: recoverer.full_probes,
+            stages: since(stages_before, recoverer.recovery_stages()?),
+            engines: engines_since(&engines_before, recoverer.engines()?),
+            ..Numbers::default()
+        }
     };
     let outcomes = results.outcomes.unwrap_or_default();
     Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
@@ -391,6 +397,7 @@ fn engines_since(before: &Engines, now: Engines) -> Engines {
     Engines {
         in_process: now.in_process - before.in_process,
         compared: now.compared - before.compared,
+        refereed: now.refereed - before.refereed,
         remembered: now.remembered - before.remembered,
         isolated,
     }

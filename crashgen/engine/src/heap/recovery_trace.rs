@@ -77,8 +77,10 @@ pub fn touched(model: &Model, events: &[Event]) -> BTreeSet<LineKey> {
     let mut touched: BTreeSet<LineKey> = events.iter().filter_map(line_of).flatten().collect();
     for event in events {
         let EventKind::FileEnd { effect, .. } = &event.kind else { continue };
-        let is_kept =
-            matches!(**effect, FileEffect::Create { .. } | FileEffect::Extend { .. } | FileEffect::Sync { .. });
+        let is_kept = matches!(
+            **effect,
+            FileEffect::Create { .. } | FileEffect::Extend { .. } | FileEffect::Sync { .. } | FileEffect::Write { .. }
+        );
         let names: &[&std::sync::Arc<str>] = match &**effect {
             FileEffect::Unlink { path } => &[path],
             FileEffect::Rename { from, to } => &[from, to],
@@ -99,6 +101,10 @@ pub fn line_of(event: &Event) -> Option<impl Iterator<Item = LineKey> + use<>> {
     let (file, offset, bytes) = match &event.kind {
         EventKind::Store { file, offset, bytes, .. } => (*file, *offset, bytes.len() as u64),
         EventKind::Flush { file, offset, .. } => (*file, *offset, 1),
+        EventKind::FileEnd { effect, .. } => match &**effect {
+            FileEffect::Write { file, offset, bytes } => (*file, *offset, bytes.len() as u64),
+            _ => return None,
+        },
         _ => return None,
     };
     let numbers = offset / LINE_BYTES..(offset + bytes).div_ceil(LINE_BYTES);

@@ -5,6 +5,7 @@ pub mod content;
 pub mod judging;
 pub mod leaf_content;
 pub mod recoverer;
+pub mod referee;
 pub mod replayed;
 pub mod reports;
 

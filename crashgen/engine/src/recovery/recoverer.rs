@@ -4,11 +4,12 @@
 //! Several recoverers may be asked of the same images, in any order: each knows which image its server has ([`ReplayServer::follow`]).
 
 use crate::base::error::EngineError;
+use crate::recovery::referee::Referee;
 use crate::recovery::reports::{doubt_of, parse, without_contents};
-use crashgen::complete::{Doubt, UnitKey};
+use crashgen::complete::UnitKey;
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::{CodeSite, Death, Engines, Loads, Manner, Probe, RecoveryTrace, ReplayServer, ServerOptions};
-use oracle::HeapReport;
+use oracle::{HeapReport, Outcome};
 use rustc_hash::FxHashMap;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -52,6 +53,10 @@ pub struct Recoverer {
     pub full_probes: u64,
     /// Questions answered from memory.
     pub memoised: u64,
+    /// Whom in-process runs are shown; none: nobody.
+    referee: Option<Referee>,
+    /// Runs that it was shown.
+    refereed: u64,
 }
 
 impl Recoverer {
@@ -70,7 +75,14 @@ impl Recoverer {
             recoveries: 0,
             full_probes: 0,
             memoised: 0,
+            referee: None,
+            refereed: 0,
         })
+    }
+
+    /// The same, with a referee.
+    pub fn with_referee(self, options: Option<ServerOptions>) -> Self {
+        Self { referee: options.map(Referee::new), ..self }
     }
 
     /// Forgets what it remembers and has counted, as if it had been started now.
@@ -100,7 +112,7 @@ impl Recoverer {
     /// # Errors
     /// When the server ended, also because in-process runs cannot be believed.
     pub fn engines(&mut self) -> Result<Engines, EngineError> {
-        Ok(self.server.engines()?)
+        Ok(Engines { refereed: self.refereed, ..self.server.engines()? })
     }
 
     /// What recovery makes of this image.
@@ -193,7 +205,31 @@ impl Recoverer {
         Ok(self.server.run_recorded(probe, manner)?)
     }
 
-    /// Runs the probe on this image in both engines, if runs are done in-process. Returns why what it shows cannot be believed; none: both
+    /// Runs the probe on this image in-process once more, and shows it to the referee. Returns why in-process runs are not to be believed;
+    /// none: they are, or there is no referee.
+    ///
+    /// # Errors
+    /// When a server ended or sent no report.
+    pub fn referee(
+        &mut self,
+        image: &mut CrashImage,
+        probe: Probe,
+        varying: &Rc<[UnitKey]>,
+    ) -> Result<Option<String>, EngineError> {
+        if self.referee.is_none() || !self.server.is_in_process() {
+            return Ok(None);
+        }
+        self.watch(image, varying)?;
+        let (report, loads) = self.server.run_recorded(probe, Manner::Afresh)?;
+        let referee = self.referee.as_mut().expect("just asked");
+        if loads.doubt.is_some() || parse(report)?.outcome == Outcome::Hung {
+            return Ok(None); // nobody believes the first, and under a tracer the second takes a minute
+        }
+        self.refereed += 1;
+        referee.doubt(image, probe, varying, (report, &loads))
+    }
+
+    /// Runs the probe on this image in all engines, if runs are done in-process. Returns why what it shows cannot be believed; none: all
     /// have equal heap reports and loads.
     ///
     /// # Errors
@@ -202,8 +238,12 @@ impl Recoverer {
         if !self.server.is_in_process() {
             return Ok(None);
         }
-        let (_, loads) = self.record(image, probe, &Rc::from([]), Manner::Compared)?;
-        Ok(loads.doubt.filter(|_| loads.is_different).map(Doubt::text))
+        let nothing = Rc::from([]);
+        let (_, loads) = self.record(image, probe, &nothing, Manner::Compared)?;
+        match loads.doubt.filter(|_| loads.is_different) {
+            Some(doubt) => Ok(Some(doubt.text())),
+            None => self.referee(image, probe, &nothing),
+        }
     }
 
     /// Runs recovery on the image, with its follow-up if that is asked for. Records it as [`Recoverer::record`] does, and traces it. Returns the
