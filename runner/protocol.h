@@ -48,6 +48,7 @@ enum fl_command_kind {
 };
 
 #define FL_MOST_AFFINITY_BYTES 1024u
+#define FL_EXIT_DISTRUST 4u /* the server ended: in-process runs of this target are not to be believed; why, on standard error */
 
 /* Of the image's files. */
 struct fl_change {

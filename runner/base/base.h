@@ -15,8 +15,7 @@
 #include <sys/types.h>
 
 /* Exit codes. */
-/* DISTRUST: the in-process engine is not to be believed about this target. */
-enum { EXIT_BAD_INPUT = 2, EXIT_INFRASTRUCTURE = 3, EXIT_DISTRUST = 4 };
+enum { EXIT_BAD_INPUT = 2, EXIT_INFRASTRUCTURE = 3 };
 
 #define OS_PAGE_BYTES 4096u
 static inline uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYTES - 1) / OS_PAGE_BYTES * OS_PAGE_BYTES; }

@@ -199,7 +199,7 @@ struct fl_place events_place(const void *caller) {
     if (dladdr((const void *)address, &library) == 0)
         return (struct fl_place){FL_SITE_UNKNOWN, 0};
     uintptr_t start = (uintptr_t)library.dli_fbase;
-    return place_in(start == events.adapter ? 0 : recording_module(library.dli_fname), start, address);
+    return place_in(start == events.adapter ? 0 : modules_number(library.dli_fname), start, address);
 }
 
 static bool is_pm(uintptr_t address, uint64_t bytes) {

@@ -107,12 +107,15 @@ void guard_open(const void *address, uint64_t bytes);
 unsigned guard_lend(const void *address, uint64_t bytes);
 void guard_take_back(unsigned lent);
 
+/* ---- modules.c */
+struct fl_modules;
+struct fl_modules *modules_map(const char *adapter); /* once, in the server; the adapter's is module 0 */
+const struct fl_modules *modules_known(void);
+uint32_t modules_number(const char *path); /* FL_MOST_MODULES: there is no room for it */
+
 /* ---- recording.c */
 struct fl_recording;
-struct fl_modules;
 void recording_map(const char *adapter); /* once, in the server, when the others have mapped */
-const struct fl_modules *recording_modules(void);
-uint32_t recording_module(const char *path); /* its number; FL_MOST_MODULES: there is no room for it */
 bool recording_follow(uint32_t life, bool has_loads); /* what is mapped has changed; false: there are more mappings than spans */
 
 /* ---- events.c: for the server */

@@ -5,9 +5,6 @@
 #include "base/traced.h"
 #include "loads/internal.h"
 #include "recording.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <valgrind/valgrind.h>
 
@@ -23,22 +20,13 @@ static bool tell_tracer(void) {
     return VALGRIND_DO_CLIENT_REQUEST_EXPR(0, FL_REQUEST_RECORDING, &recording, 0, 0, 0, 0) == FL_RECORDING_VERSION;
 }
 
-static struct fl_modules *modules_with(const char *adapter) {
-    struct fl_modules *modules = map_or_fail(sizeof *modules, MAP_SHARED, -1, "the list of modules");
-    char *path = realpath(adapter, NULL);
-    modules->count = 1;
-    snprintf(modules->paths[0], sizeof modules->paths[0], "%s", path == NULL ? adapter : path);
-    free(path);
-    return modules;
-}
-
 void recording_map(const char *adapter) {
     uint64_t *translated = map_or_fail((2 + MOST_TRANSLATED) * sizeof *translated, MAP_SHARED, -1, "the list of translations");
     recording.translated_count = translated;
     recording.is_exact = translated + 1;
     recording.translated = translated + 2;
     recording.translated_capacity = MOST_TRANSLATED;
-    recording.modules = modules_with(adapter);
+    recording.modules = modules_map(adapter);
     recording.hooks_start = (uintptr_t)__start_fl_hooks;
     recording.hooks_end = (uintptr_t)__stop_fl_hooks;
     recording.runner_code = (uintptr_t)recording_map;
@@ -49,19 +37,6 @@ void recording_map(const char *adapter) {
     recording.text_bytes = sizeof load_list->text;
     events_describe(&recording);
     is_traced = tell_tracer();
-}
-
-const struct fl_modules *recording_modules(void) { return recording.modules; }
-
-uint32_t recording_module(const char *path) {
-    struct fl_modules *modules = recording.modules;
-    for (uint32_t i = 0; i < modules->count; i++)
-        if (strcmp(modules->paths[i], path) == 0)
-            return i;
-    if (modules->count == FL_MOST_MODULES || strlen(path) >= FL_MODULE_PATH_BYTES)
-        return FL_MOST_MODULES;
-    strcpy(modules->paths[modules->count], path);
-    return modules->count++;
 }
 
 static bool find_units(uint32_t number, uint64_t *first_bit, uint64_t *unit_count) {

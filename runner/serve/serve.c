@@ -289,7 +289,7 @@ static void compare(const struct fl_command *command) {
 static void end_in_process_runs(void) {
     const char *damage = inprocess_damage();
     if (damage != NULL)
-        FAIL(EXIT_DISTRUST, "the target %s; in-process runs saw another image than the one they were to see", damage);
+        FAIL(FL_EXIT_DISTRUST, "the target %s; in-process runs saw another image than the one they were to see", damage);
     inprocess_end_worker();
     if (reference_is_there())
         reference_end();
@@ -335,7 +335,7 @@ static void send_engines(void) {
 }
 
 static void send_modules(void) {
-    const struct fl_modules *modules = recording_modules();
+    const struct fl_modules *modules = modules_known();
     char *paths = allocate_or_fail(NULL, sizeof *modules), *end = paths;
     for (uint32_t i = 0; i < modules->count; i++)
         end = stpcpy(end, modules->paths[i]) + 1;

@@ -5,7 +5,7 @@
 pub const PROTOCOL_VERSION: u32 = 12;
 
 /// The server ended because its engine is not to be believed about this target.
-pub const EXIT_DISTRUST: i32 = 4;
+pub const EXIT_DISTRUST: u32 = 4;
 
 // Commands.
 pub const COMMAND_CREATE: u32 = 1;

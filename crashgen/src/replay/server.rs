@@ -419,7 +419,7 @@ impl ReplayServer {
             let _ = errors.read_to_string(&mut said);
         }
         let ended = self.process.wait();
-        let is_distrusted = ended.as_ref().is_ok_and(|status| status.code() == Some(protocol::EXIT_DISTRUST));
+        let is_distrusted = ended.as_ref().is_ok_and(|status| status.code() == Some(protocol::EXIT_DISTRUST as i32));
         let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
         let message = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&status).trim().to_owned();
         if is_distrusted { ReplayError::Distrust { message } } else { ReplayError::Ended { message } }

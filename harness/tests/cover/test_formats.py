@@ -13,11 +13,11 @@ import pytest
 JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 3, "7193562430846b68"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
-    "runner/recording.h": ("FL_RECORDING_VERSION", 1, "f63ebad04b06eaf9"),
+    "runner/recording.h": ("FL_RECORDING_VERSION", 2, "27cd2de84d9f7a9c"),
     "include/adapter.h": ("FL_ADAPTER_ABI", 6, "29cf74cff08d7d4e"),
 }
 PROTOCOL = "runner/protocol.h"
-PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 11, "4f2c1295716326d0")
+PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 12, "1871c26b742de668")
 REPORT_JOINT = ("FL_REPORT_VERSION", 6, "b18ce7ca3377e3ee")
 """Of the heap report alone: the oracle reads it."""
 

@@ -38,10 +38,9 @@ class FL:
     OUTCOME_HUNG = 2
     OUTCOME_OVERLOADED = 4
     REPORT_VERSION = 6
-    PROTOCOL_VERSION = 11
+    PROTOCOL_VERSION = 12
     LOAD_TARGET = 1
     RUN_LOADS = 1
-    RUN_GUARDED = 2
     RUN_IN_PROCESS = 4
     RUN_DEATH = 64
     RUN_COMPARED = 128
@@ -74,7 +73,7 @@ LINE_BYTES = 64
 SLOTS = 2
 MAGIC = 0x796F74
 BROKEN_LATER, OVERLOADED_NOW, LISTED_TWICE, PAST_HOOKS, THREADED, RESTLESS = 1, 2, 3, 4, 5, 6
-MANY_MAPPINGS, DAMAGED_LIST, SLOW_GUARDED, FORGETFUL, CHANGEABLE, TWO_FACED, NEVER_OPEN = 7, 8, 9, 10, 11, 12, 13
+MANY_MAPPINGS, DAMAGED_LIST, FORGETFUL, CHANGEABLE, TWO_FACED, NEVER_OPEN = 7, 8, 10, 11, 12, 13
 """Values of the flag: the second recovery answers an error; the first one meets an overloaded machine; the first one lists its
 free place twice and takes the flag back, so that the second one does not; recovery loads something that no hook announces; it
 starts a thread; it looks at its first object every other time, for nothing; it maps its heap more often than the runner follows; it
@@ -278,8 +277,6 @@ def probe(image: bytes | None, kind: int, how: int) -> bytes:
     flag = word(heap, 8)
     if flag == OVERLOADED_NOW:
         return report(FL.OUTCOME_OVERLOADED, 0, FL.SECTION_OPEN, [])
-    if flag == SLOW_GUARDED and how & FL.RUN_GUARDED:
-        return report(FL.OUTCOME_HUNG, 0, FL.SECTION_OPEN, [])
     if flag == FORGETFUL and how & FL.RUN_IN_PROCESS:
         heap[LINE_BYTES : (1 + SLOTS) * LINE_BYTES] = bytes(SLOTS * LINE_BYTES)
     if flag == CHANGEABLE:
@@ -308,10 +305,9 @@ def recorded_loads(file: int, hot: set[tuple[int, int]], flag: int, how: int) ->
         THREADED: (FL.LOADS_SHARED, b""),
         MANY_MAPPINGS: (FL.LOADS_MAPPINGS, b""),
         DAMAGED_LIST: (FL.LOADS_DAMAGED, b""),
+        PAST_HOOKS: (FL.LOADS_UNSEEN, b"a read at 0x8"),
     }
     flags, text = of_flag.get(flag, (0, b""))
-    if flag == PAST_HOOKS and how & FL.RUN_GUARDED:
-        flags, text = FL.LOADS_UNSEEN, b"a read at 0x8"
     if flag == TWO_FACED and how & FL.RUN_COMPARED:
         flags, text = FL.LOADS_DIFFERS, b"the runs of one image have other heap reports"
     units = [unit for unit in dict.fromkeys(loaded) if (file, unit) in hot]
