@@ -143,7 +143,7 @@ static uint8_t *append_head(struct fl_event event) {
 
 static void append(struct fl_event event, const void *payload) {
     uint8_t *room = append_head(event);
-    if (room != NULL && event.bytes > 0)
+    if (room != NULL && payload != NULL)
         memcpy(room, payload, event.bytes);
 }
 
