@@ -290,7 +290,7 @@ def test_bad_commands_end_the_server_with_one_line(runner: Path, adapter: Callab
 
 # ---- recovery traces (runner/protocol.h) ------------------------------------------------------------------------------
 
-STORE, FLUSH, FENCE, BEGIN, RETURN, FILE = 1, 2, 3, 4, 5, 6
+STORE, FLUSH, FENCE, BEGIN, RETURN, FILE, WRITE, SYNC = 1, 2, 3, 4, 5, 6, 7, 8
 PLAIN, RMW, STREAM = 1, 2, 4
 CLFLUSH, CLFLUSHOPT, CLWB = 1, 2, 3
 SFENCE, MFENCE, LOCKED = 1, 2, 3
@@ -346,8 +346,9 @@ RECORDED: dict[str, list[tuple[int, int, int, bytes]]] = {
     "resize": [
         (FILE, 2, 0, (2 * HEAP_BYTES).to_bytes(8, "little") + b"heap\0"),
         (FILE, 4, 4096, (64).to_bytes(8, "little") + b"heap\0"),
-        (FILE, 9, 0, bytes([255] * 8) + b"heap\0"),
+        (SYNC, 0, 0, bytes([255] * 8)),
     ],
+    "write_file": [(WRITE, 0, 0, bytes(8))],
     "private_copy": [
         (STORE, PLAIN, 0, (7).to_bytes(8, "little")),
         (FILE, 1, 0, bytes(8) + b"heap.new\0"),
@@ -364,16 +365,16 @@ def test_an_access_is_told_as_what_it_does_to_pm(start: Started, access: str) ->
     assert trace.events[begins[1]][1::2] == (ALLOCATE, FIRST_FOLLOW_UP_BYTES, trace.events[begins[1]][5])
     inside = trace.events[begins[1] + 1 : begins[2] - 1]
     assert trace.events[begins[2] - 1][0] == RETURN
-    base = {STORE: 4096, FLUSH: 4096}
+    base = {STORE: 4096, FLUSH: 4096, WRITE: 4096}
     assert [(kind, detail, at - base.get(kind, 0), bytes_) for kind, detail, _, at, _, bytes_ in inside] == RECORDED[
         access
     ]
-    sites = {site for kind, *_, site, _ in inside if kind in (STORE, FLUSH, FENCE)}
+    sites = {site for kind, *_, site, _ in inside if kind in (STORE, FLUSH, FENCE, WRITE, SYNC)}
     assert all(sites), "each event says which instruction it is of"
 
 
 def test_what_cannot_be_told_is_said(start: Started) -> None:
-    assert start("write_file").trace_recovery().flags == 2
+    assert start("make_link").trace_recovery().flags == 2
 
 
 def test_generations_have_operations_of_their_own(start: Started) -> None:

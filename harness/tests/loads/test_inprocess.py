@@ -428,7 +428,7 @@ def test_the_last_store_without_a_hook_is_found_when_the_image_goes(later: Serve
     assert run_seeded(later, IN_PROCESS, 1).outcome == DONE
     later.send(Command(FL.COMMAND_ENGINES))
     code, errors = later.close()
-    assert code == 3
+    assert code == FL.EXIT_DISTRUST
     assert "in-process runs saw another image" in errors
 
 
