@@ -111,9 +111,7 @@ impl RecordedRecoveries<'_> {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
         }
         let outcome = self.reports.number_of(bytes).map_err(Stop::Error)?;
-        let doubt = loads.doubt.or_else(|| match self.reports.report(outcome).own.outcome {
-            outcome => doubt_of(outcome),
-        });
+        let doubt = loads.doubt.or_else(|| doubt_of(self.reports.report(outcome).own.outcome));
         Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })
     }
 }
