@@ -83,11 +83,20 @@ static uint64_t written_at(int fd, const off_t *offset, uint64_t bytes, int flag
     return syscall(SYS_fstat, fd, &info) == 0 ? (uint64_t)info.st_size - bytes : 0;
 }
 
+/* Of a write: it has made what it wrote persistent when it returns. */
+static bool is_synced(int fd, int flags) {
+    return (flags & (RWF_DSYNC | RWF_SYNC)) != 0 || (syscall(SYS_fcntl, fd, F_GETFL) & O_DSYNC) != 0; /* O_SYNC has that bit, too */
+}
+
 /* result: of a call that wrote the first bytes of these parts. */
 static ssize_t record_write(int fd, const off_t *offset, const struct iovec *parts, int flags, ssize_t result, const void *caller) {
     int saved = errno;
-    if (events_are_recorded() && result > 0)
-        events_wrote(fd, written_at(fd, offset, (uint64_t)result, flags), parts, (uint64_t)result, caller);
+    if (events_are_recorded() && result > 0) {
+        uint64_t bytes = (uint64_t)result, at = written_at(fd, offset, bytes, flags);
+        events_wrote(fd, at, parts, bytes, caller);
+        if (is_synced(fd, flags))
+            events_synced_file(fd, at, bytes, caller);
+    }
     errno = saved;
     return result;
 }
@@ -300,7 +309,7 @@ INTERPOSED ssize_t __pread64_chk(int fd, void *bytes, size_t count, off_t offset
 EXPANDED int sync_file(int fd, long call) {
     int result = vfs_is_protected(fd) ? 0 : (int)syscall(call, fd);
     if (result == 0)
-        events_synced_file(fd, CALLER); /* a folder's names are durable anyway */
+        events_synced_file(fd, 0, UINT64_MAX, CALLER); /* a folder's names are durable anyway */
     return result;
 }
 

@@ -363,12 +363,12 @@ static void append_sync(uint32_t file, uint64_t offset, uint64_t bytes, struct f
            &bytes);
 }
 
-void events_synced_file(int fd, const void *caller) {
+void events_synced_file(int fd, uint64_t offset, uint64_t bytes, const void *caller) {
     uint32_t file = file_behind(fd);
     if (file == NO_FILE)
         return;
     settle();
-    append_sync(file, 0, UINT64_MAX, events_place(caller));
+    append_sync(file, offset, bytes, events_place(caller));
 }
 
 void events_synced(const void *address, uint64_t bytes, const void *caller) {

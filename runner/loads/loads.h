@@ -139,7 +139,7 @@ void events_file_made(uint64_t inode, const char *path);
 /* A call returned that wrote these bytes, of the parts' first ones, to the file at offset. */
 void events_wrote(int fd, uint64_t offset, const struct iovec *parts, uint64_t bytes, const void *caller);
 /* A call returned that made the range of the file, or of what is mapped there, persistent. */
-void events_synced_file(int fd, const void *caller);
+void events_synced_file(int fd, uint64_t offset, uint64_t bytes, const void *caller); /* all of it: UINT64_MAX at 0 */
 void events_synced(const void *address, uint64_t bytes, const void *caller);
 /* A call returned that filled memory: bytes on their own. */
 void events_filled_by_kernel(const void *address, uint64_t bytes, const void *caller);

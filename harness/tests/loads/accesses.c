@@ -263,6 +263,10 @@ static void resize(void) {
     sink = (uint64_t)fsync(fd);
 }
 static void write_file(void) { sink = (uint64_t)pwrite(fd, volatile_memory, 8, 4096); }
+static void write_synced(void) {
+    struct iovec part = {volatile_memory, 8};
+    sink = (uint64_t)pwritev2(fd, &part, 1, 4096, RWF_DSYNC);
+}
 static void store_narrow_bit_field(void) { ((struct narrow_bits *)(at + 4))->low = 3; }
 static void store_then_load(void) {
     __atomic_store_n((uint64_t *)at, 1, __ATOMIC_SEQ_CST);
@@ -1020,6 +1024,7 @@ static const struct {
     ACCESS(store_released),
     ACCESS(resize),
     ACCESS(write_file),
+    ACCESS(write_synced),
     ACCESS(store_narrow_bit_field),
     ACCESS(store_then_load),
     ACCESS(store4_then_load),

@@ -349,6 +349,7 @@ RECORDED: dict[str, list[tuple[int, int, int, bytes]]] = {
         (SYNC, 0, 0, bytes([255] * 8)),
     ],
     "write_file": [(WRITE, 0, 0, bytes(8))],
+    "write_synced": [(WRITE, 0, 0, bytes(8)), (SYNC, 0, 0, (8).to_bytes(8, "little"))],
     "private_copy": [
         (STORE, PLAIN, 0, (7).to_bytes(8, "little")),
         (FILE, 1, 0, bytes(8) + b"heap.new\0"),
@@ -365,7 +366,7 @@ def test_an_access_is_told_as_what_it_does_to_pm(start: Started, access: str) ->
     assert trace.events[begins[1]][1::2] == (ALLOCATE, FIRST_FOLLOW_UP_BYTES, trace.events[begins[1]][5])
     inside = trace.events[begins[1] + 1 : begins[2] - 1]
     assert trace.events[begins[2] - 1][0] == RETURN
-    base = {STORE: 4096, FLUSH: 4096, WRITE: 4096}
+    base = {STORE: 4096, FLUSH: 4096, WRITE: 4096, SYNC: 4096 if access == "write_synced" else 0}
     assert [(kind, detail, at - base.get(kind, 0), bytes_) for kind, detail, _, at, _, bytes_ in inside] == RECORDED[
         access
     ]
