@@ -361,28 +361,46 @@ fn explore_part(
     let walked = explorer.walk(&mut workload);
     let (position, mut tally) = (explorer.position(), explorer.examiner.tally);
     workload.end_case(&mut tally);
-    let (is_last, stopped, unfit) = match walked {
+    let (is_last, stopped, mut unfit) = match walked {
         Ok(flow) => (flow.is_break(), None, None),
         Err(Stop::Budget(why)) => (true, Some(Stopped { position, why }), None),
         Err(Stop::Unfit(why) | Stop::Error(EngineError::Distrust(why))) => (true, None, Some(why)),
         Err(Stop::Error(error)) => return Err(error),
     };
-    let recoverer = means.recoverer;
-    let numbers = if unfit.is_some() {
-        Numbers::default()
+    let counted = if unfit.is_some() {
+        Ok(Numbers::default())
     } else {
-        Numbers {
-            recoveries: recoverer.recoveries,
-            memoised: recoverer.memoised,
-            distinct_images: recoverer.distinct_images(),
-            full_probes: recoverer.full_probes,
-            stages: since(stages_before, recoverer.recovery_stages()?),
-            engines: engines_since(&engines_before, recoverer.engines()?),
-            ..Numbers::default()
-        }
+        numbers_of(means.recoverer, stages_before, &engines_before)
     };
+    let numbers = counted.or_else(|error| match error {
+        EngineError::Distrust(why) => {
+            unfit = Some(why);
+            Ok(Numbers::default())
+        }
+        error => Err(error),
+    })?;
     let outcomes = results.outcomes.unwrap_or_default();
     Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
+}
+
+/// What the recoverer did since then.
+///
+/// # Errors
+/// [`EngineError::Distrust`] when in-process runs saw another image than the one they were to see. When the server ended.
+fn numbers_of(
+    recoverer: &mut Recoverer,
+    stages_before: BTreeMap<String, u64>,
+    engines_before: &Engines,
+) -> Result<Numbers, EngineError> {
+    Ok(Numbers {
+        recoveries: recoverer.recoveries,
+        memoised: recoverer.memoised,
+        distinct_images: recoverer.distinct_images(),
+        full_probes: recoverer.full_probes,
+        stages: since(stages_before, recoverer.recovery_stages()?),
+        engines: engines_since(engines_before, recoverer.engines()?),
+        ..Numbers::default()
+    })
 }
 
 /// What was counted since then.
