@@ -12,7 +12,7 @@ pub enum ReplayError {
     Start { runner: PathBuf, source: std::io::Error },
     #[error("the replay server ended: {message}")]
     Ended { message: String },
-    #[error("the replay server ended: {message}")]
+    #[error("{message}")]
     Distrust { message: String },
     #[error("the replay server sent a report of {0} bytes")]
     Report(u32),

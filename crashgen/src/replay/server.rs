@@ -422,7 +422,11 @@ impl ReplayServer {
         let is_distrusted = ended.as_ref().is_ok_and(|status| status.code() == Some(protocol::EXIT_DISTRUST as i32));
         let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
         let message = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&status).trim().to_owned();
-        if is_distrusted { ReplayError::Distrust { message } } else { ReplayError::Ended { message } }
+        match message.strip_prefix("runner: error: ") {
+            Some(why) if is_distrusted => ReplayError::Distrust { message: why.to_owned() },
+            _ if is_distrusted => ReplayError::Distrust { message },
+            _ => ReplayError::Ended { message },
+        }
     }
 }
 

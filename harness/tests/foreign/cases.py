@@ -69,7 +69,8 @@ def ways_to_persist() -> Iterator[Case]:
     yield from twice("alias", "PERSIST=alias ALIAS", "clflush by another mapping")
     yield from twice("libpmem", "PERSIST=libpmem", "pmem_persist", **PMEM)
     yield from twice("libpmem_parts", "PERSIST=libpmem_parts", "pmem_flush, pmem_drain", **PMEM)
-    yield wrong("msync_unordered", "PERSIST=msync BETWEEN=nothing", "msync only, but not between a and b")
+    yield from twice("libpmem_msync", "PERSIST=libpmem_msync", "pmem_msync", **PMEM)
+    yield from twice("msync", "PERSIST=msync", "msync only", engine="in-process")
     yield from ordered("fsync", "PERSIST=fsync", "fsync only")
     yield from ordered("fdatasync", "PERSIST=fdatasync", "fdatasync only")
     yield right(
@@ -102,6 +103,7 @@ def ways_to_store() -> Iterator[Case]:
         ("stosq", "STORE=stosq", "rep stosq", {}),
         ("memcpy", "STORE=memcpy", "the C library's memcpy", {}),
         ("memmove", "STORE=memmove", "the same by a pointer", {}),
+        ("sscanf", "STORE=sscanf", "sscanf into PM", {}),
         ("undrained", "STORE=libpmem_undrained BETWEEN=libpmem", "pmem_memcpy_nodrain, then pmem_persist", PMEM),
     ):
         yield right(f"store_{name}", defines, about, **more)
@@ -166,6 +168,7 @@ def ways_to_load() -> Iterator[Case]:
         ("sendfile", "sendfile"),
         ("signal", "a signal handler"),
         ("thread", "a thread of recovery"),
+        ("child", "a child process of recovery"),
         ("faulting", "a load that faults, and is repeated when a handler has given the OS page back"),
         ("jumping", "a load that faults, and is left by a jump out of the handler"),
     ):
@@ -185,6 +188,9 @@ def ways_to_recover() -> Iterator[Case]:
         ("in_thread", "a thread", ()),
         ("in_handler", "a signal handler", ()),
         ("faulting", "a store that faults, and is repeated when a handler has made the OS page writable", ()),
+        ("in_child", "a child process", ()),
+        ("by_pwrite", "pwrite and fdatasync", ()),
+        ("by_second_descriptor", "pwrite by a second descriptor, and fsync", ()),
         ("by_exchange", "lock cmpxchg", ()),
         ("by_stream", "non-temporal stores", ()),
         ("by_libpmem", "libpmem's functions", ("pmem",)),
@@ -212,6 +218,7 @@ def other_habits() -> Iterator[Case]:
     yield wrong("urandom_late", "IDENTITY_FILE IDENTITY_LATE", "the same, when the heap is complete already")
     yield right("early", "EARLY", "the head is read by pread before it is mapped")
     yield right("jumps", "JUMPS", "operations that jump out")
+    yield right("forks", "FORKS", "a child process while the heap is open")
     yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")
     yield wrong("loses", "LOSES=16", "each open loses a little", "FL010", "FL011", "FL012")
 

@@ -30,10 +30,19 @@ EACH_TIME = """
     load_assembly_unordered load_movsb_unordered load_gather load_memcpy_pointer_unordered load_pread_unordered
     load_by_instruction_unordered load_pipe load_vm_readv_unordered
     load_thread_unordered load_signal_unordered load_faulting load_zlib_unordered
-    apply_in_thread_forgets apply_and_punch_forgets
+    apply_in_thread_forgets apply_and_punch_forgets apply_by_pwrite apply_in_child_forgets msync_forgets store_sscanf
     mutex getrandom jumps
 """
 """Those that stand for a kind; the others are asked in the nightly run."""
+
+KNOWN_WRONG = {"background": "twins are forks, in which the target's own thread is missing: unknown"}
+
+
+def marks_of(case: Case) -> list[pytest.MarkDecorator]:
+    marks = [] if case.name in EACH_TIME.split() else [pytest.mark.nightly]
+    if case.name in KNOWN_WRONG:
+        marks.append(pytest.mark.xfail(strict=True, reason=KNOWN_WRONG[case.name]))
+    return marks
 
 
 def wrongs(answer: Answer, case: Case) -> list[str]:
@@ -71,10 +80,7 @@ def test_cases_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, id=case.name, marks=[] if case.name in EACH_TIME.split() else [pytest.mark.nightly])
-        for case in CASES
-    ],
+    [pytest.param(case, id=case.name, marks=marks_of(case)) for case in CASES],
 )
 def test_a_foreign_allocator_gets_the_right_answer(ask: Callable[[Case], Answer], case: Case) -> None:
     assert wrongs(ask(case), case) == [], case.about
