@@ -13,7 +13,7 @@ from faultline.base.errors import InfrastructureError
 from faultline.pipeline.build import Built, run_in, sources_below, version_of
 from faultline.pipeline.tracers.tracer import Session, Tracer, WearRun
 
-COMMAND = ("valgrind", "--tool=faultline", "-q")
+COMMAND = ("valgrind", "--tool=faultline", "-q", "--vgdb=no")
 
 
 class Valgrind(Tracer):
