@@ -295,10 +295,11 @@ static inline uint64_t fl_pattern_word(uint32_t object, uint64_t index) {
  * function of what they load: not of time, random numbers, inode numbers, other files, free space, how much of a file the file
  * system holds (holes), or addresses of volatile memory. (The server turns off address randomisation, and lists folders in order
  * of names.) The engine runs some states twice to find such targets. A run that comes to a place that hooks do not see (a library
- * compiled without hooks, a system call by an instruction, a gather) says so: FL_LOADS_UNSEEN. Code that a target makes loads without
- * hooks and says nothing: the engine runs some states guarded, and believes no run of a target in which something was found.
+ * compiled without hooks, a system call by an instruction, a gather) says so: FL_LOADS_UNSEEN. Code that a target makes while it runs
+ * loads without hooks and says nothing: the engine runs some states under the tracer, too, and believes no run of a target in which
+ * that saw something else. Guarded runs (FL_RUN_GUARDED) are for the tests of the hooks.
  */
-/* NOT_HOOKED, SHARED and UNSEEN say something of the target, the others of this run alone. */
+/* NOT_HOOKED, SHARED, UNSEEN and DIFFERS say something of the target, the others of this run alone. */
 enum fl_loads_flag {
     FL_LOADS_OVERFLOW = 1,   /* there was no room for all of the list */
     FL_LOADS_NOT_HOOKED = 2, /* the adapter was compiled without hooks */

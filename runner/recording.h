@@ -84,8 +84,7 @@ struct fl_recording {
     /* Addresses of code that lives had to translate, in shared memory. */
     uint64_t *translated, *translated_count;
     uint64_t translated_capacity;
-    uint64_t
-        *is_exact; /* a life has installed a handler of SIGSEGV or SIGBUS: the next ones are translated for that. Shared memory */
+    uint64_t *is_exact; /* 1: a life has installed a handler of SIGSEGV or SIGBUS, so code is translated for that. Shared memory */
     /* Code that runs for the target though it lies in the runner: the hooks that make an access themselves. */
     uint64_t hooks_start, hooks_end;
     uint64_t runner_code; /* an address in the runner itself */

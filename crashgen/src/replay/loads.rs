@@ -43,8 +43,6 @@ pub struct Loads {
     pub by_contents: Vec<UnitKey>,
     /// Why the list is not complete, if it is not.
     pub doubt: Option<Doubt>,
-    /// The doubt is that the run in the isolated engine ended differently.
-    pub is_different: bool,
     /// The doubt holds for every run: loads of this target cannot be followed, or it was built without hooks.
     pub is_unfit: bool,
 }
@@ -59,8 +57,7 @@ pub fn parse(answer: &[u8], files: &FxHashMap<u32, FileId>) -> Option<Loads> {
         return None;
     }
     let text = String::from_utf8_lossy(text);
-    let (is_different, is_unfit) = (flags & LOADS_DIFFERS != 0, flags & UNFIT != 0);
-    let mut found = Loads { doubt: doubt(flags, &text), is_different, is_unfit, ..Loads::default() };
+    let mut found = Loads { doubt: doubt(flags, &text), is_unfit: flags & UNFIT != 0, ..Loads::default() };
     for load in list.chunks_exact(LOAD_BYTES) {
         let number = u64::from_le_bytes(load[8..16].try_into().expect("eight bytes"));
         let file = files.get(&number_at(load, 4))?;

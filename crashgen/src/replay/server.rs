@@ -369,7 +369,7 @@ impl ReplayServer {
         parse_counts(&answer).ok_or(ReplayError::Stages)
     }
 
-    /// Which engine did the runs that were meant for the in-process engine. With hooks these are the recorded runs that were not guarded.
+    /// Which engine did the runs that were meant for the in-process engine.
     ///
     /// # Errors
     /// When the server ended or answers nonsense.

@@ -103,9 +103,13 @@ pub struct RecordedRecoveries<'r> {
 }
 
 impl RecordedRecoveries<'_> {
-    fn record(&mut self, image: &mut CrashImage, manner: Manner) -> Result<Run, Stop> {
+    fn record(&mut self, image: &mut CrashImage, manner: Manner, is_refereed: bool) -> Result<Run, Stop> {
         self.budget.check(self.recoverer.recoveries)?;
-        let recorded = self.recoverer.record(image, self.probe, &self.reports.varying, manner);
+        let varying = &self.reports.varying;
+        let recorded = match is_refereed {
+            true => self.recoverer.record_refereed(image, self.probe, varying, manner),
+            false => self.recoverer.record(image, self.probe, varying, manner),
+        };
         let (bytes, loads) = recorded.map_err(Stop::Error)?;
         if loads.is_unfit {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
@@ -125,17 +129,12 @@ impl Recoveries for RecordedRecoveries<'_> {
     }
 
     fn run(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
-        self.record(image, Manner::Fast)
+        self.record(image, Manner::Fast, false)
     }
 
     fn run_again(&mut self, image: &mut CrashImage) -> Result<Run, Stop> {
         let repeated = self.reports.repeats.leaves() + 1;
-        let run = self.record(image, Manner::Afresh)?;
-        if repeated % REFEREE_ONE_IN == 0 || repeated.is_power_of_two() {
-            let doubt = self.recoverer.referee(image, self.probe, &self.reports.varying).map_err(Stop::Error)?;
-            doubt.map_or(Ok(()), |why| Err(Stop::Unfit(why)))?;
-        }
-        Ok(run)
+        self.record(image, Manner::Afresh, repeated % REFEREE_ONE_IN == 0 || repeated.is_power_of_two())
     }
 
     fn memory_bytes(&self) -> usize {

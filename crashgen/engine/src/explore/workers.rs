@@ -367,18 +367,15 @@ fn explore_part(
         Err(Stop::Unfit(why) | Stop::Error(EngineError::Distrust(why))) => (true, None, Some(why)),
         Err(Stop::Error(error)) => return Err(error),
     };
-    let counted = if unfit.is_some() {
-        Ok(Numbers::default())
-    } else {
-        numbers_of(means.recoverer, stages_before, &engines_before)
-    };
-    let numbers = counted.or_else(|error| match error {
-        EngineError::Distrust(why) => {
-            unfit = Some(why);
-            Ok(Numbers::default())
+    let numbers = match numbers_of(means.recoverer, stages_before, &engines_before) {
+        Ok(numbers) => numbers,
+        Err(EngineError::Distrust(why)) => {
+            unfit = unfit.or(Some(why));
+            Numbers::default()
         }
-        error => Err(error),
-    })?;
+        Err(_) if unfit.is_some() => Numbers::default(),
+        Err(error) => return Err(error),
+    };
     let outcomes = results.outcomes.unwrap_or_default();
     Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
 }

@@ -6,7 +6,7 @@
 use crate::base::error::EngineError;
 use crate::recovery::referee::Referee;
 use crate::recovery::reports::{doubt_of, parse, without_contents};
-use crashgen::complete::UnitKey;
+use crashgen::complete::{Doubt, UnitKey};
 use crashgen::image::{CrashImage, ImageHash};
 use crashgen::replay::{CodeSite, Death, Engines, Loads, Manner, Probe, RecoveryTrace, ReplayServer, ServerOptions};
 use oracle::{HeapReport, Outcome};
@@ -199,34 +199,37 @@ impl Recoverer {
         varying: &Rc<[UnitKey]>,
         manner: Manner,
     ) -> Result<(&[u8], Loads), EngineError> {
-        self.watch(image, varying)?;
-        self.recoveries += 1;
-        self.full_probes += u64::from(probe == Probe::Full);
+        self.count_recorded(image, probe, varying)?;
         Ok(self.server.run_recorded(probe, manner)?)
     }
 
-    /// Runs the probe on this image in-process once more, and shows it to the referee. Returns why in-process runs are not to be believed;
-    /// none: they are, or there is no referee.
+    /// As [`Recoverer::record`], and the referee runs the image, too, if there is one and the run was in-process. What the referee doubts
+    /// makes the target unfit for in-process runs ([`Loads::is_unfit`]).
     ///
     /// # Errors
     /// When a server ended or sent no report.
-    pub fn referee(
+    pub fn record_refereed(
         &mut self,
         image: &mut CrashImage,
         probe: Probe,
         varying: &Rc<[UnitKey]>,
-    ) -> Result<Option<String>, EngineError> {
-        if self.referee.is_none() || !self.server.is_in_process() {
-            return Ok(None);
-        }
-        self.watch(image, varying)?;
-        let (report, loads) = self.server.run_recorded(probe, Manner::Afresh)?;
-        let referee = self.referee.as_mut().expect("just asked");
+        manner: Manner,
+    ) -> Result<(&[u8], Loads), EngineError> {
+        self.count_recorded(image, probe, varying)?;
+        let is_in_process = self.server.is_in_process();
+        let (report, mut loads) = self.server.run_recorded(probe, manner)?;
+        let Some(referee) = self.referee.as_mut().filter(|_| is_in_process) else {
+            return Ok((report, loads));
+        };
         if loads.doubt.is_some() || parse(report)?.outcome == Outcome::Hung {
-            return Ok(None); // nobody believes the first, and under a tracer the second takes a minute
+            return Ok((report, loads)); // nobody believes the first, and under a tracer the second takes a minute
         }
         self.refereed += 1;
-        referee.doubt(image, probe, varying, (report, &loads))
+        if let Some(why) = referee.doubt(image, probe, varying, (report, &loads))? {
+            loads.doubt = Some(Doubt::Unknown(why));
+            loads.is_unfit = true;
+        }
+        Ok((report, loads))
     }
 
     /// Runs the probe on this image in all engines, if runs are done in-process. Returns why what it shows cannot be believed; none: all
@@ -238,12 +241,8 @@ impl Recoverer {
         if !self.server.is_in_process() {
             return Ok(None);
         }
-        let nothing = Rc::from([]);
-        let (_, loads) = self.record(image, probe, &nothing, Manner::Compared)?;
-        match loads.doubt.filter(|_| loads.is_different) {
-            Some(doubt) => Ok(Some(doubt.text())),
-            None => self.referee(image, probe, &nothing),
-        }
+        let (_, loads) = self.record_refereed(image, probe, &Rc::from([]), Manner::Compared)?;
+        Ok(loads.doubt.filter(|_| loads.is_unfit).map(Doubt::text))
     }
 
     /// Runs recovery on the image, with its follow-up if that is asked for. Records it as [`Recoverer::record`] does, and traces it. Returns the
@@ -286,6 +285,17 @@ impl Recoverer {
     /// The whole of the probe that it was started for.
     pub fn whole(&self) -> Probe {
         if self.is_full { Probe::Full } else { Probe::First }
+    }
+
+    fn count_recorded(
+        &mut self,
+        image: &mut CrashImage,
+        probe: Probe,
+        varying: &Rc<[UnitKey]>,
+    ) -> Result<(), EngineError> {
+        self.recoveries += 1;
+        self.full_probes += u64::from(probe == Probe::Full);
+        self.watch(image, varying)
     }
 
     fn watch(&mut self, image: &mut CrashImage, varying: &Rc<[UnitKey]>) -> Result<(), EngineError> {
