@@ -88,6 +88,9 @@ def run_part(part: Part, bench: Bench, limit_s: float | None = None) -> Measured
     path = bench.scratch / f"{part.name}.json"
     process = multiprocessing.get_context("fork").Process(target=_measure, args=(part, bench, path))
     process.start()
+    assert process.pid is not None
+    with contextlib.suppress(OSError):  # it does so itself, but not before it may be told to end
+        os.setpgid(process.pid, process.pid)
     stopped = ""
     try:
         process.join(limit_s)

@@ -29,7 +29,7 @@ LEAVES = {
         *("load_cut", "rename_files", "cut_files", "punch_file", "write_files", "change_all", "change_all_and_crash"),
         *("change_all_and_leave", "leave_file", "lock_other"),
     ],
-    "changes files": ["walk_folder", "make_folder", "make_link"],
+    "changes files": ["walk_folder", "make_folder", "make_link", "write_synced"],
     "changes its environment": ["leave_environment"],
     "maps a file privately": ["private_mapping"],
     "duplicates a descriptor": ["stream"],
