@@ -2,7 +2,7 @@
 """How long `complete` takes. `make bench PARTS=explore`: churn with the first part of the probe (open, slots, walk, check), for
 each allocator, with one worker and with two; `PARTS=long`: nvm_malloc over a hundred times as many operations; `PARTS=ace`: every
 sequence of three operations, and the same for a second crash, in recoveries alone and in what follows them, too; `PARTS=nested`:
-smoke, with all of the probe, for the same crashes."""
+smoke, with all of the probe, for the same crashes; `PARTS=engines`: recoveries a second of smoke by each engine."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ JOBS_GOAL = 1.7
 ACE_GOAL_S = 30.0
 NESTED_GOAL = 6.0
 PEAK_GOAL_BYTES = 1 << 30
+SEEING_ENGINES = ("in-process", "traced")
+TRACED_GOAL = 1 / 15
+"""Recoveries a second of processor time, against the isolated engine's."""
+TRACED_GOALS_S = {"nvm_malloc": 10.0}
 LIMIT_S, LONG_LIMIT_S = 600, 1800
 """Of one exploration. One that hits it is not complete, says so, and ends the row of its allocator."""
 
@@ -117,12 +121,35 @@ def nested_one(bench: Bench, name: str) -> Row:
     return {"workload": workload, "runs": runs}
 
 
+def measure_engines(bench: Bench) -> Iterator[list[Row]]:
+    return measure_each(bench, "engines", engines_one)
+
+
+def engines_one(bench: Bench, name: str) -> Row:
+    """runs: with a second crash only by the engines that see what recoveries load, as far as they come to an end."""
+    workload = "ace:1" if bench.is_tiny else "smoke"
+    runs: dict[str, Row] = {}
+    for engine in SEEING_ENGINES:
+        exploration = Exploration(bench, name, workload, 1, replay_engine=engine)
+        runs[engine] = exploration.run(probe="full")
+        if runs[engine]["complete"]:
+            runs[f"{engine}, second crash"] = exploration.run(probe="full", nested=1, follow_up=False)
+    limit = max(int(runs[engine]["recoveries"]) for engine in SEEING_ENGINES)
+    isolated = Exploration(bench, name, workload, 1, strategy="mixed", recovery_limit=limit)
+    runs["isolated"] = isolated.run(probe="full")
+    return {"workload": workload, "runs": runs}
+
+
 class Exploration:
     """One trace, explored again and again."""
 
-    def __init__(self, bench: Bench, name: str, workload: str, operations: int, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, bench: Bench, name: str, workload: str, operations: int, limit_s: float = LIMIT_S, **options: Any
+    ) -> None:
+        """options: of the cell."""
         self.workshop, self.limit_s = bench.workshop, limit_s
-        spec = CellSpec(name, workload, operations, 1, "complete", "px86", "clwb", time_limit_s=limit_s)
+        options = {"strategy": "complete", "model": "px86", "flush": "clwb", **options}
+        spec = CellSpec(name, workload, operations, 1, time_limit_s=limit_s, **options)
         self.cell = prepare(self.workshop, spec)
 
     def run(self, jobs: int = 1, probe: str = "first", nested: int = 0, follow_up: bool = True) -> Row:
@@ -138,7 +165,7 @@ class Exploration:
         certificates = [event for event in events if event["event"] == "certificate"]
         if not certificates:
             raise InfrastructureError(f"{self.cell.spec.allocator}: no certificate (exit code {run.returncode})")
-        names = ("crash_positions", "recoveries", "peak_memory_bytes", "complete", "why")
+        names = ("crash_positions", "recoveries", "peak_memory_bytes", "complete", "why", "engine")
         return {**times, **{name: certificates[-1][name] for name in names}}
 
 
@@ -207,6 +234,25 @@ def nested_in_words(rows: list[Row], _: bool) -> list[str]:
     return lines
 
 
+def engines_in_words(rows: list[Row], _: bool) -> list[str]:
+    lines = []
+    for row in rows:
+        runs: dict[str, Row] = row["runs"]
+        isolated_s = 1 / per_s(runs["isolated"])
+        for engine, run in runs.items():
+            said = f"{run['recoveries']:,} recoveries in {run['wall_s']:.2f} s, {per_s(run):,.0f} a second of processor time"
+            if engine == "traced":
+                said += f", {isolated_s * per_s(run):.3f} of isolated (goal >= {TRACED_GOAL:.3f})"
+                goal_s = TRACED_GOALS_S.get(row["allocator"])
+                said += f", whole smoke in <= {goal_s:.0f} s wanted" if goal_s else ""
+            lines.append(f"engines: {row['allocator']:<12} {row['workload']}, {engine}: {said}; {whole(run)}")
+    return lines
+
+
+def per_s(run: Row) -> float:
+    return float(run["recoveries"] / max(run["cpu_s"], 1e-3))
+
+
 def whole(row: dict[str, Any]) -> str:
     return "complete" if row["complete"] else f"not complete: {row['why']}"
 
@@ -216,4 +262,5 @@ PARTS = (
     Part("long", 3600, measure_long, long_in_words),
     Part("ace", 7200, measure_ace, ace_in_words),
     Part("nested", 5400, measure_nested, nested_in_words),
+    Part("engines", 3600, measure_engines, engines_in_words),
 )

@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define FL_PROTOCOL_VERSION 12u /* in each answer but the heap report */
+#define FL_PROTOCOL_VERSION 13u /* in each answer but the heap report */
 #define FL_REPORT_VERSION 6u    /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
@@ -106,7 +106,7 @@ enum fl_run_flag {
     /* All of it is run. Else its tail may be that of another recorded in-process run that came to the same state under
      * the same number of the hot units; the answer is the same. */
     FL_RUN_AFRESH = 32,
-    /* Alone: answered by where a life dies of a signal, too (fl_death). */
+    /* Alone: answered by where a life dies of a signal or hangs, too (fl_death). */
     FL_RUN_DEATH = 64,
     /* If it is done in-process, it is one of those that are compared. */
     FL_RUN_COMPARED = 128,
@@ -417,7 +417,7 @@ struct fl_event {
  */
 #define FL_DEATH_CALLS 32u
 
-/* Of which address a SIGSEGV or SIGBUS came. */
+/* Of which address a SIGSEGV or SIGBUS came, or how a life hung that a SIGPROF ended. */
 enum fl_touched {
     FL_TOUCHED_NOTHING = 0,
     FL_TOUCHED_FILE, /* in a mapping of a file; offset: in the file */
@@ -426,6 +426,8 @@ enum fl_touched {
     FL_TOUCHED_NEAR_NULL, /* offset: the address */
     FL_TOUCHED_UNMAPPED, /* somewhere else */
     FL_TOUCHED_NO_ADDRESS, /* one that is not canonical, as words of the pattern are */
+    FL_HUNG_BUSY, /* it used up its limit of processor time */
+    FL_HUNG_ASLEEP, /* it waited for what did not come */
 };
 
 /* 32 bytes. */
@@ -439,7 +441,7 @@ struct fl_death {
     uint32_t zero;
 };
 
-/* 16 bytes. Of the target, innermost first: where it died, then the call that led there, and so on. */
+/* 16 bytes. Of the target, innermost first: where it died or hung, then the call that led there, and so on. */
 struct fl_death_call {
     uint64_t offset; /* in the module's file */
     uint32_t module; /* position of its path */

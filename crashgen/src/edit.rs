@@ -7,10 +7,12 @@
 
 use crate::symbols::Symbol;
 use crate::trace::{
-    Event, EventKind, FenceKind, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, ThreadId, Trace, hex,
+    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, ThreadId,
+    Trace, hex,
 };
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// One change, at places in the source. `P` is a [`SiteId`] for the trace itself. It is a [`Place`] for what recoveries do and what follows
 /// them, because they have sites of their own, and code that only runs after a crash has no site in the trace.
@@ -23,6 +25,8 @@ pub enum Edit<P: Ord = SiteId> {
     FlushAfter(BTreeSet<P>),
     /// After each event of these places, and what other edits put there, its thread fences (sfence).
     FenceAfter(BTreeSet<P>),
+    /// After each write of these places its thread syncs the file (fdatasync), after each store the lines that it touched (msync).
+    SyncAfter(BTreeSet<P>),
     /// Before each event of these places, its thread fences (sfence).
     FenceBefore(BTreeSet<P>),
     /// Before each event of these places, its thread flushes every line that it stored to and did not flush since (clwb), and fences
@@ -40,6 +44,7 @@ impl<P: Ord> Edit<P> {
             Self::Without(places) => Edit::Without(names(places)),
             Self::FlushAfter(places) => Edit::FlushAfter(names(places)),
             Self::FenceAfter(places) => Edit::FenceAfter(names(places)),
+            Self::SyncAfter(places) => Edit::SyncAfter(names(places)),
             Self::FenceBefore(places) => Edit::FenceBefore(names(places)),
             Self::PersistBefore(places) => Edit::PersistBefore(names(places)),
             Self::MoveBehind(places, behind) => Edit::MoveBehind(names(places), names(behind)),
@@ -52,7 +57,7 @@ impl<P: Ord> Edit<P> {
     }
 }
 
-/// A line of source that stores, flushes or fences.
+/// A line of source that stores, writes, flushes or fences.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     /// What it does there; one line may do all three.
@@ -67,6 +72,8 @@ pub struct Place {
 #[allow(missing_docs)] // as the kinds of events
 pub enum PlaceKind {
     Store,
+    /// A write by a system call.
+    Write,
     Flush,
     Fence,
 }
@@ -76,6 +83,7 @@ impl PlaceKind {
     pub fn of(kind: &EventKind) -> Option<Self> {
         match kind {
             EventKind::Store { .. } => Some(Self::Store),
+            EventKind::FileEnd { .. } if kind.is_write() => Some(Self::Write),
             EventKind::Flush { .. } => Some(Self::Flush),
             EventKind::Fence { kind: FenceKind::Sfence | FenceKind::Mfence } => Some(Self::Fence),
             _ => None,
@@ -84,7 +92,7 @@ impl PlaceKind {
 
     /// The same, of flushes and fences only.
     pub fn of_order(kind: &EventKind) -> Option<Self> {
-        Self::of(kind).filter(|kind| *kind != Self::Store)
+        Self::of(kind).filter(|kind| matches!(kind, Self::Flush | Self::Fence))
     }
 }
 
@@ -147,6 +155,24 @@ fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
     if is_asked(|edit| if let Edit::FenceAfter(sites) = edit { Some(sites) } else { None }) {
         events.push(fence(event));
     }
+    if is_asked(|edit| if let Edit::SyncAfter(sites) = edit { Some(sites) } else { None }) {
+        events.extend(sync(event).into_iter().flatten());
+    }
+}
+
+/// A sync of what the event puts into PM, by its thread.
+fn sync(event: &Event) -> Option<[Event; 2]> {
+    let (file, offset, bytes) = event.kind.put()?;
+    let effect = match event.kind.is_write() {
+        true => FileEffect::Sync { file, offset: 0, bytes: u64::MAX },
+        false => FileEffect::Sync { file, offset, bytes: bytes.len() as u64 },
+    };
+    let effect = Arc::new(effect);
+    let by_thread = |kind| Event { thread: event.thread, site: SiteId(0), kind };
+    Some([
+        by_thread(EventKind::FileBegin { effect: effect.clone() }),
+        by_thread(EventKind::FileEnd { effect, is_done: true }),
+    ])
 }
 
 /// A fence by the thread of the event.
@@ -271,8 +297,6 @@ fn edited_hash(hash: &str, edits: &[Edit]) -> String {
 mod tests {
     use super::*;
     use crate::model::{Choice, Model, Px86};
-    use crate::trace::FileEffect;
-    use std::sync::Arc;
 
     const FILE: FileId = FileId(0);
 
@@ -326,6 +350,24 @@ mod tests {
         let persist = [Edit::FlushAfter(sites(&[2])), Edit::FenceAfter(sites(&[2]))];
         assert_eq!(kinds(&whole.clone().edited(&persist)), [store(60), clwb(0), clwb(64), fence(), store(128)]);
         assert_eq!(kinds(&whole.edited(&[Edit::FenceBefore(sites(&[3]))])), [store(60), fence(), store(128)]);
+    }
+
+    #[test]
+    fn a_sync_persists_what_its_event_put_there_and_a_store_alone() {
+        let write = |offset| {
+            let effect = FileEffect::Write { file: FILE, offset, bytes: vec![1; 8].into() };
+            EventKind::FileEnd { effect: effect.into(), is_done: true }
+        };
+        let states = |trace: &Trace| {
+            let mut model = Model::new(&Px86, Vec::new());
+            trace.events.iter().enumerate().for_each(|(number, event)| model.step(number as u32, event));
+            model.view().state_count()
+        };
+        // Sites are counted from the file's creation: the first of these is 2.
+        let whole = trace(vec![write(0), store(64), store(128)]);
+        let synced = |site| states(&whole.clone().edited(&[Edit::SyncAfter(sites(&[site]))]));
+        assert_eq!((states(&whole), synced(2), synced(3)), (Some(8), Some(4), Some(4)));
+        assert_eq!(synced(4), Some(4), "its range, and not what was written before it");
     }
 
     #[test]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 class FL:
     """The names there without FL_; X_BYTES is the size of struct fl_x. runner/tests/test_protocol.py compares them."""
 
-    PROTOCOL_VERSION = 12
+    PROTOCOL_VERSION = 13
     REPORT_VERSION = 6
     REPORT_MAGIC = 0x52484C46
     UNIT_BYTES = 8

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel writes into PM for a system call: units on their own, as of a non-temporal store. */
+/* What the kernel writes into PM for a system call: a copy, as of rep movs, at the place of the call. */
 #include "program.h"
 
 int main(int argc, char **argv) {

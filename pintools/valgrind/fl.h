@@ -123,6 +123,7 @@ struct fl_point {
     UInt bytes;
     UChar detail; /* enum of the record's kind */
     Bool is_joined; /* the stores of one instruction are joined to one record */
+    Bool is_call;   /* a system call: who asked the runner's own functions for it is what matters */
 };
 
 UInt fl_site_slowly(struct fl_point *point);
@@ -130,6 +131,8 @@ UInt fl_own_site(struct fl_point *point); /* of locks, that few ask for: the ins
 UInt fl_fence_site(struct fl_point *point); /* in the C library the instruction itself */
 /* The instruction itself, or who called the C library. Cheaper than with callers. */
 UInt fl_place_site(struct fl_point *point);
+/* Of the thread's system call in progress: who called the C library, or the runner's functions that stand before it. */
+UInt fl_call_site(ThreadId thread);
 /* Module and offset of a site; false: it lies in none. */
 Bool fl_site_place(UInt site, const HChar **path, Addr *offset);
 Bool fl_site_is_in_module_of(UInt site, Addr address);
@@ -267,6 +270,8 @@ void fl_files_define_again(void);
 
 void fl_pre_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count);
 void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count, SysRes result);
+/* Whether a system call that names a process names this one. */
+Bool fl_is_itself(UWord process);
 
 /* Of the bytes that the core says a system call in progress has written, how many it has. */
 SizeT fl_bytes_written(ThreadId thread, Addr address, SizeT bytes);

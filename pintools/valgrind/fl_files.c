@@ -93,15 +93,21 @@ static void remember_end(ThreadId thread, struct fl_record begin, const HChar *t
 }
 
 static void begin(ThreadId thread, UChar operation, UInt file, ULong offset, ULong value) {
-    struct fl_record record = {
-        .kind = FL_FILE_BEGIN, .detail = operation, .thread = fl_thread, .file = file, .offset = offset, .value = value};
+    struct fl_record record = {.kind = FL_FILE_BEGIN,
+                               .detail = operation,
+                               .thread = fl_thread,
+                               .site = fl_call_site(thread),
+                               .file = file,
+                               .offset = offset,
+                               .value = value};
     if (VG_(sizeXA)(call_of(thread)->begun) == 0)
         fl_emit(record);
     remember_end(thread, record, NULL);
 }
 
 static void begin_named(ThreadId thread, UChar operation, UInt file, const HChar *name) {
-    struct fl_record record = {.kind = FL_FILE_BEGIN, .detail = operation, .thread = fl_thread, .file = file};
+    struct fl_record record = {
+        .kind = FL_FILE_BEGIN, .detail = operation, .thread = fl_thread, .site = fl_call_site(thread), .file = file};
     fl_emit_text(record, name, VG_(strlen)(name));
     remember_end(thread, record, name);
 }
@@ -326,12 +332,18 @@ static void before_write(ThreadId thread, Int descriptor, const struct vki_iovec
     else if (!is_positioned)
         position = VG_(lseek)(descriptor, 0, VKI_SEEK_CUR);
 
+    UInt site = fl_call_site(thread);
     ULong cells = FL_PAYLOAD_CELLS(bytes);
     struct fl_record *record = fl_reserve(1 + cells);
     if (fl_mode == FL_COUNTS)
-        fl_wear_store(file, position, bytes, True, FL_NO_SITE);
-    *record = (struct fl_record){
-        .kind = FL_FILE_BEGIN, .detail = FL_WRITE, .thread = fl_thread, .file = file, .size = bytes, .offset = position};
+        fl_wear_store(file, position, bytes, True, site);
+    *record = (struct fl_record){.kind = FL_FILE_BEGIN,
+                                 .detail = FL_WRITE,
+                                 .thread = fl_thread,
+                                 .site = site,
+                                 .file = file,
+                                 .size = bytes,
+                                 .offset = position};
     struct fl_record end = *record;
     end.size = 0;
     record[cells] = (struct fl_record){0};
@@ -359,7 +371,7 @@ static void before_vector_write(ThreadId thread, UWord *arguments, Bool is_posit
     before_write(thread, arguments[0], pieces, count, is_positioned, is_positioned ? arguments[3] : 0, flags);
 }
 
-static Bool is_itself(UWord process) { return (Int)process == VG_(getpid)(); }
+Bool fl_is_itself(UWord process) { return (Int)process == VG_(getpid)(); }
 
 /* process_vm_writev to the process itself: Valgrind does not say what it wrote. */
 static void after_remote_write(ThreadId thread, const UWord *arguments, ULong bytes) {
@@ -526,7 +538,7 @@ static void before_call(ThreadId thread, UInt number, UWord *a) {
     case __NR_io_submit: fl_unsupported("io_submit: asynchronous writes are not followed"); break;
     case __NR_io_uring_enter: fl_unsupported("io_uring_enter: asynchronous writes are not followed"); break;
     case __NR_process_vm_writev:
-        if (!is_itself(a[0]))
+        if (!fl_is_itself(a[0]))
             fl_unsupported("process_vm_writev: writes into another process are not followed");
         break;
     case __NR_remap_file_pages: fl_unsupported("remap_file_pages"); break;
@@ -573,7 +585,7 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
     (void)count;
     fl_thread = fl_number_of(thread);
     fl_schedule_after_call(thread, number, arguments, result);
-    if (number == __NR_process_vm_writev && !sr_isError(result) && is_itself(arguments[0]))
+    if (number == __NR_process_vm_writev && !sr_isError(result) && fl_is_itself(arguments[0]))
         after_remote_write(thread, arguments, sr_Res(result));
     if (fl_mode == FL_SERVES)
         return;

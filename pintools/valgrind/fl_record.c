@@ -235,22 +235,25 @@ void fl_on_undecoded(struct fl_point *point) {
     fl_unsupported("%s in %s: %s", name, function, hex);
 }
 
-/* The kernel wrote to the program's memory (read into a PM buffer, a signal frame): units on their own as in R8. */
+/* The kernel wrote to the program's memory (read into a PM buffer, a signal frame): one copy, as of rep movs. */
 void fl_on_kernel_write(CorePart part, ThreadId thread, Addr address, SizeT bytes) {
     UInt from = 0;
     struct fl_mapping *mapping;
     if (part == Vg_CoreStartup || bytes == 0 || address >= fl_lowest + fl_span || address + bytes <= fl_lowest)
         return;
     fl_close_joined();
-    if (part == Vg_CoreSysCall)
+    UInt site = FL_NO_SITE;
+    if (part == Vg_CoreSysCall) {
         bytes = fl_bytes_written(thread, address, bytes);
+        site = fl_call_site(thread);
+    }
     while ((mapping = fl_next_mapping(address, bytes, &from)) != NULL) {
         if (!counts(mapping))
             continue;
         Addr end = mapping->start + mapping->bytes;
         Addr start = address > mapping->start ? address : mapping->start;
         fl_thread = fl_number_of(thread);
-        emit_long_store(mapping, start, (address + bytes < end ? address + bytes : end) - start, FL_STORE_NT, FL_NO_SITE);
+        emit_long_store(mapping, start, (address + bytes < end ? address + bytes : end) - start, FL_STORE_REP, site);
     }
 }
 

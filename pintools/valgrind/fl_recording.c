@@ -338,7 +338,7 @@ static ULong bytes_of_pieces(UWord pieces, UWord count) {
 static void load_remote(ThreadId thread, const UWord *a) {
     const struct vki_iovec *pieces = (const struct vki_iovec *)a[3];
     UWord count = a[4] > FL_MOST_PIECES ? 0 : a[4];
-    if ((Int)a[0] != VG_(getpid)() || !VG_(am_is_valid_for_client)(a[3], count * sizeof *pieces, VKI_PROT_READ))
+    if (!fl_is_itself(a[0]) || !VG_(am_is_valid_for_client)(a[3], count * sizeof *pieces, VKI_PROT_READ))
         return;
     for (UWord i = 0; i < count; i++)
         fl_recording_kernel_load(Vg_CoreSysCall, thread, "", (Addr)pieces[i].iov_base, pieces[i].iov_len);

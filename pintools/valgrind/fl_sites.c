@@ -12,6 +12,7 @@
  */
 #include "fl.h"
 #include "pub_tool_aspacemgr.h"
+#include "pub_tool_clientstate.h"
 #include "pub_tool_guest.h"
 #include "pub_tool_hashtable.h"
 #include "pub_tool_machine.h"
@@ -31,6 +32,7 @@ struct module {
     HChar build_id[BUILD_ID_HEX_BYTES];
     PtrdiffT bias;
     Bool is_library; /* the C library or the loader: sites in it are attributed to their caller */
+    Bool is_program; /* the executable: the runner, where an allocator is a library */
 };
 
 struct site {
@@ -47,6 +49,14 @@ struct fl_stack fl_stack;
 static XArray *modules; /* of struct module; id = index + 1 */
 static XArray *sites;   /* of struct site *; id = index + 1 */
 static VgHashTable *site_table;
+static VgHashTable *call_points; /* of struct call_point */
+
+/* Where system calls are made. */
+struct call_point {
+    struct call_point *next; /* as VgHashNode wants it */
+    UWord key;               /* the instruction behind the call */
+    struct fl_point point;
+};
 
 static Bool read_at(Int descriptor, ULong offset, void *to, UInt bytes) {
     return VG_(lseek)(descriptor, offset, VKI_SEEK_SET) == (Off64T)offset && VG_(read)(descriptor, to, bytes) == (Int)bytes;
@@ -122,6 +132,11 @@ static Bool starts_with(const HChar *text, const HChar *start) {
     return text != NULL && VG_(strncmp)(text, start, VG_(strlen)(start)) == 0;
 }
 
+static Bool is_same_file(const HChar *path, const HChar *other) {
+    struct vg_stat one, two;
+    return !sr_isError(VG_(stat)(path, &one)) && !sr_isError(VG_(stat)(other, &two)) && one.dev == two.dev && one.ino == two.ino;
+}
+
 /* Id of the module that holds the address, 0 if it is in none (generated code). */
 static UInt module_of(Addr address) {
     DebugInfo *info = VG_(find_DebugInfo)(VG_(current_DiEpoch)(), address);
@@ -137,7 +152,8 @@ static UInt module_of(Addr address) {
     const HChar *soname = VG_(DebugInfo_get_soname)(info);
     struct module module = {.path = VG_(strdup)("fl.sites.path", path),
                             .bias = bias,
-                            .is_library = starts_with(soname, "libc.so") || starts_with(soname, "ld-linux")};
+                            .is_library = starts_with(soname, "libc.so") || starts_with(soname, "ld-linux"),
+                            .is_program = is_same_file(path, VG_(args_the_exename))};
     read_build_id(path, module.build_id);
     UInt id = VG_(addToXA)(modules, &module) + 1;
     emit_module(id, &module);
@@ -148,8 +164,22 @@ static Bool is_library(UInt module) {
     return module != 0 && ((const struct module *)VG_(indexXA)(modules, module - 1))->is_library;
 }
 
+static Bool is_program(UInt module) {
+    return module != 0 && ((const struct module *)VG_(indexXA)(modules, module - 1))->is_program;
+}
+
 /* Code that works for its caller. */
 static Bool is_passed_over(UInt module, Addr address) { return is_library(module) || fl_recording_is_hook(address); }
+
+/* The first frame from here on that lies not in the C library, and for a call not in the program either; the last one where all do. */
+static UInt first_frame(const Addr *frames, UInt *modules_of, UInt count, Bool is_call) {
+    UInt first = 0;
+    while (first < count - 1 && (is_passed_over(modules_of[first], frames[first]) || (is_call && is_program(modules_of[first])))) {
+        first++;
+        modules_of[first] = module_of(frames[first]);
+    }
+    return first;
+}
 
 static void init_tables(void) {
     if (site_table != NULL)
@@ -216,11 +246,9 @@ static void unwind(struct fl_point *point, struct fl_path *path) {
     frames[0] = point->address;
     count = count == 0 ? 1 : count;
     modules_of[0] = module_of(frames[0]);
-    UInt first = 0;
-    while (first < count - 1 && is_passed_over(modules_of[first], frames[first])) {
-        first++;
-        modules_of[first] = module_of(frames[first]);
-    }
+    UInt first = first_frame(frames, modules_of, count, point->is_call);
+    if (point->is_call && (modules_of[first] == 0 || is_library(modules_of[first]) || is_program(modules_of[first])))
+        first = first_frame(frames, modules_of, count, False); /* the program's own: what lies outside of its start is no frame */
     if (is_library(modules_of[first]))
         first = 0; /* nobody called it */
     UInt end = first + 1;
@@ -283,7 +311,21 @@ UInt fl_fence_site(struct fl_point *point) {
 UInt fl_place_site(struct fl_point *point) {
     UInt own = fl_own_site(point);
     UInt module = (*(struct site **)VG_(indexXA)(sites, own - 1))->module;
-    return is_passed_over(module, point->address) ? fl_site(point) : own;
+    return is_passed_over(module, point->address) || point->is_call ? fl_site(point) : own;
+}
+
+UInt fl_call_site(ThreadId thread) {
+    if (call_points == NULL)
+        call_points = VG_(HT_construct)("fl.sites.calls");
+    Addr behind = VG_(get_IP)(thread);
+    struct call_point *call = VG_(HT_lookup)(call_points, behind);
+    if (call == NULL) {
+        call = VG_(calloc)("fl.sites.call", 1, sizeof *call);
+        call->key = behind;
+        call->point = (struct fl_point){.address = behind - 1, .is_call = True};
+        VG_(HT_add_node)(call_points, call);
+    }
+    return fl_store_site(&call->point);
 }
 
 Bool fl_site_place(UInt site, const HChar **path, Addr *offset) {

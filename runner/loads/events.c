@@ -388,7 +388,7 @@ void events_filled_by_kernel(const void *address, uint64_t bytes, const void *ca
     if (!events_is_by_hooks)
         return;
     settle();
-    append_stores(FL_STORED_STREAM, (uintptr_t)address, bytes, events_place(caller));
+    append_stores(FL_STORED_PLAIN, (uintptr_t)address, bytes, events_place(caller));
 }
 
 void events_file_made(uint64_t inode, const char *path) {

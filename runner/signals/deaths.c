@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a life died of a signal, in a run that is asked for it (FL_RUN_DEATH): the calls that led there, and what was
- * touched. Only such runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
+ * Where a life died of a signal or hung, in a run that is asked for it (FL_RUN_DEATH): the calls that led there, and what was
+ * touched. The end of a life's processor time is a signal, SIGPROF, and one that sleeps too long is sent the same. Only such runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
  */
 #include "signals/signals.h"
 #include <dlfcn.h>
@@ -9,17 +9,21 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
 
 #define STACK_BYTES (128u << 10) /* a life may die because its own is full */
 #define MOST_ADDRESSES 64        /* the handler's own calls among them */
 #define LOWEST_MAPPED 65536u     /* vm.mmap_min_addr: what lies below is an offset from null */
+#define MOST_LOOKS 32            /* at a life that is busy: where it is by chance is not where it hangs */
+#define LOOK_US 1000             /* of processor time, between two */
 
 /* A life's, and the server's. */
 struct shared {
     struct fl_death death;
     uintptr_t addresses[MOST_ADDRESSES]; /* innermost first, each in the instruction itself */
     uint32_t address_count;
+    uint32_t looks;
 };
 
 static struct {
@@ -42,6 +46,8 @@ void deaths_want(bool is_wanted) {
     }
     *deaths.shared = (struct shared){0};
 }
+
+bool deaths_are_wanted(void) { return deaths.is_wanted; }
 
 /* ---- in the life ----------------------------------------------------------------------------------------------------------- */
 
@@ -69,28 +75,73 @@ static void note_touched(struct fl_death *death, const siginfo_t *info) {
         death->offset = 0; /* it may be another one each time */
 }
 
-void deaths_note(int number, const siginfo_t *info, const void *context) {
-    if (!deaths.is_wanted || deaths.shared->address_count > 0)
-        return;
+/* The instruction that the signal met, and the calls that led there. */
+static uint32_t find_calls(const void *context, uintptr_t calls[MOST_ADDRESSES]) {
     void *found[MOST_ADDRESSES];
     uintptr_t instruction = (uintptr_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-    struct shared *shared = deaths.shared;
-    shared->addresses[0] = instruction;
-    shared->address_count = 1;
-    shared->death.signal = (uint32_t)number;
-    if (info->si_code > 0 && (number == SIGSEGV || number == SIGBUS))
-        note_touched(&shared->death, info);
+    uint32_t call_count = 0;
+    calls[call_count++] = instruction;
     int count = backtrace(found, MOST_ADDRESSES), at = 0;
     while (at < count && (uintptr_t)found[at] != instruction)
         at++; /* the handler's */
     for (at++; at < count; at++)
-        shared->addresses[shared->address_count++] = (uintptr_t)found[at] - 1;
+        calls[call_count++] = (uintptr_t)found[at] - 1;
+    return call_count;
 }
+
+void deaths_note(int number, const siginfo_t *info, const void *context) {
+    struct shared *shared = deaths.shared;
+    if (!deaths.is_wanted || shared->address_count > 0)
+        return;
+    shared->addresses[0] = (uintptr_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+    shared->address_count = 1; /* what is known if the unwinder dies */
+    shared->death.signal = (uint32_t)number;
+    if (number == SIGPROF)
+        shared->death.touched = info->si_code > 0 ? FL_HUNG_BUSY : FL_HUNG_ASLEEP;
+    else if (info->si_code > 0 && (number == SIGSEGV || number == SIGBUS))
+        note_touched(&shared->death, info);
+    shared->address_count = find_calls(context, shared->addresses);
+}
+
+/* Keeps the calls in which it was at each look, from the outermost one on, and of the next ones the lowest address. */
+static void look_again(const void *context) {
+    struct shared *shared = deaths.shared;
+    uintptr_t calls[MOST_ADDRESSES];
+    uint32_t count = find_calls(context, calls), known = shared->address_count, same = 0;
+    while (same < count && same < known && calls[count - 1 - same] == shared->addresses[known - 1 - same])
+        same++;
+    if (same == known)
+        return;
+    uint32_t kept = same < count ? same + 1 : same;
+    uintptr_t lowest = shared->addresses[known - 1 - same];
+    if (same < count && calls[count - 1 - same] < lowest)
+        lowest = calls[count - 1 - same];
+    memmove(shared->addresses, shared->addresses + known - kept, kept * sizeof shared->addresses[0]);
+    if (kept > same)
+        shared->addresses[0] = lowest;
+    shared->address_count = kept;
+}
+
+static void end_life(int number) { syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number); }
 
 static void on_death(int number, siginfo_t *info, void *context) {
     deaths_note(number, info, context);
     if (info->si_code <= 0) /* sent; else the instruction runs again, and nothing handles it */
-        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);
+        end_life(number);
+}
+
+static void on_time_limit(int number, siginfo_t *info, void *context) {
+    struct itimerval next = {.it_value = {0, LOOK_US}};
+    if (deaths.shared->looks++ == 0)
+        deaths_note(number, info, context);
+    else
+        look_again(context);
+    if (info->si_code > 0 && deaths.shared->looks < MOST_LOOKS) {
+        syscall(SYS_setitimer, ITIMER_PROF, &next, NULL);
+        return;
+    }
+    signal(number, SIG_DFL);
+    end_life(number);
 }
 
 void deaths_begin_life(void) {
@@ -102,6 +153,8 @@ void deaths_begin_life(void) {
     syscall(SYS_sigaltstack, &stack, NULL);
     for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++)
         sigaction(SIGNALS[i], &action, NULL);
+    action = (struct sigaction){.sa_sigaction = on_time_limit, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+    sigaction(SIGPROF, &action, NULL);
 }
 
 /* ---- in the server --------------------------------------------------------------------------------------------------------- */

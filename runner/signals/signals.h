@@ -16,6 +16,7 @@ struct death_report {
     uint32_t path_bytes;
 };
 void deaths_want(bool is_wanted); /* in the server: of the runs from now on */
+bool deaths_are_wanted(void);
 void deaths_describe(struct death_report *told);
 void deaths_begin_life(void);
 void deaths_note(int number, const siginfo_t *info, const void *context); /* for those who handle signals themselves */

@@ -13,8 +13,8 @@
 //!   or locked RMW takes effect (R5, R6);
 //! - msync and fsync raise it to what the lines held when the call began (R9).
 //!
-//! A non-temporal unit is decided by its thread's next fence or locked RMW, a unit that a system call wrote to the file by a sync of
-//! the file, and one that it wrote to a mapping by either; a flush decides none (R8, R9). Truncate, punch and unlink end the sequences of the lines they take away (R9).
+//! A non-temporal unit is decided by its thread's next fence or locked RMW, a unit that `write()` left by a sync of its file; a flush
+//! decides neither (R8, R9). Truncate, punch and unlink end the sequences of the lines they take away (R9).
 //!
 //! Sources: Intel SDM vol. 2 (CLFLUSH, CLFLUSHOPT, CLWB, SFENCE); Raad et al., POPL 2020 and 2022; Khyzha and Lahav, POPL 2021.
 //!

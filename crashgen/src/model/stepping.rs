@@ -181,15 +181,13 @@ impl Model {
         let is_content = self.is_content_site.get(site.0 as usize).copied().unwrap_or(false);
         let written = Written { event: number, site: *site, is_content, can_tear: persistency.can_tear() };
         let is_floating = persistency.is_floating(kind);
-        // What the kernel writes into a mapping is traced as a non-temporal store without a site.
-        let is_by_kernel = site.0 == 0;
         let mut touched = Vec::new();
         let mut is_guaranteed = false;
         for_each_line(offset, bytes, &mut |line_number, units| {
             let id = self.floors.lines.make_id(LineKey { file, number: line_number });
             let line = self.floors.lines.get_mut(id);
             match is_floating {
-                true => line.push_floating(written, is_by_kernel, units),
+                true => line.push_floating(written, false, units),
                 false => line.push_ordered(written, units),
             }
             persistency.stored(kind, LineStore { thread, line: id, event: number }, &mut self.floors);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a recovery died of a signal, read from the runner (`FL_RUN_DEATH` in `runner/protocol.h`).
+//! Where a recovery died of a signal or hung, read from the runner (`FL_RUN_DEATH` in `runner/protocol.h`).
 
 use super::protocol::{
-    DEATH_BYTES, DEATH_CALL_BYTES, PROTOCOL_VERSION, TOUCHED_BEFORE, TOUCHED_BEHIND, TOUCHED_FILE, TOUCHED_NEAR_NULL,
-    TOUCHED_NO_ADDRESS, TOUCHED_NOTHING, TOUCHED_UNMAPPED,
+    DEATH_BYTES, DEATH_CALL_BYTES, HUNG_ASLEEP, HUNG_BUSY, PROTOCOL_VERSION, TOUCHED_BEFORE, TOUCHED_BEHIND,
+    TOUCHED_FILE, TOUCHED_NEAR_NULL, TOUCHED_NO_ADDRESS, TOUCHED_NOTHING, TOUCHED_UNMAPPED,
 };
 use std::path::PathBuf;
 
-/// The address of a SIGSEGV or SIGBUS.
+/// The address of a SIGSEGV or SIGBUS, or how it hung.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched {
     /// The signal has none.
@@ -24,18 +24,22 @@ pub enum Touched {
     Unmapped,
     /// A number that is no address.
     NotCanonical,
+    /// It hung: it used up its limit of processor time.
+    HungBusy,
+    /// It hung: it waited for what did not come.
+    HungAsleep,
 }
 
-/// Where a life died.
+/// Where a life died or hung.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// Of which address.
+    /// Of which address, or how.
     pub touched: Touched,
-    /// Module and offset in it, of the target: where it died, then the call that led there, and so on.
+    /// Module and offset in it, of the target: where it died or hung, then the call that led there, and so on.
     pub calls: Vec<(PathBuf, u64)>,
 }
 
-/// None: the answer is of another version. Some of none: no life died of a signal, or the place is not known. `name`: of the file with
+/// None: the answer is of another version. Some of none: no life died of a signal or hung, or the place is not known. `name`: of the file with
 /// that number; none: recovery made the file.
 #[allow(clippy::option_option)]
 pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Option<Death>> {
@@ -55,6 +59,8 @@ pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Opti
         TOUCHED_NEAR_NULL => Touched::NearNull(offset),
         TOUCHED_UNMAPPED => Touched::Unmapped,
         TOUCHED_NO_ADDRESS => Touched::NotCanonical,
+        HUNG_BUSY => Touched::HungBusy,
+        HUNG_ASLEEP => Touched::HungAsleep,
         _ => return None,
     };
     let paths: Vec<&[u8]> = paths.split(|byte| *byte == 0).collect();
@@ -106,7 +112,7 @@ mod tests {
     fn what_is_of_another_version_or_cut_is_no_answer() {
         let whole = answer(PROTOCOL_VERSION, 11, 1, &[(16, 1)]);
         assert_eq!(read(&answer(PROTOCOL_VERSION + 1, 11, 1, &[(16, 1)])), None);
-        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 7, &[(16, 1)])), None);
+        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 9, &[(16, 1)])), None);
         assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 1, &[(16, 5)])), None);
         for length in 0..DEATH_BYTES + DEATH_CALL_BYTES {
             assert_eq!(read(&whole[..length]), None);

@@ -2,7 +2,7 @@
 //! The numbers of `runner/protocol.h`, which says what they mean. Each constant has the name there without `FL_`; `X_BYTES` is the
 //! size of `struct fl_x`. `runner/tests/test_protocol.py` compares them.
 
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// The server ended because its engine is not to be believed about this target.
 pub const EXIT_DISTRUST: u32 = 4;
@@ -93,6 +93,8 @@ pub const TOUCHED_BEFORE: u32 = 3;
 pub const TOUCHED_NEAR_NULL: u32 = 4;
 pub const TOUCHED_UNMAPPED: u32 = 5;
 pub const TOUCHED_NO_ADDRESS: u32 = 6;
+pub const HUNG_BUSY: u32 = 7;
+pub const HUNG_ASLEEP: u32 = 8;
 
 /// What a command says beside its payload.
 #[derive(Clone, Copy, Debug)]

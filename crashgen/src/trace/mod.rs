@@ -168,6 +168,25 @@ pub enum EventKind {
     OperationReturn { kind: OperationKind, index: u32, status: u32 },
 }
 
+impl EventKind {
+    /// File, offset and bytes of what it puts into PM: a store, or a write by a system call that has returned.
+    pub fn put(&self) -> Option<(FileId, u64, &StoredBytes)> {
+        match self {
+            Self::Store { file, offset, bytes, .. } => Some((*file, *offset, bytes)),
+            Self::FileEnd { effect, is_done: true } => match &**effect {
+                FileEffect::Write { file, offset, bytes } => Some((*file, *offset, bytes)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether it is a write by a system call that has returned.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Self::FileEnd { effect, is_done: true } if matches!(**effect, FileEffect::Write { .. }))
+    }
+}
+
 /// One step of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {

@@ -103,30 +103,65 @@ class Repair(msgspec.Struct):
     later_edits: list[Any] = []
 
 
+StoreWord = Literal["store", "write"]
+"""By an instruction, or by a system call behind a descriptor."""
+
+
+class Loss(msgspec.Struct):
+    """A store that a crash state lacks. offset and bytes: of all of it; is_partly: the state holds some of it."""
+
+    site: Site
+    kind: StoreWord = "store"
+    file: str = ""
+    offset: int = 0
+    bytes: int = 0
+    is_partly: bool = False
+
+    def what(self) -> str:
+        """the store; the write of 8 bytes to heap + 0x40."""
+        return (
+            "the store"
+            if self.kind == "store"
+            else f"the write of {self.bytes} bytes to {self.file} + {self.offset:#x}"
+        )
+
+    def how(self) -> str:
+        return "partly lost" if self.is_partly else "lost"
+
+
 class EarlierCrash(msgspec.Struct):
     """A crash before the one of a finding, in the workload or in the recovery before."""
 
     position: int
     operation: dict[str, Any] | None = None
-    lost: Site | None = None
+    lost: Loss | None = None
     """The earliest store of its generation that it lost."""
 
     def text(self) -> str:
-        lost = f", where the store at {self.lost.text() or 'an unknown place'} is lost" if self.lost else ""
-        return f"position {self.position}, {_operation_text(self.operation)}{lost}"
+        text = f"position {self.position}, {_operation_text(self.operation)}"
+        if not self.lost:
+            return text
+        place = self.lost.site.text() or "an unknown place"
+        return f"{text}, where {self.lost.what()} at {place} is {self.lost.how()}"
 
 
 class Died(msgspec.Struct):
-    """Where a recovery died that a signal ended. callers: innermost first; touched: which address, in words; empty: the signal has
-    none."""
+    """Where a recovery died that a signal ended, or where it hung. callers: innermost first; touched: which address, in words;
+    empty: the signal has none; hung: for how long, in words; None: it died."""
 
     at: Site
     callers: list[Site] = []
     touched: str = ""
+    hung: str | None = None
+
+    @property
+    def verb(self) -> str:
+        return "died" if self.hung is None else "hung"
 
     def text(self) -> str:
-        """PLACE, touching ADDRESS."""
-        return self.at.text() + (f", touching {self.touched}" if self.touched else "")
+        """died at PLACE, touching ADDRESS; hung at PLACE, after 1 s of processor time."""
+        touched = f", touching {self.touched}" if self.touched else ""
+        return f"{self.verb} at {self.at.text()}{touched}" + (f", after {self.hung}" if self.hung else "")
 
 
 class Finding(msgspec.Struct, tag_field="event", tag="finding"):
@@ -153,8 +188,10 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     seen: int = 1
     strategy: str | None = None
     model_note: str | None = None
-    is_lost: bool | None = None
-    """Whether the state lacks a store of its generation; None: its lines say it."""
+    lost: Loss | None = None
+    """The store of its generation that the state lacks, at the first of the sites; None: it lacks none."""
+    there: StoreWord | None = None
+    """What the last of the sites does, if it is not what is lost."""
     lines: list[dict[str, Any]] = []
     events: list[TraceEvent] = []
     """Around the crash position, in memory order; bounded by the engine."""
@@ -170,19 +207,13 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Known because a person said so, with a date."""
 
     @property
-    def lacks_store(self) -> bool:
-        """The first of the sites, if it is so."""
-        return bool(self.lines) if self.is_lost is None else self.is_lost
-
-    @property
     def crashes(self) -> int:
         """How often power failed."""
         return 1 + max(len(self.earlier), 1) if self.is_later else 1
 
     def call_paths(self) -> list[tuple[str, str]]:
         """What each site is, and the calls that led there; where recovery read what is lost, stored, and died."""
-        is_lost = any(event.is_persisted in ("no", "partly") for event in self.events)
-        roles = ["lost", "persisted"] if is_lost and len(self.sites) == 2 else ["lost"] if is_lost else ["last store"]
+        roles = [self.lost.how(), "persisted"] if self.lost else [f"last {self.there or 'store'}"]
         callers = self.callers or [[] for _ in self.sites]
         paths = [
             " < ".join(one.text() for one in [site, *above]) for site, above in zip(self.sites, callers, strict=True)
@@ -195,7 +226,9 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
             shown.append((stores, "nothing"))
         shown += [(f"{stores} at", place.text()) for place in self.stored or []]
         if self.died:
-            shown.append(("recovery died at", " < ".join(one.text() for one in [self.died.at, *self.died.callers])))
+            shown.append(
+                (f"recovery {self.died.verb} at", " < ".join(one.text() for one in [self.died.at, *self.died.callers]))
+            )
         return shown
 
     def operation_text(self) -> str:

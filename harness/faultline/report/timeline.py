@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from faultline.pipeline.events import Finding, TraceEvent
 
 LINE_BYTES = 64
-LEGEND = "x store that is lost, p partly, S persisted; f flush, | fence; . nothing of this line; ! power fails"
+LEGEND = "x store that is lost, p partly, S persisted; f flush, y sync, | fence; . nothing of this line; ! power fails"
+SYNCS = ("fsync", "msync")
+"""Where they begin: what they persist was there then."""
 _STORE_MARKS = {"no": "x", "partly": "p", "yes": "S"}
 
 
@@ -34,6 +36,8 @@ def _row(line: tuple[str, int], events: list[TraceEvent]) -> str:
 def _symbol(event: TraceEvent, line: tuple[str, int]) -> str:
     if event.kind == "fence":
         return "|"
+    if event.kind in SYNCS:
+        return "y" if _is_sync_of(event, line) else "."
     if line not in _lines(event):
         return "."
     return _mark(event) or "f"
@@ -45,7 +49,12 @@ def _mark(event: TraceEvent) -> str:
 
 def _concerns(event: TraceEvent, lines: list[tuple[str, int]]) -> bool:
     is_access = bool(_mark(event)) or event.kind.startswith(("clflush", "clwb"))
-    return event.kind == "fence" or (is_access and any(line in lines for line in _lines(event)))
+    is_sync = event.kind in SYNCS and any(_is_sync_of(event, line) for line in lines)
+    return event.kind == "fence" or is_sync or (is_access and any(line in lines for line in _lines(event)))
+
+
+def _is_sync_of(event: TraceEvent, line: tuple[str, int]) -> bool:
+    return event.file == line[0] if event.offset is None else line in _lines(event)
 
 
 def _lines(event: TraceEvent) -> Iterator[tuple[str, int]]:

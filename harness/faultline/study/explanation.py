@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from faultline.pipeline.events import Finding, NewOutcome, Site
+from faultline.pipeline.events import Finding, NewOutcome, Site, StoreWord
 
 BUDGET_S = 60.0
 """Of all repairs of a finding, when it is asked for: they are tried one after the other."""
@@ -36,18 +36,16 @@ def lost_and_there(sites: Sequence[Site], is_lost: bool) -> tuple[str, str]:
     return (names[0], names[1]) if is_lost else ("", names[0])
 
 
-def stores_text(
-    lost: str, there: str, read: str, died: str = "", stored: Sequence[str] | None = None, is_later: bool = False
-) -> str:
-    """Which stores persisted and which did not, where recovery saw that, where it stored, and where it died. is_later: it is not
-    the first recovery."""
-    if lost:
-        stores = f"lost: the store at {lost}" + (f"; persisted: the store at {there}" if there else "")
-    else:
-        of_recovery = " of the recovery before" if is_later else ""
-        stores = f"every store{of_recovery} is persisted; the last one is at {there}" if there else "no store is lost"
-    stores += f"; recovery read it at {read}" if read else ""
-    return stores + _stored_text(stored, is_later) + (f"; it died at {died}" if died else "")
+def lost_text(how: str, lost: str, there: str, there_word: StoreWord = "store") -> str:
+    """Which store the state lacks, and which newer one it has. how: lost: the store."""
+    return f"{how} at {lost}" + (f"; persisted: the {there_word} at {there}" if there else "")
+
+
+def all_there_text(there: str, there_word: StoreWord = "store", is_later: bool = False) -> str:
+    """Of a state that lacks nothing of its generation. is_later: a recovery made it."""
+    of_recovery = " of the recovery before" if is_later else ""
+    last = f"the last one is at {there}" if there_word == "store" else f"the last write is at {there}"
+    return f"every store{of_recovery} is persisted; {last}" if there else "no store is lost"
 
 
 def _stored_text(places: Sequence[str] | None, is_later: bool) -> str:
@@ -66,7 +64,8 @@ def _stored_text(places: Sequence[str] | None, is_later: bool) -> str:
 def lines_of_new_outcome(state: NewOutcome) -> list[tuple[str, str]]:
     """What recovery shows only without a flush or a fence, as of a finding, each line a word and what it is."""
     lost, there = lost_and_there(state.sites, state.line_count > 0)
-    stores = stores_text(lost, there, state.read.text() if state.read else "")
+    stores = lost_text("lost: the store", lost, there) if lost else all_there_text(there)
+    stores += f"; recovery read it at {state.read.text()}" if state.read else ""
     when = when_text(state) + (" (after an earlier crash)" if state.is_later else "")
     shown = state.differences or ["no more than where everything persisted, which no crash showed here before"]
     return [("when", when), ("stores", stores), *(("shows", one) for one in shown)]
@@ -99,12 +98,16 @@ class Explanation(msgspec.Struct):
     """How often power failed."""
     is_lost_before: bool = False
     """A crash before the last one lost a store."""
+    how_lost: str = "lost: the store"
+    """What is lost, and whether all of it."""
+    there_word: StoreWord = "store"
+    """What is at `there`."""
     is_smallest: bool = False
     """Repairs were tried in the smallest workload that shows it."""
     read: str = ""
     """Where recovery first reads what is lost, if that can be seen."""
     died: str = ""
-    """Where the recovery died that a signal ended, if that is known, and what it touched."""
+    """Where the recovery died or hung, if that is known, and what it touched or for how long: died at PLACE."""
     stored: list[str] | None = None
     """Where the recovery from the last crash stores, of a state that has every store of its generation; None: not known."""
     budget_s: float = BUDGET_S
@@ -117,8 +120,17 @@ class Explanation(msgspec.Struct):
 
     def lines(self) -> list[tuple[str, str]]:
         """Three lines, each a word and what it is: the operation, the stores, the repair."""
-        stores = stores_text(self.lost, self.there, self.read, self.died, self.stored, self.crashes > 1)
-        return [("when", self.operation), ("stores", stores), ("repair", self.repair_text())]
+        return [("when", self.operation), ("stores", self.stores_text()), ("repair", self.repair_text())]
+
+    def stores_text(self) -> str:
+        """Which stores persisted and which did not, where recovery saw that, where it stored, and where it died."""
+        is_later = self.crashes > 1
+        if self.lost:
+            stores = lost_text(self.how_lost, self.lost, self.there, self.there_word)
+        else:
+            stores = all_there_text(self.there, self.there_word, is_later)
+        stores += f"; recovery read it at {self.read}" if self.read else ""
+        return stores + _stored_text(self.stored, is_later) + (f"; it {self.died}" if self.died else "")
 
     def repair_text(self) -> str:
         """What was tried, and what came of it."""
@@ -146,5 +158,5 @@ class Explanation(msgspec.Struct):
             wrong = "what is stored, or when, or what recovery makes of it, is wrong"
             return f"no flush and no fence: the state has every {store}{order}, so {wrong}"
         if not self.trials:
-            return "nothing to try: the lost store is the kernel's, or at an unknown place"
+            return "nothing to try: the lost store is at an unknown place"
         return f"none of the {tried} flushes, fences and orders that were tried helps: what is stored may be wrong"

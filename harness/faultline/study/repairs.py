@@ -30,10 +30,12 @@ def described(finding: Finding, tried: Explanation | None = None, is_smallest: b
     found = Explanation(
         finding.id,
         when_text(finding),
-        *lost_and_there(finding.sites, finding.lacks_store),
+        *lost_and_there(finding.sites, finding.lost is not None),
         [],
         crashes=finding.crashes,
         is_lost_before=any(crash.lost for crash in finding.earlier),
+        how_lost=f"{finding.lost.how()}: {finding.lost.what()}" if finding.lost else "",
+        there_word=finding.there or "store",
         read=finding.read.text() if finding.read else "",
         died=finding.died.text() if finding.died else "",
         stored=None if finding.stored is None else [place.text() for place in finding.stored],

@@ -97,7 +97,8 @@ def test_a_trace_rule_is_a_finding_only_where_a_flush_or_a_fence_forbids_a_faili
     assert level([warned, failing(lost="", there=samples.explanation().lost)]) == "warning", "nothing is lost"
     (said, warnings) = warning_lines([warned, failing()])
     assert said == (
-        "nvm_malloc: a finding: FL101 stored and never flushed, at nvm_activate (allocators/x/src/activate.c:12): FL004-1a2b3c4d"
+        "nvm_malloc: a finding: FL101 never flushed, or never synced, at nvm_activate (allocators/x/src/activate.c:12):"
+        " FL004-1a2b3c4d"
     )
     assert warnings == "nvm_malloc: warnings: FL112 at 1 place"
 

@@ -610,7 +610,7 @@ def test_what_stays_wrong_is_one_finding_from_where_it_began(engine: Engine, str
     toy = forgotten()
     whole = engine.explore(toy, **strategy)
     [finding] = whole.findings
-    assert (finding["rule"], finding["is_lost"]) == ("FL004", False)
+    assert (finding["rule"], finding["lost"]) == ("FL004", None)
     if strategy["strategy"] == "exhaustive":
         assert whole.seen == toy.findings.seen
     for position in range(finding["position"] + 1, whole.certificate["crash_positions"]):
@@ -627,7 +627,7 @@ def test_what_stays_wrong_in_a_recovery_is_one_finding_from_where_it_began(engin
     toy = with_journal(toy_runner.FORGETS_LATER + toy_runner.PLACED)
     findings = engine.explore(toy, **COMPLETE, nested=nested, follow_up=False).findings
     assert {one["rule"] for one in findings} == {"FL014"}
-    lasting = [one for one in findings if not one["is_lost"]]
+    lasting = [one for one in findings if one["lost"] is None]
     assert lasting
     by_words = {re.sub(r"[0-9]", "", one["message"]): one for one in lasting}
     assert len(lasting) == len(by_words), "more than one where the same is said"
@@ -663,7 +663,7 @@ def test_what_stays_wrong_hides_no_lost_store(engine: Engine, strategy: dict[str
     content = persisted(store(place(1), pattern_word(toy.index + 1)))
     toy.allocate(1, *content, store(JOURNAL, 5), store(2 * LINE_BYTES, place(1)))  # none of the two flushed
     [lasting, new] = engine.explore(toy, **strategy).findings
-    assert (new["rule"], new["is_lost"], new["line_count"]) == ("FL004", True, 1)
+    assert (new["rule"], new["lost"] is not None, new["line_count"]) == ("FL004", True, 1)
     for finding in (new, engine.shrink(toy, new["token"]).finding, engine.replayed(toy, new["token"])[0]):
         assert (finding["id"], finding["message"].startswith("slot 1 ")) == (new["id"], True)
     assert engine.replayed(toy, new["token"])[1]["id"] == lasting["id"]
@@ -675,7 +675,7 @@ def test_what_stays_wrong_hides_no_lost_content(engine: Engine, strategy: dict[s
     toy = created()
     toy.allocate(0, *persisted(store(place(0), 7)), *persisted(store(LINE_BYTES, place(0))))
     toy.allocate(1, store(place(1), pattern_word(toy.index + 1)), *persisted(store(2 * LINE_BYTES, place(1))))
-    findings = [(one["rule"], one["is_lost"]) for one in engine.explore(toy, **strategy).findings]
+    findings = [(one["rule"], one["lost"] is not None) for one in engine.explore(toy, **strategy).findings]
     assert findings == [("FL009", False), ("FL009", True)]
 
 
@@ -716,14 +716,14 @@ def test_where_recovery_stores_is_told_where_it_is_known(engine: Engine, flag: i
     toy.allocate(0, *persisted(store(place(0), pattern_word(2))), *persisted(store(JOURNAL, 2)))
     findings = engine.explore(toy, strategy="prefix", hooked_adapter=True).findings
     [finding, *_] = [one for one in findings if one["rule"] == "FL004"]
-    assert (finding["is_lost"], finding["stored"]) == (False, stored)
+    assert (finding["lost"], finding["stored"]) == (None, stored)
 
 
 def test_where_recovery_stores_is_not_told_where_a_store_is_lost(engine: Engine) -> None:
     toy = created()
     toy.allocate(0, *allocation(0, 2)[:3], store(LINE_BYTES, place(0)))
     [finding] = engine.explore(toy, strategy="exhaustive", hooked_adapter=True).findings
-    assert (finding["is_lost"], finding["stored"]) == (True, None)
+    assert (finding["lost"] is not None, finding["stored"]) == (True, None)
 
 
 def test_what_stays_wrong_in_a_later_case_began_there(engine: Engine) -> None:
@@ -775,7 +775,7 @@ def test_what_a_pending_operation_may_leak_is_not_blamed_for_a_leak_before(
     toy.free(1, *persisted(store(2 * LINE_BYTES, 0)), *persisted(store(place(1), 0)))
     contract = {**CONTRACT, "leaks": "pending"}
     findings = engine.explore(toy, **strategy, contract=contract, probe="first").findings
-    assert [(one["rule"], one["is_lost"]) for one in findings] == [("FL010", False)]
+    assert [(one["rule"], one["lost"] is not None) for one in findings] == [("FL010", False)]
 
 
 # ---- crashes after the crash ---------------------------------------------------------------------------------------------
@@ -908,7 +908,7 @@ def test_what_only_the_first_crash_lost_is_told_and_repaired_where_it_was_stored
     toy.allocate(0, *content, right, *link)
     assert engine.explore(toy, **COMPLETE).verdict == "pass"
     again = {**COMPLETE, "nested": 1, "follow_up": False}
-    finding = next(one for one in engine.explore(toy, **again).findings if not one["is_lost"])
+    finding = next(one for one in engine.explore(toy, **again).findings if one["lost"] is None)
     [replayed] = engine.replayed(toy, finding["token"])
     shrunk = engine.shrink(toy, finding["token"]).finding
     for found in (finding, replayed, shrunk):

@@ -42,7 +42,6 @@ from reference.trace_writer import (
     checksum,
     event_cells,
     file_definition,
-    has_site,
     padded,
     record,
 )
@@ -52,8 +51,6 @@ MOST_STATES = 200
 BEGIN, RETURN = 13, 14
 CASE, CREATE, ALLOCATE, FREE = 1, 2, 5, 6
 MODULE, SITE = 3, 4
-STREAM_SITE = 1 << 20
-"""Of non-temporal stores that have no place of their own: the kernel's have none."""
 TOY_MODULE = b"toy\0\0"
 
 
@@ -208,7 +205,7 @@ class Toy:
 
     def trace(self) -> bytes:
         cells = record(RecordKind.PROCESS, detail=1, thread=1)
-        sites, is_streamed = itertools.count(1), False
+        sites = itertools.count(1)
         if self.has_places:
             cells += record(MODULE, size=len(TOY_MODULE), value=1) + padded(TOY_MODULE)
         for event in self.events:
@@ -224,11 +221,6 @@ class Toy:
                 site = next(sites)
                 cells += struct.pack("<BBHIIIQQ", SITE, 0, 0, site, 0, 0, site, is_place)
                 event_cell = event_cell[:4] + site.to_bytes(4, "little") + event_cell[8:]
-            elif has_site(event):
-                if not is_streamed:
-                    cells += record(RecordKind.SITE, site=STREAM_SITE)
-                is_streamed = True
-                event_cell = event_cell[:4] + STREAM_SITE.to_bytes(4, "little") + event_cell[8:]
             cells += event_cell
         cells += record(RecordKind.PROCESS_END, thread=1)
         count = len(cells) // RECORD_BYTES

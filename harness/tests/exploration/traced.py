@@ -40,7 +40,6 @@ class Record:
     kind: int
     detail: int
     thread: int
-    site: int
     file: int
     size: int
     offset: int
@@ -68,11 +67,11 @@ def records(content: bytes) -> Iterator[Record]:
         at += 32
         end = at + count * RECORD_BYTES
         while at < end:
-            kind, detail, thread, site, file, size, offset, value = struct.unpack_from("<BBHIIIQQ", content, at)
+            kind, detail, thread, _, file, size, offset, value = struct.unpack_from("<BBHIIIQQ", content, at)
             at += RECORD_BYTES
             length = payload_bytes(kind, detail, size)
             payload, at = content[at : at + length], at + (length + RECORD_BYTES - 1) // RECORD_BYTES * RECORD_BYTES
-            yield Record(process, kind, detail, thread, site, file, size, offset, value, payload)
+            yield Record(process, kind, detail, thread, file, size, offset, value, payload)
 
 
 @dataclass
@@ -97,9 +96,7 @@ class Reader:
                 self.paths[key], self.numbers[key] = path, self.names.get(path, 0) or self.new_file()
             case RecordKind.STORE:
                 data = record.payload or record.value.to_bytes(VALUE_BYTES, "little")[: record.size]
-                kind = StoreKind(record.detail)
-                is_by_kernel = kind is StoreKind.NT and not record.site
-                return Store(thread, self.numbers[key], record.offset, data, kind, is_by_kernel)
+                return Store(thread, self.numbers[key], record.offset, data, StoreKind(record.detail))
             case RecordKind.FLUSH:
                 return Flush(thread, self.numbers[key], record.offset, FlushKind(record.detail))
             case RecordKind.FENCE:

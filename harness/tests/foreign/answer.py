@@ -13,11 +13,15 @@ class Answer:
     certificate: Certificate = field(default_factory=lambda: Certificate(complete=False))
     rules: set[str] = field(default_factory=set)
     messages: list[str] = field(default_factory=list)
+    hung: set[str] = field(default_factory=set)
+    """Function and how long, of recoveries that hang."""
     verdict: Verdict = "unknown"
 
     def hear(self, event: Event) -> None:
         if isinstance(event, Finding):
             self.rules.add(event.rule)
             self.messages.append(event.message)
+            if event.died is not None and event.died.hung is not None:
+                self.hung.add(f"{event.died.at.function}: {event.died.hung}")
         elif isinstance(event, Certificate):
             self.certificate = event

@@ -29,6 +29,8 @@ class Case:
     """What ran recoveries; None: any of them may."""
     libraries: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    hung: str = ""
+    """Where a recovery hangs, and for how long; empty: whatever is said of it."""
 
 
 def right(name: str, defines: str, about: str, **more: Any) -> Case:
@@ -128,6 +130,7 @@ def ways_to_store() -> Iterator[Case]:
         yield wrong(f"store_{name}_unordered", f"{defines} BETWEEN=nothing", f"{about}, and nothing", **more)
     for name, about in (("read", "read from a pipe into PM"), ("vm_writev", "process_vm_writev into PM")):
         yield right(f"store_{name}_flushed", f"STORE={name} BETWEEN=clwb", f"{about}, clwb and a fence")
+        yield wrong(f"store_{name}_fenced", f"STORE={name} BETWEEN=fence", f"{about}, and a fence alone")
     yield right("store_dsync", "STORE=dsync BETWEEN=nothing", "pwrite by a descriptor with O_DSYNC")
     yield right("store_libpmem", "STORE=libpmem BETWEEN=nothing", "pmem_memcpy_persist", **PMEM)
     yield right("store_libpmem_streamed", "STORE=libpmem_streamed BETWEEN=nothing", "pmem_memcpy, non-temporal", **PMEM)
@@ -194,7 +197,7 @@ def ways_to_recover() -> Iterator[Case]:
         ("by_exchange", "lock cmpxchg", ()),
         ("by_stream", "non-temporal stores", ()),
         ("by_libpmem", "libpmem's functions", ("pmem",)),
-        ("by_vm_writev", "process_vm_writev and a fence", ()),
+        ("by_vm_writev", "process_vm_writev, a flush and a fence", ()),
         ("and_punch", "punching the record away", ()),
         ("and_allocate", "fallocate of the whole file first", ()),
     ):
@@ -209,9 +212,11 @@ def ways_to_recover() -> Iterator[Case]:
 def other_habits() -> Iterator[Case]:
     hanging: dict[str, Any] = {"options": {"time_limit_s": 40.0}, "complete": None}
     yield right("mutex", "MUTEX", "a pthread mutex in PM, made anew by recovery")
-    yield wrong("mutex_stays", "MUTEX STAYS_LOCKED", "the same, not made anew", "FL002", **hanging)
+    asleep = "lock: 5 s asleep"
+    yield wrong("mutex_stays", "MUTEX STAYS_LOCKED", "the same, not made anew", "FL002", **hanging, hung=asleep)
     yield right("spin", "SPIN", "a spin lock in PM, released by recovery")
-    yield wrong("spin_stays", "SPIN STAYS_LOCKED", "the same, not released", "FL002", **hanging)
+    busy = "load_plain: 1 s of processor time"
+    yield wrong("spin_stays", "SPIN STAYS_LOCKED", "the same, not released", "FL002", **hanging, hung=busy)
     yield right("getrandom", "IDENTITY=getrandom", "getrandom into the mapped head, in create")
     yield wrong("getrandom_late", "IDENTITY=getrandom IDENTITY_LATE", "the same, when the heap is complete already")
     yield right("urandom", "IDENTITY_FILE", "read of /dev/urandom into the mapped head, in create")

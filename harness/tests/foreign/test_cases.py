@@ -54,6 +54,7 @@ def wrongs(answer: Answer, case: Case) -> list[str]:
     said += [f"rules {sorted(answer.rules)}, not {sorted(case.rules)}"] * (not is_expected)
     said += [f"complete {certificate.complete}"] * (case.complete not in (None, certificate.complete))
     said += [f"engine {certificate.engine}"] * (case.engine not in (None, certificate.engine))
+    said += [f"hangs {sorted(answer.hung)}, not {case.hung}"] * (case.hung not in ("", *answer.hung))
     return [*said, why] if said else []
 
 

@@ -122,6 +122,23 @@ def test_explorations_are_measured_to_their_end(figures: Any) -> None:
         assert runs["two workers"]["recoveries"] == runs["two crashes"]["recoveries"]
 
 
+@pytest.mark.nightly
+def test_each_engine_is_measured_and_they_agree(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), "engines"]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    engines = json.loads(path.read_text())["engines"]
+    assert [row["allocator"] for row in engines] == list(PERSISTENT)
+    for row in engines:
+        runs = row["runs"]
+        seeing = ["in-process", "in-process, second crash", "traced", "traced, second crash"]
+        assert list(runs) == [*seeing, "isolated"]
+        assert all(runs[name]["complete"] and name.startswith(runs[name]["engine"]) for name in seeing)
+        assert runs["in-process"]["recoveries"] == runs["traced"]["recoveries"]
+        assert runs["isolated"]["recoveries"] <= runs["traced"]["recoveries"]
+
+
 def test_every_size_is_measured_at_one_and_two_threads(figures: Any) -> None:
     experiments = ("standalone 128 B", "random, binomial small", "larson, 1-4 KB")
     found = [(row["experiment"], row["threads"], row["allocator"]) for row in figures["sizes"]]

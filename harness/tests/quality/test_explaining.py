@@ -187,7 +187,7 @@ def test_an_order_that_breaks_another_rule_is_no_repair(monkeypatch: pytest.Monk
     monkeypatch.setattr(repairs, "explore", explored)
     for edit, outcome in (("move-behind", "breaks others"), ("fence-after", "helps, others remain")):
         suggested = [{"text": "repair", "edits": [{"edit": edit, "sites": []}]}]
-        found = msgspec.convert({**samples.FINDING, "lines": [], "repairs": suggested}, Finding)
+        found = msgspec.convert({**samples.FINDING, "lost": None, "repairs": suggested}, Finding)
         told = repairs.explain(samples.cell(), found)
         assert [(trial.outcome, trial.others) for trial in told.trials] == [(outcome, ["FL008"])]
         assert (told.repair is None) == (edit == "move-behind")
@@ -206,23 +206,23 @@ def test_that_nothing_helps_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    later = explain(monkeypatch, [], finding(0, is_later=True, lines=[]))
+    later = explain(monkeypatch, [], finding(0, is_later=True, lost=None))
     assert later.repair_text().startswith("no flush and no fence: the state has every store of the recovery before, so")
-    lost_before = finding(2, is_later=True, lines=[], earlier=[{"position": 4, "lost": STORE}])
+    lost_before = finding(2, is_later=True, lost=None, earlier=[{"position": 4, "lost": {"site": STORE}}])
     first = explain(monkeypatch, ["does not help"] * 2, lost_before)
     assert first.repair_text().startswith("none of the 2 flushes, fences and orders that were tried helps")
-    kernel = explain(monkeypatch, [], finding(0))
-    assert kernel.repair_text().startswith("nothing to try: the lost store is the kernel's")
-    whole = explain(monkeypatch, [], finding(0, lines=[]))
+    unknown = explain(monkeypatch, [], finding(0))
+    assert unknown.repair_text() == "nothing to try: the lost store is at an unknown place"
+    whole = explain(monkeypatch, [], finding(0, lost=None))
     assert (
         whole.repair_text()
         == "no flush and no fence: the state has every store, so what is stored, or when, or what recovery makes of it, is wrong"
     )
-    moved = explain(monkeypatch, ["does not help"] * 2, finding(2, lines=[]))
+    moved = explain(monkeypatch, ["does not help"] * 2, finding(2, lost=None))
     assert moved.repair_text().startswith(
         "no flush and no fence: the state has every store, and none of the 2 orders of two stores that were tried helps"
     )
-    open_ = explain(monkeypatch, ["does not help", "unknown"], finding(2, lines=[]))
+    open_ = explain(monkeypatch, ["does not help", "unknown"], finding(2, lost=None))
     assert open_.repair_text() == "not found: of 2 tried, some could not be explored whole (60 s limit)"
     cut = explain(monkeypatch, [], finding(), budget_s=0.0)
     assert cut.is_cut
@@ -343,20 +343,33 @@ def test_of_a_later_crash_the_first_one_is_told() -> None:
         "power fails at position 40, operation 3: free, slot 2 (pending); again at position 140, "
         "operation 2 after the first recovery: allocate, slot 9, 1000 bytes (pending)"
     )
-    lossy = finding(is_later=True, earlier=[{**first, "lost": STORE}], position=140, operation=later)
+    lossy = finding(is_later=True, earlier=[{**first, "lost": {"site": STORE}}], position=140, operation=later)
     assert when_text(lossy).startswith(
         "power fails at position 40, operation 3: free, slot 2 (pending), where the store at f (a.c:7) is lost; again at"
     )
-    kernel = finding(
+    unknown_store = finding(
         is_later=True,
-        earlier=[{**first, "lost": {"function": "", "file": "", "line": 0}}],
+        earlier=[{**first, "lost": {"site": {"function": "", "file": "", "line": 0}}}],
         position=140,
         operation=later,
     )
-    assert ", where the store at an unknown place is lost; again" in when_text(kernel)
+    assert ", where the store at an unknown place is lost; again" in when_text(unknown_store)
     recovery = {"index": 0, "generation": 1, "kind": "open", "pending": True}
     unknown = finding(is_later=True, position=7, operation=recovery)
     assert when_text(unknown) == "power fails, and again at position 7, the first recovery: open (pending)"
+
+
+def test_a_write_is_named_with_its_bytes_and_what_is_partly_lost_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = {"kind": "write", "site": STORE, "file": "heap", "offset": 64, "bytes": 24, "is_partly": True}
+    sites = [STORE, {**STORE, "line": 9}]
+    told = explain(monkeypatch, ["helps"], finding(lost=write, there="write", sites=sites))
+    assert told.lines()[1][1].startswith(
+        "partly lost: the write of 24 bytes to heap + 0x40 at f (a.c:7); persisted: the write at f (a.c:9)"
+    )
+    whole = explain(monkeypatch, [], finding(0, lost=None, there="write"))
+    assert whole.lines()[1][1].startswith("every store is persisted; the last write is at nvm_activate")
+    earlier = finding(is_later=True, earlier=[{"position": 40, "lost": write}])
+    assert "where the write of 24 bytes to heap + 0x40 at f (a.c:7) is partly lost; again at" in when_text(earlier)
 
 
 def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,6 +397,13 @@ def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> N
     )
     called = "replay_ring (allocators/x/src/activate.c:7) < nvm_open (allocators/x/src/activate.c:9)"
     assert dying.call_paths()[-1] == ("recovery died at", called)
+    hanging = finding(died={**place, "touched": "", "hung": "5 s asleep"})
+    assert (
+        explain(monkeypatch, ["helps"], hanging)
+        .lines()[1][1]
+        .endswith("; it hung at replay_ring (allocators/x/src/activate.c:7), after 5 s asleep")
+    )
+    assert hanging.call_paths()[-1] == ("recovery hung at", called)
     told = explain(monkeypatch, ["helps"], finding())
     assert told.lines() == [
         ("when", "power fails at position 123, operation 4: allocate, slot 3, 128 bytes (returned)"),

@@ -36,7 +36,7 @@ UNIT_BYTES = 8
 IMAGE_LIMIT = 65536
 
 KERNEL = 0
-"""The thread of units that write() leaves: no fence guarantees them."""
+"""The issuer of units that write() leaves: no thread's fence guarantees them."""
 
 Choice = frozenset["Unit"]
 
@@ -49,8 +49,6 @@ class Unit:
     thread: int
     data: tuple[tuple[int, int], ...]
     """(offset in the file, byte)"""
-    is_by_kernel: bool = False
-    """A sync guarantees it."""
 
     @property
     def piece(self) -> int:
@@ -162,19 +160,19 @@ class Px86:
         self.clflushes_take_effect()
         if event.kind is StoreKind.RMW and self.ignore != "R6":
             self.fence(event.thread)
-        units = self.units_of(event.thread, event.offset, event.data, event.is_by_kernel)
+        units = self.units_of(event.thread, event.offset, event.data)
         if event.kind is StoreKind.NT and self.ignore != "R8":
             self.float_units(event.file, units)
         else:
             self.order_units(event.file, units)
         return self.count() - self.count(without_store=self.stores)
 
-    def units_of(self, thread: int, offset: int, data: bytes, is_by_kernel: bool = False) -> list[Unit]:
+    def units_of(self, thread: int, offset: int, data: bytes) -> list[Unit]:
         self.stores += 1
         places = list(enumerate(data, offset))
         atom = LINE_BYTES if self.ignore == "R3" else UNIT_BYTES
         pieces = itertools.groupby(places, lambda place: place[0] // atom)
-        return [Unit(self.stores, thread, tuple(places), is_by_kernel) for _, places in pieces]
+        return [Unit(self.stores, thread, tuple(places)) for _, places in pieces]
 
     def order_units(self, file: int, units: list[Unit]) -> None:
         for number, part in itertools.groupby(units, lambda unit: unit.line):
@@ -239,7 +237,7 @@ class Px86:
                 begin.file,
                 number,
                 frozenset(number_of(store) for store in line.stores),
-                frozenset((unit.store, unit.piece) for unit in line.floating if unit.is_by_kernel),
+                frozenset((unit.store, unit.piece) for unit in line.floating if unit.thread == KERNEL),
             )
             for number, line in file.lines.items()
             if first <= number <= last
@@ -274,7 +272,7 @@ class Px86:
                 self.names[begin.path] = begin.file
             case Operation.WRITE:
                 self.grow(begin.file, begin.offset + len(begin.data))
-                self.float_units(begin.file, self.units_of(KERNEL, begin.offset, begin.data, is_by_kernel=True))
+                self.float_units(begin.file, self.units_of(KERNEL, begin.offset, begin.data))
         return begin.file in self.names.values() or begin.operation is Operation.UNLINK
 
     def new_file(self, path: str) -> File:

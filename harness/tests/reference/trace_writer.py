@@ -24,7 +24,6 @@ WORD = (1 << 64) - 1
 class RecordKind(IntEnum):
     PROCESS = 1
     PROCESS_END = 2
-    SITE = 4
     FILE = 5
     STORE = 6
     FLUSH = 7
@@ -75,8 +74,6 @@ class Store:
     offset: int
     data: bytes
     kind: StoreKind
-    is_by_kernel: bool = False
-    """Of a non-temporal one: a system call wrote to a mapping. In a trace such a store has no site."""
 
 
 @dataclass(frozen=True)
@@ -133,21 +130,10 @@ class Remap:
 Event = Store | Flush | Fence | FileBegin | FileEnd | Marker | Remap
 
 
-SITE = 1
-"""Of all stores that have one."""
-
-
 def record(
-    kind: RecordKind,
-    detail: int = 0,
-    thread: int = 0,
-    file: int = 0,
-    size: int = 0,
-    offset: int = 0,
-    value: int = 0,
-    site: int = 0,
+    kind: RecordKind, detail: int = 0, thread: int = 0, file: int = 0, size: int = 0, offset: int = 0, value: int = 0
 ) -> bytes:
-    return struct.pack("<BBHIIIQQ", kind, detail, thread, site, file, size, offset, value)
+    return struct.pack("<BBHIIIQQ", kind, detail, thread, 0, file, size, offset, value)
 
 
 def padded(payload: bytes) -> bytes:
@@ -173,20 +159,13 @@ def thread_of(event: Event) -> int:
     return event.begin.thread if isinstance(event, FileEnd) else event.thread
 
 
-def has_site(event: Event) -> bool:
-    """Only the kernel's are told from others by that."""
-    return isinstance(event, Store) and event.kind is StoreKind.NT and not event.is_by_kernel
-
-
 def event_cells(event: Event, thread: int, file: int) -> bytes:
     """The cells of an event with the thread and file numbers of its process."""
     match event:
+        case Store(_, _, offset, data, kind) if len(data) <= VALUE_BYTES:
+            return record(RecordKind.STORE, kind, thread, file, len(data), offset, int.from_bytes(data, "little"))
         case Store(_, _, offset, data, kind):
-            is_short = len(data) <= VALUE_BYTES
-            value = int.from_bytes(data, "little") if is_short else 0
-            site = SITE if has_site(event) else 0
-            cell = record(RecordKind.STORE, kind, thread, file, len(data), offset, value, site)
-            return cell if is_short else cell + padded(data)
+            return record(RecordKind.STORE, kind, thread, file, len(data), offset) + padded(data)
         case Flush(_, _, offset, kind):
             return record(RecordKind.FLUSH, kind, thread, file, 0, offset)
         case Fence(_, kind):
@@ -238,8 +217,6 @@ class Writer:
         self.ids: dict[int, dict[int, int]] = {}
         self.defined: dict[int, int] = {}
         self.begun: dict[FileBegin, int] = {}
-        self.with_site: set[int] = set()
-        """Processes that have defined it."""
 
     def add(self, process: int, cells: bytes) -> None:
         self.cells.append((process, cells))
@@ -268,9 +245,6 @@ class Writer:
             self.begin(place.process)
         if isinstance(event, Remap):
             return self.remap(place.process, event.file)
-        if has_site(event) and place.process not in self.with_site:
-            self.with_site.add(place.process)
-            self.add(place.process, record(RecordKind.SITE, site=SITE))
         return self.add(place.process, event_cells(event, place.thread, self.file_number(place.process, event)))
 
     def file_number(self, process: int, event: Event) -> int:

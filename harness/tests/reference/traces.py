@@ -145,11 +145,7 @@ class Draft:
         most = {StoreKind.NT: 24, StoreKind.RMW: 16}.get(kind, MOST_STORE_BYTES)
         size = self.integer(1, min(most, self.sizes[file]))
         self.touch(thread, file)
-        offset, is_by_kernel = (
-            self.integer(0, self.sizes[file] - size),
-            kind is StoreKind.NT and self.draw(st.booleans()),
-        )
-        self.add(Store(thread, file, offset, self.data(size), kind, is_by_kernel))
+        self.add(Store(thread, file, self.integer(0, self.sizes[file] - size), self.data(size), kind))
 
     def flush(self, thread: int, file: int) -> None:
         self.touch(thread, file)

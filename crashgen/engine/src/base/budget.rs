@@ -5,6 +5,9 @@ use crate::base::config::Config;
 use crate::base::error::EngineError;
 use std::time::{Duration, Instant};
 
+/// A finding that was shown in time is examined (since when, which lines matter) for so long after it: hangs take a second each.
+const EXAMINING_GRACE: Duration = Duration::from_secs(10);
+
 /// Why no more recoveries are run.
 pub enum Stop {
     /// A budget is used up: in words.
@@ -42,10 +45,26 @@ impl Budget {
     /// [`Stop::Budget`] when it may not.
     pub fn check(&self, run: u64) -> Result<(), Stop> {
         if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(Stop::Budget(format!("{} s limit", (self.time_s * 10.0).round() / 10.0)));
+            return Err(Stop::Budget(self.time_text()));
         }
         match self.recoveries {
             Some(limit) if run >= limit => Err(Stop::Budget(format!("limit of {limit} recoveries"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn time_text(&self) -> String {
+        format!("{} s limit", (self.time_s * 10.0).round() / 10.0)
+    }
+
+    /// Whether a finding may be examined further.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfTime`] when it may not.
+    pub fn check_examining(&self) -> Result<(), EngineError> {
+        let end = self.deadline.and_then(|deadline| deadline.checked_add(EXAMINING_GRACE));
+        match end {
+            Some(end) if Instant::now() >= end => Err(EngineError::OutOfTime(self.time_text())),
             _ => Ok(()),
         }
     }

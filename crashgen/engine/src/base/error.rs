@@ -13,6 +13,9 @@ pub enum EngineError {
     /// The engine that runs the recoveries is not to be believed about this target: a slower one begins anew. Exit code 3 where none is left.
     #[error("{0}")]
     Distrust(String),
+    /// The time that was asked for is over, and what comes after it: exploring ends.
+    #[error("{0}")]
+    OutOfTime(String),
 }
 
 /// Bad input in one line: control characters, which the input may hold, are escaped.
@@ -48,7 +51,7 @@ impl EngineError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::BadInput(_) => 2,
-            Self::Infrastructure(_) | Self::Distrust(_) => 3,
+            Self::Infrastructure(_) | Self::Distrust(_) | Self::OutOfTime(_) => 3,
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `replay`: one crash state, from its token.
 
+use crate::base::budget::Budget;
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::base::output::{Output, Verdict};
@@ -62,7 +63,8 @@ impl Replayer<'_> {
         let (case, view) = go_to(config, trace, witness.position)?;
         let replay = Replay { choices: state_of(&case, &view, witness.from_newest, &witness.lines)? };
         let made = twins::make(config, trace)?;
-        let generation = FollowedGeneration { config, trace, twins: made.twins.as_ref(), after: None };
+        let generation =
+            FollowedGeneration { config, trace, twins: made.twins.as_ref(), after: None, budget: Budget::NONE };
         let crash = LastCrash { generation, case, view, position: witness.position, earlier: Vec::new() };
         let verdict = self.run(&replay, crash)?;
         let is_unknown = verdict == Verdict::Pass && !made.unknown.is_empty();
@@ -79,7 +81,8 @@ impl Replayer<'_> {
         let replay = Replay { choices: state_of(&last.case, &view, crash.from_newest, &crash.lines)? };
         let ReplayedGeneration { case, trace: recovery, earlier, start } = last;
         let after = RecoveryStart { left: &[], begin: &|| start.case.clone(), settled: &start.settled };
-        let generation = FollowedGeneration { config, trace: &recovery, twins: None, after: Some(after) };
+        let generation =
+            FollowedGeneration { config, trace: &recovery, twins: None, after: Some(after), budget: Budget::NONE };
         let earlier = self.findings.earlier_crashes(&earlier);
         let verdict = self.run(&replay, LastCrash { generation, case, view, position: crash.position, earlier })?;
         Ok(self.end(verdict, trace))

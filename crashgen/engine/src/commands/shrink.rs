@@ -500,7 +500,13 @@ impl<'a> Shrinker<'a> {
         let mut all = Vec::new();
         let begin = || generation.start.expect("it is asked for where there is one").case.clone();
         let after = generation.start.map(|start| RecoveryStart { left: &[], begin: &begin, settled: &start.settled });
-        let followed = FollowedGeneration { config: self.config, trace: generation.trace, twins: self.twins, after };
+        let followed = FollowedGeneration {
+            config: self.config,
+            trace: generation.trace,
+            twins: self.twins,
+            after,
+            budget: Budget::NONE,
+        };
         for violation in self.violations(case, view, state)?.iter() {
             let onset = self.onsets.onset(followed, position, violation)?;
             if onset.is_some() && state != view.prefix_state() {

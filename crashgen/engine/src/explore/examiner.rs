@@ -74,20 +74,41 @@ impl Examiner<'_, '_> {
         judgement: &Judgement,
     ) -> Result<ControlFlow<()>, EngineError> {
         for violation in &judgement.violations {
-            let blamed = self.blame(case, at, choices, violation)?;
-            if let Some(key) = self.recognise(case, at, &blamed) {
-                let Blamed { state, violation, .. } = &blamed;
-                if !self.means.recoverer.confirm(case.crash(at.view, state).image)? {
-                    self.add_unknown(violation, UNSTEADY);
-                    continue;
-                }
-                self.add_finding(case, at, strategy, &blamed, key)?;
-            }
-            if self.is_last(&blamed.violation) {
-                return Ok(ControlFlow::Break(()));
+            let examined = self.examine(case, at, (strategy, choices), violation);
+            match examined.map_err(|error| self.out_of_time(error, violation))? {
+                Some(reported) if self.is_last(&reported) => return Ok(ControlFlow::Break(())),
+                _ => {}
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Makes a finding of what the state breaks. Returns what is to blame for it; none where it is unknown.
+    fn examine(
+        &mut self,
+        case: &mut HeapCase,
+        at: &ExploredPosition,
+        (strategy, choices): (&'static str, &[Choice]),
+        violation: &Violation,
+    ) -> Result<Option<Violation>, EngineError> {
+        let blamed = self.blame(case, at, choices, violation)?;
+        if let Some(key) = self.recognise(case, at, &blamed) {
+            let Blamed { state, violation, .. } = &blamed;
+            if !self.means.recoverer.confirm(case.crash(at.view, state).image)? {
+                self.add_unknown(violation, UNSTEADY);
+                return Ok(None);
+            }
+            self.add_finding(case, at, strategy, &blamed, key)?;
+        }
+        Ok(Some(blamed.violation))
+    }
+
+    /// Where the time ends while a violation is examined, it is unknown, and exploring ends.
+    fn out_of_time(&mut self, error: EngineError, violation: &Violation) -> EngineError {
+        if matches!(error, EngineError::OutOfTime(_)) {
+            self.add_unknown(violation, "the time was over before it was examined");
+        }
+        error
     }
 
     /// Makes a finding of a violation that one of these states shows in a run of its own, and with the adapter that people use, but for
@@ -96,6 +117,16 @@ impl Examiner<'_, '_> {
     /// # Errors
     /// When a server does not start, ended or sent no report.
     pub fn show(
+        &mut self,
+        case: &mut HeapCase,
+        at: &ExploredPosition,
+        states: (&'static str, &[Vec<Choice>]),
+        violation: &Violation,
+    ) -> Result<bool, EngineError> {
+        self.show_one(case, at, states, violation).map_err(|error| self.out_of_time(error, violation))
+    }
+
+    fn show_one(
         &mut self,
         case: &mut HeapCase,
         at: &ExploredPosition,
@@ -163,6 +194,7 @@ impl Examiner<'_, '_> {
                 if reduced[lines.clone()] == newest[lines.clone()] {
                     continue;
                 }
+                self.means.budget.check_examining()?;
                 let mut tried = reduced.clone();
                 tried[lines.clone()].copy_from_slice(&newest[lines]);
                 if let Some(same) = shown(self, case, &tried)? {
@@ -204,7 +236,7 @@ impl Examiner<'_, '_> {
         violation: &Violation,
     ) -> Result<Option<Onset>, EngineError> {
         let Generation { trace, twins, before, .. } = self.generation;
-        let of = FollowedGeneration { config: self.means.config, trace, twins, after: None };
+        let of = FollowedGeneration { config: self.means.config, trace, twins, after: None, budget: self.means.budget };
         let Some(before) = before else { return self.means.onsets.onset(of, at.position, violation) };
         let left = before.left_by(&LaterState { model: &case.model, view: at.view, choices: state.to_vec() });
         let sites = &self.results.findings.recovery_sites;

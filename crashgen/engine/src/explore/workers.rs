@@ -363,7 +363,9 @@ fn explore_part(
     workload.end_case(&mut tally);
     let (is_last, stopped, mut unfit) = match walked {
         Ok(flow) => (flow.is_break(), None, None),
-        Err(Stop::Budget(why)) => (true, Some(Stopped { position, why }), None),
+        Err(Stop::Budget(why) | Stop::Error(EngineError::OutOfTime(why))) => {
+            (true, Some(Stopped { position, why }), None)
+        }
         Err(Stop::Unfit(why) | Stop::Error(EngineError::Distrust(why))) => (true, None, Some(why)),
         Err(Stop::Error(error)) => return Err(error),
     };

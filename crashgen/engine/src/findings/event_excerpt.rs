@@ -8,7 +8,7 @@
 //! shows where events are left out.
 
 use crate::findings::operation_names;
-use crate::heap::state::StateRef;
+use crate::heap::state::{StateRef, is_flush_of, is_sync_of, newest_store, persisted};
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId, Trace};
@@ -93,35 +93,33 @@ pub fn events_around(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> 
 
 /// Numbers of the oldest undecided stores that the state lacks, and of the newest one that it holds.
 fn stores_that_matter(state: &StateRef) -> Vec<usize> {
-    let mut lost = BTreeSet::new();
-    let mut newest = None;
-    for (line, choice) in state.view.lines.iter().zip(state.choices) {
-        for (event, _, is_there) in state.case.model.line(line.id).open_stores(*choice) {
-            match is_there {
-                true => newest = newest.max(Some(event)),
-                false => drop(lost.insert(event)),
-            }
-        }
-    }
+    let stores = state.view.lines.iter().zip(state.choices);
+    let lost = stores.flat_map(|(line, choice)| state.case.model.line(line.id).open_stores(*choice));
+    let lost: BTreeSet<u32> = lost.filter(|(_, _, is_there)| !is_there).map(|(event, ..)| event).collect();
+    let newest = newest_store(state).map(|(event, _)| event);
     lost.into_iter().take(LOST).chain(newest).map(|event| event as usize).collect()
 }
 
-/// The first flushes of the store's lines, and the fence after each by the thread that flushed; where nothing flushes them, the fence
-/// after the store; before the crash.
+/// The first flushes and syncs of the store's lines, and the fence after each flush by the thread that flushed; where nothing flushes them,
+/// the fence after the store; before the crash.
 fn orderings_of(trace: &Trace, store: usize, crash: usize) -> Vec<usize> {
-    let EventKind::Store { file, offset, bytes, .. } = &trace.events[store].kind else { return Vec::new() };
-    let lines = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
-    let is_flush = |event: &Event| matches!(&event.kind, EventKind::Flush { file: of, offset, .. } if of == file && lines.contains(&(offset / LINE_BYTES)));
+    let Some((file, offset, bytes)) = trace.events[store].kind.put() else { return Vec::new() };
+    let numbers = offset / LINE_BYTES..(offset + bytes.len() as u64).div_ceil(LINE_BYTES);
+    let is_of = |is_of_line: fn(&Event, LineKey) -> bool, event: &Event| {
+        numbers.clone().any(|number| is_of_line(event, LineKey { file, number }))
+    };
     let fence_after = |number: usize| {
         let thread = trace.events[number].thread;
         let is_fence = |event: &Event| event.thread == thread && matches!(event.kind, EventKind::Fence { .. });
         (number + 1..crash).find(|number| is_fence(&trace.events[*number]))
     };
-    let flushes = (store + 1..crash).filter(|number| is_flush(&trace.events[*number])).take(FLUSHES);
-    let flushes: Vec<usize> = flushes.collect();
+    let later = || store + 1..crash;
+    let flushes: Vec<usize> =
+        later().filter(|number| is_of(is_flush_of, &trace.events[*number])).take(FLUSHES).collect();
+    let sync = later().find(|number| is_of(is_sync_of, &trace.events[*number]));
     let last = flushes.is_empty().then_some(store);
     let fences = flushes.iter().copied().chain(last).filter_map(fence_after);
-    fences.chain(flushes.iter().copied()).collect()
+    fences.chain(flushes.iter().copied()).chain(sync).collect()
 }
 
 fn text(
@@ -220,30 +218,9 @@ fn stored(text: &mut EventText, trace: &Trace, state: &StateRef, file: FileId, o
     if text.position > state.position || !is_reachable || is_cleared(trace, state, text.position, file, offset) {
         return;
     }
-    let (there, open) = open_units(state, text.position - 1, file, offset, bytes.len() as u64);
-    let units = (offset + bytes.len() as u64).div_ceil(UNIT_BYTES) - offset / UNIT_BYTES;
-    let lost = u64::from(open - there);
-    text.is_persisted = Some(if lost == 0 {
-        "yes"
-    } else if lost == units {
-        "no"
-    } else {
-        "partly"
-    });
-    text.is_guaranteed = (lost == 0).then_some(open == 0);
-}
-
-/// Undecided units of the store, over all its lines: how many the state holds, and how many there are.
-fn open_units(state: &StateRef, event: u32, file: FileId, offset: u64, bytes: u64) -> (u32, u32) {
-    let numbers = offset / LINE_BYTES..(offset + bytes).div_ceil(LINE_BYTES);
-    let mut sum = (0, 0);
-    for id in numbers.filter_map(|number| state.case.model.find(LineKey { file, number })) {
-        if let Some(at) = state.view.lines.iter().position(|open| open.id == id) {
-            let (there, open) = state.case.model.line(id).open_units(state.choices[at], event);
-            sum = (sum.0 + there, sum.1 + open);
-        }
-    }
-    sum
+    let (is_persisted, is_decided) = persisted(state, text.position - 1, (file, offset, bytes.len() as u64));
+    text.is_persisted = Some(is_persisted);
+    text.is_guaranteed = (is_persisted == "yes").then_some(is_decided);
 }
 
 /// Whether a file operation between the store and the crash took its first byte away.

@@ -13,7 +13,9 @@ use crate::findings::witness::{crashes_before, witness};
 use crate::heap::case::CurrentOperation;
 use crate::heap::crashes::CrashBefore;
 use crate::heap::recovery_trace::RecoverySites;
-use crate::heap::state::{StateRef, changed_lines, is_conservative, lost_store, sites_that_matter};
+use crate::heap::state::{
+    StateRef, changed_lines, is_conservative, lost_store, newest_store, persisted, sites_that_matter,
+};
 use crate::recovery::replayed::PassedCrash;
 use crashgen::model::Choice;
 use crashgen::symbols::{Symbol, Symbols};
@@ -47,7 +49,7 @@ pub struct Finding {
     pub callers: Vec<Vec<Symbol>>,
     /// Where recovery first reads what the state lacks; null where that cannot be seen.
     pub read: Option<Symbol>,
-    /// Where a signal ended recovery; null: no signal did, or the place is not known.
+    /// Where a signal ended recovery, or where it hung; null: it did neither, or the place is not known.
     pub died: Option<Died>,
     /// Where the recovery from the last crash stores to PM, in its order. Null where the state lacks a store of its generation, where
     /// recovery does not return, and where it cannot be followed.
@@ -55,8 +57,10 @@ pub struct Finding {
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
-    /// The state lacks a store of its generation: that of the first site. What an earlier crash lost is said there.
-    pub is_lost: bool,
+    /// The store of its generation that the state lacks, at the first site; null: it lacks none. What an earlier crash lost is said there.
+    pub lost: Option<LostText>,
+    /// What the last site does, if it is not what is lost.
+    pub there: Option<StoreWord>,
     /// Lines that are not as everything persisted would leave them.
     pub lines: Vec<LineText>,
     pub line_count: usize,
@@ -70,6 +74,38 @@ pub struct Finding {
     pub earlier: Vec<EarlierCrash>,
 }
 
+/// How something came to PM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreWord {
+    /// By an instruction of the program, or the kernel's copy into a mapping.
+    Store,
+    /// By a system call, behind a descriptor.
+    Write,
+}
+
+impl StoreWord {
+    fn of(trace: &Trace, event: u32) -> Self {
+        match trace.events[event as usize].kind.is_write() {
+            true => Self::Write,
+            false => Self::Store,
+        }
+    }
+}
+
+/// A store that a state lacks, as it is printed. offset and bytes: of all of it.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct LostText {
+    pub kind: StoreWord,
+    pub site: Symbol,
+    pub file: String,
+    pub offset: u64,
+    pub bytes: u64,
+    /// The state holds some of it.
+    pub is_partly: bool,
+}
+
 /// A crash before the one of a finding.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
@@ -77,7 +113,7 @@ pub struct EarlierCrash {
     pub position: u32,
     pub operation: Option<OperationText>,
     /// The earliest store of its generation that it lost; null: it lost none.
-    pub lost: Option<Symbol>,
+    pub lost: Option<LostText>,
     /// What may forbid what it left, where it lost something.
     #[serde(skip)]
     pub repairs: Vec<Repair>,
@@ -249,11 +285,15 @@ impl Findings {
         };
         let own_sites = if is_first { None } else { self.recovery_sites.of_workload() };
         let own = candidates(trace, own_sites, &mut self.symbols, state);
-        let is_lost = lost_store(state).is_some();
+        let lost = self.lost(trace, state);
+        let there = match lost {
+            Some(_) => newest_store(state).map(|(event, _)| event),
+            None => last_put(trace, state),
+        };
         let of_earlier = earlier.iter().rev().flat_map(|crash: &EarlierCrash| crash.repairs.iter().cloned());
-        let repairs = match is_lost {
-            true => each_once(own.into_iter().chain(of_earlier)),
-            false => each_once(of_earlier.chain(own)), // its own are other orders of two stores
+        let repairs = match lost {
+            Some(_) => each_once(own.into_iter().chain(of_earlier)),
+            None => each_once(of_earlier.chain(own)), // its own are other orders of two stores
         };
         let finding = Finding {
             id: id(violation.rule, &key),
@@ -273,7 +313,8 @@ impl Findings {
             seen: 1,
             strategy,
             model_note: is_conservative(state).then_some("model: conservative"),
-            is_lost,
+            lost,
+            there: there.map(|event| StoreWord::of(trace, event)),
             lines: line_texts(trace, state),
             line_count: changed_lines(state).count(),
             events: events_around(trace, &mut self.symbols, state),
@@ -285,6 +326,21 @@ impl Findings {
         self.by_key.insert(original, self.list.len());
         self.list.push(finding);
         self.list.last()
+    }
+
+    /// The earliest store that the state lacks.
+    fn lost(&mut self, trace: &Trace, state: &StateRef) -> Option<LostText> {
+        let lost = lost_store(state)?;
+        let (file, offset, bytes) = trace.events[lost.event as usize].kind.put().expect("a store or a write");
+        let bytes = bytes.len() as u64;
+        Some(LostText {
+            kind: StoreWord::of(trace, lost.event),
+            site: self.symbols.find(trace, lost.site),
+            file: trace.files[file.0 as usize].to_string(),
+            offset,
+            bytes,
+            is_partly: persisted(state, lost.event, (file, offset, bytes)).0 == "partly",
+        })
     }
 
     fn earlier_crash(&mut self, crash: &CrashBefore, left: &[Choice]) -> EarlierCrash {
@@ -300,12 +356,18 @@ impl Findings {
 
     /// A crash in that state, after which power failed again, as it is printed. is_workload: it was in the workload, not in a recovery.
     fn crash_before(&mut self, trace: &Trace, is_workload: bool, state: &StateRef) -> EarlierCrash {
-        let lost = lost_store(state).map(|lost| self.symbols.find(trace, lost.site));
+        let lost = self.lost(trace, state);
         let all_sites = Some(trace.sites.len() as u32);
         let workload_sites = if is_workload { all_sites } else { self.recovery_sites.of_workload() };
         let repairs = of_losses(trace, workload_sites, &mut self.symbols, state);
         EarlierCrash { position: state.position, operation: state.case.current.map(OperationText::of), lost, repairs }
     }
+}
+
+/// The event that put something into PM last before the crash.
+fn last_put(trace: &Trace, state: &StateRef) -> Option<u32> {
+    let mut before = trace.events[..state.position as usize].iter();
+    before.rposition(|event| event.kind.put().is_some()).map(|number| number as u32)
 }
 
 fn line_texts(trace: &Trace, state: &StateRef) -> Vec<LineText> {

@@ -7,10 +7,10 @@
 //! the last store then ([`crate::findings::onset`]); the operation, where that place has no name.
 
 use crate::findings::onset::Onset;
-use crate::heap::state::{Lost, StateRef, is_flush_of, lost_store};
+use crate::heap::state::{Lost, StateRef, is_flush_of, is_sync_of, lost_store};
 use crashgen::edit::PlaceKind;
 use crashgen::symbols::Symbols;
-use crashgen::trace::{EventKind, SiteId, StoreKind, Trace};
+use crashgen::trace::{Event, EventKind, SiteId, StoreKind, Trace};
 use oracle::{Fact, RuleId, Violation};
 use std::fmt::Display;
 
@@ -32,8 +32,12 @@ pub fn key(
 /// What a finding is about, besides the rule and the place.
 pub fn fact(trace: &Trace, state: &StateRef, onset: Option<&Onset>, violation: &Violation) -> String {
     match blamed_store(state, onset) {
-        Some(lost) if is_flushed(trace, &lost) => "store-lost".to_owned(),
-        Some(_) => "store-lost not-flushed".to_owned(),
+        Some(lost) => match (is_write(trace, &lost), is_persisted_later(trace, &lost)) {
+            (false, true) => "store-lost".to_owned(),
+            (false, false) => "store-lost not-flushed".to_owned(),
+            (true, true) => "write-lost".to_owned(),
+            (true, false) => "write-lost not-synced".to_owned(),
+        },
         None => broken_fact(onset, violation).to_string(),
     }
 }
@@ -55,7 +59,9 @@ pub fn place(symbols: &mut Symbols, trace: &Trace, state: &StateRef, onset: Opti
     let site = lost.as_ref().map_or(last_store, |lost| lost.site);
     let name = symbols.lasting_name(trace, site);
     match lost {
-        Some(lost) if !is_flushed(trace, &lost) => format!("{rule} lost {name}, not flushed"),
+        Some(lost) if !is_persisted_later(trace, &lost) => {
+            format!("{rule} lost {name}, not {}", if is_write(trace, &lost) { "synced" } else { "flushed" })
+        }
         Some(_) => format!("{rule} lost {name}"),
         None if name.is_empty() => {
             let current = || state.case.current.map_or("none", |current| current.operation.kind.name());
@@ -75,21 +81,29 @@ fn short_hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Whether its line is flushed before its thread fences or its operation returns, wherever power failed: a function of what that operation
-/// does, if no other thread flushes the line meanwhile, and no neighbour on it is flushed instead. A locked RMW is there for a lock's sake
-/// and no end. What edits put into the trace does not count, so that a finding that a repair leaves is the same one.
-fn is_flushed(trace: &Trace, lost: &Lost) -> bool {
+/// Whether a system call wrote it behind a descriptor.
+fn is_write(trace: &Trace, lost: &Lost) -> bool {
+    trace.events[lost.event as usize].kind.is_write()
+}
+
+/// Whether its line is flushed before its thread fences or its operation returns, wherever power failed; of a write, whether its file is
+/// synced before the operation returns. It is a function of what that operation does, if no other thread flushes the line meanwhile, and no
+/// neighbour on it is flushed instead. A locked RMW is there for a lock's sake and no end. What edits put into the trace does not count, so
+/// that a finding that a repair leaves is the same one.
+fn is_persisted_later(trace: &Trace, lost: &Lost) -> bool {
     let store = &trace.events[lost.event as usize];
-    if !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
+    let is_write = is_write(trace, lost);
+    if !is_write && !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
         return true; // it needs no flush
     }
-    for event in trace.events[lost.event as usize + 1..].iter().filter(|event| event.site != SiteId(0)) {
-        if is_flush_of(event, lost.line) {
+    let is_marker = |event: &Event| matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. });
+    let is_of_source = |event: &&Event| event.site != SiteId(0) || is_marker(event);
+    for event in trace.events[lost.event as usize + 1..].iter().filter(is_of_source) {
+        if is_sync_of(event, lost.line) || !is_write && is_flush_of(event, lost.line) {
             return true;
         }
-        let is_fence = PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
-        let is_end = is_fence || matches!(event.kind, EventKind::OperationReturn { .. } | EventKind::Case { .. });
-        if is_end && event.thread == store.thread {
+        let is_fence = !is_write && PlaceKind::of(&event.kind) == Some(PlaceKind::Fence);
+        if (is_fence || is_marker(event)) && event.thread == store.thread {
             return false;
         }
     }

@@ -16,6 +16,7 @@
 //!
 //! What a recovery did before power failed again is followed as the workload is, from what the crash before it left.
 
+use crate::base::budget::Budget;
 use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::heap::case::{HeapCase, SettledOperations};
@@ -93,6 +94,8 @@ pub struct FollowedGeneration<'a> {
     pub twins: Option<&'a TwinSet>,
     /// The crash that it begins with; none: it is the workload.
     pub after: Option<RecoveryStart<'a>>,
+    /// What bounds the recoveries.
+    pub budget: Budget,
 }
 
 /// The crash before a recovery.
@@ -174,7 +177,7 @@ impl OnsetFinder {
     /// The onset of what is wrong at that crash position, if everything persisted shows it, too.
     ///
     /// # Errors
-    /// When the replay server does not start, or ends.
+    /// When the time is over. When the replay server does not start, or ends.
     pub fn onset(
         &mut self,
         generation: FollowedGeneration,
@@ -293,6 +296,7 @@ impl OnsetFinder {
 
     /// Judges everything persisted at the last position.
     fn judge(&mut self, generation: FollowedGeneration) -> Result<(), EngineError> {
+        generation.budget.check_examining()?;
         let is_full = generation.config.is_full();
         let stretch = self.stretch.as_mut().expect("it was started");
         let recoverer = match &mut self.recoverer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Repairs: flushes, fences, or another order of two stores, that may forbid a crash state. Whether one does is found out by exploring the
+//! Repairs: flushes, fences, syncs, or another order of two stores, that may forbid a crash state. Whether one does is found out by exploring the
 //! trace as if its source had it ([`crashgen::edit::Edit`]).
 //!
 //! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). So changes are proposed
@@ -12,10 +12,10 @@
 //! and is changed there as well. For each earlier crash that lost something, changes of what came before it are proposed, too: what a first
 //! crash lost may not matter until a recovery is cut short.
 
-use crate::heap::state::{Lost, StateRef, is_flush_of};
+use crate::heap::state::{Lost, StateRef, is_flush_of, newest_store};
 use crashgen::edit::{Edit, Place, PlaceKind};
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{Event, EventKind, SiteId, StoreKind, Trace};
+use crashgen::trace::{Event, EventKind, FileEffect, SiteId, StoreKind, Trace};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -77,7 +77,7 @@ fn last_store(trace: &Trace, state: &StateRef) -> Option<u32> {
     found.filter(|_| is_known(trace, state.case.last_store))
 }
 
-/// Whether the site may have a place in the source. The kernel's writes have none, nor has what the application stores after a recovery.
+/// Whether the site may have a place in the source. What the application stores after a recovery has none.
 fn is_known(trace: &Trace, site: SiteId) -> bool {
     trace.sites.get(site.0 as usize).is_some_and(|site| site.module.is_some())
 }
@@ -85,20 +85,14 @@ fn is_known(trace: &Trace, site: SiteId) -> bool {
 /// What the state lacks, oldest first, and the newest undecided store that it holds, by its event.
 fn stores(state: &StateRef) -> (Vec<Lost>, Option<(u32, SiteId)>) {
     let mut lost = Vec::new();
-    let mut newest: Option<(u32, SiteId)> = None;
     for (open, choice) in state.view.lines.iter().zip(state.choices) {
         let line = state.case.model.line(open.id);
-        for (event, site, is_there) in line.open_stores(*choice) {
-            match is_there {
-                true if newest.is_none_or(|(latest, _)| event > latest) => newest = Some((event, site)),
-                true => {}
-                false => lost.push(Lost { event, site, line: line.key }),
-            }
-        }
+        let of_line = line.open_stores(*choice).into_iter().filter(|(_, _, is_there)| !is_there);
+        lost.extend(of_line.map(|(event, site, _)| Lost { event, site, line: line.key }));
     }
     lost.sort_by_key(|one| one.event);
     lost.dedup_by_key(|one| (one.event, one.line));
-    (lost, newest)
+    (lost, newest_store(state))
 }
 
 struct Maker<'a> {
@@ -116,10 +110,8 @@ struct Maker<'a> {
 impl<'t> Maker<'t> {
     fn new(trace: &'t Trace, workload_sites: Option<u32>, symbols: &'t mut Symbols, state: &StateRef) -> Self {
         let (mut lost, newest) = stores(state);
-        // Of the kernel's writes (R9) and of stores at unknown places nothing is known that would help.
-        lost.retain(|one| {
-            is_known(trace, one.site) && matches!(trace.events[one.event as usize].kind, EventKind::Store { .. })
-        });
+        // Of stores at unknown places nothing is known that would help.
+        lost.retain(|one| is_known(trace, one.site));
         let newest = newest.filter(|(_, site)| is_known(trace, *site));
         Self { trace, workload_sites, symbols, position: state.position, lost, newest, repairs: Vec::new() }
     }
@@ -143,11 +135,25 @@ impl<'t> Maker<'t> {
     }
 
     fn propose(&mut self, lost: &[Lost]) {
+        let (writes, stores): (Vec<Lost>, Vec<Lost>) = lost.iter().partition(|one| self.is_write(one));
+        if !writes.is_empty() {
+            let mut after = self.all_of(writes.iter().map(|one| one.site));
+            let mut text = format!("fdatasync after the write at {}", self.words(&after));
+            if !stores.is_empty() {
+                let more = self.all_of(stores.iter().map(|one| one.site));
+                text += &format!(", msync after the store at {}", self.words(&more));
+                after.extend(more);
+            }
+            return self.add(text, vec![Edit::SyncAfter(after)]);
+        }
         let stores = self.all_of(lost.iter().map(|one| one.site));
         let at_stores = format!("the store at {}", self.words(&stores));
         let flushes: Option<BTreeSet<SiteId>> = lost.iter().map(|one| self.flush_of(one)).collect();
         let is_fenced = lost.iter().all(|one| self.is_fence_after(one));
         let before = self.newest.map(|(_, site)| self.all_of([site].into_iter()));
+        if self.syncs() {
+            self.add(format!("msync after {at_stores}"), vec![Edit::SyncAfter(stores.clone())]);
+        }
         if lost.iter().all(|one| self.is_non_temporal(one)) {
             self.add(format!("sfence after {at_stores}"), vec![Edit::FenceAfter(stores.clone())]);
         }
@@ -286,6 +292,18 @@ impl<'t> Maker<'t> {
         let is_fence =
             |kind: &EventKind| matches!(kind, EventKind::Fence { .. } | EventKind::Store { kind: StoreKind::Rmw, .. });
         self.later(lost).any(|event| event.thread == thread && is_fence(&event.kind))
+    }
+
+    fn is_write(&self, lost: &Lost) -> bool {
+        self.trace.events[lost.event as usize].kind.is_write()
+    }
+
+    /// Whether the program persists what it stored by msync.
+    fn syncs(&self) -> bool {
+        let is_msync = |effect: &FileEffect| matches!(effect, FileEffect::Sync { .. }) && !effect.is_fsync();
+        self.trace.events.iter().any(|event| {
+            matches!(&event.kind, EventKind::FileBegin { effect } | EventKind::FileEnd { effect, .. } if is_msync(effect))
+        })
     }
 
     fn is_non_temporal(&self, lost: &Lost) -> bool {

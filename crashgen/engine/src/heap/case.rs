@@ -58,7 +58,7 @@ pub struct HeapCase {
     /// The pending operation that began last; while none is pending, the one that returned last.
     pub current: Option<CurrentOperation>,
     pending: Vec<CurrentOperation>,
-    /// The site of the last store.
+    /// The site of the last store, or write by a system call.
     pub last_store: SiteId,
     history_before: u64,
     threads: Vec<ThreadId>,
@@ -180,7 +180,7 @@ impl HeapCase {
         }
         match &event.kind {
             EventKind::OperationReturn { index, .. } => self.note_return(*index),
-            EventKind::Store { .. } => self.last_store = event.site,
+            kind if kind.put().is_some() => self.last_store = event.site,
             _ => {}
         }
         Ok(())

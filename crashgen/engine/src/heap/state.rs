@@ -2,9 +2,9 @@
 //! One crash state of a heap: where it is, which choice each line has, and which stores it lacks.
 
 use crate::heap::case::HeapCase;
-use crashgen::LINE_BYTES;
 use crashgen::model::{Choice, LineKey, View};
-use crashgen::trace::{Event, EventKind, SiteId};
+use crashgen::trace::{Event, EventKind, FileEffect, FileId, SiteId};
+use crashgen::{LINE_BYTES, UNIT_BYTES};
 
 /// One crash state of a case.
 #[derive(Clone, Copy)]
@@ -46,18 +46,43 @@ pub fn changed_lines<'a>(state: &'a StateRef) -> impl Iterator<Item = (usize, Ch
     choices.filter(|(at, choice)| *choice != state.view.lines[*at].newest())
 }
 
+/// Event and site of the newest undecided store that the state holds.
+pub fn newest_store(state: &StateRef) -> Option<(u32, SiteId)> {
+    let lines = state.view.lines.iter().zip(state.choices);
+    let stores = lines.flat_map(|(line, choice)| state.case.model.line(line.id).open_stores(*choice));
+    stores.filter(|(_, _, is_there)| *is_there).map(|(event, site, _)| (event, site)).max_by_key(|(event, _)| *event)
+}
+
 /// The sites of the stores that matter: the earliest that is lost and the newest that is there; where nothing is lost, the last store.
 pub fn sites_that_matter(state: &StateRef) -> Vec<SiteId> {
     let Some(lost) = lost_store(state) else { return vec![state.case.last_store] };
-    let mut newest: Option<(u32, SiteId)> = None;
-    for (line, choice) in state.view.lines.iter().zip(state.choices) {
-        for (event, site, is_there) in state.case.model.line(line.id).open_stores(*choice) {
-            if is_there && newest.is_none_or(|(latest, _)| event > latest) {
-                newest = Some((event, site));
-            }
+    let newest = newest_store(state).map(|(_, site)| site);
+    [Some(lost.site), newest].into_iter().flatten().collect()
+}
+
+/// How much the state holds of what was put there at this position: all ("yes"), nothing ("no") or some ("partly"). With whether all of it
+/// is decided.
+pub fn persisted(state: &StateRef, event: u32, (file, offset, bytes): (FileId, u64, u64)) -> (&'static str, bool) {
+    let (there, open) = open_units(state, event, (file, offset, bytes));
+    let units = (offset + bytes).div_ceil(UNIT_BYTES) - offset / UNIT_BYTES;
+    match u64::from(open - there) {
+        0 => ("yes", open == 0),
+        lost if lost == units => ("no", false),
+        _ => ("partly", false),
+    }
+}
+
+/// Undecided units of the store, over all its lines: how many the state holds, and how many there are.
+fn open_units(state: &StateRef, event: u32, (file, offset, bytes): (FileId, u64, u64)) -> (u32, u32) {
+    let numbers = offset / LINE_BYTES..(offset + bytes).div_ceil(LINE_BYTES);
+    let mut sum = (0, 0);
+    for id in numbers.filter_map(|number| state.case.model.find(LineKey { file, number })) {
+        if let Some(at) = state.view.lines.iter().position(|open| open.id == id) {
+            let (there, open) = state.case.model.line(id).open_units(state.choices[at], event);
+            sum = (sum.0 + there, sum.1 + open);
         }
     }
-    [Some(lost.site), newest.map(|(_, site)| site)].into_iter().flatten().collect()
+    sum
 }
 
 /// Whether the state needs a reordering within one line that only the weak reading of R8 allows.
@@ -67,6 +92,13 @@ pub fn is_conservative(state: &StateRef) -> bool {
         let first_lost = stores.iter().position(|(_, _, is_there)| !is_there);
         line.floating_units > 0 && first_lost.is_some_and(|at| stores[at..].iter().any(|(_, _, is_there)| *is_there))
     })
+}
+
+/// Whether the event is of a sync of that line: of recoveries only the end is recorded.
+pub fn is_sync_of(event: &Event, line: LineKey) -> bool {
+    let (EventKind::FileBegin { effect } | EventKind::FileEnd { effect, .. }) = &event.kind else { return false };
+    matches!(**effect, FileEffect::Sync { file, offset, bytes } if file == line.file
+        && (offset / LINE_BYTES..offset.saturating_add(bytes).div_ceil(LINE_BYTES)).contains(&line.number))
 }
 
 /// Whether the event flushes that line.

@@ -134,13 +134,15 @@ WAY void apply_by_second_descriptor(struct fl_heap *heap) {
     be_done(heap);
 }
 
+/* The kernel's copy stays in the cache. */
 WAY void apply_by_vm_writev(struct fl_heap *heap) {
     struct record *record = &heap->head->record;
-#if defined(FORGETS) /* as in apply_by_stream */
-    store_plain(heap, &heap->head->slots[record->slot], record->value);
-#else
-    store_vm_writev(heap, &heap->head->slots[record->slot], record->value);
+    uint64_t *slot = &heap->head->slots[record->slot];
+    store_vm_writev(heap, slot, record->value);
+#if defined(FORGETS)
     FENCE();
+#else
+    persist(heap, slot, sizeof *slot);
 #endif
     be_done(heap);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a signal ended a recovery.
+//! Where a signal ended a recovery, and where one hung.
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
@@ -20,10 +20,12 @@ pub struct Died {
     pub callers: Vec<Symbol>,
     /// Which address it touched, in words; empty: the signal is not of one.
     pub touched: String,
+    /// It hung, for so long, in words; null: it died.
+    pub hung: Option<String>,
 }
 
-/// Where recovery, or the probe after it, dies on this state. None: no signal ends it, or where is not known: in the probe itself, or
-/// after the stack was overwritten.
+/// Where recovery, or the probe after it, dies or hangs on this state. None: it ends, or where is not known: in the probe itself, or after
+/// the stack was overwritten.
 pub fn place(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]) -> Option<Died> {
     let death = death_of(config, case.crash(view, state).image).unwrap_or_default();
     death.map(|death| in_words(config, &death))
@@ -35,15 +37,27 @@ fn death_of(config: &Config, image: &mut CrashImage) -> Result<Option<Death>, En
 }
 
 fn in_words(config: &Config, death: &Death) -> Died {
-    let (at, callers) = config.symbols().of_calls(&death.calls);
-    Died { at, callers, touched: touched_text(&death.touched) }
+    let (mut at, callers) = config.symbols().of_calls(&death.calls);
+    if death.touched == Touched::HungBusy {
+        at.line = 0; // it is somewhere in the function
+    }
+    let hung = match death.touched {
+        Touched::HungBusy => Some(format!("{} of processor time", seconds(config.limits.cpu_limit_ms))),
+        Touched::HungAsleep => Some(format!("{} asleep", seconds(config.limits.wall_limit_ms.div_ceil(2)))),
+        _ => None,
+    };
+    Died { at, callers, touched: touched_text(&death.touched), hung }
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{} s", ms as f64 / 1000.0)
 }
 
 fn touched_text(touched: &Touched) -> String {
     let name = |file: &Option<String>| file.clone().unwrap_or_else(|| "a file that recovery made".to_owned());
     let bytes = |count: u64| if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
     match touched {
-        Touched::Nothing => String::new(),
+        Touched::Nothing | Touched::HungBusy | Touched::HungAsleep => String::new(),
         Touched::File(file, offset) => format!("{} + 0x{offset:x}", name(file)),
         Touched::Behind(file, 0) => format!("what lies behind the mapping of {}", name(file)),
         Touched::Behind(file, count) => {
@@ -65,6 +79,7 @@ mod tests {
         let heap = || Some("heap".to_owned());
         for (touched, text) in [
             (Touched::Nothing, ""),
+            (Touched::HungBusy, ""),
             (Touched::File(heap(), 0x1040), "heap + 0x1040"),
             (Touched::File(None, 8), "a file that recovery made + 0x8"),
             (Touched::Behind(heap(), 0), "what lies behind the mapping of heap"),

@@ -18,7 +18,7 @@ use oracle::{Judgement, RuleId, Violation};
 pub struct Evidence {
     /// Where recovery first reads what the state lacks ([`reads::first`]).
     pub read: Option<Symbol>,
-    /// Where a signal ends it ([`deaths::place`]).
+    /// Where a signal ends it, or where it hangs ([`deaths::place`]).
     pub died: Option<Died>,
     /// Where recovery stores, if the state breaks a rule and has every store of its generation ([`stores::places`]).
     pub stored: Option<Vec<Symbol>>,
@@ -32,7 +32,8 @@ impl Evidence {
         (view, state): (&View, &[Choice]),
         violations: &[Violation],
     ) -> Self {
-        let is_dying = violations.iter().any(|violation| violation.broken() == RuleId::RecoveryCrashed);
+        let ends = [RuleId::RecoveryCrashed, RuleId::RecoveryHung];
+        let is_dying = violations.iter().any(|violation| ends.contains(&violation.broken()));
         let is_lost = lost_store(&StateRef { case, view, choices: state, position: 0 }).is_some();
         Self {
             read: reads::first(config, case, view, state),

@@ -45,7 +45,7 @@ fn code_of(config: &Config, image: &mut CrashImage, next_file: u32) -> Result<Op
         return Ok(None);
     }
     let mut sites: Vec<SiteId> = Vec::new();
-    for event in recovery.events[..end].iter().filter(|event| matches!(event.kind, EventKind::Store { .. })) {
+    for event in recovery.events[..end].iter().filter(|event| event.kind.put().is_some()) {
         if !sites.contains(&event.site) {
             sites.push(event.site);
         }
