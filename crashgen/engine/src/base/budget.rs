@@ -6,7 +6,7 @@ use crate::base::error::EngineError;
 use std::time::{Duration, Instant};
 
 /// A finding that was shown in time is examined (since when, which lines matter) for so long after it: hangs take a second each.
-const EXAMINING_GRACE: Duration = Duration::from_secs(10);
+const EXAMINING_GRACE_S: u64 = 10;
 
 /// Why no more recoveries are run.
 pub enum Stop {
@@ -62,7 +62,7 @@ impl Budget {
     /// # Errors
     /// [`EngineError::OutOfTime`] when it may not.
     pub fn check_examining(&self) -> Result<(), EngineError> {
-        let end = self.deadline.and_then(|deadline| deadline.checked_add(EXAMINING_GRACE));
+        let end = self.deadline.and_then(|deadline| deadline.checked_add(Duration::from_secs(EXAMINING_GRACE_S)));
         match end {
             Some(end) if Instant::now() >= end => Err(EngineError::OutOfTime(self.time_text())),
             _ => Ok(()),
