@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a recovery dies of a signal (runner/signals/deaths.c)."""
+"""Where a recovery dies of a signal or hangs (runner/signals/deaths.c)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loads.access_targets import Started
 from loads.server import FULL, IN_PROCESS, LOADS, Death
 
 DONE, SIGNAL, HUNG, EXITED = 0, 1, 2, 3
-NOTHING, FILE, BEHIND, BEFORE, NEAR_NULL, UNMAPPED, NOT_CANONICAL = range(7)
+NOTHING, FILE, BEHIND, BEFORE, NEAR_NULL, UNMAPPED, NOT_CANONICAL, BUSY = range(8)
 
 
 def functions(death: Death) -> list[str]:
@@ -54,12 +54,23 @@ def test_a_death_is_told(start: Started, is_hooked: bool, access: str, number: i
     assert server.run(0).outcome == server.run(IN_PROCESS).outcome == SIGNAL, "other runs go on as before"
 
 
-@pytest.mark.parametrize(("access", "outcome"), [("store8", DONE), ("exit_now", EXITED), ("loop_for_ever", HUNG)])
+@pytest.mark.parametrize(("access", "outcome"), [("store8", DONE), ("exit_now", EXITED)])
 def test_what_dies_of_no_signal_tells_nothing(start: Started, access: str, outcome: int) -> None:
     server = start(access)
     death = server.death()
     assert (death.outcome, death.signal, death.calls) == (outcome, 0, [])
     assert server.run(LOADS).outcome == outcome
+
+
+@pytest.mark.parametrize("access", ["loop_for_ever", "load_for_ever"])
+def test_where_a_busy_life_hangs_is_told(start: Started, access: str) -> None:
+    """By the function that it is in at each look."""
+    server = start(access, is_hooked=False)
+    death = server.death()
+    assert (death.outcome, death.signal, death.touched) == (HUNG, signal.SIGPROF, BUSY)
+    named = functions(death)
+    assert (named[0], named[-1]) == (access, "access_check")
+    assert server.run(0).outcome == HUNG
 
 
 def test_what_died_before_is_not_told_again(start: Started) -> None:
