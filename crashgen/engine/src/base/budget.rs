@@ -74,3 +74,21 @@ impl Budget {
 pub fn deadline(config: &Config, started: Instant) -> Option<Instant> {
     started.checked_add(Duration::try_from_secs_f64(config.limits.time_s?.max(0.0)).ok()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_in_time_is_examined_a_little_longer() {
+        let ended = |seconds| {
+            let deadline = Instant::now().checked_sub(Duration::from_secs(seconds));
+            Budget { time_s: 20.0, deadline, recoveries: None }
+        };
+        let just = ended(1);
+        assert!(just.check(0).is_err() && just.check_examining().is_ok());
+        let over = ended(EXAMINING_GRACE_S + 1).check_examining().expect_err("over");
+        assert!(matches!(over, EngineError::OutOfTime(why) if why == "20 s limit"));
+        assert!(Budget::NONE.check_examining().is_ok());
+    }
+}
