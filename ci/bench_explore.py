@@ -240,11 +240,11 @@ def engines_in_words(rows: list[Row], _: bool) -> list[str]:
         runs: dict[str, Row] = row["runs"]
         isolated_s = 1 / per_s(runs["isolated"])
         for engine, run in runs.items():
-            said = f"{run['recoveries']:,} recoveries in {run['wall_s']:.2f} s, {per_s(run):,.0f} a second of processor time"
+            goal_s = TRACED_GOALS_S.get(row["allocator"]) if engine == "traced" else None
+            goal = f" (goal <= {goal_s:.0f} s)" if goal_s else ""
+            said = f"{run['recoveries']:,} recoveries in {run['wall_s']:.2f} s{goal}, {per_s(run):,.0f} a second of processor time"
             if engine == "traced":
                 said += f", {isolated_s * per_s(run):.3f} of isolated (goal >= {TRACED_GOAL:.3f})"
-                goal_s = TRACED_GOALS_S.get(row["allocator"])
-                said += f", whole smoke in <= {goal_s:.0f} s wanted" if goal_s else ""
             lines.append(f"engines: {row['allocator']:<12} {row['workload']}, {engine}: {said}; {whole(run)}")
     return lines
 

@@ -88,7 +88,7 @@ enum fl_kind {
     FL_FENCE, /* detail: enum fl_fence. Recorded wherever their operand lies */
 
     /* Files under the PM folder. FL_FILE_BEGIN and FL_FILE_END of one operation carry the same detail and fields; value of
-     * FL_FILE_END: 0 or the errno it failed with (the effect is then none). */
+     * FL_FILE_END: 0 or the errno it failed with (the effect is then none). site: who made the call. */
     FL_FILE_BEGIN,
     FL_FILE_END,
     FL_MAP,   /* file, offset, value: bytes mapped; detail: enum fl_map flags */
@@ -113,7 +113,7 @@ enum fl_store {
     FL_STORE_PLAIN = 1,
     FL_STORE_NT,     /* non-temporal: movnti, movntq, movntps, movntdq, vmovnt*, maskmovdqu */
     FL_STORE_RMW,    /* locked read-modify-write that stored: fence first, then store (R6) */
-    FL_STORE_REP,    /* one whole rep movs / rep stos: one wide store (R3) */
+    FL_STORE_REP,    /* one whole rep movs / rep stos, or what a system call copies into a mapping: one wide store (R3) */
 };
 
 enum fl_flush { FL_CLFLUSH = 1, FL_CLFLUSHOPT, FL_CLWB };

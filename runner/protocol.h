@@ -417,7 +417,7 @@ struct fl_event {
  */
 #define FL_DEATH_CALLS 32u
 
-/* Of which address a SIGSEGV or SIGBUS came, or how a life hung that a SIGPROF ended. */
+/* Of which address a SIGSEGV or SIGBUS came. */
 enum fl_touched {
     FL_TOUCHED_NOTHING = 0,
     FL_TOUCHED_FILE, /* in a mapping of a file; offset: in the file */
@@ -426,7 +426,10 @@ enum fl_touched {
     FL_TOUCHED_NEAR_NULL, /* offset: the address */
     FL_TOUCHED_UNMAPPED, /* somewhere else */
     FL_TOUCHED_NO_ADDRESS, /* one that is not canonical, as words of the pattern are */
-    FL_HUNG_BUSY, /* it used up its limit of processor time */
+};
+
+enum fl_hung {
+    FL_HUNG_BUSY = 1, /* it used up its limit of processor time */
     FL_HUNG_ASLEEP, /* it waited for what did not come */
 };
 
@@ -438,7 +441,7 @@ struct fl_death {
     uint32_t file; /* UINT32_MAX: recovery made it */
     uint64_t offset;
     uint32_t call_count;
-    uint32_t zero;
+    uint32_t hung; /* enum fl_hung; 0: it died */
 };
 
 /* 16 bytes. Of the target, innermost first: where it died or hung, then the call that led there, and so on. */

@@ -65,7 +65,7 @@ macro_rules! rules {
 
 // What exactly it is; id, what it costs to break it, title, and what it warns of in few words.
 rules! {
-    /// A store that was not persisted when the case ended, and no flush of its line came after it.
+    /// A store that was not persisted when the case ended, and no flush of its line came after it; of a write, no sync.
     NeverFlushed = 101, Loss, "never flushed, or never synced", "a store that is never flushed, or a write that is never synced";
     /// A store that was not persisted when the case ended: its line was flushed, and no fence of the flushing thread came after that.
     NotFenced = 102, Loss, "flushed and not fenced", "a store that is flushed, and no fence follows";

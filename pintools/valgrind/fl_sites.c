@@ -311,7 +311,7 @@ UInt fl_fence_site(struct fl_point *point) {
 UInt fl_place_site(struct fl_point *point) {
     UInt own = fl_own_site(point);
     UInt module = (*(struct site **)VG_(indexXA)(sites, own - 1))->module;
-    return is_passed_over(module, point->address) || point->is_call ? fl_site(point) : own;
+    return is_passed_over(module, point->address) ? fl_site(point) : own;
 }
 
 UInt fl_call_site(ThreadId thread) {
@@ -325,7 +325,7 @@ UInt fl_call_site(ThreadId thread) {
         call->point = (struct fl_point){.address = behind - 1, .is_call = True};
         VG_(HT_add_node)(call_points, call);
     }
-    return fl_store_site(&call->point);
+    return fl_site(&call->point);
 }
 
 Bool fl_site_place(UInt site, const HChar **path, Addr *offset) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where a life died of a signal or hung, in a run that is asked for it (FL_RUN_DEATH): the calls that led there, and what was
- * touched. The end of a life's processor time is a signal, SIGPROF, and one that sleeps too long is sent the same. Only such runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
+ * touched. The end of a life's processor time is a signal, SIGPROF, and one that sleeps too long is sent the same. Only such
+ * runs have the handlers: an unwinder that hangs or dies itself must not decide what a recovery does.
  */
 #include "signals/signals.h"
 #include <dlfcn.h>
@@ -97,7 +98,7 @@ void deaths_note(int number, const siginfo_t *info, const void *context) {
     shared->address_count = 1; /* what is known if the unwinder dies */
     shared->death.signal = (uint32_t)number;
     if (number == SIGPROF)
-        shared->death.touched = info->si_code > 0 ? FL_HUNG_BUSY : FL_HUNG_ASLEEP;
+        shared->death.hung = info->si_code > 0 ? FL_HUNG_BUSY : FL_HUNG_ASLEEP;
     else if (info->si_code > 0 && (number == SIGSEGV || number == SIGBUS))
         note_touched(&shared->death, info);
     shared->address_count = find_calls(context, shared->addresses);

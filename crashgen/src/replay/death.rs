@@ -7,7 +7,7 @@ use super::protocol::{
 };
 use std::path::PathBuf;
 
-/// The address of a SIGSEGV or SIGBUS, or how it hung.
+/// The address of a SIGSEGV or SIGBUS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched {
     /// The signal has none.
@@ -24,23 +24,30 @@ pub enum Touched {
     Unmapped,
     /// A number that is no address.
     NotCanonical,
-    /// It hung: it used up its limit of processor time.
-    HungBusy,
-    /// It hung: it waited for what did not come.
-    HungAsleep,
+}
+
+/// How a life hung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hung {
+    /// It used up its limit of processor time.
+    Busy,
+    /// It waited for what did not come.
+    Asleep,
 }
 
 /// Where a life died or hung.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// Of which address, or how.
+    /// Of which address.
     pub touched: Touched,
+    /// None: it died.
+    pub hung: Option<Hung>,
     /// Module and offset in it, of the target: where it died or hung, then the call that led there, and so on.
     pub calls: Vec<(PathBuf, u64)>,
 }
 
-/// None: the answer is of another version. Some of none: no life died of a signal or hung, or the place is not known. `name`: of the file with
-/// that number; none: recovery made the file.
+/// None: the answer is of another version. Some of none: no life died of a signal or hung, or the place is not known. `name`: of the file
+/// with that number; none: recovery made the file.
 #[allow(clippy::option_option)]
 pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Option<Death>> {
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
@@ -59,8 +66,12 @@ pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Opti
         TOUCHED_NEAR_NULL => Touched::NearNull(offset),
         TOUCHED_UNMAPPED => Touched::Unmapped,
         TOUCHED_NO_ADDRESS => Touched::NotCanonical,
-        HUNG_BUSY => Touched::HungBusy,
-        HUNG_ASLEEP => Touched::HungAsleep,
+        _ => return None,
+    };
+    let hung = match word(header, 28) {
+        0 => None,
+        HUNG_BUSY => Some(Hung::Busy),
+        HUNG_ASLEEP => Some(Hung::Asleep),
         _ => return None,
     };
     let paths: Vec<&[u8]> = paths.split(|byte| *byte == 0).collect();
@@ -69,7 +80,7 @@ pub fn parse(answer: &[u8], name: impl Fn(u32) -> Option<String>) -> Option<Opti
         Some((PathBuf::from(String::from_utf8_lossy(path).into_owned()), long(call, 0)))
     };
     let calls = list.chunks_exact(DEATH_CALL_BYTES).map(call).collect::<Option<Vec<_>>>()?;
-    Some((word(header, 4) != 0 && !calls.is_empty()).then_some(Death { touched, calls }))
+    Some((word(header, 4) != 0 && !calls.is_empty()).then_some(Death { touched, hung, calls }))
 }
 
 #[cfg(test)]
@@ -77,12 +88,17 @@ mod tests {
     use super::*;
 
     fn answer(version: u32, signal: u32, touched: u32, calls: &[(u64, u32)]) -> Vec<u8> {
+        answer_of(version, signal, (touched, 0), calls)
+    }
+
+    fn answer_of(version: u32, signal: u32, (touched, hung): (u32, u32), calls: &[(u64, u32)]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for word in [version, signal, touched, 7] {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(24u64.to_le_bytes());
-        bytes.extend((calls.len() as u64).to_le_bytes());
+        bytes.extend((calls.len() as u32).to_le_bytes());
+        bytes.extend(hung.to_le_bytes());
         for (offset, module) in calls {
             bytes.extend(offset.to_le_bytes());
             bytes.extend(u64::from(*module).to_le_bytes());
@@ -98,8 +114,17 @@ mod tests {
     #[test]
     fn a_death_is_read() {
         let calls = vec![("/b.so".into(), 16), ("/a.so".into(), 8)];
-        let death = Death { touched: Touched::Behind(Some("heap".into()), 24), calls };
+        let death = Death { touched: Touched::Behind(Some("heap".into()), 24), hung: None, calls };
         assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 2, &[(16, 1), (8, 0)])), Some(Some(death)));
+    }
+
+    #[test]
+    fn a_hang_is_read() {
+        for (number, hung) in [(1, Hung::Busy), (2, Hung::Asleep)] {
+            let calls = vec![("/a.so".into(), 16)];
+            let death = Death { touched: Touched::Nothing, hung: Some(hung), calls };
+            assert_eq!(read(&answer_of(PROTOCOL_VERSION, 27, (0, number), &[(16, 0)])), Some(Some(death)));
+        }
     }
 
     #[test]
@@ -112,7 +137,8 @@ mod tests {
     fn what_is_of_another_version_or_cut_is_no_answer() {
         let whole = answer(PROTOCOL_VERSION, 11, 1, &[(16, 1)]);
         assert_eq!(read(&answer(PROTOCOL_VERSION + 1, 11, 1, &[(16, 1)])), None);
-        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 9, &[(16, 1)])), None);
+        assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 7, &[(16, 1)])), None);
+        assert_eq!(read(&answer_of(PROTOCOL_VERSION, 27, (0, 3), &[(16, 1)])), None);
         assert_eq!(read(&answer(PROTOCOL_VERSION, 11, 1, &[(16, 5)])), None);
         for length in 0..DEATH_BYTES + DEATH_CALL_BYTES {
             assert_eq!(read(&whole[..length]), None);

@@ -17,7 +17,7 @@ mod recovery_trace;
 mod server;
 
 pub use counts::Engines;
-pub use death::{Death, Touched};
+pub use death::{Death, Hung, Touched};
 pub use error::ReplayError;
 pub use loads::{CodeSite, Loads};
 pub use options::ServerOptions;

@@ -93,8 +93,8 @@ pub const TOUCHED_BEFORE: u32 = 3;
 pub const TOUCHED_NEAR_NULL: u32 = 4;
 pub const TOUCHED_UNMAPPED: u32 = 5;
 pub const TOUCHED_NO_ADDRESS: u32 = 6;
-pub const HUNG_BUSY: u32 = 7;
-pub const HUNG_ASLEEP: u32 = 8;
+pub const HUNG_BUSY: u32 = 1;
+pub const HUNG_ASLEEP: u32 = 2;
 
 /// What a command says beside its payload.
 #[derive(Clone, Copy, Debug)]

@@ -103,7 +103,7 @@ class Repair(msgspec.Struct):
     later_edits: list[Any] = []
 
 
-StoreWord = Literal["store", "write"]
+PutKind = Literal["store", "write"]
 """By an instruction, or by a system call behind a descriptor."""
 
 
@@ -111,7 +111,7 @@ class Loss(msgspec.Struct):
     """A store that a crash state lacks. offset and bytes: of all of it; is_partly: the state holds some of it."""
 
     site: Site
-    kind: StoreWord = "store"
+    kind: PutKind = "store"
     file: str = ""
     offset: int = 0
     bytes: int = 0
@@ -190,7 +190,7 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     model_note: str | None = None
     lost: Loss | None = None
     """The store of its generation that the state lacks, at the first of the sites; None: it lacks none."""
-    there: StoreWord | None = None
+    there: PutKind | None = None
     """What the last of the sites does, if it is not what is lost."""
     lines: list[dict[str, Any]] = []
     events: list[TraceEvent] = []

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from faultline.pipeline.events import Finding, NewOutcome, Site, StoreWord
+from faultline.pipeline.events import Finding, NewOutcome, PutKind, Site
 
 BUDGET_S = 60.0
 """Of all repairs of a finding, when it is asked for: they are tried one after the other."""
@@ -36,15 +36,15 @@ def lost_and_there(sites: Sequence[Site], is_lost: bool) -> tuple[str, str]:
     return (names[0], names[1]) if is_lost else ("", names[0])
 
 
-def lost_text(how: str, lost: str, there: str, there_word: StoreWord = "store") -> str:
+def lost_text(how: str, lost: str, there: str, there_kind: PutKind = "store") -> str:
     """Which store the state lacks, and which newer one it has. how: lost: the store."""
-    return f"{how} at {lost}" + (f"; persisted: the {there_word} at {there}" if there else "")
+    return f"{how} at {lost}" + (f"; persisted: the {there_kind} at {there}" if there else "")
 
 
-def all_there_text(there: str, there_word: StoreWord = "store", is_later: bool = False) -> str:
+def all_there_text(there: str, there_kind: PutKind = "store", is_later: bool = False) -> str:
     """Of a state that lacks nothing of its generation. is_later: a recovery made it."""
     of_recovery = " of the recovery before" if is_later else ""
-    last = f"the last one is at {there}" if there_word == "store" else f"the last write is at {there}"
+    last = f"the last one is at {there}" if there_kind == "store" else f"the last write is at {there}"
     return f"every store{of_recovery} is persisted; {last}" if there else "no store is lost"
 
 
@@ -100,7 +100,7 @@ class Explanation(msgspec.Struct):
     """A crash before the last one lost a store."""
     how_lost: str = "lost: the store"
     """What is lost, and whether all of it."""
-    there_word: StoreWord = "store"
+    there_kind: PutKind = "store"
     """What is at `there`."""
     is_smallest: bool = False
     """Repairs were tried in the smallest workload that shows it."""
@@ -126,9 +126,9 @@ class Explanation(msgspec.Struct):
         """Which stores persisted and which did not, where recovery saw that, where it stored, and where it died."""
         is_later = self.crashes > 1
         if self.lost:
-            stores = lost_text(self.how_lost, self.lost, self.there, self.there_word)
+            stores = lost_text(self.how_lost, self.lost, self.there, self.there_kind)
         else:
-            stores = all_there_text(self.there, self.there_word, is_later)
+            stores = all_there_text(self.there, self.there_kind, is_later)
         stores += f"; recovery read it at {self.read}" if self.read else ""
         return stores + _stored_text(self.stored, is_later) + (f"; it {self.died}" if self.died else "")
 

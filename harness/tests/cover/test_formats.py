@@ -17,7 +17,7 @@ JOINTS = {
     "include/adapter.h": ("FL_ADAPTER_ABI", 6, "29cf74cff08d7d4e"),
 }
 PROTOCOL = "runner/protocol.h"
-PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 13, "769670ec343df61a")
+PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 13, "9a977eebe68a8efd")
 REPORT_JOINT = ("FL_REPORT_VERSION", 6, "b18ce7ca3377e3ee")
 """Of the heap report alone: the oracle reads it."""
 

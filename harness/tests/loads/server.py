@@ -63,6 +63,7 @@ class Death:
     touched: int
     file: int
     offset: int
+    hung: int
     calls: list[tuple[str, int]]
 
 
@@ -139,13 +140,13 @@ class Server:
     def death(self, probe: int = FIRST) -> Death:
         self.send_run(FL.RUN_DEATH, probe)
         run, answer = Run(self.answer()), self.answer()
-        version, signal, touched, file, offset, count, _ = struct.unpack_from("<4IQ2I", answer)
+        version, signal, touched, file, offset, count, hung = struct.unpack_from("<4IQ2I", answer)
         assert version == FL.PROTOCOL_VERSION
         paths = answer[32 + 16 * count :].decode().split("\0")
         calls = [
             (paths[module], offset) for offset, module, _ in struct.iter_unpack("<Q2I", answer[32 : 32 + 16 * count])
         ]
-        return Death(run.outcome, signal, touched, file, offset, calls)
+        return Death(run.outcome, signal, touched, file, offset, hung, calls)
 
     def report_apart(self) -> bytes:
         """Of the run whose answer comes next; only its length is sent."""

@@ -12,7 +12,8 @@ from loads.access_targets import Started
 from loads.server import FULL, IN_PROCESS, LOADS, Death
 
 DONE, SIGNAL, HUNG, EXITED = 0, 1, 2, 3
-NOTHING, FILE, BEHIND, BEFORE, NEAR_NULL, UNMAPPED, NOT_CANONICAL, BUSY = range(8)
+NOTHING, FILE, BEHIND, BEFORE, NEAR_NULL, UNMAPPED, NOT_CANONICAL = range(7)
+BUSY = 1
 
 
 def functions(death: Death) -> list[str]:
@@ -47,6 +48,7 @@ def test_a_death_is_told(start: Started, is_hooked: bool, access: str, number: i
     for _ in range(2):
         death = server.death()
         assert (death.outcome, death.signal, death.touched, death.offset) == (SIGNAL, number, touched, offset)
+        assert death.hung == 0
         named = functions(death)
         assert named[0] == access, named
         assert named[-1] == "access_check" or access == "overflow_stack", named
@@ -67,7 +69,7 @@ def test_where_a_busy_life_hangs_is_told(start: Started, access: str) -> None:
     """By the function that it is in at each look."""
     server = start(access, is_hooked=False)
     death = server.death()
-    assert (death.outcome, death.signal, death.touched) == (HUNG, signal.SIGPROF, BUSY)
+    assert (death.outcome, death.signal, death.hung) == (HUNG, signal.SIGPROF, BUSY)
     named = functions(death)
     assert (named[0], named[-1]) == (access, "access_check")
     assert server.run(0).outcome == HUNG

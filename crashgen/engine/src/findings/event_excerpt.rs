@@ -8,7 +8,7 @@
 //! shows where events are left out.
 
 use crate::findings::operation_names;
-use crate::heap::state::{StateRef, is_flush_of, is_sync_of, newest_store, persisted};
+use crate::heap::state::{StateRef, is_flush_of, is_sync_of, lost_stores, newest_store, persisted};
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId, Trace};
@@ -93,9 +93,7 @@ pub fn events_around(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> 
 
 /// Numbers of the oldest undecided stores that the state lacks, and of the newest one that it holds.
 fn stores_that_matter(state: &StateRef) -> Vec<usize> {
-    let stores = state.view.lines.iter().zip(state.choices);
-    let lost = stores.flat_map(|(line, choice)| state.case.model.line(line.id).open_stores(*choice));
-    let lost: BTreeSet<u32> = lost.filter(|(_, _, is_there)| !is_there).map(|(event, ..)| event).collect();
+    let lost: BTreeSet<u32> = lost_stores(state).map(|lost| lost.event).collect();
     let newest = newest_store(state).map(|(event, _)| event);
     lost.into_iter().take(LOST).chain(newest).map(|event| event as usize).collect()
 }

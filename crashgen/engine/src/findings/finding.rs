@@ -60,7 +60,7 @@ pub struct Finding {
     /// The store of its generation that the state lacks, at the first site; null: it lacks none. What an earlier crash lost is said there.
     pub lost: Option<LostText>,
     /// What the last site does, if it is not what is lost.
-    pub there: Option<StoreWord>,
+    pub there: Option<PutKind>,
     /// Lines that are not as everything persisted would leave them.
     pub lines: Vec<LineText>,
     pub line_count: usize,
@@ -77,14 +77,14 @@ pub struct Finding {
 /// How something came to PM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum StoreWord {
+pub enum PutKind {
     /// By an instruction of the program, or the kernel's copy into a mapping.
     Store,
     /// By a system call, behind a descriptor.
     Write,
 }
 
-impl StoreWord {
+impl PutKind {
     fn of(trace: &Trace, event: u32) -> Self {
         match trace.events[event as usize].kind.is_write() {
             true => Self::Write,
@@ -97,7 +97,7 @@ impl StoreWord {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct LostText {
-    pub kind: StoreWord,
+    pub kind: PutKind,
     pub site: Symbol,
     pub file: String,
     pub offset: u64,
@@ -288,7 +288,7 @@ impl Findings {
         let lost = self.lost(trace, state);
         let there = match lost {
             Some(_) => newest_store(state).map(|(event, _)| event),
-            None => last_put(trace, state),
+            None => state.case.last_store.map(|(event, _)| event),
         };
         let of_earlier = earlier.iter().rev().flat_map(|crash: &EarlierCrash| crash.repairs.iter().cloned());
         let repairs = match lost {
@@ -314,7 +314,7 @@ impl Findings {
             strategy,
             model_note: is_conservative(state).then_some("model: conservative"),
             lost,
-            there: there.map(|event| StoreWord::of(trace, event)),
+            there: there.map(|event| PutKind::of(trace, event)),
             lines: line_texts(trace, state),
             line_count: changed_lines(state).count(),
             events: events_around(trace, &mut self.symbols, state),
@@ -334,7 +334,7 @@ impl Findings {
         let (file, offset, bytes) = trace.events[lost.event as usize].kind.put().expect("a store or a write");
         let bytes = bytes.len() as u64;
         Some(LostText {
-            kind: StoreWord::of(trace, lost.event),
+            kind: PutKind::of(trace, lost.event),
             site: self.symbols.find(trace, lost.site),
             file: trace.files[file.0 as usize].to_string(),
             offset,
@@ -362,12 +362,6 @@ impl Findings {
         let repairs = of_losses(trace, workload_sites, &mut self.symbols, state);
         EarlierCrash { position: state.position, operation: state.case.current.map(OperationText::of), lost, repairs }
     }
-}
-
-/// The event that put something into PM last before the crash.
-fn last_put(trace: &Trace, state: &StateRef) -> Option<u32> {
-    let mut before = trace.events[..state.position as usize].iter();
-    before.rposition(|event| event.kind.put().is_some()).map(|number| number as u32)
 }
 
 fn line_texts(trace: &Trace, state: &StateRef) -> Vec<LineText> {

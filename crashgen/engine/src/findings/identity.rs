@@ -32,7 +32,7 @@ pub fn key(
 /// What a finding is about, besides the rule and the place.
 pub fn fact(trace: &Trace, state: &StateRef, onset: Option<&Onset>, violation: &Violation) -> String {
     match blamed_store(state, onset) {
-        Some(lost) => match (is_write(trace, &lost), is_persisted_later(trace, &lost)) {
+        Some(lost) => match (lost.is_write(trace), is_persisted_later(trace, &lost)) {
             (false, true) => "store-lost".to_owned(),
             (false, false) => "store-lost not-flushed".to_owned(),
             (true, true) => "write-lost".to_owned(),
@@ -55,12 +55,12 @@ fn broken_fact(onset: Option<&Onset>, violation: &Violation) -> Fact {
 /// The part of the key that is known of a state before it is recovered.
 pub fn place(symbols: &mut Symbols, trace: &Trace, state: &StateRef, onset: Option<&Onset>, rule: RuleId) -> String {
     let lost = blamed_store(state, onset);
-    let last_store = onset.map_or(state.case.last_store, |onset| onset.site);
+    let last_store = onset.map_or_else(|| state.case.last_site(), |onset| onset.site);
     let site = lost.as_ref().map_or(last_store, |lost| lost.site);
     let name = symbols.lasting_name(trace, site);
     match lost {
         Some(lost) if !is_persisted_later(trace, &lost) => {
-            format!("{rule} lost {name}, not {}", if is_write(trace, &lost) { "synced" } else { "flushed" })
+            format!("{rule} lost {name}, not {}", if lost.is_write(trace) { "synced" } else { "flushed" })
         }
         Some(_) => format!("{rule} lost {name}"),
         None if name.is_empty() => {
@@ -81,18 +81,13 @@ fn short_hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Whether a system call wrote it behind a descriptor.
-fn is_write(trace: &Trace, lost: &Lost) -> bool {
-    trace.events[lost.event as usize].kind.is_write()
-}
-
 /// Whether its line is flushed before its thread fences or its operation returns, wherever power failed; of a write, whether its file is
 /// synced before the operation returns. It is a function of what that operation does, if no other thread flushes the line meanwhile, and no
 /// neighbour on it is flushed instead. A locked RMW is there for a lock's sake and no end. What edits put into the trace does not count, so
 /// that a finding that a repair leaves is the same one.
 fn is_persisted_later(trace: &Trace, lost: &Lost) -> bool {
     let store = &trace.events[lost.event as usize];
-    let is_write = is_write(trace, lost);
+    let is_write = lost.is_write(trace);
     if !is_write && !matches!(store.kind, EventKind::Store { kind: StoreKind::Plain | StoreKind::Rmw, .. }) {
         return true; // it needs no flush
     }

@@ -319,7 +319,7 @@ impl Stretch {
         }
         self.judged = self.last;
         let operation = self.case.current.map_or("none", |current| current.operation.kind.name());
-        let here = |fact| Onset { position: self.last, site: self.case.last_store, operation, fact };
+        let here = |fact| Onset { position: self.last, site: self.case.last_site(), operation, fact };
         let others = judgement.violations.iter().filter(|violation| violation.leaks.is_none());
         let others =
             others.flat_map(|violation| Wrong::of(violation).into_iter().map(|wrong| (wrong, here(violation.fact))));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Repairs: flushes, fences, syncs, or another order of two stores, that may forbid a crash state. Whether one does is found out by exploring the
-//! trace as if its source had it ([`crashgen::edit::Edit`]).
+//! Repairs: flushes, fences, syncs, or another order of two stores, that may forbid a crash state. Whether one does is found out by
+//! exploring the trace as if its source had it ([`crashgen::edit::Edit`]).
 //!
 //! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). So changes are proposed
-//! for the oldest store that is lost, and then for all lost stores, those with the fewest new instructions first. Then it is proposed to
+//! for the oldest store that is lost, and then for all lost stores, those with the fewest new instructions first. What a system call wrote
+//! is guaranteed by a sync of its file (R9). Then it is proposed to
 //! persist all that the thread had not flushed before it made the newest store that is there. No flush and no fence forbids a state in which
 //! a store is there that the source makes before the lost one, or before one that it had not come to yet. Then it is proposed to make that
 //! store after the other.
@@ -12,7 +13,7 @@
 //! and is changed there as well. For each earlier crash that lost something, changes of what came before it are proposed, too: what a first
 //! crash lost may not matter until a recovery is cut short.
 
-use crate::heap::state::{Lost, StateRef, is_flush_of, newest_store};
+use crate::heap::state::{Lost, StateRef, is_flush_of, lost_stores, newest_store};
 use crashgen::edit::{Edit, Place, PlaceKind};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, SiteId, StoreKind, Trace};
@@ -67,32 +68,16 @@ fn add(repairs: &mut Vec<Repair>, repair: Repair) {
     }
 }
 
-/// The event of the last store before the crash; none where its place is not known.
+/// The event of the last store before the crash; none where a system call wrote it, or its place is not known.
 fn last_store(trace: &Trace, state: &StateRef) -> Option<u32> {
-    let events = trace.events[..state.position as usize].iter();
-    let is_it = |event: &Event| {
-        event.site == state.case.last_store && matches!(event.kind, EventKind::Store { kind: StoreKind::Plain, .. })
-    };
-    let found = events.enumerate().rev().find(|(_, event)| is_it(event)).map(|(number, _)| number as u32);
-    found.filter(|_| is_known(trace, state.case.last_store))
+    let (event, site) = state.case.last_store?;
+    let is_plain = matches!(trace.events[event as usize].kind, EventKind::Store { kind: StoreKind::Plain, .. });
+    (is_plain && is_known(trace, site)).then_some(event)
 }
 
 /// Whether the site may have a place in the source. What the application stores after a recovery has none.
 fn is_known(trace: &Trace, site: SiteId) -> bool {
     trace.sites.get(site.0 as usize).is_some_and(|site| site.module.is_some())
-}
-
-/// What the state lacks, oldest first, and the newest undecided store that it holds, by its event.
-fn stores(state: &StateRef) -> (Vec<Lost>, Option<(u32, SiteId)>) {
-    let mut lost = Vec::new();
-    for (open, choice) in state.view.lines.iter().zip(state.choices) {
-        let line = state.case.model.line(open.id);
-        let of_line = line.open_stores(*choice).into_iter().filter(|(_, _, is_there)| !is_there);
-        lost.extend(of_line.map(|(event, site, _)| Lost { event, site, line: line.key }));
-    }
-    lost.sort_by_key(|one| one.event);
-    lost.dedup_by_key(|one| (one.event, one.line));
-    (lost, newest_store(state))
 }
 
 struct Maker<'a> {
@@ -109,10 +94,11 @@ struct Maker<'a> {
 
 impl<'t> Maker<'t> {
     fn new(trace: &'t Trace, workload_sites: Option<u32>, symbols: &'t mut Symbols, state: &StateRef) -> Self {
-        let (mut lost, newest) = stores(state);
         // Of stores at unknown places nothing is known that would help.
-        lost.retain(|one| is_known(trace, one.site));
-        let newest = newest.filter(|(_, site)| is_known(trace, *site));
+        let mut lost: Vec<Lost> = lost_stores(state).filter(|one| is_known(trace, one.site)).collect();
+        lost.sort_by_key(|one| one.event);
+        lost.dedup_by_key(|one| (one.event, one.line));
+        let newest = newest_store(state).filter(|(_, site)| is_known(trace, *site));
         Self { trace, workload_sites, symbols, position: state.position, lost, newest, repairs: Vec::new() }
     }
 
@@ -135,7 +121,7 @@ impl<'t> Maker<'t> {
     }
 
     fn propose(&mut self, lost: &[Lost]) {
-        let (writes, stores): (Vec<Lost>, Vec<Lost>) = lost.iter().partition(|one| self.is_write(one));
+        let (writes, stores): (Vec<Lost>, Vec<Lost>) = lost.iter().partition(|one| one.is_write(self.trace));
         if !writes.is_empty() {
             let mut after = self.all_of(writes.iter().map(|one| one.site));
             let mut text = format!("fdatasync after the write at {}", self.words(&after));
@@ -292,10 +278,6 @@ impl<'t> Maker<'t> {
         let is_fence =
             |kind: &EventKind| matches!(kind, EventKind::Fence { .. } | EventKind::Store { kind: StoreKind::Rmw, .. });
         self.later(lost).any(|event| event.thread == thread && is_fence(&event.kind))
-    }
-
-    fn is_write(&self, lost: &Lost) -> bool {
-        self.trace.events[lost.event as usize].kind.is_write()
     }
 
     /// Whether the program persists what it stored by msync.

@@ -58,8 +58,8 @@ pub struct HeapCase {
     /// The pending operation that began last; while none is pending, the one that returned last.
     pub current: Option<CurrentOperation>,
     pending: Vec<CurrentOperation>,
-    /// The site of the last store, or write by a system call.
-    pub last_store: SiteId,
+    /// Event and site of the last store, or write by a system call.
+    pub last_store: Option<(u32, SiteId)>,
     history_before: u64,
     threads: Vec<ThreadId>,
 }
@@ -126,9 +126,14 @@ impl HeapCase {
             position_in_case: 0,
             current: None,
             pending: Vec::new(),
-            last_store: SiteId(0),
+            last_store: None,
             threads: Vec::new(),
         }
+    }
+
+    /// The site of the last store; the unknown one before the first.
+    pub fn last_site(&self) -> SiteId {
+        self.last_store.map_or(SiteId(0), |(_, site)| site)
     }
 
     /// The crash position before the begin of the oldest pending operation.
@@ -180,7 +185,7 @@ impl HeapCase {
         }
         match &event.kind {
             EventKind::OperationReturn { index, .. } => self.note_return(*index),
-            kind if kind.put().is_some() => self.last_store = event.site,
+            kind if kind.put().is_some() => self.last_store = Some((number, event.site)),
             _ => {}
         }
         Ok(())

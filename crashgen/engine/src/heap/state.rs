@@ -3,7 +3,7 @@
 
 use crate::heap::case::HeapCase;
 use crashgen::model::{Choice, LineKey, View};
-use crashgen::trace::{Event, EventKind, FileEffect, FileId, SiteId};
+use crashgen::trace::{Event, EventKind, FileEffect, FileId, SiteId, Trace};
 use crashgen::{LINE_BYTES, UNIT_BYTES};
 
 /// One crash state of a case.
@@ -30,14 +30,25 @@ pub struct Lost {
     pub line: LineKey,
 }
 
-/// The earliest store of the state's generation that the state lacks.
-pub fn lost_store(state: &StateRef) -> Option<Lost> {
-    let stores = changed_lines(state).flat_map(|(at, choice)| {
+impl Lost {
+    /// Whether a system call wrote it behind a descriptor.
+    pub fn is_write(&self, trace: &Trace) -> bool {
+        trace.events[self.event as usize].kind.is_write()
+    }
+}
+
+/// The stores of the state's generation that the state lacks, line by line.
+pub fn lost_stores(state: &StateRef) -> impl Iterator<Item = Lost> {
+    changed_lines(state).flat_map(|(at, choice)| {
         let line = state.case.model.line(state.view.lines[at].id);
         let lost = line.open_stores(choice).into_iter().filter(|(_, _, is_there)| !is_there);
         lost.map(|(event, site, _)| Lost { event, site, line: line.key })
-    });
-    stores.min_by_key(|lost| lost.event)
+    })
+}
+
+/// The earliest of them.
+pub fn lost_store(state: &StateRef) -> Option<Lost> {
+    lost_stores(state).min_by_key(|lost| lost.event)
 }
 
 /// The lines that are not as everything persisted would leave them, by their place in the view.
@@ -55,7 +66,7 @@ pub fn newest_store(state: &StateRef) -> Option<(u32, SiteId)> {
 
 /// The sites of the stores that matter: the earliest that is lost and the newest that is there; where nothing is lost, the last store.
 pub fn sites_that_matter(state: &StateRef) -> Vec<SiteId> {
-    let Some(lost) = lost_store(state) else { return vec![state.case.last_store] };
+    let Some(lost) = lost_store(state) else { return vec![state.case.last_site()] };
     let newest = newest_store(state).map(|(_, site)| site);
     [Some(lost.site), newest].into_iter().flatten().collect()
 }

@@ -7,7 +7,7 @@ use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
-use crashgen::replay::{Death, Probe, Touched};
+use crashgen::replay::{Death, Hung, Probe, Touched};
 use crashgen::symbols::Symbol;
 use serde::Serialize;
 
@@ -38,14 +38,13 @@ fn death_of(config: &Config, image: &mut CrashImage) -> Result<Option<Death>, En
 
 fn in_words(config: &Config, death: &Death) -> Died {
     let (mut at, callers) = config.symbols().of_calls(&death.calls);
-    if death.touched == Touched::HungBusy {
+    if death.hung == Some(Hung::Busy) {
         at.line = 0; // it is somewhere in the function
     }
-    let hung = match death.touched {
-        Touched::HungBusy => Some(format!("{} of processor time", seconds(config.limits.cpu_limit_ms))),
-        Touched::HungAsleep => Some(format!("{} asleep", seconds(config.limits.wall_limit_ms.div_ceil(2)))),
-        _ => None,
-    };
+    let hung = death.hung.map(|hung| match hung {
+        Hung::Busy => format!("{} of processor time", seconds(config.limits.cpu_limit_ms)),
+        Hung::Asleep => format!("{} asleep", seconds(config.limits.wall_limit_ms.div_ceil(2))),
+    });
     Died { at, callers, touched: touched_text(&death.touched), hung }
 }
 
@@ -57,7 +56,7 @@ fn touched_text(touched: &Touched) -> String {
     let name = |file: &Option<String>| file.clone().unwrap_or_else(|| "a file that recovery made".to_owned());
     let bytes = |count: u64| if count == 1 { "1 byte".to_owned() } else { format!("{count} bytes") };
     match touched {
-        Touched::Nothing | Touched::HungBusy | Touched::HungAsleep => String::new(),
+        Touched::Nothing => String::new(),
         Touched::File(file, offset) => format!("{} + 0x{offset:x}", name(file)),
         Touched::Behind(file, 0) => format!("what lies behind the mapping of {}", name(file)),
         Touched::Behind(file, count) => {
@@ -79,7 +78,6 @@ mod tests {
         let heap = || Some("heap".to_owned());
         for (touched, text) in [
             (Touched::Nothing, ""),
-            (Touched::HungBusy, ""),
             (Touched::File(heap(), 0x1040), "heap + 0x1040"),
             (Touched::File(None, 8), "a file that recovery made + 0x8"),
             (Touched::Behind(heap(), 0), "what lies behind the mapping of heap"),
