@@ -87,7 +87,9 @@ def run_part(part: Part, bench: Bench, limit_s: float | None = None) -> Measured
     limit_s = part.limit_s if limit_s is None else limit_s
     path = bench.scratch / f"{part.name}.json"
     process = multiprocessing.get_context("fork").Process(target=_measure, args=(part, bench, path))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # it may be told to end before it handles that
     process.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     assert process.pid is not None
     with contextlib.suppress(OSError):  # it does so itself, but not before it may be told to end
         os.setpgid(process.pid, process.pid)
@@ -112,6 +114,7 @@ def _measure(part: Part, bench: Bench, path: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     figures = None
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for figures in part.measure(bench):
             _keep(path, figures, bench.failures)
     except FaultlineError as error:

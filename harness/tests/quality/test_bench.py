@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -390,6 +391,27 @@ def test_a_part_that_dies_is_said(bench: Any, capsys: pytest.CaptureFixture[str]
     figures, lines = measured(bench, [counting(dying), counting(whole, "second")], capsys)
     assert (figures["first"], figures["second"]) == ([4], [1, 2])
     assert lines[1] == "first: stopped: its process ended with -9; this is what it had measured"
+
+
+def test_a_part_that_is_ended_before_it_has_begun_measures_nothing(
+    bench: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though SIGINT is ignored, as by what a shell starts in the background."""
+    import bench_parts
+
+    begins = bench_parts._measure
+
+    def begins_late(*arguments: Any) -> None:
+        time.sleep(1)
+        begins(*arguments)
+
+    monkeypatch.setattr(bench_parts, "_measure", begins_late)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        figures, lines = measured(bench, [counting(whole, limit_s=0)], capsys)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (figures.get("first"), lines[-1]) == (None, "first: stopped: limit of 0 s; it had measured nothing")
 
 
 def test_a_limit_that_is_hit_is_exit_code_3(root: Path) -> None:
