@@ -14,6 +14,9 @@
  *   the executor   one a session; executes the workload's steps, and waits while a twin is looked at
  *   the emptier,   copies of the executor: each moves to a private copy of the heap folder, and frees all and drains there, or
  *   the closer     closes it
+ *
+ * A copy of a process has one thread. Where the target has threads of its own (one that flushes, say), the emptier and the closer
+ * are no copies: each executes the session again up to the operation, in a private copy of the folder as the session found it.
  */
 #include "serve/serve.h"
 #include "files/files.h"
@@ -39,6 +42,7 @@
 struct notice {
     uint32_t index, case_number;
     uint32_t is_closed; /* by the executor itself: the report says nothing of it */
+    uint32_t has_threads; /* of the target: no copies of the executor were made */
     int32_t close_status; /* not FL_OK: there is no twin, and message says why */
     uint32_t outcome; /* not DONE: the executor was ended at the wall limit */
     char message[512];
@@ -48,6 +52,9 @@ static struct {
     const struct options *options;
     struct execution execution;
     char copy[PATH_MAX];
+    char start[PATH_MAX]; /* the folder of the session's first case as the session found it, when it opens that */
+    struct left *left_at_start; /* as the session found it */
+    uint32_t session;
     int output;
     int to_parent, from_parent; /* the executor's ends */
     int to_executor, from_executor;
@@ -92,18 +99,31 @@ static void empty_copy(struct execution *execution, struct notice *answer) {
     answer->close_status = FL_OK;
 }
 
-static _Noreturn void act(struct execution *execution, struct tree *tree, act_on_copy *act_on_it, int result) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    child_limit_cpu();
-    vfs_on_failure(fail_copy);
-    vfs_set(VFS_TRACK, execution->case_folder, twins.copy, tree);
-    vfs_materialise();
+/* What a process for one copy is for. */
+struct act {
+    act_on_copy *on_copy;
+    const char *doing; /* for messages: it "closed" a copy of the heap */
+    const struct notice *at;
+    int result; /* its answer goes there */
+    struct tree tree; /* the case's folder */
+};
+
+static _Noreturn void act_and_end(struct execution *execution, const struct act *act) {
     report_enter_life();
     struct notice answer = {0};
-    act_on_it(execution, &answer);
-    if (write(result, &answer, sizeof answer) != sizeof answer)
+    act->on_copy(execution, &answer);
+    if (write(act->result, &answer, sizeof answer) != sizeof answer)
         end_process(EXIT_INFRASTRUCTURE);
     end_process(0);
+}
+
+/* How a new process comes to its copy of the heap. */
+typedef void reach_copy(struct execution *execution, struct act *act);
+
+static _Noreturn void move_to_copy(struct execution *execution, struct act *act) {
+    vfs_set(VFS_TRACK, execution->case_folder, twins.copy, &act->tree);
+    vfs_materialise();
+    act_and_end(execution, act);
 }
 
 static const char *late_word(enum fl_outcome outcome) { return outcome == FL_OUTCOME_OVERLOADED ? "got no processor" : "hung"; }
@@ -120,20 +140,24 @@ static void note_end(pid_t child, bool has_answered, const char *doing, struct n
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), doing);
 }
 
-/* In a process that has moved to a copy of the heap, which stays. False: the notice says why. */
-static bool in_copy(struct execution *execution, act_on_copy *act_on_it, const char *doing, struct notice *notice) {
+/* In a new process, on a copy of the heap, which stays. False: the notice says why. */
+static bool in_copy(struct execution *execution, reach_copy *reach, struct act *act, struct notice *notice) {
     int result[2];
-    struct tree tree;
     if (pipe2(result, O_CLOEXEC) != 0)
         fail(EXIT_INFRASTRUCTURE, "pipe: %s", strerror(errno));
-    list_case(&tree);
+    list_case(&act->tree);
     pid_t child = fork();
     if (child < 0)
         fail(EXIT_INFRASTRUCTURE, "fork: %s", strerror(errno));
-    if (child == 0)
-        act(execution, &tree, act_on_it, result[1]);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        child_limit_cpu();
+        vfs_on_failure(fail_copy);
+        act->result = result[1];
+        reach(execution, act);
+    }
     close(result[1]);
-    tree_free(&tree);
+    tree_free(&act->tree);
     struct notice answer = {0};
     struct pollfd polled = {.fd = result[0], .events = POLLIN};
     bool is_late = poll(&polled, 1, (int)twins.options->wall_limit_ms) == 0;
@@ -143,9 +167,9 @@ static bool in_copy(struct execution *execution, act_on_copy *act_on_it, const c
     memcpy(notice->message, answer.message, sizeof notice->message);
     if (is_late)
         snprintf(notice->message, sizeof notice->message, "the target %s while it %s a copy of the heap: not done after %llu ms",
-                 late_word(child_end_late(child)), doing, (unsigned long long)twins.options->wall_limit_ms);
+                 late_word(child_end_late(child)), act->doing, (unsigned long long)twins.options->wall_limit_ms);
     else
-        note_end(child, has_answered, doing, notice);
+        note_end(child, has_answered, act->doing, notice);
     return notice->close_status == FL_OK;
 }
 
@@ -168,14 +192,19 @@ static void begin_twin(void) {
 }
 
 /* Without it the closed copy is a twin still. */
-static void empty_in_copy(struct execution *execution) {
+static void empty_in_copy(struct execution *execution, reach_copy *reach, const struct notice *at) {
     struct notice emptied = {0};
-    bool is_done = in_copy(execution, empty_copy, "emptied", &emptied);
+    bool is_done = in_copy(execution, reach, &(struct act){.on_copy = empty_copy, .doing = "emptied", .at = at}, &emptied);
     if (!report_is_sound())
         begin_twin(); /* the copy wrote over it */
     if (!is_done && report_outcome() != FL_OUTCOME_BROKEN)
         report_message(FL_SECTION_FREE_ALL, emptied.message);
     remove_or_end(twins.copy);
+}
+
+static void make_copies(struct execution *execution, reach_copy *reach, struct notice *notice) {
+    empty_in_copy(execution, reach, notice);
+    in_copy(execution, reach, &(struct act){.on_copy = close_copy, .doing = "closed", .at = notice}, notice);
 }
 
 static void copy_closed_heap(void) {
@@ -185,15 +214,26 @@ static void copy_closed_heap(void) {
     tree_free(&tree);
 }
 
+static bool has_own_threads(const struct execution *execution) {
+    char line[128];
+    unsigned threads = 0;
+    FILE *status = fopen("/proc/self/status", "re");
+    while (status != NULL && fgets(line, sizeof line, status) != NULL && sscanf(line, "Threads: %u", &threads) != 1)
+        continue;
+    if (status == NULL || threads == 0)
+        fail(EXIT_INFRASTRUCTURE, "/proc/self/status: does not say how many threads the target has");
+    fclose(status);
+    return threads > 1 + workers_count(execution);
+}
+
 /* Called after each operation: makes the copies, and waits until the parent has looked at the closed one. */
 static void show_twin(struct execution *execution, const struct step *step) {
     struct notice notice = {.index = step->index, .case_number = step->case_number, .is_closed = execution->heap == NULL};
-    if (notice.is_closed) {
+    notice.has_threads = !notice.is_closed && has_own_threads(execution);
+    if (notice.is_closed)
         copy_closed_heap();
-    } else {
-        empty_in_copy(execution);
-        in_copy(execution, close_copy, "closed", &notice);
-    }
+    else if (!notice.has_threads)
+        make_copies(execution, move_to_copy, &notice);
     char answer;
     if (write(twins.to_parent, &notice, sizeof notice) != sizeof notice || read(twins.from_parent, &answer, 1) != 1)
         end_process(EXIT_INFRASTRUCTURE);
@@ -204,6 +244,74 @@ static _Noreturn void execute(uint32_t session) {
     twins.execution.after = show_twin;
     execute_session(&twins.execution, session);
     end_process(0);
+}
+
+/* ---- the session again, of a target with threads ---------------------------------------------------------------------------- */
+
+static const struct step *first_step(uint32_t session) {
+    const struct step *step = twins.execution.workload->steps;
+    while (step->session != session)
+        step++;
+    return step;
+}
+
+static void act_when_there(struct execution *execution, const struct step *step) {
+    const struct act *act = execution->context;
+    if (step->index == act->at->index)
+        act_and_end(execution, act);
+}
+
+/* In a process in which nothing of the session has happened. */
+static _Noreturn void execute_again(struct execution *execution, struct act *act) {
+    const struct workload *workload = execution->workload;
+    size_t bytes = left_bytes(workload);
+    struct left *left = allocate_or_fail(NULL, bytes);
+    memcpy(left, twins.left_at_start, bytes);
+    execution->left = left;
+    execution->after = act_when_there;
+    execution->context = act;
+    vfs_set(VFS_REDIRECT, execution->case_folder, twins.copy, &act->tree);
+    for (size_t i = 0; i < workload->step_count; i++) {
+        const struct step *step = &workload->steps[i];
+        if (step->session == twins.session && step->case_number == act->at->case_number)
+            workers_run(execution, step, step + 1);
+    }
+    fail(EXIT_INFRASTRUCTURE, "%s: operation %u had an effect, and has none when the session is executed again", workload->path,
+         act->at->index);
+}
+
+/* A case that the session created began with nothing. */
+static _Noreturn void begin_copy_again(struct execution *execution, struct act *act) {
+    child_unmask();
+    const struct step *first = first_step(twins.session);
+    if (first->kind == FL_OP_OPEN && first->case_number == act->at->case_number) {
+        struct tree tree;
+        int error = tree_list(twins.start, &tree);
+        if (error != 0)
+            fail(EXIT_INFRASTRUCTURE, "%s: cannot be listed: %s", twins.start, strerror(error));
+        copy_or_end(&tree, twins.start, twins.copy);
+    } else if (mkdir(twins.copy, 0777) != 0) {
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be made: %s", twins.copy, strerror(errno));
+    }
+    execute_again(execution, act);
+}
+
+static void keep_start(uint32_t session) {
+    const struct step *first = first_step(session);
+    twins.session = session;
+    memcpy(twins.left_at_start, twins.execution.left, left_bytes(twins.execution.workload));
+    if (first->kind != FL_OP_OPEN)
+        return;
+    struct tree tree;
+    enter_case(&twins.execution, first->case_number);
+    list_case(&tree);
+    copy_or_end(&tree, twins.execution.case_folder, twins.start);
+    tree_free(&tree);
+}
+
+static void make_copies_again(struct notice *notice) {
+    enter_case(&twins.execution, notice->case_number);
+    make_copies(&twins.execution, begin_copy_again, notice);
 }
 
 /* ---- parent ------------------------------------------------------------------------------------------------------------------ */
@@ -319,6 +427,7 @@ static void end_session(pid_t executor) {
 
 /* What a session leaves in the slots is the next executor's to know: it goes through memory that both see. */
 static void run_session(uint32_t session) {
+    keep_start(session);
     begin_twin();
     pid_t executor = fork_executor();
     if (executor == 0)
@@ -326,12 +435,16 @@ static void run_session(uint32_t session) {
     struct notice notice;
     enum news news;
     while ((news = next_notice(executor, &notice)) == NEWS_NOTICE) {
+        if (notice.has_threads)
+            make_copies_again(&notice);
         probe_twin(&notice);
         begin_twin();
         if (write(twins.to_executor, "", 1) != 1)
             break;
     }
     close_pipes();
+    if (tree_remove(twins.start) != 0)
+        fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed", twins.start);
     if (news == NEWS_LATE)
         fail(EXIT_INFRASTRUCTURE, "%s %s while it executed %s, without a crash: %s", twins.execution.adapter->name,
              late_word((enum fl_outcome)notice.outcome), twins.execution.workload->path, notice.message);
@@ -376,7 +489,27 @@ static void execute_planned(struct execution *execution, const struct planned_tw
     }
 }
 
-static _Noreturn void execute_planned_session(const struct planned_twin *twin, uint32_t session) {
+/* How often a plan's twin is executed: once, or twice where the target has threads of its own. */
+enum way {
+    WAY_BOTH, /* emptied in a copy of the process, then closed */
+    WAY_EMPTY, /* emptied where it was executed */
+    WAY_CLOSE, /* closed only */
+};
+
+static void empty_planned(struct execution *execution, enum way way, struct notice *notice) {
+    notice->has_threads = has_own_threads(execution);
+    if (way == WAY_BOTH && !notice->has_threads)
+        empty_in_copy(execution, move_to_copy, NULL);
+    if (way != WAY_EMPTY)
+        return;
+    report_enter_life();
+    empty_copy(execution, notice);
+    if (write(twins.to_parent, notice, sizeof *notice) != sizeof *notice)
+        end_process(EXIT_INFRASTRUCTURE);
+    end_process(0);
+}
+
+static _Noreturn void execute_planned_session(const struct planned_twin *twin, uint32_t session, enum way way) {
     struct execution *execution = &twins.execution;
     const struct workload *workload = execution->workload;
     struct notice notice = {.case_number = twin->case_number, .is_closed = 1};
@@ -388,7 +521,7 @@ static _Noreturn void execute_planned_session(const struct planned_twin *twin, u
         if (step->kind == FL_OP_CLOSE) {
             execute_planned(execution, twin, session, &notice);
             if (session == twin->last_session && notice.close_status == FL_OK)
-                empty_in_copy(execution);
+                empty_planned(execution, way, &notice);
         }
         workers_run(execution, step, step + 1);
     }
@@ -414,14 +547,13 @@ static void make_case_folder(const struct planned_twin *twin) {
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be made afresh: %s", twins.execution.case_folder, strerror(error));
 }
 
-static void run_planned(const struct planned_twin *twin) {
+static struct notice execute_plan(const struct planned_twin *twin, enum way way) {
     struct notice notice = {.close_status = FL_ERROR};
     make_case_folder(twin);
-    begin_twin();
     for (uint32_t session = twin->first_session; session <= twin->last_session; session++) {
         pid_t executor = fork_executor();
         if (executor == 0)
-            execute_planned_session(twin, session);
+            execute_planned_session(twin, session, way);
         enum news news = next_notice(executor, &notice);
         if (news == NEWS_END)
             notice.close_status = FL_ERROR;
@@ -431,12 +563,24 @@ static void run_planned(const struct planned_twin *twin) {
         if (notice.close_status != FL_OK)
             break;
     }
+    return notice;
+}
+
+static void run_planned(const struct planned_twin *twin) {
+    begin_twin();
+    struct notice notice = execute_plan(twin, WAY_BOTH);
+    if (notice.has_threads && notice.close_status == FL_OK) {
+        begin_twin();
+        notice = execute_plan(twin, WAY_EMPTY);
+        if (notice.close_status == FL_OK)
+            notice = execute_plan(twin, WAY_CLOSE);
+    }
     probe_planned(twin, &notice);
 }
 
 /* Of the executors of all sessions. */
 static void share_left(const struct workload *workload) {
-    free(twins.execution.left);
+    twins.left_at_start = twins.execution.left;
     twins.execution.left = map_or_fail(left_bytes(workload), MAP_SHARED, -1, "the workload's slots");
 }
 
@@ -448,7 +592,8 @@ int run_twins(const struct options *options) {
     twins.options = options;
     execute_prepare(&twins.execution, options, workload, adapter);
     share_left(workload);
-    if (snprintf(twins.copy, sizeof twins.copy, "%s/copy", options->folder) >= (int)sizeof twins.copy)
+    if (snprintf(twins.copy, sizeof twins.copy, "%s/copy", options->folder) >= (int)sizeof twins.copy ||
+        snprintf(twins.start, sizeof twins.start, "%s/start", options->folder) >= (int)sizeof twins.start)
         fail(EXIT_BAD_INPUT, "%s: the path is too long", options->folder);
     make_case_folders(&twins.execution);
     report_map();

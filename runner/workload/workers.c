@@ -131,6 +131,13 @@ static void end_workers(struct execution *execution) {
     execution->workers = NULL;
 }
 
+uint32_t workers_count(const struct execution *execution) {
+    uint32_t count = 0;
+    for (uint32_t number = 1; execution->workers != NULL && number <= MAX_WORKERS; number++)
+        count += execution->workers->all[number].is_started;
+    return count;
+}
+
 /* The step that closes the heap is alone in its range: there are no workers when it is executed. */
 void workers_run(struct execution *execution, const struct step *from, const struct step *to) {
     workers_start(execution, from, to);

@@ -98,6 +98,8 @@ size_t left_bytes(const struct workload *workload);
 void workers_start(struct execution *execution, const struct step *from, const struct step *to);
 /* Runs [from, to), each thread's steps in order, the threads concurrently; returns when all have returned. */
 void workers_run(struct execution *execution, const struct step *from, const struct step *to);
+/* Those that run. */
+uint32_t workers_count(const struct execution *execution);
 
 /* ---- execute.c */
 struct fl_heap_options heap_options(const struct options *options);

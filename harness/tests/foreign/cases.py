@@ -10,6 +10,10 @@ from typing import Any
 from faultline.pipeline.events import Verdict
 
 SECOND_CRASH = {"nested": 1, "follow_up": False}
+WORKLOAD = "workload 1\nslots 3\ncase\nallocate 0 64\nallocate 1 200\nreopen\nfree 0\nreallocate 1 100\n"
+THREADS = (
+    "workload 1\nslots 3\ncase\nthread 1 allocate 0 64\nallocate 1 200\nreopen\nthread 1 free 0\nreallocate 1 100\n"
+)
 PMEM: Mapping[str, Any] = {"libraries": ("pmem",), "engine": "traced"}
 
 
@@ -29,6 +33,7 @@ class Case:
     """What ran recoveries; None: any of them may."""
     libraries: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    workload: str = WORKLOAD
     hung: str = ""
     """Where a recovery hangs, and for how long; empty: whatever is said of it."""
 
@@ -80,9 +85,14 @@ def ways_to_persist() -> Iterator[Case]:
     )
     yield right("thread", "BETWEEN=in_thread", "another thread flushes and fences")
     yield right("thread_parts", "BETWEEN=in_parts", "another thread flushes; the locks at its end complete that")
+    background = "BACKGROUND BETWEEN=in_background"
     yield right(
-        "background", "BACKGROUND BETWEEN=in_background", "a thread flushes and fences as long as the heap is open"
+        "background", background, "a thread flushes and fences as long as the heap is open", options=SECOND_CRASH
     )
+    yield right("background_polls", f"{background} POLLS=100000", "it looks for work ten thousand times a second")
+    yield right("background_workers", f"{background} WORKERS", "beside threads of the workload", workload=THREADS)
+    in_vain = "it flushes, and recovery's slot is forgotten"
+    yield wrong("background_forgets", f"{background} FORGETS", in_vain, "FL014", options=SECOND_CRASH)
     yield wrong("background_unordered", "BACKGROUND BETWEEN=nothing", "it is there, and is not asked")
     yield wrong("other_line", "ALIAS BETWEEN=other_line", "clflush by another mapping, of the wrong line")
     yield wrong("unfenced", "BETWEEN=unfenced", "clwb without a fence")

@@ -36,7 +36,7 @@ durable = "on-return"
 accounting = "full"
 slack_bytes = 0
 after_failed_create = "error"
-threads = 1
+threads = {threads}
 """
 
 
@@ -48,6 +48,9 @@ def project_of_case(case: Case, root: Path, place: Path) -> Path:
         (folder / source.name).symlink_to(source)
     flags = (f'"-D{define}"' for define in case.defines.split())
     libraries = (f'"{library}"' for library in case.libraries)
-    (folder / "allocator.toml").write_text(DESCRIPTION.format(flags=", ".join(flags), libraries=", ".join(libraries)))
+    threads = 2 if "WORKERS" in case.defines.split() else 1
+    (folder / "allocator.toml").write_text(
+        DESCRIPTION.format(flags=", ".join(flags), libraries=", ".join(libraries), threads=threads)
+    )
     link_tool(root, place)
     return place

@@ -19,9 +19,6 @@ from foreign.answer import Answer
 from foreign.cases import CASES, Case
 from foreign.foreign_project import project_of_case
 
-WORKLOAD = "workload 1\nslots 3\ncase\nallocate 0 64\nallocate 1 200\nreopen\nfree 0\nreallocate 1 100\n"
-
-
 EACH_TIME = """
     clwb clwb_forgets clflush_alone intrinsics alias other_line libpmem_forgets locked_wide msync_unordered fsync no_flush_eadr
     store_stream_unordered store_b_xchg store_pwrite store_pwrite_unordered store_second_descriptor store_libpmem_streamed
@@ -31,18 +28,13 @@ EACH_TIME = """
     load_by_instruction_unordered load_pipe load_vm_readv_unordered
     load_thread_unordered load_signal_unordered load_faulting load_zlib_unordered
     apply_in_thread_forgets apply_and_punch_forgets apply_by_pwrite apply_in_child_forgets msync_forgets store_sscanf
-    mutex getrandom jumps
+    mutex getrandom jumps background
 """
 """Those that stand for a kind; the others are asked in the nightly run."""
 
-KNOWN_WRONG = {"background": "twins are forks, in which the target's own thread is missing: unknown"}
-
 
 def marks_of(case: Case) -> list[pytest.MarkDecorator]:
-    marks = [] if case.name in EACH_TIME.split() else [pytest.mark.nightly]
-    if case.name in KNOWN_WRONG:
-        marks.append(pytest.mark.xfail(strict=True, reason=KNOWN_WRONG[case.name]))
-    return marks
+    return [] if case.name in EACH_TIME.split() else [pytest.mark.nightly]
 
 
 def wrongs(answer: Answer, case: Case) -> list[str]:
@@ -65,7 +57,7 @@ def ask(root: Path, scripts: Path, tmp_path: Path) -> Callable[[Case], Answer]:
         workshop = Workshop(place, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
         options = {"strategy": "complete", "model": "px86", "flush": "clwb", **case.options}
         spec = CellSpec("ways", "ways", 0, 1, **options)
-        cell = trace_cell(workshop, spec, build_cell(workshop, spec), file_format.parse(WORKLOAD, "ways"))
+        cell = trace_cell(workshop, spec, build_cell(workshop, spec), file_format.parse(case.workload, "ways"))
         answer = Answer()
         answer.verdict = explore(cell, answer.hear)
         return answer

@@ -110,9 +110,13 @@ static int recover(struct fl_heap *heap) {
     return FL_OK;
 }
 
-/* ---- locks in PM ---- */
+/* ---- locks ---- */
 
-/* MUTEX: pthread's; what a crash left in it means nothing. STAYS_LOCKED: recovery does not know that. */
+#if defined(WORKERS)
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+#endif
+
+/* MUTEX: in PM, pthread's; what a crash left in it means nothing. STAYS_LOCKED: recovery does not know that. WORKERS: outside. */
 static void make_lock(struct fl_heap *heap) {
     (void)heap;
 #if defined(MUTEX)
@@ -129,6 +133,8 @@ static void lock(struct fl_heap *heap) {
 #elif defined(SPIN)
     while (__atomic_exchange_n(&heap->head->spin, 1, __ATOMIC_ACQUIRE) != 0)
         ;
+#elif defined(WORKERS)
+    must(pthread_mutex_lock(&guard) == 0);
 #endif
 }
 
@@ -138,6 +144,8 @@ static void unlock(struct fl_heap *heap) {
     must(pthread_mutex_unlock(&heap->head->lock) == 0);
 #elif defined(SPIN)
     __atomic_store_n(&heap->head->spin, 0, __ATOMIC_RELEASE);
+#elif defined(WORKERS)
+    must(pthread_mutex_unlock(&guard) == 0);
 #endif
 }
 
@@ -379,12 +387,20 @@ static int walk(fl_heap *heap, fl_visit visit, void *context) {
     return FL_OK;
 }
 
+#if defined(WORKERS)
+static int thread_comes_or_goes(fl_heap *heap) { return (void)heap, FL_OK; }
+#define FOR_THREADS FL_CAN_THREADS
+#else
+#define thread_comes_or_goes NULL
+#define FOR_THREADS 0u
+#endif
+
 const struct fl_adapter *faultline_adapter(void);
 const struct fl_adapter *faultline_adapter(void) {
     static const struct fl_adapter table = {.abi_version = FL_ADAPTER_ABI,
                                             .struct_size = sizeof table,
                                             .name = "ways",
-                                            .capabilities = FL_CAN_WALK,
+                                            .capabilities = FL_CAN_WALK | FOR_THREADS,
                                             .create = create,
                                             .open = open_heap,
                                             .close = close_heap,
@@ -394,6 +410,8 @@ const struct fl_adapter *faultline_adapter(void) {
                                             .read_slot = read_slot,
                                             .file_name = file_name,
                                             .message = message,
+                                            .thread_attach = thread_comes_or_goes,
+                                            .thread_detach = thread_comes_or_goes,
                                             .walk = walk};
     return &table;
 }

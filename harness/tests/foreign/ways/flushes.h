@@ -230,7 +230,13 @@ WAY void *flush_for_others(void *nothing) {
             background.work = NULL;
             pthread_cond_broadcast(&background.has_changed);
         } else {
+#if defined(POLLS)
+            must(pthread_mutex_unlock(&background.guard) == 0);
+            nanosleep(&(struct timespec){.tv_nsec = POLLS}, NULL);
+            must(pthread_mutex_lock(&background.guard) == 0);
+#else
             pthread_cond_wait(&background.has_changed, &background.guard);
+#endif
         }
     }
     must(pthread_mutex_unlock(&background.guard) == 0);
