@@ -29,6 +29,8 @@ KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
 Model = Annotated[str, Meta(min_length=1)]
 """A persistency model, by its name: pipeline/lists.py knows which there are."""
 Flush = Literal["clwb", "clflushopt", "clflush"]
+ReplayEngine = Literal["in-process", "traced"]
+"""What runs recoveries."""
 DEFAULT_STRATEGY: Strategy = "complete"
 """Explored with mixed instead where it is not possible, which the certificate then says."""
 FLUSHES: tuple[Flush, ...] = ("clwb", "clflushopt", "clflush")
@@ -134,6 +136,7 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     samples: Annotated[int, Meta(ge=0)] = SAMPLES
     nested: Nested = 0
     follow_up: bool = True
+    replay_engine: ReplayEngine | None = None
 
 
 class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -148,6 +151,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     samples: Annotated[int, Meta(ge=0)] | None = None
     nested: Nested | None = None
     follow_up: bool | None = None
+    replay_engine: ReplayEngine | None = None
 
 
 class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):

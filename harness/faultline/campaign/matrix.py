@@ -89,4 +89,5 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "samples": chosen("samples"),
         "nested": chosen("nested"),
         "follow_up": chosen("follow_up") or not chosen("nested"),
+        "replay_engine": chosen("replay_engine"),
     }

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from faultline.base.config import DEFAULT_STRATEGY, EXHAUSTIVE_STATES, SAMPLES, Flush, Model, Strategy
+from faultline.base.config import DEFAULT_STRATEGY, EXHAUSTIVE_STATES, SAMPLES, Flush, Model, ReplayEngine, Strategy
 
 
 class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Strategy complete: crashes after the first that are explored, in recoveries and in what follows them."""
     follow_up: bool = True
     """Of nested: in what follows recoveries, too."""
-    replay_engine: str | None = None
+    replay_engine: ReplayEngine | None = None
     """Strategy complete: what runs recoveries, `in-process` or `traced`; None: the fastest engine that sees all of the target."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
@@ -76,6 +76,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("--leaves", self.leaf_limit, None),
             ("--memory", self.memory_limit_mib, None),
             ("--nested", self.nested, 0),
+            ("--replay-engine", self.replay_engine, None),
         )
         for option, value, usual in unusual:
             words += [] if value in (usual, None) else [option, str(value)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from faultline.base import config
+from faultline.base.config import ReplayEngine
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError, InfrastructureError
 from faultline.campaign import campaign
 from faultline.cli.campaigns import run_campaign
@@ -122,7 +123,7 @@ GO_ON = "none"
 )
 @click.option(
     "--replay-engine",
-    type=click.Choice(["in-process", "traced"]),
+    type=click.Choice(get_args(ReplayEngine)),
     help="Strategy complete: what runs recoveries; a slower engine goes on where it does not see all that the target does."
     "  [default: the fastest]",
 )
