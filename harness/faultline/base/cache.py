@@ -2,7 +2,8 @@
 """Where things live: the clone this package runs from, and the cache of what was built, traced and generated from it.
 
     .faultline/             --cache
-        builds/KEY/         one compiled target, tool or runner; KEY covers sources, headers, flags, compiler
+        builds/KEY/         one compiled target, tool or runner; KEY covers all that compiler and linker read, flags, compiler
+        builds/STEM.inputs  what they read when it was last built; STEM covers flags and compiler; STEM.log, what they said
         ccache/             what single sources compiled to
         traces/KEY.trace    sealed traces, with KEY.log, what target and tracer printed
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
@@ -20,6 +21,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -33,6 +35,9 @@ KEY_DIGITS = 16
 
 _locks: dict[str, threading.Lock] = {}
 _locks_guard = threading.Lock()
+_verified: set[str] = set()
+SUMS = "sha256"
+"""In a folder of the cache: of each file in it."""
 
 
 def project_root() -> Path:
@@ -60,6 +65,12 @@ def hash_of_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _sums_of(folder: Path) -> str:
+    """Links lead elsewhere, and are not followed."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path.name != SUMS)
+    return "".join(f"{hash_of_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+
+
 class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
@@ -82,23 +93,53 @@ class Cache:
     def folder_entry(self, part: str, key: str, make: Callable[[Path], None]) -> Path:
         """The folder `part/key`; make(temporary folder) fills it when it is not there yet."""
         entry = self.folder / part / key
-        with self._lock(entry):
-            if entry.is_dir():
+        with self.lock(entry):
+            if self.has_folder(part, key):
                 return entry
-            temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".tmp", dir=entry.parent))
-            try:
+            with self.new_folder(part) as temporary:
                 make(temporary)
-                temporary.chmod(0o755)
-                with contextlib.suppress(OSError):  # another process was faster: its entry is as good
-                    temporary.rename(entry)
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
+                return self.keep_folder(part, key, temporary)
+
+    def has_folder(self, part: str, key: str) -> bool:
+        """Whether `part/key` is there, as it was made: looked at once in a process. What is damaged is removed."""
+        entry = self.folder / part / key
+        if str(entry) in _verified:
+            return True
+        try:
+            if not entry.is_dir():
+                return False
+            if (entry / SUMS).read_text() == _sums_of(entry):
+                _verified.add(str(entry))
+                return True
+        except (OSError, UnicodeDecodeError):
+            pass
+        sys.stderr.write(f"[{entry}: is damaged, and is made again]\n")
+        shutil.rmtree(entry, ignore_errors=True)
+        return False
+
+    @contextlib.contextmanager
+    def new_folder(self, part: str) -> Iterator[Path]:
+        """An empty one, to fill and to keep; it is gone afterwards otherwise."""
+        temporary = Path(tempfile.mkdtemp(suffix=".tmp", dir=self.folder / part))
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def keep_folder(self, part: str, key: str, temporary: Path) -> Path:
+        """What was filled becomes `part/key`."""
+        entry = self.folder / part / key
+        (temporary / SUMS).write_text(_sums_of(temporary))
+        temporary.chmod(0o755)
+        with contextlib.suppress(OSError):  # another process was faster: its entry is as good
+            temporary.rename(entry)
+        _verified.add(str(entry))
         return entry
 
     def file_entry(self, part: str, name: str, make: Callable[[Path], None], *, fresh: bool = False) -> Path:
         """The file `part/name`; make(temporary path) writes it when it is not there yet, or anew when fresh."""
         entry = self.folder / part / name
-        with self._lock(entry):
+        with self.lock(entry):
             if entry.is_file() and not fresh:
                 return entry
             temporary = entry.with_name(f"{entry.name}.{os.getpid()}.{threading.get_ident()}.tmp")
@@ -117,7 +158,7 @@ class Cache:
 
     @staticmethod
     @contextlib.contextmanager
-    def _lock(entry: Path) -> Iterator[None]:
+    def lock(entry: Path) -> Iterator[None]:
         """One maker an entry within this process; between processes the rename decides."""
         with _locks_guard:
             lock = _locks.setdefault(str(entry), threading.Lock())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles allocators, mutants and the runner, each once: the key of a build is a hash over its sources, every header it could
-include, its command lines and the compiler's version. Paths in commands are relative to the clone, and debug information is mapped
-to it too, so that a build is the same in every clone.
+"""Compiles allocators, mutants and the runner, each once: the key of a build is a hash over its command lines, the compiler's
+version and everything that compiler, linker and loader read (inputs.py), wherever that lies. Paths in commands are relative to the
+clone, and debug information is mapped to it too, so that a build is the same in every clone.
 
 Each source is compiled by itself, through ccache: a mutant differs from the clean allocator in one source or two, and the objects
 of the others are in ccache already."""
@@ -15,25 +15,30 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from faultline.base.cache import Cache, key_of
 from faultline.base.config import Allocator, Flush
 from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.pipeline.inputs import SEARCHED_BY_ENVIRONMENT, Inputs, first_rule, inputs_of, libraries_of
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
 COMPILE_LIMIT_S = 600
 """No translation unit here takes more than seconds; a compiler that hangs is an error, not a wait."""
+COMPILE_TRIES = 3
 CCACHE_SIZE = "1G"
 """All mutants of all allocators, twice each, are a twentieth of that."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one file is made of sources: each is compiled with arguments, and the objects are linked with those of link. inputs:
-    everything that can change the output, compiled or included."""
+    """How one file is made of sources: each is compiled with arguments, and the objects are linked with those of link."""
 
     what: str
     output: str
@@ -41,17 +46,18 @@ class Recipe:
     arguments: tuple[str, ...]
     sources: tuple[str, ...]
     link: tuple[str, ...]
-    inputs: tuple[Path, ...]
     assembler: Path | None = None
     """In the place of the compiler's."""
 
-    def key(self, root: Path) -> str:
-        contents: list[bytes | str] = []
-        for path in self.inputs:
-            contents += [path.relative_to(root).as_posix(), path.read_bytes()]
+    def stem(self) -> str:
+        """Of what is known before it is built."""
         version = version_of_assembler(self.assembler) if self.assembler else ""
         words = (*self.arguments, version, *self.sources, "", *self.link, "")
-        return key_of(self.output, version_of(self.compiler), *words, *contents)
+        searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
+        return key_of(self.output, version_of(self.compiler), *words, *searched)
+
+    def key(self, root: Path, inputs: Inputs) -> str:
+        return key_of(self.stem(), *inputs.contents(root))
 
 
 @dataclass(frozen=True)
@@ -81,24 +87,69 @@ def sources_below(*folders: Path) -> tuple[Path, ...]:
 
 
 def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
-    key = recipe.key(root)
-    folder = cache.folder_entry("builds", key, lambda temporary: _compile(root, cache, recipe, key, temporary))
-    return Built(folder / recipe.output, key)
+    """From the cache if all that was read is as it was. A source that is written meanwhile is read again."""
+    listed = cache.folder / "builds" / f"{recipe.stem()}.inputs"
+    with cache.lock(listed.with_suffix("")):
+        inputs = _listed_in(listed)
+        key = recipe.key(root, inputs) if inputs else ""
+        if inputs and cache.has_folder("builds", key):
+            return Built(cache.folder / "builds" / key / recipe.output, key)
+        for _ in range(COMPILE_TRIES):
+            started_ns = time.time_ns()
+            with cache.new_folder("builds") as temporary:
+                inputs = _compile(root, cache, recipe, temporary)
+                if inputs.are_younger(root, started_ns):
+                    continue
+                key = recipe.key(root, inputs)
+                folder = cache.keep_folder("builds", key, temporary)
+            cache.file_entry("builds", listed.name, partial(_write, msgspec.json.encode(inputs)), fresh=True)
+            return Built(folder / recipe.output, key)
+    raise InfrastructureError(f"{recipe.what}: its sources were written each time they were compiled", "try again")
 
 
-def _compile(root: Path, cache: Cache, recipe: Recipe, key: str, folder: Path) -> None:
-    log = cache.folder / "builds" / f"{key}.log"
+def _write(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
+
+
+def _listed_in(path: Path) -> Inputs | None:
+    """None: it was not built yet, or in another version's words."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Inputs)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _compile(root: Path, cache: Cache, recipe: Recipe, folder: Path) -> Inputs:
+    log = cache.folder / "builds" / f"{recipe.stem()}.log"
     log.unlink(missing_ok=True)
     compiler = ["ccache", recipe.compiler, f"-ffile-prefix-map={root}=.", *recipe.arguments]
     if recipe.assembler:
         compiler.append(assembled_by(recipe.assembler))
-    objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
     environment = _of_ccache(cache, recipe)
+    read = list(_named_in_arguments(root, (*recipe.arguments, *recipe.link)))
+    objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
+    rule = folder / "rule.d"
     for source, compiled in zip(recipe.sources, objects, strict=True):
-        run_in(root, recipe.what, [*compiler, "-c", "-o", compiled, source], log, environment)
-    run_in(root, recipe.what, [recipe.compiler, "-o", str(folder / recipe.output), *objects, *recipe.link], log)
+        command = [*compiler, "-MD", "-MF", str(rule), "-c", "-o", compiled, source]
+        run_in(root, recipe.what, command, log, environment)
+        read += first_rule(rule)
+        rule.unlink()
+    output = folder / recipe.output
+    listing = f"-Wl,--dependency-file={rule}"
+    run_in(root, recipe.what, [recipe.compiler, "-o", str(output), *objects, *recipe.link, listing], log)
+    read += first_rule(rule)
+    rule.unlink()
     for compiled in objects:
         Path(compiled).unlink()
+    read += libraries_of(output)
+    return inputs_of(root, read, (*recipe.arguments, *recipe.link), folder)
+
+
+def _named_in_arguments(root: Path, arguments: Iterable[str]) -> Iterator[str]:
+    """Files of more arguments, which no rule names."""
+    for argument in arguments:
+        if argument.startswith("@") and (root / argument[1:]).is_file():
+            yield argument[1:]
 
 
 def _of_ccache(cache: Cache, recipe: Recipe) -> dict[str, str]:
@@ -247,8 +298,7 @@ def adapter_recipe(
         *(hooked_link(allocator.language) if is_hooked else ()),
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
-    inputs = sources_below(folder, root / "include")
-    return Recipe(what, "adapter.so", compiler, arguments, sources, link, inputs, assembler() if is_hooked else None)
+    return Recipe(what, "adapter.so", compiler, arguments, sources, link, assembler() if is_hooked else None)
 
 
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
@@ -272,7 +322,6 @@ def build_adapter(
 
 def runner_recipe(root: Path) -> Recipe:
     folder = root / "runner"
-    inputs = (*sources_below(folder, root / "include"), root / "pintools" / "trace.h")
     arguments = (
         *("-std=c11", *OPTIMISATION, "-Wall", "-Wextra", "-Werror=implicit-function-declaration", "-pthread"),
         "-fvisibility=hidden",  # an adapter's function that has the name of one of the runner's is its own
@@ -284,7 +333,7 @@ def runner_recipe(root: Path) -> Recipe:
         "-Wl,-z,now",  # names are found once, by the server: each life would find them again, and fault in what it writes for that
         "-ldl",
     )
-    return Recipe("the runner", "runner", "gcc", arguments, sources, link, inputs)
+    return Recipe("the runner", "runner", "gcc", arguments, sources, link)
 
 
 def build_runner(root: Path, cache: Cache) -> Built:

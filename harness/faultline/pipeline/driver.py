@@ -17,7 +17,6 @@ from faultline.pipeline.build import (
     make,
     matches,
     relative,
-    sources_below,
 )
 
 DRIVER_BASELINE = "glibc"
@@ -39,7 +38,6 @@ def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = 
         *(*OPTIMISATION, "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE", flush_definition(flush)),
         *(COMMON_INCLUDE, "-Iallocators/bench", *(["-DFL_COUNT"] if is_counting else [])),
     ]
-    shared = sources_below(folder, root / "include")
     names = allocators_here(root)
     objects, libraries = [], set()
     for name in names[1:]:
@@ -47,19 +45,16 @@ def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = 
         compiler, standard = compiler_of(allocator)
         own = root / "allocators" / name
         sources = relative(root, [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")])
-        inputs = (*sources_below(own), *shared)
         flags = [flag for flag in allocator.build.flags if not flag.startswith("-D")]
         arguments = (
             *(f"-std={standard}", *common, *flags),
             *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
         )
-        recipe = Recipe(
-            f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r", *flags), inputs
-        )
+        recipe = Recipe(f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r", *flags))
         built = make(root, cache, recipe)
         objects.append(str(built.path))
         libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
     arguments = ("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}")
     driver = tuple(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES)
     link = (*objects, "-pthread", *(f"-l{library}" for library in sorted(libraries)))
-    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, driver, link, shared))
+    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, driver, link))

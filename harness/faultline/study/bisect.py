@@ -26,6 +26,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from os.path import normpath
 from pathlib import Path
 from typing import Literal
 
@@ -500,7 +501,7 @@ def concerned(changes: list[Change], finding: Finding, repository: Repository) -
 
 
 def _in_repository(file: str, prefix: str, folder: str) -> str:
-    return f"{folder}/{file.removeprefix(prefix)}" if file.startswith(prefix) else file
+    return normpath(f"{folder}/{file.removeprefix(prefix)}") if file.startswith(prefix) else file
 
 
 def command_text(bisection: Bisection) -> str:

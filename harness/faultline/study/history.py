@@ -44,7 +44,9 @@ class Repository:
 
     @property
     def sources(self) -> list[str]:
-        return [self.folder, *self.headers]
+        """Of a clone of this project the allocator's folder and the headers of adapters. In a repository of its own an allocator
+        may be built from any file."""
+        return [self.folder, *self.headers] if self.headers else ["."]
 
     def ask(self, *arguments: str, inside: Path | None = None) -> str | None:
         """What git says; None when it refuses."""
@@ -91,10 +93,12 @@ class Repository:
             )
 
     def check_clean(self) -> None:
-        """Of other commits are built only what they hold: a change that is nowhere committed would be forgotten."""
-        changed = self.demand("status", "--porcelain", "--untracked-files=normal", "--", *self.sources)
-        if changed:
-            files = [line[3:] for line in changed.splitlines()]
+        """Of other commits are built only what they hold: a change that is nowhere committed would be forgotten. Files that git
+        does not know count in the allocator's folder."""
+        changed = self.demand("status", "--porcelain", "--untracked-files=no", "--", *self.sources)
+        unknown = self.demand("status", "--porcelain", "--untracked-files=normal", "--", self.folder, *self.headers)
+        files = [line[3:] for line in dict.fromkeys((*unknown.splitlines(), *changed.splitlines()))]
+        if files:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             raise BadInputError(
                 f"{self.top}: {files[0]}{more} has changes that are not committed", "commit or stash them first"

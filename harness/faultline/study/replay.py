@@ -13,7 +13,7 @@ import msgspec
 from faultline.base.cache import scratch_folder
 from faultline.base.config import Flush, Model, find_allocator
 from faultline.base.errors import BadInputError
-from faultline.pipeline.build import adapter_recipe
+from faultline.pipeline.build import build_adapter
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Event, Finding, Verdict
 from faultline.pipeline.explore import write_config
@@ -117,7 +117,7 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     token = workshop.engine.ask_json(Token, "token", text)
     check_model(workshop.engine, token.model)
     allocator = find_allocator(workshop.root, token.allocator)
-    build = adapter_recipe(workshop.root, allocator, token.mutant, token.flush).key(workshop.root)
+    build = build_adapter(workshop.root, workshop.cache, allocator, token.mutant, token.flush).key
     if token.build and not is_same_hash(build, token.build):  # traces name the build, so none would be the same
         raise BadInputError(
             f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",

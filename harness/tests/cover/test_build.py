@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faultline.base.cache import Cache, key_of
-from faultline.base.config import find_allocator
+from faultline.base.config import Flush, find_allocator
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.pipeline import build
 from samples import SOURCE_FOLDERS
@@ -26,18 +26,16 @@ def clone(tmp_path: Path, root: Path) -> Path:
     return folder
 
 
-def adapter_key(root: Path, mutant: str | None = None, flush: str = "clwb") -> str:
-    allocator = find_allocator(root, "nvm_malloc")
-    return build.adapter_recipe(root, allocator, mutant, flush).key(root)  # type: ignore[arg-type]
+def test_the_key_depends_on_all_that_matters_and_on_no_path(cache: Cache, root: Path, clone: Path) -> None:
+    def adapter_key(root: Path, mutant: str | None = None, flush: Flush = "clwb") -> str:
+        return build.build_adapter(root, cache, find_allocator(root, "nvm_malloc"), mutant, flush).key
 
-
-def test_the_key_depends_on_all_that_matters_and_on_no_path(root: Path, clone: Path) -> None:
     clean = adapter_key(clone)
     assert clean == adapter_key(root)
     others = [
         adapter_key(clone, mutant="MAGIC_NOT_LAST"),
         adapter_key(clone, flush="clflush"),
-        build.runner_recipe(clone).key(clone),
+        build.build_runner(clone, cache).key,
     ]
     for changed in (
         "include/persist.h",

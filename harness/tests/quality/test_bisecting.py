@@ -196,7 +196,7 @@ def test_where_only_skipped_commits_are_left_no_commit_is_blamed(bisect: Bisect)
 
 
 def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None:
-    """Linked into the clone. What lies beside it there is not its source."""
+    """Linked into the clone."""
     own, root = tmp_path / "own", tmp_path / "clone"
     (own / "pm" / "mine").mkdir(parents=True)
     (own / "pm" / "mine" / "allocator.toml").write_text("")
@@ -208,9 +208,14 @@ def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None
     git(own, "add", "-A")
     git(own, "commit", "-q", "-m", "first")
     repository = Repository(root, "mine")
-    assert (repository.top, repository.sources) == (own.resolve(), ["pm/mine"])
+    assert (repository.top, repository.sources) == (own.resolve(), ["."])
     (own / "readme").write_text("not a source")
     repository.check_clean()
+    (own / "source.c").write_text("what it is built from")
+    git(own, "add", "source.c")
+    with pytest.raises(BadInputError, match=r": source\.c has changes that are not committed"):
+        repository.check_clean()
+    git(own, "reset", "-q")
     (own / "pm" / "mine" / "new.c").write_text("a source")
     with pytest.raises(BadInputError, match=r"new\.c has changes that are not committed"):
         repository.check_clean()
@@ -239,13 +244,18 @@ def test_each_commit_is_built_with_its_own_headers(tmp_path: Path, root: Path, f
 def test_the_history_of_a_repository_of_its_own_is_gone_through(
     clone: Path, root: Path, scripts: Path, tmp_path: Path
 ) -> None:
-    """The second of three commits takes the flush away; the clone that it is linked into is no repository."""
+    """The second of three commits takes the flush away; the clone that it is linked into is no repository. Its sources lie beside
+    its folder."""
     project, own = tmp_path / "project", tmp_path / "own"
     shutil.copytree(clone, project, ignore=shutil.ignore_patterns(".git", "nvm_malloc"))
     shutil.copytree(root / "allocators/nvm_malloc", own / "pm/mine", ignore=shutil.ignore_patterns("tests"))
     (project / "allocators/nvm_malloc").symlink_to(own / "pm/mine")
+    (own / "pm/mine/src").rename(own / "src")
+    description = own / "pm/mine/allocator.toml"
+    assert description.read_text().count('["src') >= 2
+    description.write_text(description.read_text().replace('["src', '["../../src'))
     git(tmp_path, "init", "-q", "own")
-    source = own / "pm/mine/src/protocol.c"
+    source = own / "src/protocol.c"
     original = source.read_text()
     for number, text in enumerate(
         (original, original.replace(FLUSH, "#endif"), original.replace(FLUSH, "#endif\n")), 1
