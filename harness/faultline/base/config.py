@@ -126,6 +126,11 @@ SAMPLES = 16
 """Seeded states at each of the other positions."""
 
 
+CELL_TIME_S = 600.0
+"""Seconds for which a cell of a matrix is explored at most, unless it says otherwise: a broken allocator must not hang a CI job."""
+Seconds = Annotated[float, Meta(gt=0, le=1e7)]
+
+
 class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     ops: Count = 40
     seed: Annotated[int, Meta(ge=0)] = 1
@@ -137,6 +142,8 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     nested: Nested = 0
     follow_up: bool = True
     replay_engine: ReplayEngine | None = None
+    allow_incomplete: bool = False
+    time_s: Seconds = CELL_TIME_S
 
 
 class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -152,6 +159,8 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     nested: Nested | None = None
     follow_up: bool | None = None
     replay_engine: ReplayEngine | None = None
+    allow_incomplete: bool | None = None
+    time_s: Seconds | None = None
 
 
 class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):

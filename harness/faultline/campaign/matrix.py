@@ -90,4 +90,6 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "nested": chosen("nested"),
         "follow_up": chosen("follow_up") or not chosen("nested"),
         "replay_engine": chosen("replay_engine"),
+        "allow_incomplete": chosen("allow_incomplete"),
+        "time_limit_s": chosen("time_s"),
     }

@@ -97,6 +97,20 @@ class CellResult(msgspec.Struct):
         return not self.is_explored or not is_all_judged or self._is_stopped_at_finding
 
     @property
+    def is_incomplete(self) -> bool:
+        """Whether a limit ended it, or left states out, and nothing else is to be said of it. Known findings are nothing else."""
+        if self.is_unknown or self.new_findings or self.is_killed:
+            return False
+        if not self.findings:
+            return self.verdict == "incomplete"
+        return self.certificate is not None and bool(self.certificate.stopped or self.certificate.incomplete)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither good nor bad, and nobody has said that this is all right."""
+        return self.is_unknown or (self.is_incomplete and not self.spec.allow_incomplete)
+
+    @property
     def _is_stopped_at_finding(self) -> bool:
         """By stop_at_rule: nothing is known of what comes after it."""
         stop = self.spec.stop_at_rule
@@ -133,6 +147,7 @@ class Summary(msgspec.Struct):
     states: str
     recoveries: int
     complete: int
+    incomplete: int
     unknown: int
     kill_rate: str = ""
 
@@ -140,7 +155,8 @@ class Summary(msgspec.Struct):
         return (
             f"summary: cells={self.cells} findings={self.findings} mutants={self.mutants_killed}/{self.mutants_run}"
             f" states={self.states} recoveries={self.recoveries} complete={self.complete}/{self.cells}"
-            f" unknown={self.unknown}" + (f" kill_rate={self.kill_rate}" if self.kill_rate else "")
+            f" incomplete={self.incomplete} unknown={self.unknown}"
+            + (f" kill_rate={self.kill_rate}" if self.kill_rate else "")
         )
 
 
@@ -156,6 +172,7 @@ def summarise(results: list[CellResult]) -> Summary:
         states=states_text(sum_log10([one.states_log10 for one in certificates if one.states_log10 is not None])),
         recoveries=sum(certificate.recoveries for certificate in certificates),
         complete=sum(result.is_complete for result in clean),
+        incomplete=sum(result.is_incomplete for result in results),
         unknown=sum(result.is_unknown for result in results),
         kill_rate=share_text(kill_rates_of(results).values()) if clean else "",
     )
@@ -258,7 +275,7 @@ class Results:
         """The result of the cell with this key, when that campaign finished it and it has a verdict."""
         with self._turn() as connection:
             row = connection.execute(
-                "select result from cell where campaign = ? and key = ? and state = 'done' and verdict != 'unknown'",
+                "select result from cell where campaign = ? and key = ? and state = 'done' and verdict in ('pass', 'fail')",
                 (campaign, key),
             ).fetchone()
         return self._decoded(row[0]) if row else None

@@ -61,7 +61,9 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
 def joined_verdict(findings: list[Finding], earlier: Certificate, later: Verdict) -> Verdict:
     if findings:
         return "fail"
-    return "unknown" if earlier.unknown_reasons else later
+    if earlier.unknown_reasons:
+        return "unknown"
+    return "incomplete" if earlier.incomplete and later == "pass" else later
 
 
 def _each_once(entries: list[Any]) -> list[Any]:

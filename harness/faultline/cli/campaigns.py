@@ -38,6 +38,9 @@ def run_campaign(
     specs = [with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
     known = files.read(specs)
     database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
+    if kind == "matrix":
+        longest = max(spec.time_limit_s or 0 for spec in specs)
+        streams.note(f"each cell is explored for {longest:g} s at most (time_s)")
     try:
         with CampaignProgress(specs, is_quiet=as_json) as progress:
             campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed, known)

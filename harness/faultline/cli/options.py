@@ -147,6 +147,11 @@ class KnownFiles:
         return read_known(self.baseline, self.suppressions, specs)
 
 
+allow_incomplete_option = click.option(
+    "--allow-incomplete",
+    is_flag=True,
+    help="Exit code 0 where a limit ended an exploration without a finding (3 otherwise).",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of tables.")
 
 

@@ -38,6 +38,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of nested: in what follows recoveries, too."""
     replay_engine: ReplayEngine | None = None
     """Strategy complete: what runs recoveries, `in-process` or `traced`; None: the fastest engine that sees all of the target."""
+    allow_incomplete: bool = False
+    """A limit that ends it is no reason to fail: it is not shown as green all the same."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
 
@@ -81,4 +83,5 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for option, value, usual in unusual:
             words += [] if value in (usual, None) else [option, str(value)]
         words += [] if self.follow_up else ["--no-follow-up"]
+        words += ["--allow-incomplete"] if self.allow_incomplete else []
         return " ".join(words)

@@ -13,7 +13,8 @@ from faultline.workload.operations import THREAD_OPERATIONS
 ORDINALS = ("", "first", "second", "third")
 """Of generations: after so many crashes."""
 
-Verdict = Literal["pass", "fail", "unknown"]
+Verdict = Literal["pass", "fail", "unknown", "incomplete"]
+"""incomplete: no finding and nothing unknown, but a limit ended the exploration, or left states out."""
 
 
 class Progress(msgspec.Struct, tag_field="event", tag="progress"):

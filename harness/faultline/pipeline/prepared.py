@@ -41,7 +41,7 @@ class PreparedCell:
     def key(self) -> str:
         """Of everything that the cell's result is a function of, but when it stops: what runs, the trace (and with it the builds),
         contract, engine."""
-        spec = msgspec.structs.replace(self.spec, time_limit_s=None, recovery_limit=None)
+        spec = msgspec.structs.replace(self.spec, time_limit_s=None, recovery_limit=None, allow_incomplete=False)
         heap = msgspec.json.encode(self.target.allocator.heap)
         contract = msgspec.json.encode(self.target.allocator.contract)
         hooked = self.target.hooked.key if self.target.hooked else ""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""junit.xml: one test case a cell. A clean cell fails by its new findings, a mutant by surviving; no verdict is an error.
+"""junit.xml: one test case a cell. A clean cell fails by its new findings, a mutant by surviving; no verdict is an error. What a
+limit left incomplete is skipped.
 The kill rate of its allocator is a property of the suite."""
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult]) ->
         ET.SubElement(
             properties, "property", name=f"kill rate of {kill_rates.name(*build)}", value=kill_rates.text_of(rate)
         )
-    counts = {"failure": 0, "error": 0}
+    counts = {"failure": 0, "error": 0, "skipped": 0}
     for result in results:
         seconds = result.build_s + result.trace_s + result.explore_s
         name = result.spec.name.removeprefix(f"{allocator} ")
@@ -40,9 +41,13 @@ def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult]) ->
         if problem is not None:
             kind, message, text = problem
             counts[kind] += 1
-            ET.SubElement(case, kind, type=f"faultline.{kind}", message=message).text = _printable(text)
+            element = ET.SubElement(case, kind, message=message)
+            if kind != "skipped":  # which has no type, and no text that readers show
+                element.set("type", f"faultline.{kind}")
+                element.text = _printable(text)
     suite.set("failures", str(counts["failure"]))
     suite.set("errors", str(counts["error"]))
+    suite.set("skipped", str(counts["skipped"]))
 
 
 def _problem(result: CellResult) -> tuple[str, str, str] | None:
@@ -60,6 +65,8 @@ def _problem(result: CellResult) -> tuple[str, str, str] | None:
     if result.is_unknown:
         why = result.error or (result.certificate.why if result.certificate else "no verdict")
         return "error", f"unknown: {_printable(why)}", found
+    if result.is_incomplete:
+        return "skipped", f"incomplete: {_printable(result.certificate.why if result.certificate else '')}", found
     if result.spec.mutant is not None:
         return "failure", f"survived: expected {result.spec.expected_rule}", found or "no finding"
     return None

@@ -17,16 +17,22 @@ def outcome(result: CellResult) -> str:
     if result.spec.mutant is not None:
         if result.is_killed:
             return "killed"
-        return "unknown" if result.verdict == "unknown" else "survived"
+        return result.verdict if result.is_unknown or result.is_incomplete else "survived"
     if result.findings and not result.new_findings:
-        return "unknown" if result.is_unknown else "known"
+        return "unknown" if result.is_unknown else "incomplete" if result.is_incomplete else "known"
     return result.verdict
 
 
 def mark(result: CellResult) -> Mark:
     """Class of the outcome: good, bad or open."""
     word = outcome(result)
-    return "good" if word in ("pass", "killed") else "open" if word in ("unknown", "stopped", "known") else "bad"
+    return (
+        "good"
+        if word in ("pass", "killed")
+        else "open"
+        if word in ("unknown", "incomplete", "stopped", "known")
+        else "bad"
+    )
 
 
 def scientific(states: str) -> str:

@@ -22,6 +22,7 @@ from faultline.pipeline.environment import Environment
 from faultline.pipeline.events import Certificate, Finding, OperationCost, TraceEvent
 from faultline.report.coverage import RecoveryCoverage, recovery_coverage
 from faultline.report.outcomes import Mark, mark, outcome
+from faultline.report.reasons import reason_of
 from faultline.report.timeline import timeline
 from faultline.report.trace_rules import AllocatorWarning, costs_of, warnings_of
 from faultline.study import kill_rates
@@ -174,11 +175,12 @@ def page(results: list[CellResult], state: str, environment: Environment) -> Pag
 def _banner(results: list[CellResult], state: str, summary: Summary, coverage: list[RecoveryCoverage]) -> Banner:
     survivors = sum(outcome(result) == "survived" for result in results)
     with_findings = sum(bool(result.new_findings) for result in results if result.spec.mutant is None)
-    open_cells = sum(mark(result) == "open" and outcome(result) != "known" for result in results)
+    open_cells = sum(mark(result) == "open" and outcome(result) not in ("known", "incomplete") for result in results)
     known = sum(len(result.findings) - len(result.new_findings) for result in results if result.spec.mutant is None)
     facts = [
         _mutants_fact(summary, survivors),
         _complete_fact(summary),
+        *_incomplete_facts(results),
         _unknown_fact(results),
         _bounds_fact(results),
         _rules_fact(results),
@@ -199,6 +201,9 @@ def _banner(results: list[CellResult], state: str, summary: Summary, coverage: l
         text = f"{open_cells} of {count(len(results), 'cell')} without a verdict"
         text += "; no finding in the others." if open_cells < len(results) else "."
         return Banner("unknown", "open", text, facts)
+    if summary.incomplete:
+        text = f"No finding, and {summary.incomplete} of {count(len(results), 'cell')} not explored to the end."
+        return Banner("incomplete", "open", text, facts)
     if not results:
         return Banner("unknown", "open", "Nothing was explored.", facts)
     return Banner("pass", "good", _green(summary, known), facts)
@@ -233,6 +238,13 @@ def _complete_fact(summary: Summary) -> Fact:
             else ": not every reachable state was run"
         )
     return Fact("complete", text, "open")
+
+
+def _incomplete_facts(results: list[CellResult]) -> Iterator[Fact]:
+    reasons = [reason for result in results if result.is_incomplete and (reason := reason_of(result))]
+    if reasons:
+        text = f"{count(len(reasons), 'cell')}: a limit ended the exploration, or left states out"
+        yield Fact("incomplete", text, "open", _counted(Counter(reason.why for reason in reasons)))
 
 
 def _unknown_fact(results: list[CellResult]) -> Fact:

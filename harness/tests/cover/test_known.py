@@ -86,7 +86,7 @@ def test_known_findings_do_not_hide_that_the_rest_is_unknown(tmp_path: Path) -> 
     assert outcomes.outcome(first) == "unknown", "what comes after it was not explored"
     first.certificate = samples.certificate(complete=False, stopped=Stopped(17, "60 s limit"))
     first.spec = samples.spec(stop_at_rule="FL009")
-    assert outcomes.outcome(first) == "known", "a bound is said, as where nothing is found"
+    assert outcomes.outcome(first) == "incomplete", "a limit is said, as where nothing is found"
     stopped = cell(ID)
     stopped.error = "the engine died"
     assert summarise(marked(files, stopped)).unknown == 1

@@ -26,7 +26,8 @@ from faultline.report.trace_rules import warning_lines
 
 def test_the_summary_line_counts_clean_cells_and_killed_mutants() -> None:
     assert summarise(samples.campaign()).line() == (
-        "summary: cells=3 findings=1 mutants=1/2 states=4.8e+09 recoveries=16332 complete=0/3 unknown=1 kill_rate=unmeasured"
+        "summary: cells=3 findings=1 mutants=1/2 states=4.8e+09 recoveries=16332 complete=0/3 incomplete=0 unknown=1"
+        " kill_rate=unmeasured"
     )
 
 

@@ -20,15 +20,17 @@ pub enum Verdict {
     Fail,
     /// No finding, but not everything is known.
     Unknown,
+    /// No finding and nothing unknown, but a limit ended the exploration, or left states out.
+    Incomplete,
 }
 
 impl Verdict {
-    /// 0 pass, 1 finding, 3 unknown: what `faultline` ends with, too.
+    /// 0 pass, 1 finding, 3 unknown or incomplete: what `faultline` ends with, too.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Pass => 0,
             Self::Fail => 1,
-            Self::Unknown => 3,
+            Self::Unknown | Self::Incomplete => 3,
         }
     }
 
@@ -37,6 +39,7 @@ impl Verdict {
             Self::Pass => "pass",
             Self::Fail => "fail",
             Self::Unknown => "unknown",
+            Self::Incomplete => "incomplete",
         }
     }
 }

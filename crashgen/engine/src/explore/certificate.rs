@@ -155,9 +155,14 @@ impl Tally {
         (incomplete.positions, incomplete.last) = (incomplete.positions + 1, position);
     }
 
+    /// Whether a limit left states out at a position of which a strategy promises all.
+    pub fn leaves_states_out(&self) -> bool {
+        !self.incomplete.is_empty() || !self.later_gaps.is_empty()
+    }
+
     /// Whether every state of every position was explored, and nothing is unknown.
     pub fn is_whole(&self) -> bool {
-        self.incomplete.is_empty() && self.later_gaps.is_empty() && self.unknown_reasons.is_empty()
+        !self.leaves_states_out() && self.unknown_reasons.is_empty()
     }
 
     /// Takes over what was counted of a later generation.

@@ -103,9 +103,10 @@ fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Result<Verdict
     }
     let is_unknown = whole.tally.has_unknown();
     let is_nothing = !whole.tally.has_judged_a_heap() && whole.tally.unchanged == 0 || whole.tally.stores == 0;
-    let verdict = match (whole.findings.len(), is_unknown || is_nothing) {
-        (0, false) => Verdict::Pass,
-        (0, true) => Verdict::Unknown,
+    let verdict = match whole.findings.len() {
+        0 if is_unknown || (is_nothing && whole.stopped.is_none()) => Verdict::Unknown,
+        0 if whole.stopped.is_some() || whole.tally.leaves_states_out() => Verdict::Incomplete,
+        0 => Verdict::Pass,
         _ => Verdict::Fail,
     };
     let stopped = whole.stopped.take();

@@ -7,12 +7,21 @@ import os
 from pathlib import Path
 
 import click
+import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
 from faultline.campaign.results import CellResult, summarise
 from faultline.cli.campaigns import run_campaign
-from faultline.cli.options import DEFAULT_MATRIX, DEFAULT_OUT, KnownFiles, json_option, known_options, workshop_options
+from faultline.cli.options import (
+    DEFAULT_MATRIX,
+    DEFAULT_OUT,
+    KnownFiles,
+    allow_incomplete_option,
+    json_option,
+    known_options,
+    workshop_options,
+)
 from faultline.pipeline.workshop import Workshop
 
 
@@ -22,16 +31,25 @@ from faultline.pipeline.workshop import Workshop
 @click.option(
     "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Reports and database."
 )
+@allow_incomplete_option
 @known_options
 @workshop_options
 @json_option
 def command(
-    workshop: Workshop, path: Path | None, jobs: int | None, out: Path, files: KnownFiles, as_json: bool
+    workshop: Workshop,
+    path: Path | None,
+    jobs: int | None,
+    out: Path,
+    files: KnownFiles,
+    as_json: bool,
+    allow_incomplete: bool,
 ) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
     path = path if path is not None else workshop.root / DEFAULT_MATRIX
     matrix = read_matrix(path, workshop.engine)
     specs = cells_of_matrix(workshop.root, matrix)
+    if allow_incomplete:
+        specs = [msgspec.structs.replace(spec, allow_incomplete=True) for spec in specs]
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
     results = run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json, files)
@@ -42,6 +60,6 @@ def exit_code_of_matrix(results: list[CellResult]) -> int:
     summary = summarise(results)
     if summary.findings:
         return EXIT_FINDINGS
-    if summary.unknown:
+    if any(result.is_open for result in results):
         return EXIT_UNKNOWN
     return EXIT_OK if summary.mutants_killed == summary.mutants_run else EXIT_FINDINGS

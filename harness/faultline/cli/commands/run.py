@@ -16,7 +16,15 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInput
 from faultline.campaign import campaign
 from faultline.cli.campaigns import run_campaign
 from faultline.cli.cells import cell_spec, workload_of
-from faultline.cli.options import KnownFiles, cell_options, is_given, json_option, known_options, workshop_options
+from faultline.cli.options import (
+    KnownFiles,
+    allow_incomplete_option,
+    cell_options,
+    is_given,
+    json_option,
+    known_options,
+    workshop_options,
+)
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.lists import check_model, check_strategy, models, strategies
 from faultline.pipeline.workshop import Workshop
@@ -141,6 +149,7 @@ GO_ON = "none"
     help="Strategy complete: workers; the result is that of one.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
+@allow_incomplete_option
 @known_options
 @workshop_options
 @json_option
@@ -174,4 +183,4 @@ def command(
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
         raise kind(results[0].error, results[0].hint)
-    return EXIT_FINDINGS if results[0].new_findings else EXIT_UNKNOWN if results[0].is_unknown else EXIT_OK
+    return EXIT_FINDINGS if results[0].new_findings else EXIT_UNKNOWN if results[0].is_open else EXIT_OK

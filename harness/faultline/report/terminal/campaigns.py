@@ -10,6 +10,7 @@ from rich.text import Text
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.report.coverage import recovery_coverage
 from faultline.report.outcomes import mark, outcome, scientific
+from faultline.report.reasons import reason_of
 from faultline.report.terminal import streams
 from faultline.report.terminal.findings import print_finding
 from faultline.report.terminal.streams import COLOURS, print_line
@@ -23,10 +24,13 @@ def print_results(results: list[CellResult]) -> None:
     console = streams.out()
     console.print(verdict_table(results))
     for result in results:
-        if result.error is not None and len(results) > 1:  # of a single cell it is the command's own error
-            print_line(console, f"{result.spec.name}: ", "yellow", f"unknown: {result.error}")
-            if result.hint:
-                print_line(console, "  hint: ", "cyan", result.hint)
+        reason = reason_of(result)
+        if reason is not None and (
+            result.error is None or len(results) > 1
+        ):  # of a single cell it is the command's own error
+            print_line(console, f"{result.spec.name}: ", "yellow", f"{reason.word}: {reason.why}")
+            if reason.next:
+                print_line(console, "  hint: ", "cyan", reason.next)
         if result.certificate is not None and result.certificate.fallback is not None:
             ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
             print_line(console, f"{result.spec.name}: ", "yellow", ran)
