@@ -38,6 +38,9 @@ pub struct Contract {
     /// Whether a heap that was closed opens without recovery: a close that has returned is durable, too.
     #[serde(deserialize_with = "key::clean_close")]
     pub clean_close: bool,
+    /// Whether a crash while the heap is created is promised nothing.
+    #[serde(default, deserialize_with = "key::create_unsafe")]
+    pub create_unsafe: bool,
     /// How many threads may call the allocator at the same time, at least 1.
     #[serde(deserialize_with = "key::threads")]
     pub threads: u32,
@@ -142,6 +145,7 @@ mod key {
         relocatable: bool,
         after_failed_create: AfterFailedCreate,
         clean_close: bool,
+        create_unsafe: bool,
     }
 
     pub fn detects<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {

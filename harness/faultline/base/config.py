@@ -29,6 +29,7 @@ KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
 Model = Annotated[str, Meta(min_length=1)]
 """A persistency model, by its name: pipeline/lists.py knows which there are."""
 Flush = Literal["clwb", "clflushopt", "clflush"]
+Start = Literal["create", "workload"]
 ReplayEngine = Literal["in-process", "traced"]
 """What runs recoveries."""
 DEFAULT_STRATEGY: Strategy = "complete"
@@ -79,6 +80,8 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     detects: list[str] = []
     after_failed_create: Literal["error", "re-creatable"] = "error"
     clean_close: bool = False
+    create_unsafe: bool = False
+    """A crash while the heap is created is promised nothing."""
     threads: Count = 1
 
 
@@ -144,6 +147,7 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     replay_engine: ReplayEngine | None = None
     allow_incomplete: bool = False
     time_s: Seconds = CELL_TIME_S
+    start: Start = "create"
 
 
 class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -161,6 +165,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     replay_engine: ReplayEngine | None = None
     allow_incomplete: bool | None = None
     time_s: Seconds | None = None
+    start: Start | None = None
 
 
 class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -92,4 +92,5 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "replay_engine": chosen("replay_engine"),
         "allow_incomplete": chosen("allow_incomplete"),
         "time_limit_s": chosen("time_s"),
+        "start": chosen("start"),
     }

@@ -7,7 +7,16 @@ from pathlib import PurePath
 
 import msgspec
 
-from faultline.base.config import DEFAULT_STRATEGY, EXHAUSTIVE_STATES, SAMPLES, Flush, Model, ReplayEngine, Strategy
+from faultline.base.config import (
+    DEFAULT_STRATEGY,
+    EXHAUSTIVE_STATES,
+    SAMPLES,
+    Flush,
+    Model,
+    ReplayEngine,
+    Start,
+    Strategy,
+)
 
 
 class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +49,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Strategy complete: what runs recoveries, `in-process` or `traced`; None: the fastest engine that sees all of the target."""
     allow_incomplete: bool = False
     """A limit that ends it is no reason to fail: it is not shown as green all the same."""
+    start: Start = "create"
+    """Where the first crash positions are: in the creation of the heap, or in what follows it."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
 
@@ -59,6 +70,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
         size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
         variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
+        variant += " --start workload" if self.start == "workload" else ""
         mutant = f" {self.mutant}" if self.mutant else ""
         return f"{self.allocator} {self.workload_name}{size}{variant}{mutant}"
 
@@ -78,6 +90,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("--leaves", self.leaf_limit, None),
             ("--memory", self.memory_limit_mib, None),
             ("--nested", self.nested, 0),
+            ("--start", self.start, "create"),
             ("--replay-engine", self.replay_engine, None),
         )
         for option, value, usual in unusual:

@@ -82,6 +82,7 @@ def engine_config(
             "wall_limit_ms": WALL_LIMIT_MS,
         },
         "first_position": first_position,
+        "start": spec.start,
         "stop_at_rule": spec.stop_at_rule,
         "probe": "full",
         "identity": {

@@ -27,10 +27,11 @@ from faultline.workload.generators import (
     uniform,
 )
 from faultline.workload.graph_generators import graph, resur
-from faultline.workload.operations import MAX_BYTES, MAX_OPERATIONS, Workload
+from faultline.workload.operations import MAX_BYTES, MAX_OPERATIONS, Operation, Workload
 from faultline.workload.sequences import MAX_ACE_OPERATIONS, ace, ace_case_count, spread
 
 GENERATORS = {
+    "create": "the heap is created, and nothing else",
     "smoke": "a dozen fixed operations of every kind, with a reopen",
     "churn": "--ops operations of --seed: allocate, free, reallocate over a size mix, bounded live set",
     "chain": "churn over the nodes of one linked list",
@@ -68,6 +69,7 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
     if takes_ops(name):
         _limit(2 + 2 * (REOPENS + 1) + ops, f"{name} --ops {ops}")
     generators: dict[str, Callable[[], Workload]] = {
+        "create": lambda: Workload("create", 1, (Operation("case"),)),
         "smoke": smoke,
         "churn": lambda: churn(ops, seed),
         "chain": lambda: over_layout("chain", ops, seed),

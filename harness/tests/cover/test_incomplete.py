@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -110,3 +111,21 @@ def test_cells_of_a_matrix_have_a_time_and_may_be_allowed_to_need_more(
     assert run.returncode == (0 if is_allowed else 3), run.stdout + run.stderr
     assert "each cell is explored for 0.001 s at most (time_s)" in run.stderr
     assert "nvmalloc smoke: incomplete: stopped at crash position" in run.stdout
+
+
+def explored(faultline: Faultline, *words: str) -> dict[str, Any]:
+    run = faultline("run", "nvmalloc", "--json", *words)
+    assert run.returncode == 0, run.stdout + run.stderr
+    (cell,) = json.loads(run.stdout)["cells"]
+    return dict(cell["certificate"])
+
+
+def test_creation_can_be_left_out_or_be_all(faultline: Faultline) -> None:
+    whole = explored(faultline, "-w", "ace:1:1")
+    workload = explored(faultline, "-w", "ace:1:1", "--start", "workload")
+    creation = explored(faultline, "-w", "create")
+    assert all(one["complete"] for one in (whole, workload, creation))
+    assert 0 < workload["crash_positions"] < whole["crash_positions"]
+    assert 0 < creation["crash_positions"] < whole["crash_positions"]
+    assert workload["covers"].startswith("workload ace:1:1 without its creation (--start workload), one interleaving")
+    assert "without" not in whole["covers"] + creation["covers"]

@@ -69,6 +69,9 @@ pub struct Config {
     pub limits: Limits,
     /// Go on at this crash position (events before the crash), where an earlier exploration stopped.
     pub first_position: Option<u32>,
+    /// Where power fails for the first time.
+    #[serde(default)]
+    start: StartName,
     /// Look at none after this one; the certificate says so.
     #[serde(default)]
     pub last_position: Option<u32>,
@@ -87,6 +90,17 @@ pub struct Config {
     pub probe: ProbeName,
     /// What tokens name.
     pub identity: Identity,
+}
+
+/// Where the first crash positions are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StartName {
+    /// In the creation of each heap.
+    #[default]
+    Create,
+    /// In what follows it.
+    Workload,
 }
 
 /// What runs recoveries, the fastest first.
@@ -282,6 +296,17 @@ impl Config {
     /// Whether all that the edits do is to leave flushes and fences out.
     pub fn only_leaves_out(&self) -> bool {
         self.edits.iter().all(Edit::only_leaves_out) && self.later_edits.iter().all(Edit::only_leaves_out)
+    }
+
+    /// Why power does not fail while the heap is created, in words for the certificate; none: it does.
+    pub fn creation_left_out(&self) -> Option<&'static str> {
+        match (self.start, self.contract.create_unsafe) {
+            (StartName::Create, false) => None,
+            (StartName::Workload, _) => Some(" without its creation (--start workload)"),
+            (StartName::Create, true) => {
+                Some(" without its creation, of which the contract promises nothing (create_unsafe)")
+            }
+        }
     }
 
     /// The engines that see what recoveries load, the fastest first; the one that was asked for, and slower ones.

@@ -131,8 +131,9 @@ impl Whole {
             ..self.numbers.clone()
         };
         let covers = format!(
-            "workload {}, one interleaving, memory order as traced by {}, built with {}{}",
+            "workload {}{}, one interleaving, memory order as traced by {}, built with {}{}",
             task.config.identity.workload,
+            task.config.creation_left_out().unwrap_or_default(),
             task.trace.tracer,
             task.config.identity.flush,
             crashes_text(task.config, self.strategy)
@@ -251,7 +252,11 @@ impl Work<'_> {
             // If nobody listens any more, the message of the next part fails, too.
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
-        let mut cursor = Cursor { case: HeapCase::new(task.config, task.trace, ""), next: task.trace.first_event() };
+        let mut cursor = Cursor {
+            case: HeapCase::new(task.config, task.trace, ""),
+            next: task.trace.first_event(),
+            is_creating: true,
+        };
         let (mut recoverer, mut onsets): (Option<Recoverer>, OnsetFinder) = (None, OnsetFinder::default());
         while let Some(part) = self.parts.get(self.taken.fetch_add(1, Ordering::Relaxed)) {
             let explored = start(task, strategy, &mut recoverer)

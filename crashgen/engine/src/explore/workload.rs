@@ -9,7 +9,7 @@ use crate::explore::examiner::Examiner;
 use crate::explore::means::Means;
 use crate::explore::parts::{Cursor, Part};
 use crate::heap::case::HeapCase;
-use crashgen::trace::{EventKind, Trace};
+use crashgen::trace::{EventKind, OperationKind, Trace};
 
 /// A part of the workload.
 pub struct Workload<'a> {
@@ -17,6 +17,9 @@ pub struct Workload<'a> {
     part: &'a Part,
     cursor: &'a mut Cursor,
     complete: Complete,
+    /// Since the last step: a case began, crash positions were left out.
+    is_new_case: bool,
+    has_left_out: bool,
 }
 
 impl<'a> Workload<'a> {
@@ -24,7 +27,8 @@ impl<'a> Workload<'a> {
     pub fn new(means: &Means, trace: &'a Trace, part: &'a Part, cursor: &'a mut Cursor) -> Self {
         let is_case = |number: &usize| matches!(trace.events[*number].kind, EventKind::Case { .. });
         cursor.next = (cursor.next..part.first as usize).rev().find(is_case).unwrap_or(cursor.next);
-        Self { trace, part, cursor, complete: Complete::new(means.config, &means.repeats.probe) }
+        let complete = Complete::new(means.config, &means.repeats.probe);
+        Self { trace, part, cursor, complete, is_new_case: false, has_left_out: true }
     }
 
     /// Takes note of what the model could not decide in the case that ends.
@@ -41,7 +45,6 @@ impl<'a> Workload<'a> {
 
 impl Course for Workload<'_> {
     fn next(&mut self, examiner: &mut Examiner) -> Result<Option<Step>, Stop> {
-        let mut is_new_case = false;
         while self.cursor.next < self.part.last as usize {
             let number = self.cursor.next;
             let event = &self.trace.events[number];
@@ -49,17 +52,24 @@ impl Course for Workload<'_> {
                 self.end_case(&mut examiner.tally);
                 self.cursor.case = HeapCase::new(examiner.means.config, self.trace, folder);
                 self.complete.start_case();
-                is_new_case = true;
+                self.cursor.is_creating = true;
+                self.is_new_case = true;
             }
             let (view, is_expectation_new) = self.cursor.case.step(number as u32, event).map_err(Stop::Error)?;
             self.cursor.next += 1;
             let position = number as u32 + 1;
             let is_counted = self.part.number == 0 || position >= self.part.first;
             examiner.tally.stores += u64::from(is_counted && matches!(event.kind, EventKind::Store { .. }));
-            if position < self.part.first {
+            let is_left_out = self.cursor.is_creating && examiner.means.config.creation_left_out().is_some();
+            if matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Create, .. }) {
+                self.cursor.is_creating = false;
+            }
+            if position < self.part.first || (is_left_out && self.cursor.is_creating) {
+                self.has_left_out = true;
                 continue;
             }
-            let is_expectation_new = is_expectation_new || position == self.part.first;
+            let is_expectation_new = is_expectation_new || std::mem::take(&mut self.has_left_out);
+            let is_new_case = std::mem::take(&mut self.is_new_case);
             return Ok(Some(Step { position, view, is_expectation_new, is_new_case }));
         }
         Ok(None)

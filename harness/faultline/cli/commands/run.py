@@ -130,6 +130,13 @@ GO_ON = "none"
     help="With --nested: whether they are explored in what follows recoveries, too.",
 )
 @click.option(
+    "--start",
+    type=click.Choice(get_args(config.Start)),
+    default="create",
+    show_default=True,
+    help="Where power fails first: in the creation of the heap, or in what follows it.",
+)
+@click.option(
     "--replay-engine",
     type=click.Choice(get_args(ReplayEngine)),
     help="Strategy complete: what runs recoveries; a slower engine goes on where it does not see all that the target does."
