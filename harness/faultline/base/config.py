@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from faultline.base.errors import BadInputError
+from faultline.base.input_files import read_input, read_text
 
 Identifier = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")]
 MutantId = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]*$")]
@@ -195,12 +196,7 @@ T = TypeVar("T")
 
 
 def read_toml(path: Path, shape: type[T]) -> T:
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInputError(f"{path}: is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
+    text = read_text(path)
     try:
         tables = tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one; a number of thousands of digits is another
@@ -220,16 +216,14 @@ class _Versioned(msgspec.Struct):
 def read_json(path: Path, shape: type[T], expected: str, hint: str, version: int | None = None) -> T:
     """What faultline wrote to a file that its user keeps. expected: what that is, in words; hint: how to get one; version: that it
     must have, which is looked at before all else, if it has any."""
+    content = read_input(path, hint)
     try:
-        content = path.read_bytes()
         if version is not None:
             found = msgspec.json.decode(content, type=_Versioned).version
             if found != version:
                 raise BadInputError(f"{path}: version {found}, expected {version}", hint)
         return msgspec.json.decode(content, type=shape)
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}", hint) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"{path}: expected {expected}: {error}", hint) from error
 
 

@@ -33,6 +33,7 @@ from msgspec import Meta
 
 from faultline.base.config import Line, read_toml
 from faultline.base.errors import BadInputError
+from faultline.base.input_files import read_input
 from faultline.campaign.results import RESULTS_VERSION, CellResult
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Finding
@@ -174,13 +175,11 @@ BASELINE_HINT = "name the results.json of an earlier campaign, or write one with
 
 def _read_baseline(path: Path) -> Baseline:
     try:
-        document: Any = msgspec.json.decode(path.read_bytes())
+        document: Any = msgspec.json.decode(read_input(path, BASELINE_HINT))
         is_results = isinstance(document, dict) and "summary" in document
         version, expected = document["version"], RESULTS_VERSION if is_results else BASELINE_VERSION
         if version == expected:
             return msgspec.convert(_of_results(document) if is_results else document, Baseline)
-    except OSError as error:
-        raise BadInputError(f"{path}: the baseline cannot be read: {error.strerror}", BASELINE_HINT) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, RecursionError) as error:
         raise BadInputError(f"{path}: is no baseline: {error}", BASELINE_HINT) from error
     raise BadInputError(

@@ -4,10 +4,14 @@ killed), 1 findings (a blind spot of mutate, more than --protect allows), 2 usag
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
 import sys
+import tempfile
+import traceback
+from pathlib import Path
 
 import click
 
@@ -36,6 +40,51 @@ COMMANDS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """One of the exit codes, whatever happens: 1 is a finding and nothing else."""
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()  # the reader left: no traceback at exit
+        return EXIT_UNKNOWN
+    except OSError as error:
+        _drop_output()
+        return _said(
+            InfrastructureError(f"{error.filename or 'the output'}: {error.strerror or error}", HINT_OF_SYSTEM)
+        )
+    except Exception as error:
+        return _said(_internal(error))
+    return code
+
+
+HINT_OF_SYSTEM = "free what is lacking (room on the disk, descriptors, memory), and run it again"
+
+
+def _said(error: FaultlineError) -> int:
+    with contextlib.suppress(OSError):  # where nothing can be written, the exit code is all that is left
+        streams.print_error(error)
+    return error.exit_code
+
+
+def _drop_output() -> None:
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _internal(error: Exception) -> FaultlineError:
+    """Where it was raised is said; everything else is in a file."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    message = f"internal error: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="faultline-error-", suffix=".txt")
+        with os.fdopen(descriptor, "w", errors="backslashreplace") as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        return InfrastructureError(message, "this is a bug of faultline: report it")
+    return InfrastructureError(message, f"this is a bug of faultline: report it with {name}")
+
+
+def _run(arguments: list[str] | None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cancelled CI job is a Ctrl-C: keep results, clean up
     try:
         return int(cli.main(arguments, prog_name="faultline", standalone_mode=False) or EXIT_OK)
@@ -54,9 +103,6 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         streams.print_error(InfrastructureError("interrupted"))
-        return EXIT_UNKNOWN
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left: no traceback at exit
         return EXIT_UNKNOWN
 
 

@@ -18,6 +18,7 @@ from faultline.base.cache import SCRATCH_FOLDER, Cache, project_root
 from faultline.base.errors import BadInputError
 from faultline.campaign.known import KnownFindings, read_known
 from faultline.cli.output import check_writable
+from faultline.cli.values import PATH
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.tracers import DEFAULT_TRACER, find_tracer
@@ -44,11 +45,9 @@ flush_option = click.option(
 def workshop_options(command: Command) -> Command:
     """--cache, --engine, --heap-folder and --tracer, handed on as one Workshop."""
 
-    @click.option("--cache", type=click.Path(path_type=Path), help="Cache of builds and traces.  [default: .faultline]")
-    @click.option("--engine", type=click.Path(path_type=Path), help="Engine binary.  [default: beside python]")
-    @click.option(
-        "--heap-folder", type=click.Path(path_type=Path), help=f"Where heaps lie.  [default: {SCRATCH_FOLDER}]"
-    )
+    @click.option("--cache", type=PATH, help="Cache of builds and traces.  [default: .faultline]")
+    @click.option("--engine", type=PATH, help="Engine binary.  [default: beside python]")
+    @click.option("--heap-folder", type=PATH, help=f"Where heaps lie.  [default: {SCRATCH_FOLDER}]")
     @click.option("--tracer", default=DEFAULT_TRACER.name, show_default=True, metavar="T", help="Who traces.")
     @functools.wraps(command)
     def with_workshop(
@@ -116,17 +115,15 @@ def known_options(command: Command) -> Command:
 
     @click.option(
         "--baseline",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Findings that FILE has do not fail: results.json of an earlier campaign, or what --write-baseline wrote.",
     )
     @click.option(
         "--suppressions",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Findings that FILE (TOML) names do not fail, each for a reason and until a date.",
     )
-    @click.option(
-        "--write-baseline", type=click.Path(path_type=Path), help="Write the findings of this campaign to FILE."
-    )
+    @click.option("--write-baseline", type=PATH, help="Write the findings of this campaign to FILE.")
     @functools.wraps(command)
     def with_files(baseline: Path | None, suppressions: Path | None, write_baseline: Path | None, **rest: Any) -> Any:
         return command(files=KnownFiles(baseline, suppressions, write_baseline), **rest)

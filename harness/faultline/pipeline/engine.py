@@ -32,8 +32,8 @@ class Engine:
         self.path = path or Path(sysconfig.get_path("scripts")) / ENGINE_NAME
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
-        if not os.access(self.path, os.X_OK):
-            raise InfrastructureError(f"{self.path}: the engine is not there", "make setup builds it")
+        if not self.path.is_file() or not os.access(self.path, os.X_OK):
+            raise InfrastructureError(f"{self.path}: no engine is there", "make setup builds it")
         return [str(self.path), *arguments]
 
     def ask(self, *arguments: str) -> str:

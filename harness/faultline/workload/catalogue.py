@@ -10,6 +10,7 @@ from pathlib import Path
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import Heap
 from faultline.base.errors import BadInputError
+from faultline.base.input_files import read_text
 from faultline.workload.file_format import parse
 from faultline.workload.generators import (
     MAX_DEFRAG_SHARE,
@@ -154,15 +155,7 @@ def _user_file(path: Path, cache: Cache) -> Workload:
             f"unknown workload {str(path)!r}: no generator of this name and no such file",
             f"workloads are: {', '.join(GENERATORS)}",
         )
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise BadInputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInputError(
-            f"{path}: is not UTF-8 text (byte {error.start})", "a workload file is plain text"
-        ) from error
-    workload = parse(text, str(path))
+    workload = parse(read_text(path, "a workload file is plain text"), str(path))
     store(workload, cache)
     return workload
 

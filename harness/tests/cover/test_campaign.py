@@ -407,6 +407,6 @@ def test_a_file_that_is_no_database_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_a_missing_engine_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(InfrastructureError, match="the engine is not there") as caught:
+    with pytest.raises(InfrastructureError, match="no engine is there") as caught:
         Engine(tmp_path / "nosuch").ask("--version")
     assert "make setup" in str(caught.value.hint)

@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from faultline.cli.values import PATH
 from faultline.study import bisect
 
 
 @click.command("bisect-step", hidden=True)
-@click.argument("task", type=click.Path(path_type=Path))
+@click.argument("task", type=PATH)
 def command(task: Path) -> int:
     """One commit of `faultline bisect`, for git bisect run."""
     try:

@@ -22,15 +22,14 @@ from faultline.cli.options import (
     known_options,
     workshop_options,
 )
+from faultline.cli.values import PATH
 from faultline.pipeline.workshop import Workshop
 
 
 @click.command("matrix")
-@click.option("-c", "--config", "path", type=click.Path(path_type=Path), help=f"[default: {DEFAULT_MATRIX}]")
+@click.option("-c", "--config", "path", type=PATH, help=f"[default: {DEFAULT_MATRIX}]")
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Cells at a time.  [default: one a processor]")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Reports and database."
-)
+@click.option("--out", type=PATH, default=DEFAULT_OUT, show_default=True, help="Reports and database.")
 @allow_incomplete_option
 @known_options
 @workshop_options

@@ -15,6 +15,7 @@ from faultline.campaign.matrix import cells_of_matrix, read_matrix
 from faultline.cli.cells import cell_spec, with_found_workload
 from faultline.cli.options import DEFAULT_MATRIX, is_given, json_option, variant_options, workshop_options
 from faultline.cli.output import print_json
+from faultline.cli.values import SECONDS
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.mutation import print_mutation
 from faultline.report.terminal.progress import StepProgress
@@ -33,9 +34,7 @@ from faultline.study import mutate
 )
 @variant_options
 @click.option("--only", metavar="TEXT", help="Only places whose name has TEXT in it.")
-@click.option(
-    "--time", "time_s", type=click.FloatRange(0, min_open=True), metavar="S", help="Stop a trial after S seconds."
-)
+@click.option("--time", "time_s", type=SECONDS, metavar="S", help="Stop a trial after S seconds.")
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Trials at a time.  [default: one a processor]")
 @workshop_options
 @json_option

@@ -10,13 +10,12 @@ import click
 from faultline.base.errors import EXIT_OK, BadInputError
 from faultline.cli.campaigns import DATABASE_NAME, print_campaign, write_reports
 from faultline.cli.options import DEFAULT_OUT, json_option
+from faultline.cli.values import PATH
 from faultline.report import reports
 
 
 @click.command("report")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True, help="Folder of the campaign."
-)
+@click.option("--out", type=PATH, default=DEFAULT_OUT, show_default=True, help="Folder of the campaign.")
 @json_option
 def command(out: Path, as_json: bool) -> int:
     """Write the reports of the last campaign again, from its database."""

@@ -25,6 +25,7 @@ from faultline.cli.options import (
     known_options,
     workshop_options,
 )
+from faultline.cli.values import PATH, SECONDS
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.lists import check_model, check_strategy, models, strategies
 from faultline.pipeline.workshop import Workshop
@@ -94,7 +95,7 @@ GO_ON = "none"
 @click.option(
     "--time",
     "time_s",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     metavar="S",
     help=f"Stop exploring after S seconds. The first {campaign.EXPLAINED} findings are then explained and shrunk, which takes up to"
     f" {campaign.FOUND_S:.0f} s.",
@@ -155,7 +156,7 @@ GO_ON = "none"
     show_default=True,
     help="Strategy complete: workers; the result is that of one.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Write report.html and the other reports here.")
+@click.option("--out", type=PATH, help="Write report.html and the other reports here.")
 @allow_incomplete_option
 @known_options
 @workshop_options

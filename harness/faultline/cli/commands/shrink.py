@@ -8,6 +8,7 @@ import click
 from faultline.base.errors import EXIT_FINDINGS
 from faultline.cli.options import json_option, workshop_options
 from faultline.cli.output import print_json
+from faultline.cli.values import SECONDS
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 from faultline.report.terminal.findings import print_events, print_finding
@@ -21,7 +22,7 @@ from faultline.study.witness import BUDGET_S, EXPLORATIONS
 @click.option(
     "--time",
     "time_s",
-    type=click.FloatRange(0, min_open=True),
+    type=SECONDS,
     default=BUDGET_S,
     show_default=True,
     metavar="S",

@@ -15,6 +15,7 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
 from faultline.cli.cells import cell_spec
 from faultline.cli.options import WORKLOAD_NAMES, json_option, variant_options, workshop_options
 from faultline.cli.output import copy, file_to_compare_with, print_json, write
+from faultline.cli.values import PATH
 from faultline.pipeline import explore
 from faultline.pipeline.events import TraceRules
 from faultline.pipeline.prepared import build_cell, find_workload, trace_cell
@@ -28,7 +29,7 @@ from faultline.report.terminal.trace_rules import print_trace_rules
 @click.argument("allocator", metavar="ALLOCATOR | FILE")
 @click.option("--workload", "-w", metavar="W", help=f"One of {WORKLOAD_NAMES}.")
 @variant_options
-@click.option("--out", type=click.Path(path_type=Path), help="Copy the trace to this file.")
+@click.option("--out", type=PATH, help="Copy the trace to this file.")
 @click.option("--fresh", is_flag=True, help="Trace again even if the trace is in the cache.")
 @click.option(
     "--dump", is_flag=True, help="Print the trace as text: that of a workload, or of a FILE that --out wrote."
@@ -38,11 +39,11 @@ from faultline.report.terminal.trace_rules import print_trace_rules
 )
 @click.option(
     "--protect",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Fail when an operation pays more than FILE says.",
 )
 @click.option("--update", "is_updated", is_flag=True, help="With --protect: write FILE, what operations pay now.")
-@click.option("--engine-config", type=click.Path(path_type=Path), help="Write what the engine would be started with.")
+@click.option("--engine-config", type=PATH, help="Write what the engine would be started with.")
 @workshop_options
 @json_option
 def command(

@@ -12,6 +12,7 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
 from faultline.cli.campaigns import DATABASE_NAME, check_database, write_reports
 from faultline.cli.options import DEFAULT_SEED, is_given, json_option, workshop_options
 from faultline.cli.output import file_to_compare_with, needs_protect, print_json, write
+from faultline.cli.values import PATH
 from faultline.pipeline.workshop import Workshop
 from faultline.report import reports
 from faultline.report.terminal import streams
@@ -77,12 +78,12 @@ from faultline.wear import counting, figures
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write wear.json, wear.csv (each line), pictures and the wear page of report.html to this folder.",
 )
 @click.option(
     "--protect",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Fail when a total or a maximum is more than FILE says, or more allocations fail.",
 )
 @click.option(

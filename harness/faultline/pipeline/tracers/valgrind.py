@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from faultline.base.cache import Cache, key_of
@@ -32,11 +33,13 @@ class Valgrind(Tracer):
         key = key_of("tracer", self.version(), version_of("gcc"), *contents)
 
         def fill(temporary: Path) -> None:
-            command = ["make", "--no-print-directory", "-C", str(folder), f"OUT={temporary}"]
             log = cache.folder / "builds" / f"{key}.log"
             log.unlink(missing_ok=True)
-            run_in(root, "the Valgrind tool", command, log)
-            shutil.rmtree(temporary / "objects", ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix="faultline-tool-") as made:  # make takes no name with a space
+                command = ["make", "--no-print-directory", "-C", str(folder), f"OUT={made}"]
+                run_in(root, "the Valgrind tool", command, log)
+                shutil.rmtree(Path(made) / "objects", ignore_errors=True)
+                shutil.copytree(made, temporary, symlinks=True, dirs_exist_ok=True)
 
         return Built(cache.folder_entry("builds", key, fill), key)
 

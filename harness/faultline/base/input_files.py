@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what a user names. A device or a pipe has no end, and some files have far too much of it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from faultline.base.errors import BadInputError, one_line
+
+MOST_BYTES = 64 << 20
+"""The results of a matrix of a thousand cells are a tenth of that."""
+
+
+def read_input(path: Path, hint: str | None = None) -> bytes:
+    """Raises BadInputError where it cannot be read, is no regular file, or has more than MOST_BYTES."""
+    name = one_line(str(path))
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise BadInputError(f"{name}: is no regular file", hint)
+        if found.st_size > MOST_BYTES:
+            raise BadInputError(f"{name}: {found.st_size:,} bytes, expected at most {MOST_BYTES:,}", hint)
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES + 1)[:MOST_BYTES]
+    except OSError as error:
+        raise BadInputError(f"{name}: cannot be read: {error.strerror}", hint) from error
+    except ValueError as error:  # a null byte in its name
+        raise BadInputError(f"{name}: is no name of a file: {error}", hint) from error
+
+
+def read_text(path: Path, hint: str = "save it as UTF-8") -> str:
+    content = read_input(path)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInputError(f"{one_line(str(path))}: is not UTF-8 text (byte {error.start})", hint) from error
