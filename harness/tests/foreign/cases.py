@@ -232,6 +232,7 @@ def other_habits() -> Iterator[Case]:
     yield right("urandom", "IDENTITY_FILE", "read of /dev/urandom into the mapped head, in create")
     yield wrong("urandom_late", "IDENTITY_FILE IDENTITY_LATE", "the same, when the heap is complete already")
     yield right("early", "EARLY", "the head is read by pread before it is mapped")
+    yield wrong("uncleared", "UNCLEARED", "memory from malloc is taken for zeros", "FL003", "FL010", "FL012")
     yield right("jumps", "JUMPS", "operations that jump out")
     yield right("forks", "FORKS", "a child process while the heap is open")
     yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")
