@@ -174,7 +174,8 @@ mod tests {
 
     fn valid() -> Value {
         json!({"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "full",
-               "slack_bytes": 0, "relocatable": true, "detects": [], "after_failed_create": "error", "clean_close": true, "threads": 1})
+               "slack_bytes": 0, "relocatable": true, "detects": [], "after_failed_create": "error", "clean_close": true, "create_unsafe": true,
+               "threads": 1})
     }
 
     fn error_with(key: &str, value: Value) -> String {

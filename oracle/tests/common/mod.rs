@@ -37,6 +37,7 @@ pub fn contract() -> Contract {
         detects: vec![],
         after_failed_create: AfterFailedCreate::Error,
         clean_close: false,
+        create_unsafe: false,
         threads: 1,
     }
 }
