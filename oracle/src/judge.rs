@@ -293,7 +293,7 @@ impl<'a> Judge<'a> {
         out.not_judged.iter().for_each(|(rule, _)| reached.insert(*rule));
         let is_open = self.report.life(0).is_some_and(|life| life.open == Some(Status::Ok));
         let why = match self.report.outcome {
-            Outcome::Broken => "the runner failed",
+            Outcome::Broken => "the probe could not be followed",
             _ if self.history.current().phase() == Phase::Absent => "there is no heap: create has not begun",
             Outcome::Done if !is_open => "there is no heap: recovery refused the image",
             Outcome::Done => "the heap report lacks what it needs",
@@ -315,7 +315,7 @@ impl<'a> Judge<'a> {
             Outcome::Overloaded => {
                 return self.unknown(format!("{what}: the machine was overloaded, the wall limit came first"));
             }
-            Outcome::Broken => return self.unknown(format!("{what}: the runner failed{message}")),
+            Outcome::Broken => return self.unknown(format!("{what} could not be followed{message}")),
             Outcome::Signal(signal) => {
                 let name = signal_name(signal);
                 let text = format!("{what} died of signal {signal}{name}{message}");

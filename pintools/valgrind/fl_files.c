@@ -176,11 +176,26 @@ static Bool exists(const HChar *path, struct vg_stat *status) { return !sr_isErr
 
 /* ---- names: open, truncate, unlink, rename, folders ---- */
 
+/* A later run may believe what this one keeps there. */
+static void before_open_outside(const HChar *absolute, ULong flags) {
+    struct vg_stat status;
+    Bool is_there = exists(absolute, &status);
+    Bool is_written = is_there && VKI_S_ISREG(status.mode) && (flags & VKI_O_ACCMODE) != VKI_O_RDONLY;
+    Bool is_made = !is_there && (flags & VKI_O_CREAT) != 0;
+    if ((is_written || is_made) && (flags & FL_O_TMPFILE_BIT) == 0 && fl_is_state_outside(absolute))
+        fl_unsupported("it changes %s, which is no file of the heap: no crash image holds what it keeps there", absolute);
+}
+
 static void before_open(ThreadId thread, Int folder, UWord path, ULong flags) {
     HChar absolute[FL_PATH_BYTES];
     struct vg_stat status;
     Bool may_create = (flags & VKI_O_CREAT) != 0;
     Bool truncates = (flags & VKI_O_TRUNC) && (flags & VKI_O_ACCMODE) != VKI_O_RDONLY;
+    if (fl_mode == FL_TRACES && is_readable(path, 1) && fl_resolve(folder, (const HChar *)path, absolute) &&
+        fl_below_pm(absolute) == NULL) {
+        before_open_outside(absolute, flags);
+        return;
+    }
     if (!may_create && !truncates && !(flags & FL_O_TMPFILE_BIT))
         return;
     const HChar *relative = pm_path(folder, path, absolute);

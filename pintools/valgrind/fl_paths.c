@@ -95,6 +95,18 @@ const HChar *fl_below_pm(const HChar *absolute) {
     return absolute + pm_folder_bytes + 1;
 }
 
+static Bool is_in(const HChar *absolute, const HChar *folder) {
+    UInt bytes = VG_(strlen)(folder);
+    return VG_(strncmp)(absolute, folder, bytes) == 0 && (absolute[bytes] == '/' || absolute[bytes] == '\0');
+}
+
+Bool fl_is_state_outside(const HChar *absolute) {
+    if (VG_(strncmp)(absolute, pm_folder, pm_folder_bytes) == 0) /* what the runner's sessions hand over lies beside it */
+        return False;
+    Bool is_device = is_in(absolute, "/dev") && !is_in(absolute, "/dev/shm");
+    return !is_device && !is_in(absolute, "/proc") && !is_in(absolute, "/sys");
+}
+
 static UWord key_of(ULong device, ULong inode) { return inode ^ (device << 40); }
 
 static void define_file(UInt file) {

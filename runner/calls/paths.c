@@ -59,9 +59,20 @@ static bool open_changes(const struct vfs_path *path, int flags) {
     return !is_new_only && (flags & O_TRUNC) != 0 && S_ISREG(info.st_mode) && info.st_size > 0;
 }
 
+/* A file that is not the heap's: whether it is made, emptied or may be written. One without a name ends with its descriptor. */
+static bool opens_to_change(const struct vfs_path *path, int flags) {
+    struct stat info;
+    if ((flags & O_TMPFILE) == O_TMPFILE)
+        return false;
+    bool is_there = syscall(SYS_newfstatat, path->folder, path->path, &info, 0) == 0;
+    return is_there ? S_ISREG(info.st_mode) && (flags & O_ACCMODE) != O_RDONLY : (flags & O_CREAT) != 0;
+}
+
 static int open_at(int folder, const char *name, int flags, mode_t mode) {
     struct vfs_path path;
     vfs_locate(folder, name, &path);
+    if (!path.is_heap && opens_to_change(&path, flags))
+        vfs_refuse_outside(folder, name);
     bool is_change = path.is_heap && open_changes(&path, flags), was_there = is_change && exists(&path);
     if (inprocess_is_running())
         return kept_open(&path, flags, mode, is_change);
@@ -132,6 +143,8 @@ INTERPOSED int creat64(const char *path, mode_t mode) { return creat(path, mode)
 static void locate_stream(const char *name, const char *mode, struct vfs_path *path) {
     bool only_reads = mode[0] == 'r' && strchr(mode, '+') == NULL;
     vfs_locate(AT_FDCWD, name, path);
+    if (!path->is_heap && !only_reads)
+        vfs_refuse_outside(AT_FDCWD, name);
     if (path->is_heap && !only_reads)
         events_files_changed();
     if (path->is_heap && vfs_shows_image() && (!only_reads || vfs_is_heap_mapped()) && (mode[0] != 'r' || exists(path)))
@@ -184,6 +197,8 @@ static void locate_existing(int folder, const char *name, struct vfs_path *path)
 
 static void locate_new(int folder, const char *name, struct vfs_path *path) {
     vfs_locate(folder, name, path);
+    if (!path->is_heap)
+        vfs_refuse_outside(folder, name);
     if (path->is_heap && vfs_shows_image() && !exists(path))
         vfs_locate_for_change(folder, name, path);
 }

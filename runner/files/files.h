@@ -45,6 +45,9 @@ _Noreturn void vfs_refuse(const char *what);
 bool vfs_is_active(void); /* ISOLATE, REDIRECT or IN_PROCESS: paths matter */
 bool vfs_shows_image(void); /* ISOLATE or IN_PROCESS: what changes files has to be noticed */
 void vfs_locate(int folder, const char *path, struct vfs_path *located);
+/* For a call that would make, empty or write a file: what lies outside of the heap folder outlives the run, and a later run may believe
+ * it. Such a run cannot be judged; it ends. */
+void vfs_refuse_outside(int folder, const char *path);
 /* The path under which the target knows what was located, which is in the heap. */
 void vfs_target_path(const struct vfs_path *located, char out[PATH_MAX]);
 /* Whether the descriptor is one of a heap file (or folder) that must not be changed: ISOLATE and IN_PROCESS. */
@@ -85,13 +88,13 @@ void vfs_move_mapping(uintptr_t from, uint64_t old_bytes, uintptr_t to, uint64_t
 struct vfs_view {
     uintptr_t start, end;
     uint64_t offset; /* of start in the file */
-    uint32_t file;   /* number that the engine gave the file; NO_FILE: none, recovery made it */
+    uint32_t file; /* number that the engine gave the file; NO_FILE: none, recovery made it */
     uint64_t inode;
-    bool is_shared;  /* stores reach the file, as far as the target can see */
-    int protection;  /* that the target asked for */
+    bool is_shared; /* stores reach the file, as far as the target can see */
+    int protection; /* that the target asked for */
 };
 bool vfs_view(size_t index, struct vfs_view *view); /* false: there are no more */
-uint32_t vfs_file_number(int fd);                   /* NO_FILE: it leads to no file that the engine made */
+uint32_t vfs_file_number(int fd); /* NO_FILE: it leads to no file that the engine made */
 /* The byte of the file (a path relative to the heap folder) in this process's memory; null when it is not mapped. *available:
  * how many bytes from there are mapped and inside the file. */
 const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *available);

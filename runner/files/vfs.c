@@ -137,6 +137,26 @@ void vfs_locate(int folder, const char *path, struct vfs_path *located) {
         vfs_give_up("a path", ENAMETOOLONG);
 }
 
+static bool is_below_name(const char *path, const char *folder) { return is_below(path, folder, strlen(folder)); }
+
+/* Devices are no files, and what /proc and /sys show is the kernel's. POSIX shared memory is a file like others: it outlives a run. */
+static bool is_of_kernel(const char *path) {
+    return is_below_name(path, "/proc") || is_below_name(path, "/sys") ||
+           (is_below_name(path, "/dev") && !is_below_name(path, "/dev/shm"));
+}
+
+void vfs_refuse_outside(int folder, const char *path) {
+    char start[PATH_MAX] = "", whole[PATH_MAX], text[PATH_MAX + 128];
+    if (!vfs_is_active() || path == NULL || path[0] == '\0')
+        return;
+    if ((path[0] != '/' && !start_folder(folder, start)) || !normalise(start, path, whole))
+        return;
+    if (is_below(whole, vfs.base, vfs.base_length) || is_below(whole, vfs.copy, vfs.copy_length) || is_of_kernel(whole))
+        return;
+    snprintf(text, sizeof text, "it changes %s, which is no file of the heap: no crash image holds what it keeps there", whole);
+    vfs_refuse(text);
+}
+
 void vfs_target_path(const struct vfs_path *located, char out[PATH_MAX]) {
     size_t root = vfs.mode == VFS_REDIRECT ? vfs.copy_length : vfs.base_length;
     snprintf(out, PATH_MAX, "%s%s", vfs.base, located->buffer + root);

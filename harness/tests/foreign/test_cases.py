@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -53,7 +54,7 @@ def wrongs(answer: Answer, case: Case) -> list[str]:
 @pytest.fixture
 def ask(root: Path, scripts: Path, tmp_path: Path) -> Callable[[Case], Answer]:
     def explored(case: Case) -> Answer:
-        place = project_of_case(case, root, tmp_path)
+        place = project_of_case(case, root, Path(mkdtemp(dir=tmp_path)))
         workshop = Workshop(place, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
         options = {"strategy": "complete", "model": "px86", "flush": "clwb", **case.options}
         spec = CellSpec("ways", "ways", 0, 1, **options)
@@ -69,6 +70,19 @@ def test_cases_have_names_of_their_own() -> None:
     names = [case.name for case in CASES]
     assert len(names) == len(set(names))
     assert set(names) >= set(EACH_TIME.split())
+
+
+@pytest.mark.parametrize("maker", ["recovery", "a campaign before"])
+def test_a_recovery_that_believes_a_file_outside_of_its_heap_is_never_green(
+    ask: Callable[[Case], Answer], tmp_path: Path, maker: str
+) -> None:
+    side = tmp_path / "side.flag"
+    case = Case("side_file", f'SIDE_FILE=\\"{side}\\" BETWEEN=nothing', "state that no crash image holds")
+    for _ in range(1 if maker == "recovery" else 2):
+        answer = ask(case)
+    assert answer.verdict == "unknown"
+    reasons = [str(reason) for reason in answer.certificate.unknown_reasons]
+    assert any(f"it changes {side}, which is no file of the heap" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize(
