@@ -53,9 +53,9 @@ def _first(reasons: list[str]) -> str:
 def _more(certificate: Certificate) -> str:
     said = certificate.why
     options = [option for words, option in LIMITS.items() if words in said]
-    raised = f"raise {' and '.join(options)}" if options else "raise the limit"
     resumed = ", or go on with --resume" if certificate.stopped else ""
-    return f"{raised}{resumed}; --allow-incomplete accepts it"
+    raised = f"raise {' and '.join(options)}{resumed}; " if options else ""
+    return f"{raised}--allow-incomplete accepts it"
 
 
 def _against_doubts(certificate: Certificate) -> str:

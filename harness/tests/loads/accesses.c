@@ -576,9 +576,9 @@ __attribute__((constructor)) static void allocate_one(void) { allocated = calloc
 /* Another word for each run that finds what the last one left. */
 static void keep_global(void) { sink = *(uint64_t *)(at + 8 * runs++); }
 static void keep_thread_local(void) { sink = *(uint64_t *)(at + 8 * thread_runs++); }
-static void keep_much(void) { /* fresh memory is zero, and more than the engine clears by itself */
-    static void *(*volatile get)(size_t) = malloc;
-    uint8_t *much = get(8u << 20);
+static void keep_much(void) { /* more than the engine clears by itself */
+    static void *(*volatile get)(size_t, size_t) = calloc;
+    uint8_t *much = get(1, 8u << 20);
     if (much[7u << 20] != 0)
         load8();
     memset(much, 1, 8u << 20);
