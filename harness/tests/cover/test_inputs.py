@@ -16,36 +16,7 @@ from faultline.base.cache import Cache
 from faultline.base.config import Allocator, find_allocator
 from faultline.pipeline import build
 from faultline.pipeline.inputs import first_rule
-
-DESCRIPTION = """\
-name = "outside"
-summary = "an allocator whose sources lie anywhere"
-language = "c11"
-
-[build]
-sources = [{sources}]
-adapter = ["adapter.c"]
-flags = [{flags}]
-libraries = [{libraries}]
-
-[heap]
-heap_bytes = 65536
-limit_bytes = 65536
-address_hint = "0x200000000000"
-alignment = 64
-smallest_bytes = 64
-boundary_sizes = [64, 1000]
-
-[contract]
-publish = "atomic"
-fill = "before"
-leaks = "none"
-durable = "on-return"
-accounting = "full"
-slack_bytes = 0
-after_failed_create = "error"
-threads = 1
-"""
+from foreign.foreign_project import DESCRIPTION
 
 
 class Outside:
@@ -68,7 +39,10 @@ class Outside:
         return path
 
     def describe(self, sources: str = '"own.c"', flags: str = "", libraries: str = "") -> None:
-        self.write("faultline/allocator.toml", DESCRIPTION.format(sources=sources, flags=flags, libraries=libraries))
+        text = DESCRIPTION.format(
+            name="outside", sources=sources, adapter='"adapter.c"', flags=flags, libraries=libraries, threads=1
+        )
+        self.write("faultline/allocator.toml", text)
 
     def allocator(self) -> Allocator:
         return find_allocator(self.root, "outside")

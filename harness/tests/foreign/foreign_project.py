@@ -10,13 +10,13 @@ from foreign.cases import Case
 
 HERE = Path(__file__).resolve().parent
 DESCRIPTION = """\
-name = "ways"
+name = "{name}"
 summary = "an allocator of somebody else"
 language = "c11"
 
 [build]
-sources = ["adapter.c"]
-adapter = ["nothing.c"]
+sources = [{sources}]
+adapter = [{adapter}]
 flags = [{flags}]
 libraries = [{libraries}]
 
@@ -50,7 +50,14 @@ def project_of_case(case: Case, root: Path, place: Path) -> Path:
     libraries = (f'"{library}"' for library in case.libraries)
     threads = 2 if "WORKERS" in case.defines.split() else 1
     (folder / "allocator.toml").write_text(
-        DESCRIPTION.format(flags=", ".join(flags), libraries=", ".join(libraries), threads=threads)
+        DESCRIPTION.format(
+            name="ways",
+            sources='"adapter.c"',
+            adapter='"nothing.c"',
+            flags=", ".join(flags),
+            libraries=", ".join(libraries),
+            threads=threads,
+        )
     )
     link_tool(root, place)
     return place
