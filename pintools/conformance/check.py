@@ -35,6 +35,7 @@ import difflib
 import functools
 import itertools
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -256,6 +257,11 @@ def marker_text(record: Record, _: Definitions) -> str:
     return f"begin {operation} index={record.size} slot={record.file} bytes={record.offset} object={record.value}"
 
 
+def without_folder(text: str) -> str:
+    """Of a file outside of the PM folder: the folder is another one in each run."""
+    return re.sub(r"changes /\S+/", "changes ", text)
+
+
 def process_text(record: Record, _: Definitions) -> str:
     if record.kind == PROCESS_END:
         return f"process-end value={record.value}"
@@ -275,7 +281,7 @@ TEXTS: dict[int, Callable[[Record, Definitions], str]] = {
     UNMAP: mapping_text,
     OPERATION_BEGIN: marker_text,
     OPERATION_RETURN: marker_text,
-    UNSUPPORTED: lambda r, _: f"unsupported {r.payload.decode(errors='replace')}",
+    UNSUPPORTED: lambda r, _: f"unsupported {without_folder(r.payload.decode(errors='replace'))}",
 }
 
 

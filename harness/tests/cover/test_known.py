@@ -215,7 +215,9 @@ def test_what_are_no_suppressions_is_said(tmp_path: Path, text: str, words: str)
 
 def test_bad_files_are_one_clear_line_before_anything_runs(faultline: Faultline, tmp_path: Path) -> None:
     run = ("run", "nvm_malloc", "-w", "smoke", "--cache", tmp_path / "cache")
-    assert_one_clear_line(faultline(*run, "--baseline", tmp_path / "none"), 2, "the baseline cannot be read")
+    assert_one_clear_line(
+        faultline(*run, "--baseline", tmp_path / "none"), 2, "cannot be read", "--write-baseline FILE"
+    )
     assert_one_clear_line(faultline(*run, "--suppressions", tmp_path / "none"), 2, "cannot be read")
     assert_one_clear_line(faultline(*run, "--write-baseline", tmp_path / "no" / "b"), 2, "cannot be written there")
     old = tmp_path / "old.json"
