@@ -149,13 +149,6 @@ impl<'a> Judge<'a> {
             sum = sum.saturating_add(block.bytes);
             at = (block.file, block.end());
         }
-        if walk.file_bytes > self.shape.limit_bytes {
-            let text = format!(
-                "walk after {recovery}: the heap's files have {} bytes, limit_bytes permits {}",
-                walk.file_bytes, self.shape.limit_bytes
-            );
-            self.violate(Fact::Accounting(number.into(), AccountingError::Limit), Subject::default(), text);
-        }
         if sum != walk.file_bytes {
             let text = format!(
                 "walk after {recovery}: the heap blocks make {sum} bytes in all, the heap's files {}",

@@ -6,7 +6,7 @@ use oracle::contract::{Accounting, Fill, Leaks, Publish};
 use oracle::judge::Verdict;
 use oracle::report::BlockState;
 use oracle::report::build::{allocated, free, metadata};
-use oracle::{Contract, HeapShape, OperationKind, RuleId, Segment, Status};
+use oracle::{Contract, OperationKind, RuleId, Segment, Status};
 
 // FL006
 
@@ -381,22 +381,6 @@ fn full_accounting_allows_no_gap_no_overlap_and_no_missing_tail() {
         assert_breaks(&judgement, &[RuleId::Inconsistent]);
         assert_passes(&judged(&none, &script, &probe, &heap.memory()));
     }
-}
-
-#[test]
-fn full_accounting_allows_no_files_beyond_the_limit() {
-    let (script, heap) = two_objects();
-    let none = Contract { accounting: Accounting::None, ..contract() };
-    let report = heap.probe().report();
-    let judged_with = |contract: &Contract, limit_bytes| {
-        let shape = HeapShape { limit_bytes, ..shape() };
-        crate::common::judge(contract, &shape, &script.history, &report, &heap.memory(), None)
-    };
-    let bytes = shape().limit_bytes;
-    assert_passes(&judged_with(&contract(), bytes));
-    let judgement = judged_with(&contract(), bytes - 1);
-    assert!(judgement.violations.iter().any(|found| found.message.contains("limit_bytes permits")), "{judgement:?}");
-    assert!(judged_with(&none, bytes - 1).violations.iter().all(|found| !found.message.contains("limit_bytes")));
 }
 
 #[test]
