@@ -137,12 +137,9 @@ void vfs_locate(int folder, const char *path, struct vfs_path *located) {
         vfs_give_up("a path", ENAMETOOLONG);
 }
 
-static bool is_below_name(const char *path, const char *folder) { return is_below(path, folder, strlen(folder)); }
-
 /* Devices are no files, and what /proc and /sys show is the kernel's. POSIX shared memory is a file like others: it outlives a run. */
 static bool is_of_kernel(const char *path) {
-    return is_below_name(path, "/proc") || is_below_name(path, "/sys") ||
-           (is_below_name(path, "/dev") && !is_below_name(path, "/dev/shm"));
+    return is_below(path, "/proc", 5) || is_below(path, "/sys", 4) || (is_below(path, "/dev", 4) && !is_below(path, "/dev/shm", 8));
 }
 
 void vfs_refuse_outside(int folder, const char *path) {

@@ -401,8 +401,8 @@ static void prepare_heap(const struct options *options, const struct fl_adapter 
     server.is_tree_old = true;
 }
 
-/* Memory from malloc is full of ones and zeros in isolated and traced lives, and zero in-process and in the workload: a recovery that
- * reads what it did not write differs between engines, or from its twin. */
+/* malloc fills what it gives with the complement of this byte, in isolated and traced lives. In-process it gives zeros. So a recovery
+ * that reads what it did not write differs between engines, or from its twin. */
 #define PERTURBED 0x5a
 
 int run_serve(const struct options *options) {

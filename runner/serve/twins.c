@@ -489,7 +489,8 @@ static void execute_planned(struct execution *execution, const struct planned_tw
     }
 }
 
-/* How often a plan's twin is executed: once, or twice where the target has threads of its own. */
+/* What is done at the end of a plan's twin. Where the target turns out to have threads of its own, the twin is executed once more to be
+ * emptied, and once more to be closed. */
 enum way {
     WAY_BOTH, /* emptied in a copy of the process, then closed */
     WAY_EMPTY, /* emptied where it was executed */

@@ -19,10 +19,11 @@ def read_input(path: Path, hint: str | None = None) -> bytes:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
             raise BadInputError(f"{name}: is no regular file", hint)
-        if found.st_size > MOST_BYTES:
-            raise BadInputError(f"{name}: {found.st_size:,} bytes, expected at most {MOST_BYTES:,}", hint)
         with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)[:MOST_BYTES]
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise BadInputError(f"{name}: expected at most {MOST_BYTES:,} bytes", hint)
+        return content
     except OSError as error:
         raise BadInputError(f"{name}: cannot be read: {error.strerror}", hint) from error
     except ValueError as error:  # a null byte in its name

@@ -37,6 +37,7 @@ COMMANDS = (
     "wear",
 )
 """Each is a module of faultline.cli.commands."""
+HINT_OF_SYSTEM = "free what is lacking (room on the disk, descriptors, memory), and run it again"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,9 +56,6 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         return _said(_internal(error))
     return code
-
-
-HINT_OF_SYSTEM = "free what is lacking (room on the disk, descriptors, memory), and run it again"
 
 
 def _said(error: FaultlineError) -> int:

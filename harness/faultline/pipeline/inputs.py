@@ -19,7 +19,7 @@ SEARCHED_BY_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIB
 INCLUDE_OPTIONS = ("-I", "-iquote", "-isystem", "-idirafter")
 LIBRARY_OPTION = "-L"
 SPELLED_PARTS = 3
-"""Of a header's path, that a source may have named it by: <a/b/c.h>. That one comes to hide another one by a longer name goes
+"""Of a header's path, by which a source may have named it: <a/b/c.h>. A header that comes to hide one of a longer name goes
 unnoticed."""
 SYSTEM = "/usr/"
 ASSEMBLED = re.compile(r"""\.incbin\s+\\?"([^"\\]+)""")

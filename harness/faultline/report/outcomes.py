@@ -8,6 +8,11 @@ from typing import Literal
 from faultline.campaign.results import CellResult
 
 Mark = Literal["good", "bad", "open"]
+MARKS: dict[str, Mark] = {
+    **dict.fromkeys(("pass", "killed"), "good"),
+    **dict.fromkeys(("unknown", "incomplete", "stopped", "known"), "open"),
+}
+"""Of outcomes; the others are bad."""
 
 
 def outcome(result: CellResult) -> str:
@@ -25,14 +30,7 @@ def outcome(result: CellResult) -> str:
 
 def mark(result: CellResult) -> Mark:
     """Class of the outcome: good, bad or open."""
-    word = outcome(result)
-    return (
-        "good"
-        if word in ("pass", "killed")
-        else "open"
-        if word in ("unknown", "incomplete", "stopped", "known")
-        else "bad"
-    )
+    return MARKS.get(outcome(result), "bad")
 
 
 def scientific(states: str) -> str:

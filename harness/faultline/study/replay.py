@@ -11,14 +11,13 @@ from typing import Any
 import msgspec
 
 from faultline.base.cache import scratch_folder
-from faultline.base.config import Flush, Model, find_allocator
+from faultline.base.config import Flush, Model
 from faultline.base.errors import BadInputError
-from faultline.pipeline.build import build_adapter
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Event, Finding, Verdict
 from faultline.pipeline.explore import write_config
 from faultline.pipeline.lists import check_model
-from faultline.pipeline.prepared import PreparedCell, prepare
+from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload, trace_cell
 from faultline.pipeline.workshop import Workshop
 from faultline.study.explanation import Explanation
 from faultline.study.repairs import explain
@@ -116,17 +115,17 @@ class _Opened:
 def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     token = workshop.engine.ask_json(Token, "token", text)
     check_model(workshop.engine, token.model)
-    allocator = find_allocator(workshop.root, token.allocator)
-    build = build_adapter(workshop.root, workshop.cache, allocator, token.mutant, token.flush).key
+    spec = CellSpec(
+        token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
+    )
+    target = build_cell(workshop, spec, needs_hooks or bool(token.later))
+    build = target.adapter.key
     if token.build and not is_same_hash(build, token.build):  # traces name the build, so none would be the same
         raise BadInputError(
             f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",
             "replay it on the sources and the compiler it was found with",
         )
-    spec = CellSpec(
-        token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
-    )
-    cell = prepare(workshop, spec, needs_hooks or bool(token.later))
+    cell = trace_cell(workshop, spec, target, find_workload(workshop, spec))
     if not is_same_hash(cell.trace.hash, token.trace_hash):
         raise BadInputError(
             f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "

@@ -18,6 +18,7 @@ from faultline.workload.generators import (
     REOPENS,
     big,
     churn,
+    create,
     defrag,
     fill,
     over_layout,
@@ -28,7 +29,7 @@ from faultline.workload.generators import (
     uniform,
 )
 from faultline.workload.graph_generators import graph, resur
-from faultline.workload.operations import MAX_BYTES, MAX_OPERATIONS, Operation, Workload
+from faultline.workload.operations import MAX_BYTES, MAX_OPERATIONS, Workload
 from faultline.workload.sequences import MAX_ACE_OPERATIONS, ace, ace_case_count, spread
 
 GENERATORS = {
@@ -70,7 +71,7 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
     if takes_ops(name):
         _limit(2 + 2 * (REOPENS + 1) + ops, f"{name} --ops {ops}")
     generators: dict[str, Callable[[], Workload]] = {
-        "create": lambda: Workload("create", 1, (Operation("case"),)),
+        "create": create,
         "smoke": smoke,
         "churn": lambda: churn(ops, seed),
         "chain": lambda: over_layout("chain", ops, seed),

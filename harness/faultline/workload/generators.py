@@ -13,6 +13,11 @@ from faultline.workload.file_format import parse_line
 from faultline.workload.operations import Operation, Workload
 
 
+def create() -> Workload:
+    """A heap, and nothing in it."""
+    return Workload("create", 1, (Operation("case"),))
+
+
 def smoke() -> Workload:
     """A dozen fixed operations: every kind, small and large, shrinking and growing, on both sides of a reopen."""
     lines = """

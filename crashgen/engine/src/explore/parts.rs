@@ -59,8 +59,6 @@ pub struct Cursor {
     pub case: HeapCase,
     /// The number of the event to step over next.
     pub next: usize,
-    /// The case's heap is not created yet.
-    pub is_creating: bool,
 }
 
 /// The parts of the trace for a strategy.

@@ -252,11 +252,7 @@ impl Work<'_> {
             // If nobody listens any more, the message of the next part fails, too.
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
-        let mut cursor = Cursor {
-            case: HeapCase::new(task.config, task.trace, ""),
-            next: task.trace.first_event(),
-            is_creating: true,
-        };
+        let mut cursor = Cursor { case: HeapCase::new(task.config, task.trace, ""), next: task.trace.first_event() };
         let (mut recoverer, mut onsets): (Option<Recoverer>, OnsetFinder) = (None, OnsetFinder::default());
         while let Some(part) = self.parts.get(self.taken.fetch_add(1, Ordering::Relaxed)) {
             let explored = start(task, strategy, &mut recoverer)

@@ -9,7 +9,8 @@ use crate::explore::examiner::Examiner;
 use crate::explore::means::Means;
 use crate::explore::parts::{Cursor, Part};
 use crate::heap::case::HeapCase;
-use crashgen::trace::{EventKind, OperationKind, Trace};
+use crashgen::trace::{EventKind, Trace};
+use oracle::history::Phase;
 
 /// A part of the workload.
 pub struct Workload<'a> {
@@ -52,7 +53,6 @@ impl Course for Workload<'_> {
                 self.end_case(&mut examiner.tally);
                 self.cursor.case = HeapCase::new(examiner.means.config, self.trace, folder);
                 self.complete.start_case();
-                self.cursor.is_creating = true;
                 self.is_new_case = true;
             }
             let (view, is_expectation_new) = self.cursor.case.step(number as u32, event).map_err(Stop::Error)?;
@@ -60,11 +60,9 @@ impl Course for Workload<'_> {
             let position = number as u32 + 1;
             let is_counted = self.part.number == 0 || position >= self.part.first;
             examiner.tally.stores += u64::from(is_counted && matches!(event.kind, EventKind::Store { .. }));
-            let is_left_out = self.cursor.is_creating && examiner.means.config.creation_left_out().is_some();
-            if matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Create, .. }) {
-                self.cursor.is_creating = false;
-            }
-            if position < self.part.first || (is_left_out && self.cursor.is_creating) {
+            let is_created = self.cursor.case.history.current().phase() == Phase::Created;
+            let is_left_out = !is_created && examiner.means.config.creation_left_out().is_some();
+            if position < self.part.first || is_left_out {
                 self.has_left_out = true;
                 continue;
             }

@@ -19,7 +19,7 @@ pub fn doubt_of(outcome: Outcome) -> Option<Doubt> {
     let unknown = |reason: &str| Some(Doubt::Unknown(reason.to_owned()));
     match outcome {
         Outcome::Overloaded => unknown("the machine was overloaded: the wall limit came first"),
-        Outcome::Broken => unknown("it could not be followed"),
+        Outcome::Broken => unknown("the recovery could not be followed"),
         _ => None,
     }
 }

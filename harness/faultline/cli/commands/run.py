@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from faultline.base import config
-from faultline.base.config import ReplayEngine
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError, InfrastructureError
 from faultline.campaign import campaign
 from faultline.cli.campaigns import run_campaign
@@ -139,7 +138,7 @@ GO_ON = "none"
 )
 @click.option(
     "--replay-engine",
-    type=click.Choice(get_args(ReplayEngine)),
+    type=click.Choice(get_args(config.ReplayEngine)),
     help="Strategy complete: what runs recoveries; a slower engine goes on where it does not see all that the target does."
     "  [default: the fastest]",
 )

@@ -24,10 +24,9 @@ def print_results(results: list[CellResult]) -> None:
     console = streams.out()
     console.print(verdict_table(results))
     for result in results:
-        reason = reason_of(result)
-        if reason is not None and (
-            result.error is None or len(results) > 1
-        ):  # of a single cell it is the command's own error
+        is_commands_own = result.error is not None and len(results) == 1  # the command ends with it
+        reason = None if is_commands_own else reason_of(result)
+        if reason is not None:
             print_line(console, f"{result.spec.name}: ", "yellow", f"{reason.word}: {reason.why}")
             if reason.next:
                 print_line(console, "  hint: ", "cyan", reason.next)
