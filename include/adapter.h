@@ -89,7 +89,7 @@ struct fl_block {
 struct fl_heap_options {
     const char *folder;    /* exists; empty for create */
     uint64_t heap_bytes;   /* size to create */
-    uint64_t limit_bytes;  /* most that the files may ever grow to */
+    uint64_t limit_bytes;  /* most that the files may ever occupy: FL_BLOCK_UNUSABLE left out */
     uint32_t slot_count;
     uint32_t flags;        /* enum fl_open_flags */
     uintptr_t address_hint; /* map here if possible (MAP_FIXED_NOREPLACE); 0: anywhere */

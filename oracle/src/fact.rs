@@ -148,7 +148,7 @@ names! {
 
 names! {
     /// How the heap blocks of a walk fail to make up the heap.
-    AccountingError { Gap = "gap", Overlap = "overlap", Sum = "sum", }
+    AccountingError { Gap = "gap", Overlap = "overlap", Sum = "sum", Limit = "limit", }
 }
 
 names! {

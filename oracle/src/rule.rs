@@ -55,7 +55,7 @@ rules! {
     Leak = 10, "leak beyond the contract",
         "live heap blocks that nothing refers to are more than the contract permits";
     Inconsistent = 11, "the allocator's own check fails or the accounting does not add up",
-        "the allocator's own check or its walk answers an error, or the heap blocks do not add up to the heap";
+        "the allocator's own check or its walk answers an error, or the heap blocks do not add up to the heap, or to more than its limit";
     NotUsable = 12, "not usable after recovery",
         "the recovered heap cannot be used, or less can be allocated from it than from one that did the same without a crash";
     NotIdempotent = 13, "recovery is not idempotent",

@@ -233,6 +233,7 @@ def other_habits() -> Iterator[Case]:
     yield wrong("urandom_late", "IDENTITY_FILE IDENTITY_LATE", "the same, when the heap is complete already")
     yield right("early", "EARLY", "the head is read by pread before it is mapped")
     yield wrong("uncleared", "UNCLEARED", "memory from malloc is taken for zeros", "FL003", "FL010", "FL012")
+    yield wrong("too_large", "TWICE", "a file of twice the limit", "FL011")
     yield right("jumps", "JUMPS", "operations that jump out")
     yield right("forks", "FORKS", "a child process while the heap is open")
     yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")

@@ -133,7 +133,7 @@ impl<'a> Judge<'a> {
         let mut blocks: Vec<&Block> = walk.blocks.iter().collect();
         blocks.sort_by_key(|block| (block.file, block.offset, block.bytes));
         let mut at = (0, 0u64);
-        let mut sum = 0u64;
+        let (mut sum, mut occupied) = (0u64, 0u64);
         for block in blocks {
             let end = if block.file == at.0 { at.1 } else { 0 };
             if block.offset != end {
@@ -147,7 +147,17 @@ impl<'a> Judge<'a> {
                 return self.violate(fact, Subject { block: Some(block), ..Subject::default() }, text);
             }
             sum = sum.saturating_add(block.bytes);
+            if block.state != BlockState::Unusable {
+                occupied = occupied.saturating_add(block.bytes); // not by holes
+            }
             at = (block.file, block.end());
+        }
+        if occupied > self.shape.limit_bytes {
+            let text = format!(
+                "walk after {recovery}: the heap blocks occupy {occupied} bytes, and limit_bytes permits {}",
+                self.shape.limit_bytes
+            );
+            self.violate(Fact::Accounting(number.into(), AccountingError::Limit), Subject::default(), text);
         }
         if sum != walk.file_bytes {
             let text = format!(

@@ -6,7 +6,7 @@ use oracle::contract::{Accounting, Fill, Leaks, Publish};
 use oracle::judge::Verdict;
 use oracle::report::BlockState;
 use oracle::report::build::{allocated, free, metadata};
-use oracle::{Contract, OperationKind, RuleId, Segment, Status};
+use oracle::{Contract, HeapShape, Judgement, OperationKind, RuleId, Segment, Status};
 
 // FL006
 
@@ -381,6 +381,32 @@ fn full_accounting_allows_no_gap_no_overlap_and_no_missing_tail() {
         assert_breaks(&judgement, &[RuleId::Inconsistent]);
         assert_passes(&judged(&none, &script, &probe, &heap.memory()));
     }
+}
+
+#[test]
+fn full_accounting_allows_no_more_than_the_limit_but_for_holes() {
+    let (script, heap) = two_objects();
+    let none = Contract { accounting: Accounting::None, ..contract() };
+    let judged_with = |contract: &Contract, limit_bytes, probe: &Probe| {
+        let shape = HeapShape { limit_bytes, ..shape() };
+        crate::common::judge(contract, &shape, &script.history, &probe.report(), &heap.memory(), None)
+    };
+    let is_beyond = |judgement: Judgement| {
+        judgement
+            .violations
+            .iter()
+            .any(|found| found.rule == RuleId::Inconsistent && found.message.contains("limit_bytes"))
+    };
+    let bytes = shape().limit_bytes;
+    assert!(!is_beyond(judged_with(&contract(), bytes, &heap.probe())));
+    assert!(is_beyond(judged_with(&contract(), bytes - 1, &heap.probe())));
+    assert!(!is_beyond(judged_with(&none, bytes - 1, &heap.probe())));
+    let with_hole = heap.probe().each_walk(|blocks| {
+        let last = blocks.last_mut().expect("a block");
+        assert_eq!(last.state, BlockState::Free);
+        last.state = BlockState::Unusable;
+    });
+    assert!(!is_beyond(judged_with(&contract(), bytes - 1, &with_hole)));
 }
 
 #[test]
