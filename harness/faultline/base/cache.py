@@ -9,6 +9,7 @@
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
         wear/KEY/           what a wear run counted, what its driver said, its log
         mutations/KEY.json  kill rate of a build of allocator and tester; KEY.trial, KEY.outcomes: what one exploration said
+        outside/ALLOCATOR   files that it made outside of its heap folder
         results.sqlite      results of `run`, unless --out says otherwise
 
 Entries appear by rename, complete or not at all, so that several campaigns can share a cache and Ctrl-C leaves no half entry.
@@ -74,7 +75,7 @@ def _sums_of(folder: Path) -> str:
 class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        for part in ("builds", "traces", "workloads", "mutations", "wear"):
+        for part in ("builds", "traces", "workloads", "mutations", "wear", "outside"):
             self._make(self.folder / part)
 
     @staticmethod

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from faultline.base.cache import scratch_folder
-from faultline.pipeline.events import Event, Verdict
+from faultline.pipeline import outside
+from faultline.pipeline.events import Certificate, Event, Verdict
 from faultline.pipeline.prepared import PreparedCell
 
 CONFIG_VERSION = 2
@@ -33,9 +34,16 @@ def explore(
     Raises: what Engine.events raises.
     """
     workshop = cell.workshop
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Certificate):
+            outside.remember(workshop.cache, cell.spec.allocator, event.unknown_reasons)
+        handle(event)
+
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, cell, first_position, jobs, more)
-        return workshop.engine.events(["explore", str(config)], handle)
+        left = {"left_outside": outside.left_by(workshop.cache, cell.spec.allocator)}
+        config = write_config(folder, cell, first_position, jobs, {**left, **(more or {})})
+        return workshop.engine.events(["explore", str(config)], heard)
 
 
 def engine_config(

@@ -381,6 +381,8 @@ def _clean_tile(cell: int, result: CellResult) -> Tile:
     if result.findings:
         rules = " ".join(sorted({finding.rule for finding in result.findings}))
         return Tile(mark(result), outcome(result), 100, [cell], [rules])
+    if certificate.stopped:  # of how many positions is not known
+        return Tile(mark(result), outcome(result), 0, [cell], [f"stopped at {certificate.stopped.position:,}"])
     note = "complete" if certificate.complete else f"{share} % whole"
     return Tile(mark(result), outcome(result), share, [cell], [note])
 

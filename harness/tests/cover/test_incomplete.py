@@ -60,14 +60,18 @@ def test_a_known_finding_does_not_hide_that_a_limit_left_states_out() -> None:
         assert outcome(cell) == "incomplete"
 
 
-def test_reports_say_so(tmp_path: Path) -> None:
+def test_reports_say_so() -> None:
     cell = stopped_cell()
+    shown = page([cell], "done", Environment())
+    assert shown.clean_map
+    (tile,) = [tile for _, row in shown.clean_map.rows for tile in row if tile]
+    assert (tile.mark, tile.notes) == ("open", ["stopped at 17"]), "and no share of positions that it did not come to"
     (case,) = ET.fromstring(junit.render([cell])).iter("testcase")
     assert [child.tag for child in case] == ["skipped"]
     assert case[0].attrib == {"message": f"incomplete: {STOPPED['why']}"}
     (suite,) = ET.fromstring(junit.render([cell])).iter("testsuite")
     assert (suite.get("skipped"), suite.get("failures"), suite.get("errors")) == ("1", "0", "0")
-    banner = page([cell], "done", Environment()).banner
+    banner = shown.banner
     assert (banner.word, banner.mark) == ("incomplete", "open")
     assert "1 of 1 cell not explored to the end" in banner.headline
 

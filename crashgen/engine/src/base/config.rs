@@ -72,6 +72,9 @@ pub struct Config {
     /// Where power fails for the first time.
     #[serde(default)]
     start: StartName,
+    /// Files outside of the heap folder that an earlier run of the allocator made, and that are still there.
+    #[serde(default)]
+    pub left_outside: Vec<String>,
     /// Look at none after this one; the certificate says so.
     #[serde(default)]
     pub last_position: Option<u32>,

@@ -35,6 +35,11 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     for text in &trace.unsupported {
         tally.add_unknown(&format!("the tracer could not follow: {text}"));
     }
+    for file in &config.left_outside {
+        tally.add_unknown(&format!(
+            "an earlier run made {file}, which is no file of the heap: remove it, and run again"
+        ));
+    }
     if let Some(assumption) = config.model.assumption() {
         let name = config.model.name();
         tally.bounds_hit.insert(format!("assumed, though it is not so: {} ({name})", assumption.text));
