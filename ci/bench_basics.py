@@ -63,7 +63,7 @@ def tracing_in_words(measured: dict[str, Any], _: bool) -> list[str]:
 
 def bench_store(bench: Bench) -> dict[str, float]:
     source = "pintools/conformance/bench_store.c"
-    recipe = build.Recipe("bench_store", "bench_store", "gcc", ("-O2", "-g", "-Ipintools"), (source,), ())
+    recipe = build.Recipe("bench_store", "bench_store", ("-O2", "-g", "-Ipintools"), (source,), ())
     program = build.make(bench.root, bench.cache, recipe).path
     return compare(bench, lambda folder: [str(program), str(folder), str(STORE_OPERATIONS)])
 

@@ -49,6 +49,9 @@ class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     adapter: Annotated[list[str], Meta(min_length=1)]
     include: list[str] = []
     flags: list[str] = []
+    """Of the compiler, whatever the language; after faultline's own, so that an -O3 or a -std= of the user's counts."""
+    c_flags: list[str] = []
+    cxx_flags: list[str] = []
     libraries: list[str] = []
     helpers: list[Annotated[str, Meta(min_length=1)]] = []
     """Paths, no globs: files whose functions flush, fence or store for their callers, so that what is said of a place names the
@@ -103,10 +106,11 @@ class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: Identifier
     summary: Line
-    language: Literal["c11", "c++20"]
     build: Build
     heap: Heap
     contract: Contract
+    language: Literal["c11", "c++20"] | None = None
+    """For readers: the end of a source's name says what compiles it."""
     paper: str | None = None
     mutant_workload: str = "churn"
     """Of mutants that name none."""

@@ -29,6 +29,8 @@ from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.pipeline.inputs import SEARCHED_BY_ENVIRONMENT, Inputs, first_rule, inputs_of, libraries_of
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
+CXX_SUFFIXES = {".C", ".cc", ".cp", ".cpp", ".cxx", ".c++"}
+"""Of sources in C++, as the compiler knows them. All others are C, or assembly."""
 COMPILE_LIMIT_S = 600
 """No translation unit here takes more than seconds; a compiler that hangs is an error, not a wait."""
 COMPILE_TRIES = 3
@@ -38,26 +40,44 @@ CCACHE_SIZE = "1G"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one file is made of sources: each is compiled with arguments, and the objects are linked with those of link."""
+    """How one file is made of sources: each is compiled with arguments, by the compiler of its language, and the objects are linked
+    with those of link."""
 
     what: str
     output: str
-    compiler: str
     arguments: tuple[str, ...]
     sources: tuple[str, ...]
     link: tuple[str, ...]
     assembler: Path | None = None
     """In the place of the compiler's."""
+    only_c: tuple[str, ...] = ()
+    """Arguments of sources in C, after the others."""
+    only_cxx: tuple[str, ...] = ()
+    """And of those in C++."""
+
+    @property
+    def linker(self) -> str:
+        """The compiler that knows the libraries of all languages there are."""
+        return "g++" if any(map(is_cxx, self.sources)) else "gcc"
+
+    def command(self, source: str) -> list[str]:
+        """What compiles it."""
+        compiler, own = ("g++", self.only_cxx) if is_cxx(source) else ("gcc", self.only_c)
+        return [compiler, *self.arguments, *own]
 
     def stem(self) -> str:
         """Of what is known before it is built."""
         version = version_of_assembler(self.assembler) if self.assembler else ""
-        words = (*self.arguments, version, *self.sources, "", *self.link, "")
+        words = (*self.arguments, version, *self.sources, "", *self.link, "", *self.only_c, "", *self.only_cxx, "")
         searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
-        return key_of(self.output, version_of(self.compiler), *words, *searched)
+        return key_of(self.output, version_of(self.linker), *words, *searched)
 
     def key(self, root: Path, inputs: Inputs) -> str:
         return key_of(self.stem(), *inputs.contents(root))
+
+
+def is_cxx(source: str) -> bool:
+    return Path(source).suffix in CXX_SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -122,27 +142,28 @@ def _listed_in(path: Path) -> Inputs | None:
 def _compile(root: Path, cache: Cache, recipe: Recipe, folder: Path) -> Inputs:
     log = cache.folder / "builds" / f"{recipe.stem()}.log"
     log.unlink(missing_ok=True)
-    compiler = ["ccache", recipe.compiler, f"-ffile-prefix-map={root}=.", *recipe.arguments]
+    more = [f"-ffile-prefix-map={root}=."]
     if recipe.assembler:
-        compiler.append(assembled_by(recipe.assembler))
+        more.append(assembled_by(recipe.assembler))
     environment = _of_ccache(cache, recipe)
-    read = list(_named_in_arguments(root, (*recipe.arguments, *recipe.link)))
+    arguments = (*recipe.arguments, *recipe.only_c, *recipe.only_cxx, *recipe.link)
+    read = list(_named_in_arguments(root, arguments))
     objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
     rule = folder / "rule.d"
     for source, compiled in zip(recipe.sources, objects, strict=True):
-        command = [*compiler, "-MD", "-MF", str(rule), "-c", "-o", compiled, source]
+        command = ["ccache", *recipe.command(source), *more, "-MD", "-MF", str(rule), "-c", "-o", compiled, source]
         run_in(root, recipe.what, command, log, environment)
         read += first_rule(rule)
         rule.unlink()
     output = folder / recipe.output
     listing = f"-Wl,--dependency-file={rule}"
-    run_in(root, recipe.what, [recipe.compiler, "-o", str(output), *objects, *recipe.link, listing], log)
+    run_in(root, recipe.what, [recipe.linker, "-o", str(output), *objects, *recipe.link, listing], log)
     read += first_rule(rule)
     rule.unlink()
     for compiled in objects:
         Path(compiled).unlink()
     read += libraries_of(output)
-    return inputs_of(root, read, (*recipe.arguments, *recipe.link), folder)
+    return inputs_of(root, read, arguments, folder)
 
 
 def _named_in_arguments(root: Path, arguments: Iterable[str]) -> Iterator[str]:
@@ -211,9 +232,13 @@ OPTIMISATION = ("-g", "-O2", "-fno-optimize-sibling-calls")
 COMMON_INCLUDE = "-Iinclude"
 
 
-def compiler_of(allocator: Allocator) -> tuple[str, str]:
-    """And its -std."""
-    return ("g++", "gnu++20") if allocator.language == "c++20" else ("gcc", "gnu11")
+def flags_of(allocator: Allocator, *, is_cxx: bool) -> tuple[str, ...]:
+    """Of its sources in one of the languages: the standard, then its own flags. A `-std=` of both is of one language."""
+    build = allocator.build
+    of_other = "-std=c", "-std=gnu", "-std=iso"
+    both = [flag for flag in build.flags if not flag.startswith(of_other) or ("++" in flag) == is_cxx]
+    standard = "gnu++20" if is_cxx else "gnu11"
+    return (f"-std={standard}", *both, *(build.cxx_flags if is_cxx else build.c_flags))
 
 
 HOOKED_CALLS = (
@@ -229,10 +254,12 @@ HOOKS = (
     "-fno-builtin",
     "-fno-tree-loop-distribute-patterns",
     "-fno-tree-ter",
+    "-fno-lto",
 )
 """Every load and store of the sources calls a function of the runner first. A compiler that knows memcpy, or makes one of a loop,
 expands it without. One that puts a load into the expression that it is for (temporary expression replacement) loads what a
-`switch` is over twice: for its bounds and for its table. What the compiler calls nothing for, the assembler does ([assembler])."""
+`switch` is over twice: for its bounds and for its table. What the compiler calls nothing for, the assembler does ([assembler]); one
+that optimises when it links would show the assembler nothing."""
 ASSEMBLER_PREFIX = "faultline-"
 
 
@@ -255,10 +282,10 @@ def version_of_assembler(path: Path) -> str:
     return run.stdout.strip()
 
 
-def hooked_link(language: str) -> tuple[str, ...]:
+def hooked_link(*, has_cxx: bool) -> tuple[str, ...]:
     """Without the compiler's default libraries, which would be those of the sanitizer too."""
     wraps = (f"-Wl,--wrap={call}" for call in HOOKED_CALLS)
-    libraries = ("-lstdc++", "-lm", "-lgcc_s") if language == "c++20" else ()
+    libraries = ("-lstdc++", "-lm", "-lgcc_s") if has_cxx else ()
     return ("-nodefaultlibs", *wraps, *libraries, "-lc", "-lgcc")
 
 
@@ -276,18 +303,17 @@ def adapter_recipe(
     folder = root / "allocators" / allocator.name
     build = allocator.build
     matches(folder, "build.helpers", build.helpers)  # one that is not there would go unnoticed
-    compiler, standard = compiler_of(allocator)
+    hooks = HOOKS if is_hooked else ()
     arguments = (
-        f"-std={standard}",
         *OPTIMISATION,
         *("-fPIC", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
         COMMON_INCLUDE,
         *(f"-I{(folder / include).relative_to(root).as_posix()}" for include in build.include),
         flush_definition(flush),
         *([f"-DMUTANT_{mutant}"] if mutant else []),
-        *build.flags,
-        *(HOOKS if is_hooked else ()),
     )
+    only_c = (*flags_of(allocator, is_cxx=False), *hooks)
+    only_cxx = (*flags_of(allocator, is_cxx=True), *hooks)
     sources = (
         *relative(root, matches(folder, "build.sources", build.sources)),
         *relative(root, matches(folder, "build.adapter", build.adapter)),
@@ -295,10 +321,11 @@ def adapter_recipe(
     link = (
         *("-shared", "-pthread", *build.flags),
         *(f"-l{library}" for library in build.libraries),
-        *(hooked_link(allocator.language) if is_hooked else ()),
+        *(hooked_link(has_cxx=any(map(is_cxx, sources))) if is_hooked else ()),
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
-    return Recipe(what, "adapter.so", compiler, arguments, sources, link, assembler() if is_hooked else None)
+    assembled = assembler() if is_hooked else None
+    return Recipe(what, "adapter.so", arguments, sources, link, assembled, only_c, only_cxx)
 
 
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
@@ -333,7 +360,7 @@ def runner_recipe(root: Path) -> Recipe:
         "-Wl,-z,now",  # names are found once, by the server: each life would find them again, and fault in what it writes for that
         "-ldl",
     )
-    return Recipe("the runner", "runner", "gcc", arguments, sources, link)
+    return Recipe("the runner", "runner", arguments, sources, link)
 
 
 def build_runner(root: Path, cache: Cache) -> Built:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from faultline.base.cache import Cache
@@ -12,8 +13,9 @@ from faultline.pipeline.build import (
     OPTIMISATION,
     Built,
     Recipe,
-    compiler_of,
+    flags_of,
     flush_definition,
+    is_cxx,
     make,
     matches,
     relative,
@@ -42,19 +44,23 @@ def build_driver(root: Path, cache: Cache, flush: Flush, *, is_counting: bool = 
     objects, libraries = [], set()
     for name in names[1:]:
         allocator = find_allocator(root, name)
-        compiler, standard = compiler_of(allocator)
         own = root / "allocators" / name
         sources = relative(root, [*matches(own, "build.sources", allocator.build.sources), *folder.glob(f"{name}.c*")])
-        flags = [flag for flag in allocator.build.flags if not flag.startswith("-D")]
         arguments = (
-            *(f"-std={standard}", *common, *flags),
+            *common,
             *(f"-I{(own / include).relative_to(root).as_posix()}" for include in allocator.build.include),
         )
-        recipe = Recipe(f"{name} for benchmarks", f"{name}.o", compiler, arguments, tuple(sources), ("-r", *flags))
-        built = make(root, cache, recipe)
-        objects.append(str(built.path))
-        libraries |= {*allocator.build.libraries, *(["stdc++"] if compiler == "g++" else [])}
+        only_c, only_cxx = (_without_definitions(flags_of(allocator, is_cxx=which)) for which in (False, True))
+        link = ("-r", *_without_definitions(allocator.build.flags))
+        what = f"{name} for benchmarks"
+        recipe = Recipe(what, f"{name}.o", arguments, tuple(sources), link, only_c=only_c, only_cxx=only_cxx)
+        objects.append(str(make(root, cache, recipe).path))
+        libraries |= {*allocator.build.libraries, *(["stdc++"] if any(map(is_cxx, sources)) else [])}
     arguments = ("-std=gnu11", *common, f"-DBENCH_ALLOCATORS={' '.join(f'X({name})' for name in names)}")
     driver = tuple(f"allocators/bench/{name}.c" for name in DRIVER_SOURCES)
     link = (*objects, "-pthread", *(f"-l{library}" for library in sorted(libraries)))
-    return make(root, cache, Recipe("the benchmark driver", "bench", "gcc", arguments, driver, link))
+    return make(root, cache, Recipe("the benchmark driver", "bench", arguments, driver, link))
+
+
+def _without_definitions(flags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(flag for flag in flags if not flag.startswith("-D"))

@@ -53,7 +53,7 @@ def adapter(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
                 *((*HOOKS, assembled_by(assembler()), "-DFL_HOOKED") if is_hooked else ()),
                 str(HERE / "accesses.c"),
             ]
-            link = hooked_link("c11") if is_hooked else ()
+            link = hooked_link(has_cxx=False) if is_hooked else ()
             subprocess.run([*command, "-o", str(path), *link], check=True)
         return path
 
