@@ -26,7 +26,7 @@
 #define FL_TRACE_MAGIC "FLTRACE"  /* with its NUL: 8 bytes */
 #define FL_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 #define FL_FOOTER_MAGIC 0x444e4546u /* "FEND" */
-#define FL_TRACE_VERSION 3u
+#define FL_TRACE_VERSION 4u
 #define FL_RECORD_BYTES 32u
 #define FL_PAYLOAD_CELLS(bytes) (((uint64_t)(bytes) + FL_RECORD_BYTES - 1) / FL_RECORD_BYTES)
 #define FL_NO_SITE 0u
@@ -84,7 +84,8 @@ enum fl_kind {
 
     /* Persistency events. */
     FL_STORE, /* detail: enum fl_store. file, offset, size, value (little-endian, size <= 8, else payload and 0) */
-    FL_FLUSH, /* detail: enum fl_flush. file, offset: of the operand, not rounded. Flushes outside PM are not recorded */
+    FL_FLUSH, /* detail: enum fl_flush. file, offset: of the operand, not rounded. Outside PM both are 0 and value counts: the first
+                 flush at a site is recorded (value 1), and at the end of the process how many more came from there */
     FL_FENCE, /* detail: enum fl_fence. Recorded wherever their operand lies */
 
     /* Files under the PM folder. FL_FILE_BEGIN and FL_FILE_END of one operation carry the same detail and fields; value of

@@ -2,15 +2,16 @@
 //! Trace rules FL1xx: what the trace alone tells of flushes and fences, and what each operation pays for persistency.
 //!
 //! Each store, seen line by line, breaks at most one of the first three rules; each flush and each fence at most one of the
-//! others. They are **warnings**: a store that is never flushed may be one that recovery does not need (Makalu leaves lines to be
+//! others. What a flush outside PM was meant for the trace does not tell. They are **warnings**: a store that is never flushed may be one that recovery does not need (Makalu leaves lines to be
 //! rebuilt), and only exploration can tell. They are judged under the Px86 model, within one case. A rule is one entry of the table
 //! in this file: its id, its title, what it warns of, and what it costs to break it.
 //!
-//! A locked instruction is never FL112: it is there for a lock's sake. Flushes and fences outside operations are the runner's.
+//! A locked instruction is never FL112: it is there for a lock's sake. Flushes of PM and fences outside operations are the runner's.
 
 use crate::model::{Choice, LineId, LineKey, Model, Px86};
 use crate::trace::{
-    EventKind, FenceKind, FileEffect, FileId, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId, Trace,
+    EventKind, FenceKind, FileEffect, FileId, FlushElsewhere, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId,
+    Trace,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -72,6 +73,8 @@ rules! {
     /// A store that was persisted only after the operation that made it had returned.
     ReturnedBefore = 103, Loss, "operation returned before its store was persisted",
         "a store that is persisted only after its operation has returned";
+    /// A flush of an address that no mapping of a file of the heap holds: of a variable on the stack instead of what it points to.
+    FlushElsewhere = 104, Loss, "flush of an address that is no PM", "a flush of an address that is no PM: it persists nothing";
     /// A flush of a line all of whose stores were flushed already and wait for the fence.
     RedundantFlush = 111, Cost, "redundant flush: nothing stored since the last one",
         "a flush of a line that waits for the fence already";
@@ -133,7 +136,13 @@ pub struct Judgement {
 /// Judges a whole trace. `is_durable_on_return`: operations promise to be persisted when they return, else FL103 is not judged.
 pub fn judge(trace: &Trace, is_durable_on_return: bool) -> Judgement {
     let mut judge = Judge::new(is_durable_on_return);
-    for (number, event) in trace.events.iter().enumerate().skip(trace.first_event()) {
+    let first = trace.first_event();
+    let mut elsewhere =
+        trace.flushes_elsewhere.iter().skip_while(|flush| flush.events_before as usize <= first).peekable();
+    for (number, event) in trace.events.iter().enumerate().skip(first) {
+        while let Some(flush) = elsewhere.next_if(|flush| flush.events_before as usize <= number) {
+            judge.flush_elsewhere(flush);
+        }
         if matches!(event.kind, EventKind::Case { .. }) {
             judge.end_case();
         }
@@ -141,6 +150,7 @@ pub fn judge(trace: &Trace, is_durable_on_return: bool) -> Judgement {
         judge.model.step(number as u32, event);
         judge.settle(event.thread, &event.kind);
     }
+    elsewhere.for_each(|flush| judge.flush_elsewhere(flush));
     judge.end_case();
     judge.judgement()
 }
@@ -257,6 +267,15 @@ impl Judge {
             let operation = (running.index, running.kind);
             self.warn(rule, site, number, Some(operation));
         }
+    }
+
+    /// What comes before the first event of the first heap is left out by the caller.
+    fn flush_elsewhere(&mut self, flush: &FlushElsewhere) {
+        let operation = self.running.get(&flush.thread).map(|running| (running.index, running.kind));
+        let event = flush.events_before - 1;
+        let warning =
+            Warning { rule: TraceRule::FlushElsewhere, site: flush.site, count: flush.count, event, operation };
+        self.warnings.insert((warning.rule, warning.site), warning);
     }
 
     fn fence(&mut self, number: u32, thread: ThreadId, site: SiteId, kind: FenceKind) {
@@ -461,6 +480,28 @@ mod tests {
     fn an_allocator_that_is_durable_on_close_may_return_early() {
         let kinds = vec![(1, begin(0)), (1, store(0)), (1, clwb(0)), (1, returned(0)), (1, fence())];
         assert_eq!(short(&judge(&trace(kinds), false)), []);
+    }
+
+    #[test]
+    fn a_flush_outside_pm_breaks_a_rule_at_its_site_in_the_operation_that_made_it() {
+        let elsewhere = |thread, events_before, count, site| FlushElsewhere {
+            site: SiteId(site),
+            thread: ThreadId { process: 1, thread },
+            events_before,
+            count,
+        };
+        let mut trace = trace(vec![(1, begin(0)), (1, store(0)), (1, clwb(0)), (1, fence()), (1, returned(0))]);
+        trace.flushes_elsewhere = vec![elsewhere(1, 0, 9, 70), elsewhere(1, 5, 3, 71), elsewhere(2, 8, 1, 72)];
+        let warning = |site, count, event, operation| Warning {
+            rule: TraceRule::FlushElsewhere,
+            site: SiteId(site),
+            count,
+            event,
+            operation,
+        };
+        let inside = Some((0, OperationKind::Free));
+        // What the runner flushes before the first heap is its own business.
+        assert_eq!(judge(&trace, true).warnings, [warning(71, 3, 4, inside), warning(72, 1, 7, None)]);
     }
 
     #[test]

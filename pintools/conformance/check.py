@@ -58,7 +58,7 @@ HEAP = 0x200000000000  # of program.h
 CHUNK_MAGIC = 0x4B4E4843
 FOOTER_MAGIC = 0x444E4546
 FOOTER_BYTES = 64
-VERSION = 3
+VERSION = 4
 
 (PROCESS, PROCESS_END, MODULE, SITE, FILE, STORE, FLUSH, FENCE, FILE_BEGIN, FILE_END, MAP, UNMAP, OPERATION_BEGIN,
  OPERATION_RETURN, UNSUPPORTED) = range(1, 16)  # fmt: skip
@@ -269,11 +269,16 @@ def process_text(record: Record, _: Definitions) -> str:
     return f"process {PROCESS_DETAILS[record.detail]}{parent}"
 
 
+def flush_text(record: Record, names: Definitions) -> str:
+    where = f"file={names.file(record)} offset={record.offset}" if record.file else f"elsewhere count={record.value}"
+    return f"flush {FLUSHES[record.detail]} {where}"
+
+
 TEXTS: dict[int, Callable[[Record, Definitions], str]] = {
     PROCESS: process_text,
     PROCESS_END: process_text,
     STORE: store_text,
-    FLUSH: lambda r, names: f"flush {FLUSHES[r.detail]} file={names.file(r)} offset={r.offset}",
+    FLUSH: flush_text,
     FENCE: lambda r, _: f"fence {FENCES[r.detail]}",
     FILE_BEGIN: file_operation_text,
     FILE_END: file_operation_text,

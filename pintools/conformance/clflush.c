@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clflush with every form of memory operand. Flushes outside PM are no events. */
+/* clflush with every form of memory operand. The one outside PM counts at its site. */
 #include "program.h"
 
 #include <asm/prctl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clflushopt with every form of memory operand. Flushes outside PM are no events. */
+/* clflushopt with every form of memory operand. The one outside PM counts at its site. */
 #include "program.h"
 
 #include <asm/prctl.h>

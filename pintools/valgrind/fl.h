@@ -196,6 +196,8 @@ void fl_on_masked_store(Addr address, ULong mask_low, ULong mask_high, struct fl
 void fl_on_joined_end(void);
 void fl_on_locked(Addr address, ULong has_stored, struct fl_point *point);
 void fl_on_flush(Addr address, struct fl_point *point);
+void fl_flushes_elsewhere_end(void); /* of the process */
+void fl_flushes_elsewhere_forked(void); /* in the child */
 void fl_on_fence(struct fl_point *point);
 void fl_on_undecoded(struct fl_point *point);
 void fl_on_kernel_write(CorePart part, ThreadId thread, Addr address, SizeT bytes);

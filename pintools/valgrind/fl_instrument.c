@@ -238,7 +238,7 @@ static void add_flush(struct pass *pass) {
     Addr next = pass->address + pass->decoded.bytes;
     IRExpr *address = operand_address(pass, &pass->decoded.operand, next);
     add_call(pass, "fl_on_flush", &fl_on_flush, mkIRExprVec_2(address, constant((Addr)new_point(pass, 0, detail))),
-             near_pm(pass, address, NULL));
+             fl_mode == FL_TRACES ? NULL : near_pm(pass, address, NULL));
     pass->out->next = constant(next);
     pass->out->jumpkind = Ijk_Boring;
 }

@@ -105,6 +105,7 @@ static void after_fork_in_child(ThreadId thread) {
     fl_wear_forked();
     fl_process = parent * FL_FORK_RADIX + child_count;
     child_count = 0;
+    fl_flushes_elsewhere_forked();
     start_threads_again(thread);
     fl_emit((struct fl_record){.kind = FL_PROCESS, .detail = FL_PROCESS_FORK, .offset = parent});
     fl_files_define_again();
@@ -166,6 +167,7 @@ void __wrap_vgPlain_kill_self(Int signal) {
 static void fini(Int status) {
     (void)status;
     fl_close_joined();
+    fl_flushes_elsewhere_end();
     fl_trace_flush();
     fl_loads_flush();
     fl_wear_close();

@@ -181,13 +181,53 @@ void fl_on_locked(Addr address, ULong has_stored, struct fl_point *point) {
         fl_emit((struct fl_record){.kind = FL_FENCE, .detail = FL_RMW_FENCE, .thread = fl_thread, .site = fl_own_site(point)});
 }
 
+/* Flushes outside PM by site: the first is a record at once, the others are one at the end of the process. */
+static struct elsewhere {
+    ULong count;
+    UChar detail;
+} *elsewhere;
+static UInt elsewhere_sites;
+
+static void emit_elsewhere(UInt site, ULong count) {
+    fl_emit((struct fl_record){
+        .kind = FL_FLUSH, .detail = elsewhere[site].detail, .thread = fl_thread, .site = site, .value = count});
+}
+
+static void flush_elsewhere(struct fl_point *point) {
+    UInt site = fl_site(point);
+    if (site >= elsewhere_sites) {
+        UInt sites = 2 * site + 1;
+        elsewhere = VG_(realloc)("fl.record.elsewhere", elsewhere, sites * sizeof *elsewhere);
+        VG_(memset)(elsewhere + elsewhere_sites, 0, (sites - elsewhere_sites) * sizeof *elsewhere);
+        elsewhere_sites = sites;
+    }
+    if (elsewhere[site].count++ > 0)
+        return;
+    elsewhere[site].detail = point->detail;
+    emit_elsewhere(site, 1);
+}
+
+void fl_flushes_elsewhere_end(void) {
+    for (UInt site = 0; site < elsewhere_sites; site++)
+        if (elsewhere[site].count > 1)
+            emit_elsewhere(site, elsewhere[site].count - 1);
+}
+
+void fl_flushes_elsewhere_forked(void) {
+    for (UInt site = 0; site < elsewhere_sites; site++)
+        elsewhere[site].count = 0;
+}
+
 void fl_on_flush(Addr address, struct fl_point *point) {
     struct fl_mapping *mapping = fl_last_mapping;
     fl_close_joined();
     if (UNLIKELY(address - mapping->start >= mapping->bytes)) {
         mapping = fl_find_mapping(address);
-        if (mapping == NULL)
+        if (mapping == NULL) {
+            if (fl_mode == FL_TRACES)
+                flush_elsewhere(point);
             return;
+        }
         fl_last_mapping = mapping;
     }
     fl_tick();

@@ -198,11 +198,26 @@ pub struct Event {
     pub kind: EventKind,
 }
 
+/// Flushes at one site of addresses that are no PM. They persist nothing and order nothing, so they are no events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlushElsewhere {
+    /// Of the flush.
+    pub site: SiteId,
+    /// Who made the first one.
+    pub thread: ThreadId,
+    /// How many events came before the first one.
+    pub events_before: u32,
+    /// How many there are.
+    pub count: u64,
+}
+
 /// A whole trace, checked.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// In memory order.
     pub events: Vec<Event>,
+    /// By their first one.
+    pub flushes_elsewhere: Vec<FlushElsewhere>,
     /// By [`SiteId`].
     pub sites: Vec<Site>,
     /// Programs and libraries.

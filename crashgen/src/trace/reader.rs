@@ -5,8 +5,8 @@ use super::container::{Input, Result, TraceError, hex, u64_at};
 use super::format::{self, CELL, Record, kind};
 use super::namespace::Namespace;
 use super::{
-    Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, Module, OperationKind, Site, SiteId, StoreKind,
-    ThreadId, Trace,
+    Event, EventKind, FenceKind, FileEffect, FileId, FlushElsewhere, FlushKind, Module, OperationKind, Site, SiteId,
+    StoreKind, ThreadId, Trace,
 };
 use rustc_hash::FxHashMap;
 use sha2::Digest;
@@ -148,6 +148,7 @@ impl<'a> Reader<'a> {
                 self.trace.unsupported.push(String::from_utf8_lossy(payload).into_owned());
                 Ok(())
             }
+            kind::FLUSH if record.file == 0 => self.flush_elsewhere(at, process, &record),
             kind::MAP | kind::UNMAP => self.file_of(at, process, record.file).map(|_| ()),
             _ => {
                 let site = self.site_of(at, process, record.site)?;
@@ -290,6 +291,24 @@ impl<'a> Reader<'a> {
             })),
             other => Err(self.corrupt(at, format!("record kind {other}"))),
         }
+    }
+
+    fn flush_elsewhere(&mut self, at: usize, process: u32, record: &Record) -> Result<()> {
+        let site = self.site_of(at, process, record.site)?;
+        if record.value == 0 || record.offset != 0 {
+            return Err(self.corrupt(at, "a flush outside PM without a count, or with an offset"));
+        }
+        let known = &mut self.trace.flushes_elsewhere;
+        match known.iter_mut().find(|flush| flush.site == site) {
+            Some(flush) => flush.count = flush.count.saturating_add(record.value),
+            None => known.push(FlushElsewhere {
+                site,
+                thread: ThreadId { process, thread: record.thread },
+                events_before: self.trace.events.len() as u32,
+                count: record.value,
+            }),
+        }
+        Ok(())
     }
 
     fn store(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<EventKind> {

@@ -14,6 +14,8 @@ from faultline.base.errors import BadInputError
 from faultline.campaign.results import CellResult
 from faultline.pipeline.events import OperationCost, TraceWarning
 
+FLUSH_ELSEWHERE = "FL104"
+"""A flush of an address that is no PM. No state shows what it was meant for, so a person has to look at each place."""
 COST_NAMES = ("stores", "bytes", "flushes", "fences", "lines", "redundant")
 
 
@@ -115,13 +117,18 @@ def costs_of(results: list[CellResult]) -> dict[str, list[OperationCost]]:
 
 
 def warning_lines(results: list[CellResult]) -> list[str]:
-    """One line an allocator: how many places break which trace rule; before it one for each place whose loss a finding shows."""
+    """One line an allocator: how many places break which trace rule; before it one for each place whose loss a finding shows, and
+    one for each that flushes what is no PM."""
     places: dict[str, dict[str, int]] = {}
     lines = []
     for entry in warnings_of(results):
         if entry.shown_by:
             shown = f"{entry.warning.rule} {entry.warning.title}, at {entry.warning.site.text()}"
             lines.append(f"{entry.allocator}: a finding: {shown}: {', '.join(entry.shown_by)}")
+            continue
+        if entry.warning.rule == FLUSH_ELSEWHERE:
+            shown = f"{entry.warning.rule} {entry.warning.title}, {entry.count:,} time{'s' * (entry.count > 1)}"
+            lines.append(f"{entry.allocator}: a warning: {shown} at {entry.warning.site.text() or 'an unknown place'}")
             continue
         rules = places.setdefault(entry.allocator, {})
         rules[entry.warning.rule] = rules.get(entry.warning.rule, 0) + 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 JOINTS = {
-    "pintools/trace.h": ("FL_TRACE_VERSION", 3, "7193562430846b68"),
+    "pintools/trace.h": ("FL_TRACE_VERSION", 4, "2a6ac47762325a21"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
     "runner/recording.h": ("FL_RECORDING_VERSION", 2, "27cd2de84d9f7a9c"),
     "include/adapter.h": ("FL_ADAPTER_ABI", 6, "29cf74cff08d7d4e"),

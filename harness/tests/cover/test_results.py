@@ -104,6 +104,19 @@ def test_a_trace_rule_is_a_finding_only_where_a_flush_or_a_fence_forbids_a_faili
     assert warnings == "nvm_malloc: warnings: FL112 at 1 place"
 
 
+def test_each_flush_of_what_is_no_pm_is_shown_with_its_place() -> None:
+    warned = samples.campaign()[0]
+    assert warned.trace_rules is not None
+    first, *others = warned.trace_rules.warnings
+    elsewhere = msgspec.structs.replace(first, id="FL104-1", rule="FL104", title="flush of an address that is no PM")
+    warned.trace_rules.warnings = [elsewhere, *others]
+    assert warning_lines([warned]) == [
+        "nvm_malloc: a warning: FL104 flush of an address that is no PM, 7 times at nvm_activate"
+        " (allocators/x/src/activate.c:12)",
+        "nvm_malloc: warnings: FL112 at 1 place",
+    ]
+
+
 def test_sarif_gives_the_events_up_to_the_crash_as_thread_flows() -> None:
     second = samples.event(position=100, thread=2, kind="fence")
     finding = samples.finding(events=[*samples.finding().events[:2], second, *samples.finding().events[2:]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from faultline.pipeline.events import Certificate, Event, Finding, Verdict
+from faultline.pipeline.events import Certificate, Event, Finding, TraceRules, Verdict
 
 
 @dataclass
@@ -13,6 +13,8 @@ class Answer:
     certificate: Certificate = field(default_factory=lambda: Certificate(complete=False))
     rules: set[str] = field(default_factory=set)
     messages: list[str] = field(default_factory=list)
+    warnings: set[tuple[str, str]] = field(default_factory=set)
+    """Trace rule and function."""
     hung: set[str] = field(default_factory=set)
     """Function and how long, of recoveries that hang."""
     verdict: Verdict = "unknown"
@@ -23,5 +25,7 @@ class Answer:
             self.messages.append(event.message)
             if event.died is not None and event.died.hung is not None:
                 self.hung.add(f"{event.died.at.function}: {event.died.hung}")
+        elif isinstance(event, TraceRules):
+            self.warnings.update((warning.rule, warning.site.function) for warning in event.warnings)
         elif isinstance(event, Certificate):
             self.certificate = event

@@ -21,9 +21,9 @@ from foreign.cases import CASES, Case
 from foreign.foreign_project import project_of_case
 
 EACH_TIME = """
-    clwb clwb_forgets clflush_alone intrinsics alias other_line libpmem_forgets locked_wide msync_unordered fsync no_flush_eadr
-    store_stream_unordered store_b_xchg store_pwrite store_pwrite_unordered store_second_descriptor store_libpmem_streamed
-    store_read store_dsync store_vm_writev_unordered
+    clwb clwb_forgets clflush_alone intrinsics alias other_line pointer libpmem_forgets locked_wide msync_unordered fsync
+    no_flush_eadr store_stream_unordered store_b_xchg store_pwrite store_pwrite_unordered store_second_descriptor
+    store_libpmem_streamed store_read store_dsync store_vm_writev_unordered
     wide_avx_torn wide_cmpxchg16b_torn wide_stosq
     load_assembly_unordered load_movsb_unordered load_gather load_memcpy_pointer_unordered load_pread_unordered
     load_by_instruction_unordered load_pipe load_vm_readv_unordered
@@ -45,6 +45,9 @@ def wrongs(answer: Answer, case: Case) -> list[str]:
     said = [f"verdict {answer.verdict}, not {case.verdict}"] * (answer.verdict != case.verdict)
     is_expected = bool(answer.rules & case.rules) if case.rules else not answer.rules
     said += [f"rules {sorted(answer.rules)}, not {sorted(case.rules)}"] * (not is_expected)
+    flushed_elsewhere = {(rule, place) for rule, place in answer.warnings if rule == "FL104"}
+    is_warned = flushed_elsewhere <= case.warnings <= answer.warnings
+    said += [f"warnings {sorted(answer.warnings)}, not {sorted(case.warnings)}"] * (not is_warned)
     said += [f"complete {certificate.complete}"] * (case.complete not in (None, certificate.complete))
     said += [f"engine {certificate.engine}"] * (case.engine not in (None, certificate.engine))
     said += [f"hangs {sorted(answer.hung)}, not {case.hung}"] * (case.hung not in ("", *answer.hung))

@@ -62,6 +62,7 @@ pub fn trace_of_recovery(sites: &mut RecoverySites, before: &Trace, recovery: &R
     let later_modules = sites.modules.iter().map(|path| Module { path: path.to_path_buf(), build_id: String::new() });
     Trace {
         events: events.collect(),
+        flushes_elsewhere: Vec::new(),
         sites: before.sites[..workload_sites].iter().cloned().chain([content]).chain(of_target).collect(),
         modules: before.modules[..modules].iter().cloned().chain(later_modules).collect(),
         files: before.files.iter().chain(&recovery.made).cloned().collect(),

@@ -124,6 +124,14 @@ WAY void persist_fence(struct fl_heap *heap, const void *address, size_t bytes) 
 
 WAY void persist_nothing(struct fl_heap *heap, const void *address, size_t bytes) { (void)heap, (void)address, (void)bytes; }
 
+/* The line of the pointer, not of what it points to. */
+WAY void persist_pointer(struct fl_heap *heap, const void *address, size_t bytes) {
+    (void)heap, (void)bytes;
+    const void *volatile pointer = address;
+    __asm__ volatile("clwb %0" : : "m"(pointer) : "memory");
+    FENCE();
+}
+
 /* b's line, not a's. */
 WAY void persist_other_line(struct fl_heap *heap, const void *address, size_t bytes) {
     persist_clflush(heap, (const char *)aliased(heap, address) + LINE_BYTES, bytes);
