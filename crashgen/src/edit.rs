@@ -108,7 +108,7 @@ impl Trace {
         for (number, event) in self.events.iter().enumerate() {
             let before = events.len();
             if let Some(unflushed) = &mut unflushed
-                && edits.iter().any(|edit| matches!(edit, Edit::PersistBefore(sites) if sites.contains(&event.site)))
+                && is_persisted_before(event, edits)
             {
                 events.extend(unflushed.flushes(event));
                 events.push(fence(event));
@@ -134,6 +134,65 @@ impl Trace {
     }
 }
 
+/// What is taken for repaired while a trace is explored as it is. Crash positions keep their numbers, and crash states of the repaired source
+/// are states of the source as it is: a flush or a fence more forbids states and allows no other.
+#[derive(Clone, Debug, Default)]
+pub struct AsRepaired {
+    /// Flushes, fences and syncs more. No other edit keeps the events.
+    pub edits: Vec<Edit>,
+    /// What these places store is taken as persisted at once: states that differ in it alone are not told apart.
+    pub at_once: BTreeSet<SiteId>,
+}
+
+impl AsRepaired {
+    /// Nothing is repaired.
+    pub fn is_empty(&self) -> bool {
+        self.edits.is_empty() && self.at_once.is_empty()
+    }
+
+    /// Whether the edit only adds flushes, fences and syncs.
+    pub fn takes(edit: &Edit) -> bool {
+        !matches!(edit, Edit::Without(_) | Edit::MoveBehind(..))
+    }
+}
+
+/// The flushes, fences and syncs that a repaired source makes between the events of the trace as it is.
+#[derive(Clone)]
+pub struct Repairing {
+    what: Arc<AsRepaired>,
+    unflushed: Unflushed,
+    /// After the last event. They take effect before the next one, so the crash position in between still shows what they forbid.
+    due: Vec<Event>,
+}
+
+impl Repairing {
+    /// Before the first event of a case.
+    pub fn new(what: Arc<AsRepaired>) -> Self {
+        Self { what, unflushed: Unflushed::default(), due: Vec::new() }
+    }
+
+    /// What comes between the event before and this one.
+    pub fn before(&mut self, event: &Event) -> Vec<Event> {
+        let edits = &self.what.edits;
+        let mut events = std::mem::take(&mut self.due);
+        if is_persisted_before(event, edits) {
+            events.extend(self.unflushed.flushes(event));
+            events.push(fence(event));
+        }
+        if is_fenced_before(event, edits) {
+            events.push(fence(event));
+        }
+        put_after(event, edits, &mut self.due);
+        events.iter().chain([event]).chain(&self.due).for_each(|event| self.unflushed.step(event));
+        events
+    }
+
+    /// Whether what this event stores is taken as persisted at once.
+    pub fn is_at_once(&self, event: &Event) -> bool {
+        self.what.at_once.contains(&event.site) && event.kind.put().is_some()
+    }
+}
+
 /// Whether the edits leave this event out.
 pub fn is_left_out(event: &Event, edits: &[Edit]) -> bool {
     let names = |edit: &Edit| matches!(edit, Edit::Without(sites) if sites.contains(&event.site));
@@ -141,14 +200,30 @@ pub fn is_left_out(event: &Event, edits: &[Edit]) -> bool {
 }
 
 fn edit(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
-    let is_one_of = |sites: &BTreeSet<SiteId>| sites.contains(&event.site);
-    let is_asked = |pick: fn(&Edit) -> Option<&BTreeSet<SiteId>>| edits.iter().filter_map(pick).any(is_one_of);
-    if is_asked(|edit| if let Edit::FenceBefore(sites) = edit { Some(sites) } else { None }) {
+    if is_fenced_before(event, edits) {
         events.push(fence(event));
     }
     if !is_left_out(event, edits) {
         events.push(event.clone());
     }
+    put_after(event, edits, events);
+}
+
+fn is_asked(event: &Event, edits: &[Edit], pick: fn(&Edit) -> Option<&BTreeSet<SiteId>>) -> bool {
+    edits.iter().filter_map(pick).any(|sites| sites.contains(&event.site))
+}
+
+fn is_fenced_before(event: &Event, edits: &[Edit]) -> bool {
+    is_asked(event, edits, |edit| if let Edit::FenceBefore(sites) = edit { Some(sites) } else { None })
+}
+
+fn is_persisted_before(event: &Event, edits: &[Edit]) -> bool {
+    is_asked(event, edits, |edit| if let Edit::PersistBefore(sites) = edit { Some(sites) } else { None })
+}
+
+/// What the edits put after the event.
+fn put_after(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
+    let is_asked = |pick| is_asked(event, edits, pick);
     if is_asked(|edit| if let Edit::FlushAfter(sites) = edit { Some(sites) } else { None }) {
         events.extend(flushes(event));
     }
@@ -202,7 +277,7 @@ fn lines_stored_to(event: &Event) -> impl Iterator<Item = LineKey> {
 }
 
 /// The lines that each thread stored to and did not flush since.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Unflushed(BTreeMap<ThreadId, BTreeSet<LineKey>>);
 
 impl Unflushed {
@@ -490,6 +565,91 @@ mod tests {
             }
         }
         assert!(larger > 300, "the events tell nothing: {larger}");
+    }
+
+    /// Steps over all events as if the repairs were made, and calls `visit` after each of them.
+    fn step_repaired(events: &[Event], what: AsRepaired, mut visit: impl FnMut(&Model, usize)) -> Model {
+        let (mut model, mut repairing) = (Model::new(&Px86, Vec::new()), Repairing::new(Arc::new(what)));
+        for (number, event) in events.iter().enumerate() {
+            repairing.before(event).iter().for_each(|more| model.step(number as u32, more));
+            model.step(number as u32, event);
+            if repairing.is_at_once(event) {
+                model.persist_at_once(number as u32, event);
+            }
+            visit(&model, number);
+        }
+        model
+    }
+
+    fn contents_of(model: &Model) -> BTreeSet<(u64, [u8; 64])> {
+        let lines = (0..LINES).filter_map(|number| model.find(LineKey { file: FILE, number }).map(|id| model.line(id)));
+        let contents = |line: &crate::model::Line| line.contents(usize::MAX).expect("no limit");
+        lines.flat_map(|line| contents(line).into_iter().map(|(_, content)| (line.key.number, content))).collect()
+    }
+
+    /// One edit of each kind that only adds, at places that depend on the seed.
+    fn repairs(events: &[Event], seed: u64) -> Vec<Edit> {
+        let of = |rest: u64| -> BTreeSet<SiteId> {
+            let is_one = |event: &&Event| (u64::from(event.site.0) + seed) % 4 == rest;
+            events.iter().filter(is_one).map(|event| event.site).collect()
+        };
+        let all = [
+            vec![Edit::FlushAfter(of(0)), Edit::FenceAfter(of(0))],
+            vec![Edit::FenceBefore(of(1))],
+            vec![Edit::PersistBefore(of(2))],
+            vec![Edit::SyncAfter(of(3))],
+        ];
+        all.into_iter().take(1 + seed as usize % 4).flatten().collect()
+    }
+
+    #[test]
+    fn what_is_taken_for_repaired_ends_as_the_edited_trace_does() {
+        for seed in 0..200 {
+            let mut events = mixed(seed);
+            let edits = repairs(&events, seed);
+            // What comes after the last one takes effect before the next.
+            let back = EventKind::OperationReturn { kind: crate::trace::OperationKind::Free, index: 0, status: 0 };
+            events.push(Event { thread: events[2].thread, site: SiteId(1 << 20), kind: back });
+            assert!(edits.iter().all(AsRepaired::takes));
+            let what = AsRepaired { edits: edits.clone(), at_once: BTreeSet::new() };
+            let repaired = step_repaired(&events, what, |_, _| {});
+            let edited = Trace { events, ..Trace::default() }.edited(&edits);
+            let mut model = Model::new(&Px86, Vec::new());
+            edited.events.iter().enumerate().for_each(|(number, event)| model.step(number as u32, event));
+            assert_eq!(contents_of(&repaired), contents_of(&model), "seed {seed}: {edits:?}");
+        }
+    }
+
+    #[test]
+    fn each_state_of_what_is_taken_for_repaired_is_one_of_the_trace_as_it_is() {
+        let mut fewer = 0;
+        for seed in 0..200 {
+            let events = mixed(seed);
+            let at_once = events.iter().map(|event| event.site).filter(|site| site.0 % 5 == 0).collect();
+            let what = AsRepaired { edits: repairs(&events, seed), at_once };
+            let mut plain = Model::new(&Px86, Vec::new());
+            step_repaired(&events, what, |repaired, number| {
+                plain.step(number as u32, &events[number]);
+                for id in (0..LINES).filter_map(|number| plain.find(LineKey { file: FILE, number })) {
+                    let (line, key) = (plain.line(id), plain.line(id).key);
+                    let Some(decided) = repaired.find(key).map(|id| repaired.line(id)) else { continue };
+                    for (choice, content) in decided.contents(usize::MAX).expect("no limit") {
+                        assert_eq!(line.content(line.choice_as(decided, choice)).0, content, "seed {seed}, {number}");
+                    }
+                    fewer += usize::from(decided.choice_count() < line.choice_count());
+                }
+            });
+        }
+        assert!(fewer > 200, "the repairs decide nothing: {fewer}");
+    }
+
+    #[test]
+    fn what_is_taken_as_persisted_at_once_has_no_choice() {
+        let whole = trace(vec![store(0), store(64)]);
+        let what = AsRepaired { edits: Vec::new(), at_once: sites(&[3]) };
+        let mut choices = Vec::new();
+        step_repaired(&whole.events, what, |model, _| choices.push(model.view().state_count()));
+        assert_eq!(choices[2..], [Some(2), Some(2)]);
     }
 
     #[test]

@@ -400,6 +400,25 @@ impl Line {
         }
     }
 
+    /// The choice of this line that leaves the same as a choice of the same line where more of it is decided.
+    pub fn choice_as(&self, decided: &Self, choice: Choice) -> Choice {
+        let open = |line: &Self| -> Vec<(u32, u8)> {
+            let entries = line.entries.iter().filter(|entry| entry.is_open_floating());
+            entries.map(|entry| (entry.written.event, entry.units.first().map_or(0, |unit| unit.start))).collect()
+        };
+        let of_decided = open(decided);
+        let is_there = |unit: &(u32, u8)| match of_decided.iter().position(|other| other == unit) {
+            Some(bit) => choice.floating >> bit & 1 == 1,
+            None => true,
+        };
+        let floating = open(self).into_iter().enumerate().filter(|(_, unit)| is_there(unit));
+        Choice {
+            base: choice.base,
+            ordered: self.newest().ordered - (decided.newest().ordered - choice.ordered),
+            floating: floating.fold(0, |bits, (bit, _)| bits | 1 << bit),
+        }
+    }
+
     /// (event, site) of each undecided store with whether this choice holds it whole, in memory order.
     pub fn open_stores(&self, choice: Choice) -> Vec<(u32, SiteId, bool)> {
         let mut ordered = choice.ordered;

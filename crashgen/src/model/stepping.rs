@@ -164,6 +164,20 @@ impl Model {
         self.floors.refresh(&self.files);
     }
 
+    /// Takes what event number `number` put into PM, which was stepped over last, as persisted, with what the lines held before.
+    pub fn persist_at_once(&mut self, number: u32, event: &Event) {
+        let Some((file, offset, bytes)) = event.kind.put() else { return };
+        let Some(last) = (offset + bytes.len() as u64).checked_sub(1) else { return };
+        for id in self.lines_between(file, offset / LINE_BYTES, last / LINE_BYTES) {
+            let line = self.floors.lines.get_mut(id);
+            line.persist_before(number + 1);
+            line.decide_floating(number);
+            self.floors.mark_changed(id, None);
+        }
+        self.born = Born::Everything;
+        self.floors.refresh(&self.files);
+    }
+
     fn store(
         &mut self,
         number: u32,

@@ -30,7 +30,7 @@ from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload,
 from faultline.pipeline.workshop import Workshop
 from faultline.study import kill_rates
 from faultline.study.explanation import RepairTrial
-from faultline.study.repairs import Tried, described, explain
+from faultline.study.repairs import Tried, described, explain, proved, stopped
 from faultline.study.replay import explain_token
 from faultline.study.shrink import Budget, shrink
 
@@ -38,6 +38,8 @@ EXPLAINED = 3
 """So many findings of a cell are explained and shrunk, the first ones: they say most."""
 BEYOND = f"nor explained: that is done for the first {EXPLAINED} findings of a cell; faultline explain and shrink take its token"
 """Said of the findings after them."""
+BEYOND_SHRUNK = f"that is done for the first {EXPLAINED} findings of a cell; faultline shrink takes its token"
+"""The same, where the exploration itself explained them."""
 NOT_EXPLAINED = (
     "nor explained: that is done where complete explores under px86; faultline explain and shrink take its token"
 )
@@ -164,10 +166,10 @@ class _CellRunner:
         try:
             self._run_steps(position, result)
         except _StoppedError:
-            result.state = "stopped"
+            self._note_stopped(result)
         except FaultlineError as error:
             if self._is_stopped.is_set():  # its child was interrupted: the error is ours, not the cell's
-                result.state = "stopped"
+                self._note_stopped(result)
             else:
                 result.error, result.hint, result.error_code = error.message, error.hint, error.exit_code
         if result.state == "stopped" or result.error is not None:
@@ -176,6 +178,14 @@ class _CellRunner:
         self.results.cell(self.campaign, position, result)
         self.watcher.cell_ends(position, result)
         return result
+
+    def _note_stopped(self, result: CellResult) -> None:
+        """What can be said of findings without trying repairs is said."""
+        result.state = "stopped"
+        if self.explains(result.spec):
+            known = {explained.finding for explained in result.explanations}
+            findings = [finding for finding in self._explained(result) if finding.id not in known]
+            result.explanations += [stopped(finding, result.certificate) for finding in findings]
 
     def _run_steps(self, position: int, result: CellResult) -> None:
         spec, workshop = result.spec, self.workshop
@@ -246,7 +256,8 @@ class _CellRunner:
         first_position = earlier.stopped.position if earlier and earlier.stopped else None
         if earlier is not None:
             cell = as_it_ran(cell, earlier)
-        result.verdict = explore(cell, handle, first_position, self.workshop.explore_jobs)
+        more = {"looks_behind": _looks_behind(result.spec)}
+        result.verdict = explore(cell, handle, first_position, self.workshop.explore_jobs, more)
         if earlier is not None:
             result.verdict = joined_verdict(result.findings, earlier, result.verdict)
         self._check_stop()
@@ -256,7 +267,13 @@ class _CellRunner:
         """Those of one crash. Ctrl-C ends it and leaves the cell done."""
         say = self._sayer(position, result, "try ")
         tried: Tried = {}
-        findings = [finding for finding in self._explained(result) if not finding.is_later]
+        findings = []
+        for finding in self._by_interest(result):
+            explained = proved(finding, result.findings, result.certificate)
+            if explained is not None:
+                result.explanations.append(explained)
+            elif not finding.is_later and finding in self._explained(result):
+                findings.append(finding)
         with contextlib.suppress(_StoppedError):
             for finding, budget_s in _shared(findings, deadline):
                 explained = explain(cell, finding, say, tried=tried, budget_s=budget_s)
@@ -293,7 +310,9 @@ class _CellRunner:
         """Ctrl-C ends it and leaves the cell done."""
         say = self._sayer(position, result, "shrink: ")
         with contextlib.suppress(_StoppedError):
-            result.not_shrunk.update({finding.id: BEYOND for finding in self._by_interest(result)[EXPLAINED:]})
+            for finding in self._by_interest(result)[EXPLAINED:]:
+                is_explained = result.explanation_of(finding) is not None
+                result.not_shrunk[finding.id] = BEYOND_SHRUNK if is_explained else BEYOND
             for finding, share_s in _shared(self._explained(result), deadline):
                 budget = Budget(max(LEAST_SHRUNK_S, min(SHRUNK_S, share_s)))
                 nested = result.spec.nested if finding.is_later else 0
@@ -336,6 +355,12 @@ class _CellRunner:
         for finding in result.findings:
             self.results.finding(self.campaign, position, finding)
         return earlier.certificate
+
+
+def _looks_behind(spec: CellSpec) -> bool:
+    """Whether the exploration goes on as if what it finds were repaired: where flushes and fences matter, and no finding ends
+    it. What second crashes show may need repairs of recoveries, which are not taken for made."""
+    return spec.strategy == "complete" and spec.model == "px86" and spec.nested == 0 and spec.stop_at_rule is None
 
 
 def _shared(findings: Sequence[Finding], deadline: float) -> Iterator[tuple[Finding, float]]:

@@ -18,6 +18,10 @@ def as_it_ran(cell: PreparedCell, certificate: Certificate) -> PreparedCell:
     return cell.with_spec(replay_engine=certificate.engine) if certificate.engine_why else cell
 
 
+AS_REPAIRED = "complete only as repaired"
+"""As the engine says it."""
+
+
 def joined(earlier: Certificate, later: Certificate) -> Certificate:
     """Of crash positions up to where the earlier one stopped, and of those from there on. An exploration that falls back to another
     engine or strategy does so from its start: then it is the whole."""
@@ -25,11 +29,16 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
         return later
     stop = earlier.stop_text()
     gaps = _each_once(earlier.gaps + later.gaps)
+    behind = earlier.behind + later.behind
+    of_repairs = {AS_REPAIRED, *(one.text() for one in behind)}
+    is_whole_as_repaired = bool(behind) and later.stopped is None and of_repairs.issuperset(gaps)
     states_log10 = sum_log10([one.states_log10 for one in (earlier, later) if one.states_log10 is not None])
     return Certificate(
         complete=not gaps and later.stopped is None,
         why="; ".join([*gaps, *([later.stop_text()] if later.stopped else [])]),
         gaps=gaps,
+        is_whole_as_repaired=is_whole_as_repaired,
+        behind=behind,
         stopped=later.stopped,
         strategy=later.strategy,
         fallback=later.fallback or earlier.fallback,

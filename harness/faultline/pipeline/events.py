@@ -353,11 +353,29 @@ class Incomplete(msgspec.Struct):
     last: int
 
 
+class Behind(msgspec.Struct):
+    """A finding that an exploration looked behind. how: as if the repair were made, or without telling states apart that differ in
+    what its state lost; position: from this crash position on."""
+
+    finding: str
+    how: Literal["repaired", "not-told-apart"]
+    repair: str
+    position: int
+
+    def text(self) -> str:
+        """As the certificate says it."""
+        how = self.how.replace("-", " ")
+        return f"behind {self.finding}, {how} from crash position {self.position} on: {self.repair}"
+
+
 class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     """Of a whole exploration, or of what is explored so far: of several the last one counts."""
 
     complete: bool
     why: str = ""
+    is_whole_as_repaired: bool = False
+    """Complete for the source with the repairs of `behind`, and not for the source as it is."""
+    behind: list[Behind] = []
     strategy: str = ""
     """What ran."""
     fallback: str | None = None

@@ -13,6 +13,9 @@ from faultline.pipeline.events import Finding, NewOutcome, PutKind, Site
 BUDGET_S = 60.0
 """Of all repairs of a finding, when it is asked for: they are tried one after the other."""
 
+SHOWN_TRIALS = 3
+"""Repairs that were not tried to the end, in one line."""
+
 SHOWN_PLACES = 3
 """Where recovery stores, in one line."""
 
@@ -83,6 +86,13 @@ class RepairTrial(msgspec.Struct):
     """What keeps the exploration from being complete."""
     is_order: bool = False
     """Two stores the other way round, and no flush or fence alone."""
+    of: list[str] = []
+    """It is the repair of these other findings."""
+    together_with: list[str] = []
+    """The repairs of these other findings were taken for made, too."""
+
+    def how_far(self) -> str:
+        return f"{self.text}: {self.recoveries:,} recoveries" + (f", {self.why}" if self.why else "")
 
 
 class Explanation(msgspec.Struct):
@@ -136,6 +146,12 @@ class Explanation(msgspec.Struct):
         """What was tried, and what came of it."""
         repair, tried = self.repair, len(self.trials)
         if repair is not None:
+            if repair.of:
+                return f"that of {' and '.join(repair.of)} mends this, too: {repair.text}"
+            if repair.together_with:
+                others = " and ".join(repair.together_with)
+                gone = f"this finding is gone, {repair.recoveries:,} recoveries, complete"
+                return f"{repair.text}; tried with that of {others}: {gone}"
             where = " in the smallest workload" if self.is_smallest else ""
             said = f"{repair.text}; tried{where}: this finding is gone, {repair.recoveries:,} recoveries, "
             said += "complete" if repair.is_complete else f"not complete ({repair.why})"
@@ -146,7 +162,10 @@ class Explanation(msgspec.Struct):
         unknown = [trial for trial in self.trials if trial.outcome == "unknown"]
         if self.is_cut:
             more = f"; faultline explain has {BUDGET_S:.0f} s" if self.budget_s < BUDGET_S else ""
-            return f"not found in {self.budget_s:.0f} s: {tried} tried, {len(unknown)} of them not to the end{more}"
+            if not tried:
+                return f"not found in {self.budget_s:.0f} s: none tried{more}"
+            said = f"not found in {self.budget_s:.0f} s: {tried} tried, {len(unknown)} of them not to the end{more}"
+            return "; ".join([said, *(trial.how_far() for trial in unknown[:SHOWN_TRIALS])])
         if unknown:
             return f"not found: of {tried} tried, some could not be explored whole ({unknown[0].why})"
         if not self.lost and not self.is_lost_before:

@@ -101,6 +101,39 @@ def explain(
     return found
 
 
+def proved(finding: Finding, findings: Sequence[Finding], certificate: Certificate | None) -> Explanation | None:
+    """What the exploration of the finding's cell proved by going on behind it; None: nothing. findings: of the cell."""
+    if certificate is None or not certificate.is_whole_as_repaired or finding.is_later or finding.lost is None:
+        return None
+    repaired = {behind.finding: behind.repair for behind in certificate.behind if behind.how == "repaired"}
+    if len(repaired) < len(certificate.behind):
+        return None  # what is not told apart proves nothing
+    texts = [repaired.get(finding.id)] if finding.id in repaired else list(repaired.values())
+    trial = RepairTrial(
+        " and ".join(text for text in texts if text), "helps", recoveries=certificate.recoveries, is_complete=True
+    )
+    if finding.id in repaired:
+        trial.together_with = [other for other in repaired if other != finding.id]
+    else:
+        trial.of = list(repaired)
+    trial.others = sorted({other.rule for other in findings if other.lost is None})
+    if trial.others:
+        trial.outcome = "helps, others remain"
+    found = described(finding)
+    found.trials = [trial]
+    return found
+
+
+def stopped(finding: Finding, certificate: Certificate | None) -> Explanation:
+    """Of an exploration that was stopped by hand: what is known of the finding, and no repair that is tried now."""
+    found = described(finding)
+    behind = certificate.behind if certificate is not None else []
+    own = [one.repair for one in behind if one.finding == finding.id and one.how == "repaired"]
+    found.trials = [RepairTrial(repair, "unknown", why="the run was stopped") for repair in own]
+    found.is_cut, found.budget_s = True, 0.0
+    return found
+
+
 def _key(repair: Repair) -> bytes:
     return msgspec.json.encode((repair.edits, repair.later_edits))
 

@@ -3,7 +3,7 @@
 
 use crate::base::error::{EngineError, bad_input};
 use crashgen::complete::Bounds;
-use crashgen::edit::{Edit, Place};
+use crashgen::edit::{AsRepaired, Edit, Place};
 use crashgen::model::PersistencyModel;
 use crashgen::replay::ServerOptions;
 use crashgen::strategy::{Options, Strategy};
@@ -11,6 +11,7 @@ use crashgen::symbols::{Symbol, Symbols};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Version of the configuration file.
 pub const VERSION: u32 = 2;
@@ -80,6 +81,12 @@ pub struct Config {
     pub last_position: Option<u32>,
     /// Stop at the first finding of this rule, or of any.
     pub stop_at_rule: Option<StopRule>,
+    /// Behind a finding that lost a store the exploration goes on as if it were repaired ([`crate::explore::behind`]).
+    #[serde(default)]
+    pub looks_behind: bool,
+    /// What is taken for repaired in the workload.
+    #[serde(skip)]
+    pub as_repaired: Arc<AsRepaired>,
     /// The trace is explored as if its source had these flushes and fences less or more.
     #[serde(default)]
     pub edits: Vec<Edit>,
@@ -322,6 +329,11 @@ impl Config {
     /// The engine that runs recoveries where their loads are needed.
     pub fn engine(&self) -> EngineKind {
         self.seeing_engines().first().copied().unwrap_or(EngineKind::Isolated)
+    }
+
+    /// The same, with this taken for repaired.
+    pub fn with_repaired(&self, repaired: AsRepaired) -> Self {
+        Self { as_repaired: Arc::new(repaired), ..self.clone() }
     }
 
     /// The same with this engine, or slower ones.

@@ -59,6 +59,41 @@ pub struct Tally {
     pub fallback: Option<String>,
     /// Why a faster engine did not run recoveries.
     pub engine_why: Option<String>,
+    /// Findings that it looked behind, in the order of their crash positions.
+    pub behind: Vec<Behind>,
+}
+
+/// How the exploration went on at a finding.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs)]
+pub struct Behind {
+    pub finding: String,
+    pub how: HowBehind,
+    /// What was taken for made, in words.
+    pub repair: String,
+    /// From this crash position on.
+    pub position: u32,
+}
+
+/// What a finding is kept from coming back by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HowBehind {
+    /// A repair, with which it did not come back.
+    Repaired,
+    /// States that differ in what its state lost are not told apart.
+    NotToldApart,
+}
+
+impl Behind {
+    fn text(&self) -> String {
+        let Self { finding, how, repair, position } = self;
+        let how = match how {
+            HowBehind::Repaired => "repaired",
+            HowBehind::NotToldApart => "not told apart",
+        };
+        format!("behind {finding}, {how} from crash position {position} on: {repair}")
+    }
 }
 
 /// What was covered of the combinations of choices of any so many lines.
@@ -316,10 +351,16 @@ impl Tally {
         let stop = stopped.as_ref().map(|stopped| {
             format!("stopped at crash position {} of {last_position}: {}", stopped.position, stopped.why)
         });
+        let behind: Vec<String> = self.behind.iter().map(Behind::text).collect();
+        let is_whole_as_repaired = gaps.is_empty() && stop.is_none() && !behind.is_empty();
+        let as_repaired = is_whole_as_repaired.then(|| "complete only as repaired".to_owned());
+        let gaps: Vec<String> = as_repaired.into_iter().chain(behind).chain(gaps).collect();
         let why: Vec<&str> = gaps.iter().chain(&stop).map(String::as_str).collect();
         Certificate {
             complete: why.is_empty(),
             why: why.join("; "),
+            is_whole_as_repaired,
+            behind: self.behind.clone(),
             gaps: gaps.clone(),
             stopped,
             incomplete: self.incomplete.values().cloned().collect(),
@@ -440,6 +481,10 @@ pub struct NotJudged {
 pub struct Certificate {
     pub complete: bool,
     pub why: String,
+    /// Complete for the source with the repairs of `behind`, and not for the source as it is.
+    pub is_whole_as_repaired: bool,
+    /// Findings that were looked behind.
+    pub behind: Vec<Behind>,
     pub strategy: &'static str,
     pub fallback: Option<String>,
     pub engine: EngineKind,

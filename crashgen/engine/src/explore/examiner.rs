@@ -15,6 +15,7 @@ use crate::findings::onset::{FollowedGeneration, Onset, RecoveryStart, are_same}
 use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::heap::crashes::LaterState;
 use crate::heap::state::StateRef;
+use crate::heap::stepping::as_it_is;
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::model::{Choice, View};
@@ -326,8 +327,13 @@ impl Examiner<'_, '_> {
         let config = self.means.config;
         let evidence = Evidence::of(config, case, (at.view, &state), std::slice::from_ref(&violation));
         let state = StateRef { case, view: at.view, choices: &state, position: at.position };
-        let found = FoundState { at: state, strategy, evidence, onset };
         let Generation { trace, before, .. } = self.generation;
+        let plain = match before {
+            None if !config.as_repaired.is_empty() => Some(as_it_is(config, trace, &state)?),
+            _ => None,
+        };
+        let plain = plain.as_ref().map(|(case, view, choices)| StateRef { case, view, choices, ..state });
+        let found = FoundState { at: plain.unwrap_or(state), strategy, evidence, onset };
         let new = self.results.findings.add(config, trace, Origin::Explored(before), &found, &violation, key);
         if let Some(finding) = new {
             self.results.listener.finding(finding);

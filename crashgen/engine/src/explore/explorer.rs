@@ -2,6 +2,7 @@
 //! Exploration: from crash position to crash position, the states of each, and then the crashes in what recovery does from there.
 
 use crate::base::budget::Stop;
+use crate::explore::certificate::Tally;
 use crate::explore::chosen::ChosenStates;
 use crate::explore::complete::Complete;
 use crate::explore::course::{Course, ExploredPosition, Step};
@@ -9,6 +10,7 @@ use crate::explore::examiner::Examiner;
 use crate::explore::later::LaterCrashes;
 use crate::heap::case::HeapCase;
 use crashgen::cpu_affinity;
+use crashgen::trace::EventKind;
 use std::ops::ControlFlow;
 
 /// The exploration of one generation.
@@ -21,13 +23,18 @@ pub struct Explorer<'e, 'a> {
     later: LaterCrashes,
     /// The crash position where it is.
     position: u32,
+    /// The first one with a finding that may be repaired, and what was counted before it.
+    pub met: Option<(u32, Tally)>,
 }
+
+/// Crash positions that are explored as they are after that one: an operation has a hundred or two.
+const MOST_UNREPAIRED: u32 = 256;
 
 impl<'e, 'a> Explorer<'e, 'a> {
     /// Nothing is explored yet.
     pub fn new(examiner: Examiner<'e, 'a>) -> Self {
         let later = LaterCrashes::new(examiner.means);
-        Self { examiner, chosen: ChosenStates::default(), later, position: 0 }
+        Self { examiner, chosen: ChosenStates::default(), later, position: 0, met: None }
     }
 
     /// Where it is, or where it was stopped.
@@ -72,9 +79,29 @@ impl<'e, 'a> Explorer<'e, 'a> {
         if flow.is_continue() {
             flow = self.later.explore(&mut self.examiner, (case, complete), &at)?;
         }
+        self.look_for_repairable(position);
         let born_log10 = if case.position_in_case == 1 { Some(0.0) } else { step.view.born_log10() };
         self.examiner.tally.end_position(born_log10);
+        if flow.is_continue() && self.is_met_long_enough(position) {
+            return Ok(ControlFlow::Break(()));
+        }
         Ok(flow)
+    }
+
+    /// Takes note of the first position with a finding that may be repaired, and of what was counted before it.
+    fn look_for_repairable(&mut self, position: u32) {
+        let Examiner { means, results, tally, .. } = &self.examiner;
+        if self.met.is_none() && means.passed.is_some_and(|passed| results.repairable(passed).next().is_some()) {
+            self.met = Some((position, tally.clone()));
+        }
+    }
+
+    /// What a lost store does once its operation has returned says most. So what may be repaired is not taken for repaired until then.
+    fn is_met_long_enough(&self, position: u32) -> bool {
+        let Some((first, _)) = &self.met else { return false };
+        let is_return = |kind: &EventKind| matches!(kind, EventKind::OperationReturn { .. });
+        let event = &self.examiner.generation.trace.events[position as usize - 1];
+        is_return(&event.kind) || position - first >= MOST_UNREPAIRED
     }
 
     /// What a crash may leave here was explored elsewhere.
@@ -94,6 +121,8 @@ impl<'e, 'a> Explorer<'e, 'a> {
             cpu_affinity::refresh();
             let recoveries = self.examiner.means.recoverer.recoveries;
             self.examiner.results.listener.progress(at.position, recoveries);
+            let Examiner { means, results, tally, .. } = &mut self.examiner;
+            results.listener.so_far(at.position, tally, means.recoverer);
         }
         match self.examiner.means.strategy.follows_loads() {
             true => complete.explore(&mut self.examiner, &mut self.chosen, case, at),

@@ -3,6 +3,7 @@
 
 use crate::base::budget::{Budget, Stop};
 use crate::base::config::Config;
+use crate::explore::certificate::Tally;
 use crate::explore::later::first_crash::FirstCrashes;
 use crate::explore::outcomes::OutcomeSet;
 use crate::findings::finding::{Finding, Findings};
@@ -11,6 +12,7 @@ use crate::recovery::recoverer::Recoverer;
 use crashgen::complete::Repeats;
 use crashgen::replay::Probe;
 use crashgen::strategy::Strategy;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,6 +26,8 @@ pub struct Means<'a> {
     pub budget: Budget,
     /// Nobody waits for the rest.
     pub is_over: &'a AtomicBool,
+    /// The exploration ends at the crash position of a finding that may be repaired, but for these; none: it goes on.
+    pub passed: Option<&'a BTreeSet<String>>,
     /// Recovers the images of the part.
     pub recoverer: &'a mut Recoverer,
     /// How much of the probe script is run.
@@ -88,10 +92,20 @@ pub struct Results<'a> {
     pub outcomes: Option<OutcomeSet>,
 }
 
+impl Results<'_> {
+    /// Findings that may be repaired by a flush or a fence, but for those that were passed.
+    pub fn repairable<'r>(&'r self, passed: &'r BTreeSet<String>) -> impl Iterator<Item = &'r Finding> {
+        let findings = self.findings.all().iter();
+        findings.filter(|finding| finding.lost.is_some() && !finding.is_later && !passed.contains(&finding.id))
+    }
+}
+
 /// Whom an exploration says what it finds.
 pub trait Listener {
     /// How far it is.
     fn progress(&mut self, position: u32, recoveries: u64);
     /// A new finding.
     fn finding(&mut self, finding: &Finding);
+    /// Everything before this crash position was explored; what was counted of that.
+    fn so_far(&mut self, position: u32, tally: &Tally, recoverer: &mut Recoverer);
 }

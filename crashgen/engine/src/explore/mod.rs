@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Exploration: every crash position of a trace, in parts by workers, and the certificate of what was covered.
 
+pub mod behind;
 pub mod certificate;
 pub mod chosen;
 pub mod complete;

@@ -16,6 +16,7 @@ use crate::heap::case::HeapCase;
 use crashgen::strategy::Strategy;
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Crash positions that a part has at least, except the last part: a second of work or less, against which the start of a server is little.
@@ -51,6 +52,8 @@ pub struct Task<'a> {
     pub started: Instant,
     /// When it has to end.
     pub deadline: Option<Instant>,
+    /// [`crate::explore::means::Means::passed`].
+    pub passed: Option<&'a BTreeSet<String>>,
 }
 
 /// Where a worker is in the trace.

@@ -9,9 +9,10 @@ use crate::base::budget::deadline;
 use crate::base::config::{Config, EngineKind};
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Verdict};
+use crate::explore::behind;
 use crate::explore::certificate::{Stopped, Tally};
 use crate::explore::outcomes;
-use crate::explore::parts::{Task, parts_of};
+use crate::explore::parts::Task;
 use crate::explore::unchanged;
 use crate::explore::workers::Whole;
 use crate::findings::finding::seen_counts;
@@ -52,7 +53,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let known = outcomes::known(config.outcomes.as_ref())?;
     let deadline = deadline(config, started);
     let twins = made.twins.as_ref();
-    let task = Task { config, trace, unchanged: &unchanged, twins, known, started, deadline };
+    let task = Task { config, trace, unchanged: &unchanged, twins, known, started, deadline, passed: None };
     let first = trace.first_event() as u32 + 1;
     let begin = config.first_position.unwrap_or(first).max(first);
     let mut whole = Whole::new(tally, config.strategy);
@@ -63,7 +64,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         }
         let task = Task { config: &rung.config, ..task.clone() };
         let from = if number == 0 { begin } else { first };
-        let unfit = whole.explore(&task, &parts_of(&rung.config, trace, rung.strategy, from), output)?;
+        let unfit = behind::explore(&task, rung.strategy, &mut whole, from, output)?;
         let unfit = unfit.map(|why| rung.config.with_place(&why));
         let Some(why) = unfit else { return finish(&task, &mut whole, output) };
         let Some(next) = rungs.get(number + 1) else { return Err(EngineError::Distrust(why)) };

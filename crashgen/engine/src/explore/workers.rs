@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two certificates of what is explored so far, so that an exploration that is killed can go on.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time from the begin of a part to the first one.
+const FIRST_CERTIFICATE: Duration = Duration::from_secs(1);
 /// Stack of a worker's thread. The search of a window is recursive nowhere; the parsers of debug information are.
 const STACK_BYTES: usize = 16 << 20;
 
@@ -57,8 +59,27 @@ pub struct Explored {
     pub stopped: Option<Stopped>,
     /// Why the strategy is not possible.
     pub unfit: Option<String>,
+    /// What may be repaired.
+    pub met: Option<Met>,
     /// What comes after it is not asked for.
     pub is_last: bool,
+}
+
+/// Where an exploration ended to go on as if something were repaired.
+#[derive(Clone)]
+pub struct Met {
+    /// The crash position of the first of them. What was counted from there on does not count: it is explored again.
+    pub position: u32,
+    /// What may be repaired, at least one.
+    pub findings: Vec<Finding>,
+}
+
+/// What a part showed so far.
+pub struct SoFar {
+    /// The crash position that is explored next.
+    position: u32,
+    tally: Tally,
+    numbers: Numbers,
 }
 
 /// What a worker says.
@@ -69,6 +90,8 @@ pub enum Message {
     Progress(u32, u64),
     /// A part has a finding.
     Finding(usize, Box<Finding>),
+    /// What a part showed before this crash position.
+    SoFar(usize, Box<SoFar>),
     /// A part is over.
     Over(usize, Result<Box<Explored>, EngineError>),
 }
@@ -97,6 +120,8 @@ pub struct Whole {
     numbers: Numbers,
     /// Why it ended early.
     pub stopped: Option<Stopped>,
+    /// It ended to go on as if something were repaired.
+    pub met: Option<Met>,
     strategy: &'static dyn Strategy,
     /// What the trace rules say was printed.
     are_rules_printed: bool,
@@ -111,6 +136,7 @@ impl Whole {
             outcomes: OutcomeSet::default(),
             numbers: Numbers::default(),
             stopped: None,
+            met: None,
             strategy,
             are_rules_printed: false,
         }
@@ -125,11 +151,21 @@ impl Whole {
 
     /// The certificate of what was added so far.
     pub fn certificate(&self, task: &Task, stopped: Option<Stopped>) -> Certificate {
-        let numbers = Numbers {
-            peak_memory_bytes: peak_memory_bytes(),
-            time_s: task.started.elapsed().as_secs_f64(),
-            ..self.numbers.clone()
-        };
+        self.certificate_of(task, stopped, &self.tally, self.numbers.clone())
+    }
+
+    /// The same with what the next part showed so far.
+    fn certificate_so_far(&self, task: &Task, so_far: SoFar) -> Certificate {
+        let (mut tally, mut numbers) = (self.tally.clone(), self.numbers.clone());
+        tally.add_part(so_far.tally);
+        numbers.add(so_far.numbers);
+        let stopped = Stopped { position: so_far.position, why: "interrupted".to_owned() };
+        self.certificate_of(task, Some(stopped), &tally, numbers)
+    }
+
+    fn certificate_of(&self, task: &Task, stopped: Option<Stopped>, tally: &Tally, numbers: Numbers) -> Certificate {
+        let numbers =
+            Numbers { peak_memory_bytes: peak_memory_bytes(), time_s: task.started.elapsed().as_secs_f64(), ..numbers };
         let covers = format!(
             "workload {}{}, one interleaving, memory order as traced by {}, built with {}{}",
             task.config.identity.workload,
@@ -140,7 +176,12 @@ impl Whole {
         );
         let engine = if self.strategy.follows_loads() { task.config.engine() } else { EngineKind::Isolated };
         let run = Run { strategy: self.strategy.name(), engine, stopped, last_position: task.trace.events.len() };
-        self.tally.certificate(run, numbers, covers)
+        tally.certificate(run, numbers, covers)
+    }
+
+    /// Recoveries that were run so far.
+    pub fn recoveries(&self) -> u64 {
+        self.numbers.recoveries
     }
 
     /// Adds the next part.
@@ -154,7 +195,7 @@ impl Whole {
                 None => self.findings.push(finding),
             }
         }
-        self.stopped = part.stopped;
+        (self.stopped, self.met) = (part.stopped, part.met);
     }
 
     fn print_rules(&mut self, rules: &TraceRules, output: &mut Output) {
@@ -215,6 +256,11 @@ impl Whole {
                     }
                 }
                 Ok(Message::Finding(part, finding)) => early.entry(part).or_default().push(*finding),
+                Ok(Message::SoFar(part, so_far)) if part == next && self.are_rules_printed => {
+                    output.say("certificate", &self.certificate_so_far(task, *so_far));
+                    certified = Instant::now();
+                }
+                Ok(Message::SoFar(..)) => {}
                 Ok(Message::Over(part, explored)) => drop(over.insert(part, explored)),
                 Err(_) => return Err(EngineError::Infrastructure("a worker ended without a word".to_owned())),
             }
@@ -306,11 +352,16 @@ struct PartListener<'a> {
     pace: Pace,
     /// Positions and recoveries that it said so far.
     said: (u32, u64),
+    /// What the recoverer did before the part.
+    before: (BTreeMap<String, u64>, Engines),
+    /// When to say next what the part showed.
+    certified_at: Instant,
 }
 
 impl<'a> PartListener<'a> {
-    fn new(sender: &'a Sender<Message>, part: &Part) -> Self {
-        Self { sender, part: part.number, pace: Pace::default(), said: (part.first - 1, 0) }
+    fn new(sender: &'a Sender<Message>, part: &Part, before: (BTreeMap<String, u64>, Engines)) -> Self {
+        let certified_at = Instant::now() + FIRST_CERTIFICATE;
+        Self { sender, part: part.number, pace: Pace::default(), said: (part.first - 1, 0), before, certified_at }
     }
 }
 
@@ -324,6 +375,19 @@ impl Listener for PartListener<'_> {
 
     fn finding(&mut self, finding: &Finding) {
         let _ = self.sender.send(Message::Finding(self.part, Box::new(finding.clone())));
+    }
+
+    fn so_far(&mut self, position: u32, tally: &Tally, recoverer: &mut Recoverer) {
+        if Instant::now() < self.certified_at {
+            return;
+        }
+        self.certified_at = Instant::now() + CERTIFICATE_INTERVAL;
+        let (stages, engines) = &self.before;
+        // Where they cannot be asked for, the part is about to end for that reason.
+        if let Ok(numbers) = numbers_of(recoverer, stages.clone(), engines) {
+            let so_far = SoFar { position, tally: tally.clone(), numbers };
+            let _ = self.sender.send(Message::SoFar(self.part, Box::new(so_far)));
+        }
     }
 }
 
@@ -344,6 +408,7 @@ fn explore_part(
         strategy,
         budget: Budget::of(task.config, task.deadline),
         is_over,
+        passed: task.passed,
         probe: recoverer.whole(),
         recoverer,
         onsets,
@@ -351,7 +416,7 @@ fn explore_part(
         repeats: ProgramRepeats::of_part(part.number),
     };
     let mut results = Results {
-        listener: &mut PartListener::new(sender, part),
+        listener: &mut PartListener::new(sender, part, (stages_before.clone(), engines_before.clone())),
         findings: Findings::new(task.config),
         outcomes: task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone())),
     };
@@ -360,9 +425,9 @@ fn explore_part(
     let examiner = Examiner { means: &mut means, results: &mut results, generation, tally: Tally::default() };
     let mut explorer = Explorer::new(examiner);
     let walked = explorer.walk(&mut workload);
-    let (position, mut tally) = (explorer.position(), explorer.examiner.tally);
+    let (position, met, mut tally) = (explorer.position(), explorer.met, explorer.examiner.tally);
     workload.end_case(&mut tally);
-    let (is_last, stopped, mut unfit) = match walked {
+    let (mut is_last, stopped, mut unfit) = match walked {
         Ok(flow) => (flow.is_break(), None, None),
         Err(Stop::Budget(why) | Stop::Error(EngineError::OutOfTime(why))) => {
             (true, Some(Stopped { position, why }), None)
@@ -379,8 +444,12 @@ fn explore_part(
         Err(_) if unfit.is_some() => Numbers::default(),
         Err(error) => return Err(error),
     };
+    let met = met.filter(|_| unfit.is_none() && stopped.is_none()).map(|(position, before)| {
+        (is_last, tally) = (true, before);
+        Met { position, findings: task.passed.iter().flat_map(|passed| results.repairable(passed)).cloned().collect() }
+    });
     let outcomes = results.outcomes.unwrap_or_default();
-    Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, is_last })
+    Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, met, is_last })
 }
 
 /// What the recoverer did since then.

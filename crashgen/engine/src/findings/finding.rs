@@ -8,7 +8,7 @@ use crate::findings::evidence::deaths::Died;
 use crate::findings::identity::{fact, id, key};
 use crate::findings::onset::Onset;
 use crate::findings::operation_names;
-use crate::findings::repair::{Repair, candidates, each_once, of_losses};
+use crate::findings::repair::{Repair, candidates, each_once, lost_places, of_losses};
 use crate::findings::witness::{crashes_before, witness};
 use crate::heap::case::CurrentOperation;
 use crate::heap::crashes::CrashBefore;
@@ -19,11 +19,11 @@ use crate::heap::state::{
 use crate::recovery::replayed::PassedCrash;
 use crashgen::model::Choice;
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::Trace;
+use crashgen::trace::{SiteId, Trace};
 use oracle::{RuleId, Violation};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines of a witness that are spelled out.
 const LINE_LIMIT: usize = 16;
@@ -72,6 +72,9 @@ pub struct Finding {
     pub is_later: bool,
     /// The crashes before that, the first one first.
     pub earlier: Vec<EarlierCrash>,
+    /// The places whose stores its state lacks.
+    #[serde(skip)]
+    pub lost_sites: BTreeSet<SiteId>,
 }
 
 /// How something came to PM.
@@ -321,6 +324,7 @@ impl Findings {
             repairs,
             is_later: !is_first,
             earlier,
+            lost_sites: lost_places(trace, &mut self.symbols, state),
         };
         self.by_key.insert(key, self.list.len());
         self.by_key.insert(original, self.list.len());

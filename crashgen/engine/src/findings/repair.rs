@@ -52,6 +52,13 @@ pub fn of_losses(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbo
     maker.repairs
 }
 
+/// The places whose stores the state lacks, as all of their instructions.
+pub fn lost_places(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> BTreeSet<SiteId> {
+    let mut maker = Maker::new(trace, None, symbols, state);
+    let sites: Vec<SiteId> = maker.lost.iter().map(|lost| lost.site).collect();
+    maker.all_of(sites.into_iter())
+}
+
 /// Leaves out repairs that change the same as an earlier one: recovery may run the workload's lines.
 pub fn each_once(repairs: impl Iterator<Item = Repair>) -> Vec<Repair> {
     let mut once: Vec<Repair> = Vec::new();

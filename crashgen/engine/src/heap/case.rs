@@ -4,6 +4,7 @@
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crashgen::complete::CrashPosition;
+use crashgen::edit::Repairing;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineId, Model, View};
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
@@ -62,6 +63,8 @@ pub struct HeapCase {
     pub last_store: Option<(u32, SiteId)>,
     history_before: u64,
     threads: Vec<ThreadId>,
+    /// What is taken for repaired.
+    repairing: Option<Repairing>,
 }
 
 impl HeapCase {
@@ -70,7 +73,8 @@ impl HeapCase {
         let is_content =
             (0..trace.sites.len()).map(|site| trace.is_runner_site(SiteId(site as u32), config.runner())).collect();
         let history = History::new(config.contract.durable).with_clean_close(config.contract.clean_close);
-        Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history)
+        let repairing = (!config.as_repaired.is_empty()).then(|| Repairing::new(config.as_repaired.clone()));
+        Self { repairing, ..Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history) }
     }
 
     /// The heap as a power failure in this state of the position leaves it.
@@ -128,6 +132,7 @@ impl HeapCase {
             pending: Vec::new(),
             last_store: None,
             threads: Vec::new(),
+            repairing: None,
         }
     }
 
@@ -147,7 +152,7 @@ impl HeapCase {
     /// # Errors
     /// When the markers contradict each other: the trace is bad.
     pub fn step(&mut self, number: u32, event: &Event) -> Result<(View, bool), EngineError> {
-        self.model.step(number, event);
+        self.step_model(number, event);
         self.mark(number, event)?;
         self.position_in_case += 1;
         let view = self.model.view();
@@ -155,6 +160,15 @@ impl HeapCase {
         let is_expectation_new = self.history.state_id() != self.history_before || self.position_in_case == 1;
         self.history_before = self.history.state_id();
         Ok((view, is_expectation_new))
+    }
+
+    fn step_model(&mut self, number: u32, event: &Event) {
+        let Some(repairing) = &mut self.repairing else { return self.model.step(number, event) };
+        repairing.before(event).iter().for_each(|more| self.model.step(number, more));
+        self.model.step(number, event);
+        if repairing.is_at_once(event) {
+            self.model.persist_at_once(number, event);
+        }
     }
 
     /// As [`HeapCase::step`], over an event of a recovery, whose return settles what was pending when power failed.

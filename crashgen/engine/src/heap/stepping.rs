@@ -4,7 +4,9 @@
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::heap::case::HeapCase;
-use crashgen::model::View;
+use crate::heap::state::StateRef;
+use crashgen::edit::AsRepaired;
+use crashgen::model::{Choice, View};
 use crashgen::trace::{EventKind, Trace};
 
 /// Steps to a crash position.
@@ -25,4 +27,27 @@ pub fn go_to(config: &Config, trace: &Trace, position: u32) -> Result<(HeapCase,
         view = Some(case.step(number as u32, event)?.0);
     }
     Ok((case, view.expect("at least one event")))
+}
+
+/// A crash state of the workload that is taken for repaired, as a state of the workload as it is: less is decided there.
+///
+/// # Errors
+/// As [`go_to`].
+pub fn as_it_is(
+    config: &Config,
+    trace: &Trace,
+    state: &StateRef,
+) -> Result<(HeapCase, View, Vec<Choice>), EngineError> {
+    let (case, view) = go_to(&config.with_repaired(AsRepaired::default()), trace, state.position)?;
+    let choices = view.lines.iter().map(|open| {
+        let line = case.model.line(open.id);
+        let repaired = state.case.model.find(line.key);
+        let at = repaired.and_then(|id| state.view.lines.iter().position(|open| open.id == id));
+        at.map_or_else(
+            || line.newest(),
+            |at| line.choice_as(state.case.model.line(state.view.lines[at].id), state.choices[at]),
+        )
+    });
+    let choices = choices.collect();
+    Ok((case, view, choices))
 }

@@ -38,6 +38,8 @@ def print_results(results: list[CellResult]) -> None:
             print_line(console, f"{result.spec.name}: ", "", ran)
         if len(results) == 1 and result.certificate is not None and (ran_in := result.certificate.engines.text()):
             print_line(console, "recoveries: ", "", ran_in)
+        for behind in result.certificate.behind if result.certificate is not None else []:
+            print_line(console, f"{result.spec.name}: ", "", f"the certificate looks {behind.text()}")
         is_expected = outcome(result) == "killed" and len(results) > 1
         for finding in [] if is_expected else result.findings:
             explained, shrunk = result.explanation_of(finding), result.shrunk_of(finding)

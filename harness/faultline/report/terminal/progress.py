@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from rich.console import Console
 from rich.progress import (
@@ -22,6 +23,9 @@ from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Progress as EngineProgress
 from faultline.report.outcomes import outcome
 from faultline.report.terminal import streams
+
+SAID_EVERY_S = 30.0
+"""Without a terminal: seconds between two lines of one cell."""
 
 
 def _bars(console: Console, is_quiet: bool) -> Progress:
@@ -80,6 +84,7 @@ class CampaignProgress:
         self._guard = threading.Lock()
         self._finished = 0
         self._tasks: dict[int, TaskID] = {}
+        self._said: dict[int, float] = {}
         self._bars = _bars(console, is_quiet)
         self._all = self._bars.add_task("cells", total=len(specs), visible=len(specs) > 1)
 
@@ -94,7 +99,9 @@ class CampaignProgress:
         with self._guard:
             if position not in self._tasks:
                 self._tasks[position] = self._bars.add_task("", total=None)
+                self._said[position] = time.monotonic()
             self._bars.update(self._tasks[position], description=f"{spec.name}: {step}")
+            self._say(position, step)
 
     def nothing_to_resume(self, spec: CellSpec) -> None:
         text = f"{spec.name}: nothing to go on with, the same exploration was not stopped last; it begins at its start"
@@ -105,6 +112,18 @@ class CampaignProgress:
         with self._guard:
             if position in self._tasks:
                 self._bars.update(self._tasks[position], total=progress.positions, completed=progress.position)
+                self._say(
+                    position,
+                    f"crash position {progress.position:,} of {progress.positions:,}, {progress.recoveries:,} recoveries,"
+                    f" findings: {progress.findings}",
+                )
+
+    def _say(self, position: int, text: str) -> None:
+        """That the cell goes on, in places where nobody sees its bar."""
+        if self._console.is_terminal or self._is_quiet or time.monotonic() < self._said[position] + SAID_EVERY_S:
+            return
+        self._said[position] = time.monotonic()
+        self._console.print(Text(f"{self._specs[position].name}: {text}"), soft_wrap=True)
 
     def cell_ends(self, position: int, result: CellResult) -> None:
         with self._guard:
