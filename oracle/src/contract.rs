@@ -52,6 +52,8 @@ impl Contract {
         match rule {
             RuleId::NotRelocatable => self.relocatable,
             RuleId::CorruptionMissed => !self.detects.is_empty(),
+            // It is a cause of what other rules say.
+            RuleId::RecoverySkipped => false,
             _ => true,
         }
     }

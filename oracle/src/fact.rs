@@ -134,6 +134,9 @@ facts! {
     HeapDiffers(life: LifeName, part: Part, change: Change) = RuleId::NotIdempotent, "heap-differs {life} {part} {change}";
     /// A life found other bytes in an object whose content nobody promised.
     ContentDiffers(life: LifeName, holder: HolderKind) = RuleId::NotIdempotent, "content-differs {life} {holder}";
+
+    /// The heap was not closed, open took it as a close had left it, and it is broken.
+    OpenedAsClosed = RuleId::RecoverySkipped, "opened-as-closed";
 }
 
 names! {

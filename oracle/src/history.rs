@@ -168,6 +168,14 @@ impl History {
         self.current().closed_by
     }
 
+    /// Whether a crash now may leave the heap as a close left it, once these pending operations have happened: nothing has taken effect
+    /// since a close, or since create; or a close is pending. With `durable = "on-close"` what has taken effect may be lost.
+    pub fn may_be_as_closed(&self, happened: &[OperationIndex]) -> bool {
+        let now = self.current();
+        let is_unchanged = now.phase != Phase::Created || (now.is_as_closed && happened.is_empty());
+        is_unchanged || now.is_closing() || self.durable == Durable::OnClose
+    }
+
     /// Slots that hold, held or may come to hold an object, in order.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         let now = self.current();
@@ -211,8 +219,7 @@ impl History {
     /// §11.2: a restart reads metadata only); from the first operation that takes effect on, a crash needs recovery.
     pub fn garbage_left_by_close(&self, happened: &[OperationIndex]) -> u64 {
         let now = self.current();
-        let is_closing = now.pending.iter().any(|pending| pending.operation.kind == OperationKind::Close);
-        if (now.is_as_closed || is_closing) && happened.is_empty() { self.garbage_objects(&[]) } else { 0 }
+        if (now.is_as_closed || now.is_closing()) && happened.is_empty() { self.garbage_objects(&[]) } else { 0 }
     }
 
     /// Whether some slot's state is open beyond the pending operations, so that no prefix of the workload describes the heap.

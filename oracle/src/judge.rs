@@ -166,6 +166,7 @@ pub fn judge(
         out: Judgement::default(),
     };
     judge.run();
+    judge.name_skipped_recovery();
     judge.name_rules_not_reached();
     judge.name_later_generation();
     judge.out.violations.sort_by_key(|violation| violation.rule);
@@ -230,6 +231,20 @@ impl<'a> Judge<'a> {
             self.out.happened = first_part.happened;
             self.out.unclear = first_part.unclear;
         }
+    }
+
+    /// FL018: a heap that was not closed is broken, and open says that it did not recover it. A heap that is right needed no recovery,
+    /// whatever open says: an allocator may have nothing to recover between two operations.
+    fn name_skipped_recovery(&mut self) {
+        let is_skipped = self.report.life(0).is_some_and(|life| life.has_recovered == Some(false));
+        let is_broken = !self.out.violations.is_empty();
+        if !is_skipped || !is_broken || self.history.may_be_as_closed(&self.out.happened) {
+            return;
+        }
+        self.out.judged.insert(RuleId::RecoverySkipped);
+        let text =
+            "operations have taken effect since the heap was last closed, but open took it as a close had left it";
+        self.violate(Fact::OpenedAsClosed, Subject::default(), format!("{text}: it skipped recovery"));
     }
 
     /// FL014: whatever is broken after a later crash was in order after the one before it.

@@ -50,7 +50,7 @@ impl Pending {
 pub struct Generation {
     pub(super) phase: Phase,
     pub(super) was_closed: bool,
-    /// Nothing has returned with an effect since the last close.
+    /// Nothing has returned with an effect since the last close, or since create.
     pub(super) is_as_closed: bool,
     /// The close that returned and left the heap closed: nothing has begun since.
     pub(super) closed_by: Option<OperationIndex>,
@@ -123,6 +123,10 @@ impl Generation {
         &self.pending
     }
 
+    pub(super) fn is_closing(&self) -> bool {
+        self.pending.iter().any(|pending| pending.operation.kind == OperationKind::Close)
+    }
+
     pub(super) fn returned(
         &mut self,
         durable: Durable,
@@ -137,7 +141,7 @@ impl Generation {
         let pending = self.pending.remove(self.carried + position);
         self.note_returned(index);
         match (status, pending.operation.kind) {
-            (Status::Ok, OperationKind::Create) => self.phase = Phase::Created,
+            (Status::Ok, OperationKind::Create) => self.created(),
             (Status::Ok, OperationKind::Close) => {
                 self.closed(durable);
                 self.closed_by = self.pending.is_empty().then_some(index);
@@ -164,14 +168,14 @@ impl Generation {
     ) {
         let own = self.pending.split_off(self.carried);
         // Nobody is told whether a pending close has happened. If it has, that recovery collected nothing.
-        self.is_as_closed |= self.pending.iter().any(|pending| pending.operation.kind == OperationKind::Close);
+        self.is_as_closed |= self.is_closing();
         for mut pending in std::mem::take(&mut self.pending) {
             let index = pending.operation.index;
             if unclear.contains(&index) {
                 self.pending.push(pending);
             } else if happened.contains(&index) {
                 if pending.operation.kind == OperationKind::Create {
-                    self.phase = Phase::Created;
+                    self.created();
                 }
                 let before = pending.holder.and_then(|holder| self.holders.get(&holder)?.object.clone());
                 let promised = |after: &ObjectState| pending.promised_bytes(after, before.as_deref(), fill);
@@ -193,6 +197,11 @@ impl Generation {
         while self.returned_ahead.remove(&self.returned_below) {
             self.returned_below += 1;
         }
+    }
+
+    fn created(&mut self) {
+        self.phase = Phase::Created;
+        self.is_as_closed = true;
     }
 
     fn closed(&mut self, durable: Durable) {

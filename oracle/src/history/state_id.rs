@@ -10,7 +10,7 @@ impl Generation {
     pub(super) fn hash(&self, durable: Durable, mix: &mut Mix) {
         mix.add(self.phase as u64);
         mix.add(u64::from(self.was_closed && durable == Durable::OnClose));
-        mix.add(u64::from(self.closed_by.is_some()));
+        mix.add(u64::from(self.closed_by.is_some()) << 1 | u64::from(self.is_as_closed));
         mix.add(self.last_effective.map_or(0, |index| u64::from(index) + 1));
         mix.add(self.unsettled_operations);
         mix.add(u64::from(self.effects));
@@ -18,9 +18,7 @@ impl Generation {
             mix.add(u64::from(self.returned_below));
             mix.add_all(self.returned_ahead.iter().map(|index| u64::from(*index)));
         }
-        if self.garbage > 0 {
-            mix.add_all([self.garbage, u64::from(self.is_as_closed)]);
-        }
+        mix.add(self.garbage);
         for (holder, state) in &self.holders {
             hash_holder(*holder, mix);
             hash_object(state.object.as_deref(), mix);

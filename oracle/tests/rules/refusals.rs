@@ -137,7 +137,7 @@ fn rules_that_a_judgement_does_not_reach_are_named() {
     let needs_a_heap = |rule: &RuleId| {
         let of_outcome = [RuleId::RecoveryCrashed, RuleId::RecoveryHung];
         let untried = [RuleId::LaterGeneration, RuleId::NotRelocatable, RuleId::CorruptionMissed];
-        !of_outcome.contains(rule) && !untried.contains(rule)
+        !of_outcome.contains(rule) && !untried.contains(rule) && *rule != RuleId::RecoverySkipped
     };
     let from_third: Vec<RuleId> = RuleId::ALL.into_iter().filter(needs_a_heap).collect();
     assert_eq!(from_third[0], RuleId::RecoveryFailed);
@@ -195,6 +195,45 @@ fn a_close_that_returned_is_lost_where_open_had_to_recover() {
     assert_passes(&untold);
     let reason = "whether the last close is lost: open does not tell";
     assert!(untold.not_judged.iter().any(|(rule, why)| *rule == RuleId::OperationLost && why == reason), "{untold:?}");
+}
+
+#[test]
+fn a_broken_heap_that_open_took_for_a_closed_one_was_not_recovered() {
+    let (script, heap) = two_objects();
+    let mut broken = heap.clone();
+    broken.objects.remove(&1);
+    let judged = |script: &Script, heap: &Heap, has_recovered| {
+        let probe = Probe { has_recovered, ..heap.probe() };
+        judged(&contract(), script, &probe, &heap.memory())
+    };
+    let skipped = |script: &Script, heap: &Heap, has_recovered| {
+        let judgement = judged(script, heap, has_recovered);
+        judgement.violations.iter().any(|violation| violation.rule == RuleId::RecoverySkipped)
+    };
+    assert_breaks(&judged(&script, &broken, Some(false)), &[RuleId::OperationLost, RuleId::RecoverySkipped]);
+    assert!(!skipped(&script, &broken, Some(true)), "it recovered");
+    assert!(!skipped(&script, &broken, None), "it does not tell");
+    assert!(!skipped(&script, &heap, Some(false)), "there was nothing to recover");
+    // What close leaves may be there from its begin until something else takes effect.
+    let closing = script.clone().begin(OperationKind::Close, 0, 0);
+    let closed = script.clone().done(OperationKind::Close, 0, 0);
+    let reopening = closed.clone().begin(OperationKind::Open, 0, 0);
+    let reopened = closed.clone().done(OperationKind::Open, 0, 0);
+    let freeing = reopened.clone().begin(OperationKind::Free, 1, 0);
+    for script in [closing, closed, reopening, reopened.clone(), freeing] {
+        assert!(!skipped(&script, &broken, Some(false)), "{:?}", script.history);
+    }
+    let freed = reopened.done(OperationKind::Free, 1, 0);
+    assert!(skipped(&freed, &heap, Some(false)), "the free is lost");
+}
+
+#[test]
+fn what_create_leaves_may_be_opened_as_a_closed_heap() {
+    let created = Script::new(Durable::OnReturn).done(OperationKind::Create, 0, 0);
+    let mut heap = Heap::default();
+    heap.put(0, 64, 64, 9);
+    let probe = Probe { has_recovered: Some(false), ..heap.probe() };
+    assert_breaks(&judged(&contract(), &created, &probe, &heap.memory()), &[RuleId::FreedObjectBack]);
 }
 
 #[test]
