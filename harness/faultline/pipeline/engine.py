@@ -16,6 +16,7 @@ import msgspec
 
 from faultline.base.errors import EXIT_BAD_INPUT, EXIT_OK, BadInputError, InfrastructureError
 from faultline.base.processes import child
+from faultline.base.text import without_controls
 from faultline.pipeline.events import Done, Event, Rule, Verdict
 
 ENGINE_NAME = "faultline-engine"
@@ -88,7 +89,7 @@ def _read_events(process: subprocess.Popen[bytes], handle: Callable[[Event], Non
     verdict: Verdict | None = None
     for line in process.stdout:
         try:
-            event = _decoder.decode(line)
+            event = _decoder.decode(without_controls(line.decode(errors="replace")))
         except msgspec.MsgspecError as error:
             text = line.decode(errors="replace").strip()[:200]
             raise InfrastructureError(f"the engine said what is no event: {text!r}: {error}") from error
