@@ -352,16 +352,14 @@ struct PartListener<'a> {
     pace: Pace,
     /// Positions and recoveries that it said so far.
     said: (u32, u64),
-    /// What the recoverer did before the part.
-    before: (BTreeMap<String, u64>, Engines),
     /// When to say next what the part showed.
     certified_at: Instant,
 }
 
 impl<'a> PartListener<'a> {
-    fn new(sender: &'a Sender<Message>, part: &Part, before: (BTreeMap<String, u64>, Engines)) -> Self {
+    fn new(sender: &'a Sender<Message>, part: &Part) -> Self {
         let certified_at = Instant::now() + FIRST_CERTIFICATE;
-        Self { sender, part: part.number, pace: Pace::default(), said: (part.first - 1, 0), before, certified_at }
+        Self { sender, part: part.number, pace: Pace::default(), said: (part.first - 1, 0), certified_at }
     }
 }
 
@@ -382,12 +380,9 @@ impl Listener for PartListener<'_> {
             return;
         }
         self.certified_at = Instant::now() + CERTIFICATE_INTERVAL;
-        let (stages, engines) = &self.before;
-        // Where they cannot be asked for, the part is about to end for that reason.
-        if let Ok(numbers) = numbers_of(recoverer, stages.clone(), engines) {
-            let so_far = SoFar { position, tally: tally.clone(), numbers };
-            let _ = self.sender.send(Message::SoFar(self.part, Box::new(so_far)));
-        }
+        let numbers = counted_here(recoverer);
+        let so_far = SoFar { position, tally: tally.clone(), numbers };
+        let _ = self.sender.send(Message::SoFar(self.part, Box::new(so_far)));
     }
 }
 
@@ -416,7 +411,7 @@ fn explore_part(
         repeats: ProgramRepeats::of_part(part.number),
     };
     let mut results = Results {
-        listener: &mut PartListener::new(sender, part, (stages_before.clone(), engines_before.clone())),
+        listener: &mut PartListener::new(sender, part),
         findings: Findings::new(task.config),
         outcomes: task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone())),
     };
@@ -462,14 +457,21 @@ fn numbers_of(
     engines_before: &Engines,
 ) -> Result<Numbers, EngineError> {
     Ok(Numbers {
+        stages: since(stages_before, recoverer.recovery_stages()?),
+        engines: engines_since(engines_before, recoverer.engines()?),
+        ..counted_here(recoverer)
+    })
+}
+
+/// What is known of it without asking its server, which would not go on as it would unasked.
+fn counted_here(recoverer: &Recoverer) -> Numbers {
+    Numbers {
         recoveries: recoverer.recoveries,
         memoised: recoverer.memoised,
         distinct_images: recoverer.distinct_images(),
         full_probes: recoverer.full_probes,
-        stages: since(stages_before, recoverer.recovery_stages()?),
-        engines: engines_since(engines_before, recoverer.engines()?),
         ..Numbers::default()
-    })
+    }
 }
 
 /// What was counted since then.
