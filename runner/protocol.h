@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define FL_PROTOCOL_VERSION 13u /* in each answer but the heap report */
-#define FL_REPORT_VERSION 6u    /* in the heap report */
+#define FL_REPORT_VERSION 7u    /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
 
@@ -217,6 +217,8 @@ enum fl_section_kind {
     FL_SECTION_RETAINED,   /* with FL_CAN_COLLECT and FL_CAN_WALK, after FL_SECTION_WALK, if some allocated heap blocks are not
                               reached by slots and fields: value says how many. payload: fl_block_entry of those among them
                               that the runner's own conservative mark reaches, in the order of the walk */
+    FL_SECTION_UNWALKED,   /* after FL_SECTION_WALK, if there are any. payload: fl_unwalked_entry of the files in the heap folder
+                              that are not empty and hold no heap block of the walk */
 };
 
 enum fl_open_kind {
@@ -233,6 +235,10 @@ struct fl_block_entry {
     uint32_t file, state;
     uint64_t offset, bytes;
 }; /* state: enum fl_block_state */
+struct fl_unwalked_entry {
+    uint32_t file, is_mapped; /* is_mapped: by this life, at its walk */
+    uint64_t bytes;
+};
 #define FL_MAX_OBJECTS 65536u
 struct fl_field_entry {
     uint32_t file, is_set; /* is_set 0: null */

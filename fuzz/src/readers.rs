@@ -133,6 +133,10 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
     if let Some(retained) = &life.retained {
         builder = builder.retained_with(retained.status, retained.unreached, &retained.blocks);
     }
+    if !life.unwalked.is_empty() {
+        let files: Vec<_> = life.unwalked.iter().map(|file| (file.file, file.is_mapped, file.bytes)).collect();
+        builder = builder.unwalked(&files);
+    }
     if let Some(status) = life.check {
         builder = builder.check(status);
     }

@@ -265,6 +265,7 @@ impl fmt::Display for Step {
             SectionKind::Objects => "objects",
             SectionKind::Walk => "walk",
             SectionKind::Retained => "retained",
+            SectionKind::Unwalked => "unwalked",
             SectionKind::Check => "check",
             SectionKind::Contents => "contents",
             SectionKind::Drain => "drain",

@@ -21,6 +21,7 @@ mod operation;
 mod state_id;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::contract::{Durable, Fill, Leaks};
 use crate::report::Status;
@@ -64,6 +65,8 @@ pub struct History {
     durable: Durable,
     /// The contract's `clean_close`: what a close leaves is expected, too.
     clean_close: bool,
+    /// Files of the heap folder that the workload mapped at some time, by their paths there.
+    mapped_files: Arc<BTreeSet<Arc<str>>>,
     /// Each starts from what the crash before it left.
     generations: Vec<Generation>,
     state_id: u64,
@@ -72,7 +75,13 @@ pub struct History {
 impl History {
     /// A heap whose create has not begun.
     pub fn new(durable: Durable) -> History {
-        let mut history = History { durable, clean_close: false, generations: vec![Generation::new()], state_id: 0 };
+        let mut history = History {
+            durable,
+            clean_close: false,
+            mapped_files: Arc::default(),
+            generations: vec![Generation::new()],
+            state_id: 0,
+        };
         history.state_id = history.hash_state();
         history
     }
@@ -81,6 +90,17 @@ impl History {
     #[must_use]
     pub fn with_clean_close(self, clean_close: bool) -> History {
         History { clean_close, ..self }
+    }
+
+    /// The same of a heap in whose folder these files are mapped, before or after a crash.
+    #[must_use]
+    pub fn with_mapped_files(self, mapped_files: BTreeSet<Arc<str>>) -> History {
+        History { mapped_files: Arc::new(mapped_files), ..self }
+    }
+
+    /// Whether the workload maps this file of the heap folder at some time.
+    pub fn maps(&self, file: &str) -> bool {
+        self.mapped_files.contains(file)
     }
 
     /// A number that changes exactly when what is expected of a crash now changes; a pending close or open counts, for it may

@@ -27,7 +27,7 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 7;
 /// Of a twin, copies of the process that executed the workload: one emptied the open heap and drained it, another closed it.
@@ -155,11 +155,12 @@ pub enum SectionKind {
     Message,
     Objects,
     Retained,
+    Unwalked,
 }
 
 impl SectionKind {
     /// Every kind, in order of number.
-    pub const ALL: [SectionKind; 14] = [
+    pub const ALL: [SectionKind; 15] = [
         SectionKind::Open,
         SectionKind::Files,
         SectionKind::Slots,
@@ -174,6 +175,7 @@ impl SectionKind {
         SectionKind::Message,
         SectionKind::Objects,
         SectionKind::Retained,
+        SectionKind::Unwalked,
     ];
 
     /// The kind with this number.
@@ -199,6 +201,8 @@ pub struct Life {
     pub walk: Option<Walk>,
     /// What a collector may have kept; `None` too where slots and fields reach every live heap block.
     pub retained: Option<Retained>,
+    /// Files in the heap folder that no heap block of the walk lies in.
+    pub unwalked: Vec<Unwalked>,
     /// What the allocator's own check answered.
     pub check: Option<Status>,
     /// The objects' contents, once for each stage after which they were looked at.
@@ -419,6 +423,17 @@ pub struct Walk {
     pub file_bytes: u64,
     /// In the order reported.
     pub blocks: Vec<Block>,
+}
+
+/// A file in the heap folder that no heap block of the walk lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unwalked {
+    /// Number in [`Life::files`].
+    pub file: u32,
+    /// The life had it mapped at its walk.
+    pub is_mapped: bool,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// Which parts of the objects in slots carry the pattern of which object id.

@@ -144,6 +144,7 @@ static void report_objects(struct life *life) {
 
 struct walk {
     struct life *life;
+    const struct fl_block_entry *entries; /* in the heap report */
     uint32_t count;
 };
 
@@ -151,36 +152,71 @@ static void report_block(void *context, const struct fl_block *block) {
     struct walk *walk = context;
     struct fl_block_entry *entry = report_append(sizeof *entry);
     *entry = (struct fl_block_entry){file_number(walk->life, block->file), block->state, block->offset, block->bytes};
-    walk->count++;
+    if (walk->count++ == 0)
+        walk->entries = entry;
 }
 
-/* Sum of the sizes of the heap's files as the target sees them. */
-static uint64_t heap_bytes(void) {
+/* The files in the heap folder as the target sees them. own: a tree for a new list; the caller frees it. */
+static const struct tree *heap_files(struct tree *own) {
+    *own = (struct tree){0};
     bool is_image = inprocess_is_running() ? !names_are_changed() && !undo_has_resized() : vfs_mode() != VFS_REDIRECT;
     if (is_image)
-        return tree_bytes(vfs_tree());
-    struct tree tree;
+        return vfs_tree();
     char text[128];
-    int error = vfs_list(&tree);
+    int error = vfs_list(own);
     if (error != 0) {
         snprintf(text, sizeof text, "the files of the heap cannot be listed: %s", strerror(error));
         report_broken(text);
     }
-    uint64_t bytes = tree_bytes(&tree);
-    tree_free(&tree);
-    return bytes;
+    return own;
+}
+
+static bool is_walked(const struct walk *walk, uint32_t file) {
+    for (uint32_t i = 0; i < walk->count; i++)
+        if (walk->entries[i].file == file)
+            return true;
+    return false;
+}
+
+static bool is_mapped(const struct tree_entry *file) {
+    struct vfs_view view;
+    for (size_t i = 0; vfs_view(i, &view); i++)
+        if (view.inode == file->inode || view.inode == file->copy_inode)
+            return true;
+    return false;
+}
+
+static void report_unwalked(const struct walk *walk, const struct tree *files) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < files->count; i++) {
+        const struct tree_entry *file = &files->entries[i];
+        uint32_t number = file->bytes == 0 ? 0 : report_file(file->path);
+        if (file->bytes == 0 || is_walked(walk, number))
+            continue;
+        if (count++ == 0)
+            report_section(FL_SECTION_UNWALKED);
+        struct fl_unwalked_entry *entry = report_append(sizeof *entry);
+        *entry = (struct fl_unwalked_entry){number, is_mapped(file), file->bytes};
+    }
+    if (count > 0)
+        report_end(FL_OK, count, 0);
 }
 
 static void report_walk(struct life *life) {
     report_stage(FL_SECTION_WALK);
     report_section(FL_SECTION_WALK);
-    struct walk walk = {life, 0};
-    if (life->adapter->walk == NULL) {
-        report_end(FL_UNSUPPORTED_CALL, 0, heap_bytes());
-        return;
-    }
-    int status = life->adapter->walk(life->heap, report_block, &walk);
-    end_with_message(life, FL_SECTION_WALK, status, walk.count, heap_bytes());
+    struct walk walk = {life, NULL, 0};
+    bool has_walk = life->adapter->walk != NULL;
+    int status = has_walk ? life->adapter->walk(life->heap, report_block, &walk) : FL_UNSUPPORTED_CALL;
+    struct tree own;
+    const struct tree *files = heap_files(&own);
+    if (has_walk)
+        end_with_message(life, FL_SECTION_WALK, status, walk.count, tree_bytes(files));
+    else
+        report_end(status, 0, tree_bytes(files));
+    if (status == FL_OK)
+        report_unwalked(&walk, files);
+    tree_free(&own);
 }
 
 /* ---- retained: what only a conservative collector keeps ------------------------------------------------------------------ */

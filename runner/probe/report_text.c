@@ -21,7 +21,8 @@ static const char *const KINDS[] = {"before the first stage",
                                     "recreate",
                                     "message",
                                     "objects",
-                                    "retained"};
+                                    "retained",
+                                    "files without heap blocks"};
 static const char *const STATES[] = {"?", "allocated", "reserved", "free", "metadata", "unusable"};
 #define NAME_OF(names, number) ((number) < sizeof(names) / sizeof((names)[0]) ? (names)[number] : "?")
 
@@ -66,6 +67,12 @@ static void print_contents(const struct fl_section *section) {
                entry[i].object, entry[i].object == PROBE_OBJECT ? " (the probe's)" : "");
 }
 
+static void print_unwalked(const struct fl_section *section) {
+    const struct fl_unwalked_entry *entry = (const void *)(section + 1);
+    for (uint32_t i = 0; i < section->count; i++)
+        printf("    file %u, %llu bytes%s\n", entry[i].file, (number)entry[i].bytes, entry[i].is_mapped ? ", mapped" : "");
+}
+
 static void print_entries(const struct fl_section *section) {
     switch (section->kind) {
     case FL_SECTION_FILES: print_files(section); break;
@@ -74,6 +81,7 @@ static void print_entries(const struct fl_section *section) {
     case FL_SECTION_RETAINED:
     case FL_SECTION_DRAIN: print_blocks(section); break;
     case FL_SECTION_OBJECTS: print_objects(section); break;
+    case FL_SECTION_UNWALKED: print_unwalked(section); break;
     case FL_SECTION_CONTENTS: print_contents(section); break;
     case FL_SECTION_MESSAGE: printf("    %.*s\n", (int)section->payload_bytes, (const char *)(section + 1)); break;
     }

@@ -77,7 +77,7 @@ class Report:
 
 def parse(data: bytes) -> Report:
     magic, version, total, count, *rest = struct.unpack_from("<8I", data)
-    assert (magic, version, total) == (0x52484C46, 6, len(data))
+    assert (magic, version, total) == (0x52484C46, 7, len(data))
     report = Report(*rest)
     at = 32
     while at < total:

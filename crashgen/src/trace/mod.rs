@@ -26,6 +26,7 @@ pub use stored::StoredBytes;
 pub(crate) use container::hex;
 pub(crate) use paths::renamed;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -224,6 +225,8 @@ pub struct Trace {
     pub modules: Vec<Module>,
     /// First path of each file, by [`FileId`].
     pub files: Vec<Arc<str>>,
+    /// Every path of the files that were mapped at some time.
+    pub mapped: BTreeSet<Arc<str>>,
     /// What the tracer said it could not follow; such a trace is never explored completely.
     pub unsupported: Vec<String>,
     /// SHA-256 of the file, in hexadecimal.

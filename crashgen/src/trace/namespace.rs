@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub(super) struct Namespace {
     by_path: FxHashMap<Arc<str>, FileId>,
     pub first_paths: Vec<Arc<str>>,
+    /// Every path that each file has had.
+    paths: Vec<Vec<Arc<str>>>,
 }
 
 impl Namespace {
@@ -24,6 +26,7 @@ impl Namespace {
     pub fn create(&mut self, path: &Arc<str>) -> FileId {
         let file = FileId(u32::try_from(self.first_paths.len()).expect("fewer than 2^32 files"));
         self.first_paths.push(path.clone());
+        self.paths.push(vec![path.clone()]);
         self.by_path.insert(path.clone(), file);
         file
     }
@@ -37,8 +40,14 @@ impl Namespace {
             self.by_path.keys().filter_map(|path| Some((path.clone(), renamed(path, from, to)?))).collect();
         for (path, renamed) in moved {
             let file = self.by_path.remove(&path).expect("just seen");
+            self.paths[file.0 as usize].push(renamed.clone());
             self.by_path.insert(renamed, file);
         }
+    }
+
+    /// Every path that the file has had so far.
+    pub fn paths_of(&self, file: FileId) -> &[Arc<str>] {
+        &self.paths[file.0 as usize]
     }
 
     pub fn path_of(&self, file: FileId) -> Option<&Arc<str>> {

@@ -10,6 +10,7 @@ use super::{
 };
 use rustc_hash::FxHashMap;
 use sha2::Digest;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -83,6 +84,7 @@ struct Reader<'a> {
     path: &'a Path,
     trace: Trace,
     namespace: Namespace,
+    mapped: BTreeSet<FileId>,
     processes: FxHashMap<u32, Process>,
     site_numbers: FxHashMap<Site, SiteId>,
 }
@@ -94,6 +96,7 @@ impl<'a> Reader<'a> {
             path,
             trace: Trace { sites: vec![unknown], ..Trace::default() },
             namespace: Namespace::default(),
+            mapped: BTreeSet::new(),
             processes: FxHashMap::default(),
             site_numbers: FxHashMap::default(),
         }
@@ -149,7 +152,12 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             kind::FLUSH if record.file == 0 => self.flush_elsewhere(at, process, &record),
-            kind::MAP | kind::UNMAP => self.file_of(at, process, record.file).map(|_| ()),
+            kind::MAP => {
+                let file = self.file_of(at, process, record.file)?;
+                self.mapped.insert(file);
+                Ok(())
+            }
+            kind::UNMAP => self.file_of(at, process, record.file).map(|_| ()),
             _ => {
                 let site = self.site_of(at, process, record.site)?;
                 if let Some(kind) = self.event(at, process, &record, payload)? {
@@ -423,6 +431,7 @@ impl<'a> Reader<'a> {
         for process in self.processes.values().filter(|process| !process.file_operations.is_empty()) {
             self.trace.unsupported.push(format!("{} file operations that never ended", process.file_operations.len()));
         }
+        self.trace.mapped = self.mapped.iter().flat_map(|file| self.namespace.paths_of(*file)).cloned().collect();
         self.trace.files = self.namespace.first_paths;
         Ok(self.trace)
     }

@@ -159,13 +159,30 @@ impl<'a> Judge<'a> {
             );
             self.violate(Fact::Accounting(number.into(), AccountingError::Limit), Subject::default(), text);
         }
-        if sum != walk.file_bytes {
+        let heap_bytes = walk.file_bytes.saturating_sub(self.side_bytes(life));
+        if sum != heap_bytes {
             let text = format!(
-                "walk after {recovery}: the heap blocks make {sum} bytes in all, the heap's files {}",
-                walk.file_bytes
+                "walk after {recovery}: the heap blocks make {sum} bytes in all, the heap's files {heap_bytes}"
             );
             self.violate(Fact::Accounting(number.into(), AccountingError::Sum), Subject::default(), text);
         }
+    }
+
+    /// Bytes of the files in the heap folder that are no files of the heap, which are named: no heap block lies in them, and neither
+    /// the workload nor this life maps them (a lock with a process id, a log for people).
+    fn side_bytes(&mut self, life: &Life) -> u64 {
+        let mut bytes = 0u64;
+        for unwalked in life.unwalked.iter().filter(|unwalked| !unwalked.is_mapped) {
+            let Some(name) = life.file_name(unwalked.file).filter(|name| !self.history.maps(name)) else { continue };
+            bytes = bytes.saturating_add(unwalked.bytes);
+            self.not_judged(
+                RuleId::Inconsistent,
+                format!(
+                    "accounting of {name}: it holds no heap block and is never mapped, so it is no file of the heap"
+                ),
+            );
+        }
+        bytes
     }
 
     fn judge_overlap(&mut self, live: &LiveBlocks<'_>, number: u16) {

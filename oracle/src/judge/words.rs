@@ -32,7 +32,7 @@ pub(super) fn stage_phrase(life: u16, stage: Option<SectionKind>) -> String {
         Some(SectionKind::Recreate) => return "create after a create that power cut short".to_owned(),
         Some(SectionKind::Files | SectionKind::Slots) => "reading the slots",
         Some(SectionKind::Objects) => "reading the fields",
-        Some(SectionKind::Walk) => "walk",
+        Some(SectionKind::Walk | SectionKind::Unwalked) => "walk",
         Some(SectionKind::Retained) => "asking what words point to",
         Some(SectionKind::Check) => "check",
         Some(SectionKind::Contents) => "reading the contents",

@@ -122,6 +122,14 @@ impl ReportBuilder {
         self.section(SectionKind::Retained, status, blocks.len(), unreached, &payload_of(blocks))
     }
 
+    /// Files in the heap folder that the walk names no heap block of: (file, whether it is mapped, bytes).
+    #[must_use]
+    pub fn unwalked(self, files: &[(u32, bool, u64)]) -> Self {
+        let entry = |&(file, is_mapped, bytes): &(u32, bool, u64)| bytes_of(&[file, u32::from(is_mapped)], &[bytes]);
+        let payload: Vec<u8> = files.iter().flat_map(entry).collect();
+        self.section(SectionKind::Unwalked, Status::Ok, files.len(), 0, &payload)
+    }
+
     /// Heap blocks; `file_bytes` is the sum of the file sizes.
     #[must_use]
     pub fn walk(self, file_bytes: u64, blocks: &[Block]) -> Self {

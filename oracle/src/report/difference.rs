@@ -68,6 +68,14 @@ impl Differences<'_> {
             |life| life.retained.as_ref().map(|retained| retained.blocks.as_slice()),
             block,
         );
+        self.list(
+            "files without heap blocks",
+            |life| Some(life.unwalked.as_slice()),
+            |life, unwalked| {
+                let name = life.files.get(unwalked.file as usize).map_or("?", String::as_str);
+                format!("{name} of {} bytes", unwalked.bytes)
+            },
+        );
         self.value("check", |life| life.check.map(text));
         self.value("the drain", |life| {
             life.drain.as_ref().map(|drain| status_and(drain.status, &drain.capacity_bytes, "bytes got"))

@@ -3,7 +3,7 @@
 
 use super::{
     Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, Location, MAGIC, Maximal, Message,
-    ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status, VERSION, Walk,
+    ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status, Unwalked, VERSION, Walk,
 };
 use crate::history::FIELDS;
 
@@ -171,6 +171,10 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
             let blocks = section.blocks()?;
             section.set(&mut life.retained, Retained { status, unreached: section.value, blocks })
         }
+        SectionKind::Unwalked => {
+            life.unwalked = section.unwalked()?;
+            Ok(())
+        }
         SectionKind::Check => section.set(&mut life.check, status),
         SectionKind::Contents => section.add_contents(life),
         SectionKind::Drain => {
@@ -285,6 +289,15 @@ impl Section<'_> {
             .collect()
     }
 
+    fn unwalked(&self) -> Result<Vec<Unwalked>, ReportError> {
+        let entry = |bytes: &[u8]| Unwalked {
+            file: u32_at(bytes, 0),
+            is_mapped: u32_at(bytes, 4) != 0,
+            bytes: u64_at(bytes, 8),
+        };
+        Ok(self.entries(16)?.map(entry).collect())
+    }
+
     fn add_contents(&self, life: &mut Life) -> Result<(), ReportError> {
         let after = match life {
             Life { maximal: Some(_), .. } => Stage::Maximal,
@@ -320,6 +333,7 @@ fn check_file_numbers(life: &Life, number: u16, outcome: Outcome) -> Result<(), 
     let drain = life.drain.iter().flat_map(|drain| &drain.blocks).map(|block| (SectionKind::Drain, block.file));
     let retained = life.retained.iter().flat_map(|retained| &retained.blocks);
     let retained = retained.map(|block| (SectionKind::Retained, block.file));
+    let unwalked = life.unwalked.iter().map(|unwalked| (SectionKind::Unwalked, unwalked.file));
     let objects = life.objects.iter().flat_map(|objects| &objects.entries);
     let locations = objects.flat_map(|object| object.fields.into_iter().flatten().chain([object.at]));
     let objects = locations.map(|location| (SectionKind::Objects, location.file));
@@ -327,6 +341,7 @@ fn check_file_numbers(life: &Life, number: u16, outcome: Outcome) -> Result<(), 
         .chain(walk)
         .chain(drain)
         .chain(retained)
+        .chain(unwalked)
         .chain(objects)
         .find(|(_, file)| *file as usize >= life.files.len())
     {

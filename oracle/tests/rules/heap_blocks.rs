@@ -426,3 +426,28 @@ fn accounting_is_by_file() {
         assert_breaks(&judgement, &expected);
     }
 }
+
+#[test]
+fn a_file_without_heap_blocks_is_the_heaps_where_it_is_mapped() {
+    let (mut script, heap) = two_objects();
+    script.history = script.history.with_mapped_files([FILE, "segment"].map(std::sync::Arc::from).into());
+    let judged_with = |name: &str, is_mapped| {
+        let (blocks, bytes) = ([metadata(0, 64), allocated(64, 128), free(192, 320), allocated(512, 256)], 768);
+        let report = oracle::report::build::ReportBuilder::new()
+            .open(Status::Ok)
+            .files(&[FILE, name])
+            .slots(8, &heap.slots())
+            .walk(bytes + 5, &blocks)
+            .unwalked(&[(1, is_mapped, 5)])
+            .check(Status::Ok)
+            .report();
+        crate::common::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None)
+    };
+    let broken = [RuleId::Inconsistent];
+    assert_breaks(&judged_with("segment", false), &broken); // the workload maps it: the allocator has lost it
+    assert_breaks(&judged_with("new", true), &broken); // recovery made and maps it
+    let aside = judged_with("owner.pid", false);
+    assert_breaks(&aside, &[]);
+    let named = |(rule, why): &(RuleId, std::borrow::Cow<'_, str>)| *rule == broken[0] && why.contains("owner.pid");
+    assert!(aside.not_judged.iter().any(named), "it is named: {:?}", aside.not_judged);
+}

@@ -10,6 +10,7 @@ use crashgen::model::{Choice, LineId, Model, View};
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId, ThreadId, Trace};
 use oracle::contract::Fill;
 use oracle::{History, Judgement, Operation, Status};
+use std::sync::Arc;
 
 /// The operation at a crash position.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +73,14 @@ impl HeapCase {
     pub fn new(config: &Config, trace: &Trace, folder: &str) -> Self {
         let is_content =
             (0..trace.sites.len()).map(|site| trace.is_runner_site(SiteId(site as u32), config.runner())).collect();
-        let history = History::new(config.contract.durable).with_clean_close(config.contract.clean_close);
+        let image = CrashImage::new(folder);
+        let in_heap = |path: &Arc<str>| path.strip_prefix(image.prefix()).map(Arc::from);
+        let mapped = trace.mapped.iter().filter_map(in_heap).collect();
+        let history = History::new(config.contract.durable)
+            .with_clean_close(config.contract.clean_close)
+            .with_mapped_files(mapped);
         let repairing = (!config.as_repaired.is_empty()).then(|| Repairing::new(config.as_repaired.clone()));
-        Self { repairing, ..Self::begin(Model::new(config.model, is_content), CrashImage::new(folder), history) }
+        Self { repairing, ..Self::begin(Model::new(config.model, is_content), image, history) }
     }
 
     /// The heap as a power failure in this state of the position leaves it.

@@ -66,6 +66,7 @@ pub fn trace_of_recovery(sites: &mut RecoverySites, before: &Trace, recovery: &R
         sites: before.sites[..workload_sites].iter().cloned().chain([content]).chain(of_target).collect(),
         modules: before.modules[..modules].iter().cloned().chain(later_modules).collect(),
         files: before.files.iter().chain(&recovery.made).cloned().collect(),
+        mapped: before.mapped.clone(),
         unsupported: Vec::new(),
         hash: before.hash.clone(),
         tracer: before.tracer.clone(),

@@ -23,6 +23,7 @@
 #include "stores.h"
 #include <errno.h>
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,8 +192,35 @@ static void *map(const struct fl_heap *heap, uintptr_t address) {
     return mapped == MAP_FAILED ? NULL : mapped;
 }
 
+#if defined(ASIDE) /* a file beside the heap's, with who has it open; OPENED: only an open makes it. MAPPED: space that no walk names */
+#ifdef MAPPED
+#define HAS_ASIDE(flags) ((flags) != 0)
+#elif defined(OPENED)
+#define HAS_ASIDE(flags) ((flags) == 0)
+#else
+#define HAS_ASIDE(flags) true
+#endif
+static void path_aside(char path[512], const char *folder) { snprintf(path, 512, "%s/" ASIDE, folder); }
+
+static bool write_aside(const char *folder) {
+    char path[512], owner[40];
+    path_aside(path, folder);
+    int bytes = snprintf(owner, sizeof owner, "owner %d\n", getpid()), fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    bool is_written = fd >= 0 && write(fd, owner, (size_t)bytes) == bytes;
+#ifdef MAPPED
+    is_written = is_written && mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED;
+#endif
+    close(fd);
+    return is_written;
+}
+#endif
+
 static int begin(const struct fl_heap_options *options, int flags, struct fl_heap **out) {
     struct stat info;
+#if defined(ASIDE)
+    if (HAS_ASIDE(flags) && !write_aside(options->folder))
+        return fail(FL_ERROR, "no file aside");
+#endif
     struct fl_heap *heap = *out = calloc(1, sizeof *heap);
     snprintf(heap->path, sizeof heap->path, "%s/heap", options->folder);
     heap->fd = open(heap->path, O_RDWR | flags, 0600);
