@@ -16,6 +16,9 @@
  * naming its process. Ids of files, modules and sites are those of the process that wrote the chunk. The footer is
  * written once, when all processes are done (faultline-engine seal): a file without it is truncated.
  *
+ * A flush of an address that is no PM persists nothing and is no event. The first one of a site is recorded, with value 1, and
+ * when the process ends how many more came from there.
+ *
  * If you change anything here, bump FL_TRACE_VERSION: harness/tests/cover/test_formats.py compares a digest of this file.
  */
 #ifndef FAULTLINE_TRACE_H
@@ -84,8 +87,7 @@ enum fl_kind {
 
     /* Persistency events. */
     FL_STORE, /* detail: enum fl_store. file, offset, size, value (little-endian, size <= 8, else payload and 0) */
-    FL_FLUSH, /* detail: enum fl_flush. file, offset: of the operand, not rounded. Outside PM both are 0 and value counts: the first
-                 flush at a site is recorded (value 1), and at the end of the process how many more came from there */
+    FL_FLUSH, /* detail: enum fl_flush. file, offset: of the operand, not rounded. Outside PM: 0, 0, and value counts them */
     FL_FENCE, /* detail: enum fl_fence. Recorded wherever their operand lies */
 
     /* Files under the PM folder. FL_FILE_BEGIN and FL_FILE_END of one operation carry the same detail and fields; value of

@@ -189,8 +189,8 @@ static struct elsewhere {
 static UInt elsewhere_sites;
 
 static void emit_elsewhere(UInt site, ULong count) {
-    fl_emit((struct fl_record){
-        .kind = FL_FLUSH, .detail = elsewhere[site].detail, .thread = fl_thread, .site = site, .value = count});
+    fl_emit(
+        (struct fl_record){.kind = FL_FLUSH, .detail = elsewhere[site].detail, .thread = fl_thread, .site = site, .value = count});
 }
 
 static void flush_elsewhere(struct fl_point *point) {

@@ -190,8 +190,10 @@ static void report_unwalked(const struct walk *walk, const struct tree *files) {
     uint32_t count = 0;
     for (size_t i = 0; i < files->count; i++) {
         const struct tree_entry *file = &files->entries[i];
-        uint32_t number = file->bytes == 0 ? 0 : report_file(file->path);
-        if (file->bytes == 0 || is_walked(walk, number))
+        if (file->bytes == 0)
+            continue;
+        uint32_t number = report_file(file->path);
+        if (is_walked(walk, number))
             continue;
         if (count++ == 0)
             report_section(FL_SECTION_UNWALKED);

@@ -8,9 +8,8 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Namespace {
     by_path: FxHashMap<Arc<str>, FileId>,
-    pub first_paths: Vec<Arc<str>>,
-    /// Every path that each file has had.
-    paths: Vec<Vec<Arc<str>>>,
+    /// Of each file, every path that it has had so far.
+    pub paths: Vec<Vec<Arc<str>>>,
 }
 
 impl Namespace {
@@ -24,8 +23,7 @@ impl Namespace {
 
     /// A new file under this path, whatever had it before.
     pub fn create(&mut self, path: &Arc<str>) -> FileId {
-        let file = FileId(u32::try_from(self.first_paths.len()).expect("fewer than 2^32 files"));
-        self.first_paths.push(path.clone());
+        let file = FileId(u32::try_from(self.paths.len()).expect("fewer than 2^32 files"));
         self.paths.push(vec![path.clone()]);
         self.by_path.insert(path.clone(), file);
         file
@@ -43,11 +41,6 @@ impl Namespace {
             self.paths[file.0 as usize].push(renamed.clone());
             self.by_path.insert(renamed, file);
         }
-    }
-
-    /// Every path that the file has had so far.
-    pub fn paths_of(&self, file: FileId) -> &[Arc<str>] {
-        &self.paths[file.0 as usize]
     }
 
     pub fn path_of(&self, file: FileId) -> Option<&Arc<str>> {

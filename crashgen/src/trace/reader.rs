@@ -431,8 +431,9 @@ impl<'a> Reader<'a> {
         for process in self.processes.values().filter(|process| !process.file_operations.is_empty()) {
             self.trace.unsupported.push(format!("{} file operations that never ended", process.file_operations.len()));
         }
-        self.trace.mapped = self.mapped.iter().flat_map(|file| self.namespace.paths_of(*file)).cloned().collect();
-        self.trace.files = self.namespace.first_paths;
+        let paths = &self.namespace.paths;
+        self.trace.mapped = self.mapped.iter().flat_map(|file| &paths[file.0 as usize]).cloned().collect();
+        self.trace.files = paths.iter().map(|paths| paths[0].clone()).collect();
         Ok(self.trace)
     }
 }

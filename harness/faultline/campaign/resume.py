@@ -30,12 +30,14 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
     stop = earlier.stop_text()
     gaps = _each_once(earlier.gaps + later.gaps)
     behind = earlier.behind + later.behind
-    of_repairs = {AS_REPAIRED, *(one.text() for one in behind)}
-    is_whole_as_repaired = bool(behind) and later.stopped is None and of_repairs.issuperset(gaps)
+    is_whole = not gaps and later.stopped is None
+    is_whole_as_repaired = is_whole and bool(behind)
+    why = [AS_REPAIRED] if is_whole_as_repaired else []
+    why += [*(one.text() for one in behind), *gaps, *([later.stop_text()] if later.stopped else [])]
     states_log10 = sum_log10([one.states_log10 for one in (earlier, later) if one.states_log10 is not None])
     return Certificate(
-        complete=not gaps and later.stopped is None,
-        why="; ".join([*gaps, *([later.stop_text()] if later.stopped else [])]),
+        complete=is_whole and not behind,
+        why="; ".join(why),
         gaps=gaps,
         is_whole_as_repaired=is_whole_as_repaired,
         behind=behind,

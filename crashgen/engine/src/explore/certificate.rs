@@ -354,14 +354,13 @@ impl Tally {
         let behind: Vec<String> = self.behind.iter().map(Behind::text).collect();
         let is_whole_as_repaired = gaps.is_empty() && stop.is_none() && !behind.is_empty();
         let as_repaired = is_whole_as_repaired.then(|| "complete only as repaired".to_owned());
-        let gaps: Vec<String> = as_repaired.into_iter().chain(behind).chain(gaps).collect();
-        let why: Vec<&str> = gaps.iter().chain(&stop).map(String::as_str).collect();
+        let why: Vec<&str> = as_repaired.iter().chain(&behind).chain(&gaps).chain(&stop).map(String::as_str).collect();
         Certificate {
             complete: why.is_empty(),
             why: why.join("; "),
             is_whole_as_repaired,
             behind: self.behind.clone(),
-            gaps: gaps.clone(),
+            gaps,
             stopped,
             incomplete: self.incomplete.values().cloned().collect(),
             strategy,

@@ -463,7 +463,7 @@ fn numbers_of(
     })
 }
 
-/// What is known of it without asking its server, which would not go on as it would unasked.
+/// What is known of it without asking its server: a certificate in the middle of a part leaves the server alone.
 fn counted_here(recoverer: &Recoverer) -> Numbers {
     Numbers {
         recoveries: recoverer.recoveries,

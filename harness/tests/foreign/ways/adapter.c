@@ -192,7 +192,8 @@ static void *map(const struct fl_heap *heap, uintptr_t address) {
     return mapped == MAP_FAILED ? NULL : mapped;
 }
 
-#if defined(ASIDE) /* a file beside the heap's, with who has it open; OPENED: only an open makes it. MAPPED: space that no walk names */
+#if defined(                                                                                                                       \
+    ASIDE) /* a file beside the heap's, with who has it open; OPENED: only an open makes it. MAPPED: space that no walk names */
 #ifdef MAPPED
 #define HAS_ASIDE(flags) ((flags) != 0)
 #elif defined(OPENED)
