@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behind a finding: the exploration goes on as if it were repaired, and finds what a second bug breaks, in as few recoveries as a
-right allocator takes."""
+"""Behind a finding: an exploration that does not end soon goes on as if it were repaired, and finds what a second bug breaks, in as
+few recoveries as a right allocator takes."""
 
 from __future__ import annotations
 
@@ -67,10 +67,20 @@ def cell_with(root: Path, workshop: Workshop, *bugs: str) -> PreparedCell:
     return trace_cell(workshop, spec, build_cell(workshop, spec), find_workload(workshop, spec))
 
 
-def explored(cell: PreparedCell) -> Heard:
+def explored(cell: PreparedCell, patience: int | None = 0) -> Heard:
     heard = Heard()
-    explore(cell, heard.hear, more={"looks_behind": True})
+    explore(cell, heard.hear, more={"looks_behind": True, "patience": patience})
     return heard
+
+
+def test_what_ends_soon_is_explored_whole_as_it_is(root: Path, workshop: Workshop) -> None:
+    cell = cell_with(root, workshop, "MISSING_FENCE_RING")
+    as_it_is = explored(cell, patience=None)
+    assert as_it_is.verdict == "fail"
+    assert (as_it_is.certificate.complete, as_it_is.certificate.behind) == (True, [])
+    impatient = explored(cell).certificate
+    assert (impatient.complete, impatient.is_whole_as_repaired) == (False, True)
+    assert impatient.recoveries < as_it_is.certificate.recoveries
 
 
 def test_two_bugs_at_once_are_both_reported(root: Path, workshop: Workshop) -> None:

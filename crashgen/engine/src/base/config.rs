@@ -81,9 +81,13 @@ pub struct Config {
     pub last_position: Option<u32>,
     /// Stop at the first finding of this rule, or of any.
     pub stop_at_rule: Option<StopRule>,
-    /// Behind a finding that lost a store the exploration goes on as if it were repaired ([`crate::explore::behind`]).
+    /// Behind a finding that lost a store the exploration goes on as if it were repaired, if it does not end soon
+    /// ([`crate::explore::behind`]).
     #[serde(default)]
     pub looks_behind: bool,
+    /// After so many recoveries more; none: by the size of the trace.
+    #[serde(default)]
+    pub patience: Option<u64>,
     /// What is taken for repaired in the workload.
     #[serde(skip)]
     pub as_repaired: Arc<AsRepaired>,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is behind a finding: the exploration goes on as if the finding were repaired.
 //!
-//! A store that is never guaranteed leaves more states with every operation, and hides what else is wrong. So the exploration ends at the
-//! return of the operation in which a state that lost a store shows a finding. It goes on from the finding's crash position, with a repair
-//! taken for made ([`AsRepaired`]). What was explored before that position need not be explored again: a flush or a fence more forbids
+//! A store that is never guaranteed leaves more states with every operation. An exploration that does not end soon after a state that lost
+//! a store has shown a finding ends at the return of an operation. It goes on from the finding's crash position, with a repair taken for
+//! made ([`AsRepaired`]). What was explored before that position need not be explored again: a flush or a fence more forbids
 //! states and allows no other. For the same reason each finding behind a repair is one of the source as it is, and its token names a state
 //! of that.
 //!
@@ -15,6 +15,7 @@ use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::Output;
 use crate::explore::certificate::{Behind, HowBehind, Tally};
+use crate::explore::means::Patience;
 use crate::explore::parts::{Task, parts_of};
 use crate::explore::workers::{Met, Whole};
 use crate::findings::finding::Finding;
@@ -24,12 +25,13 @@ use crashgen::trace::{EventKind, Trace};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
-/// Recoveries that an exploration with an unproved repair may take: for each operation, several times what a right allocator takes.
-const TRIAL_PER_OPERATION: u64 = 20;
+/// Recoveries that an exploration may take behind a finding, or with an unproved repair: for each operation, several times what a right
+/// allocator takes.
+const PER_OPERATION: u64 = 20;
 /// For each so many events, one more: what is created may have few operations and many events.
-const TRIAL_EVENTS: u64 = 16;
+const EVENTS: u64 = 16;
 /// And so many more.
-const TRIAL_LEAST: u64 = 1000;
+const LEAST: u64 = 1000;
 
 /// A finding that the exploration went behind.
 struct Level {
@@ -96,13 +98,17 @@ pub fn explore(
     output: &mut Output,
 ) -> Result<Option<String>, EngineError> {
     let is_asked = task.config.looks_behind && strategy.follows_loads();
+    let many = many_recoveries(task.trace);
     let mut way = Way::default();
     loop {
         let before = whole.recoveries();
-        let trial = way.trial_limit(task.trace);
+        let trial = way.trial_limit(many);
         let config = way.config(task.config, before, trial);
         let passed = way.passed.clone();
-        let round = Task { config: &config, passed: is_asked.then_some(&passed), ..task.clone() };
+        // Where a repair is taken for made already, a finding shows at once that it is none, or that there is more to repair.
+        let recoveries = if way.levels.is_empty() { config.patience.unwrap_or(many) } else { 0 };
+        let patience = is_asked.then_some(Patience { passed: &passed, recoveries });
+        let round = Task { config: &config, patience, ..task.clone() };
         let unfit = whole.explore(&round, &parts_of(&config, task.trace, strategy, from), output)?;
         if unfit.is_some() {
             return Ok(unfit);
@@ -119,6 +125,13 @@ pub fn explore(
         whole.stopped = None;
         whole.tally.behind = way.levels.iter().map(behind).collect();
     }
+}
+
+/// More than the exploration of a right allocator takes, by far.
+fn many_recoveries(trace: &Trace) -> u64 {
+    let is_operation = |kind: &EventKind| matches!(kind, EventKind::OperationBegin { .. });
+    let operations = trace.events.iter().filter(|event| is_operation(&event.kind)).count() as u64;
+    LEAST + PER_OPERATION * operations + trace.events.len() as u64 / EVENTS
 }
 
 fn behind(level: &Level) -> Behind {
@@ -141,11 +154,8 @@ impl Way {
     }
 
     /// Recoveries after which the repair that is under trial is given up; none: nothing else is left to try.
-    fn trial_limit(&self, trace: &Trace) -> Option<u64> {
-        self.levels.last().filter(|level| !level.left.is_empty())?;
-        let is_operation = |kind: &EventKind| matches!(kind, EventKind::OperationBegin { .. });
-        let operations = trace.events.iter().filter(|event| is_operation(&event.kind)).count() as u64;
-        Some(TRIAL_LEAST + TRIAL_PER_OPERATION * operations + trace.events.len() as u64 / TRIAL_EVENTS)
+    fn trial_limit(&self, many: u64) -> Option<u64> {
+        self.levels.last().filter(|level| !level.left.is_empty()).map(|_| many)
     }
 
     /// The exploration ended at findings. Returns where it goes on.

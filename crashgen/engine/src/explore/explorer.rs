@@ -8,6 +8,7 @@ use crate::explore::complete::Complete;
 use crate::explore::course::{Course, ExploredPosition, Step};
 use crate::explore::examiner::Examiner;
 use crate::explore::later::LaterCrashes;
+use crate::explore::means::Means;
 use crate::heap::case::HeapCase;
 use crashgen::cpu_affinity;
 use crashgen::trace::EventKind;
@@ -23,8 +24,17 @@ pub struct Explorer<'e, 'a> {
     later: LaterCrashes,
     /// The crash position where it is.
     position: u32,
-    /// The first one with a finding that may be repaired, and what was counted before it.
-    pub met: Option<(u32, Tally)>,
+    /// The first one with a finding that may be repaired.
+    first: Option<First>,
+}
+
+/// The first crash position with a finding that may be repaired.
+struct First {
+    position: u32,
+    /// What was counted before it.
+    tally: Tally,
+    /// Recoveries that were run before it.
+    recoveries: u64,
 }
 
 /// Crash positions that are explored as they are after that one: an operation has a hundred or two.
@@ -34,7 +44,7 @@ impl<'e, 'a> Explorer<'e, 'a> {
     /// Nothing is explored yet.
     pub fn new(examiner: Examiner<'e, 'a>) -> Self {
         let later = LaterCrashes::new(examiner.means);
-        Self { examiner, chosen: ChosenStates::default(), later, position: 0, met: None }
+        Self { examiner, chosen: ChosenStates::default(), later, position: 0, first: None }
     }
 
     /// Where it is, or where it was stopped.
@@ -72,6 +82,7 @@ impl<'e, 'a> Explorer<'e, 'a> {
         let Step { position, is_expectation_new, .. } = *step;
         let at = ExploredPosition { position, view: &step.view, is_expectation_new };
         self.examiner.tally.begin_position();
+        let recoveries = self.examiner.means.recoverer.recoveries;
         let mut flow = match self.examiner.generation.is_unchanged(position) {
             true => self.pass_by(complete, position),
             false => self.explore(case, complete, &at)?,
@@ -79,7 +90,7 @@ impl<'e, 'a> Explorer<'e, 'a> {
         if flow.is_continue() {
             flow = self.later.explore(&mut self.examiner, (case, complete), &at)?;
         }
-        self.look_for_repairable(position);
+        self.look_for_repairable(position, recoveries);
         let born_log10 = if case.position_in_case == 1 { Some(0.0) } else { step.view.born_log10() };
         self.examiner.tally.end_position(born_log10);
         if flow.is_continue() && self.is_met_long_enough(position) {
@@ -89,19 +100,32 @@ impl<'e, 'a> Explorer<'e, 'a> {
     }
 
     /// Takes note of the first position with a finding that may be repaired, and of what was counted before it.
-    fn look_for_repairable(&mut self, position: u32) {
+    fn look_for_repairable(&mut self, position: u32, recoveries: u64) {
         let Examiner { means, results, tally, .. } = &self.examiner;
-        if self.met.is_none() && means.passed.is_some_and(|passed| results.repairable(passed).next().is_some()) {
-            self.met = Some((position, tally.clone()));
+        let is_met = means.patience.is_some_and(|patience| results.repairable(&patience).next().is_some());
+        if self.first.is_none() && is_met {
+            self.first = Some(First { position, tally: tally.clone(), recoveries });
         }
+    }
+
+    fn is_patience_over(&self) -> bool {
+        let Means { patience, recoverer, .. } = &*self.examiner.means;
+        let behind = self.first.as_ref().map(|first| recoverer.recoveries - first.recoveries);
+        behind.is_some_and(|behind| patience.is_some_and(|patience| behind >= patience.recoveries))
     }
 
     /// What a lost store does once its operation has returned says most. So what may be repaired is not taken for repaired until then.
     fn is_met_long_enough(&self, position: u32) -> bool {
-        let Some((first, _)) = &self.met else { return false };
+        let Some(first) = self.first.as_ref().filter(|_| self.is_patience_over()) else { return false };
         let is_return = |kind: &EventKind| matches!(kind, EventKind::OperationReturn { .. });
         let event = &self.examiner.generation.trace.events[position as usize - 1];
-        is_return(&event.kind) || position - first >= MOST_UNREPAIRED
+        is_return(&event.kind) || position - first.position >= MOST_UNREPAIRED
+    }
+
+    /// Where it ended to go on as if something were repaired, and what was counted before it; none: it did not.
+    pub fn met(&mut self) -> Option<(u32, Tally)> {
+        let first = if self.is_patience_over() { self.first.take() } else { None };
+        first.map(|first| (first.position, first.tally))
     }
 
     /// What a crash may leave here was explored elsewhere.

@@ -16,6 +16,15 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// How long an exploration goes on behind a finding that may be repaired.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// Behind these findings to the end.
+    pub passed: &'a BTreeSet<String>,
+    /// Behind the first other one for so many recoveries.
+    pub recoveries: u64,
+}
+
 /// What a part is explored with.
 pub struct Means<'a> {
     /// What is asked for.
@@ -26,8 +35,8 @@ pub struct Means<'a> {
     pub budget: Budget,
     /// Nobody waits for the rest.
     pub is_over: &'a AtomicBool,
-    /// The exploration ends at the crash position of a finding that may be repaired, but for these; none: it goes on.
-    pub passed: Option<&'a BTreeSet<String>>,
+    /// When the exploration ends behind a finding that may be repaired; none: it goes on.
+    pub patience: Option<Patience<'a>>,
     /// Recovers the images of the part.
     pub recoverer: &'a mut Recoverer,
     /// How much of the probe script is run.
@@ -94,9 +103,9 @@ pub struct Results<'a> {
 
 impl Results<'_> {
     /// Findings that may be repaired by a flush or a fence, but for those that were passed.
-    pub fn repairable<'r>(&'r self, passed: &'r BTreeSet<String>) -> impl Iterator<Item = &'r Finding> {
+    pub fn repairable<'r>(&'r self, patience: &'r Patience) -> impl Iterator<Item = &'r Finding> {
         let findings = self.findings.all().iter();
-        findings.filter(|finding| finding.lost.is_some() && !finding.is_later && !passed.contains(&finding.id))
+        findings.filter(|finding| finding.lost.is_some() && !finding.is_later && !patience.passed.contains(&finding.id))
     }
 }
 

@@ -11,12 +11,12 @@
 //! a window, and is learned again in each part.
 
 use crate::base::config::Config;
+use crate::explore::means::Patience;
 use crate::explore::outcomes::KnownOutcomes;
 use crate::heap::case::HeapCase;
 use crashgen::strategy::Strategy;
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Crash positions that a part has at least, except the last part: a second of work or less, against which the start of a server is little.
@@ -52,8 +52,8 @@ pub struct Task<'a> {
     pub started: Instant,
     /// When it has to end.
     pub deadline: Option<Instant>,
-    /// [`crate::explore::means::Means::passed`].
-    pub passed: Option<&'a BTreeSet<String>>,
+    /// [`crate::explore::means::Means::patience`].
+    pub patience: Option<Patience<'a>>,
 }
 
 /// Where a worker is in the trace.

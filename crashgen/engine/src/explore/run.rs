@@ -53,7 +53,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let known = outcomes::known(config.outcomes.as_ref())?;
     let deadline = deadline(config, started);
     let twins = made.twins.as_ref();
-    let task = Task { config, trace, unchanged: &unchanged, twins, known, started, deadline, passed: None };
+    let task = Task { config, trace, unchanged: &unchanged, twins, known, started, deadline, patience: None };
     let first = trace.first_event() as u32 + 1;
     let begin = config.first_position.unwrap_or(first).max(first);
     let mut whole = Whole::new(tally, config.strategy);

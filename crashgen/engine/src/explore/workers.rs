@@ -403,7 +403,7 @@ fn explore_part(
         strategy,
         budget: Budget::of(task.config, task.deadline),
         is_over,
-        passed: task.passed,
+        patience: task.patience,
         probe: recoverer.whole(),
         recoverer,
         onsets,
@@ -420,7 +420,7 @@ fn explore_part(
     let examiner = Examiner { means: &mut means, results: &mut results, generation, tally: Tally::default() };
     let mut explorer = Explorer::new(examiner);
     let walked = explorer.walk(&mut workload);
-    let (position, met, mut tally) = (explorer.position(), explorer.met, explorer.examiner.tally);
+    let (position, met, mut tally) = (explorer.position(), explorer.met(), explorer.examiner.tally);
     workload.end_case(&mut tally);
     let (mut is_last, stopped, mut unfit) = match walked {
         Ok(flow) => (flow.is_break(), None, None),
@@ -441,7 +441,10 @@ fn explore_part(
     };
     let met = met.filter(|_| unfit.is_none() && stopped.is_none()).map(|(position, before)| {
         (is_last, tally) = (true, before);
-        Met { position, findings: task.passed.iter().flat_map(|passed| results.repairable(passed)).cloned().collect() }
+        Met {
+            position,
+            findings: task.patience.iter().flat_map(|patience| results.repairable(patience)).cloned().collect(),
+        }
     });
     let outcomes = results.outcomes.unwrap_or_default();
     Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, met, is_last })
