@@ -81,7 +81,7 @@ FINDING: dict[str, Any] = {
         "file": "heap",
         "offset": 64,
         "bytes": 8,
-        "is_partly": False,
+        "held": [],
     },
     "lines": [{"file": "heap", "offset": 64, "choice": "0 of 3 stores"}],
     "events": EVENTS,

@@ -3,6 +3,7 @@
 
 use crate::trace::{LineKey, SiteId, UNIT_BYTES};
 use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a line.
@@ -28,7 +29,7 @@ impl Unit {
         Self { start, length: part.len() as u8, bytes }
     }
 
-    fn range(&self) -> std::ops::Range<usize> {
+    fn range(&self) -> Range<usize> {
         self.start as usize..(self.start + self.length) as usize
     }
 }
@@ -440,23 +441,22 @@ impl Line {
         stores
     }
 
-    /// How many units of the store made at `event` this choice holds, and how many are undecided; (0, 0) if all are decided.
-    pub fn open_units(&self, choice: Choice, event: u32) -> (u32, u32) {
+    /// The undecided units of the store made at `event`: the bytes of the line, and whether this choice holds them.
+    pub fn open_units(&self, choice: Choice, event: u32) -> Vec<(Range<usize>, bool)> {
         let mut ordered = choice.ordered;
         let mut floating = choice.floating;
-        let (mut there, mut open) = (0, 0);
+        let mut open = Vec::new();
         for entry in self.entries.iter().filter(|entry| !entry.is_decided(self.floor)) {
             let mask = match entry.rank {
                 Rank::Ordered(_) => take_ordered(&mut ordered, entry.choices()),
                 Rank::Floating { .. } => take_floating(&mut floating),
             };
             if entry.written.event == event {
-                let units = entry.units.len() as u32;
-                open += units;
-                there += (mask & ((1 << units) - 1)).count_ones();
+                let units = entry.units.iter().enumerate();
+                open.extend(units.map(|(index, unit)| (unit.range(), mask >> index & 1 == 1)));
             }
         }
-        (there, open)
+        open
     }
 }
 

@@ -97,17 +97,21 @@ fn floating_units_double_the_states() {
 }
 
 #[test]
-fn the_units_of_a_store_that_a_state_holds_are_counted() {
+fn the_units_of_a_store_that_a_state_holds_are_told() {
     let mut model = model();
     let event = NEXT_EVENT.fetch_add(1, Ordering::Relaxed);
     model.step(event, &Event { thread: T0, site: SiteId(0), kind: store(0, &[1; 24]) });
     let line = model.line(LineId(0));
-    let there = |ordered| line.open_units(Choice { ordered, ..Choice::default() }, event);
-    assert_eq!((0..8).map(|ordered| there(ordered).0).collect::<Vec<_>>(), [0, 1, 1, 2, 1, 2, 2, 3]);
-    assert_eq!((there(3).1, line.open_units(Choice::default(), event + 1)), (3, (0, 0)));
+    let there = |ordered| {
+        let units = line.open_units(Choice { ordered, ..Choice::default() }, event);
+        assert_eq!(units.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(), [0..8, 8..16, 16..24]);
+        units.iter().enumerate().map(|(index, (_, is_there))| u32::from(*is_there) << index).sum::<u32>()
+    };
+    assert_eq!((0..8).map(there).collect::<Vec<_>>(), [0, 0b001, 0b010, 0b011, 0b100, 0b101, 0b110, 0b111]);
+    assert_eq!(line.open_units(Choice::default(), event + 1), []);
     run(&mut model, vec![nt_store(32, &[1; 16])]);
     let floating = model.line(LineId(0)).open_units(Choice { floating: 0b10, ..Choice::default() }, event);
-    assert_eq!(floating.0, 0, "another store's unit");
+    assert!(floating.iter().all(|(_, is_there)| !is_there), "another store's unit");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -57,7 +58,8 @@ class EventOperation(msgspec.Struct):
 class TraceEvent(msgspec.Struct):
     """One event near a finding's crash position. position: the crash position after it, so that events up to the finding's own
     position came before the crash. is_persisted: of stores before it, whether the crash state holds all of their units, none or
-    some; is_guaranteed: of persisted ones, whether every crash state there does."""
+    some; held: of torn ones, its runs of bytes that the state holds; is_guaranteed: of persisted ones, whether every crash state
+    there does."""
 
     position: int
     kind: str
@@ -69,7 +71,8 @@ class TraceEvent(msgspec.Struct):
     value: str | None = None
     site: Site | None = None
     operation: EventOperation | None = None
-    is_persisted: Literal["yes", "no", "partly"] | None = None
+    is_persisted: Literal["yes", "no", "torn"] | None = None
+    held: list[tuple[int, int]] = []
     is_guaranteed: bool | None = None
 
     def place_text(self) -> str:
@@ -89,7 +92,7 @@ class TraceEvent(msgspec.Struct):
         """What became of a store in the crash state."""
         if self.is_persisted == "yes":
             return "persisted" if self.is_guaranteed else "persisted, not guaranteed"
-        return {"no": "lost", "partly": "partly lost", None: ""}[self.is_persisted]
+        return {"no": "lost", "torn": f"torn: {held_text(self.held)} persisted", None: ""}[self.is_persisted]
 
     def thread_text(self) -> str:
         return f"{self.process}.{self.thread}"
@@ -104,30 +107,39 @@ class Repair(msgspec.Struct):
     later_edits: list[Any] = []
 
 
+def held_text(held: Sequence[tuple[int, int]]) -> str:
+    """Bytes of a torn store, each run as first and end, counted from its first byte: bytes 0 to 7 and 16 to 23."""
+    return "bytes " + " and ".join(f"{first} to {end - 1}" for first, end in held)
+
+
 PutKind = Literal["store", "write"]
 """By an instruction, or by a system call behind a descriptor."""
 
 
 class Loss(msgspec.Struct):
-    """A store that a crash state lacks. offset and bytes: of all of it; is_partly: the state holds some of it."""
+    """A store that a crash state lacks. offset and bytes: of all of it; held: the runs of its bytes that the state holds, each
+    as first and end."""
 
     site: Site
     kind: PutKind = "store"
     file: str = ""
     offset: int = 0
     bytes: int = 0
-    is_partly: bool = False
+    held: list[tuple[int, int]] = []
+
+    @property
+    def is_torn(self) -> bool:
+        return bool(self.held)
 
     def what(self) -> str:
-        """the store; the write of 8 bytes to heap + 0x40."""
-        return (
-            "the store"
-            if self.kind == "store"
-            else f"the write of {self.bytes} bytes to {self.file} + {self.offset:#x}"
-        )
+        """the store; the store of 16 bytes, of a torn one; the write of 8 bytes to heap + 0x40."""
+        if self.kind == "write":
+            return f"the write of {self.bytes} bytes to {self.file} + {self.offset:#x}"
+        return f"the store of {self.bytes} bytes" if self.is_torn else "the store"
 
     def how(self) -> str:
-        return "partly lost" if self.is_partly else "lost"
+        """lost; torn: only bytes 0 to 7 of 16 persisted."""
+        return f"torn (only {held_text(self.held)} persisted)" if self.is_torn else "lost"
 
 
 class EarlierCrash(msgspec.Struct):
@@ -206,6 +218,11 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Why it does not fail the campaign (campaign/known.py); the engine does not say that."""
     is_suppressed: bool = False
     """Known because a person said so, with a date."""
+
+    @property
+    def headline(self) -> str:
+        """The title, and whether a torn store made the crash state."""
+        return f"{self.title}; a {self.lost.kind} is torn" if self.lost and self.lost.is_torn else self.title
 
     @property
     def crashes(self) -> int:

@@ -53,7 +53,7 @@ def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult]) ->
 def _problem(result: CellResult) -> tuple[str, str, str] | None:
     """Kind of element, message, text; None when the cell is as it should be."""
     found = "\n".join(
-        "\n".join([f"{finding.rule} {finding.title}: {finding.message}", *result.replay_lines(finding)])
+        "\n".join([f"{finding.rule} {finding.headline}: {finding.message}", *result.replay_lines(finding)])
         for finding in result.new_findings
     )
     if result.spec.mutant is not None and result.is_killed:

@@ -58,7 +58,8 @@ def _rule(rule: str, title: str, meaning: str) -> dict[str, Any]:
 
 def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
     replay = ". ".join(line[0].upper() + line[1:] for line in result.replay_lines(finding))
-    text = f"{finding.message} ({result.spec.name}; {finding.operation_text()}). {replay}"
+    torn = f"; a {finding.lost.kind} is torn" if finding.lost and finding.lost.is_torn else ""
+    text = f"{finding.message}{torn} ({result.spec.name}; {finding.operation_text()}). {replay}"
     locations = [_location(site) for site in finding.sites if site.file]
     flow = _thread_flows(finding)
     return {
@@ -105,7 +106,7 @@ def _thread_flows(finding: Finding) -> list[dict[str, Any]]:
 def _step(event: TraceEvent) -> dict[str, Any]:
     words = (event.operation_text(), event.kind, event.place_text(), event.value, event.state_text())
     location = _location(event.site) if event.site and event.site.file else {}
-    is_lost = event.is_persisted in ("no", "partly")
+    is_lost = event.is_persisted in ("no", "torn")
     return {
         "location": {**location, "message": {"text": "; ".join(word for word in words if word)}},
         "executionOrder": event.position,

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from faultline.pipeline.events import Finding, TraceEvent
 
 LINE_BYTES = 64
-LEGEND = "x store that is lost, p partly, S persisted; f flush, y sync, | fence; . nothing of this line; ! power fails"
+LEGEND = "x store that is lost, t torn, S persisted; f flush, y sync, | fence; . nothing of this line; ! power fails"
 SYNCS = ("fsync", "msync")
 """Where they begin: what they persist was there then."""
-_STORE_MARKS = {"no": "x", "partly": "p", "yes": "S"}
+_STORE_MARKS = {"no": "x", "torn": "t", "yes": "S"}
 
 
 def timeline(finding: Finding) -> list[tuple[str, str]]:

@@ -19,6 +19,13 @@ SHOWN_TRIALS = 3
 SHOWN_PLACES = 3
 """Where recovery stores, in one line."""
 
+TORN_ADVICE = (
+    "x86 persists 8 aligned bytes at a time, so no flush and no fence keeps a wider store whole, nor does an atomic instruction of"
+    " 16 bytes: store in two steps, the last one of 8 aligned bytes after the first is flushed and fenced, or have recovery verify"
+    " a checksum"
+)
+"""Of a finding whose store is torn, where no flush, fence or order helps. Not tried: that is another program."""
+
 Outcome = Literal["helps", "helps, others remain", "breaks others", "does not help", "unknown"]
 
 
@@ -110,6 +117,8 @@ class Explanation(msgspec.Struct):
     """A crash before the last one lost a store."""
     how_lost: str = "lost: the store"
     """What is lost, and whether all of it."""
+    is_torn: bool = False
+    """Some bytes of the lost store persisted."""
     there_kind: PutKind = "store"
     """What is at `there`."""
     is_smallest: bool = False
@@ -143,22 +152,30 @@ class Explanation(msgspec.Struct):
         return stores + _stored_text(self.stored, is_later) + (f"; it {self.died}" if self.died else "")
 
     def repair_text(self) -> str:
-        """What was tried, and what came of it."""
-        repair, tried = self.repair, len(self.trials)
-        if repair is not None:
-            if repair.of:
-                return f"that of {' and '.join(repair.of)} mends this, too: {repair.text}"
-            if repair.together_with:
-                others = " and ".join(repair.together_with)
-                gone = f"this finding is gone, {repair.recoveries:,} recoveries, complete"
-                return f"{repair.text}; tried with that of {others}: {gone}"
-            where = " in the smallest workload" if self.is_smallest else ""
-            said = f"{repair.text}; tried{where}: this finding is gone, {repair.recoveries:,} recoveries, "
-            said += "complete" if repair.is_complete else f"not complete ({repair.why})"
-            if repair.others:
-                return f"{said}, but {', '.join(repair.others)} elsewhere"
-            crashes = "one crash" if self.crashes == 1 else f"up to {self.crashes} crashes"
-            return f"{said}, and no other appears after {crashes}" if repair.is_complete else said
+        """What was tried, and what came of it; of a torn store that nothing mends, what to do."""
+        advice = f". Advice: {TORN_ADVICE}" if self.is_torn and self.repair is None else ""
+        return self._tried_text() + advice
+
+    def _tried_text(self) -> str:
+        return self._without_repair_text() if self.repair is None else self._with_repair_text(self.repair)
+
+    def _with_repair_text(self, repair: RepairTrial) -> str:
+        if repair.of:
+            return f"that of {' and '.join(repair.of)} mends this, too: {repair.text}"
+        if repair.together_with:
+            others = " and ".join(repair.together_with)
+            gone = f"this finding is gone, {repair.recoveries:,} recoveries, complete"
+            return f"{repair.text}; tried with that of {others}: {gone}"
+        where = " in the smallest workload" if self.is_smallest else ""
+        said = f"{repair.text}; tried{where}: this finding is gone, {repair.recoveries:,} recoveries, "
+        said += "complete" if repair.is_complete else f"not complete ({repair.why})"
+        if repair.others:
+            return f"{said}, but {', '.join(repair.others)} elsewhere"
+        crashes = "one crash" if self.crashes == 1 else f"up to {self.crashes} crashes"
+        return f"{said}, and no other appears after {crashes}" if repair.is_complete else said
+
+    def _without_repair_text(self) -> str:
+        tried = len(self.trials)
         unknown = [trial for trial in self.trials if trial.outcome == "unknown"]
         if self.is_cut:
             more = f"; faultline explain has {BUDGET_S:.0f} s" if self.budget_s < BUDGET_S else ""
@@ -178,4 +195,6 @@ class Explanation(msgspec.Struct):
             return f"no flush and no fence: the state has every {store}{order}, so {wrong}"
         if not self.trials:
             return "nothing to try: the lost store is at an unknown place"
+        if tried == 1:
+            return f"{self.trials[0].text}: tried, and does not help: what is stored may be wrong"
         return f"none of the {tried} flushes, fences and orders that were tried helps: what is stored may be wrong"

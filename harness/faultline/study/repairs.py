@@ -35,6 +35,7 @@ def described(finding: Finding, tried: Explanation | None = None, is_smallest: b
         crashes=finding.crashes,
         is_lost_before=any(crash.lost for crash in finding.earlier),
         how_lost=f"{finding.lost.how()}: {finding.lost.what()}" if finding.lost else "",
+        is_torn=finding.lost is not None and finding.lost.is_torn,
         there_kind=finding.there or "store",
         read=finding.read.text() if finding.read else "",
         died=finding.died.text() if finding.died else "",

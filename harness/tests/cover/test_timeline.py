@@ -30,8 +30,8 @@ FENCE = {"kind": "fence"}
 
 
 def test_each_line_has_a_row_and_each_event_a_column() -> None:
-    told = finding(store(72, "no"), flush(64), store(128, "yes"), FENCE, store(64, "partly"))
-    assert timeline(told) == [("heap + 0x40", "xf.|p!"), ("heap + 0x80", "..S|.!")]
+    told = finding(store(72, "no"), flush(64), store(128, "yes"), FENCE, store(64, "torn"))
+    assert timeline(told) == [("heap + 0x40", "xf.|t!"), ("heap + 0x80", "..S|.!")]
 
 
 def test_what_is_guaranteed_elsewhere_or_after_the_crash_is_left_out() -> None:

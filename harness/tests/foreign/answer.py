@@ -17,12 +17,15 @@ class Answer:
     """Trace rule and function."""
     hung: set[str] = field(default_factory=set)
     """Function and how long, of recoveries that hang."""
+    is_torn: bool = False
+    """A finding names a torn store."""
     verdict: Verdict = "unknown"
 
     def hear(self, event: Event) -> None:
         if isinstance(event, Finding):
             self.rules.add(event.rule)
             self.messages.append(event.message)
+            self.is_torn |= event.lost is not None and event.lost.is_torn
             if event.died is not None and event.died.hung is not None:
                 self.hung.add(f"{event.died.at.function}: {event.died.hung}")
         elif isinstance(event, TraceRules):

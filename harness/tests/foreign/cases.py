@@ -39,6 +39,8 @@ class Case:
     """Trace rules that are broken, each with the function that does; others may be, too. FL104 is not, unless it is here."""
     hung: str = ""
     """Where a recovery hangs, and for how long; empty: whatever is said of it."""
+    torn: bool = False
+    """A finding names a torn store."""
 
 
 def right(name: str, defines: str, about: str, **more: Any) -> Case:
@@ -156,7 +158,8 @@ def ways_to_store() -> Iterator[Case]:
     for name in ("avx", "sse", "streamed", "cmpxchg16b", "stosq", "movsb", "masked", "memcpy", "libpmem"):
         more = PMEM if name == "libpmem" else {}
         yield right(f"wide_{name}", f"WIDE={name}", f"32 bytes across two lines, {name}", **more)
-        yield wrong(f"wide_{name}_torn", f"WIDE={name} WIDE_IN_PLACE", "the same, taken for one unit", **more)
+        taken, is_torn = "the same, taken for one unit", name in ("avx", "cmpxchg16b")
+        yield wrong(f"wide_{name}_torn", f"WIDE={name} WIDE_IN_PLACE", taken, torn=is_torn, **more)
 
 
 def ways_to_load() -> Iterator[Case]:

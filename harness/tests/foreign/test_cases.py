@@ -51,6 +51,7 @@ def wrongs(answer: Answer, case: Case) -> list[str]:
     said += [f"complete {certificate.complete}"] * (case.complete not in (None, certificate.complete))
     said += [f"engine {certificate.engine}"] * (case.engine not in (None, certificate.engine))
     said += [f"hangs {sorted(answer.hung)}, not {case.hung}"] * (case.hung not in ("", *answer.hung))
+    said += ["no store is called torn"] * (case.torn and not answer.is_torn)
     return [*said, why] if said else []
 
 

@@ -53,7 +53,7 @@ def test_stores_before_the_crash_are_there_or_lost_and_later_ones_neither(found:
 def test_the_first_site_is_that_of_the_first_store_that_is_lost(found: list[dict[str, Any]]) -> None:
     with_losses = 0
     for finding in found:
-        lost = [event for event in finding["events"] if event["is_persisted"] in ("no", "partly")]
+        lost = [event for event in finding["events"] if event["is_persisted"] in ("no", "torn")]
         assert bool(lost) == bool(finding["lines"])
         if lost:
             with_losses += 1
@@ -69,7 +69,7 @@ def test_replay_shows_the_same_events_as_text(faultline: Faultline, found: list[
     assert run.returncode == 1, run.stderr
     assert "power fails" in run.stdout
     shown = [line for line in run.stdout.splitlines() if " lost " in line]
-    lost = [event for event in finding["events"] if event["is_persisted"] in ("no", "partly")]
+    lost = [event for event in finding["events"] if event["is_persisted"] in ("no", "torn")]
     assert [line.split()[0] for line in shown] == [str(event["position"]) for event in lost]
     again = json.loads(faultline("replay", finding["token"], "--json").stdout)["findings"]
     assert finding["events"] in [other["events"] for other in again]

@@ -17,7 +17,7 @@ from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Done, Event, Finding
 from faultline.pipeline.prepared import PreparedCell
 from faultline.study import repairs
-from faultline.study.explanation import Explanation, Outcome, RepairTrial, when_text
+from faultline.study.explanation import TORN_ADVICE, Explanation, Outcome, RepairTrial, when_text
 
 LATER_MUTANTS = [
     # In what recovery does: the flush is gone; the fence is gone; another order of two stores.
@@ -360,17 +360,21 @@ def test_of_a_later_crash_the_first_one_is_told() -> None:
     assert when_text(unknown) == "power fails, and again at position 7, the first recovery: open (pending)"
 
 
-def test_a_write_is_named_with_its_bytes_and_what_is_partly_lost_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = {"kind": "write", "site": STORE, "file": "heap", "offset": 64, "bytes": 24, "is_partly": True}
+def test_a_write_is_named_with_its_bytes_and_what_is_torn_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = {"kind": "write", "site": STORE, "file": "heap", "offset": 64, "bytes": 24, "held": [[0, 8], [16, 24]]}
     sites = [STORE, {**STORE, "line": 9}]
     told = explain(monkeypatch, ["helps"], finding(lost=write, there="write", sites=sites))
     assert told.lines()[1][1].startswith(
-        "partly lost: the write of 24 bytes to heap + 0x40 at f (a.c:7); persisted: the write at f (a.c:9)"
+        "torn (only bytes 0 to 7 and 16 to 23 persisted): the write of 24 bytes to heap + 0x40 at f (a.c:7); persisted: the write"
+        " at f (a.c:9)"
     )
     whole = explain(monkeypatch, [], finding(0, lost=None, there="write"))
     assert whole.lines()[1][1].startswith("every store is persisted; the last write is at nvm_activate")
     earlier = finding(is_later=True, earlier=[{"position": 40, "lost": write}])
-    assert "where the write of 24 bytes to heap + 0x40 at f (a.c:7) is partly lost; again at" in when_text(earlier)
+    assert (
+        "where the write of 24 bytes to heap + 0x40 at f (a.c:7) is torn (only bytes 0 to 7 and 16 to 23 persisted); again at"
+        in when_text(earlier)
+    )
 
 
 def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,3 +418,17 @@ def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> N
             "repair 0; tried: this finding is gone, 1,234 recoveries, complete, and no other appears after one crash",
         ),
     ]
+
+
+def test_a_torn_store_that_no_flush_mends_gets_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    torn = {"kind": "store", "site": STORE, "file": "heap", "offset": 64, "bytes": 16, "held": [[8, 16]]}
+    told = explain(monkeypatch, ["does not help"], finding(1, lost=torn, sites=[STORE]))
+    assert told.lines()[1][1].startswith("torn (only bytes 8 to 15 persisted): the store of 16 bytes at f (a.c:7)")
+    assert told.repair_text().startswith("repair 0: tried, and does not help")
+    assert told.repair_text().endswith(f". Advice: {TORN_ADVICE}")
+    assert finding(lost=torn).headline.endswith("; a store is torn")
+    mended = explain(monkeypatch, ["helps"], finding(1, lost=torn, sites=[STORE]))
+    assert "Advice" not in mended.repair_text()
+    lost = explain(monkeypatch, ["does not help"], finding(1, lost={**torn, "held": []}, sites=[STORE]))
+    assert "Advice" not in lost.repair_text()
+    assert lost.lines()[1][1].startswith("lost: the store at f (a.c:7)")

@@ -8,7 +8,7 @@
 //! shows where events are left out.
 
 use crate::findings::operation_names;
-use crate::heap::state::{StateRef, is_flush_of, is_sync_of, lost_stores, newest_store, persisted};
+use crate::heap::state::{StateRef, held, is_flush_of, is_sync_of, lost_stores, newest_store};
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId, Trace};
@@ -45,8 +45,10 @@ pub struct EventText {
     pub site: Option<Symbol>,
     /// The operation its thread is in.
     pub operation: Option<EventOperation>,
-    /// Of stores before the crash: whether the crash state holds all, none or some of their units.
+    /// Of stores before the crash: whether the crash state holds all ("yes"), none ("no") or some of their units ("torn").
     pub is_persisted: Option<&'static str>,
+    /// Of torn stores: the bytes that the state holds, each run as first and end, counted from the first byte of the store.
+    pub held: Vec<(u64, u64)>,
     /// Of stores that are persisted: whether every crash state at this position has them.
     pub is_guaranteed: Option<bool>,
 }
@@ -141,6 +143,7 @@ fn text(
         site: Some(symbol).filter(|symbol| *symbol != Symbol::default()),
         operation,
         is_persisted: None,
+        held: Vec::new(),
         is_guaranteed: None,
     };
     match &event.kind {
@@ -216,9 +219,12 @@ fn stored(text: &mut EventText, trace: &Trace, state: &StateRef, file: FileId, o
     if text.position > state.position || !is_reachable || is_cleared(trace, state, text.position, file, offset) {
         return;
     }
-    let (is_persisted, is_decided) = persisted(state, text.position - 1, (file, offset, bytes.len() as u64));
-    text.is_persisted = Some(is_persisted);
-    text.is_guaranteed = (is_persisted == "yes").then_some(is_decided);
+    let held = held(state, text.position - 1, (file, offset, bytes.len() as u64));
+    text.is_persisted = Some(held.how);
+    text.is_guaranteed = (held.how == "yes").then_some(held.is_decided);
+    if held.how == "torn" {
+        text.held = held.bytes.iter().map(|run| (run.start, run.end)).collect();
+    }
 }
 
 /// Whether a file operation between the store and the crash took its first byte away.
@@ -311,10 +317,10 @@ mod tests {
         });
         let stores = events.iter().filter(|event| event.kind == "store");
         let shown: Vec<_> = stores.map(|store| (store.position, store.is_persisted, store.is_guaranteed)).collect();
-        let (yes, no, partly) = (Some("yes"), Some("no"), Some("partly"));
-        let expected =
-            [(5, yes, Some(true)), (8, partly, None), (9, no, None), (10, yes, Some(false)), (11, None, None)];
+        let (yes, no, torn) = (Some("yes"), Some("no"), Some("torn"));
+        let expected = [(5, yes, Some(true)), (8, torn, None), (9, no, None), (10, yes, Some(false)), (11, None, None)];
         assert_eq!(shown, expected);
+        assert_eq!(events.iter().find(|event| event.position == 8).map(|event| &event.held[..]), Some(&[(0, 8)][..]));
         assert!(events.iter().skip(3).all(|event| event.operation.is_some_and(|operation| operation.name == "create")));
     }
 

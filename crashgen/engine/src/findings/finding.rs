@@ -13,9 +13,7 @@ use crate::findings::witness::{crashes_before, witness};
 use crate::heap::case::CurrentOperation;
 use crate::heap::crashes::CrashBefore;
 use crate::heap::recovery_trace::RecoverySites;
-use crate::heap::state::{
-    StateRef, changed_lines, is_conservative, lost_store, newest_store, persisted, sites_that_matter,
-};
+use crate::heap::state::{StateRef, changed_lines, held, is_conservative, lost_store, newest_store, sites_that_matter};
 use crate::recovery::replayed::PassedCrash;
 use crashgen::model::Choice;
 use crashgen::symbols::{Symbol, Symbols};
@@ -105,8 +103,9 @@ pub struct LostText {
     pub file: String,
     pub offset: u64,
     pub bytes: u64,
-    /// The state holds some of it.
-    pub is_partly: bool,
+    /// The bytes that the state holds, each run as first and end, counted from the first byte of the store: it is torn. Empty: all of
+    /// it is lost.
+    pub held: Vec<(u64, u64)>,
 }
 
 /// A crash before the one of a finding.
@@ -343,7 +342,7 @@ impl Findings {
             file: trace.files[file.0 as usize].to_string(),
             offset,
             bytes,
-            is_partly: persisted(state, lost.event, (file, offset, bytes)).0 == "partly",
+            held: held(state, lost.event, (file, offset, bytes)).bytes.iter().map(|run| (run.start, run.end)).collect(),
         })
     }
 

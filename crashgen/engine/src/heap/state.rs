@@ -2,9 +2,10 @@
 //! One crash state of a heap: where it is, which choice each line has, and which stores it lacks.
 
 use crate::heap::case::HeapCase;
+use crashgen::LINE_BYTES;
 use crashgen::model::{Choice, LineKey, View};
 use crashgen::trace::{Event, EventKind, FileEffect, FileId, SiteId, Trace};
-use crashgen::{LINE_BYTES, UNIT_BYTES};
+use std::ops::Range;
 
 /// One crash state of a case.
 #[derive(Clone, Copy)]
@@ -71,29 +72,50 @@ pub fn sites_that_matter(state: &StateRef) -> Vec<SiteId> {
     [Some(lost.site), newest].into_iter().flatten().collect()
 }
 
-/// How much the state holds of what was put there at this position: all ("yes"), nothing ("no") or some ("partly"). With whether all of it
-/// is decided.
-pub fn persisted(state: &StateRef, event: u32, (file, offset, bytes): (FileId, u64, u64)) -> (&'static str, bool) {
-    let (there, open) = open_units(state, event, (file, offset, bytes));
-    let units = (offset + bytes).div_ceil(UNIT_BYTES) - offset / UNIT_BYTES;
-    match u64::from(open - there) {
-        0 => ("yes", open == 0),
-        lost if lost == units => ("no", false),
-        _ => ("partly", false),
-    }
+/// What a state holds of what was put there by one event.
+pub struct Held {
+    /// All ("yes"), nothing ("no") or some of it ("torn").
+    pub how: &'static str,
+    /// Each state at this position holds all of it.
+    pub is_decided: bool,
+    /// The bytes that it holds, from the first one that was put there. None where `how` is "no".
+    pub bytes: Vec<Range<u64>>,
 }
 
-/// Undecided units of the store, over all its lines: how many the state holds, and how many there are.
-fn open_units(state: &StateRef, event: u32, (file, offset, bytes): (FileId, u64, u64)) -> (u32, u32) {
+/// What the state holds of what was put there at this position.
+pub fn held(state: &StateRef, event: u32, (file, offset, bytes): (FileId, u64, u64)) -> Held {
+    let open = open_units(state, event, (file, offset, bytes));
+    let mut there = vec![];
+    let mut end = 0;
+    for lost in open.iter().filter(|(_, is_there)| !is_there).map(|(unit, _)| unit) {
+        there.push(end..lost.start);
+        end = lost.end;
+    }
+    there.push(end..bytes);
+    there.retain(|held| !held.is_empty());
+    let how = match &there[..] {
+        [] => "no",
+        [all] if *all == (0..bytes) => "yes",
+        _ => "torn",
+    };
+    Held { how, is_decided: open.is_empty(), bytes: there }
+}
+
+/// Undecided units of the store, over all its lines, in order of their bytes from the first one stored: which, and whether the state
+/// holds them.
+fn open_units(state: &StateRef, event: u32, (file, offset, bytes): (FileId, u64, u64)) -> Vec<(Range<u64>, bool)> {
     let numbers = offset / LINE_BYTES..(offset + bytes).div_ceil(LINE_BYTES);
-    let mut sum = (0, 0);
+    let mut open = vec![];
     for id in numbers.filter_map(|number| state.case.model.find(LineKey { file, number })) {
         if let Some(at) = state.view.lines.iter().position(|open| open.id == id) {
-            let (there, open) = state.case.model.line(id).open_units(state.choices[at], event);
-            sum = (sum.0 + there, sum.1 + open);
+            let line = state.case.model.line(id);
+            let from_first = |at: usize| line.key.number * LINE_BYTES + at as u64 - offset;
+            let units = line.open_units(state.choices[at], event).into_iter();
+            open.extend(units.map(|(unit, is_there)| (from_first(unit.start)..from_first(unit.end), is_there)));
         }
     }
-    sum
+    open.sort_by_key(|(unit, _)| unit.start);
+    open
 }
 
 /// Whether the state needs a reordering within one line that only the weak reading of R8 allows.

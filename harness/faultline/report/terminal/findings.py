@@ -24,7 +24,9 @@ def print_finding(
     shrunk: Shrunk | None = None,
     not_shrunk: str | None = None,
 ) -> None:
-    print_line(console, f"{finding.rule} ", "bold", f"{spec.name}: {finding.title} ({finding.id}, seen {finding.seen})")
+    print_line(
+        console, f"{finding.rule} ", "bold", f"{spec.name}: {finding.headline} ({finding.id}, seen {finding.seen})"
+    )
     if finding.known:
         print_line(console, "  known: ", "yellow", finding.known)
     print_line(console, "  ", "", finding.message)
@@ -76,7 +78,7 @@ def print_events(console: Console, finding: Finding) -> None:
             table.add_row(*[""] * (2 + has_threads), text)
             continue
         texts = [event.operation_text(), event.kind, event.place_text(), event.value or ""]
-        state = Text(event.state_text(), "bold red" if event.is_persisted in ("no", "partly") else "")
+        state = Text(event.state_text(), "bold red" if event.is_persisted in ("no", "torn") else "")
         table.add_row(
             str(event.position),
             *(Text(text) for text in ([event.thread_text()] if has_threads else []) + texts),
