@@ -5,6 +5,7 @@
  * either side, as long as the mapping beside it is there and the target wants no other mapping in its place.
  */
 #include "base/base.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -77,7 +78,11 @@ void *guarded_mmap(void *address, size_t bytes, int protection, int flags, int f
         base = raw_mmap((uintptr_t)address, bytes, protection, flags, fd, offset);
         if (base == address || base == MAP_FAILED)
             return base;
-        syscall(SYS_munmap, base, bytes); /* the kernel has chosen after all */
+        syscall(SYS_munmap, base, bytes);
+        if ((flags & MAP_FIXED_NOREPLACE) != 0) { /* Valgrind takes it for a wish; Linux refuses */
+            errno = EEXIST;
+            return MAP_FAILED;
+        }
     }
     if ((flags & (MAP_HUGETLB | MAP_GROWSDOWN)) == 0) {
         pthread_mutex_lock(&mutex);

@@ -249,6 +249,7 @@ def other_habits() -> Iterator[Case]:
     yield right("jumps", "JUMPS", "operations that jump out")
     yield right("forks", "FORKS", "a child process while the heap is open")
     yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")
+    yield right("takes", "TAKES", "a place that is taken is refused with EEXIST")
     yield wrong("loses", "LOSES=16", "each open loses a little", "FL010", "FL011", "FL012")
 
 

@@ -188,6 +188,12 @@ static void *map(const struct fl_heap *heap, uintptr_t address) {
 #else
     int flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
 #endif
+#if defined(TAKES) /* a place that is taken is refused, as Linux does */
+    void *taken = mmap((void *)address, heap->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (taken == MAP_FAILED || mmap(taken, heap->bytes, PROT_READ, flags, heap->fd, 0) != MAP_FAILED || errno != EEXIST)
+        return NULL;
+    munmap(taken, heap->bytes);
+#endif
     void *mapped = mmap((void *)address, heap->bytes, PROT_READ | PROT_WRITE, flags, heap->fd, 0);
     return mapped == MAP_FAILED ? NULL : mapped;
 }
