@@ -16,6 +16,7 @@ from typing import Literal
 
 from faultline.base.config import DEFAULT_STRATEGY
 from faultline.base.text import count
+from faultline.campaign.causes import Found, causes_of
 from faultline.campaign.results import CellResult, Summary, kill_rates_of, summarise
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.environment import Environment
@@ -82,6 +83,10 @@ class FindingView:
     rows: list[EventRow]
     has_threads: bool
     is_expected: bool
+    seen: int
+    """Crash states, of all cells that show it."""
+    others: list[FindingView] = field(default_factory=list)
+    """Further findings that have its cause."""
 
     @property
     def explanation(self) -> Explanation | None:
@@ -428,11 +433,20 @@ def _sooner(recoveries: int) -> int:
 
 
 def _findings(cells: Cells) -> Iterator[FindingView]:
-    for cell, result in cells:
-        for finding in result.findings:
-            threads = {(event.process, event.thread) for event in finding.events}
-            is_expected = result.spec.mutant is not None and finding.rule == result.spec.expected_rule
-            yield FindingView(cell, result, finding, list(event_rows(finding)), len(threads) > 1, is_expected)
+    """One for each cause, with the others in it."""
+    numbers = {id(result): cell for cell, result in cells}
+    for cause in causes_of(result for _, result in cells):
+        found = [cause.first, *cause.others]
+        is_expected = any(one.finding.rule == one.result.spec.expected_rule for one in found if one.result.spec.mutant)
+        first, *others = (_finding(numbers[id(one.result)], one, is_expected) for one in found)
+        first.others = others
+        yield first
+
+
+def _finding(cell: int, found: Found, is_expected: bool) -> FindingView:
+    rows = list(event_rows(found.finding))
+    threads = {(event.process, event.thread) for event in found.finding.events}
+    return FindingView(cell, found.result, found.finding, rows, len(threads) > 1, is_expected, found.seen)
 
 
 def event_rows(finding: Finding) -> Iterator[EventRow]:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from faultline import __version__
+from faultline.campaign.causes import Cause, causes_of
 from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.pipeline.events import Finding, Site, TraceEvent
@@ -27,9 +28,10 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 
 def render(results: Iterable[CellResult]) -> str:
     results = list(results)
-    findings = [(result, finding) for result in results if result.spec.mutant is None for finding in result.findings]
+    causes = causes_of(result for result in results if result.spec.mutant is None)
+    findings = [found.finding for cause in causes for found in (cause.first, *cause.others)]
     warnings = warnings_of(results)
-    rules = {finding.rule: (finding.title, finding.meaning) for _, finding in findings}
+    rules = {finding.rule: (finding.title, finding.meaning) for finding in findings}
     rates = kill_rates_of(results)
     rules |= {entry.warning.rule: (entry.warning.title, entry.warning.meaning) for entry in warnings}
     run = {
@@ -45,7 +47,7 @@ def render(results: Iterable[CellResult]) -> str:
             "killRates": {kill_rates.name(*build): kill_rates.text_of(rate) for build, rate in rates.items()}
         },
         "originalUriBaseIds": {"ROOT": {"description": {"text": "the folder of the clone"}}},
-        "results": [_result(result, finding) for result, finding in findings] + [_warning(entry) for entry in warnings],
+        "results": [_result(cause) for cause in causes] + [_warning(entry) for entry in warnings],
     }
     document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
@@ -56,11 +58,15 @@ def _rule(rule: str, title: str, meaning: str) -> dict[str, Any]:
     return {"id": rule, "shortDescription": {"text": title}, "fullDescription": {"text": meaning or title}}
 
 
-def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
+def _result(cause: Cause) -> dict[str, Any]:
+    result, finding = cause.first.result, cause.first.finding
     replay = ". ".join(line[0].upper() + line[1:] for line in result.replay_lines(finding))
     torn = f"; a {finding.lost.kind} is torn" if finding.lost and finding.lost.is_torn else ""
     text = f"{finding.message}{torn} ({result.spec.name}; {finding.operation_text()}). {replay}"
+    text += "".join(f". Also: {other.text()}" for other in cause.others)
     locations = [_location(site) for site in finding.sites if site.file]
+    more = [_location(site) for other in cause.others for site in other.finding.sites if site.file]
+    locations += [place for at, place in enumerate(more) if place not in locations + more[:at]]
     flow = _thread_flows(finding)
     return {
         "ruleId": finding.rule,
@@ -68,9 +74,10 @@ def _result(result: CellResult, finding: Finding) -> dict[str, Any]:
         "message": {"text": text},
         "partialFingerprints": {f"faultline/v{BASELINE_VERSION}": finding.id},
         **_known(finding),
-        "occurrenceCount": max(1, finding.seen),
+        "occurrenceCount": max(1, cause.first.seen),
         "locations": locations[:1],
         "relatedLocations": locations[1:],
+        **({"properties": {"also": [other.finding.id for other in cause.others]}} if cause.others else {}),
         **({"codeFlows": [{"threadFlows": flow}]} if flow else {}),
     }
 

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from faultline.campaign.causes import Cause, causes_of
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.report.coverage import recovery_coverage
 from faultline.report.outcomes import mark, outcome, scientific
@@ -24,30 +25,45 @@ def print_results(results: list[CellResult]) -> None:
     console = streams.out()
     console.print(verdict_table(results))
     for result in results:
-        is_commands_own = result.error is not None and len(results) == 1  # the command ends with it
-        reason = None if is_commands_own else reason_of(result)
-        if reason is not None:
-            print_line(console, f"{result.spec.name}: ", "yellow", f"{reason.word}: {reason.why}")
-            if reason.next:
-                print_line(console, "  hint: ", "cyan", reason.next)
-        if result.certificate is not None and result.certificate.fallback is not None:
-            ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
-            print_line(console, f"{result.spec.name}: ", "yellow", ran)
-        elif result.certificate is not None and result.certificate.engine_why:
-            ran = f"recoveries ran in the {result.certificate.engine} engine: {result.certificate.engine_why}"
-            print_line(console, f"{result.spec.name}: ", "", ran)
-        if len(results) == 1 and result.certificate is not None and (ran_in := result.certificate.engines.text()):
-            print_line(console, "recoveries: ", "", ran_in)
-        for behind in result.certificate.behind if result.certificate is not None else []:
-            print_line(console, f"{result.spec.name}: ", "", f"the certificate looks {behind.text()}")
-        is_expected = outcome(result) == "killed" and len(results) > 1
-        for finding in [] if is_expected else result.findings:
-            explained, shrunk = result.explanation_of(finding), result.shrunk_of(finding)
-            print_finding(console, result.spec, finding, explained, shrunk, result.not_shrunk.get(finding.id))
+        _print_cell(console, result, is_alone=len(results) == 1)
+    for cause in causes_of(one for one in results if outcome(one) != "killed" or len(results) == 1):
+        _print_cause(console, cause)
+    for result in results:
         if result.spec.mutant and outcome(result) == "survived":
             print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             print_line(console, "  again: ", "cyan", result.spec.command_line())
     _print_allocators(console, results)
+
+
+def _print_cell(console: Console, result: CellResult, is_alone: bool) -> None:
+    """Why it has no verdict, how it was explored, and behind which findings it looked."""
+    is_commands_own = result.error is not None and is_alone  # the command ends with it
+    reason = None if is_commands_own else reason_of(result)
+    if reason is not None:
+        print_line(console, f"{result.spec.name}: ", "yellow", f"{reason.word}: {reason.why}")
+        if reason.next:
+            print_line(console, "  hint: ", "cyan", reason.next)
+    if result.certificate is not None and result.certificate.fallback is not None:
+        ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
+        print_line(console, f"{result.spec.name}: ", "yellow", ran)
+    elif result.certificate is not None and result.certificate.engine_why:
+        ran = f"recoveries ran in the {result.certificate.engine} engine: {result.certificate.engine_why}"
+        print_line(console, f"{result.spec.name}: ", "", ran)
+    if is_alone and result.certificate is not None and (ran_in := result.certificate.engines.text()):
+        print_line(console, "recoveries: ", "", ran_in)
+    for behind in result.certificate.behind if result.certificate is not None else []:
+        print_line(console, f"{result.spec.name}: ", "", f"the certificate looks {behind.text()}")
+
+
+def _print_cause(console: Console, cause: Cause) -> None:
+    """The finding nearest to the cause; of the others a line each."""
+    result, finding = cause.first.result, cause.first.finding
+    explained, shrunk = result.explanation_of(finding), result.shrunk_of(finding)
+    print_finding(console, result.spec, finding, explained, shrunk, result.not_shrunk.get(finding.id))
+    if cause.first.more:
+        print_line(console, "  seen in: ", "cyan", ", ".join(more.spec.name for more in cause.first.more))
+    for other in cause.others:
+        print_line(console, "  also: ", "cyan", f"{other.text()}: faultline replay {other.finding.token}")
 
 
 def _print_allocators(console: Console, results: list[CellResult]) -> None:
