@@ -12,6 +12,7 @@ from faultline.pipeline.events import Certificate, Event, Finding, TraceRules, V
 class Answer:
     certificate: Certificate = field(default_factory=lambda: Certificate(complete=False))
     rules: set[str] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     warnings: set[tuple[str, str]] = field(default_factory=set)
     """Trace rule and function."""
@@ -24,6 +25,7 @@ class Answer:
     def hear(self, event: Event) -> None:
         if isinstance(event, Finding):
             self.rules.add(event.rule)
+            self.findings.append(event)
             self.messages.append(event.message)
             self.is_torn |= event.lost is not None and event.lost.is_torn
             if event.died is not None and event.died.hung is not None:

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
 
+import samples
 from caches import cache_that_shares_builds
+from faultline.campaign.results import CellResult
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import build_cell, trace_cell
 from faultline.pipeline.workshop import Workshop
+from faultline.report import junit, reports, sarif
+from faultline.report.terminal.campaigns import print_results
 from faultline.workload import file_format
 from foreign.answer import Answer
 from foreign.cases import CASES, Case
@@ -92,6 +97,22 @@ def test_a_recovery_that_believes_a_file_outside_of_its_heap_is_never_green(
 
     assert any(f"it changes {side}, which is no file of the heap" in reason for reason in reasons("FIRST"))
     assert any(f"an earlier run made {side}" in reason for reason in reasons("SECOND"))
+
+
+def test_what_a_target_says_drives_no_terminal(
+    ask: Callable[[Case], Answer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = ask(Case("rings", r"BETWEEN=nothing RINGS=\"\\033[31m\\007\"", "bells and colours in what it says"))
+    assert "recovery answered corrupt, but the heap was created: \\u001b[31m\\u0007b is ahead of a" in answer.messages
+    result = CellResult(samples.spec(), verdict=answer.verdict, findings=answer.findings)
+    print_results([result])
+    shown = capsys.readouterr().out
+    page = reports.html([result], "done", samples.ENVIRONMENT)
+    texts = [shown, page, junit.render([result]), sarif.render([result])]
+    texts.append(reports.results_json([result], "done", samples.ENVIRONMENT))
+    for text in texts:
+        assert "[31m" in text
+        assert not [letter for letter in text if unicodedata.category(letter) == "Cc" and letter not in "\n\t"]
 
 
 @pytest.mark.parametrize(

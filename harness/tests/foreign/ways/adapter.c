@@ -56,9 +56,13 @@
 #define APPLY directly
 #endif
 
+#ifndef RINGS /* what a message begins with */
+#define RINGS ""
+#endif
+
 static _Thread_local char reason[100];
 static int fail(int status, const char *why) {
-    snprintf(reason, sizeof reason, "%s", why);
+    snprintf(reason, sizeof reason, RINGS "%s", why);
     return status;
 }
 static const char *message(void) { return reason; }
