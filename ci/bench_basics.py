@@ -191,7 +191,7 @@ def bench_replay(bench: Bench, heap_bytes: int) -> dict[str, Any]:
 def measure_wear(bench: Bench) -> Iterator[dict[str, float]]:
     """Seconds that counting takes, by allocator: the default workload of `faultline wear`, start of the tracer and reading of the
     counts included, builds not."""
-    workload = counting.find_workload(bench.workshop, counting.DEFAULT_WORKLOAD, counting.DEFAULT_OPS, 1)
+    workload = counting.find_workload(bench.workshop, [], counting.DEFAULT_WORKLOAD, counting.DEFAULT_OPS, 1)
     build_driver(bench.root, bench.cache, "clwb")
     bench.workshop.tracer.build(bench.root, bench.cache)
     seconds: dict[str, float] = {}

@@ -72,8 +72,8 @@ def count_wear(workshop: Workshop, workload: str, out: Path) -> figures.Wear:
     subjects = [counting.find_subject(workshop.root, name) for name in names]
     subjects.insert(1, replace(subjects[0], name=OLD_MALLOC, tunables="glibc.malloc.tcache_count=0"))
     cache = counting.CacheModel(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
-    found = counting.find_workload(workshop, workload, OPERATIONS, 1)
-    setting = counting.setting_of(found, figures.DEFAULT_LINE_BYTES, cache)
+    found = counting.find_workload(workshop, subjects, workload, OPERATIONS, 1)
+    setting = counting.setting_of(subjects, found, figures.DEFAULT_LINE_BYTES, cache)
     runs = []
     for subject in subjects:
         note(f"{subject.name}: {setting.name()}")

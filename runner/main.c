@@ -57,6 +57,7 @@ static const struct option_of {
     {{"workload", 'w', "FILE", 0, "workload file", 0}, FOR_WORKLOAD | FOR_TWINS, true},
     {{"plan", 'p', "FILE", 0, "which histories of a workload with threads are wanted (plan.c)", 0}, FOR_TWINS, false},
     {{"session", 'k', "N", 0, "session of the workload, from 0", 0}, FOR_WORKLOAD, true},
+    {{"tally", 'T', NULL, 0, "print what its operations came to, as JSON", 0}, FOR_WORKLOAD, false},
     {{"folder", 'd', "DIR", 0, "folder for heaps (probe: the heap's)", 0}, FOR_HEAPS, true},
     {{"heap-bytes", 'b', "BYTES", 0, "size to create", 0}, FOR_HEAPS, true},
     {{"limit-bytes", 'l', "BYTES", 0, "most that a heap may grow to", 0}, FOR_HEAPS, true},
@@ -102,6 +103,7 @@ static void set_option(struct options *options, const struct argp_option *option
     case 'd': options->folder = argument; break;
     case 'f': options->is_full = true; break;
     case 'n': options->is_unchecked = true; break;
+    case 'T': options->is_tallied = true; break;
     case 'x': options->is_text = true; break;
     case 'v': options->is_verbose = true; break;
     case 'k': options->session = number(option, argument); break;

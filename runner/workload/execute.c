@@ -128,11 +128,18 @@ int run_workload(const struct options *options) {
     uint32_t session = (uint32_t)options->session;
     struct execution execution;
     execute_prepare(&execution, options, workload, adapter);
+    struct tally tally = {0};
+    if (options->is_tallied)
+        execution.tally = &tally;
     if (session == 0)
         make_case_folders(&execution);
     else
         take_over(&execution, session);
     execute_session(&execution, session);
     hand_over(&execution, session);
+    if (options->is_tallied)
+        printf("{\"allocations\": %llu, \"frees\": %llu, \"failed\": %llu, \"object_bytes\": %llu}\n",
+               (unsigned long long)tally.allocations, (unsigned long long)tally.frees, (unsigned long long)tally.failed,
+               (unsigned long long)tally.object_bytes);
     return 0;
 }

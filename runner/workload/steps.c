@@ -63,6 +63,20 @@ static void note_effect(struct execution *execution, const struct step *step) {
         execution->left->live_bytes[step->slot] = step->bytes;
 }
 
+static void note_tally(struct tally *tally, const struct step *step, int status) {
+    const struct operation *operation = operation_of(step->kind);
+    bool is_allocation = operation->makes_object;
+    if (tally == NULL || (!is_allocation && step->kind != FL_OP_FREE))
+        return;
+    if (status != FL_OK) {
+        tally->failed++;
+        return;
+    }
+    tally->allocations += is_allocation;
+    tally->frees += step->kind != FL_OP_ALLOCATE;
+    tally->object_bytes += is_allocation ? step->bytes : 0;
+}
+
 /* An earlier operation that ran out of memory left it nothing to work on. In the graph layout that may be far from it. */
 static bool is_skipped(const struct execution *execution, const struct step *step) {
     bool needs_object = step->kind == FL_OP_FREE || step->kind == FL_OP_REALLOCATE;
@@ -81,6 +95,7 @@ static void execute_step(struct execution *execution, const struct step *step) {
         return;
     int status = call_adapter(execution, step);
     mark_return(step, status);
+    note_tally(execution->tally, step, status);
     if (status == FL_OK)
         note_effect(execution, step);
     else if (status != FL_OUT_OF_MEMORY || !operation_of(step->kind)->makes_object)

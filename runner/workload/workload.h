@@ -75,6 +75,11 @@ struct left {
     uint32_t is_case_over;  /* graph layout: an operation of the case ran out of memory, those after it are skipped */
     uint64_t live_bytes[];  /* by slot; 0: empty */
 };
+/* What operations of one thread came to. A reallocation is an allocation and a free. */
+struct tally {
+    uint64_t allocations, frees, failed, object_bytes; /* failed: for lack of room */
+};
+
 struct execution {
     const struct fl_adapter *adapter;
     const struct workload *workload;
@@ -84,6 +89,7 @@ struct execution {
     fl_heap *heap;                  /* null: no case is open */
     struct left *left;              /* by what ran so far; the next session goes on with it */
     struct workers *workers;        /* of the open heap; null: none was started */
+    struct tally *tally;            /* null: nobody asks */
     /* Called after each operation's return, with the heap open unless it was closed. May be null. */
     void (*after)(struct execution *execution, const struct step *step);
     void *context;

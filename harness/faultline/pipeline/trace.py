@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -48,6 +49,16 @@ def heap_arguments(heap: Heap, workload: Workload) -> list[str]:
         *("--slots", str(workload.slots), "--slot-layout", workload.layout),
         *("--address-hint", heap.address_hint),
     ]
+
+
+def session_command(
+    target: Target, workload_file: Path, session: int, folder: Path, heap: Sequence[str]
+) -> tuple[str, ...]:
+    """What executes a session of the workload on heaps in that folder. heap: heap_arguments."""
+    return (
+        *(str(target.runner.path), "workload", "--adapter", str(target.adapter.path)),
+        *("--workload", str(workload_file), "--session", str(session), "--folder", str(folder), *heap),
+    )
 
 
 def check_supported(allocator: Allocator, workload: Workload) -> None:
@@ -120,8 +131,9 @@ class _Tracing:
     log: Path
 
     def run(self, session: int) -> None:
+        heap = heap_arguments(self.target.allocator.heap, self.workload)
         asked = Session(
-            self._program(session),
+            session_command(self.target, self.workload_file, session, self.folder, heap),
             self.trace,
             self.folder,
             _builds_of(self.target),
@@ -142,13 +154,6 @@ class _Tracing:
             )
         if code != 0:
             raise self._error(session, code, self.log.read_bytes()[start:].decode(errors="replace"))
-
-    def _program(self, session: int) -> tuple[str, ...]:
-        return (
-            *(str(self.target.runner.path), "workload", "--adapter", str(self.target.adapter.path)),
-            *("--workload", str(self.workload_file), "--session", str(session), "--folder", str(self.folder)),
-            *heap_arguments(self.target.allocator.heap, self.workload),
-        )
 
     def _error(self, session: int, code: int, said: str) -> FaultlineError:
         """Why a session did not end with exit code 0: its own words where the runner said why, the signal where it died."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import csv
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,6 +84,10 @@ class HotLine(msgspec.Struct):
     stores: int
     write_backs: int
     sites: list[WriteSite]
+
+
+def _run_text(heap_bytes: int | None) -> str:
+    return "by allocators/bench" if heap_bytes is None else f"through its adapter with a heap of {heap_bytes} bytes"
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,50 @@ def read_counts(path: Path, *, is_memory: bool) -> Counts:
     )
 
 
+def counts_of_all(sessions: Sequence[Counts]) -> Counts:
+    """Of a workload's processes, one after the other: what each wrote to the same lines is added up. The hottest lines are those
+    that were among the hottest of a process."""
+    import numpy
+
+    if len(sessions) == 1:
+        return sessions[0]
+    files = sorted({name for one in sessions for name in one.files})
+    numbers = {name: at + 1 for at, name in enumerate(files)}
+    rows = [one.lines.copy() for one in sessions]
+    for one, mine in zip(sessions, rows, strict=True):
+        mine["file"] = [numbers[one.files[file - 1]] for file in mine["file"].tolist()]
+    every = numpy.concatenate(rows)
+    lines, places = numpy.unique(every[["file", "number"]], return_inverse=True)
+    summed = numpy.zeros(len(lines), numpy.dtype(_LINE))
+    summed["file"], summed["number"] = lines["file"], lines["number"]
+    for view in VIEWS:
+        numpy.add.at(summed[view], places.ravel(), every[view])
+    hottest: dict[str, HotLine] = {}
+    for line in (line for one in sessions for line in one.hottest):
+        before = hottest.get(line.place, HotLine(line.place, 0, 0, []))
+        stores, write_backs = before.stores + line.stores, before.write_backs + line.write_backs
+        hottest[line.place] = HotLine(line.place, stores, write_backs, _sites_of([*before.sites, *line.sites]))
+    return replace(
+        sessions[0],
+        lines=summed,
+        files=files,
+        hottest=sorted(hottest.values(), key=lambda line: -line.stores)[: max(len(one.hottest) for one in sessions)],
+        executed=sum(one.executed for one in sessions),
+        flushes=sum(one.flushes for one in sessions),
+        fences=sum(one.fences for one in sessions),
+        write_back_reasons={why: sum(one.write_back_reasons[why] for one in sessions) for why in REASONS},
+        is_brk_refused=any(one.is_brk_refused for one in sessions),
+    )
+
+
+def _sites_of(sites: Sequence[WriteSite]) -> list[WriteSite]:
+    """Each place once, the one that stores most first."""
+    stores: dict[str, int] = {}
+    for site in sites:
+        stores[site.place] = stores.get(site.place, 0) + site.stores
+    return sorted((WriteSite(place, count) for place, count in stores.items()), key=lambda site: -site.stores)
+
+
 # ---- figures -------------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +310,8 @@ class Setting(msgspec.Struct):
     line_bytes: int
     cache_bytes: int
     cache_ways: int
+    adapter_heaps: dict[str, int] = {}
+    """Of allocators that ran through their adapters: the most bytes of a heap."""
 
     def difference(self, other: Setting) -> str | None:
         """Which part differs, in words; None if none does. Names and seeds are in the key."""
@@ -272,6 +322,10 @@ class Setting(msgspec.Struct):
         if (self.cache_bytes, self.cache_ways) != (other.cache_bytes, other.cache_ways):
             mine, its = (f"{each.cache_bytes} bytes and {each.cache_ways} ways" for each in (self, other))
             return f"a cache of {its}, here {mine}"
+        for name in self.adapter_heaps.keys() | other.adapter_heaps.keys():
+            mine, its = (_run_text(each.adapter_heaps.get(name)) for each in (self, other))
+            if mine != its:
+                return f"{name} {its}, here {mine}"
         return None
 
     def name(self) -> str:
@@ -279,7 +333,7 @@ class Setting(msgspec.Struct):
 
 
 class AllocatorWear(msgspec.Struct):
-    """build: key of the driver; version: of a library that is not built here."""
+    """build: key of the driver or the adapter; version: of a library that is not built here."""
 
     allocator: str
     build: str

@@ -114,6 +114,14 @@ def notes_of(wear: Wear) -> list[str]:
             f"{names}: malloc in DRAM, which never flushes its own words: they are written back when evicted or at the end,"
             " so compare its stores, not its write-backs"
         )
+    adapted = wear.setting.adapter_heaps
+    notes += [
+        f"{name}: through its adapter, built and run as `faultline run` does, its heap at most {most:,} bytes"
+        for name, most in adapted.items()
+    ]
+    if adapted and len(adapted) < len(wear.allocators):
+        others = ", ".join(each.allocator for each in wear.allocators if each.allocator not in adapted)
+        notes.append(f"{others}: by allocators/bench, with sizes of their own: --through-adapter runs all alike")
     notes += [
         f"{each.allocator}: {each.failed:,} allocations failed, what follows on their slots was skipped"
         for each in wear.allocators

@@ -124,7 +124,11 @@ def test_a_damaged_campaign_beside_it_is_refused_before_anything_is_counted(
         (["glibc", "--update"], ["name it with --protect FILE"]),
         (["glibc", "--protect", "nosuch.json"], ["nosuch.json: cannot be read", "--update"]),
         (["glibc", "-w", "threads"], ["has threads", "one thread"]),
-        (["glibc", "-w", "reopen"], ["has reopen", "one heap, one process"]),
+        (["glibc", "-w", "reopen"], ["has reopen", "one heap, one process", "--through-adapter"]),
+        (["nvm_malloc", "--through-adapter", "-w", "threads"], ["has threads", "one thread"]),
+        (["nvm_malloc", "makalu", "--through-adapter", "-w", "fill"], ["made for the heap of one allocator"]),
+        (["nvm_malloc", "--heap-bytes", "65536"], ["--heap-bytes", "--through-adapter"]),
+        (["nvm_malloc", "--through-adapter", "--heap-bytes", "5000"], ["--heap-bytes 5000", "multiple of 4096"]),
         (["glibc", "-w", "graph"], ["one heap, one process"]),
         (["glibc", "-w", "ace:2"], ["made for the heap of one allocator"]),
         (["glibc", "-w", "nosuch"], ["unknown workload"]),
@@ -165,7 +169,7 @@ def test_a_workload_without_writes_has_no_wear(faultline: Faultline, tmp_path: P
 def test_a_target_without_writes_to_persistent_memory_has_no_wear(root: Path) -> None:
     """malloc, looked for in files that it does not map."""
     workshop = Workshop(root, Cache(root / ".faultline"), Engine(None), None)
-    workload = counting.find_workload(workshop, "uniform:10:400", 60, 1)
+    workload = counting.find_workload(workshop, [], "uniform:10:400", 60, 1)
     subject = counting.Subject("glibc", "glibc", is_persistent=True)
     with pytest.raises(BadInputError, match=r"glibc: workload uniform:10:400 made no write to persistent memory"):
         counting.count(workshop, subject, workload, 64, counting.CacheModel(1 << 20, 16))
@@ -174,7 +178,7 @@ def test_a_target_without_writes_to_persistent_memory_has_no_wear(root: Path) ->
 def test_the_driver_takes_no_memory_from_malloc(root: Path) -> None:
     """stdio would, for what the driver says at its end: its buffer would be in the heap that is counted."""
     workshop = Workshop(root, Cache(root / ".faultline"), Engine(None), None)
-    workload = counting.find_workload(workshop, "uniform:10:40", 4, 1)
+    workload = counting.find_workload(workshop, [], "uniform:10:40", 4, 1)
     subject = counting.find_subject(root, "glibc")
     counts = counting.count(workshop, subject, workload, 64, counting.CacheModel(1 << 20, 16)).counts
     assert len(counts.hottest) == len(counts.lines), "all lines say who stores to them"

@@ -28,7 +28,7 @@ from faultline.wear import counting, figures
     default=counting.DEFAULT_WORKLOAD,
     show_default=True,
     metavar="W",
-    help="churn, uniform:A:B or a FILE of one case, session and thread: what every allocator can run.",
+    help="One of run's with one thread; for malloc and the driver churn, uniform:A:B or a FILE of one case and session.",
 )
 @click.option(
     "--ops",
@@ -39,6 +39,17 @@ from faultline.wear import counting, figures
 )
 @click.option(
     "--seed", type=click.IntRange(0, 2**63 - 1), default=DEFAULT_SEED, show_default=True, help="Of the workload."
+)
+@click.option(
+    "--through-adapter",
+    is_flag=True,
+    help="Run all through their adapters, also those that allocators/bench has a driver for.",
+)
+@click.option(
+    "--heap-bytes",
+    type=click.IntRange(4096, 2**46),
+    metavar="BYTES",
+    help="Heap of what runs through an adapter.  [default: as its allocator.toml says]",
 )
 @click.option("--baseline", metavar="ALLOCATOR", help="What ratios are to.  [default: the first]")
 @click.option(
@@ -99,6 +110,8 @@ def command(
     workload: str,
     ops: int,
     seed: int,
+    through_adapter: bool,
+    heap_bytes: int | None,
     baseline: str | None,
     line_bytes: int,
     cache_model: str,
@@ -114,11 +127,11 @@ def command(
 ) -> int:
     """Count how often each line of memory is written: wear of each allocator by the same workload.
 
-    ALLOCATOR is one of this repository, or glibc or jemalloc (malloc in DRAM); NAME:T for one whose freed memory waits for T
+    ALLOCATOR is one with an adapter, or glibc or jemalloc (malloc in DRAM); NAME:T for one whose freed memory waits for T
     operations. Counted are stores, consecutive ones to a line coalesced, and write-backs through a model of a cache. docs/wear.md
     says how, and what lifetimes mean.
     """
-    subjects = [counting.find_subject(workshop.root, name) for name in dict.fromkeys(allocators)]
+    subjects = counting.find_subjects(workshop.root, allocators, heap_bytes, through_adapter=through_adapter)
     names = [subject.name for subject in subjects]
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
@@ -129,8 +142,8 @@ def command(
     if is_given("tolerance"):
         needs_protect(protect, "--tolerance says how much more than --protect FILE is no failure")
     medium = counting.read_medium(endurance, capacity_bytes)
-    found = counting.find_workload(workshop, workload, ops, seed)
-    setting = counting.setting_of(found, line_bytes, cache)
+    found = counting.find_workload(workshop, subjects, workload, ops, seed)
+    setting = counting.setting_of(subjects, found, line_bytes, cache)
     before = _earlier_wear(protect, is_updated, setting, names)
     check_database(out)
     runs = []
