@@ -56,6 +56,13 @@ LEAST_SHRUNK_S = 4.0
 """Least time for shrinking one finding, however late it is: the smallest crash state of the whole workload takes a second."""
 
 
+def found_share(limit_s: float | None, taken_s: float) -> float:
+    """The part of FOUND_S that a cell has, of whose time limit so much was taken: what is left, at least a quarter of the limit."""
+    if limit_s is None:
+        return 1.0
+    return min(FOUND_S, max(limit_s - taken_s, limit_s / 4)) / FOUND_S
+
+
 class CampaignWatcher(Protocol):
     """Hears how a campaign goes on; called from worker threads."""
 
@@ -199,21 +206,25 @@ class _CellRunner:
             result.kill_rate = kill_rates.find(workshop.cache, kill_rates.build_key(workshop, target))
         self._check_stop()
         self.watcher.cell_begins(position, spec, "trace")
-        cell = trace_cell(workshop, spec, target, workload)
+        begun = time.monotonic()
+        cell = trace_cell(workshop, spec, target, workload, limit_s=spec.time_limit_s)
         result.trace_hash, result.trace_s = cell.trace.hash, round(cell.trace.time_s, 3)
         result.key = cell.key()
         if not self._take_from_unfinished(result):
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
-            self._explore(position, result, cell)
+            left_s = None if spec.time_limit_s is None else max(0.0, begun + spec.time_limit_s - time.monotonic())
+            self._explore(position, result, cell.with_spec(time_limit_s=left_s))
             if result.certificate is not None and not result.certificate.fallback:
                 cell = as_it_ran(cell, result.certificate)
             self.known.mark(result)
             if self.explains(spec):
-                deadline = time.monotonic() + FOUND_S
-                self._explain(position, result, cell, deadline - SHRINKING_S)
+                share = found_share(spec.time_limit_s, time.monotonic() - begun)
+                deadline = time.monotonic() + FOUND_S * share
+                self._explain(position, result, cell, deadline - SHRINKING_S * share)
                 has_later = any(finding.is_later for finding in self._explained(result))
-                self._shrink(position, result, cell, deadline - LATER_S * has_later)
+                least_s = LEAST_SHRUNK_S * share
+                self._shrink(position, result, cell, deadline - LATER_S * share * has_later, least_s)
                 self._explain_later(position, result, deadline)
             elif self.kind == "run" or spec.mutant is None:
                 result.not_shrunk.update({finding.id: NOT_EXPLAINED for finding in result.findings})
@@ -306,15 +317,15 @@ class _CellRunner:
 
         return say
 
-    def _shrink(self, position: int, result: CellResult, cell: PreparedCell, deadline: float) -> None:
-        """Ctrl-C ends it and leaves the cell done."""
+    def _shrink(self, position: int, result: CellResult, cell: PreparedCell, deadline: float, least_s: float) -> None:
+        """least_s: for one finding, however late it is. Ctrl-C ends it and leaves the cell done."""
         say = self._sayer(position, result, "shrink: ")
         with contextlib.suppress(_StoppedError):
             for finding in self._by_interest(result)[EXPLAINED:]:
                 is_explained = result.explanation_of(finding) is not None
                 result.not_shrunk[finding.id] = BEYOND_SHRUNK if is_explained else BEYOND
             for finding, share_s in _shared(self._explained(result), deadline):
-                budget = Budget(max(LEAST_SHRUNK_S, min(SHRUNK_S, share_s)))
+                budget = Budget(max(least_s, min(SHRUNK_S, share_s)))
                 nested = result.spec.nested if finding.is_later else 0
                 try:
                     result.shrunk.append(shrink(cell.with_spec(nested=nested), finding, budget, say))

@@ -63,10 +63,17 @@ def build_cell(workshop: Workshop, spec: CellSpec, needs_hooks: bool | None = No
 
 
 def trace_cell(
-    workshop: Workshop, spec: CellSpec, target: Target, workload: Workload, *, fresh: bool = False
+    workshop: Workshop,
+    spec: CellSpec,
+    target: Target,
+    workload: Workload,
+    *,
+    fresh: bool = False,
+    limit_s: float | None = None,
 ) -> PreparedCell:
-    """fresh: trace even if the trace is in the cache."""
-    return PreparedCell(workshop, spec, target, workload, trace(workshop, target, workload, fresh=fresh))
+    """fresh: trace even if the trace is in the cache; limit_s: of tracing."""
+    traced = trace(workshop, target, workload, fresh=fresh, limit_s=limit_s)
+    return PreparedCell(workshop, spec, target, workload, traced)
 
 
 def prepare(workshop: Workshop, spec: CellSpec, needs_hooks: bool | None = None) -> PreparedCell:

@@ -79,9 +79,16 @@ def trace_key(target: Target, workload: Workload) -> str:
 
 
 def trace(
-    workshop: Workshop, target: Target, workload: Workload, *, fresh: bool = False, cache: Cache | None = None
+    workshop: Workshop,
+    target: Target,
+    workload: Workload,
+    *,
+    fresh: bool = False,
+    cache: Cache | None = None,
+    limit_s: float | None = None,
 ) -> Trace:
-    """The sealed trace of workload on target. fresh: trace even if it is cached; cache: where it is kept, not the workshop's."""
+    """The sealed trace of workload on target. fresh: trace even if it is cached; cache: where it is kept, not the workshop's;
+    limit_s: of all sessions together, beside TRACE_LIMIT_S of each."""
     started = time.monotonic()
     cache = cache or workshop.cache
     check_supported(target.allocator, workload)
@@ -95,7 +102,8 @@ def trace(
         log = cache.folder / "traces" / f"{key}.log"
         log.unlink(missing_ok=True)
         with scratch_folder(cache, workshop.heap_folder) as folder:
-            tracing = _Tracing(workshop.tracer, target, workload, workload_file, folder, path, log)
+            deadline = None if limit_s is None else started + limit_s
+            tracing = _Tracing(workshop.tracer, target, workload, workload_file, folder, path, log, deadline)
             for session in range(workload.session_count):
                 tracing.run(session)
         workshop.engine.seal(path)
@@ -120,7 +128,8 @@ def _builds_of(target: Target) -> Path:
 
 @dataclass(frozen=True)
 class _Tracing:
-    """The sessions of one trace. folder: of the heap; trace: the file that all of them append to."""
+    """The sessions of one trace. folder: of the heap; trace: the file that all of them append to; deadline: when the time that was
+    asked for is over, by time.monotonic()."""
 
     tracer: Tracer
     target: Target
@@ -129,6 +138,7 @@ class _Tracing:
     folder: Path
     trace: Path
     log: Path
+    deadline: float | None
 
     def run(self, session: int) -> None:
         heap = heap_arguments(self.target.allocator.heap, self.workload)
@@ -145,7 +155,14 @@ class _Tracing:
             output.write(f"session {session}\n".encode())
             output.flush()
             start = output.tell()
-            code = run_traced(command, output, environment_for(self.tracer, self.target.tracer))
+            limit_s = TRACE_LIMIT_S if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+            environment = environment_for(self.tracer, self.target.tracer)
+            code = run_traced(command, output, environment, min(limit_s, TRACE_LIMIT_S))
+        if code is None and limit_s < TRACE_LIMIT_S:
+            raise InfrastructureError(
+                f"the time that was asked for was over while session {session} of {self.workload.name} was traced",
+                f"give --time more; output of target and tracer: {self.log}",
+            )
         if code is None:
             raise InfrastructureError(
                 f"{self.target.name} ran for more than {TRACE_LIMIT_S} s while session {session} of "
@@ -178,11 +195,13 @@ class _Tracing:
         return InfrastructureError(f"{name} ended with exit code {code} {where}", f"its output: {self.log}")
 
 
-def run_traced(command: list[str], output: IO[bytes], environment: dict[str, str]) -> int | None:
+def run_traced(
+    command: list[str], output: IO[bytes], environment: dict[str, str], limit_s: float = TRACE_LIMIT_S
+) -> int | None:
     """Exit code, negative for a signal; None when the limit was hit."""
     with child(command, output, output, environment) as process:
         try:
-            return process.wait(TRACE_LIMIT_S)
+            return process.wait(limit_s)
         except subprocess.TimeoutExpired:
             return None
 

@@ -235,6 +235,15 @@ def test_what_needs_a_second_crash_is_explained_where_it_is_smallest(
         assert told.repair_text() == "not found: of 1 tried, some could not be explored whole (the trace differs)"
 
 
+def test_explaining_has_what_a_time_limit_leaves_and_at_least_a_quarter_of_it() -> None:
+    def seconds(limit_s: float | None, taken_s: float) -> float:
+        return campaign.found_share(limit_s, taken_s) * campaign.FOUND_S
+
+    assert seconds(None, 500.0) == campaign.FOUND_S
+    assert seconds(600.0, 100.0) == campaign.FOUND_S
+    assert [seconds(20.0, taken) for taken in (3.0, 15.0, 18.0, 25.0)] == pytest.approx([17.0, 5.0, 5.0, 5.0])
+
+
 def test_the_findings_of_a_cell_share_the_time_to_explain_and_shrink_them(
     root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,15 @@ class Missing(Toy):
         return super().build(root, cache)
 
 
+class Endless(Toy):
+    """Its sessions do not end by themselves."""
+
+    name = "endless"
+
+    def trace_command(self, built: Built, session: Session) -> list[str]:
+        return ["sleep", "900"]
+
+
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Toy:
     tracer = Toy(tmp_path / "sessions")
@@ -96,6 +105,16 @@ def test_a_campaign_traces_with_the_chosen_tracer(
     assert toy.log.read_text().splitlines() == ["session 1", "session 2"]
     assert chosen["cells"][0]["trace_hash"] == default["cells"][0]["trace_hash"]
     assert chosen["cells"][0]["verdict"] == default["cells"][0]["verdict"] == "pass"
+
+
+def test_the_time_that_is_asked_for_bounds_tracing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, without_traces: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(TRACERS, Endless.name, Endless(tmp_path / "none"))
+    assert main([*SMOKE[:-1], "--tracer", "endless", "--time", "0.5", "--cache", str(without_traces)]) == 3
+    said = capsys.readouterr()
+    assert "the time that was asked for was over while session 0 of smoke was traced" in said.out + said.err
+    assert "give --time more" in said.out + said.err
 
 
 def test_doctor_looks_at_what_the_chosen_tracer_needs(capsys: pytest.CaptureFixture[str], toy: Toy) -> None:

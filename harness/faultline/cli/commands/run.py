@@ -96,8 +96,8 @@ GO_ON = "none"
     "time_s",
     type=SECONDS,
     metavar="S",
-    help=f"Stop exploring after S seconds. The first {campaign.EXPLAINED} findings are then explained and shrunk, which takes up to"
-    f" {campaign.FOUND_S:.0f} s.",
+    help=f"Stop tracing and exploring after S seconds. The first {campaign.EXPLAINED} findings are then explained and shrunk in"
+    f" what is left of S, at least a quarter of it, at most {campaign.FOUND_S:.0f} s.",
 )
 @click.option("--recoveries", "recovery_limit", type=click.IntRange(1), metavar="N", help="Run at most N recoveries.")
 @click.option(
