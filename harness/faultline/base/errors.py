@@ -19,7 +19,7 @@ class FaultlineError(Exception):
         message = one_line(message)
         super().__init__(message)
         self.message = message
-        self.hint = None if hint is None else one_line(hint)
+        self.hint = None if hint is None else one_line(hint.replace("\n", " "))
 
 
 def one_line(text: str) -> str:

@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -54,6 +55,17 @@ SHRUNK_S = 30.0
 """Most time for shrinking one finding."""
 LEAST_SHRUNK_S = 4.0
 """Least time for shrinking one finding, however late it is: the smallest crash state of the whole workload takes a second."""
+
+
+@dataclass(frozen=True)
+class Examining:
+    """What is done with findings: repairs are tried, smaller witnesses are looked for."""
+
+    explains: bool = True
+    shrinks: bool = True
+
+
+EXAMINING_ALL = Examining()
 
 
 def found_share(limit_s: float | None, taken_s: float) -> float:
@@ -103,6 +115,7 @@ def run_cells(
     watcher: CampaignWatcher,
     is_resumed: bool = False,
     known: KnownFindings | None = None,
+    examining: Examining = EXAMINING_ALL,
 ) -> list[CellResult]:
     """All cells, `jobs` at a time, results in the order of specs.
 
@@ -115,7 +128,7 @@ def run_cells(
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
-    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known)
+    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known, examining)
     state: Any = "stopped"
     try:
         done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
@@ -147,7 +160,9 @@ class _CellRunner:
         is_asked: bool,
         kind: str,
         known: KnownFindings | None,
+        examining: Examining,
     ) -> None:
+        self.examining = examining
         self.workshop = workshop
         self.known = known or KnownFindings()
         self.results = results
@@ -283,6 +298,8 @@ class _CellRunner:
             explained = proved(finding, result.findings, result.certificate)
             if explained is not None:
                 result.explanations.append(explained)
+            elif not self.examining.explains:
+                result.explanations.append(msgspec.structs.replace(described(finding), is_asked=False))
             elif not finding.is_later and finding in self._explained(result):
                 findings.append(finding)
         with contextlib.suppress(_StoppedError):
@@ -295,7 +312,8 @@ class _CellRunner:
         """Those of several crashes, in the smallest workloads that show them: all second crashes of a long one take minutes. Ctrl-C
         ends it and leaves the cell done."""
         say = self._sayer(position, result, "try ")
-        findings = [finding for finding in self._explained(result) if finding.is_later]
+        later = self._explained(result) if self.examining.explains else []
+        findings = [finding for finding in later if finding.is_later]
         with contextlib.suppress(_StoppedError):
             for finding, budget_s in _shared(findings, deadline):
                 shrunk = result.shrunk_of(finding)
@@ -319,6 +337,8 @@ class _CellRunner:
 
     def _shrink(self, position: int, result: CellResult, cell: PreparedCell, deadline: float, least_s: float) -> None:
         """least_s: for one finding, however late it is. Ctrl-C ends it and leaves the cell done."""
+        if not self.examining.shrinks:
+            return
         say = self._sayer(position, result, "shrink: ")
         with contextlib.suppress(_StoppedError):
             for finding in self._by_interest(result)[EXPLAINED:]:

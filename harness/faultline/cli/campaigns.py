@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from faultline.campaign import campaign
+from faultline.campaign.campaign import EXAMINING_ALL, Examining
 from faultline.campaign.known import write_baseline
 from faultline.campaign.results import CellResult, Results, summarise
 from faultline.cli.cells import with_found_workload
@@ -33,6 +34,8 @@ def run_campaign(
     as_json: bool,
     files: KnownFiles,
     is_resumed: bool = False,
+    examining: Examining = EXAMINING_ALL,
+    is_verbose: bool = False,
 ) -> list[CellResult]:
     """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
     specs = [with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
@@ -43,7 +46,7 @@ def run_campaign(
         streams.note(f"each cell is explored for {longest:g} s at most (time_s)")
     try:
         with CampaignProgress(specs, is_quiet=as_json) as progress:
-            campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed, known)
+            campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed, known, examining)
     finally:
         state, results = database.read()
         environment = database.environment()
@@ -53,7 +56,7 @@ def run_campaign(
         if as_json:
             click.echo(reports.results_json(results, state, environment), nl=False)
         else:
-            print_campaign(results, out)
+            print_campaign(results, out, is_verbose)
         for line in known.lines(results):
             streams.note(line)
     if files.written is not None:
@@ -61,8 +64,8 @@ def run_campaign(
     return results
 
 
-def print_campaign(results: list[CellResult], out: Path | None) -> None:
-    print_results(results)
+def print_campaign(results: list[CellResult], out: Path | None, is_verbose: bool = False) -> None:
+    print_results(results, is_verbose)
     if out is not None:
         streams.note(f"report: {out / 'report.html'}")
     sys.stderr.flush()

@@ -149,6 +149,13 @@ allow_incomplete_option = click.option(
     is_flag=True,
     help="Exit code 0 where a limit ended an exploration without a finding (3 otherwise).",
 )
+verbose_option = click.option(
+    "--verbose",
+    "-v",
+    "is_verbose",
+    is_flag=True,
+    help="Print long lists whole: recovery stages that were never entered.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of tables.")
 
 

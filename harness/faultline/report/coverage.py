@@ -10,6 +10,9 @@ import msgspec
 
 from faultline.campaign.results import CellResult
 
+SHOWN_STAGES = 3
+"""That no recovery entered, in one line."""
+
 
 class RecoveryCoverage(msgspec.Struct):
     allocator: str
@@ -20,9 +23,14 @@ class RecoveryCoverage(msgspec.Struct):
     def never(self) -> list[str]:
         return [name for name, entered in self.stages.items() if entered == 0]
 
-    def line(self) -> str:
+    def line(self, is_whole: bool) -> str:
+        """is_whole: with all stages that were never entered, else with the first ones."""
         entered = f"recovery stages entered {len(self.stages) - len(self.never)}/{len(self.stages)}"
-        return entered if not self.never else f"{entered}, never: {'; '.join(self.never)}"
+        if not self.never:
+            return entered
+        shown = self.never if is_whole else self.never[:SHOWN_STAGES]
+        more = len(self.never) - len(shown)
+        return f"{entered}, never: {'; '.join(shown)}" + (f"; and {more} more (-v names them)" if more else "")
 
 
 def recovery_coverage(results: list[CellResult]) -> list[RecoveryCoverage]:

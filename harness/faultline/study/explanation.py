@@ -129,6 +129,8 @@ class Explanation(msgspec.Struct):
     """Where the recovery died or hung, if that is known, and what it touched or for how long: died at PLACE."""
     stored: list[str] | None = None
     """Where the recovery from the last crash stores, of a state that has every store of its generation; None: not known."""
+    is_asked: bool = True
+    """Repairs were to be tried."""
     budget_s: float = BUDGET_S
     """Where is_cut: what there was for all of them."""
 
@@ -138,8 +140,9 @@ class Explanation(msgspec.Struct):
         return last if last and last.outcome.startswith("helps") else None
 
     def lines(self) -> list[tuple[str, str]]:
-        """Three lines, each a word and what it is: the operation, the stores, the repair."""
-        return [("when", self.operation), ("stores", self.stores_text()), ("repair", self.repair_text())]
+        """Three lines, each a word and what it is: the operation, the stores, the repair if one was to be tried."""
+        repair = [("repair", self.repair_text())] if self.is_asked else []
+        return [("when", self.operation), ("stores", self.stores_text()), *repair]
 
     def stores_text(self) -> str:
         """Which stores persisted and which did not, where recovery saw that, where it stored, and where it died."""

@@ -235,6 +235,25 @@ def test_what_needs_a_second_crash_is_explained_where_it_is_smallest(
         assert told.repair_text() == "not found: of 1 tried, some could not be explored whole (the trace differs)"
 
 
+def test_what_is_not_asked_for_is_not_done(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No repair is tried, no smaller witness looked for; which store is lost is said all the same."""
+    later = {**samples.FINDING, "id": "FL004-later000", "is_later": True, "earlier": [{"position": 9}] * 2}
+    found = [samples.FINDING, later, samples.CERTIFICATE, samples.done("fail")]
+    engine = fake_engine({"explore": {"print": found}})
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("was asked not to")
+
+    for name in ("explain", "explain_token", "shrink"):
+        monkeypatch.setattr(campaign, name, never)
+    nothing = campaign.Examining(explains=False, shrinks=False)
+    [result] = run(workshop(root, cache, engine), results, [samples.spec(strategy="complete")], examining=nothing)
+    assert (result.shrunk, result.not_shrunk) == ([], {})
+    assert [[word for word, _ in told.lines()] for told in result.explanations] == [["when", "stores"]] * 2
+
+
 def test_explaining_has_what_a_time_limit_leaves_and_at_least_a_quarter_of_it() -> None:
     def seconds(limit_s: float | None, taken_s: float) -> float:
         return campaign.found_share(limit_s, taken_s) * campaign.FOUND_S

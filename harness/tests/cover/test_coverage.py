@@ -22,8 +22,8 @@ def test_stages_are_summed_over_the_clean_cells_of_each_allocator() -> None:
     ]
     first, second = recovery_coverage(results)
     assert first == RecoveryCoverage("nvm_malloc", {"huge": 0, "ring: empty": 4, "ring: pending free": 2})
-    assert first.line() == "recovery stages entered 2/3, never: huge"
-    assert second.line() == "recovery stages entered 0/1, never: undo"
+    assert first.line(is_whole=False) == "recovery stages entered 2/3, never: huge"
+    assert second.line(is_whole=True) == "recovery stages entered 0/1, never: undo"
 
 
 def test_an_allocator_without_stages_is_left_out() -> None:
@@ -31,4 +31,10 @@ def test_an_allocator_without_stages_is_left_out() -> None:
 
 
 def test_full_coverage_names_nothing() -> None:
-    assert recovery_coverage([cell({"a": 1})])[0].line() == "recovery stages entered 1/1"
+    assert recovery_coverage([cell({"a": 1})])[0].line(is_whole=False) == "recovery stages entered 1/1"
+
+
+def test_a_long_list_of_stages_is_whole_where_that_is_asked_for() -> None:
+    [coverage] = recovery_coverage([cell({"a": 0, "b": 0, "c": 0, "d": 0, "e": 1})])
+    assert coverage.line(is_whole=False) == "recovery stages entered 1/5, never: a; b; c; and 1 more (-v names them)"
+    assert coverage.line(is_whole=True) == "recovery stages entered 1/5, never: a; b; c; d"

@@ -20,6 +20,7 @@ from faultline.cli.options import (
     allow_incomplete_option,
     json_option,
     known_options,
+    verbose_option,
     workshop_options,
 )
 from faultline.cli.values import PATH
@@ -31,6 +32,7 @@ from faultline.pipeline.workshop import Workshop
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Cells at a time.  [default: one a processor]")
 @click.option("--out", type=PATH, default=DEFAULT_OUT, show_default=True, help="Reports and database.")
 @allow_incomplete_option
+@verbose_option
 @known_options
 @workshop_options
 @json_option
@@ -42,6 +44,7 @@ def command(
     files: KnownFiles,
     as_json: bool,
     allow_incomplete: bool,
+    is_verbose: bool,
 ) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
     path = path if path is not None else workshop.root / DEFAULT_MATRIX
@@ -51,7 +54,8 @@ def command(
         specs = [msgspec.structs.replace(spec, allow_incomplete=True) for spec in specs]
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
-    results = run_campaign(workshop, "matrix", specs, jobs or len(os.sched_getaffinity(0)), out, as_json, files)
+    jobs = jobs or len(os.sched_getaffinity(0))
+    results = run_campaign(workshop, "matrix", specs, jobs, out, as_json, files, is_verbose=is_verbose)
     return exit_code_of_matrix(results)
 
 

@@ -22,6 +22,7 @@ from faultline.cli.options import (
     is_given,
     json_option,
     known_options,
+    verbose_option,
     workshop_options,
 )
 from faultline.cli.values import PATH, SECONDS
@@ -156,7 +157,10 @@ GO_ON = "none"
     help="Strategy complete: workers; the result is that of one.",
 )
 @click.option("--out", type=PATH, help="Write report.html and the other reports here.")
+@click.option("--no-explain", is_flag=True, help="Try no repairs of findings.")
+@click.option("--no-shrink", is_flag=True, help="Look for no smaller witness of findings.")
 @allow_incomplete_option
+@verbose_option
 @known_options
 @workshop_options
 @json_option
@@ -169,6 +173,9 @@ def command(
     out: Path | None,
     files: KnownFiles,
     as_json: bool,
+    no_explain: bool,
+    no_shrink: bool,
+    is_verbose: bool,
     **cell: Any,
 ) -> int:
     """Run one cell: trace a workload and explore its crash states."""
@@ -186,7 +193,8 @@ def command(
         spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)
     if not spec.follow_up and not spec.nested:
         raise BadInputError("--no-follow-up is about second crashes, and none is explored", "give --nested 1, too")
-    results = run_campaign(workshop, "run", [spec], 1, out, as_json, files, is_resumed)
+    examining = campaign.Examining(explains=not no_explain, shrinks=not no_shrink)
+    results = run_campaign(workshop, "run", [spec], 1, out, as_json, files, is_resumed, examining, is_verbose)
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
         raise kind(results[0].error, results[0].hint)

@@ -19,9 +19,10 @@ from faultline.report.trace_rules import warning_lines
 from faultline.study import kill_rates
 
 
-def print_results(results: list[CellResult]) -> None:
+def print_results(results: list[CellResult], is_verbose: bool = False) -> None:
     """The verdict table, then what needs a look: findings, survivors and errors, each with what to do next. The findings of a
-    killed mutant are expected: they are in the reports, and shown here when it is the only cell."""
+    killed mutant are expected: they are in the reports, and shown here when it is the only cell.
+    is_verbose: long lists are whole."""
     console = streams.out()
     console.print(verdict_table(results))
     for result in results:
@@ -32,7 +33,7 @@ def print_results(results: list[CellResult]) -> None:
         if result.spec.mutant and outcome(result) == "survived":
             print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
             print_line(console, "  again: ", "cyan", result.spec.command_line())
-    _print_allocators(console, results)
+    _print_allocators(console, results, is_verbose)
 
 
 def _print_cell(console: Console, result: CellResult, is_alone: bool) -> None:
@@ -66,11 +67,11 @@ def _print_cause(console: Console, cause: Cause) -> None:
         print_line(console, "  also: ", "cyan", f"{other.text()}: faultline replay {other.finding.token}")
 
 
-def _print_allocators(console: Console, results: list[CellResult]) -> None:
+def _print_allocators(console: Console, results: list[CellResult], is_verbose: bool) -> None:
     for line in warning_lines(results):
         print_line(console, "", "", line)
     for coverage in recovery_coverage(results):
-        print_line(console, f"{coverage.allocator}: ", "yellow" if coverage.never else "", coverage.line())
+        print_line(console, f"{coverage.allocator}: ", "yellow" if coverage.never else "", coverage.line(is_verbose))
     for build, rate in kill_rates_of(results).items():
         head = f"{kill_rates.name(*build)}: "
         if rate is not None:
