@@ -9,10 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from faultline.base.text import count
 from faultline.workload.operations import THREAD_OPERATIONS
 
 ORDINALS = ("", "first", "second", "third")
 """Of generations: after so many crashes."""
+
+SHOWN_RUNS = 3
+"""Of a torn store, in words."""
 
 Verdict = Literal["pass", "fail", "unknown", "incomplete"]
 """incomplete: no finding and nothing unknown, but a limit ended the exploration, or left states out."""
@@ -109,7 +113,9 @@ class Repair(msgspec.Struct):
 
 def held_text(held: Sequence[tuple[int, int]]) -> str:
     """Bytes of a torn store, each run as first and end, counted from its first byte: bytes 0 to 7 and 16 to 23."""
-    return "bytes " + " and ".join(f"{first} to {end - 1}" for first, end in held)
+    shown = [f"{first} to {end - 1}" for first, end in held[:SHOWN_RUNS]]
+    more = len(held) - len(shown)
+    return f"bytes {' and '.join(shown)}" + (f" and {count(more, 'more run')}" if more else "")
 
 
 PutKind = Literal["store", "write"]

@@ -427,6 +427,9 @@ def test_a_torn_store_that_no_flush_mends_gets_advice(monkeypatch: pytest.Monkey
     assert told.repair_text().startswith("repair 0: tried, and does not help")
     assert told.repair_text().endswith(f". Advice: {TORN_ADVICE}")
     assert finding(lost=torn).headline.endswith("; a store is torn")
+    many = {**torn, "bytes": 4096, "held": [[16 * run, 16 * run + 8] for run in range(5)]}
+    first_runs = "torn (only bytes 0 to 7 and 16 to 23 and 32 to 39 and 2 more runs persisted): the store of 4096 bytes"
+    assert explain(monkeypatch, ["helps"], finding(1, lost=many)).lines()[1][1].startswith(first_runs)
     mended = explain(monkeypatch, ["helps"], finding(1, lost=torn, sites=[STORE]))
     assert "Advice" not in mended.repair_text()
     lost = explain(monkeypatch, ["does not help"], finding(1, lost={**torn, "held": []}, sites=[STORE]))
