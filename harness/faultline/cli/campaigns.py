@@ -17,7 +17,7 @@ from faultline.cli.options import KnownFiles
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.environment import Environment
 from faultline.pipeline.workshop import Workshop
-from faultline.report import reports
+from faultline.report import reports, results_document
 from faultline.report.terminal import streams
 from faultline.report.terminal.campaigns import print_results
 from faultline.report.terminal.progress import CampaignProgress
@@ -54,7 +54,7 @@ def run_campaign(
         if out is not None:
             reports.write_all(out, results, state, environment)
         if as_json:
-            click.echo(reports.results_json(results, state, environment), nl=False)
+            click.echo(results_document.render(results, state, environment), nl=False)
         else:
             print_campaign(results, out, is_verbose)
         for line in known.lines(results):

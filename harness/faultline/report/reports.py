@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import msgspec
@@ -14,9 +13,9 @@ import msgspec
 from faultline import __version__
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.text import count
-from faultline.campaign.results import RESULTS_VERSION, CellResult, summarise
+from faultline.campaign.results import CellResult
 from faultline.pipeline.environment import Environment
-from faultline.report import junit, sarif
+from faultline.report import junit, results_document, sarif
 from faultline.report.outcomes import mark, outcome, scientific
 from faultline.report.page import GLYPHS, OPEN_FINDINGS, covered_share, page, rules_not_judged, setting_of
 from faultline.report.timeline import LEGEND
@@ -37,7 +36,7 @@ def write_all(folder: Path, results: list[CellResult], state: str, environment: 
         html(results, state, environment, wear, problem),
         junit.render(results),
         sarif.render(results),
-        results_json(results, state, environment),
+        results_document.render(results, state, environment),
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,25 +80,6 @@ def _writing_wear(folder: Path) -> Iterator[None]:
         raise InfrastructureError(
             f"{folder}: wear cannot be written: {error.strerror}", "choose another folder with --out DIR"
         ) from error
-
-
-def results_json(results: list[CellResult], state: str, environment: Environment | None = None) -> str:
-    document = {
-        "version": RESULTS_VERSION,
-        "state": state,
-        "summary": msgspec.to_builtins(summarise(results)),
-        "environment": msgspec.to_builtins(environment or Environment()),
-        "cells": [_cell(result) for result in results],
-    }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-
-
-def _cell(result: CellResult) -> dict[str, Any]:
-    cell: dict[str, Any] = msgspec.to_builtins(result)
-    cell["name"] = result.spec.name
-    if result.spec.mutant is not None:
-        cell["is_killed"] = result.is_killed
-    return cell
 
 
 def _templates() -> jinja2.Environment:

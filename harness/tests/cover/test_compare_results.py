@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import samples
-from faultline.report import reports
+from faultline.report import results_document
 
 Compare = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -29,7 +29,7 @@ def compare(root: Path) -> Compare:
 
 @pytest.fixture
 def document() -> dict[str, Any]:
-    return dict(json.loads(reports.results_json(samples.campaign(), "done")))
+    return dict(json.loads(results_document.render(samples.campaign(), "done")))
 
 
 def written(path: Path, document: dict[str, Any]) -> Path:

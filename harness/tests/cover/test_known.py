@@ -17,7 +17,7 @@ from faultline.campaign.known import KnownFindings, read_known
 from faultline.campaign.results import CellResult, summarise
 from faultline.cli import options, output
 from faultline.pipeline.events import Stopped
-from faultline.report import junit, outcomes, reports, sarif
+from faultline.report import junit, outcomes, reports, results_document, sarif
 
 ID = samples.FINDING["id"]
 OTHER = "FL004-00000001"
@@ -63,7 +63,7 @@ def test_what_is_in_the_baseline_does_not_fail(tmp_path: Path) -> None:
 
 def test_results_json_is_a_baseline(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    path.write_text(reports.results_json([cell(ID)], "done"))
+    path.write_text(results_document.render([cell(ID)], "done"))
     (old,) = marked(read_known(path, None, [samples.spec()]), cell(ID))
     assert old.findings[0].known == "in the baseline"
 

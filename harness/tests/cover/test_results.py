@@ -20,7 +20,7 @@ from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, Results, summarise
 from faultline.cli.commands.matrix import exit_code_of_matrix
 from faultline.pipeline import events
-from faultline.report import junit, outcomes, reports, sarif
+from faultline.report import junit, outcomes, reports, results_document, sarif
 from faultline.report.trace_rules import warning_lines
 
 
@@ -151,7 +151,7 @@ def test_junit_has_one_suite_an_allocator_however_cells_are_ordered() -> None:
 
 
 def test_results_json_has_every_cell() -> None:
-    document = json.loads(reports.results_json(samples.campaign(), "done"))
+    document = json.loads(results_document.render(samples.campaign(), "done"))
     assert document["version"] == 7
     assert [cell["verdict"] for cell in document["cells"]] == ["pass", "fail", "unknown", "fail", "pass"]
     assert [cell.get("is_killed") for cell in document["cells"]] == [None, None, None, True, False]
@@ -214,3 +214,21 @@ def test_a_result_of_another_shape_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="results of another faultline: ") as refused:
         Results(path).read()
     assert refused.value.hint == "move the file away; the next campaign begins a new one"
+
+
+def test_the_schema_of_results_json_is_the_published_one(root: Path) -> None:
+    published = root / "docs" / "results.schema.json"
+    assert results_document.schema() == published.read_text(), f"faultline list --results-schema > {published}"
+
+
+def test_results_json_is_what_the_schema_says() -> None:
+    schema = json.loads(results_document.schema())
+    document = json.loads(results_document.render(samples.campaign(), "done", samples.ENVIRONMENT))
+    msgspec.convert(document, results_document.ResultsDocument)
+    known = {name: set(kind.get("properties", ())) for name, kind in schema["$defs"].items()}
+    assert set(document) == known["ResultsDocument"]
+    for cell in document["cells"]:
+        assert set(cell) | {"is_killed"} == known["ReportedCell"]
+        assert set(cell["certificate"] or ()) <= known["Certificate"]
+        for finding in cell["findings"]:
+            assert set(finding) - {"event"} <= known["Finding"]

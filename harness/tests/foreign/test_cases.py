@@ -18,7 +18,7 @@ from faultline.pipeline.engine import Engine
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import build_cell, trace_cell
 from faultline.pipeline.workshop import Workshop
-from faultline.report import junit, reports, sarif
+from faultline.report import junit, reports, results_document, sarif
 from faultline.report.terminal.campaigns import print_results
 from faultline.workload import file_format
 from foreign.answer import Answer
@@ -109,7 +109,7 @@ def test_what_a_target_says_drives_no_terminal(
     shown = capsys.readouterr().out
     page = reports.html([result], "done", samples.ENVIRONMENT)
     texts = [shown, page, junit.render([result]), sarif.render([result])]
-    texts.append(reports.results_json([result], "done", samples.ENVIRONMENT))
+    texts.append(results_document.render([result], "done", samples.ENVIRONMENT))
     for text in texts:
         assert "[31m" in text
         assert not [letter for letter in text if unicodedata.category(letter) == "Cc" and letter not in "\n\t"]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import samples
 from faultline.base.errors import BadInputError
-from faultline.report import junit, reports, sarif
+from faultline.report import junit, reports, results_document, sarif
 from faultline.report.terminal import streams
 from faultline.report.terminal.campaigns import print_results
 from faultline.report.terminal.findings import print_events
@@ -64,7 +64,7 @@ def test_sarif() -> None:
 
 
 def test_results_json() -> None:
-    check("results.json", reports.results_json(samples.campaign(), "done", samples.ENVIRONMENT))
+    check("results.json", results_document.render(samples.campaign(), "done", samples.ENVIRONMENT))
 
 
 def test_html() -> None:

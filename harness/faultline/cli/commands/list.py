@@ -12,17 +12,19 @@ from faultline.cli.output import print_json
 from faultline.pipeline.lists import models, strategies
 from faultline.pipeline.tracers import TRACERS
 from faultline.pipeline.workshop import Workshop
+from faultline.report import results_document
 from faultline.workload import catalogue, file_format
 
 
 @click.command("list")
 @workshop_options
 @click.option("--workload-format", is_flag=True, help="Print what a workload file looks like.")
+@click.option("--results-schema", is_flag=True, help="Print the JSON schema of results.json.")
 @json_option
-def command(workshop: Workshop, workload_format: bool, as_json: bool) -> int:
+def command(workshop: Workshop, workload_format: bool, results_schema: bool, as_json: bool) -> int:
     """List allocators, their mutants, workloads, strategies, models, tracers and rules."""
-    if workload_format:
-        click.echo(file_format.FORMAT.strip())
+    if workload_format or results_schema:
+        click.echo(file_format.FORMAT.strip() if workload_format else results_document.schema().strip())
         return EXIT_OK
     found = [config.find_allocator(workshop.root, name) for name in config.allocator_names(workshop.root)]
     if as_json:

@@ -11,7 +11,7 @@ from faultline.base.errors import EXIT_OK, BadInputError
 from faultline.cli.campaigns import DATABASE_NAME, print_campaign, write_reports
 from faultline.cli.options import DEFAULT_OUT, json_option
 from faultline.cli.values import PATH
-from faultline.report import reports
+from faultline.report import results_document
 
 
 @click.command("report")
@@ -25,7 +25,7 @@ def command(out: Path, as_json: bool) -> int:
         )
     results, state, environment = write_reports(out)
     if as_json:
-        click.echo(reports.results_json(results, state, environment), nl=False)
+        click.echo(results_document.render(results, state, environment), nl=False)
     else:
         print_campaign(results, out)
     return EXIT_OK
