@@ -4,8 +4,10 @@ the key and what was expected; nothing is guessed."""
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -45,8 +47,14 @@ MAX_BOUNDARY_SIZES = 4
 class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """[build]: globs relative to the allocator's folder."""
 
-    sources: Annotated[list[str], Meta(min_length=1)]
     adapter: Annotated[list[str], Meta(min_length=1)]
+    sources: list[str] = []
+    command: Annotated[str, Meta(min_length=1)] | None = None
+    """The author's own build, for a shell in the allocator's folder: of a copy of root."""
+    root: str | None = None
+    """What the command builds, relative to the allocator's folder. None: the work tree of git."""
+    outputs: list[str] = []
+    """Objects, archives and shared libraries to link: those that the command makes, or that are there without one."""
     include: list[str] = []
     flags: list[str] = []
     """Of the compiler, whatever the language; after faultline's own, so that an -O3 or a -std= of the user's counts."""
@@ -103,12 +111,19 @@ class Mutant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Crashes after the first that it takes to show the bug."""
 
 
+PASS = "pass"  # noqa: S105
+"""In [environment], of which each other key is a variable."""
+VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
 class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     name: Identifier
     summary: Line
     build: Build
     heap: Heap
     contract: Contract
+    environment: dict[str, str | list[str]] = {}
+    """Variables of the target and of the command that builds it; `pass`: names of those that it has from its user."""
     language: Literal["c11", "c++20"] | None = None
     """For readers: the end of a source's name says what compiles it."""
     paper: str | None = None
@@ -119,6 +134,15 @@ class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     def workload_of(self, mutant: Mutant, of_others: str | None = None) -> str:
         """of_others: instead of `mutant_workload`."""
         return mutant.workload or of_others or self.mutant_workload
+
+    def variables(self) -> dict[str, str]:
+        """[environment], with the values that its user has now; a variable that is not set stays so."""
+        own = {name: value for name, value in self.environment.items() if isinstance(value, str)}
+        return {**{name: os.environ[name] for name in self.environment.get(PASS, []) if name in os.environ}, **own}
+
+    def variable_words(self) -> list[str]:
+        """For a key."""
+        return [word for pair in sorted(self.variables().items()) for word in pair]
 
     def mutant_named(self, identifier: str) -> Mutant:
         for mutant in self.mutant:
@@ -252,6 +276,12 @@ def read_allocator(path: Path) -> Allocator:
         if not holds:
             raise BadInputError(f"{path}: {key}: expected {expected}, got {value!r}")
 
+    build = allocator.build
+    expect(build.command is None or bool(build.outputs), "build.outputs", "what the command makes", build.outputs)
+    has_any = build.sources or build.outputs or build.libraries
+    expect(bool(has_any), "build.sources", "sources, outputs or libraries", build.sources)
+    expect(build.command is not None or build.root is None, "build.root", "a command that builds it", build.root)
+    _check_environment(allocator.environment, expect)
     heap = allocator.heap
     expect(allocator.name == path.parent.name, "name", f"the folder's name {path.parent.name!r}", allocator.name)
     expect(heap.heap_bytes <= heap.limit_bytes, "heap.limit_bytes", "at least heap_bytes", heap.limit_bytes)
@@ -264,6 +294,18 @@ def read_allocator(path: Path) -> Allocator:
     for identifier in ids:
         expect(ids.count(identifier) == 1, "mutant.id", "each id once", identifier)
     return allocator
+
+
+def _check_environment(
+    environment: dict[str, str | list[str]], expect: Callable[[bool, str, str, object], None]
+) -> None:
+    for name, value in environment.items():
+        if name == PASS:
+            are_names = isinstance(value, list) and all(VARIABLE.fullmatch(passed) for passed in value)
+            expect(are_names, f"environment.{PASS}", "a list of names of variables", value)
+        else:
+            expect(isinstance(value, str) and "\0" not in value, f"environment.{name}", "a text", value)
+            expect(VARIABLE.fullmatch(name) is not None, "environment", "names of variables", name)
 
 
 def _is_power_of_two(value: int) -> bool:

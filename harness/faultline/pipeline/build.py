@@ -26,6 +26,8 @@ import msgspec
 from faultline.base.cache import Cache, key_of
 from faultline.base.config import Allocator, Flush
 from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.pipeline.command import OwnBuild, is_telling, tree_of
+from faultline.pipeline.compiler import Settings
 from faultline.pipeline.inputs import SEARCHED_BY_ENVIRONMENT, Inputs, first_rule, inputs_of, libraries_of
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
@@ -54,11 +56,15 @@ class Recipe:
     """Arguments of sources in C, after the others."""
     only_cxx: tuple[str, ...] = ()
     """And of those in C++."""
+    prebuilt: tuple[str, ...] = ()
+    """Objects, archives and shared libraries to be linked, too."""
+    made: Made | None = None
+    """What makes more of them."""
 
     @property
     def linker(self) -> str:
         """The compiler that knows the libraries of all languages there are."""
-        return "g++" if any(map(is_cxx, self.sources)) else "gcc"
+        return "g++" if any(map(is_cxx, self.sources)) or self.made else "gcc"
 
     def command(self, source: str) -> list[str]:
         """What compiles it."""
@@ -70,10 +76,29 @@ class Recipe:
         version = version_of_assembler(self.assembler) if self.assembler else ""
         words = (*self.arguments, version, *self.sources, "", *self.link, "", *self.only_c, "", *self.only_cxx, "")
         searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
-        return key_of(self.output, version_of(self.linker), *words, *searched)
+        made = (self.made.stem(),) if self.made else ()
+        return key_of(self.output, version_of(self.linker), *words, *searched, *self.prebuilt, *made)
 
     def key(self, root: Path, inputs: Inputs) -> str:
-        return key_of(self.stem(), *inputs.contents(root))
+        made = self.made.own.contents() if self.made else ()
+        return key_of(self.stem(), *inputs.contents(root), *made)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the author's own build makes, in a copy that is then the root of the recipe. tool: the clone; include: folders in which
+    what it compiles is looked for, too, after all others; own_c and own_cxx: its flags."""
+
+    own: OwnBuild
+    tool: Path
+    include: tuple[str, ...]
+    own_c: tuple[str, ...]
+    own_cxx: tuple[str, ...]
+    is_hooked: bool
+
+    def stem(self) -> str:
+        headers = (path.read_bytes() for path in sources_below(self.tool / "include"))
+        return key_of(self.own.stem(), *self.include, "", *self.own_c, "", *self.own_cxx, "", *headers)
 
 
 def is_cxx(source: str) -> bool:
@@ -116,9 +141,10 @@ def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
             return Built(cache.folder / "builds" / key / recipe.output, key)
         for _ in range(COMPILE_TRIES):
             started_ns = time.time_ns()
+            made_of = list(recipe.made.own.contents()) if recipe.made else []
             with cache.new_folder("builds") as temporary:
                 inputs = _compile(root, cache, recipe, temporary)
-                if inputs.are_younger(root, started_ns):
+                if inputs.are_younger(root, started_ns) or (recipe.made and made_of != [*recipe.made.own.contents()]):
                     continue
                 key = recipe.key(root, inputs)
                 folder = cache.keep_folder("builds", key, temporary)
@@ -142,12 +168,54 @@ def _listed_in(path: Path) -> Inputs | None:
 def _compile(root: Path, cache: Cache, recipe: Recipe, folder: Path) -> Inputs:
     log = cache.folder / "builds" / f"{recipe.stem()}.log"
     log.unlink(missing_ok=True)
+    if recipe.made is None:
+        prebuilt = [root / name for name in recipe.prebuilt]
+        return _compile_in(root, cache, recipe, folder, log, prebuilt, recipe.prebuilt)
+    with cache.new_folder("builds") as temporary:
+        place = temporary.resolve()  # as compilers see it, which is mapped to `.`
+        copied = place / "tree"
+        outputs, read = _run_command(cache, recipe, recipe.made, place, log)
+        inputs = _compile_in(copied, cache, recipe, folder, log, outputs, read)
+    elsewhere = [name for name in inputs.read if name.startswith("/")]
+    return Inputs(elsewhere, [name for name in inputs.hiding if name.startswith("/")])  # the tree's files count anyhow
+
+
+def _run_command(cache: Cache, recipe: Recipe, made: Made, place: Path, log: Path) -> tuple[list[Path], list[str]]:
+    """In place: `tree`, the copy, and beside it what else is needed."""
+    copied, tools = place / "tree", place / "tools"
+    made.own.copy(copied)
+    included = [f"-idirafter{folder}" for folder in (*(copied / name for name in made.include), place / "include")]
+    shutil.copytree(made.tool / "include", place / "include")
+    settings = Settings(
+        compilers={"c": "gcc", "c++": "g++"},
+        first=list(OF_COMMANDS),
+        own={"c": [*included, *made.own_c], "c++": [*included, *made.own_cxx]},
+        last=[
+            "-fPIC",
+            f"-ffile-prefix-map={place}=.",
+            f"-ffile-prefix-map={copied}=.",
+            *([assembled_by(recipe.assembler)] if recipe.assembler else []),
+        ],
+        hooks=list(HOOKS) if made.is_hooked else [],
+        wraps=[*WRAPS, "-Wl,-z,undefs"],
+        hooks_off=str(build_hooks_off(made.tool, cache).path) if made.is_hooked else "",
+        read=str(place / "read"),
+        launcher=["env", "-u", "CCACHE_DISABLE", "ccache"],
+    )
+    ccache = {name: value for name, value in _of_ccache(cache, recipe).items() if name.startswith("CCACHE_")}
+    return made.own.run(recipe.what, copied, tools, settings, ccache, log)
+
+
+def _compile_in(
+    root: Path, cache: Cache, recipe: Recipe, folder: Path, log: Path, prebuilt: list[Path], made_of: Iterable[str]
+) -> Inputs:
+    """prebuilt: what is linked, too; made_of: what was read so far."""
     more = [f"-ffile-prefix-map={root}=."]
     if recipe.assembler:
         more.append(assembled_by(recipe.assembler))
     environment = _of_ccache(cache, recipe)
     arguments = (*recipe.arguments, *recipe.only_c, *recipe.only_cxx, *recipe.link)
-    read = list(_named_in_arguments(root, arguments))
+    read = [*made_of, *_named_in_arguments(root, arguments)]
     objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
     rule = folder / "rule.d"
     for source, compiled in zip(recipe.sources, objects, strict=True):
@@ -157,13 +225,37 @@ def _compile(root: Path, cache: Cache, recipe: Recipe, folder: Path) -> Inputs:
         rule.unlink()
     output = folder / recipe.output
     listing = f"-Wl,--dependency-file={rule}"
-    run_in(root, recipe.what, [recipe.linker, "-o", str(output), *objects, *recipe.link, listing], log)
+    linked = [*objects, *_linked(prebuilt, folder)]
+    run_in(root, recipe.what, [recipe.linker, "-o", str(output), *linked, *recipe.link, listing], log)
     read += first_rule(rule)
     rule.unlink()
     for compiled in objects:
         Path(compiled).unlink()
     read += libraries_of(output)
     return inputs_of(root, read, arguments, folder)
+
+
+def _linked(files: list[Path], folder: Path) -> list[str]:
+    """The linker's arguments. Shared libraries are kept in folder, under the names by which the loader asks for them."""
+    shared = [path for path in files if re.search(r"\.so(\.[0-9]+)*$", path.name)]
+    words = [str(path) for path in files if path not in shared]
+    if words:
+        words = ["-Wl,--start-group", *words, "-Wl,--end-group"]
+    for path in shared:
+        name = _soname_of(path) or path.name
+        shutil.copy(path, folder / name)
+        words.append(f"-l:{name}")
+    if shared:
+        words = [f"-L{folder}", *words, "-Wl,--disable-new-dtags,-rpath,$ORIGIN"]
+    return words
+
+
+def _soname_of(library: Path) -> str | None:
+    command = ["readelf", "--dynamic", "--wide", str(library)]
+    environment = {**os.environ, "LC_ALL": "C"}
+    run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
+    found = re.search(r"\(SONAME\).*\[(.*)\]", run.stdout)
+    return Path(found[1]).name if found else None
 
 
 def _named_in_arguments(root: Path, arguments: Iterable[str]) -> Iterator[str]:
@@ -217,7 +309,7 @@ def run_in(root: Path, what: str, command: list[str], log: Path, environment: Ma
 
 def _first_error(said: str) -> str:
     lines = said.splitlines()
-    telling = (line for line in lines if re.search(r"\berror: |undefined reference|cannot find", line))
+    telling = filter(is_telling, lines)
     return next(telling, lines[-1] if lines else "no message").strip()
 
 
@@ -232,13 +324,22 @@ OPTIMISATION = ("-g", "-O2", "-fno-optimize-sibling-calls")
 COMMON_INCLUDE = "-Iinclude"
 
 
+OF_COMMANDS = ("-g", "-fno-optimize-sibling-calls")
+"""Of what an author's own build compiles: the same, but it optimises as it says."""
+
+
 def flags_of(allocator: Allocator, *, is_cxx: bool) -> tuple[str, ...]:
-    """Of its sources in one of the languages: the standard, then its own flags. A `-std=` of both is of one language."""
+    """Of its sources in one of the languages: the standard, then its own flags."""
+    standard = "gnu++20" if is_cxx else "gnu11"
+    return (f"-std={standard}", *own_flags_of(allocator, is_cxx=is_cxx))
+
+
+def own_flags_of(allocator: Allocator, *, is_cxx: bool) -> tuple[str, ...]:
+    """A `-std=` of both languages is of one."""
     build = allocator.build
     of_other = "-std=c", "-std=gnu", "-std=iso"
     both = [flag for flag in build.flags if not flag.startswith(of_other) or ("++" in flag) == is_cxx]
-    standard = "gnu++20" if is_cxx else "gnu11"
-    return (f"-std={standard}", *both, *(build.cxx_flags if is_cxx else build.c_flags))
+    return (*both, *(build.cxx_flags if is_cxx else build.c_flags))
 
 
 HOOKED_CALLS = (
@@ -248,6 +349,7 @@ HOOKED_CALLS = (
     *("stpcpy", "strcpy", "strncpy", "strcat", "strdup", "strndup", "qsort"),
 )
 """Functions of the C library that access memory for their caller: runner/hooks/hooks.c has its own of each."""
+WRAPS = tuple(f"-Wl,--wrap={call}" for call in HOOKED_CALLS)
 HOOKS = (
     "-fsanitize=thread",
     "--param=tsan-instrument-func-entry-exit=0",
@@ -284,9 +386,8 @@ def version_of_assembler(path: Path) -> str:
 
 def hooked_link(*, has_cxx: bool) -> tuple[str, ...]:
     """Without the compiler's default libraries, which would be those of the sanitizer too."""
-    wraps = (f"-Wl,--wrap={call}" for call in HOOKED_CALLS)
     libraries = ("-lstdc++", "-lm", "-lgcc_s") if has_cxx else ()
-    return ("-nodefaultlibs", *wraps, *libraries, "-lc", "-lgcc")
+    return ("-nodefaultlibs", *WRAPS, *libraries, "-lc", "-lgcc")
 
 
 def flush_definition(flush: Flush) -> str:
@@ -295,22 +396,32 @@ def flush_definition(flush: Flush) -> str:
 
 
 def adapter_recipe(
-    root: Path, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
+    root: Path,
+    allocator: Allocator,
+    mutant: str | None,
+    flush: Flush,
+    is_hooked: bool = False,
+    left_out: Path | None = None,
 ) -> Recipe:
-    """is_hooked: variant `hooks`, whose loads of PM the runner sees (runner/protocol.h)."""
+    """is_hooked: variant `hooks`, whose loads of PM the runner sees (runner/protocol.h); left_out: a folder that is no part of
+    what a command builds."""
     if mutant is not None:
         allocator.mutant_named(mutant)
-    folder = root / "allocators" / allocator.name
+    folder, tool = root / "allocators" / allocator.name, root
     build = allocator.build
+    own = own_build_of(folder.resolve(), allocator, left_out) if build.command else None
+    if own:
+        root, folder = own.tree, own.folder
     matches(folder, "build.helpers", build.helpers)  # one that is not there would go unnoticed
     hooks = HOOKS if is_hooked else ()
+    defines = (flush_definition(flush), *([f"-DMUTANT_{mutant}"] if mutant else []))
+    includes = tuple((folder / include).relative_to(root).as_posix() for include in build.include)
     arguments = (
         *OPTIMISATION,
         *("-fPIC", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
-        COMMON_INCLUDE,
-        *(f"-I{(folder / include).relative_to(root).as_posix()}" for include in build.include),
-        flush_definition(flush),
-        *([f"-DMUTANT_{mutant}"] if mutant else []),
+        "-I../include" if own else COMMON_INCLUDE,
+        *(f"-I{include}" for include in includes),
+        *defines,
     )
     only_c = (*flags_of(allocator, is_cxx=False), *hooks)
     only_cxx = (*flags_of(allocator, is_cxx=True), *hooks)
@@ -318,14 +429,30 @@ def adapter_recipe(
         *relative(root, matches(folder, "build.sources", build.sources)),
         *relative(root, matches(folder, "build.adapter", build.adapter)),
     )
+    prebuilt = () if own else tuple(relative(root, matches(folder, "build.outputs", build.outputs)))
     link = (
         *("-shared", "-pthread", *build.flags),
         *(f"-l{library}" for library in build.libraries),
-        *(hooked_link(has_cxx=any(map(is_cxx, sources))) if is_hooked else ()),
+        *(hooked_link(has_cxx=bool(own) or any(map(is_cxx, sources))) if is_hooked else ()),
     )
     what = allocator.name + (f" with mutant {mutant}" if mutant else "") + (" with hooks" if is_hooked else "")
     assembled = assembler() if is_hooked else None
-    return Recipe(what, "adapter.so", arguments, sources, link, assembled, only_c, only_cxx)
+    made = None
+    if own:
+        own_c, own_cxx = ((*defines, *own_flags_of(allocator, is_cxx=is_cxx)) for is_cxx in (False, True))
+        made = Made(own, tool, includes, own_c, own_cxx, is_hooked)
+    return Recipe(what, "adapter.so", arguments, sources, link, assembled, only_c, only_cxx, prebuilt, made)
+
+
+def own_build_of(folder: Path, allocator: Allocator, left_out: Path | None) -> OwnBuild:
+    """folder: where allocator.toml is."""
+    build = allocator.build
+    tree = tree_of(folder) if build.root is None else (folder / build.root).resolve()
+    if not folder.is_relative_to(tree) or not tree.is_dir():
+        raise BadInputError(
+            f"{folder / 'allocator.toml'}: build.root: expected a folder that {folder} lies in, got {build.root!r}"
+        )
+    return OwnBuild(tree, folder, build.command or "", tuple(build.outputs), allocator.variables(), left_out)
 
 
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
@@ -341,10 +468,27 @@ def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
 def build_adapter(
     root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
 ) -> Built:
-    return make(root, cache, adapter_recipe(root, allocator, mutant, flush, is_hooked))
+    recipe = adapter_recipe(root, allocator, mutant, flush, is_hooked, cache.folder)
+    return make(recipe.made.own.tree if recipe.made else root, cache, recipe)
 
 
 # ---- runner --------------------------------------------------------------------------------------------------------------
+
+
+def build_hooks_off(root: Path, cache: Cache) -> Built:
+    """An object for programs that a command makes of objects with hooks: hooks that do nothing (runner/hooks/off.c)."""
+    arguments = (
+        "-std=c11",
+        "-O2",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-DFL_HOOKS_OFF",
+        COMMON_INCLUDE,
+        "-Ipintools",
+        "-Irunner",
+    )
+    sources = tuple(f"runner/hooks/{name}.c" for name in ("hooks", "entry", "off"))
+    return make(root, cache, Recipe("hooks that do nothing", "off.o", arguments, sources, ("-r", "-nostdlib")))
 
 
 def runner_recipe(root: Path) -> Recipe:

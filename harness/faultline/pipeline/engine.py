@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,10 +72,13 @@ class Engine:
             raise InfrastructureError(f"{trace}: the engine sealed it and printed no trace hash")
         return words[-1]
 
-    def events(self, arguments: Sequence[str], handle: Callable[[Event], None]) -> Verdict:
-        """Runs explore or replay and hands each event to handle as it comes; the verdict of `done`, its last event."""
+    def events(
+        self, arguments: Sequence[str], handle: Callable[[Event], None], environment: Mapping[str, str] | None = None
+    ) -> Verdict:
+        """Runs explore or replay and hands each event to handle as it comes; the verdict of `done`, its last event. environment: of
+        the target's recoveries, too; None: ours."""
         with tempfile.TemporaryFile() as errors:
-            with child(self._command(arguments), subprocess.PIPE, errors) as process:
+            with child(self._command(arguments), subprocess.PIPE, errors, environment) as process:
                 verdict = _read_events(process, handle)
                 code = process.wait()
             if verdict is None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from faultline.base.cache import scratch_folder
 from faultline.pipeline import outside
 from faultline.pipeline.events import Certificate, Event, Verdict
 from faultline.pipeline.prepared import PreparedCell
+from faultline.pipeline.trace import environment_for
 
 CONFIG_VERSION = 2
 CPU_LIMIT_MS = 1000
@@ -43,7 +45,17 @@ def explore(
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
         left = {"left_outside": outside.left_by(workshop.cache, cell.spec.allocator)}
         config = write_config(folder, cell, first_position, jobs, {**left, **(more or {})})
-        return workshop.engine.events(["explore", str(config)], heard)
+        return workshop.engine.events(["explore", str(config)], heard, environment_of(cell))
+
+
+def environment_of(cell: PreparedCell) -> dict[str, str]:
+    """Of the engine, and so of recoveries and twins: what the target was traced in, and what is about the tool alone."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name == "TMPDIR" or name.startswith(("FAULTLINE_", "RUST_"))
+    }
+    return {**kept, **environment_for(cell.workshop.tracer, cell.target.tracer, cell.target.allocator)}
 
 
 def engine_config(

@@ -46,7 +46,8 @@ class PreparedCell:
         contract = msgspec.json.encode(self.target.allocator.contract)
         hooked = self.target.hooked.key if self.target.hooked else ""
         engine = hash_of_file(self.workshop.engine.path)
-        return key_of(msgspec.json.encode(spec), self.trace.hash, hooked, heap, contract, engine)
+        variables = self.target.allocator.variable_words()
+        return key_of(msgspec.json.encode(spec), self.trace.hash, hooked, heap, contract, engine, *variables)
 
 
 def find_workload(workshop: Workshop, spec: CellSpec) -> Workload:

@@ -75,7 +75,7 @@ def check_supported(allocator: Allocator, workload: Workload) -> None:
 def trace_key(target: Target, workload: Workload) -> str:
     geometry = heap_arguments(target.allocator.heap, workload)
     builds = (target.adapter.key, target.runner.key, target.tracer.key)
-    return key_of(*builds, workload.key, str(workload.schedule_seed), *geometry)
+    return key_of(*builds, workload.key, str(workload.schedule_seed), *geometry, *target.allocator.variable_words())
 
 
 def trace(
@@ -156,7 +156,7 @@ class _Tracing:
             output.flush()
             start = output.tell()
             limit_s = TRACE_LIMIT_S if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-            environment = environment_for(self.tracer, self.target.tracer)
+            environment = environment_for(self.tracer, self.target.tracer, self.target.allocator)
             code = run_traced(command, output, environment, min(limit_s, TRACE_LIMIT_S))
         if code is None and limit_s < TRACE_LIMIT_S:
             raise InfrastructureError(
@@ -206,7 +206,9 @@ def run_traced(
             return None
 
 
-def environment_for(tracer: Tracer, built: Built) -> dict[str, str]:
-    """Small and fixed: a target that looks at its environment must see the same each time."""
+def environment_for(tracer: Tracer, built: Built, allocator: Allocator | None = None) -> dict[str, str]:
+    """Small and fixed, but for what the allocator's [environment] says: a target that looks at its environment must see the same
+    each time."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return {**kept, "LC_ALL": "C", **tracer.environment(built)}
+    own = allocator.variables() if allocator else {}
+    return {**kept, "LC_ALL": "C", **own, **tracer.environment(built)}

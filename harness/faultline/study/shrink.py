@@ -38,7 +38,7 @@ from faultline.base.cache import Cache, scratch_folder
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Certificate, Event, Finding, ShrunkState
-from faultline.pipeline.explore import explore, write_config
+from faultline.pipeline.explore import environment_of, explore, write_config
 from faultline.pipeline.prepared import PreparedCell
 from faultline.study import candidates
 from faultline.study.candidates import Operations, Shape
@@ -401,7 +401,8 @@ class _WitnessSearch:
         cell = cell.with_spec(time_limit_s=self._left_s(is_last=True), recovery_limit=STATE_RECOVERIES)
         with scratch_folder(self.cell.workshop.cache, self.cell.workshop.heap_folder) as folder:
             config = write_config(folder, cell)
-            self.cell.workshop.engine.events(["shrink", str(config), "--token", found.token], handle)
+            words = ["shrink", str(config), "--token", found.token]
+            self.cell.workshop.engine.events(words, handle, environment_of(cell))
         if state is None:
             raise InfrastructureError("the engine shrank a crash state and did not say how small it is")
         return Shrunk(

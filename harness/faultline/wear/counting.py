@@ -278,7 +278,8 @@ def count(
     tracer = workshop.tracer.build(workshop.root, workshop.cache)
     geometry = [str(line_bytes), str(cache.bytes), str(cache.ways)]
     program = _program(workshop, subject, workload)
-    key = key_of(program.key, tracer.key, workload.key, *geometry)
+    variables = subject.allocator.variable_words() if subject.allocator else []
+    key = key_of(program.key, tracer.key, workload.key, *geometry, *variables)
 
     def fill(folder: Path) -> None:
         with scratch_folder(workshop.cache, workshop.heap_folder) as heap:
@@ -289,7 +290,7 @@ def count(
                 asked = WearRun(command, counts, heap, line_bytes, cache.bytes, cache.ways, is_memory)
                 one_processor = ("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))
                 traced = [*one_processor, *workshop.tracer.wear_command(tracer, asked)]
-                environment = {**environment_for(workshop.tracer, tracer), **program.environment}
+                environment = {**environment_for(workshop.tracer, tracer, subject.allocator), **program.environment}
                 _execute(subject, traced, environment, folder, session)
 
     if fresh:

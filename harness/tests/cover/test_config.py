@@ -222,7 +222,13 @@ def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path
     page = (root / "docs" / "allocators.md").read_text()
     rows = {column for row in re.findall(r"^\| (.+?) \|", page, re.MULTILINE) for column in re.findall(r"[`\w]+", row)}
     tables = (config.Allocator, config.Build, config.Heap, config.Mutant)
-    keys = {key for table in tables for key in table.__struct_fields__} - {"build", "heap", "contract", "mutant"}
+    keys = {key for table in tables for key in table.__struct_fields__} - {
+        "build",
+        "heap",
+        "contract",
+        "mutant",
+        "environment",
+    }
     hints = get_type_hints(config.Contract)
     values = {value for hint in hints.values() for value in get_args(hint) if isinstance(value, str)}
     bits = set(re.findall(r"\bFL_CAN_\w+", (root / "include" / "adapter.h").read_text()))

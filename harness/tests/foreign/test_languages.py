@@ -68,10 +68,10 @@ def mixed_project(root: Path, place: Path, flags: str, between: str) -> Path:
     return place
 
 
-def answer_of(workshop: Workshop, **options: Any) -> Answer:
+def answer_of(workshop: Workshop, workload: str = WORKLOAD, **options: Any) -> Answer:
     spec = CellSpec("ways", "ways", 0, 1, "complete", "px86", "clwb", **options)
     answer = Answer()
-    cell = trace_cell(workshop, spec, build_cell(workshop, spec), file_format.parse(WORKLOAD, "ways"))
+    cell = trace_cell(workshop, spec, build_cell(workshop, spec), file_format.parse(workload, "ways"))
     answer.verdict = explore(cell, answer.hear)
     return answer
 
