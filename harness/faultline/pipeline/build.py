@@ -415,7 +415,7 @@ def adapter_recipe(
     matches(folder, "build.helpers", build.helpers)  # one that is not there would go unnoticed
     hooks = HOOKS if is_hooked else ()
     defines = (flush_definition(flush), *([f"-DMUTANT_{mutant}"] if mutant else []))
-    includes = tuple((folder / include).relative_to(root).as_posix() for include in build.include)
+    includes = _included_in(root, folder, build.include, is_copied=own is not None)
     arguments = (
         *OPTIMISATION,
         *("-fPIC", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
@@ -425,13 +425,12 @@ def adapter_recipe(
     )
     only_c = (*flags_of(allocator, is_cxx=False), *hooks)
     only_cxx = (*flags_of(allocator, is_cxx=True), *hooks)
-    sources = (
-        *relative(root, matches(folder, "build.sources", build.sources)),
-        *relative(root, matches(folder, "build.adapter", build.adapter)),
-    )
+    listed = (*matches(folder, "build.sources", build.sources), *matches(folder, "build.adapter", build.adapter))
+    sources = tuple(map(own.name_of, listed) if own else relative(root, listed))
     prebuilt = () if own else tuple(relative(root, matches(folder, "build.outputs", build.outputs)))
     link = (
         *("-shared", "-pthread", *build.flags),
+        *(["-Wl,--undefined=faultline_adapter"] if build.outputs else []),  # an archive may have the adapter
         *(f"-l{library}" for library in build.libraries),
         *(hooked_link(has_cxx=bool(own) or any(map(is_cxx, sources))) if is_hooked else ()),
     )
@@ -442,6 +441,14 @@ def adapter_recipe(
         own_c, own_cxx = ((*defines, *own_flags_of(allocator, is_cxx=is_cxx)) for is_cxx in (False, True))
         made = Made(own, tool, includes, own_c, own_cxx, is_hooked)
     return Recipe(what, "adapter.so", arguments, sources, link, assembled, only_c, only_cxx, prebuilt, made)
+
+
+def _included_in(root: Path, folder: Path, include: list[str], *, is_copied: bool) -> tuple[str, ...]:
+    """is_copied: root is a tree without links to folders above; what lies outside is not copied."""
+    if not is_copied:
+        return tuple((folder / name).relative_to(root).as_posix() for name in include)
+    found = (Path(os.path.normpath(folder / name)) for name in include)
+    return tuple((path.relative_to(root) if path.is_relative_to(root) else path).as_posix() for path in found)
 
 
 def own_build_of(folder: Path, allocator: Allocator, left_out: Path | None) -> OwnBuild:

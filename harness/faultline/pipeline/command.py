@@ -60,6 +60,16 @@ class OwnBuild:
                 yield "program" if os.access(path, os.X_OK) else "file"
                 yield content_of(path)
 
+    def name_of(self, source: Path) -> str:
+        """In the tree, and so in the copy."""
+        path = Path(os.path.normpath(source))
+        if not path.is_relative_to(self.tree):
+            raise BadInputError(
+                f"{path}: lies outside of {self.tree}, which the command builds a copy of",
+                "name a folder that holds both: build.root of allocator.toml",
+            )
+        return path.relative_to(self.tree).as_posix()
+
     def _names(self) -> list[str]:
         listed = _of_git(self.tree)
         names = _below(self.tree) if listed is None else listed

@@ -128,7 +128,8 @@ def test_a_bug_behind_a_make_variable_is_found(repository: Repository, bug: str,
 def test_a_shared_library_of_its_own_build_gets_the_right_answer(repository: Repository) -> None:
     repository.describe(f"{MAKE} libways.so BUG=1", outputs='"../libways.so*"')
     answer = answer_of(repository.workshop, SHORT)
-    assert (answer.verdict, answer.certificate.complete) == ("fail", True)
+    found = answer.verdict, answer.certificate.engine, answer.certificate.complete
+    assert found == ("fail", "in-process", True), answer.certificate.engine_why
     built = repository.built(is_hooked=True)
     assert sorted(path.name for path in built.path.parent.iterdir()) == ["adapter.so", "libways.so.1", "sha256"]
 
@@ -145,6 +146,32 @@ def test_only_builds_with_hooks_have_hooks(repository: Repository) -> None:
     assert not any(hook in plain for hook in hooks)
     assert all(hook in hooked for hook in hooks[:2]), "more() is not called, so it is not linked"
     assert all(hook in library for hook in hooks)
+
+
+def test_an_archive_may_have_the_adapter(repository: Repository) -> None:
+    repository.write("src/more.c", f"#undef faultline_adapter\n{ENTRY}{MORE}")
+    repository.write("faultline/entry.c", "extern int nothing;\n")
+    answer = answer_of(repository.workshop, SHORT)
+    assert (answer.verdict, answer.certificate.complete) == ("pass", True)
+
+
+def test_names_are_those_of_the_repository(repository: Repository, tmp_path: Path) -> None:
+    path = repository.folder / "allocator.toml"
+    text = path.read_text().replace(
+        "flags = []", f'flags = []\ninclude = ["../src", "{tmp_path}"]\nsources = ["../src/more.c"]'
+    )
+    path.write_text(text)
+    recipe = build.adapter_recipe(repository.clone, find_allocator(repository.clone, "ways"), None, "clwb")
+    assert recipe.sources == ("src/more.c", "faultline/entry.c")
+    assert [word for word in recipe.arguments if word.startswith("-I")] == ["-I../include", "-Isrc", f"-I{tmp_path}"]
+
+
+def test_a_source_outside_of_the_repository_is_bad_input(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "other.c").write_text("int other;\n")
+    path = repository.folder / "allocator.toml"
+    path.write_text(path.read_text().replace("flags = []", 'flags = []\nsources = ["../../other.c"]'))
+    with pytest.raises(BadInputError, match="lies outside of"):
+        repository.built()
 
 
 def test_a_mutant_is_another_build(repository: Repository) -> None:
