@@ -491,7 +491,6 @@ def build_hooks_off(root: Path, cache: Cache) -> Built:
         "-fvisibility=hidden",
         "-DFL_HOOKS_OFF",
         COMMON_INCLUDE,
-        "-Ipintools",
         "-Irunner",
     )
     sources = tuple(f"runner/hooks/{name}.c" for name in ("hooks", "entry", "off"))

@@ -125,7 +125,8 @@ class OwnBuild:
         own = {"CC": COMPILERS["c"], "CXX": COMPILERS["c++"], "LC_ALL": "C"}
         path = f"{tools}:{os.environ.get('PATH', os.defpath)}"
         behind = {**ccache, "CCACHE_BASEDIR": str(copied), "CCACHE_DISABLE": "1"}
-        return {**kept, **own, **self.variables, **names, **behind, "PATH": path}
+        no_git = {"GIT_CEILING_DIRECTORIES": str(copied.parent)}  # of the repository around the cache no key would know
+        return {**kept, **own, **self.variables, **names, **behind, **no_git, "PATH": path}
 
     def _run(self, what: str, folder: Path, environment: Mapping[str, str], log: Path) -> int:
         with log.open("ab") as output:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from faultline.base.cache import Cache
 from faultline.base.config import find_allocator
 from faultline.base.errors import BadInputError
 from faultline.pipeline import build
+from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.workshop import Workshop
+from faultline.study.bisect import explore_commit
+from faultline.workload import file_format
 from foreign.foreign_project import DESCRIPTION, HERE
 from foreign.test_languages import answer_of
 
@@ -174,6 +178,21 @@ def test_a_source_outside_of_the_repository_is_bad_input(repository: Repository,
         repository.built()
 
 
+def test_commits_are_built_by_the_command_of_their_own(repository: Repository, tmp_path: Path) -> None:
+    repository.describe(f"{MAKE} BUG=1", more="")
+    checkout = tmp_path / "checkout"
+    shutil.copytree(repository.top, checkout)
+    subprocess.run(["git", "init", "--quiet", checkout], check=True)
+    repository.describe(MAKE, more="")
+    spec = CellSpec("ways", "ways", 0, 1, "complete", "px86", "clwb")
+    result = explore_commit(
+        repository.workshop, checkout, "faultline", spec, file_format.parse(SHORT, "ways"), stop_at=None
+    )
+    assert {finding.rule for finding in result.findings} == {"FL003"}
+    assert result.certificate is not None
+    assert result.certificate.engine == "in-process"
+
+
 def test_a_mutant_is_another_build(repository: Repository) -> None:
     assert repository.built().path.read_bytes() != repository.built("UNORDERED").path.read_bytes()
 
@@ -240,8 +259,9 @@ def test_what_is_as_it_was_is_not_built_again(repository: Repository, monkeypatc
 
 def test_what_git_ignores_is_left_out(repository: Repository) -> None:
     """A stale archive of the author's would be taken for what the command makes."""
-    repository.describe(MAKE, more="")
+    repository.describe(f"! git rev-parse && {MAKE}", more="")
     subprocess.run(["git", "init", "--quiet", repository.top], check=True)
+    repository.workshop = replace(repository.workshop, cache=Cache(repository.top / ".faultline"))
     repository.write(".gitignore", "*.a\n*.o\n")
     first = repository.built()
     repository.write("libways.a", "of another build")
