@@ -9,6 +9,7 @@
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
         wear/KEY/           what a wear run counted, what its driver said, its log
         mutations/KEY.json  kill rate of a build of allocator and tester; KEY.trial, KEY.outcomes: what one exploration said
+        allocators/NAME     where its allocator.toml is, of one that was named by its path
         outside/ALLOCATOR   files that it made outside of its heap folder
         results.sqlite      results of `run`, unless --out says otherwise
 
@@ -75,7 +76,7 @@ def _sums_of(folder: Path) -> str:
 class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        for part in ("builds", "traces", "workloads", "mutations", "wear", "outside"):
+        for part in ("builds", "traces", "workloads", "mutations", "wear", "outside", "allocators"):
             self._make(self.folder / part)
 
     @staticmethod
@@ -151,11 +152,11 @@ class Cache:
                 temporary.unlink(missing_ok=True)
         return entry
 
-    def text_entry(self, part: str, name: str, text: str) -> Path:
+    def text_entry(self, part: str, name: str, text: str, *, fresh: bool = False) -> Path:
         def write(temporary: Path) -> None:
             temporary.write_text(text, encoding="utf-8")
 
-        return self.file_entry(part, name, write)
+        return self.file_entry(part, name, write, fresh=fresh)
 
     @staticmethod
     @contextlib.contextmanager

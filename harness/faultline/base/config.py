@@ -116,7 +116,9 @@ PASS = "pass"  # noqa: S105
 VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Description(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What allocator.toml says."""
+
     name: Identifier
     summary: Line
     build: Build
@@ -150,6 +152,14 @@ class Allocator(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
                 return mutant
         known = ", ".join(mutant.id for mutant in self.mutant) or "none"
         raise BadInputError(f"unknown mutant {identifier!r} of {self.name}", f"its mutants are: {known}")
+
+
+class Allocator(Description, frozen=True, kw_only=True):
+    """What allocator.toml says, and where it lies. folder: that it is in; root: what names of its sources are relative to, its git
+    repository, or its own folder where there is none."""
+
+    folder: str
+    root: str
 
 
 EXHAUSTIVE_STATES = 4096
@@ -269,8 +279,11 @@ def _explain(message: str) -> str:
     return f"{path or 'file'}: {reason[:1].lower()}{reason[1:]}"
 
 
-def read_allocator(path: Path) -> Allocator:
-    allocator = read_toml(path, Allocator)
+def read_allocator(path: Path, root: Path | None = None) -> Allocator:
+    """root: None: the git repository that it lies in."""
+    description = read_toml(path, Description)
+    said = {name: getattr(description, name) for name in description.__struct_fields__}
+    allocator = Allocator(**said, folder=str(path.parent), root=str(root or repository_of(path.parent)))
 
     def expect(holds: bool, key: str, expected: str, value: object) -> None:
         if not holds:
@@ -283,7 +296,6 @@ def read_allocator(path: Path) -> Allocator:
     expect(build.command is not None or build.root is None, "build.root", "a command that builds it", build.root)
     _check_environment(allocator.environment, expect)
     heap = allocator.heap
-    expect(allocator.name == path.parent.name, "name", f"the folder's name {path.parent.name!r}", allocator.name)
     expect(heap.heap_bytes <= heap.limit_bytes, "heap.limit_bytes", "at least heap_bytes", heap.limit_bytes)
     expect(_is_power_of_two(heap.alignment), "heap.alignment", "a power of two", heap.alignment)
     expect(heap.address % 4096 == 0, "heap.address_hint", "a multiple of 4096", heap.address_hint)
@@ -308,6 +320,11 @@ def _check_environment(
             expect(VARIABLE.fullmatch(name) is not None, "environment", "names of variables", name)
 
 
+def repository_of(folder: Path) -> Path:
+    """The git repository's top folder; the folder itself in none."""
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+
+
 def _is_power_of_two(value: int) -> bool:
     return value & (value - 1) == 0
 
@@ -320,4 +337,8 @@ def find_allocator(root: Path, name: str) -> Allocator:
     names = allocator_names(root)
     if name not in names:
         raise BadInputError(f"unknown allocator {name!r}", f"allocators here are: {', '.join(names) or 'none'}")
-    return read_allocator(root / "allocators" / name / "allocator.toml")
+    path = root / "allocators" / name / "allocator.toml"
+    allocator = read_allocator(path, root)
+    if allocator.name != name:
+        raise BadInputError(f"{path}: name: expected the folder's name {name!r}, got {allocator.name!r}")
+    return allocator

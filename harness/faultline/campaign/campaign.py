@@ -124,7 +124,7 @@ def run_cells(
     """
     key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
     unfinished = results.unfinished(kind, key)
-    where = environment.describe(workshop)
+    where = environment.describe(workshop, {spec.allocator for spec in specs})
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from faultline.base.config import (
+    Allocator,
     Matrix,
     MatrixCell,
     MatrixDefaults,
     MatrixKeys,
     MatrixMutants,
-    find_allocator,
     read_toml,
 )
 from faultline.base.errors import BadInputError
@@ -20,6 +21,8 @@ from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.lists import check_model, check_strategy
 from faultline.workload import catalogue
+
+Find = Callable[[str], Allocator]
 
 
 def read_matrix(path: Path, engine: Engine) -> Matrix:
@@ -38,21 +41,21 @@ def read_matrix(path: Path, engine: Engine) -> Matrix:
     return matrix
 
 
-def cells_of_matrix(root: Path, matrix: Matrix) -> list[CellSpec]:
-    """Clean cells first, then mutants, in the order of the file."""
-    specs = [_clean_cell(root, matrix, cell) for cell in matrix.cell]
+def cells_of_matrix(find: Find, matrix: Matrix) -> list[CellSpec]:
+    """Clean cells first, then mutants, in the order of the file. find: an allocator by its name."""
+    specs = [_clean_cell(find, matrix, cell) for cell in matrix.cell]
     for group in matrix.mutants:
-        specs += _mutant_cells(root, matrix, group)
+        specs += _mutant_cells(find, matrix, group)
     return specs
 
 
-def _clean_cell(root: Path, matrix: Matrix, cell: MatrixCell) -> CellSpec:
-    allocator = find_allocator(root, cell.allocator)
+def _clean_cell(find: Find, matrix: Matrix, cell: MatrixCell) -> CellSpec:
+    allocator = find(cell.allocator)
     return CellSpec(allocator.name, **_workload_keys(matrix, cell, cell.workload))
 
 
-def _mutant_cells(root: Path, matrix: Matrix, group: MatrixMutants) -> list[CellSpec]:
-    allocator = find_allocator(root, group.allocator)
+def _mutant_cells(find: Find, matrix: Matrix, group: MatrixMutants) -> list[CellSpec]:
+    allocator = find(group.allocator)
     chosen = allocator.mutant if group.ids is None else [allocator.mutant_named(identifier) for identifier in group.ids]
     return [
         CellSpec(

@@ -12,11 +12,14 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import Any
 
 import click
 
 from faultline import __version__
+from faultline.base.cache import project_root
 from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN, BadInputError, FaultlineError, InfrastructureError
+from faultline.base.project import Project, find_project
 from faultline.report.terminal import streams
 
 COMMANDS = (
@@ -121,5 +124,38 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="faultline")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Crash-consistency testing and fault injection for persistent-memory allocators."""
+    if context.invoked_subcommand != "bisect-step":  # it runs in a checkout of another commit
+        context.obj = find_project(Path.cwd(), project_root())
+        context.default_map = defaults_of(context.obj, cli)
+
+
+def defaults_of(project: Project, group: click.Group) -> dict[str, dict[str, Any]]:
+    """What faultline.toml says of options, by command and parameter.
+
+    Raises BadInputError for a command or an option that is not there, and for a value that the option does not take."""
+    found: dict[str, dict[str, Any]] = {}
+    if project.out is not None:
+        found = {name: {"out": str(project.out)} for name in ("matrix", "report")}
+    for name, options in project.options.items():
+        command = group.get_command(click.Context(group), name) if name in COMMANDS else None
+        if command is None:
+            raise BadInputError(
+                f"{project.file}: options.{name}: no command has this name", "faultline --help lists them"
+            )
+        parameters = {word: one for one in command.params for word in one.opts if isinstance(one, click.Option)}
+        for option, value in options.items():
+            parameter = parameters.get(f"--{option}")
+            where = f"{project.file}: options.{name}.{option}"
+            if parameter is None:
+                raise BadInputError(
+                    f"{where}: faultline {name} has no --{option}", f"faultline {name} --help lists them"
+                )
+            try:
+                parameter.type_cast_value(click.Context(command), value)
+            except click.UsageError as error:
+                raise BadInputError(f"{where}: {error.message}") from error
+            found.setdefault(name, {})[str(parameter.name)] = value
+    return found

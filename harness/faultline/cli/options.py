@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from faultline.base import config
 from faultline.base.cache import SCRATCH_FOLDER, Cache, project_root
 from faultline.base.errors import BadInputError
+from faultline.base.project import Project, cache_folder, find_project, looks_like_path
 from faultline.campaign.known import KnownFindings, read_known
 from faultline.cli.output import check_writable
 from faultline.cli.values import PATH
@@ -45,7 +46,7 @@ flush_option = click.option(
 def workshop_options(command: Command) -> Command:
     """--cache, --engine, --heap-folder and --tracer, handed on as one Workshop."""
 
-    @click.option("--cache", type=PATH, help="Cache of builds and traces.  [default: .faultline]")
+    @click.option("--cache", type=PATH, help="Cache of builds and traces.  [default: .faultline of the project]")
     @click.option("--engine", type=PATH, help="Engine binary.  [default: beside python]")
     @click.option("--heap-folder", type=PATH, help=f"Where heaps lie.  [default: {SCRATCH_FOLDER}]")
     @click.option("--tracer", default=DEFAULT_TRACER.name, show_default=True, metavar="T", help="Who traces.")
@@ -54,14 +55,40 @@ def workshop_options(command: Command) -> Command:
         cache: Path | None, engine: Path | None, heap_folder: Path | None, tracer: str, **rest: Any
     ) -> Any:
         chosen = find_tracer(tracer)
-        root = project_root()
+        project = click.get_current_context().find_object(Project)
+        project = project or find_project(Path.cwd(), project_root())
+        root = project.installation
         _check_heap_folder(heap_folder)
-        folder = cache if cache is not None else root / ".faultline"
+        folder = cache or cache_folder(project)
         heaps = heap_folder and heap_folder.absolute()
-        workshop = Workshop(root, Cache(folder), Engine(engine), heaps, tracer=chosen)
+        workshop = Workshop(root, Cache(folder), Engine(engine), heaps, tracer=chosen, given=project)
+        workshop, rest = _with_paths(workshop, rest)
         return command(workshop=workshop, **rest)
 
     return with_workshop
+
+
+def _with_paths(workshop: Workshop, rest: dict[str, Any]) -> tuple[Workshop, dict[str, Any]]:
+    """Allocators that are named by their paths go on by their names."""
+
+    def named(text: str) -> str:
+        nonlocal workshop
+        if not looks_like_path(text) or workshop.project.get(text) is not None:
+            return text
+        workshop, allocator = workshop.with_path(text)
+        return allocator.name
+
+    changed: dict[str, Any] = {}
+    if "allocator" in rest and not is_trace(rest):
+        changed["allocator"] = named(rest["allocator"])
+    if "allocators" in rest:
+        changed["allocators"] = tuple(map(named, rest["allocators"]))
+    return workshop, {**rest, **changed}
+
+
+def is_trace(rest: dict[str, Any]) -> bool:
+    """`faultline trace` takes a file, too, and no workload then."""
+    return "dump" in rest and rest["workload"] is None
 
 
 def _check_heap_folder(folder: Path | None) -> None:
@@ -161,4 +188,4 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdo
 
 def is_given(option: str) -> bool:
     source = click.get_current_context().get_parameter_source(option)
-    return source is not None and source is not ParameterSource.DEFAULT
+    return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)

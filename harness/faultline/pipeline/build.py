@@ -23,12 +23,13 @@ from pathlib import Path
 
 import msgspec
 
-from faultline.base.cache import Cache, key_of
+from faultline.base.cache import Cache, key_of, project_root
 from faultline.base.config import Allocator, Flush
 from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.base.project import headers_of
 from faultline.pipeline.command import OwnBuild, is_telling, tree_of
 from faultline.pipeline.compiler import Settings
-from faultline.pipeline.inputs import SEARCHED_BY_ENVIRONMENT, Inputs, first_rule, inputs_of, libraries_of
+from faultline.pipeline.inputs import SEARCHED_BY_ENVIRONMENT, Inputs, first_rule, inputs_of, libraries_of, portable
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
 CXX_SUFFIXES = {".C", ".cc", ".cp", ".cpp", ".cxx", ".c++"}
@@ -77,7 +78,7 @@ class Recipe:
         words = (*self.arguments, version, *self.sources, "", *self.link, "", *self.only_c, "", *self.only_cxx, "")
         searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
         made = (self.made.stem(),) if self.made else ()
-        return key_of(self.output, version_of(self.linker), *words, *searched, *self.prebuilt, *made)
+        return key_of(self.output, version_of(self.linker), *map(portable, words), *searched, *self.prebuilt, *made)
 
     def key(self, root: Path, inputs: Inputs) -> str:
         made = self.made.own.contents() if self.made else ()
@@ -210,7 +211,9 @@ def _compile_in(
     root: Path, cache: Cache, recipe: Recipe, folder: Path, log: Path, prebuilt: list[Path], made_of: Iterable[str]
 ) -> Inputs:
     """prebuilt: what is linked, too; made_of: what was read so far."""
-    more = [f"-ffile-prefix-map={root}=."]
+    # Of several that begin a name, the compiler takes the last one.
+    roots = sorted({str(root), str(project_root())}, key=len)
+    more = [f"-ffile-prefix-map={one}=." for one in roots]
     if recipe.assembler:
         more.append(assembled_by(recipe.assembler))
     environment = _of_ccache(cache, recipe)
@@ -314,7 +317,14 @@ def _first_error(said: str) -> str:
 
 
 def relative(root: Path, paths: Iterable[Path]) -> list[str]:
-    return [path.relative_to(root).as_posix() for path in paths]
+    """As they are named in a build in root: without `..` where what they name lies in there, in what is linked there as well."""
+    return [_named(root, path) for path in paths]
+
+
+def _named(root: Path, path: Path) -> str:
+    if ".." in path.parts and path.resolve().is_relative_to(root.resolve()):
+        return path.resolve().relative_to(root.resolve()).as_posix()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else os.path.relpath(path, root)
 
 
 # ---- allocators ----------------------------------------------------------------------------------------------------------
@@ -407,7 +417,7 @@ def adapter_recipe(
     what a command builds."""
     if mutant is not None:
         allocator.mutant_named(mutant)
-    folder, tool = root / "allocators" / allocator.name, root
+    folder, tool = Path(allocator.folder), root if is_laid_out(root) else project_root()
     build = allocator.build
     own = own_build_of(folder.resolve(), allocator, left_out) if build.command else None
     if own:
@@ -419,7 +429,7 @@ def adapter_recipe(
     arguments = (
         *OPTIMISATION,
         *("-fPIC", "-Wall", "-Wextra", "-pthread", "-D_GNU_SOURCE"),
-        "-I../include" if own else COMMON_INCLUDE,
+        "-I../include" if own else include_of_adapters(root),
         *(f"-I{include}" for include in includes),
         *defines,
     )
@@ -446,7 +456,7 @@ def adapter_recipe(
 def _included_in(root: Path, folder: Path, include: list[str], *, is_copied: bool) -> tuple[str, ...]:
     """is_copied: root is a tree without links to folders above; what lies outside is not copied."""
     if not is_copied:
-        return tuple((folder / name).relative_to(root).as_posix() for name in include)
+        return tuple(relative(root, [folder / name for name in include]))
     found = (Path(os.path.normpath(folder / name)) for name in include)
     return tuple((path.relative_to(root) if path.is_relative_to(root) else path).as_posix() for path in found)
 
@@ -460,6 +470,17 @@ def own_build_of(folder: Path, allocator: Allocator, left_out: Path | None) -> O
             f"{folder / 'allocator.toml'}: build.root: expected a folder that {folder} lies in, got {build.root!r}"
         )
     return OwnBuild(tree, folder, build.command or "", tuple(build.outputs), allocator.variables(), left_out)
+
+
+def is_laid_out(root: Path) -> bool:
+    """As a clone is: what is compiled with an allocator lies there."""
+    return headers_of(root) is not None and (root / "runner" / "hooks").is_dir()
+
+
+def include_of_adapters(root: Path) -> str:
+    """The folder of adapter.h: root's own, where it has one, else that of the installation."""
+    own = headers_of(root)
+    return f"-I{own.relative_to(root).as_posix() if own else project_root() / 'include'}"
 
 
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:

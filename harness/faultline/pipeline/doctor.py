@@ -44,7 +44,7 @@ def examine(workshop: Workshop) -> list[Check]:
         *(_check(name, find) for name, find in workshop.tracer.checks(root, cache).items()),
         _check("runner", lambda: str(build.build_runner(root, cache).path)),
         _check("engine", lambda: workshop.engine.ask("--version").strip()),
-        _check("allocators", lambda: _allocators(root)),
+        _check("allocators", lambda: _allocators(workshop)),
         _check("cache", lambda: _writable(cache.folder)),
         _check("heap folder", lambda: _scratch(heaps)),
         _check("flushes", _flushes),
@@ -59,10 +59,10 @@ def _check(name: str, find: Callable[[], str]) -> Check:
         return Check(name, False, error.message, error.hint)
 
 
-def _allocators(root: Path) -> str:
-    found = [config.find_allocator(root, name) for name in config.allocator_names(root)]
+def _allocators(workshop: Workshop) -> str:
+    found = [workshop.allocator(name) for name in workshop.project.names()]
     if not found:
-        raise InfrastructureError(f"{root / 'allocators'}: no allocator.toml below it")
+        raise InfrastructureError(f"{workshop.root / 'allocators'}: no allocator.toml below it")
     return ", ".join(f"{allocator.name} ({len(allocator.mutant)} mutants)" for allocator in found)
 
 

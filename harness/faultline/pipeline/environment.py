@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -36,12 +36,13 @@ class Environment(msgspec.Struct):
     facts: dict[str, str] = {}
 
 
-def describe(workshop: Workshop) -> Environment:
+def describe(workshop: Workshop, allocators: Iterable[str] = ()) -> Environment:
+    """allocators: of the campaign."""
     heaps = workshop.heap_folder or heap_folder_of(workshop.cache)
     facts = {
         "faultline": __version__,
         "engine": _known(lambda: workshop.engine.ask("--version").strip()),
-        "revision": _known(lambda: revision(workshop.root)),
+        "revision": _known(lambda: _revisions(workshop, allocators)),
         "heaps": _known(lambda: f"{file_system_of(heaps)}, {persistent_memory(heaps)}"),
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} usable",
         "flushes": described_flushes(),
@@ -62,13 +63,24 @@ def _known(find: Callable[[], str]) -> str:
         return f"unknown: {error}"
 
 
+def _revisions(workshop: Workshop, allocators: Iterable[str]) -> str:
+    """Of the repositories that the allocators are in; with several, each with its folder's name."""
+    roots = sorted({workshop.allocator(name).root for name in allocators} or {str(workshop.root)})
+    found = [revision(Path(root)) for root in roots]
+    return (
+        found[0]
+        if len(found) == 1
+        else "; ".join(f"{Path(at).name} {one}" for at, one in zip(roots, found, strict=True))
+    )
+
+
 def revision(root: Path) -> str:
-    """Of the clone; with a note when the tree is not as committed."""
+    """Of a git repository; with a note when the tree is not as committed."""
 
     def git(*words: str) -> str:
         run = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
         if run.returncode != 0:
-            raise InfrastructureError("not a git clone")
+            raise InfrastructureError(f"{root}: no git repository")
         return run.stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no")

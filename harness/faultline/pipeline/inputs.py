@@ -14,6 +14,8 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from faultline.base.cache import project_root
+
 SEARCHED_BY_ENVIRONMENT = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH")
 """Variables that say where compiler, linker and loader look."""
 INCLUDE_OPTIONS = ("-I", "-iquote", "-isystem", "-idirafter")
@@ -22,6 +24,8 @@ SPELLED_PARTS = 3
 """Of a header's path, by which a source may have named it: <a/b/c.h>. A header that comes to hide one of a longer name goes
 unnoticed."""
 SYSTEM = "/usr/"
+INSTALLATION = "<faultline>"
+"""In keys, in the place of the folder that faultline is installed in."""
 ASSEMBLED = re.compile(r"""\.incbin\s+\\?"([^"\\]+)""")
 """What a source has the assembler read, which says nothing of it."""
 ASKED_FOR = re.compile(r"""__has_include(?:_next)?\s*\(\s*[<"]([^>"]+)""")
@@ -39,13 +43,13 @@ class Inputs(msgspec.Struct, frozen=True):
         """For a key: names, and what is in the files now."""
         for name in self.read:
             yield name
-            yield content_of(root / name)
+            yield content_of(place_of(root, name))
         yield "hiding"
-        yield from (name for name in self.hiding if (root / name).is_file())
+        yield from (name for name in self.hiding if place_of(root, name).is_file())
 
     def are_younger(self, root: Path, time_ns: int) -> bool:
         """Whether one was written since."""
-        return any(_mtime_ns(root / name) > time_ns for name in self.read)
+        return any(_mtime_ns(place_of(root, name)) > time_ns for name in self.read)
 
 
 def _mtime_ns(path: Path) -> int:
@@ -87,11 +91,22 @@ def libraries_of(program: Path) -> list[str]:
 def inputs_of(root: Path, read: Iterable[str], arguments: Iterable[str], left_out: Path) -> Inputs:
     """read: as compiler and linker name them, in a build in root; left_out: the folder that it wrote to."""
     names = {_below(root, name) for name in read if not PurePath(name).is_relative_to(left_out)}
-    texts = [text for name in names if not name.startswith(SYSTEM) and (text := _text(root / name))]
+    texts = [text for name in names if not name.startswith(SYSTEM) and (text := _text(place_of(root, name)))]
     names |= {name for text in texts for name in ASSEMBLED.findall(text)}
-    there = sorted(name for name in names if (root / name).is_file())
+    there = sorted(name for name in names if place_of(root, name).is_file())
     asked_for = {name for text in texts for name in ASKED_FOR.findall(text)}
     return Inputs(there, sorted(_hiding(root, there, list(arguments), asked_for) - set(there)))
+
+
+def portable(text: str) -> str:
+    """What names a file of the installation, named alike wherever that is: builds have one key then, and tokens travel."""
+    return text.replace(f"{project_root()}/", f"{INSTALLATION}/")
+
+
+def place_of(root: Path, name: str) -> Path:
+    """Of what `_below` named."""
+    inside = name.removeprefix(f"{INSTALLATION}/")
+    return root / name if inside == name else project_root() / inside
 
 
 def _text(path: Path) -> str:
@@ -104,7 +119,7 @@ def _text(path: Path) -> str:
 
 def _below(root: Path, name: str) -> str:
     path = PurePath(name)
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else name
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else portable(name)
 
 
 def _hiding(root: Path, read: list[str], arguments: list[str], asked_for: set[str]) -> set[str]:

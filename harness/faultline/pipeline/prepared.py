@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from faultline.base.cache import Cache, hash_of_file, key_of
-from faultline.base.config import find_allocator
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.lists import follows_loads
 from faultline.pipeline.target import Target, build_target
@@ -51,13 +51,13 @@ class PreparedCell:
 
 
 def find_workload(workshop: Workshop, spec: CellSpec) -> Workload:
-    heap = find_allocator(workshop.root, spec.allocator).heap
-    return catalogue.find(spec.workload, spec.ops, spec.seed, heap, workshop.cache)
+    allocator = workshop.allocator(spec.allocator)
+    return catalogue.find(spec.workload, spec.ops, spec.seed, allocator.heap, workshop.cache, Path(allocator.root))
 
 
 def build_cell(workshop: Workshop, spec: CellSpec, needs_hooks: bool | None = None) -> Target:
     """needs_hooks: the loads of recoveries are to be seen; None: if the strategy of the cell asks for that."""
-    allocator = find_allocator(workshop.root, spec.allocator)
+    allocator = workshop.allocator(spec.allocator)
     if needs_hooks is None:
         needs_hooks = follows_loads(workshop.engine, spec.strategy)
     return build_target(workshop, allocator, spec.mutant, spec.flush, needs_hooks)

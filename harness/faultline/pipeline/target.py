@@ -35,13 +35,11 @@ def build_target(
     mutant: str | None,
     flush: Flush,
     needs_hooks: bool = False,
-    *,
-    sources: Path | None = None,
 ) -> Target:
-    """sources: where the allocator lies, laid out as the workshop's root is, if it is not the one in there."""
     root, cache = workshop.root, workshop.cache
-    adapter = build_adapter(sources or root, cache, allocator, mutant, flush)
-    hooked = build_adapter(sources or root, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
+    sources = Path(allocator.root)
+    adapter = build_adapter(sources, cache, allocator, mutant, flush)
+    hooked = build_adapter(sources, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
     runner = build_runner(root, cache)
     check_adapter(runner, adapter, allocator.name)
     return Target(allocator, mutant, flush, adapter, runner, workshop.tracer.build(root, cache), hooked)

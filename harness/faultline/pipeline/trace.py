@@ -68,7 +68,7 @@ def check_supported(allocator: Allocator, workload: Workload) -> None:
         raise BadInputError(
             f"workload {workload.name} has {workload.thread_count} threads, {allocator.name} supports {promised}",
             f"choose a workload without `thread`; a contract says how many it promises with `threads = N` "
-            f"(allocators/{allocator.name}/allocator.toml)",
+            f"({allocator.folder}/allocator.toml)",
         )
 
 

@@ -33,9 +33,10 @@ from typing import Literal
 import msgspec
 
 from faultline.base.cache import Cache
-from faultline.base.config import read_allocator
+from faultline.base.config import Allocator, read_allocator
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
 from faultline.base.processes import child, interrupt_group
+from faultline.base.project import Project, headers_of
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.events import Certificate, Event, Finding
@@ -44,7 +45,7 @@ from faultline.pipeline.lists import follows_loads
 from faultline.pipeline.prepared import PreparedCell, find_workload, trace_cell
 from faultline.pipeline.target import build_target
 from faultline.pipeline.workshop import Workshop
-from faultline.study.history import Change, Repository, git_environment, headers_of, last_line, parse_diff
+from faultline.study.history import Change, Repository, git_environment, last_line, parse_diff
 from faultline.study.replay import Token
 from faultline.study.shrink import Budget, shrink
 from faultline.study.witness import Shrunk
@@ -102,6 +103,8 @@ class Task(msgspec.Struct, frozen=True):
     """What `faultline bisect-step` reads from a file."""
 
     root: str
+    allocator: Allocator
+    """As the user has it now."""
     cache: str
     engine: str
     heap_folder: str | None
@@ -178,9 +181,9 @@ def explore_commit(
             certificates.append(event)
 
     with _sources(workshop.root, checkout, folder, spec.allocator) as sources:
-        allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml")
+        allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml", sources)
         needs_hooks = follows_loads(workshop.engine, spec.strategy)
-        target = build_target(workshop, allocator, spec.mutant, spec.flush, needs_hooks, sources=sources)
+        target = build_target(workshop, allocator, spec.mutant, spec.flush, needs_hooks)
         if witness is not None and not has_function(target.adapter.path.read_bytes(), witness.function):
             raise BadInputError(
                 f"the witness is of a place that is gone: the bad end has no {witness.function}",
@@ -206,12 +209,14 @@ def _sources(root: Path, checkout: Path, folder: str, allocator: str) -> Iterato
 def step(task: Task) -> int:
     """What git bisect run starts at each commit; its exit code says good (0), bad (1) or skip (125)."""
     spec = task.test.spec
-    repository = Repository(Path(task.root), spec.allocator)
+    now = task.allocator
+    repository = Repository(Path(now.folder), now.name)
     checkout = Path(task.checkout)
     commit = repository.ask("rev-parse", "HEAD", inside=checkout) or ""
     heap_folder = Path(task.heap_folder) if task.heap_folder else None
     cache, engine = Cache(Path(task.cache)), Engine(Path(task.engine))
-    workshop = Workshop(Path(task.root), cache, engine, heap_folder, task.jobs)
+    project = Project(Path(task.root), allocators={now.name: now})
+    workshop = Workshop(Path(task.root), cache, engine, heap_folder, task.jobs, given=project)
     workload = find_workload(workshop, spec)
     try:
         seen = explore_commit(workshop, checkout, task.folder, spec, workload, task.target.id)
@@ -352,6 +357,7 @@ class _HistorySearch:
         heap_folder = self.workshop.heap_folder
         task = Task(
             root=str(self.workshop.root),
+            allocator=self.workshop.allocator(test.spec.allocator),
             cache=str(self.workshop.cache.folder),
             engine=str(self.workshop.engine.path),
             heap_folder=str(heap_folder) if heap_folder else None,
@@ -486,7 +492,7 @@ def _bisection(
 
 def concerned(changes: list[Change], finding: Finding, repository: Repository) -> list[Change]:
     """Those near the stores of the finding or in their functions; else those of their files; else all."""
-    prefix = f"allocators/{Path(repository.folder).name}/"
+    prefix = f"allocators/{repository.name}/"
     sites = [(_in_repository(site.file or "", prefix, repository.folder), site) for site in finding.sites]
 
     def is_near(change: Change) -> bool:

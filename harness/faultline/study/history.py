@@ -14,23 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultline.base.errors import BadInputError, InfrastructureError
-
-HEADER_FOLDERS = ("include", "allocators/include")
-"""Where the headers of adapters are, and where older commits have them."""
-
-
-def headers_of(checkout: Path) -> Path | None:
-    """Of adapters. None: the repository has none of its own."""
-    names = ("adapter.h", "persist.h", "stage.h")
-    folders = (checkout / folder for folder in HEADER_FOLDERS)
-    return next((folder for folder in folders if all((folder / name).is_file() for name in names)), None)
+from faultline.base.project import HEADER_FOLDERS, headers_of
 
 
 class Repository:
-    """The git repository that holds an allocator's folder: this clone, or one of its own that lies or is linked there."""
+    """The git repository that holds an allocator's folder: its user's, or a clone of this project. name: of the allocator, where
+    it is not the folder's."""
 
-    def __init__(self, root: Path, allocator: str) -> None:
-        folder = (root / "allocators" / allocator).resolve()
+    def __init__(self, folder: Path, name: str | None = None) -> None:
+        self.name = name or folder.name
+        folder = folder.resolve()
         self.top = folder
         top = self._git("rev-parse", "--show-toplevel")
         if top.returncode != 0:

@@ -60,14 +60,14 @@ def takes_ops(name: str) -> bool:
     return name in TAKES_OPS or name.startswith("uniform:")
 
 
-def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
+def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path | None = None) -> Workload:
     """The workload called name: a generator, a stored file (file:KEY, as tokens say it), or a path. seed: of the generator, and
-    of the schedule of its threads."""
-    workload = _find(name, ops, seed, heap, cache)
+    of the schedule of its threads; below: where a path leads that is not below the current folder. None: the installation."""
+    workload = _find(name, ops, seed, heap, cache, below or project_root())
     return replace(workload, schedule_seed=seed or 1) if workload.is_threaded else workload
 
 
-def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
+def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path) -> Workload:
     if takes_ops(name):
         _limit(2 + 2 * (REOPENS + 1) + ops, f"{name} --ops {ops}")
     generators: dict[str, Callable[[], Workload]] = {
@@ -95,7 +95,7 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache) -> Workload:
         return _find_uniform(name, ops, seed)
     if name.startswith("file:"):
         return _stored_file(name.removeprefix("file:"), cache)
-    return _user_file(Path(name), cache)
+    return _user_file(Path(name), cache, below)
 
 
 def _find_ace(name: str, heap: Heap) -> Workload:
@@ -147,10 +147,10 @@ def _stored_file(key: str, cache: Cache) -> Workload:
     return parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def _user_file(path: Path, cache: Cache) -> Workload:
-    """Below the current folder, or below the clone: allocators and matrices name files so, wherever they are run."""
-    if not path.exists() and (project_root() / path).exists():
-        path = project_root() / path
+def _user_file(path: Path, cache: Cache, below: Path) -> Workload:
+    """Below the current folder, or below another one: allocators and matrices name files so, wherever they are run."""
+    if not path.exists() and (below / path).exists():
+        path = below / path
     if not path.exists():
         raise BadInputError(
             f"unknown workload {str(path)!r}: no generator of this name and no such file",

@@ -13,6 +13,7 @@ import pytest
 from command_line import Faultline
 from faultline.base import config
 from faultline.base.errors import BadInputError
+from faultline.base.project import Project
 from faultline.campaign.matrix import cells_of_matrix
 from faultline.cli import options
 from faultline.pipeline.engine import Engine
@@ -72,7 +73,6 @@ def test_all_allocators_here_are_good(root: Path) -> None:
     [
         ('name = "toy"', "", "name: this key is required and missing"),
         ('name = "toy"', 'name = "Toy"', "name: "),
-        ('name = "toy"', 'name = "other"', "name: expected the folder's name 'toy'"),
         ('summary = "a toy"', 'summary = ""', "summary: "),
         ('language = "c11"', 'language = "rust"', "language: invalid enum value 'rust'"),
         ("[build]", "[build]\nsource = 1", "build.source: unknown key"),
@@ -123,6 +123,14 @@ def test_errors_name_file_and_key(tmp_path: Path, old: str, new: str, words: str
     assert "\n" not in caught.value.message
 
 
+def test_a_folder_of_the_clone_has_the_name_of_its_allocator(tmp_path: Path) -> None:
+    folder = tmp_path / "allocators" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "allocator.toml").write_text(GOOD.replace('name = "toy"', 'name = "other"', 1))
+    with pytest.raises(BadInputError, match="name: expected the folder's name 'toy', got 'other'"):
+        config.find_allocator(tmp_path, "toy")
+
+
 def test_unreadable_files_are_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="cannot be read"):
         config.read_toml(tmp_path / "nosuch.toml", config.Matrix)
@@ -166,7 +174,7 @@ GENERATED = {name.split(":")[0] for name in catalogue.GENERATORS} - {"FILE", "un
 
 
 def test_the_matrix_has_every_mutant_once_and_every_workload(root: Path) -> None:
-    specs = cells_of_matrix(root, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
+    specs = cells_of_matrix(Project(root).allocator, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
     clean = [spec.workload for spec in specs if spec.mutant is None]
     assert {workload.split(":")[0] for workload in clean} >= GENERATED
     names = sorted({spec.allocator for spec in specs})
@@ -194,7 +202,7 @@ def test_a_cell_says_where_second_crashes_are_explored(root: Path, tmp_path: Pat
         '[[mutants]]\nallocator = "nvm_malloc"\nworkload = "churn"\n'
     )
     clean, mutants = [], []
-    for spec in cells_of_matrix(root, config.read_toml(write(tmp_path, text), config.Matrix)):
+    for spec in cells_of_matrix(Project(root).allocator, config.read_toml(write(tmp_path, text), config.Matrix)):
         (mutants if spec.mutant else clean).append(spec)
     assert [(spec.nested, spec.follow_up) for spec in clean] == [(1, False), (1, True), (0, True)]
     needed = {mutant.id: mutant.nested for mutant in config.find_allocator(root, "nvm_malloc").mutant}
@@ -204,12 +212,12 @@ def test_a_cell_says_where_second_crashes_are_explored(root: Path, tmp_path: Pat
 
 
 def test_the_nightly_matrix_is_good(root: Path) -> None:
-    assert cells_of_matrix(root, config.read_toml(root / "ci" / "nightly.toml", config.Matrix))
+    assert cells_of_matrix(Project(root).allocator, config.read_toml(root / "ci" / "nightly.toml", config.Matrix))
 
 
 def test_run_takes_for_a_mutant_the_workload_that_the_matrix_has(root: Path) -> None:
     """So that `faultline run ALLOCATOR --mutant M` shows the bug, too."""
-    matrix = cells_of_matrix(root, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
+    matrix = cells_of_matrix(Project(root).allocator, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
     mutants = [cell for cell in matrix if cell.mutant is not None]
     assert len(mutants) > 100
     for cell in mutants:
@@ -221,7 +229,7 @@ def test_run_takes_for_a_mutant_the_workload_that_the_matrix_has(root: Path) -> 
 def test_the_page_for_those_who_adapt_an_allocator_names_all_there_is(root: Path) -> None:
     page = (root / "docs" / "allocators.md").read_text()
     rows = {column for row in re.findall(r"^\| (.+?) \|", page, re.MULTILINE) for column in re.findall(r"[`\w]+", row)}
-    tables = (config.Allocator, config.Build, config.Heap, config.Mutant)
+    tables = (config.Description, config.Build, config.Heap, config.Mutant)
     keys = {key for table in tables for key in table.__struct_fields__} - {
         "build",
         "heap",

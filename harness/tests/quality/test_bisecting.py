@@ -203,11 +203,11 @@ def test_an_allocator_may_lie_in_a_repository_of_its_own(tmp_path: Path) -> None
     (root / "allocators").mkdir(parents=True)
     (root / "allocators" / "mine").symlink_to(own / "pm" / "mine")
     with pytest.raises(BadInputError, match="is in no git repository"):
-        Repository(root, "mine")
+        Repository(root / "allocators" / "mine")
     git(own, "init", "-q")
     git(own, "add", "-A")
     git(own, "commit", "-q", "-m", "first")
-    repository = Repository(root, "mine")
+    repository = Repository(root / "allocators" / "mine")
     assert (repository.top, repository.sources) == (own.resolve(), ["."])
     (own / "readme").write_text("not a source")
     repository.check_clean()
@@ -287,7 +287,7 @@ def own(tmp_path: Path) -> Repository:
         git(folder, "add", "-A")
         git(folder, "commit", "-q", "-m", f"commit {number}")
         git(folder, "tag", f"c{number}")
-    return Repository(folder, "mine")
+    return Repository(folder / "allocators" / "mine")
 
 
 def test_what_else_is_in_the_repository_stays(own: Repository, tmp_path: Path) -> None:

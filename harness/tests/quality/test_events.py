@@ -11,10 +11,12 @@ import pytest
 from command_line import Faultline
 from faultline.base.cache import project_root
 from faultline.base.config import Matrix, read_toml
+from faultline.base.project import Project
 from faultline.campaign.matrix import cells_of_matrix
 
 ROOT = project_root()
-MUTANT = next(spec for spec in cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix)) if spec.mutant)
+CELLS = cells_of_matrix(Project(ROOT).allocator, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
+MUTANT = next(spec for spec in CELLS if spec.mutant)
 BEFORE, AFTER, FROM_FURTHER_BACK = 12, 6, 9
 STORES = ("store", "non-temporal store", "locked RMW", "file written")
 

@@ -17,6 +17,7 @@ from caches import cache_that_shares_builds
 from command_line import Faultline
 from faultline.base import config
 from faultline.base.cache import Cache
+from faultline.base.project import Project
 from faultline.campaign import campaign
 from faultline.campaign.known import read_known, write_baseline
 from faultline.campaign.matrix import cells_of_matrix
@@ -109,7 +110,7 @@ def test_the_words_of_an_adapter_are_in_no_id(root: Path, scripts: Path, tmp_pat
 def test_few_ids_are_new_under_another_seed(root: Path, scripts: Path, tmp_path: Path) -> None:
     """Of all mutants whose workload has a seed. Another one may show the bug in more ways, and a limit ends it elsewhere."""
     shop = Workshop(root, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
-    cells = cells_of_matrix(root, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
+    cells = cells_of_matrix(Project(root).allocator, config.read_toml(root / "ci" / "matrix.toml", config.Matrix))
     cells = [cell for cell in cells if cell.mutant and cell.ops and cell.strategy == "complete" and not cell.nested]
     assert len(cells) >= 50
     counts = Counter[str]()

@@ -17,11 +17,12 @@ import pytest
 from command_line import Faultline
 from faultline.base.cache import project_root
 from faultline.base.config import KILL_STRATEGIES, KillStrategy, Matrix, Mutant, find_allocator, read_toml
+from faultline.base.project import Project
 from faultline.campaign.matrix import cells_of_matrix
 from faultline.pipeline.cell import CellSpec
 
 ROOT = project_root()
-MATRIX = cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
+MATRIX = cells_of_matrix(Project(ROOT).allocator, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
 MUTANTS = [spec for spec in MATRIX if spec.mutant and spec.strategy == "complete"]
 SAMPLES = 4
 """With which `killed_by` was measured."""

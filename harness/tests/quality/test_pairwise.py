@@ -14,6 +14,7 @@ import pytest
 
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import Matrix, read_toml
+from faultline.base.project import Project
 from faultline.campaign.matrix import cells_of_matrix
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
@@ -23,7 +24,7 @@ from faultline.pipeline.prepared import prepare
 from faultline.pipeline.workshop import Workshop
 
 ROOT = project_root()
-MATRIX = cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
+MATRIX = cells_of_matrix(Project(ROOT).allocator, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
 MUTANTS = [spec for spec in MATRIX if spec.mutant and spec.strategy == "complete" and not spec.nested]
 SHOWN = {"MISSING_FENCE_RING", "MISSING_FENCE_LOG", "ARGUMENT_NOT_FLUSHED"}
 """In CI; all of them in the nightly run."""

@@ -13,6 +13,7 @@ import pytest
 
 from faultline.base.cache import Cache
 from faultline.base.config import Matrix, find_allocator, read_toml
+from faultline.base.project import Project
 from faultline.campaign.campaign import SilentWatcher, run_cells
 from faultline.campaign.matrix import cells_of_matrix
 from faultline.campaign.results import Results
@@ -122,7 +123,7 @@ def test_at_least_four_of_five_deletions_are_repaired(workshop: Workshop) -> Non
 
 
 def flush_and_fence_mutants(root: Path) -> list[CellSpec]:
-    cells = cells_of_matrix(root, read_toml(root / "ci" / "matrix.toml", Matrix))
+    cells = cells_of_matrix(Project(root).allocator, read_toml(root / "ci" / "matrix.toml", Matrix))
     return [cell for cell in cells if cell.strategy == "complete" and lacks_an_order(root, cell)]
 
 

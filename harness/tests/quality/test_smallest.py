@@ -22,6 +22,7 @@ from command_line import Faultline, assert_one_clear_line
 from faultline.base.cache import Cache, project_root, scratch_folder
 from faultline.base.config import Matrix, read_toml
 from faultline.base.errors import BadInputError
+from faultline.base.project import Project
 from faultline.campaign.campaign import SilentWatcher, run_cells
 from faultline.campaign.matrix import cells_of_matrix
 from faultline.campaign.results import Results
@@ -189,7 +190,7 @@ BRUTE_FORCE: dict[tuple[str, str], tuple[str, list[int]]] = {
 
 MUTANTS = {
     (spec.allocator, str(spec.mutant)): spec
-    for spec in cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
+    for spec in cells_of_matrix(Project(ROOT).allocator, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
     if spec.mutant and spec.strategy == "complete"
 }
 

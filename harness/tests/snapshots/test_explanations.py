@@ -14,6 +14,7 @@ from test_snapshots import check
 from command_line import Faultline
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import Matrix, read_toml
+from faultline.base.project import Project
 from faultline.campaign.campaign import SilentWatcher, run_cells
 from faultline.campaign.matrix import cells_of_matrix
 from faultline.campaign.results import Results
@@ -43,7 +44,7 @@ OF_THE_MACHINE = [
 
 def token_of(workshop: Workshop, folder: Path, allocator: str, mutant: str) -> str:
     """The finding of the mutant's own rule, by its cell of the matrix."""
-    matrix = cells_of_matrix(ROOT, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
+    matrix = cells_of_matrix(Project(ROOT).allocator, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
     wanted = (allocator, mutant, "complete")
     [spec] = [spec for spec in matrix if (spec.allocator, spec.mutant, spec.strategy) == wanted]
     results = Results(folder / "results.sqlite")

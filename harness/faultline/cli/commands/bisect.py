@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -64,8 +65,8 @@ def command(
     code 3 when only skipped commits are left.
     """
     workshop = replace(workshop, explore_jobs=jobs)
-    found = config.find_allocator(workshop.root, allocator)
-    repository = Repository(workshop.root, found.name)
+    found = workshop.allocator(allocator)
+    repository = Repository(Path(found.folder), found.name)
     ends = repository.commit(good), repository.commit(bad)
     repository.check_range(*ends)
     repository.check_clean()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from faultline.base import config
@@ -34,12 +36,12 @@ def command(
     def add(what: str, variant: str | None, built: build.Built) -> None:
         rows.append({"what": what, "mutant": variant, "build": built.key, "path": str(built.path)})
 
-    for name in allocators or config.allocator_names(workshop.root):
-        allocator = config.find_allocator(workshop.root, name)
+    for name in allocators or workshop.project.names():
+        allocator = workshop.allocator(name)
         variants = [mutant] if mutant else [None, *(known.id for known in allocator.mutant if mutants)]
         for variant in variants:
             for is_hooked in (False, True):
-                built = build.build_adapter(workshop.root, workshop.cache, allocator, variant, flush, is_hooked)
+                built = build.build_adapter(Path(allocator.root), workshop.cache, allocator, variant, flush, is_hooked)
                 add(name + " with hooks" * is_hooked, variant, built)
     add("runner", None, build.build_runner(workshop.root, workshop.cache))
     add(f"{workshop.tracer.name} tool", None, workshop.tracer.build(workshop.root, workshop.cache))

@@ -18,15 +18,20 @@ from faultline.workload import catalogue, file_format
 
 @click.command("list")
 @workshop_options
+@click.option(
+    "--built-in", is_flag=True, help="The allocators that faultline brings with it, not those of faultline.toml."
+)
 @click.option("--workload-format", is_flag=True, help="Print what a workload file looks like.")
 @click.option("--results-schema", is_flag=True, help="Print the JSON schema of results.json.")
 @json_option
-def command(workshop: Workshop, workload_format: bool, results_schema: bool, as_json: bool) -> int:
+def command(workshop: Workshop, built_in: bool, workload_format: bool, results_schema: bool, as_json: bool) -> int:
     """List allocators, their mutants, workloads, strategies, models, tracers and rules."""
     if workload_format or results_schema:
         click.echo(file_format.FORMAT.strip() if workload_format else results_document.schema().strip())
         return EXIT_OK
-    found = [config.find_allocator(workshop.root, name) for name in config.allocator_names(workshop.root)]
+    project = workshop.project
+    names = project.built_in() if built_in else project.names()
+    found = [workshop.allocator(name) for name in names]
     if as_json:
         print_json(
             {

@@ -28,7 +28,7 @@ from faultline.pipeline.workshop import Workshop
 
 
 @click.command("matrix")
-@click.option("-c", "--config", "path", type=PATH, help=f"[default: {DEFAULT_MATRIX}]")
+@click.option("-c", "--config", "path", type=PATH, help=f"[default: what faultline.toml says, else {DEFAULT_MATRIX}]")
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Cells at a time.  [default: one a processor]")
 @click.option("--out", type=PATH, default=DEFAULT_OUT, show_default=True, help="Reports and database.")
 @allow_incomplete_option
@@ -47,9 +47,9 @@ def command(
     is_verbose: bool,
 ) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
-    path = path if path is not None else workshop.root / DEFAULT_MATRIX
+    path = path or workshop.project.matrix or workshop.root / DEFAULT_MATRIX
     matrix = read_matrix(path, workshop.engine)
-    specs = cells_of_matrix(workshop.root, matrix)
+    specs = cells_of_matrix(workshop.allocator, matrix)
     if allow_incomplete:
         specs = [msgspec.structs.replace(spec, allow_incomplete=True) for spec in specs]
     if not specs:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 import msgspec
 
-from faultline.base import config
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
 from faultline.cli.cells import cell_spec, with_found_workload
@@ -30,7 +29,7 @@ from faultline.study import mutate
     "names",
     multiple=True,
     metavar="W",
-    help="One of those that `run` takes; may be given several times.  [default: those of ci/matrix.toml]",
+    help="One of those that `run` takes; may be given several times.  [default: those of the matrix]",
 )
 @variant_options
 @click.option("--only", metavar="TEXT", help="Only places whose name has TEXT in it.")
@@ -67,12 +66,13 @@ def command(
     if names:
         specs = [cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
     else:
-        matrix = read_matrix(workshop.root / DEFAULT_MATRIX, workshop.engine)
-        found = config.find_allocator(workshop.root, allocator)
-        cells = cells_of_matrix(workshop.root, matrix)
+        path = workshop.project.matrix or workshop.root / DEFAULT_MATRIX
+        matrix = read_matrix(path, workshop.engine)
+        found = workshop.allocator(allocator)
+        cells = cells_of_matrix(workshop.allocator, matrix)
         specs = mutate.specs_of_matrix(cells, found.name)
         if not specs:
-            raise BadInputError(f"{DEFAULT_MATRIX} has no clean cell of {allocator}", "name a workload with -w")
+            raise BadInputError(f"{path} has no clean cell of {allocator}", "name a workload with -w")
     specs = [with_found_workload(workshop, spec) for spec in specs]
     with StepProgress(is_quiet=as_json) as progress:
         mutation = mutate.mutate(workshop, specs, only, time_s, jobs or len(os.sched_getaffinity(0)), progress)

@@ -183,7 +183,7 @@ def command(
     check_model(workshop.engine, cell["model"])
     check_strategy(workshop.engine, cell["strategy"])
     is_asked = stop_at_rule not in (None, GO_ON)
-    allocator = config.find_allocator(workshop.root, cell["allocator"])
+    allocator = workshop.allocator(cell["allocator"])
     mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
     cell["workload"] = cell["workload"] or workload_of(allocator, mutant)
     spec = cell_spec(**cell, stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s)
