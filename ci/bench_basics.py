@@ -19,6 +19,7 @@ from bench_parts import Bench, Part
 
 from faultline.base import config
 from faultline.base.errors import InfrastructureError
+from faultline.base.project import Project
 from faultline.pipeline import build, trace
 from faultline.pipeline.build import Built
 from faultline.pipeline.cell import CellSpec
@@ -204,7 +205,7 @@ def measure_wear(bench: Bench) -> Iterator[dict[str, float]]:
 
 
 def time_of_wear_run(bench: Bench, name: str, workload: Workload) -> float:
-    subject = counting.find_subject(bench.root, name)
+    subject = counting.find_subject(Project(bench.root), name)
     model = counting.CacheModel(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
     started = time.perf_counter()
     counting.count(bench.workshop, subject, workload, figures.DEFAULT_LINE_BYTES, model, fresh=True)

@@ -20,6 +20,7 @@ import bench_allocators
 import msgspec
 
 from faultline.base.cache import Cache, project_root, scratch_folder
+from faultline.base.project import Project
 from faultline.pipeline.driver import build_driver
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.environment import best_flush
@@ -69,7 +70,7 @@ def main() -> int:
 
 def count_wear(workshop: Workshop, workload: str, out: Path) -> figures.Wear:
     names = ("glibc", *(f"nvmalloc:{wait}" for wait in WAITS))
-    subjects = [counting.find_subject(workshop.root, name) for name in names]
+    subjects = [counting.find_subject(Project(workshop.root), name) for name in names]
     subjects.insert(1, replace(subjects[0], name=OLD_MALLOC, tunables="glibc.malloc.tcache_count=0"))
     cache = counting.CacheModel(figures.DEFAULT_CACHE_BYTES, figures.DEFAULT_CACHE_WAYS)
     found = counting.find_workload(workshop, subjects, workload, OPERATIONS, 1)

@@ -22,8 +22,9 @@ from pathlib import Path
 import msgspec
 
 from faultline.base.cache import hash_of_file, key_of, scratch_folder
-from faultline.base.config import Allocator, allocator_names, find_allocator
+from faultline.base.config import Allocator, find_allocator
 from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.base.project import Project
 from faultline.pipeline.driver import DRIVER_BASELINE, allocators_here, build_driver
 from faultline.pipeline.engine import signal_name
 from faultline.pipeline.target import build_target
@@ -162,23 +163,27 @@ def subject_names(root: Path) -> list[str]:
 
 
 def find_subjects(
-    root: Path, names: Iterable[str], heap_bytes: int | None = None, *, through_adapter: bool = False
+    project: Project, names: Iterable[str], heap_bytes: int | None = None, *, through_adapter: bool = False
 ) -> list[Subject]:
     """Each once. heap_bytes, through_adapter: as of find_subject."""
     if heap_bytes is not None and heap_bytes % OS_PAGE_BYTES != 0:
         raise BadInputError(f"--heap-bytes {heap_bytes}: expected a multiple of {OS_PAGE_BYTES}")
-    subjects = [find_subject(root, name, heap_bytes, through_adapter=through_adapter) for name in dict.fromkeys(names)]
+    subjects = [
+        find_subject(project, name, heap_bytes, through_adapter=through_adapter) for name in dict.fromkeys(names)
+    ]
     if heap_bytes is not None and not any(subject.allocator for subject in subjects):
         raise BadInputError("--heap-bytes: nothing here runs through its adapter", "--through-adapter makes it so")
     return subjects
 
 
-def find_subject(root: Path, text: str, heap_bytes: int | None = None, *, through_adapter: bool = False) -> Subject:
+def find_subject(
+    project: Project, text: str, heap_bytes: int | None = None, *, through_adapter: bool = False
+) -> Subject:
     """text: an allocator, or NAME:T for one of the driver whose freed memory waits for T operations. heap_bytes: of an allocator
     that runs through its adapter, instead of what its allocator.toml says; through_adapter: run it so though the driver has it."""
     name, colon, word = text.partition(":")
-    if name not in subject_names(root) or (through_adapter and name in allocator_names(root)):
-        return _adapted_subject(root, text, heap_bytes)
+    if name not in subject_names(project.installation) or (through_adapter and name in _adapted_names(project)):
+        return _adapted_subject(project, text, heap_bytes)
     wait = None
     if colon:
         wait = int(word) if word.isascii() and word.isdigit() and len(word) <= 9 else -1
@@ -189,11 +194,15 @@ def find_subject(root: Path, text: str, heap_bytes: int | None = None, *, throug
     return Subject(text, name, wait=wait, is_persistent=name != DRIVER_BASELINE)
 
 
-def _adapted_subject(root: Path, text: str, heap_bytes: int | None) -> Subject:
+def _adapted_names(project: Project) -> list[str]:
+    return [*project.allocators, *project.built_in()]
+
+
+def _adapted_subject(project: Project, text: str, heap_bytes: int | None) -> Subject:
     try:
-        allocator = find_allocator(root, text)
+        allocator = project.allocator(text)
     except BadInputError as error:
-        names = ", ".join(dict.fromkeys([*subject_names(root), *allocator_names(root)]))
+        names = ", ".join(dict.fromkeys([*subject_names(project.installation), *_adapted_names(project)]))
         raise BadInputError(error.message, f"wear can be counted of {names}") from None
     if heap_bytes is not None:
         heap = msgspec.structs.replace(allocator.heap, heap_bytes=heap_bytes, limit_bytes=heap_bytes)

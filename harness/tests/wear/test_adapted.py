@@ -11,6 +11,7 @@ import pytest
 
 from command_line import Faultline, assert_one_clear_line
 from faultline.base.cache import Cache
+from faultline.base.project import Project
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.workshop import Workshop
 from faultline.wear import counting
@@ -61,7 +62,7 @@ def workload(folder: Path, operations: str) -> str:
 def test_an_allocator_of_somebody_else_is_counted_over_its_processes(root: Path, tmp_path: Path) -> None:
     place = project_of_case(Case("ways", "BETWEEN=nothing", "counted"), root, tmp_path)
     workshop = Workshop(place, Cache(root / ".faultline"), Engine(None), None)
-    (subject,) = counting.find_subjects(place, ["ways"])
+    (subject,) = counting.find_subjects(Project(place), ["ways"])
 
     def counted(operations: str) -> counting.CountedRun:
         found = counting.find_workload(workshop, [subject], workload(tmp_path, operations), 1, 1)

@@ -11,6 +11,7 @@ import pytest
 from command_line import Faultline, assert_one_clear_line
 from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError
+from faultline.base.project import Project
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.workshop import Workshop
 from faultline.wear import counting
@@ -179,7 +180,7 @@ def test_the_driver_takes_no_memory_from_malloc(root: Path) -> None:
     """stdio would, for what the driver says at its end: its buffer would be in the heap that is counted."""
     workshop = Workshop(root, Cache(root / ".faultline"), Engine(None), None)
     workload = counting.find_workload(workshop, [], "uniform:10:40", 4, 1)
-    subject = counting.find_subject(root, "glibc")
+    subject = counting.find_subject(Project(root), "glibc")
     counts = counting.count(workshop, subject, workload, 64, counting.CacheModel(1 << 20, 16)).counts
     assert len(counts.hottest) == len(counts.lines), "all lines say who stores to them"
     sites = {

@@ -131,7 +131,7 @@ def command(
     operations. Counted are stores, consecutive ones to a line coalesced, and write-backs through a model of a cache. docs/wear.md
     says how, and what lifetimes mean.
     """
-    subjects = counting.find_subjects(workshop.root, allocators, heap_bytes, through_adapter=through_adapter)
+    subjects = counting.find_subjects(workshop.project, allocators, heap_bytes, through_adapter=through_adapter)
     names = [subject.name for subject in subjects]
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
