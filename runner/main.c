@@ -25,7 +25,8 @@ enum {
     FOR_SERVE = 4,
     FOR_PROBE = 8,
     FOR_TWINS = 16,
-    FOR_LIVES = FOR_SERVE | FOR_PROBE | FOR_TWINS,
+    FOR_REHEARSE = 32,
+    FOR_LIVES = FOR_SERVE | FOR_PROBE | FOR_TWINS | FOR_REHEARSE,
     FOR_HEAPS = FOR_WORKLOAD | FOR_LIVES,
     FOR_ALL = FOR_HEAPS | FOR_CHECK
 };
@@ -42,6 +43,7 @@ static const struct command {
     const char *summary;
 } COMMANDS[] = {
     {"workload", FOR_WORKLOAD, run_workload, "execute one session of a workload, with operation markers"},
+    {"rehearse", FOR_REHEARSE, run_rehearse, "execute a workload, and say in which operation the target fails"},
     {"serve", FOR_SERVE, run_serve, "probe heap images that come on standard input (protocol.h)"},
     {"probe", FOR_PROBE, run_probe_command, "probe the heap in a folder once; the folder is not changed"},
     {"twins", FOR_TWINS, run_twins, "execute a workload and probe a closed copy of the heap after each operation"},
@@ -54,7 +56,7 @@ static const struct option_of {
     bool is_required;
 } OPTIONS[] = {
     {{"adapter", 'a', "FILE", 0, "adapter, a shared object", 0}, FOR_ALL, true},
-    {{"workload", 'w', "FILE", 0, "workload file", 0}, FOR_WORKLOAD | FOR_TWINS, true},
+    {{"workload", 'w', "FILE", 0, "workload file", 0}, FOR_WORKLOAD | FOR_TWINS | FOR_REHEARSE, true},
     {{"plan", 'p', "FILE", 0, "which histories of a workload with threads are wanted (plan.c)", 0}, FOR_TWINS, false},
     {{"session", 'k', "N", 0, "session of the workload, from 0", 0}, FOR_WORKLOAD, true},
     {{"tally", 'T', NULL, 0, "print what its operations came to, as JSON", 0}, FOR_WORKLOAD, false},
@@ -211,7 +213,8 @@ static void fix_addresses(char **arguments) {
 
 int main(int count, char **arguments) {
     const struct command *command = find_command(count, arguments);
-    if (command->run == run_serve && !RUNNING_ON_VALGRIND) /* which fixes them, and would lose sight of a new program */
+    if ((command->bit & (FOR_SERVE | FOR_REHEARSE)) != 0 &&
+        !RUNNING_ON_VALGRIND) /* which fixes them, and would lose sight of a new program */
         fix_addresses(arguments);
     struct options options = {.command = command->name, .cpu_limit_ms = 1000, .wall_limit_ms = 10000};
     struct argp_option accepted[COUNT_OF(OPTIONS) + 1] = {{0}};

@@ -52,6 +52,8 @@ impl Contract {
         match rule {
             RuleId::NotRelocatable => self.relocatable,
             RuleId::CorruptionMissed => !self.detects.is_empty(),
+            // It is judged where the workload is executed, not on a recovered heap.
+            RuleId::FailsWithoutCrash => false,
             // It is a cause of what other rules say.
             RuleId::RecoverySkipped => false,
             _ => true,

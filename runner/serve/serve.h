@@ -13,6 +13,9 @@ int run_serve(const struct options *options);
 /* ---- probe_command.c */
 int run_probe_command(const struct options *options);
 
+/* ---- rehearse.c */
+int run_rehearse(const struct options *options);
+
 /* ---- twins.c */
 int run_twins(const struct options *options);
 

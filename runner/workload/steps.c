@@ -93,12 +93,17 @@ static void execute_step(struct execution *execution, const struct step *step) {
     mark_begin(step);
     if (step->kind == FL_OP_CASE)
         return;
+    if (execution->before != NULL)
+        execution->before(execution, step);
     int status = call_adapter(execution, step);
     mark_return(step, status);
     note_tally(execution->tally, step, status);
+    bool is_refused = status != FL_OK && (status != FL_OUT_OF_MEMORY || !operation_of(step->kind)->makes_object);
+    if (is_refused && execution->refused != NULL)
+        execution->refused(execution, step, status);
     if (status == FL_OK)
         note_effect(execution, step);
-    else if (status != FL_OUT_OF_MEMORY || !operation_of(step->kind)->makes_object)
+    else if (is_refused)
         fail(EXIT_INFRASTRUCTURE, "%s: operation %u (%s of slot %u, %llu bytes) answered %s: %s", execution->adapter->name,
              step->index, operation_of(step->kind)->word, step->slot, (unsigned long long)step->bytes, status_name(status),
              execution->adapter->message());

@@ -90,6 +90,9 @@ struct execution {
     struct left *left;              /* by what ran so far; the next session goes on with it */
     struct workers *workers;        /* of the open heap; null: none was started */
     struct tally *tally;            /* null: nobody asks */
+    /* Called before each operation, and when one answers an error that ends the execution. May be null. */
+    void (*before)(struct execution *execution, const struct step *step);
+    void (*refused)(struct execution *execution, const struct step *step, int status);
     /* Called after each operation's return, with the heap open unless it was closed. May be null. */
     void (*after)(struct execution *execution, const struct step *step);
     void *context;

@@ -12,7 +12,7 @@ use base::config::Config;
 use base::error::{EngineError, bad_input};
 use base::output::Output;
 use clap::{Parser, Subcommand};
-use commands::{bench, dump, lists, litmus, places, replay, shrink, states, trace_info, yardstick};
+use commands::{bench, calls, dump, lists, litmus, places, replay, shrink, states, trace_info, yardstick};
 use crashgen::replay::Probe;
 use crashgen::symbols::Symbols;
 use crashgen::token::Witness;
@@ -84,6 +84,15 @@ enum Command {
     Places {
         /// Configuration file (JSON).
         config: PathBuf,
+    },
+    /// Where calls are in the source, as JSON: the innermost one that is no helper's, and its callers.
+    Calls {
+        /// Each as OFFSET:MODULE, the innermost one first; the offset is decimal.
+        #[arg(required = true)]
+        calls: Vec<String>,
+        /// File whose functions act for their callers.
+        #[arg(long)]
+        helper: Vec<PathBuf>,
     },
     /// A trace as text, one line an event: crash position after it, process.thread, operation, kind, what, and where in the source.
     Dump {
@@ -181,6 +190,7 @@ fn execute(command: Command) -> Result<u8, EngineError> {
             places::print(&config, &Trace::read(&config.trace)?);
             Ok(0)
         }
+        Command::Calls { calls, helper } => calls::print(&calls, helper).map(|()| 0),
         Command::Dump { trace, module_root } => {
             let printed = dump::print(&Trace::read(&trace)?, &module_root);
             printed.map_err(|error| EngineError::Infrastructure(format!("standard output: {error}"))).map(|()| 0)

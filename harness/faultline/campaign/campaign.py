@@ -28,6 +28,7 @@ from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Certificate, Done, Event, Finding, Progress, TraceRules
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload, trace_cell
+from faultline.pipeline.rehearsal import FailsWithoutCrashError
 from faultline.pipeline.workshop import Workshop
 from faultline.study import kill_rates
 from faultline.study.explanation import RepairTrial
@@ -189,6 +190,10 @@ class _CellRunner:
             self._run_steps(position, result)
         except _StoppedError:
             self._note_stopped(result)
+        except FailsWithoutCrashError as failure:
+            result.verdict, result.findings = "fail", [failure.finding]
+            result.certificate = failure.certificate()
+            self.results.finding(self.campaign, position, failure.finding)
         except FaultlineError as error:
             if self._is_stopped.is_set():  # its child was interrupted: the error is ours, not the cell's
                 self._note_stopped(result)

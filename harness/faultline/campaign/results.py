@@ -125,7 +125,7 @@ class CellResult(msgspec.Struct):
 
     def replay_lines(self, finding: Finding) -> list[str]:
         """How to see the finding again: as it was found, and in its smallest witness, if there is another one."""
-        lines = [f"replay: faultline replay {finding.token}"]
+        lines = [f"replay: {self.spec.replay_command(finding.token)}"]
         shrunk = self.shrunk_of(finding)
         if shrunk is not None and shrunk.witness.token != finding.token:
             lines.append(f"shrunk: {shrunk.text()}: faultline replay {shrunk.witness.token}")

@@ -74,6 +74,10 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mutant = f" {self.mutant}" if self.mutant else ""
         return f"{self.allocator} {self.workload_name}{size}{variant}{mutant}"
 
+    def replay_command(self, token: str) -> str:
+        """token: of a finding of this cell."""
+        return f"faultline replay {token}" if token else self.command_line()
+
     def command_line(self) -> str:
         """The command that runs this cell alone."""
         words = ["faultline", "run", self.allocator, "--workload", self.path or self.workload]

@@ -189,6 +189,7 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     title: str
     message: str
     token: str
+    """Empty: no power failure is needed, and the cell itself shows it."""
     meaning: str = ""
     """When the rule is broken."""
     fact: str = ""
@@ -226,6 +227,11 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     """Known because a person said so, with a date."""
 
     @property
+    def needs_crash(self) -> bool:
+        """Whether power must fail for it to be seen."""
+        return bool(self.token)
+
+    @property
     def headline(self) -> str:
         """The title, and whether a torn store made the crash state."""
         return f"{self.title}; a {self.lost.kind} is torn" if self.lost and self.lost.is_torn else self.title
@@ -250,8 +256,9 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
             shown.append((stores, "nothing"))
         shown += [(f"{stores} at", place.text()) for place in self.stored or []]
         if self.died:
+            who = "recovery" if self.needs_crash else "it"
             shown.append(
-                (f"recovery {self.died.verb} at", " < ".join(one.text() for one in [self.died.at, *self.died.callers]))
+                (f"{who} {self.died.verb} at", " < ".join(one.text() for one in [self.died.at, *self.died.callers]))
             )
         return shown
 
@@ -268,17 +275,22 @@ def _name_of(index: int, generation: int) -> str:
     return f"operation {index} after {recovery}" if index else recovery
 
 
-def _operation_text(operation: dict[str, Any] | None) -> str:
-    if not operation:
-        return "outside any operation"
+def operation_words(operation: dict[str, Any]) -> str:
+    """operation 3 (allocate, slot 1, 64 bytes)"""
     name = _name_of(operation.get("index", 0), operation.get("generation", 0))
     words = [f"{operation.get('kind', 'operation')}"]
     if operation.get("kind") in THREAD_OPERATIONS:
         words.append(f"slot {operation.get('slot')}")
     if operation.get("bytes"):
         words.append(f"{operation['bytes']} bytes")
+    return f"{name} ({', '.join(words)})"
+
+
+def _operation_text(operation: dict[str, Any] | None) -> str:
+    if not operation:
+        return "outside any operation"
     state = "pending" if operation.get("pending") else "returned"
-    return f"{name}: {', '.join(words)} ({state})"
+    return f"{operation_words(operation).replace(' (', ': ', 1).removesuffix(')')} ({state})"
 
 
 class TraceWarning(msgspec.Struct):

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracing: each session of the workload is one process under the tracer. All append to one trace, which the engine seals. The trace
-is cached by everything it is a function of: builds of allocator, runner and tracer, workload, heap geometry."""
+is cached by everything it is a function of: builds of allocator, runner and tracer, workload, heap geometry. Where tracing fails,
+the workload is rehearsed without the tracer."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,6 +22,7 @@ from faultline.base.errors import BadInputError, FaultlineError, InfrastructureE
 from faultline.base.processes import child
 from faultline.pipeline.build import Built
 from faultline.pipeline.engine import signal_name
+from faultline.pipeline.rehearsal import rehearse, target_environment
 from faultline.pipeline.target import Target
 from faultline.pipeline.tracers.tracer import Session, Tracer
 from faultline.pipeline.workshop import Workshop
@@ -28,6 +31,9 @@ from faultline.workload.operations import Workload
 
 TRACE_LIMIT_S = 900
 """Wall time of one session; a target that loops for ever while it is traced is an error, not a wait."""
+LATE_S = 60
+"""A session that takes so long may hang: it is rehearsed while it goes on."""
+FROM_OUTSIDE = (-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL)
 FOOTER_BYTES = 64
 FOOTER_HASH = slice(16, 48)
 """Where pintools/trace.h puts sha256 in struct fl_trace_footer."""
@@ -88,7 +94,9 @@ def trace(
     limit_s: float | None = None,
 ) -> Trace:
     """The sealed trace of workload on target. fresh: trace even if it is cached; cache: where it is kept, not the workshop's;
-    limit_s: of all sessions together, beside TRACE_LIMIT_S of each."""
+    limit_s: of all sessions together, beside TRACE_LIMIT_S of each.
+
+    Raises FailsWithoutCrashError: the target fails without a crash, in an operation of the workload."""
     started = time.monotonic()
     cache = cache or workshop.cache
     check_supported(target.allocator, workload)
@@ -103,7 +111,7 @@ def trace(
         log.unlink(missing_ok=True)
         with scratch_folder(cache, workshop.heap_folder) as folder:
             deadline = None if limit_s is None else started + limit_s
-            tracing = _Tracing(workshop.tracer, target, workload, workload_file, folder, path, log, deadline)
+            tracing = _Tracing(workshop, target, workload, workload_file, folder, path, log, deadline)
             for session in range(workload.session_count):
                 tracing.run(session)
         workshop.engine.seal(path)
@@ -131,7 +139,7 @@ class _Tracing:
     """The sessions of one trace. folder: of the heap; trace: the file that all of them append to; deadline: when the time that was
     asked for is over, by time.monotonic()."""
 
-    tracer: Tracer
+    workshop: Workshop
     target: Target
     workload: Workload
     workload_file: Path
@@ -150,14 +158,14 @@ class _Tracing:
             session + 1,
             self.workload.schedule_seed,
         )
-        command = self.tracer.trace_command(self.target.tracer, asked)
+        command = self.workshop.tracer.trace_command(self.target.tracer, asked)
         with self.log.open("ab") as output:
             output.write(f"session {session}\n".encode())
             output.flush()
             start = output.tell()
             limit_s = TRACE_LIMIT_S if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-            environment = environment_for(self.tracer, self.target.tracer, self.target.allocator)
-            code = run_traced(command, output, environment, min(limit_s, TRACE_LIMIT_S))
+            environment = environment_for(self.workshop.tracer, self.target.tracer, self.target.allocator)
+            code = run_traced(command, output, environment, min(limit_s, TRACE_LIMIT_S), self._rehearse)
         if code is None and limit_s < TRACE_LIMIT_S:
             raise InfrastructureError(
                 f"the time that was asked for was over while session {session} of {self.workload.name} was traced",
@@ -170,10 +178,17 @@ class _Tracing:
                 f"output of target and tracer: {self.log}",
             )
         if code != 0:
-            raise self._error(session, code, self.log.read_bytes()[start:].decode(errors="replace"))
+            is_whole = code not in FROM_OUTSIDE and self._rehearse()
+            raise self._error(session, code, self.log.read_bytes()[start:].decode(errors="replace"), is_whole)
 
-    def _error(self, session: int, code: int, said: str) -> FaultlineError:
-        """Why a session did not end with exit code 0: its own words where the runner said why, the signal where it died."""
+    def _rehearse(self) -> bool:
+        """Whether it fails without the tracer, too. Not before it was traced: what it makes outside of its heap would be there."""
+        options = heap_arguments(self.target.allocator.heap, self.workload)
+        return rehearse(self.workshop, self.target, self.workload_file, options)
+
+    def _error(self, session: int, code: int, said: str, is_whole: bool) -> FaultlineError:
+        """Why a session did not end with exit code 0: its own words where the runner said why, the signal where it died.
+        is_whole: all of the workload ran without the tracer."""
         name, where = self.target.name, f"while session {session} of workload {self.workload.name} was traced"
         if code == -signal.SIGXFSZ:
             return InfrastructureError(
@@ -187,7 +202,10 @@ class _Tracing:
                 "free space there, or choose another folder with --heap-folder DIR",
             )
         if code < 0:
-            return InfrastructureError(f"{name} crashed with {signal_name(-code)} {where}", f"its output: {self.log}")
+            return InfrastructureError(
+                f"{name} crashed with {signal_name(-code)} {where}{'; without the tracer it did not' if is_whole else ''}",
+                f"its output: {self.log}",
+            )
         lines = [line.strip() for line in said.splitlines() if "error: " in line]
         if lines:
             kind = BadInputError if code == BadInputError.exit_code else InfrastructureError
@@ -196,19 +214,25 @@ class _Tracing:
 
 
 def run_traced(
-    command: list[str], output: IO[bytes], environment: dict[str, str], limit_s: float = TRACE_LIMIT_S
+    command: list[str],
+    output: IO[bytes],
+    environment: dict[str, str],
+    limit_s: float = TRACE_LIMIT_S,
+    when_late: Callable[[], object] = lambda: None,
 ) -> int | None:
-    """Exit code, negative for a signal; None when the limit was hit."""
+    """Exit code, negative for a signal; None when the limit was hit. when_late: called once in a long run, which it may end by what
+    it raises."""
+    first_s = min(LATE_S, limit_s)
     with child(command, output, output, environment) as process:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(first_s)
+        if first_s < limit_s:
+            when_late()
         try:
-            return process.wait(limit_s)
+            return process.wait(limit_s - first_s)
         except subprocess.TimeoutExpired:
             return None
 
 
 def environment_for(tracer: Tracer, built: Built, allocator: Allocator | None = None) -> dict[str, str]:
-    """Small and fixed, but for what the allocator's [environment] says: a target that looks at its environment must see the same
-    each time."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    own = allocator.variables() if allocator else {}
-    return {**kept, "LC_ALL": "C", **own, **tracer.environment(built)}
+    return {**target_environment(allocator), **tracer.environment(built)}

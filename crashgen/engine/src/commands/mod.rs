@@ -2,6 +2,7 @@
 //! The subcommands of `faultline-engine`, one file each.
 
 pub mod bench;
+pub mod calls;
 pub mod dump;
 pub mod lists;
 pub mod litmus;

@@ -43,7 +43,7 @@ def print_finding(
         print_line(console, "  shrunk: ", "bold cyan", shrunk.text() + again)
     if not_shrunk is not None:
         print_line(console, "  not shrunk: ", "yellow", not_shrunk)
-    print_line(console, "  replay: ", "cyan", f"faultline replay {finding.token}")
+    print_line(console, "  replay: ", "cyan", spec.replay_command(finding.token))
 
 
 def print_events(console: Console, finding: Finding) -> None:

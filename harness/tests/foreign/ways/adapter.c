@@ -30,6 +30,8 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <valgrind/valgrind.h>
+#include <unistd.h>
 
 #define MAGIC 0x6e676965726f66ull
 #define UNIT LINE_BYTES
@@ -66,6 +68,50 @@ static int fail(int status, const char *why) {
     return status;
 }
 static const char *message(void) { return reason; }
+
+/* ---- without a crash ----
+ *
+ * FAILS: where; FAILS_BY: how; FAILS_FROM: from which time on in this process, counted from 0 */
+
+enum place { in_nothing, in_allocate, in_free, in_close, in_open, when_full };
+#ifndef FAILS
+#define FAILS in_nothing
+#endif
+#ifndef FAILS_BY
+#define FAILS_BY segv
+#endif
+#ifndef FAILS_FROM
+#define FAILS_FROM 0
+#endif
+
+WAY void fail_segv(void) { *(volatile int *)8 = 1; }
+WAY void fail_abort(void) { abort(); }
+WAY void fail_exit(void) { exit(0); }
+WAY void fail_loop(void) {
+    for (volatile int turns = 0;; turns++)
+        ;
+}
+WAY void fail_sleep(void) {
+    for (;;)
+        sleep(1000);
+}
+WAY void fail_refuse(void) {}
+
+/* True: it refuses. */
+static bool fails(enum place at) {
+    static unsigned times;
+#if defined(TRACED_ONLY)
+    if (!RUNNING_ON_VALGRIND)
+        return false;
+#endif
+    if (at != FAILS || times++ < FAILS_FROM)
+        return false;
+    printf("about to fail\n");
+    fflush(stdout);
+    JOIN(fail_, FAILS_BY)();
+    return true;
+}
+static int refusal(void) { return fail(FL_ERROR, "not today"); }
 
 /* ---- a, then b ---- */
 
@@ -170,6 +216,8 @@ static void unlock(struct fl_heap *heap) {
 /* ---- the heap ---- */
 
 static int close_heap(struct fl_heap *heap) {
+    if (heap->used != NULL && fails(in_close))
+        return refusal();
 #if defined(BACKGROUND)
     end_background();
 #endif
@@ -309,6 +357,8 @@ static int use_slot(struct fl_heap *heap, uint64_t run) {
 }
 
 static int open_heap(const struct fl_heap_options *options, fl_heap **out) {
+    if (fails(in_open))
+        return refusal();
     int status = begin(options, 0, out);
     struct fl_heap *heap = *out;
     if (status == FL_OK && heap->head->magic != MAGIC)
@@ -376,6 +426,8 @@ static void take_snapshot(struct fl_heap *heap) { (void)heap; }
 
 static int allocate_run(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
     uint64_t run = taken(take(heap, bytes));
+    if (run == 0 && fails(when_full))
+        return refusal();
     if (run == 0)
         return fail(FL_OUT_OF_MEMORY, "full");
     fill(context, at(heap, run), 0, bytes);
@@ -384,6 +436,8 @@ static int allocate_run(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_
 }
 
 static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    if (fails(in_allocate))
+        return refusal();
     take_snapshot(heap);
     lock(heap);
     int status = TRY(allocate_run(heap, slot, bytes, fill, context));
@@ -392,6 +446,8 @@ static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, 
 }
 
 static int free_slot(fl_heap *heap, uint32_t slot) {
+    if (fails(in_free))
+        return refusal();
     lock(heap);
     uint64_t run = heap->head->slots[slot];
     change_slot(heap, slot, 0);

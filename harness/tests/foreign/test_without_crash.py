@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target that fails though power does not is told so (FL017), and not that its recovery is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from caches import cache_that_shares_builds
+from faultline.campaign.campaign import SilentWatcher, run_cells
+from faultline.campaign.results import CellResult, Results
+from faultline.pipeline import rehearsal, trace
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.workshop import Workshop
+from foreign.cases import WORKLOAD, Case
+from foreign.foreign_project import project_of_case
+
+Run = Callable[..., CellResult]
+
+
+@pytest.fixture
+def run(root: Path, scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(trace, "LATE_S", 5)
+    monkeypatch.setattr(rehearsal, "CPU_LIMIT_MS", 1000)
+    monkeypatch.setattr(rehearsal, "WALL_LIMIT_MS", 10_000)
+    cache = cache_that_shares_builds(root, tmp_path / "cache")
+
+    def of(defines: str, workload: str = WORKLOAD, contract: str = "") -> CellResult:
+        place = project_of_case(Case("without_crash", defines, ""), root, tmp_path / "place")
+        with (place / "allocators" / "ways" / "allocator.toml").open("a") as description:
+            description.write(contract)
+        (place / "ways.workload").write_text(workload)
+        workshop = Workshop(place, cache, Engine(scripts / "faultline-engine"))
+        results = Results(tmp_path / "results.sqlite")
+        spec = CellSpec("ways", str(place / "ways.workload"), 0, 1, "complete", "px86", "clwb")
+        [result] = run_cells(workshop, results, "run", [spec], 1, SilentWatcher())
+        results.close()
+        return result
+
+    return of
+
+
+def rules_of(result: CellResult) -> set[str]:
+    return {finding.rule for finding in result.findings}
+
+
+@pytest.mark.parametrize(
+    ("defines", "operation", "how", "function"),
+    [
+        ("FAILS=in_free", "operation 5 (free, slot 0)", "died of SIGSEGV", "fail_segv"),
+        ("FAILS=in_free FAILS_BY=abort", "operation 5 (free, slot 0)", "died of SIGABRT", "fail_abort"),
+        ("FAILS=in_allocate FAILS_BY=exit", "operation 1 (allocate, slot 0, 64 bytes)", "called exit", ""),
+        ("FAILS=in_free FAILS_BY=loop", "operation 5 (free, slot 0)", "did not return", "fail_loop"),
+        ("FAILS=in_free FAILS_BY=sleep", "operation 5 (free, slot 0)", "did not return", "fail_sleep"),
+        ("FAILS=in_free FAILS_BY=refuse", "operation 5 (free, slot 0)", "answered error: not today", ""),
+        ("FAILS=in_close FAILS_BY=abort", "operation 3 (close)", "died of SIGABRT", "fail_abort"),
+        ("FAILS=in_open FAILS_BY=abort", "operation 4 (open)", "died of SIGABRT", "fail_abort"),
+    ],
+)
+def test_a_failure_in_an_operation_is_a_finding_without_a_crash(
+    run: Run, defines: str, operation: str, how: str, function: str
+) -> None:
+    result = run(defines)
+    [finding] = result.findings
+    assert (result.verdict, finding.rule) == ("fail", "FL017")
+    assert finding.message == f"{operation} {how}, and power did not fail; it printed: about to fail"
+    assert (finding.died.at.function if finding.died else "") == function
+    assert result.certificate is not None
+    assert (result.certificate.complete, result.certificate.rules_judged) == (False, ["FL017"])
+    assert result.replay_lines(finding) == [f"replay: {result.spec.command_line()}"]
+
+
+def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None:
+    result = run("FAILS=in_free TRACED_ONLY")
+    assert (result.verdict, result.findings) == ("unknown", [])
+    assert "crashed with SIGSEGV while session 1" in str(result.error)
+    assert str(result.error).endswith("without the tracer it did not")
