@@ -172,6 +172,7 @@ impl Tally {
     pub fn add(&mut self, judgement: &Judgement) {
         self.judgements += 1;
         self.judged.extend(judgement.judged);
+        judgement.violations.iter().for_each(|violation| self.judged.insert(violation.rule));
         for (rule, why) in &judgement.not_judged {
             *self.not_judged.entry((*rule, why.to_string())).or_default() += 1;
         }
@@ -518,6 +519,7 @@ pub struct Certificate {
 mod tests {
     use super::*;
     use crashgen::strategy::{Exhaustive, Floor, Sample};
+    use oracle::{Fact, Violation};
 
     #[test]
     fn states_are_added_in_the_logarithm() {
@@ -527,6 +529,23 @@ mod tests {
         }
         tally.add_states(None);
         assert_eq!(tally.states_text(), "3.0e+09");
+    }
+
+    #[test]
+    fn a_rule_that_is_broken_was_judged() {
+        let violation = Violation {
+            rule: RuleId::RecoverySkipped,
+            fact: Fact::OpenedAsClosed,
+            message: String::new(),
+            slot: None,
+            operation: None,
+            block: None,
+            leaks: None,
+            lost_bytes: None,
+        };
+        let mut tally = Tally::default();
+        tally.add(&Judgement { violations: vec![violation], ..Judgement::default() });
+        assert!(tally.judged.iter().eq([RuleId::RecoverySkipped]));
     }
 
     #[test]
