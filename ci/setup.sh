@@ -81,8 +81,8 @@ install_faultline() {
     stamp=$({
         pwd
         cargo --version
-        find Cargo.toml Cargo.lock pyproject.toml pydata crashgen oracle runner/assembler -type f \
-            \( -name '*.rs' -o -name 'Cargo.*' -o -name pyproject.toml -o -path 'pydata/*' \) -print0 |
+        find Cargo.toml Cargo.lock pyproject.toml ci/packaging crashgen oracle runner/assembler -type f \
+            \( -name '*.rs' -o -name 'Cargo.*' -o -name pyproject.toml -o -path 'ci/packaging/*.py' \) -print0 |
             LC_ALL=C sort -z | xargs -0 sha256sum
     } | sha256sum)
     is_stamped engine "$stamp" && [ -x .venv/bin/faultline-engine ] && [ -x .venv/bin/faultline-as ] && return 0

@@ -38,19 +38,33 @@ KEY_DIGITS = 16
 _locks: dict[str, threading.Lock] = {}
 _locks_guard = threading.Lock()
 _verified: set[str] = set()
+PACKAGES = "gcc g++ make ccache valgrind libc6-dev"
+"""What the commands start, by the names of Debian. Of a clone ci/packages.txt has them all."""
 SUMS = "sha256"
 """In a folder of the cache: of each file in it."""
 
 
 def project_root() -> Path:
-    """The clone: allocators, runner and tracers are built from its sources."""
-    root = Path(__file__).resolve().parents[3]
-    if not (root / "include" / "adapter.h").is_file():
-        raise InfrastructureError(
-            f"{root}: holds no include/adapter.h, so the allocators cannot be built from source",
-            "install from a clone: make setup (or pip install -e .)",
-        )
-    return root
+    """The clone, or what a wheel installed of one: allocators, runner and tracers are built from its sources."""
+    package = Path(__file__).resolve().parents[1]
+    for root in (package / "installed", package.parents[1]):
+        if (root / "include" / "adapter.h").is_file():
+            return root
+    raise InfrastructureError(
+        f"{package}: no include/adapter.h is with it, so nothing can be built from source",
+        "install a whole wheel, or a clone: make setup (or pip install -e .)",
+    )
+
+
+def is_clone(root: Path) -> bool:
+    return (root / "Cargo.toml").is_file()
+
+
+def hint_to_install() -> str:
+    """What to do where a program is missing."""
+    if is_clone(project_root()):
+        return "make setup installs what is missing"
+    return f"install what is missing; Debian's packages are {PACKAGES}"
 
 
 def key_of(*parts: bytes | str) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from faultline.base.cache import is_clone
 from faultline.base.config import Allocator, allocator_names, find_allocator, read_allocator, read_toml
 from faultline.base.errors import BadInputError, InfrastructureError
 
@@ -160,8 +161,7 @@ def cache_folder(project: Project) -> Path:
     if project.cache is not None:
         return project.cache
     here = project.file.parent if project.file else project.installation
-    is_clone = (project.installation / "Cargo.toml").is_file()
-    if project.file or is_clone:
+    if project.file or is_clone(project.installation):
         folder = here / CACHE
         if os.access(folder if folder.exists() else here, os.W_OK | os.X_OK):
             return folder

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from faultline.base.cache import Cache, key_of, project_root
+from faultline.base.cache import Cache, hint_to_install, key_of, project_root
 from faultline.base.config import Allocator, Flush
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.project import headers_of
@@ -116,7 +116,7 @@ class Built:
 def version_of(program: str) -> str:
     """The first line of what it says."""
     if shutil.which(program) is None:
-        raise InfrastructureError(f"{program} was not found on PATH", "make setup installs what is missing")
+        raise InfrastructureError(f"{program} was not found on PATH", hint_to_install())
     run = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return run.stdout.partition("\n")[0]
 
@@ -298,9 +298,7 @@ def run_in(root: Path, what: str, command: list[str], log: Path, environment: Ma
             timeout=COMPILE_LIMIT_S,
         )
     except FileNotFoundError as error:
-        raise InfrastructureError(
-            f"{command[0]} was not found on PATH", "make setup installs what is missing"
-        ) from error
+        raise InfrastructureError(f"{command[0]} was not found on PATH", hint_to_install()) from error
     except subprocess.TimeoutExpired as error:
         raise InfrastructureError(f"{what}: {command[0]} ran for more than {COMPILE_LIMIT_S} s") from error
     with log.open("a", encoding="utf-8") as file:

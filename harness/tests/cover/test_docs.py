@@ -14,7 +14,7 @@ import pytest
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PAGE = re.compile(r"(?<![\w./-])((?:\.\./|[\w.-]+/)*[\w-]+\.md)\b")
 OUTSIDE = re.compile(r"\bDESIGN\b|\bSTYLE\.md\b")
-SOURCE = re.compile(r"`((?:harness|include|runner|allocators|pintools|crashgen|oracle|ci|fuzz|docs|pydata)/[\w./-]+)`")
+SOURCE = re.compile(r"`((?:harness|include|runner|allocators|pintools|crashgen|oracle|ci|fuzz|docs)/[\w./-]+)`")
 HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""faultline as its users have it: a wheel of this clone, in an environment of its own whose path has a space, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caches import cache_that_shares_builds
+from command_line import assert_one_clear_line
+from foreign.own_repository import FOLDER, git, make_repository
+
+NOBODY = 65534
+Installed = Callable[..., subprocess.CompletedProcess[str]]
+pytestmark = pytest.mark.slow
+
+
+def python(*words: str | Path, **options: Any) -> None:
+    subprocess.run(
+        [sys.executable, *map(str, words)], check=True, capture_output=True, text=True, timeout=600, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Path]:
+    """Where everyone may look: pytest's own folders are its user's alone."""
+    with tempfile.TemporaryDirectory(prefix="faultline test ") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def environment(root: Path, place: Path) -> Path:
+    """The wheel's. What it depends on comes from the environment of these tests."""
+    path = os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"], str(Path.home() / ".cargo" / "bin")))
+    offline = ("--quiet", "--no-deps", "--no-index")
+    build = ("-m", "pip", "wheel", *offline, "--no-build-isolation", "-w", place / "wheels", root)
+    python(*build, env={**os.environ, "PATH": path})
+    (wheel,) = (place / "wheels").iterdir()
+    made = place / "environment"
+    python("-m", "venv", "--without-pip", made)
+    python("-m", "pip", "--python", made / "bin" / "python", "install", *offline, wheel)
+    (packages,) = made.glob("lib/python3*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(environment: Path) -> Installed:
+    def run(*words: str | Path, before: tuple[str, ...] = (), **options: Any) -> subprocess.CompletedProcess[str]:
+        command = [*before, str(environment / "bin" / "faultline"), *map(str, words)]
+        own = {"PATH": os.environ["PATH"], "HOME": str(environment.parent), **options.pop("env", {})}
+        limits = {"capture_output": True, "text": True, "timeout": 600, "stdin": subprocess.DEVNULL, "check": False}
+        return subprocess.run(command, env=own, **limits, **options)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def repository(root: Path, place: Path) -> Path:
+    """With a cache that has what the clone built: its keys are those of the wheel, too."""
+    made = make_repository(place / "a heap")
+    cache_that_shares_builds(root, made / ".faultline")
+    return made
+
+
+def test_the_wheel_is_whole(environment: Path, installed: Installed, repository: Path, root: Path) -> None:
+    (package,) = environment.glob("lib/python3*/site-packages/faultline")
+    there = {path.relative_to(package / "installed").as_posix() for path in (package / "installed").rglob("*")}
+    assert {"include/adapter.h", "runner/main.c", "runner/hooks/hooks.c", "pintools/valgrind/Makefile"} <= there
+    assert "allocators/nvm_malloc/allocator.toml" in there
+    assert not [name for name in there if "/tests" in name or name.endswith(".rs")]
+    run = installed("doctor", cwd=repository)
+    assert run.returncode == 0, run.stdout + run.stderr
+    listed = installed("list", "--built-in", cwd=repository)
+    assert "makalu" in listed.stdout
+    assert str(root) not in run.stdout, "nothing of the clone"
+
+
+def test_a_wheel_builds_what_a_clone_builds(installed: Installed, repository: Path, root: Path) -> None:
+    """So tokens travel: runner and built-in allocators have the keys that they have in the clone."""
+    words = ("build", "nvm_malloc", "--json", "--cache", repository / ".faultline")
+    from_wheel = installed(*words, cwd=repository)
+    here = subprocess.run(
+        [Path(sysconfig.get_path("scripts")) / "faultline", *words],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert from_wheel.returncode == 0, from_wheel.stderr
+    assert from_wheel.stdout == here.stdout
+
+
+def test_a_repository_is_tested_red_and_green(installed: Installed, repository: Path) -> None:
+    green = installed("run", "own", cwd=repository / FOLDER)
+    assert green.returncode == 0, green.stdout + green.stderr
+    matrix = installed("matrix", cwd=repository)
+    assert matrix.returncode == 0, matrix.stdout + matrix.stderr
+    git(repository, "checkout", "-q", "bad")
+    red = installed("run", "own", cwd=repository)
+    git(repository, "checkout", "-q", "good")
+    assert red.returncode == 1, red.stderr
+    assert f"({FOLDER}/adapter.c:" in red.stdout
+    bisected = installed("bisect", "own", "--good", "good", "--bad", "worse", "-w", "smoke", cwd=repository)
+    assert bisected.returncode == 0, bisected.stderr
+    assert "bad commit" in bisected.stdout.splitlines()[0]
+
+
+def test_others_than_root_use_an_installation_that_they_cannot_write(
+    installed: Installed, repository: Path, place: Path
+) -> None:
+    """What is compiled goes to the user's own cache."""
+    before: tuple[str, ...] = ()
+    if os.geteuid() == 0:
+        before = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "--inh-caps=-all")
+        words = ("sh", "-c", '"$0" -c ""', sys.executable)  # setpriv itself still may look everywhere
+        seen = subprocess.run([*before, *words], check=False, capture_output=True, cwd="/")
+        if seen.returncode != 0:
+            pytest.skip("another user cannot start the Python of these tests")
+    else:
+        pytest.skip("the installation is this user's own: only root can become another one")
+    home = place / "home"
+    home.mkdir()
+    shutil.chown(home, NOBODY, NOBODY)
+    run = installed("run", repository / FOLDER, "-w", "create", before=before, cwd="/", env={"HOME": str(home)})
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert (home / ".cache" / "faultline" / "builds").is_dir()
+
+
+def test_a_machine_without_a_compiler_is_one_line(installed: Installed, repository: Path, place: Path) -> None:
+    tools = place / "tools"
+    tools.mkdir()
+    for name in ("git", "setpriv", "sh"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    cell = ("run", "own", "--cache", place / "cache")
+    run = installed(*cell, cwd=repository, env={"PATH": str(tools)})
+    assert_one_clear_line(run, 3, "was not found on PATH", "Debian's packages are gcc")
+    assert "make setup" not in run.stderr
