@@ -484,6 +484,11 @@ def include_of_adapters(root: Path) -> str:
 def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
     found: list[Path] = []
     for glob in globs:
+        if not glob or glob.startswith("/"):
+            raise BadInputError(
+                f"{folder / 'allocator.toml'}: {key}: expected names below {folder}, got {glob!r}",
+                "`..` leads out of it",
+            )
         matches = sorted(path for path in folder.glob(glob) if path.is_file())
         if not matches:
             raise BadInputError(f"{folder / 'allocator.toml'}: {key}: {glob!r} matches no file in {folder}")

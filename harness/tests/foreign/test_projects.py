@@ -146,6 +146,12 @@ def test_options_that_no_command_takes_are_said(tmp_path: Path, faultline: Fault
     assert_one_clear_line(faultline("list", cwd=tmp_path), 2, "faultline.toml", words)
 
 
+@pytest.mark.parametrize("glob", ["", "/etc/heap.c"])
+def test_sources_are_named_from_the_folder_on(tmp_path: Path, glob: str) -> None:
+    with pytest.raises(BadInputError, match="build.sources: expected names below"):
+        build.matches(tmp_path, "build.sources", [glob])
+
+
 def test_a_name_that_is_built_in_is_taken(repository: Path, root: Path, tmp_path: Path) -> None:
     description = (repository / FOLDER / "allocator.toml").read_text().replace('name = "own"', 'name = "makalu"')
     (tmp_path / "allocator.toml").write_text(description)
