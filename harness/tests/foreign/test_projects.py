@@ -148,7 +148,7 @@ def test_options_that_no_command_takes_are_said(tmp_path: Path, faultline: Fault
 
 @pytest.mark.parametrize("glob", ["", "/etc/heap.c"])
 def test_sources_are_named_from_the_folder_on(tmp_path: Path, glob: str) -> None:
-    with pytest.raises(BadInputError, match="build.sources: expected names below"):
+    with pytest.raises(BadInputError, match=r"build\.sources: expected names below"):
         build.matches(tmp_path, "build.sources", [glob])
 
 
