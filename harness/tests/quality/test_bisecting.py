@@ -615,7 +615,7 @@ def test_lines_near_the_stores_are_shown(root: Path) -> None:
         ("other.c", 1),
     ]
     repository = Repository.__new__(Repository)
-    repository.folder = "own/x"
+    repository.name, repository.folder = "x", "own/x"
     site = Site("nvm_activate", "allocators/x/src/activate.c", 12)
     moved = [Change(f"own/x/{change.file}", change.line, change.function, change.lines) for change in changes]
     assert concerned(moved, samples.finding(sites=[site]), repository) == moved[:2]
