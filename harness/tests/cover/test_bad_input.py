@@ -233,8 +233,8 @@ def test_a_full_memory_file_system_kills_by_sigbus_and_is_said_to_be_full(
     def said(free: int) -> str:
         monkeypatch.setattr(trace.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
         paths = (tmp_path / "workload", tmp_path / "heaps", tmp_path / "trace", tmp_path / "log")
-        tracing = trace._Tracing(DEFAULT_TRACER, target, generators.smoke(), *paths)
-        return tracing._error(0, -signal.SIGBUS, "").message
+        tracing = trace._Tracing(DEFAULT_TRACER, target, generators.smoke(), *paths, deadline=None)
+        return tracing._error(0, -signal.SIGBUS, "", is_whole=False).message
 
     assert f"{tmp_path}: the heap folder is full (4096 bytes free)" in said(4096)
     assert "crashed with SIGBUS" in said(1 << 30)
