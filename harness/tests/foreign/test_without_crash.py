@@ -78,3 +78,15 @@ def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None
     assert (result.verdict, result.findings) == ("unknown", [])
     assert "crashed with SIGSEGV while session 1" in str(result.error)
     assert str(result.error).endswith("without the tracer it did not")
+
+
+def test_a_heap_that_is_not_made_is_no_finding(run: Run) -> None:
+    """Its sizes may be wrong, or the folder: the allocator says so, and may be right."""
+    result = run("FAILS=in_create FAILS_BY=refuse")
+    assert (result.verdict, result.findings) == ("unknown", [])
+    assert "operation 0 (create of slot 0, 0 bytes) answered error: not today" in str(result.error)
+
+
+def test_a_target_that_dies_when_it_makes_a_heap_is_a_finding(run: Run) -> None:
+    [finding] = run("FAILS=in_create").findings
+    assert finding.message == "operation 0 (create) died of SIGSEGV, and power did not fail; it printed: about to fail"

@@ -73,7 +73,7 @@ static const char *message(void) { return reason; }
  *
  * FAILS: where; FAILS_BY: how; FAILS_FROM: from which time on in this process, counted from 0 */
 
-enum place { in_nothing, in_allocate, in_free, in_close, in_open, when_full };
+enum place { in_nothing, in_create, in_allocate, in_free, in_close, in_open, when_full };
 #ifndef FAILS
 #define FAILS in_nothing
 #endif
@@ -330,6 +330,8 @@ static void make_identity(struct head *head) {
 }
 
 static int create(const struct fl_heap_options *options, fl_heap **out) {
+    if (fails(in_create))
+        return refusal();
     int status = begin(options, O_CREAT, out);
     struct fl_heap *heap = *out;
     if (status != FL_OK)
