@@ -32,6 +32,7 @@ COMMANDS = (
     "litmus",
     "matrix",
     "mutate",
+    "new",
     "replay",
     "report",
     "run",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ WALL_LIMIT_MS = 40_000
 """Of a session. One that sleeps through half of it hangs; of one that works longer nothing is known."""
 PRINTED_CHARACTERS = 300
 """Of what the target printed, the end."""
+FROM_OUTSIDE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a rehearsal because somebody wants that. Of one that ends by another signal (a full heap folder) nothing is known."""
 NOT_THE_TARGETS = ("SIGXFSZ", "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 """Signals that come from outside."""
 STATUS_NAMES = {1: "out of memory", 2: "not a heap", 3: "corrupt", 4: "unsupported call", 5: "error"}
@@ -82,7 +85,7 @@ def rehearse(workshop: Workshop, target: Target, workload_file: Path, heap_argum
             text = answers.read().decode(errors="surrogateescape")
         printed.seek(0)
         said = printed.read().decode(errors="replace")
-    if code < 0 or "runner: error: interrupted" in said:
+    if -code in FROM_OUTSIDE or "runner: error: interrupted" in said:
         raise InfrastructureError(f"{target.name}: its rehearsal was ended from outside", "run the command again")
     answer = _parse(text) if code == 0 else None
     if answer is not None and answer.outcome not in ("done", "unknown") and not _is_no_fault(answer):

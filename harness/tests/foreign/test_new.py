@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline new`: what it writes works at once, and docs/tutorial.md is true of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from command_line import Faultline, assert_one_clear_line
+
+MATRIX = "faultline-matrix.toml"
+
+
+@pytest.fixture
+def shared_cache(root: Path, tmp_path: Path) -> Path:
+    """Runner and tracer are those of the clone."""
+    cache = tmp_path / ".faultline"
+    cache.mkdir()
+    for name in ("builds", "ccache"):
+        (root / ".faultline" / name).mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(root / ".faultline" / name)
+    return cache
+
+
+@pytest.mark.usefixtures("shared_cache")
+def test_the_tutorials_commands_do_what_it_says(root: Path, scripts: Path, tmp_path: Path) -> None:
+    """Each ends with the exit code that stands behind it, else with 0."""
+    text = (root / "docs" / "tutorial.md").read_text()
+    commands = re.findall(r"^    \$ (.*?)(?: +# exit code (\d))?$", text, re.MULTILINE)
+    assert len(commands) == 6
+    environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"}
+    said = []
+    for command, code in commands:
+        run = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == int(code or 0), f"{command}: {run.stdout}{run.stderr}"
+        said.append(run.stdout)
+    _, red, _, green, matrix, mutation = said
+    stores = "stores: lost: the store at shelf_publish (shelf.c:114); recovery read it at shelf_open (shelf.c:78)"
+    repair = "repair: clwb and sfence after the store at shelf_publish (shelf.c:114); tried: this finding is gone"
+    for words in (stores, repair, "FL004-31672dd3", "  also: FL005 ", "  also: FL007 "):
+        assert words in red
+    for words in (stores, repair, "FL004-31672dd3"):
+        assert words in text
+    assert "complete=1/1" in green
+    assert "findings=0" in matrix
+    assert "complete=2/2" in matrix
+    assert (tmp_path / "faultline-out" / "report.html").is_file()
+    assert " blind=0 unknown=0 " in mutation
+
+
+def test_a_skeleton_is_a_project_that_says_what_is_missing(faultline: Faultline, tmp_path: Path) -> None:
+    made = faultline("new", "bare", "--folder", "pm/faultline", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.splitlines()[-1].startswith("next: write pm/faultline/adapter.c")
+    folder = tmp_path / "pm" / "faultline"
+    description = folder / "allocator.toml"
+    assert_one_clear_line(faultline("run", "bare", cwd=tmp_path), 2, "build.sources: expected sources")
+    (folder / "own.c").write_text("int own;\n")
+    description.write_text(description.read_text().replace("sources = []", 'sources = ["own.c"]'))
+    begun = faultline("run", "bare", "-w", "smoke", cwd=tmp_path)
+    assert begun.returncode == 3
+    assert "create of slot 0, 0 bytes) answered error: this function of the adapter is not written yet" in begun.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["Big"], "Big: is no name of an allocator"),
+        (["a b"], "a b: is no name"),
+        (["x", "--folder", "/proc/nothing"], "cannot be written"),
+    ],
+)
+def test_bad_names_are_one_line(faultline: Faultline, tmp_path: Path, arguments: list[str], words: str) -> None:
+    ended = faultline("new", *arguments, cwd=tmp_path)
+    assert_one_clear_line(ended, 3 if "--folder" in arguments else 2, words)
+
+
+def test_nothing_is_overwritten(faultline: Faultline, tmp_path: Path) -> None:
+    (tmp_path / MATRIX).write_text("mine")
+    assert_one_clear_line(faultline("new", "toy", cwd=tmp_path), 2, f"{MATRIX}: is there already")
+    assert [path.name for path in tmp_path.iterdir()] == [MATRIX]
+    assert (tmp_path / MATRIX).read_text() == "mine"
