@@ -38,7 +38,7 @@ KEY_DIGITS = 16
 _locks: dict[str, threading.Lock] = {}
 _locks_guard = threading.Lock()
 _verified: set[str] = set()
-PACKAGES = "gcc g++ make ccache valgrind libc6-dev"
+PACKAGES = "gcc g++ make ccache libc6-dev"
 """What the commands start, by the names of Debian. Of a clone ci/packages.txt has them all."""
 SUMS = "sha256"
 """In a folder of the cache: of each file in it."""
