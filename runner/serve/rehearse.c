@@ -7,6 +7,7 @@
  *                               not be followed
  *     operation INDEX KIND SLOT BYTES SESSION   each that had begun and not returned
  *     call OFFSET MODULE        of the target when it died or hung, the innermost one first
+ *     status TEXT               what was answered instead
  *     message TEXT              of the allocator, about its refusal
  */
 #include "serve/serve.h"
@@ -104,11 +105,11 @@ static void print_calls(const struct death_report *report) {
     }
 }
 
-static void print_message(void) {
+static void print_refusal(void) {
     for (char *byte = rehearsal.seen->message; *byte != '\0'; byte++)
         if (*byte == '\n')
             *byte = ' ';
-    fprintf(rehearsal.answer, "message %s\n", rehearsal.seen->message);
+    fprintf(rehearsal.answer, "status %s\nmessage %s\n", status_name(rehearsal.seen->status), rehearsal.seen->message);
 }
 
 /* False: the target failed, or could not be followed. */
@@ -131,7 +132,7 @@ static bool rehearse_session(const struct options *options) {
         if (rehearsal.seen->pending[thread] != 0)
             print_operation(&rehearsal.execution.workload->steps[rehearsal.seen->pending[thread] - 1]);
     if (is_refused)
-        print_message();
+        print_refusal();
     else
         print_calls(&report);
     return false;

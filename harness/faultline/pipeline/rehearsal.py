@@ -30,12 +30,10 @@ WALL_LIMIT_MS = 40_000
 """Of a session. One that sleeps through half of it hangs; of one that works longer nothing is known."""
 PRINTED_CHARACTERS = 300
 """Of what the target printed, the end."""
-FROM_OUTSIDE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a rehearsal because somebody wants that. Of one that ends by another signal (a full heap folder) nothing is known."""
-NOT_THE_TARGETS = ("SIGXFSZ", "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
-"""Signals that come from outside."""
-STATUS_NAMES = {1: "out of memory", 2: "not a heap", 3: "corrupt", 4: "unsupported call", 5: "error"}
-"""include/adapter.h"""
+FROM_OUTSIDE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+"""What ends a process because somebody wants that. Of a rehearsal that another signal ends nothing is known."""
+NOT_THE_TARGETS = (*FROM_OUTSIDE, signal.SIGXFSZ)
+"""Signals that say nothing of the target."""
 WITHOUT = "power did not fail"
 
 
@@ -59,12 +57,13 @@ class _Calls(msgspec.Struct):
 
 @dataclass
 class _Answer:
-    """What `runner rehearse` said. pending: operations that had begun and not returned."""
+    """What `runner rehearse` said. pending: operations that had begun and not returned; status: what was answered, in words."""
 
     outcome: str
     number: int
     pending: list[dict[str, Any]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    status: str = ""
     message: str = ""
 
 
@@ -104,7 +103,7 @@ def _is_no_fault(answer: _Answer) -> bool:
     """Whether the target may be right all the same: it was ended from outside, or it refused to make a heap of these sizes, in this
     folder."""
     if answer.outcome == "signal":
-        return signal_name(answer.number) in NOT_THE_TARGETS
+        return answer.number in NOT_THE_TARGETS
     return answer.outcome not in ("exited", "hung") and answer.pending[0]["kind"] == "create"
 
 
@@ -124,6 +123,8 @@ def _parse(text: str) -> _Answer | None:
         elif word == "call":
             offset, _, module = rest.partition(" ")
             answer.calls.append(f"{offset}:{module}")
+        elif word == "status":
+            answer.status = rest
         elif word == "message":
             answer.message = one_line(rest)
     return answer
@@ -165,7 +166,7 @@ def _how(answer: _Answer) -> tuple[str, str]:
             return "did not return", "hung"
         case _:
             message = f": {answer.message}" if answer.message else ""
-            return f"answered {STATUS_NAMES.get(answer.number, answer.number)}{message}", f"answered {answer.number}"
+            return f"answered {answer.status}{message}", f"answered {answer.number}"
 
 
 def _place(workshop: Workshop, target: Target, answer: _Answer) -> Died | None:

@@ -22,7 +22,7 @@ from faultline.base.errors import BadInputError, FaultlineError, InfrastructureE
 from faultline.base.processes import child
 from faultline.pipeline.build import Built
 from faultline.pipeline.engine import signal_name
-from faultline.pipeline.rehearsal import rehearse, target_environment
+from faultline.pipeline.rehearsal import FROM_OUTSIDE, rehearse, target_environment
 from faultline.pipeline.target import Target
 from faultline.pipeline.tracers.tracer import Session, Tracer
 from faultline.pipeline.workshop import Workshop
@@ -33,7 +33,6 @@ TRACE_LIMIT_S = 900
 """Wall time of one session; a target that loops for ever while it is traced is an error, not a wait."""
 LATE_S = 60
 """A session that takes so long may hang: it is rehearsed while it goes on."""
-FROM_OUTSIDE = (-signal.SIGINT, -signal.SIGTERM, -signal.SIGKILL)
 FOOTER_BYTES = 64
 FOOTER_HASH = slice(16, 48)
 """Where pintools/trace.h puts sha256 in struct fl_trace_footer."""
@@ -178,7 +177,7 @@ class _Tracing:
                 f"output of target and tracer: {self.log}",
             )
         if code != 0:
-            is_whole = code not in FROM_OUTSIDE and self._rehearse()
+            is_whole = -code not in FROM_OUTSIDE and self._rehearse()
             raise self._error(session, code, self.log.read_bytes()[start:].decode(errors="replace"), is_whole)
 
     def _rehearse(self) -> bool:
@@ -222,14 +221,14 @@ def run_traced(
 ) -> int | None:
     """Exit code, negative for a signal; None when the limit was hit. when_late: called once in a long run, which it may end by what
     it raises."""
-    first_s = min(LATE_S, limit_s)
+    deadline = time.monotonic() + limit_s
     with child(command, output, output, environment) as process:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(first_s)
-        if first_s < limit_s:
+            return process.wait(min(LATE_S, limit_s))
+        if limit_s > LATE_S:
             when_late()
         try:
-            return process.wait(limit_s - first_s)
+            return process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return None
 
