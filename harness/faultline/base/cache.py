@@ -60,11 +60,11 @@ def is_clone(root: Path) -> bool:
     return (root / "Cargo.toml").is_file()
 
 
-def hint_to_install() -> str:
-    """What to do where a program is missing."""
+def hint_to_install(of_clone: str = "make setup installs what is missing", installed: str = "") -> str:
+    """What to do where something is missing: in a clone, and where faultline was installed."""
     if is_clone(project_root()):
-        return "make setup installs what is missing"
-    return f"install what is missing; Debian's packages are {PACKAGES}"
+        return of_clone
+    return installed or f"install what is missing; Debian's packages are {PACKAGES}"
 
 
 def key_of(*parts: bytes | str) -> str:

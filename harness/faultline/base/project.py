@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class Project:
 
         Raises BadInputError when there is none, or another one has its name."""
         allocator = read_allocator(description_at(Path(text), text))
-        return Project(**{**self.__dict__, "allocators": self._added(allocator, text)}), allocator
+        return replace(self, allocators=self._added(allocator, text)), allocator
 
     def _added(self, allocator: Allocator, what: str) -> dict[str, Allocator]:
         other = self.get(allocator.name)
@@ -150,8 +150,7 @@ def read_project(path: Path, installation: Path) -> Project:
                 f"{path}: two allocators of one name, {allocator.name!r}: {other.folder} and {allocator.folder}",
                 "give one of them another name in its allocator.toml",
             )
-        added = project._added(allocator, f"{path}: {name!r}")
-        project = Project(**{**project.__dict__, "allocators": added})
+        project = replace(project, allocators=project._added(allocator, f"{path}: {name!r}"))
     return project
 
 

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from faultline.base import config
 from faultline.base.errors import BadInputError
-from faultline.cli.options import WORKLOAD_NAMES
+from faultline.cli.options import DEFAULT_MATRIX, WORKLOAD_NAMES
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.prepared import find_workload
 from faultline.pipeline.workshop import Workshop
@@ -32,3 +33,8 @@ def with_found_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     found = find_workload(workshop, spec)
     is_file = found.name != spec.workload and found.name.startswith("file:")
     return msgspec.structs.replace(spec, workload=found.name, path=spec.workload if is_file else spec.path)
+
+
+def matrix_path(workshop: Workshop) -> Path:
+    """Of the project, else of the built-in allocators."""
+    return workshop.project.matrix or workshop.root / DEFAULT_MATRIX

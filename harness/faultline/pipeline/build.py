@@ -24,15 +24,14 @@ from pathlib import Path
 import msgspec
 
 from faultline.base.cache import Cache, hint_to_install, key_of, project_root
-from faultline.base.config import Allocator, Flush
+from faultline.base.config import Allocator, Flush, repository_of
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.project import headers_of
-from faultline.pipeline.command import OwnBuild, is_telling, tree_of
-from faultline.pipeline.compiler import Settings
+from faultline.pipeline.command import OwnBuild, is_telling
+from faultline.pipeline.compiler import CXX, Settings
 from faultline.pipeline.inputs import SEARCHED_BY_ENVIRONMENT, Inputs, first_rule, inputs_of, libraries_of, portable
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
-CXX_SUFFIXES = {".C", ".cc", ".cp", ".cpp", ".cxx", ".c++"}
 """Of sources in C++, as the compiler knows them. All others are C, or assembly."""
 COMPILE_LIMIT_S = 600
 """No translation unit here takes more than seconds; a compiler that hangs is an error, not a wait."""
@@ -103,7 +102,7 @@ class Made:
 
 
 def is_cxx(source: str) -> bool:
-    return Path(source).suffix in CXX_SUFFIXES
+    return Path(source).suffix in CXX
 
 
 @dataclass(frozen=True)
@@ -387,7 +386,10 @@ def assembled_by(path: Path) -> str:
 def version_of_assembler(path: Path) -> str:
     """Another one for each change of it."""
     if not os.access(path, os.X_OK):
-        raise InfrastructureError(f"{path}: the assembler of builds with hooks is not there", "make setup builds it")
+        raise InfrastructureError(
+            f"{path}: the assembler of builds with hooks is not there",
+            hint_to_install("make setup builds it", "install faultline again"),
+        )
     run = subprocess.run([path, "--faultline-version"], capture_output=True, text=True, check=True)
     return run.stdout.strip()
 
@@ -462,7 +464,7 @@ def _included_in(root: Path, folder: Path, include: list[str], *, is_copied: boo
 def own_build_of(folder: Path, allocator: Allocator, left_out: Path | None) -> OwnBuild:
     """folder: where allocator.toml is."""
     build = allocator.build
-    tree = tree_of(folder) if build.root is None else (folder / build.root).resolve()
+    tree = repository_of(folder) if build.root is None else (folder / build.root).resolve()
     if not folder.is_relative_to(tree) or not tree.is_dir():
         raise BadInputError(
             f"{folder / 'allocator.toml'}: build.root: expected a folder that {folder} lies in, got {build.root!r}"

@@ -156,18 +156,6 @@ class OwnBuild:
         return list(found.values())
 
 
-def tree_of(folder: Path) -> Path:
-    """The work tree of git that the folder lies in, or the folder itself."""
-    run = subprocess.run(
-        ["git", "-C", str(folder), "rev-parse", "--show-toplevel"],
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        check=False,
-    )
-    return Path(run.stdout.removesuffix("\n")) if run.returncode == 0 and run.stdout else folder
-
-
 def _of_git(tree: Path) -> list[str] | None:
     """Committed or not, but not what is ignored. None: it is no work tree of git."""
     names: list[str] = []

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from faultline.base.cache import hint_to_install
 from faultline.base.errors import EXIT_BAD_INPUT, EXIT_OK, BadInputError, InfrastructureError
 from faultline.base.processes import child
 from faultline.base.text import without_controls
@@ -34,7 +35,9 @@ class Engine:
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
         if not self.path.is_file() or not os.access(self.path, os.X_OK):
-            raise InfrastructureError(f"{self.path}: no engine is there", "make setup builds it")
+            raise InfrastructureError(
+                f"{self.path}: no engine is there", hint_to_install("make setup builds it", "install faultline again")
+            )
         return [str(self.path), *arguments]
 
     def ask(self, *arguments: str) -> str:

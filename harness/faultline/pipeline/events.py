@@ -234,7 +234,12 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     @property
     def headline(self) -> str:
         """The title, and whether a torn store made the crash state."""
-        return f"{self.title}; a {self.lost.kind} is torn" if self.lost and self.lost.is_torn else self.title
+        return self.title + self.torn_words
+
+    @property
+    def torn_words(self) -> str:
+        """Behind what else is said of it; empty: no store is torn."""
+        return f"; a {self.lost.kind} is torn" if self.lost and self.lost.is_torn else ""
 
     @property
     def crashes(self) -> int:

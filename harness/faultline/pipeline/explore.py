@@ -42,13 +42,28 @@ def explore(
             outside.remember(workshop.cache, cell.spec.allocator, event.unknown_reasons)
         handle(event)
 
+    left = {"left_outside": outside.left_by(workshop.cache, cell.spec.allocator)}
+    return ask_engine(cell, heard, "explore", first_position=first_position, jobs=jobs, more={**left, **(more or {})})
+
+
+def ask_engine(
+    cell: PreparedCell,
+    handle: Callable[[Event], None],
+    command: str,
+    *words: str,
+    first_position: int | None = None,
+    jobs: int = 1,
+    more: dict[str, Any] | None = None,
+) -> Verdict:
+    """Has the engine execute a command that runs recoveries of the cell, in the environment that the target was traced in. words:
+    behind the configuration; the others as of explore."""
+    workshop = cell.workshop
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        left = {"left_outside": outside.left_by(workshop.cache, cell.spec.allocator)}
-        config = write_config(folder, cell, first_position, jobs, {**left, **(more or {})})
-        return workshop.engine.events(["explore", str(config)], heard, environment_of(cell))
+        config = write_config(folder, cell, first_position, jobs, more)
+        return workshop.engine.events([command, str(config), *words], handle, _environment_of(cell))
 
 
-def environment_of(cell: PreparedCell) -> dict[str, str]:
+def _environment_of(cell: PreparedCell) -> dict[str, str]:
     """Of the engine, and so of recoveries and twins: what the target was traced in, and what is about the tool alone."""
     kept = {
         name: value

@@ -61,8 +61,7 @@ def _rule(rule: str, title: str, meaning: str) -> dict[str, Any]:
 def _result(cause: Cause) -> dict[str, Any]:
     result, finding = cause.first.result, cause.first.finding
     replay = ". ".join(line[0].upper() + line[1:] for line in result.replay_lines(finding))
-    torn = f"; a {finding.lost.kind} is torn" if finding.lost and finding.lost.is_torn else ""
-    text = f"{finding.message}{torn} ({result.spec.name}; {finding.operation_text()}). {replay}"
+    text = f"{finding.message}{finding.torn_words} ({result.spec.name}; {finding.operation_text()}). {replay}"
     text += "".join(f". Also: {other.text()}" for other in cause.others)
     locations = [_location(site) for site in finding.sites if site.file]
     more = [_location(site) for other in cause.others for site in other.finding.sites if site.file]

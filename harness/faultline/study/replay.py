@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from faultline.base.cache import scratch_folder
 from faultline.base.config import Flush, Model
 from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Event, Finding, Verdict
-from faultline.pipeline.explore import environment_of, write_config
+from faultline.pipeline.explore import ask_engine
 from faultline.pipeline.lists import check_model
 from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload, trace_cell
 from faultline.pipeline.workshop import Workshop
@@ -147,9 +146,5 @@ def _replay_state(text: str, opened: _Opened) -> Replay:
         if isinstance(event, Finding):
             findings.append(event)
 
-    workshop = opened.cell.workshop
-    with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, opened.cell)
-        environment = environment_of(opened.cell)
-        verdict = workshop.engine.events(["replay", str(config), "--token", text], handle, environment)
+    verdict = ask_engine(opened.cell, handle, "replay", "--token", text)
     return Replay(opened.token, opened.cell.spec, verdict, findings, [])

@@ -38,7 +38,7 @@ from faultline.base.cache import Cache, scratch_folder
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Certificate, Event, Finding, ShrunkState
-from faultline.pipeline.explore import environment_of, explore, write_config
+from faultline.pipeline.explore import ask_engine, explore
 from faultline.pipeline.prepared import PreparedCell
 from faultline.study import candidates
 from faultline.study.candidates import Operations, Shape
@@ -399,10 +399,7 @@ class _WitnessSearch:
                     state = event
 
         cell = cell.with_spec(time_limit_s=self._left_s(is_last=True), recovery_limit=STATE_RECOVERIES)
-        with scratch_folder(self.cell.workshop.cache, self.cell.workshop.heap_folder) as folder:
-            config = write_config(folder, cell)
-            words = ["shrink", str(config), "--token", found.token]
-            self.cell.workshop.engine.events(words, handle, environment_of(cell))
+        ask_engine(cell, handle, "shrink", "--token", found.token)
         if state is None:
             raise InfrastructureError("the engine shrank a crash state and did not say how small it is")
         return Shrunk(

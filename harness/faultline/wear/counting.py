@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from faultline.base.cache import hash_of_file, key_of, scratch_folder
+from faultline.base.cache import hash_of_file, hint_to_install, key_of, scratch_folder
 from faultline.base.config import Allocator, find_allocator
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.project import Project
@@ -215,7 +215,9 @@ def _find_jemalloc() -> Path:
         path = Path(folder) / "libjemalloc.so.2"
         if path.is_file():
             return path
-    raise InfrastructureError("libjemalloc.so.2 was not found", "make setup installs it (Debian: libjemalloc2)")
+    of_debian = "Debian: apt-get install libjemalloc2"
+    hint = hint_to_install(f"make setup installs it ({of_debian})", of_debian)
+    raise InfrastructureError("libjemalloc.so.2 was not found", hint)
 
 
 def find_workload(workshop: Workshop, subjects: Sequence[Subject], name: str, ops: int, seed: int) -> Workload:

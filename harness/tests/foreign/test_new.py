@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
 
 MATRIX = "faultline-matrix.toml"
@@ -18,12 +19,7 @@ MATRIX = "faultline-matrix.toml"
 @pytest.fixture
 def shared_cache(root: Path, tmp_path: Path) -> Path:
     """Runner and tracer are those of the clone."""
-    cache = tmp_path / ".faultline"
-    cache.mkdir()
-    for name in ("builds", "ccache"):
-        (root / ".faultline" / name).mkdir(parents=True, exist_ok=True)
-        (cache / name).symlink_to(root / ".faultline" / name)
-    return cache
+    return cache_that_shares_builds(root, tmp_path / ".faultline").folder
 
 
 @pytest.mark.usefixtures("shared_cache")

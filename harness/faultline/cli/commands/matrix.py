@@ -13,6 +13,7 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInput
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
 from faultline.campaign.results import CellResult, summarise
 from faultline.cli.campaigns import run_campaign
+from faultline.cli.cells import matrix_path
 from faultline.cli.options import (
     DEFAULT_MATRIX,
     DEFAULT_OUT,
@@ -47,7 +48,7 @@ def command(
     is_verbose: bool,
 ) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
-    path = path or workshop.project.matrix or workshop.root / DEFAULT_MATRIX
+    path = path or matrix_path(workshop)
     matrix = read_matrix(path, workshop.engine)
     specs = cells_of_matrix(workshop.allocator, matrix)
     if allow_incomplete:

@@ -11,8 +11,8 @@ import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
-from faultline.cli.cells import cell_spec, with_found_workload
-from faultline.cli.options import DEFAULT_MATRIX, is_given, json_option, variant_options, workshop_options
+from faultline.cli.cells import cell_spec, matrix_path, with_found_workload
+from faultline.cli.options import is_given, json_option, variant_options, workshop_options
 from faultline.cli.output import print_json
 from faultline.cli.values import SECONDS
 from faultline.pipeline.workshop import Workshop
@@ -66,7 +66,7 @@ def command(
     if names:
         specs = [cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
     else:
-        path = workshop.project.matrix or workshop.root / DEFAULT_MATRIX
+        path = matrix_path(workshop)
         matrix = read_matrix(path, workshop.engine)
         found = workshop.allocator(allocator)
         cells = cells_of_matrix(workshop.allocator, matrix)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from faultline.base.cache import Cache, key_of
+from faultline.base.cache import Cache, hint_to_install, key_of
 from faultline.base.errors import InfrastructureError
 from faultline.pipeline.build import Built, run_in, sources_below, version_of
 from faultline.pipeline.tracers.tracer import Session, Tracer, WearRun
@@ -77,7 +77,10 @@ class Valgrind(Tracer):
 def _version() -> str:
     if shutil.which("valgrind") is None:
         raise InfrastructureError(
-            "valgrind was not found on PATH", "make setup installs it (Debian: apt-get install valgrind)"
+            "valgrind was not found on PATH",
+            hint_to_install(
+                "make setup installs it (Debian: apt-get install valgrind)", "Debian: apt-get install valgrind"
+            ),
         )
     run = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=False)
     if run.returncode != 0:

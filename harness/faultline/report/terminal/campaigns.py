@@ -64,7 +64,9 @@ def _print_cause(console: Console, cause: Cause) -> None:
     if cause.first.more:
         print_line(console, "  seen in: ", "cyan", ", ".join(more.spec.name for more in cause.first.more))
     for other in cause.others:
-        print_line(console, "  also: ", "cyan", f"{other.text()}: {result.spec.replay_command(other.finding.token)}")
+        print_line(
+            console, "  also: ", "cyan", f"{other.text()}: {other.result.spec.replay_command(other.finding.token)}"
+        )
 
 
 def _print_allocators(console: Console, results: list[CellResult], is_verbose: bool) -> None:
