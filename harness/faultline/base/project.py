@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's project: the file faultline.toml in his own repository, found upwards from the current folder. It names his allocators
-and says where results go. Without one, allocators are named by their paths.
+"""A user's project: the file faultline.toml in the user's own repository, found upwards from the current folder. It names
+allocators and says where results go. Without one, allocators are named by their paths.
 
     version = 1
     allocators = ["pm", "tests/second/allocator.toml"]  # folders with an allocator.toml, or the files
