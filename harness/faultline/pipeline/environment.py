@@ -80,7 +80,7 @@ def revision(root: Path) -> str:
     def git(*words: str) -> str:
         run = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
         if run.returncode != 0:
-            raise InfrastructureError(f"{root}: no git repository")
+            raise InfrastructureError(f"{root}: no commit of git")
         return run.stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no")
