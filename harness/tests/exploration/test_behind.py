@@ -4,6 +4,8 @@ few recoveries as a right allocator takes."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -139,4 +141,9 @@ def test_a_run_without_a_stop_rule_ends_and_says_how(faultline: Faultline, tmp_p
     assert run.returncode == 1, run.stderr
     assert "the certificate looks behind FL010-" in run.stdout
     assert "repair: clwb after the store at set_links" in run.stdout
-    assert " mends this, too: clwb after the store at set_links" in run.stdout
+    (first,) = re.findall(r"the certificate looks behind (\S+),", run.stdout)
+    assert re.findall(r"^  also: (FL\d+) ", run.stdout, re.MULTILINE) == ["FL004", "FL008", "FL012", "FL005"]
+    (cell,) = json.loads((tmp_path / "out" / "results.json").read_text())["cells"]
+    mended_by = {explanation["finding"]: explanation["trials"][0]["of"] for explanation in cell["explanations"]}
+    assert mended_by.pop(first) == []
+    assert list(mended_by.values()) == [[first]] * 4
