@@ -90,7 +90,7 @@ def test_run_goes_on_where_a_budget_stopped_it(faultline: Faultline, tmp_path: P
     path = tmp_path / "short.workload"
     path.write_text("workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 64\nfree 0\n")
     command = ["run", "nvm_malloc", "-w", path, "--mutant", "MISSING_FLUSH_LINK", "--stop-at-rule", "none"]
-    command += ["--out", tmp_path / "out", "--json"]
+    command += ["--no-explain", "--no-shrink", "--out", tmp_path / "out", "--json"]
 
     def cell(*options: str, is_from_start: bool = True) -> dict[str, Any]:
         run = faultline(*command, *options)

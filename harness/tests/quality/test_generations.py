@@ -38,7 +38,8 @@ MORE_OPERATIONS = {"RECOVERY_TRIMS": 40}
 
 
 def run(faultline: Faultline, *arguments: str) -> dict[str, Any]:
-    return dict(json.loads(faultline("run", *arguments, "--strategy", "complete", "--json").stdout)["cells"][0])
+    more = ("--strategy", "complete", "--no-explain", "--no-shrink", "--json")
+    return dict(json.loads(faultline("run", *arguments, *more).stdout)["cells"][0])
 
 
 def test_each_allocator_has_some() -> None:

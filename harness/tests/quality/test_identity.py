@@ -148,7 +148,7 @@ def test_two_bugs_that_lose_nothing_do_not_share_an_id_anywhere(faultline: Fault
 
 
 def ids(faultline: Faultline, allocator: str, mutant: str, *options: str) -> set[str]:
-    shown = faultline("run", allocator, "--mutant", mutant, "--json", *options)
+    shown = faultline("run", allocator, "--mutant", mutant, "--no-explain", "--no-shrink", "--json", *options)
     assert shown.returncode == 1, shown.stderr
     (cell,) = json.loads(shown.stdout)["cells"]
     return {finding["id"] for finding in cell["findings"]}

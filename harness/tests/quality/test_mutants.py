@@ -61,7 +61,7 @@ PAIRS = [
 
 
 def explore(faultline: Faultline, spec: CellSpec, *options: str) -> dict[str, object]:
-    arguments = [*spec.command_line().split()[1:], "--json", *options]
+    arguments = [*spec.command_line().split()[1:], "--no-explain", "--no-shrink", "--json", *options]
     run = faultline(*arguments)
     assert run.returncode in (0, 1), run.stderr
     cell: dict[str, object] = json.loads(run.stdout)["cells"][0]
@@ -112,7 +112,7 @@ def test_one_bug_is_one_finding_a_rule(faultline: Faultline, tmp_path: Path) -> 
     """Whatever else was lost with it: each finding names the function whose store was never flushed."""
     path = tmp_path / "short.workload"
     path.write_text("workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 64\nfree 0\n")
-    mutant = ("--mutant", "MISSING_FLUSH_LINK", "--stop-at-rule", "none")
+    mutant = ("--mutant", "MISSING_FLUSH_LINK", "--stop-at-rule", "none", "--no-explain", "--no-shrink")
     run = faultline("run", "nvm_malloc", "-w", path, *mutant, "--samples", "1", "--json")
     findings = json.loads(run.stdout)["cells"][0]["findings"]
     assert {finding["sites"][0]["function"] for finding in findings} == {"set_links"}
