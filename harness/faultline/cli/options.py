@@ -18,6 +18,7 @@ from faultline.base.cache import SCRATCH_FOLDER, Cache, project_root
 from faultline.base.errors import BadInputError
 from faultline.base.project import Project, cache_folder, find_project, looks_like_path
 from faultline.campaign.known import KnownFindings, read_known
+from faultline.cli import completion
 from faultline.cli.output import check_writable
 from faultline.cli.values import PATH
 from faultline.pipeline.cell import CellSpec
@@ -101,11 +102,15 @@ def _check_heap_folder(folder: Path | None) -> None:
         raise BadInputError(f"{folder}: the heap folder is read-only", "--heap-folder DIR needs one that is writable")
 
 
+allocator_argument = click.argument("allocator", shell_complete=completion.allocators)
+
+
 def cell_options(command: Command) -> Command:
     """What names one cell's target and workload."""
-    argument = click.argument("allocator")
+    argument = allocator_argument
     default = "of a mutant what allocator.toml has for it; of a clean allocator there is none"
-    workload = click.option("--workload", "-w", metavar="W", help=f"One of {WORKLOAD_NAMES}.  [default: {default}]")
+    help_text = f"One of {WORKLOAD_NAMES}.  [default: {default}]"
+    workload = click.option("--workload", "-w", metavar="W", shell_complete=completion.workloads, help=help_text)
     return argument(workload(variant_options(command)))
 
 
@@ -129,7 +134,9 @@ def variant_options(command: Command) -> Command:
             show_default=True,
             help="Of the workload, and of the schedule of its threads.",
         ),
-        click.option("--mutant", "-m", metavar="M", help="Switch on this known bug."),
+        click.option(
+            "--mutant", "-m", metavar="M", shell_complete=completion.mutants, help="Switch on this known bug."
+        ),
         flush_option,
     )
     for option in reversed(options):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,35 @@ def test_what_no_command_needs_is_not_loaded() -> None:
 @pytest.mark.parametrize("command", ["run", "matrix", "replay", "list"])
 def test_a_command_does_not_load_what_draws(command: str) -> None:
     assert not loaded_by(command, "--help") & {"numpy", "matplotlib"}
+
+
+def completed(folder: Path, *words: str) -> list[str]:
+    """What a shell offers for the last word; `file`: its files."""
+    asked = {"_FAULTLINE_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    command = [sys.executable, "-P", "-c", "from faultline.cli import main; main([])"]
+    run = subprocess.run(command, cwd=folder, env=os.environ | asked, capture_output=True, text=True, check=True)
+    return [line.removeprefix("plain,").rstrip(",") for line in run.stdout.split()]
+
+
+def test_a_shell_completes_names(root: Path, tmp_path: Path) -> None:
+    """Of the project's allocators, too, and by the path of one."""
+    (tmp_path / "faultline.toml").write_text('version = 1\nallocators = ["mine"]\n')
+    (tmp_path / "mine").mkdir()
+    text, *_ = (root / "allocators" / "nvm_malloc" / "allocator.toml").read_text().split("[[mutant]]")
+    text = text.replace('name = "nvm_malloc"', 'name = "nvm_mine"', 1)
+    mutant = '[[mutant]]\nid = "LATE"\nsummary = "x"\nrule = "FL004"\nkilled_by = []\n'
+    (tmp_path / "mine" / "allocator.toml").write_text(f"{text}{mutant}")
+    assert completed(tmp_path, "faultline", "run", "nvm_") == ["nvm_mine", "nvm_malloc"]
+    assert completed(tmp_path, "faultline", "wear", "nvmalloc", "mak") == ["makalu"]
+    assert completed(tmp_path, "faultline", "run", "nowhere/") == ["file"]
+    assert completed(tmp_path, "faultline", "run", "nvm_mine", "-w", "ch") == ["churn", "chain"]
+    assert completed(tmp_path, "faultline", "bisect", "nvm_mine", "-w", "./a.workload") == ["file"]
+    for target in ("nvm_mine", "./mine"):
+        assert completed(tmp_path, "faultline", "run", target, "-m", "L") == ["LATE"]
+    assert completed(tmp_path, "faultline", "build", "nvm_malloc", "-m", "MISSING_FENCE_R") == ["MISSING_FENCE_RING"]
+
+
+def test_a_shell_completes_files_where_a_project_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "faultline.toml").write_text("version = 99\n")
+    assert completed(tmp_path, "faultline", "run", "nvm") == ["file"]
+    assert completed(tmp_path, "faultline", "run", "nvm_malloc", "-m", "M") == []

@@ -11,8 +11,16 @@ import click
 
 from faultline.base import config
 from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN, BadInputError
+from faultline.cli import completion
 from faultline.cli.cells import cell_spec, with_found_workload
-from faultline.cli.options import WORKLOAD_NAMES, is_given, json_option, variant_options, workshop_options
+from faultline.cli.options import (
+    WORKLOAD_NAMES,
+    allocator_argument,
+    is_given,
+    json_option,
+    variant_options,
+    workshop_options,
+)
 from faultline.cli.output import print_json
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.workshop import Workshop
@@ -25,7 +33,7 @@ DEFAULT_WORKLOAD = "churn"
 
 
 @click.command("bisect")
-@click.argument("allocator")
+@allocator_argument
 @click.option("--good", required=True, metavar="REV", help="A revision that does not have the bug.")
 @click.option("--bad", required=True, metavar="REV", help="A later one that has it.")
 @click.option(
@@ -37,6 +45,7 @@ DEFAULT_WORKLOAD = "churn"
     "--workload",
     "-w",
     metavar="W",
+    shell_complete=completion.workloads,
     help=f"Without --witness: what to explore, one of {WORKLOAD_NAMES}.  [default: {DEFAULT_WORKLOAD}]",
 )
 @variant_options

@@ -9,6 +9,7 @@ import click
 
 from faultline.base import config
 from faultline.base.errors import EXIT_OK
+from faultline.cli import completion
 from faultline.cli.options import flush_option, json_option, workshop_options
 from faultline.cli.output import print_json
 from faultline.pipeline import build
@@ -16,8 +17,8 @@ from faultline.pipeline.workshop import Workshop
 
 
 @click.command("build")
-@click.argument("allocators", nargs=-1)
-@click.option("--mutant", "-m", metavar="M", help="Only this mutant.")
+@click.argument("allocators", shell_complete=completion.allocators, nargs=-1)
+@click.option("--mutant", "-m", metavar="M", shell_complete=completion.mutants, help="Only this mutant.")
 @click.option("--mutants", is_flag=True, help="Their mutants too.")
 @flush_option
 @workshop_options

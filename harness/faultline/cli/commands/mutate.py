@@ -11,8 +11,9 @@ import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
+from faultline.cli import completion
 from faultline.cli.cells import cell_spec, matrix_path, with_found_workload
-from faultline.cli.options import is_given, json_option, variant_options, workshop_options
+from faultline.cli.options import allocator_argument, is_given, json_option, variant_options, workshop_options
 from faultline.cli.output import print_json
 from faultline.cli.values import SECONDS
 from faultline.pipeline.workshop import Workshop
@@ -22,13 +23,14 @@ from faultline.study import mutate
 
 
 @click.command("mutate")
-@click.argument("allocator")
+@allocator_argument
 @click.option(
     "--workload",
     "-w",
     "names",
     multiple=True,
     metavar="W",
+    shell_complete=completion.workloads,
     help="One of those that `run` takes; may be given several times.  [default: those of the matrix]",
 )
 @variant_options

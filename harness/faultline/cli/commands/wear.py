@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
+from faultline.cli import completion
 from faultline.cli.campaigns import DATABASE_NAME, check_database, write_reports
 from faultline.cli.options import DEFAULT_SEED, is_given, json_option, workshop_options
 from faultline.cli.output import file_to_compare_with, needs_protect, print_json, write
@@ -21,7 +22,7 @@ from faultline.wear import counting, figures
 
 
 @click.command("wear")
-@click.argument("allocators", nargs=-1, required=True, metavar="ALLOCATOR...")
+@click.argument("allocators", shell_complete=completion.allocators, nargs=-1, required=True, metavar="ALLOCATOR...")
 @click.option(
     "--workload",
     "-w",
