@@ -90,7 +90,7 @@ def _sums_of(folder: Path) -> str:
 class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        for part in ("builds", "traces", "workloads", "mutations", "wear", "outside", "allocators"):
+        for part in ("builds", "traces", "workloads", "mutations", "bisections", "wear", "outside", "allocators"):
             self._make(self.folder / part)
 
     @staticmethod

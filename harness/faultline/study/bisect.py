@@ -14,7 +14,10 @@ before it is searched again, by the whole workload.
 A commit is bad if it shows the finding: the rule, and the same lost store or another one of the same function. It is good if it was
 explored completely and breaks no rule in a function where the good end keeps it. Any other commit is skipped, and the reason said:
 its sources do not build, a limit was hit, its states were only sampled (as all are of an allocator without hooks), or a rule is
-broken elsewhere, which may be the same bug."""
+broken elsewhere, which may be the same bug.
+
+What a commit shows is kept in the cache, under the key of its cell. A bisection that was stopped goes on when it is asked for
+again: its commits are built and traced from the cache, and none that was explored is explored again."""
 
 from __future__ import annotations
 
@@ -28,11 +31,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os.path import normpath
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-from faultline.base.cache import Cache
+from faultline.base.cache import Cache, key_of
 from faultline.base.config import Allocator, read_allocator
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
 from faultline.base.processes import child, interrupt_group
@@ -58,6 +61,8 @@ EXIT_STOP = 128
 """And for: stop."""
 NEAR_LINES = 10
 """A changed line this near to a store concerns it: a flush stands below what it flushes."""
+KEPT = "bisections"
+"""The part of the cache."""
 SHOWN_LINES = 60
 """Of a diff; git shows the rest."""
 
@@ -90,6 +95,11 @@ class Step(msgspec.Struct, frozen=True):
     outcome: Literal["good", "bad", "skip"]
     why: str
     finding: Finding | None = None
+    is_kept: bool = False
+    """By an earlier bisection, from the cache."""
+
+    def text(self) -> str:
+        return f"{self.commit[:12]}: {self.outcome}: {self.why}" + (" (explored before)" if self.is_kept else "")
 
 
 class CommitTest(msgspec.Struct, frozen=True):
@@ -133,6 +143,18 @@ class Bisection:
     unconfirmed: str = ""
 
 
+class Explored(msgspec.Struct, frozen=True):
+    """What a commit's exploration said, as it is kept."""
+
+    findings: list[Finding]
+    certificate: Certificate | None
+
+    @property
+    def is_whole(self) -> bool:
+        """What was unknown may be known the next time."""
+        return bool(self.findings) or (self.certificate is not None and self.certificate.complete)
+
+
 # ---- one commit ----------------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +165,8 @@ class CommitResult:
     findings: list[Finding]
     certificate: Certificate | None
     cell: PreparedCell | None = None
+    is_kept: bool = False
+    """It was explored before."""
 
     def why_open(self) -> str:
         """Why what was not found may still be there; empty if every crash state has a verdict."""
@@ -189,9 +213,29 @@ def explore_commit(
                 f"the witness is of a place that is gone: the bad end has no {witness.function}",
                 "name a revision that has it, or leave --witness out",
             )
-        cell = trace_cell(workshop, spec, target, workload)
-        explore(cell.with_spec(stop_at_rule=stop_at), handle, jobs=workshop.explore_jobs)
-    return CommitResult(findings, certificates[-1] if certificates else None, cell)
+        cell = trace_cell(workshop, spec, target, workload).with_spec(stop_at_rule=stop_at)
+        kept = _kept(workshop, cell.key(), Explored)
+        if kept is None:
+            explore(cell, handle, jobs=workshop.explore_jobs)
+            kept = Explored(findings, certificates[-1] if certificates else None)
+            if kept.is_whole:
+                _keep(workshop, cell.key(), kept)
+    return CommitResult(kept.findings, kept.certificate, cell, is_kept=kept.findings is not findings)
+
+
+Kept = TypeVar("Kept")
+
+
+def _kept(workshop: Workshop, key: str, kind: type[Kept]) -> Kept | None:
+    """What an earlier bisection came to, stopped or not; None also of another version's words."""
+    try:
+        return msgspec.json.decode((workshop.cache.folder / KEPT / key).read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _keep(workshop: Workshop, key: str, result: msgspec.Struct) -> None:
+    workshop.cache.text_entry(KEPT, key, msgspec.json.encode(result).decode(), fresh=True)
 
 
 @contextmanager
@@ -232,13 +276,14 @@ def judge(commit: str, seen: CommitResult, target: TargetFinding, known: list[tu
     """known: what the good end breaks, too."""
     found = next((finding for finding in seen.findings if target.is_it(finding)), None)
     if found is not None:
-        return Step(commit, "bad", place_of(found), found)
+        return Step(commit, "bad", place_of(found), found, seen.is_kept)
     where = f"{target.rule} at {target.function}"
     others = [one for one in seen.findings if (one.rule, lost_in(one)) not in known]
     if others:
-        return Step(commit, "skip", f"{place_of(others[0])}, and no {where}: the same bug or another?")
+        why = f"{place_of(others[0])}, and no {where}: the same bug or another?"
+        return Step(commit, "skip", why, is_kept=seen.is_kept)
     why = seen.why_open()
-    return Step(commit, "skip", why) if why else Step(commit, "good", f"no {where}")
+    return Step(commit, "skip" if why else "good", why or f"no {where}", is_kept=seen.is_kept)
 
 
 def place_of(finding: Finding) -> str:
@@ -334,7 +379,11 @@ class _HistorySearch:
         self.say(f"{target.rule} at {target.function} is shrunk")
         spec = msgspec.structs.replace(whole.spec, nested=finding.crashes - 1)
         try:
-            shrunk = shrink(replace(cell, spec=spec), finding, Budget())
+            key = key_of("shrunk", cell.key(), finding.token)
+            shrunk = _kept(self.workshop, key, Shrunk)
+            if shrunk is None:
+                shrunk = shrink(replace(cell, spec=spec), finding, Budget())
+                _keep(self.workshop, key, shrunk)
             token = self.workshop.engine.ask_json(Token, "token", shrunk.witness.token)
             if token.workload == spec.workload:
                 return None, whole
@@ -424,7 +473,7 @@ def _run(
     with log.open("wb") as output:
         run = ["git", "-c", "core.hooksPath=/dev/null", "-C", str(checkout), "bisect", "run", *command]
         with child(run, output, output, git_environment()) as process:
-            code = _wait(process, Path(task.steps), say)
+            code = _wait(process, Path(task.steps), log, say)
     steps = _read_steps(Path(task.steps))
     if code != 0 and not _only_skipped(log):
         said = last_line(log.read_text(errors="replace")) or f"exit code {code}"
@@ -432,10 +481,10 @@ def _run(
     return steps
 
 
-def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
-    """Says each step as it comes. Ctrl-C is handed to git, which dies at once, and to the step that runs, which ends what it
-    started."""
-    printed = 0
+def _wait(process: subprocess.Popen[bytes], steps: Path, log: Path, say: Say) -> int:
+    """Says each step as it comes, and how many git expects to be left. Ctrl-C is handed to git, which dies at once, and to the
+    step that runs, which ends what it started."""
+    printed, left = 0, 0
     try:
         while True:
             try:
@@ -444,12 +493,23 @@ def _wait(process: subprocess.Popen[bytes], steps: Path, say: Say) -> int:
                 code = None
             for one in _read_steps(steps)[printed:]:
                 printed += 1
-                say(f"{one.commit[:12]}: {one.outcome}: {one.why}")
+                say(one.text())
+            for commits, more in _left(log)[left:]:
+                left += 1
+                say(f"{commits} commits are left after this one, about {more} steps")
             if code is not None:
                 return code
     except KeyboardInterrupt:
         interrupt_group(process)
         raise
+
+
+def _left(log: Path) -> list[tuple[str, str]]:
+    """Commits and steps, as git said it before each commit."""
+    said = log.read_text(errors="replace")
+    return re.findall(
+        r"^Bisecting: (\d+) revisions? left to test after this \(roughly (\d+) steps?\)$", said, re.MULTILINE
+    )
 
 
 def _read_steps(path: Path) -> list[Step]:

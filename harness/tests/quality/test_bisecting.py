@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -139,6 +140,7 @@ def bisect(clone: Path, root: Path, scripts: Path, tmp_path: Path) -> Iterator[B
 @pytest.fixture(scope="module")
 def found(clone: Path, root: Path, scripts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What bisecting all of the history says."""
+    shutil.rmtree(root / ".faultline" / bisect_module.KEPT, ignore_errors=True)
     temporary = tmp_path_factory.mktemp("whole") / "temporary"
     words, environment = command(clone, root, scripts, temporary)
     words += ["--good", "c1", "--bad", "HEAD", *WORKLOAD, "--json"]
@@ -171,6 +173,21 @@ def test_the_commit_that_takes_a_flush_away_is_found(found: dict[str, Any]) -> N
     assert outcomes_of_last_good(found["steps"]) == ["good", "good"], "by the smallest workload, and by all of it"
     skipped = [step for step in found["steps"] if step["outcome"] == "skip"]
     assert [step for step in skipped if "does not build" in step["why"]]
+
+
+@pytest.mark.slow
+def test_what_was_explored_is_kept(bisect: Bisect, found: dict[str, Any]) -> None:
+    """A bisection that was stopped is asked for again: here, one that came to its end."""
+    run = bisect("--good", "c1", "--bad", "HEAD", *WORKLOAD)
+    assert run.returncode == 0, run.stderr
+    assert f"A Person: commit {PLANTED}" in run.stdout.splitlines()[0]
+    tested = re.findall(r"^[0-9a-f]{12}: (good|bad|skip): (.*)$", run.stderr, re.MULTILINE)
+    assert len(tested) > 3
+    for outcome, why in tested:
+        assert why.endswith(" (explored before)") == ("does not build" not in why), (outcome, why)
+    left = re.findall(r"^(\d+) commits are left after this one, about (\d+) steps$", run.stderr, re.MULTILINE)
+    assert left[0] == ("14", "4")
+    assert [int(commits) for commits, _ in left] == sorted((int(commits) for commits, _ in left), reverse=True)
 
 
 @pytest.mark.slow
