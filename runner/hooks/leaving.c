@@ -5,6 +5,7 @@
  * ours: a gate asks whether the call may reach PM, and jumps on. One that may is *unseen* (loads_unseen).
  *
  *     runner               its own functions and those that it interposes announce what they do: no gate
+ *     libraries with hooks announce what they do, too: no gate for calls of them, and gates for those that they make
  *     system libraries     the C library, its math, the runtimes of C and C++: they know of PM only what they are given. A call may
  *                          reach PM when one of its pointers does (FUNCTIONS); pointers in arguments of printf and its like, too
  *     other libraries      nobody knows what they hold: each call may reach PM
@@ -24,6 +25,7 @@
 #define MOST_GATES 1024u
 #define GATE_BYTES 10u
 #define ARGUMENTS 6u /* in registers */
+#define HOOKS_BEGIN "__tsan_init" /* the first hook that a library with hooks calls */
 
 enum leave_kind {
     LEAVE_ALWAYS,     /* may reach PM whatever it is given */
@@ -298,6 +300,27 @@ static bool is_function(const ElfW(Sym) * symbol) {
     return type == STT_FUNC || type == STT_GNU_IFUNC;
 }
 
+static bool names_hooks(const struct dynamic *dynamic, const ElfW(Rela) * entries, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const ElfW(Sym) *symbol = &dynamic->symbols[ELF64_R_SYM(entries[i].r_info)];
+        if (symbol->st_shndx == SHN_UNDEF && strcmp(dynamic->names + symbol->st_name, HOOKS_BEGIN) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether it was built with hooks, as a shared library may be that the allocator's own build makes. */
+static bool is_hooked(const struct link_map *map) {
+    struct dynamic dynamic = dynamic_of(map);
+    return names_hooks(&dynamic, dynamic.calls, dynamic.call_count) || names_hooks(&dynamic, dynamic.others, dynamic.other_count);
+}
+
+static bool is_in_hooked(const void *function) {
+    Dl_info module = {0};
+    struct link_map *map = NULL;
+    return dladdr1(function, &module, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL && is_hooked(map);
+}
+
 static void watch_slots(void *target, const ElfW(Rela) * entries, size_t count, const struct dynamic *dynamic,
                         const struct link_map *map, const ElfW(Phdr) * relro) {
     Dl_info own = {0};
@@ -313,7 +336,7 @@ static void watch_slots(void *target, const ElfW(Rela) * entries, size_t count, 
         if (*slot == NULL || dladdr1(*slot, &module, (void **)&definition, RTLD_DL_SYMENT) == 0 ||
             module.dli_fbase == own.dli_fbase || (uintptr_t)module.dli_fbase == map->l_addr)
             continue;
-        if (!is_function(symbol) && !is_function(definition))
+        if ((!is_function(symbol) && !is_function(definition)) || is_in_hooked(*slot))
             continue;
         const char *slash = strrchr(module.dli_fname, '/');
         void *gate = gate_of(target, dynamic->names + symbol->st_name, slash == NULL ? module.dli_fname : slash + 1, *slot);
@@ -338,15 +361,21 @@ static int find_relro(struct dl_phdr_info *info, size_t bytes, void *context) {
     return 1;
 }
 
+static void watch(void *target, const struct link_map *map) {
+    struct search search = {.map = map};
+    dl_iterate_phdr(find_relro, &search);
+    struct dynamic dynamic = dynamic_of(map);
+    watch_slots(target, dynamic.calls, dynamic.call_count, &dynamic, map, search.relro);
+    watch_slots(target, dynamic.others, dynamic.other_count, &dynamic, map, search.relro);
+}
+
 void leaving_watch(void *library) {
     struct link_map *map = NULL;
     if (!in_process.has_hooks || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0)
         return;
-    struct search search = {.map = map};
-    dl_iterate_phdr(find_relro, &search);
-    struct dynamic dynamic = dynamic_of(map);
-    watch_slots(library, dynamic.calls, dynamic.call_count, &dynamic, map, search.relro);
-    watch_slots(library, dynamic.others, dynamic.other_count, &dynamic, map, search.relro);
+    for (const struct link_map *one = map; one != NULL; one = one->l_next) /* what the adapter needs was loaded after it */
+        if (one == map || is_hooked(one))
+            watch(library, one);
 }
 
 /* ---- a call that leaves ----------------------------------------------------------------------------------------------------------- */

@@ -227,7 +227,18 @@ impl Symbols {
 
     fn path(&self, trace: &Trace, module: u32) -> PathBuf {
         let path = &trace.modules[module as usize].path;
-        self.built.iter().find(|built| built.ends_with(path)).unwrap_or(path).clone()
+        let named = self.built.iter().find(|built| built.ends_with(path));
+        named.cloned().or_else(|| self.beside(path)).unwrap_or_else(|| path.clone())
+    }
+
+    /// A shared library that a build kept beside what was built for the trace: no program, but named relative to the same folder.
+    fn beside(&self, path: &Path) -> Option<PathBuf> {
+        let folders = self
+            .built
+            .iter()
+            .filter_map(|built| built.parent())
+            .filter(|folder| !path.is_absolute() && path.parent().is_some_and(|named| folder.ends_with(named)));
+        folders.map(|folder| folder.join(path.file_name().unwrap_or_default())).find(|library| library.exists())
     }
 }
 

@@ -464,12 +464,13 @@ def _included_in(root: Path, folder: Path, include: list[str], *, is_copied: boo
 def own_build_of(folder: Path, allocator: Allocator, left_out: Path | None) -> OwnBuild:
     """folder: where allocator.toml is."""
     build = allocator.build
-    tree = repository_of(folder) if build.root is None else (folder / build.root).resolve()
-    if not folder.is_relative_to(tree) or not tree.is_dir():
-        raise BadInputError(
-            f"{folder / 'allocator.toml'}: build.root: expected a folder that {folder} lies in, got {build.root!r}"
-        )
-    return OwnBuild(tree, folder, build.command or "", tuple(build.outputs), allocator.variables(), left_out)
+    root = repository_of(folder) if build.root is None else (folder / build.root).resolve()
+    if not root.is_dir():
+        raise BadInputError(f"{folder / 'allocator.toml'}: build.root: expected a folder, got {build.root!r}")
+    tree, parts = root, [root]
+    if not folder.is_relative_to(root):  # sources of another's, beside the project
+        tree, parts = Path(os.path.commonpath([folder, root])), [root, folder]
+    return OwnBuild(tree, tuple(parts), folder, build.command or "", tuple(build.outputs), allocator.variables(), left_out)
 
 
 def is_laid_out(root: Path) -> bool:

@@ -32,10 +32,12 @@ COMPILERS = {"c": "faultline-cc", "c++": "faultline-c++"}
 
 @dataclass(frozen=True)
 class OwnBuild:
-    """tree: the repository; folder: the allocator's, in it, where the command is run; outputs: globs below it; variables: the
+    """tree: what is copied lies in it: the repository, or what holds root and folder where neither holds the other; parts: all of
+    the tree that is copied; folder: the allocator's, in it, where the command is run; outputs: globs below it; variables: the
     environment of the command, besides PATH and HOME; left_out: a folder that is no part of the tree."""
 
     tree: Path
+    parts: tuple[Path, ...]
     folder: Path
     command: str
     outputs: tuple[str, ...]
@@ -63,18 +65,22 @@ class OwnBuild:
     def name_of(self, source: Path) -> str:
         """In the tree, and so in the copy."""
         path = Path(os.path.normpath(source))
-        if not path.is_relative_to(self.tree):
+        if not any(path.is_relative_to(part) for part in self.parts):
             raise BadInputError(
-                f"{path}: lies outside of {self.tree}, which the command builds a copy of",
-                "name a folder that holds both: build.root of allocator.toml",
+                f"{path}: lies outside of {' and '.join(map(str, self.parts))}, which the command builds a copy of",
+                "name a folder that holds it: build.root of allocator.toml",
             )
         return path.relative_to(self.tree).as_posix()
 
     def _names(self) -> list[str]:
-        listed = _of_git(self.tree)
-        names = _below(self.tree) if listed is None else listed
-        there = {part for name in names for part in _expanded(self.tree, name)}
+        names = (name for part in self.parts for name in self._names_in(part))
+        there = {expanded for name in names for expanded in _expanded(self.tree, name)}
         return sorted(name for name in there if not self._is_left_out(name))
+
+    def _names_in(self, part: Path) -> Iterator[str]:
+        listed = _of_git(part)
+        place = part.relative_to(self.tree)
+        yield from ((place / name).as_posix() for name in (_below(part) if listed is None else listed))
 
     def _is_left_out(self, name: str) -> bool:
         if not NOT_COPIED.isdisjoint(Path(name).parts):

@@ -30,6 +30,8 @@ WALL_LIMIT_MS = 40_000
 """Of a session. One that sleeps through half of it hangs; of one that works longer nothing is known."""
 PRINTED_CHARACTERS = 300
 """Of what the target printed, the end."""
+OF_THE_RUNNER = "runner: error: "
+"""How its own lines begin. A failed assertion of the target begins with the program's name, too."""
 FROM_OUTSIDE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 """What ends a process because somebody wants that. Of a rehearsal that another signal ends nothing is known."""
 NOT_THE_TARGETS = (*FROM_OUTSIDE, signal.SIGXFSZ)
@@ -180,6 +182,6 @@ def _place(workshop: Workshop, target: Target, answer: _Answer) -> Died | None:
 
 def _printed(said: str) -> str:
     """The end of what the target printed, on one line."""
-    lines = [line.strip() for line in said.splitlines() if not line.startswith("runner: ")]
+    lines = [line.strip() for line in said.splitlines() if not line.startswith(OF_THE_RUNNER)]
     text = " / ".join(one_line(line) for line in lines if line)
     return text if len(text) <= PRINTED_CHARACTERS else f"... {text[-PRINTED_CHARACTERS:]}"

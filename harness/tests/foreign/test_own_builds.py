@@ -4,6 +4,7 @@ repository stays as it is."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -30,6 +31,17 @@ ENTRY = """\
 #include "adapter.h"
 const struct fl_adapter *ways_adapter(void);
 __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapter(void) { return ways_adapter(); }
+"""
+ENTRY_THAT_CALLS = """\
+#include "adapter.h"
+const struct fl_adapter *ways_adapter(void);
+static int open_there(const struct fl_heap_options *options, fl_heap **heap) { return ways_adapter()->open(options, heap); }
+__attribute__((visibility("default"))) const struct fl_adapter *faultline_adapter(void) {
+    static struct fl_adapter table;
+    table = *ways_adapter();
+    table.open = open_there;
+    return &table;
+}
 """
 CONFIG = """\
 #pragma once
@@ -138,6 +150,33 @@ def test_a_shared_library_of_its_own_build_gets_the_right_answer(repository: Rep
     assert sorted(path.name for path in built.path.parent.iterdir()) == ["adapter.so", "libways.so.1", "sha256"]
 
 
+def library_that_is_called(repository: Repository, load: str = "") -> None:
+    """A shared library of the author's build, whose recovery an adapter outside of it calls."""
+    repository.write("faultline/entry.c", ENTRY_THAT_CALLS)
+    if load:
+        repository.write("src/config.h", f"#define WITH_ZLIB\n#define LOAD {load}\n{CONFIG}")
+        repository.write("Makefile", MAKEFILE.replace("src/adapter.c src/more.c\n", "src/adapter.c src/more.c -lz\n"))
+    repository.describe(f"{MAKE} libways.so BUG=1", outputs='"../libways.so*"')
+
+
+def test_calls_of_a_shared_library_with_hooks_are_no_calls_past_them(repository: Repository) -> None:
+    library_that_is_called(repository)
+    answer = answer_of(repository.workshop, SHORT)
+    found = answer.verdict, answer.certificate.engine, answer.certificate.complete
+    assert found == ("fail", "in-process", True), answer.certificate.engine_why
+    [finding] = answer.findings
+    assert finding.sites
+    assert all(site.file.startswith("src/") and site.function and site.line for site in finding.sites)
+
+
+def test_calls_that_leave_a_shared_library_with_hooks_are_seen(repository: Repository) -> None:
+    library_that_is_called(repository, "zlib")
+    answer = answer_of(repository.workshop, SHORT)
+    assert (answer.verdict, answer.certificate.engine) == ("fail", "traced")
+    why = answer.certificate.engine_why or ""
+    assert re.search(r"load_zlib \(.*loads\.h:\d+\), libways\.so\.1\+0x[0-9a-f]+: a call of crc32", why), why
+
+
 def symbols(path: Path) -> str:
     return subprocess.run(["nm", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
 
@@ -168,6 +207,31 @@ def test_names_are_those_of_the_repository(repository: Repository, tmp_path: Pat
     recipe = build.adapter_recipe(repository.clone, find_allocator(repository.clone, "ways"), None, "clwb")
     assert recipe.sources == ("src/more.c", "faultline/entry.c")
     assert [word for word in recipe.arguments if word.startswith("-I")] == ["-I../include", "-Isrc", f"-I{tmp_path}"]
+
+
+def test_sources_beside_the_project_are_built_and_nothing_else_of_the_folder_around_them(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """root: a folder that the allocator's does not lie in. Each edit of it is followed, and no other is."""
+    sources = tmp_path / "sources of another"
+    sources.mkdir()
+    for name in ("src", "Makefile"):
+        (repository.top / name).rename(sources / name)
+    there = "../../sources of another"
+    repository.describe(
+        f"make -C '{there}' CC=$FAULTLINE_CC BUG=1", outputs=f'"{there}/libways.a"', more=f'root = "{there}"'
+    )
+    (tmp_path / "beside").write_text("before")
+    (repository.top / "beside").write_text("before")
+    answer = answer_of(repository.workshop, SHORT)
+    assert (answer.verdict, answer.certificate.engine) == ("fail", "in-process"), answer.certificate.engine_why
+    assert all(site.file.startswith("sources of another/src/") for site in answer.findings[0].sites)
+    before = repository.built()
+    (tmp_path / "beside").write_text("after")
+    (repository.top / "beside").write_text("after")
+    assert repository.built() == before
+    (sources / "src" / "more.c").write_text(f"{MORE}int more_of_it;\n")
+    assert repository.built().key != before.key
 
 
 def test_a_source_outside_of_the_repository_is_bad_input(repository: Repository, tmp_path: Path) -> None:
@@ -359,7 +423,7 @@ def test_a_command_that_goes_wrong_is_bad_input(
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ('root = ".."', 'root = "nowhere"', "build.root: expected a folder that "),
+        ('root = ".."', 'root = "nowhere"', "build.root: expected a folder, got 'nowhere'"),
         ('root = ".."', 'root = ".."\nsources = ["*.cc"]', "build.sources: '\\*.cc' matches no file"),
         ('outputs = ["../libways.a"]', "outputs = []", "build.outputs: expected what the command makes"),
         (f"command = '''{MAKE}'''", "", "build.root: expected a command that builds it"),

@@ -73,6 +73,13 @@ def test_a_failure_in_an_operation_is_a_finding_without_a_crash(
     assert result.replay_lines(finding) == [f"replay: {result.spec.command_line()}"]
 
 
+def test_what_a_failed_assertion_prints_is_told(run: Run) -> None:
+    """Its line begins with the name of the program, which is the runner."""
+    [finding] = run("FAILS=in_open FAILS_BY=assert").findings
+    assert "adapter.c:" in finding.message
+    assert 'fail_assert: Assertion `!"a state that is not possible"\' failed.' in finding.message
+
+
 def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None:
     result = run("FAILS=in_free TRACED_ONLY")
     assert (result.verdict, result.findings) == ("unknown", [])

@@ -295,16 +295,23 @@ impl Config {
         Symbols::new(self.programs(), self.helpers.clone())
     }
 
-    /// The text with a place of the adapter with hooks in words, where it has one as the runner names it: `MODULE+0xOFFSET`.
+    /// The text with a place in words, where it has one as the runner names it: `MODULE+0xOFFSET`, of the adapter with hooks or of a library
+    /// that was built with it.
     pub fn with_place(&self, text: &str) -> String {
         let Some(adapter) = &self.hooked_adapter else { return text.to_owned() };
-        let mark = format!("{}+0x", adapter.file_name().unwrap_or_default().to_string_lossy());
-        let Some((before, after)) = text.split_once(&mark) else { return text.to_owned() };
-        let digits = after.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(after.len());
-        let Ok(offset) = u64::from_str_radix(&after[..digits], 16) else { return text.to_owned() };
-        let places = self.symbols().of_places(&[Some((adapter.as_path().into(), offset))]);
+        let Some((start, digits_at)) = text.match_indices("+0x").map(|(at, mark)| (at, at + mark.len())).next() else {
+            return text.to_owned();
+        };
+        let name_at = text[..start].rfind(char::is_whitespace).map_or(0, |space| space + 1);
+        let module = adapter.with_file_name(&text[name_at..start]);
+        let digits = text[digits_at..].find(|c: char| !c.is_ascii_hexdigit()).map_or(text.len(), |end| digits_at + end);
+        let Ok(offset) = u64::from_str_radix(&text[digits_at..digits], 16) else { return text.to_owned() };
+        if start == name_at || !module.exists() {
+            return text.to_owned();
+        }
+        let places = self.symbols().of_places(&[Some((module.as_path().into(), offset))]);
         let place = places.first().map(Symbol::text).unwrap_or_default();
-        format!("{before}{place}, {mark}{after}")
+        format!("{}{place}, {}", &text[..name_at], &text[name_at..])
     }
 
     /// Whether all that the edits do is to leave flushes and fences out.

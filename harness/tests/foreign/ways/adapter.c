@@ -21,6 +21,7 @@
 #include "loads.h"
 #include "recoveries.h"
 #include "stores.h"
+#include <assert.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -86,6 +87,7 @@ enum place { in_nothing, in_create, in_allocate, in_free, in_close, in_open, whe
 
 WAY void fail_segv(void) { *(volatile int *)8 = 1; }
 WAY void fail_abort(void) { abort(); }
+WAY void fail_assert(void) { assert(!"a state that is not possible"); }
 WAY void fail_exit(void) { exit(0); }
 WAY void fail_loop(void) {
     for (volatile int turns = 0;; turns++)
