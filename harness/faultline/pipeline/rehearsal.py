@@ -138,7 +138,7 @@ def _finding(workshop: Workshop, target: Target, answer: _Answer, said: str) -> 
     died = _place(workshop, target, answer)
     kinds = "-".join(operation["kind"] for operation in answer.pending)
     place = died.at.function if died else ""
-    printed = _printed(said)
+    printed = printed_by_target(said)
     message = f"{where} {how}, and {WITHOUT}" + (f"; it printed: {printed}" if printed else "")
     rule = next(rule for rule in workshop.engine.rules() if rule.id == RULE)
     fact = f"without-crash {fact} {kinds}"
@@ -180,7 +180,7 @@ def _place(workshop: Workshop, target: Target, answer: _Answer) -> Died | None:
     return Died(found.at, found.callers, hung=hung)
 
 
-def _printed(said: str) -> str:
+def printed_by_target(said: str) -> str:
     """The end of what the target printed, on one line."""
     lines = [line.strip() for line in said.splitlines() if not line.startswith(OF_THE_RUNNER)]
     text = " / ".join(one_line(line) for line in lines if line)

@@ -22,7 +22,7 @@ from faultline.base.errors import BadInputError, FaultlineError, InfrastructureE
 from faultline.base.processes import child
 from faultline.pipeline.build import Built
 from faultline.pipeline.engine import signal_name
-from faultline.pipeline.rehearsal import FROM_OUTSIDE, rehearse, target_environment
+from faultline.pipeline.rehearsal import FROM_OUTSIDE, printed_by_target, rehearse, target_environment
 from faultline.pipeline.target import Target
 from faultline.pipeline.tracers.tracer import Session, Tracer
 from faultline.pipeline.workshop import Workshop
@@ -209,7 +209,12 @@ class _Tracing:
         if lines:
             kind = BadInputError if code == BadInputError.exit_code else InfrastructureError
             return kind(f"{lines[-1].partition('error: ')[2]} ({name}, {where})", f"all of its output: {self.log}")
-        return InfrastructureError(f"{name} ended with exit code {code} {where}", f"its output: {self.log}")
+        printed = printed_by_target(said)
+        return InfrastructureError(
+            f"{name} ended with exit code {code} {where}{'; without the tracer it did not' if is_whole else ''}"
+            f"{f'; it printed: {printed}' if printed else ''}",
+            f"its output: {self.log}",
+        )
 
 
 def run_traced(

@@ -87,6 +87,13 @@ def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None
     assert str(result.error).endswith("without the tracer it did not")
 
 
+def test_what_a_target_printed_before_it_left_the_tracer_is_told(run: Run) -> None:
+    """A reservation that the tracer has no room for, for instance."""
+    result = run("FAILS=in_create FAILS_BY=exit_255 TRACED_ONLY")
+    assert (result.verdict, result.findings) == ("unknown", [])
+    assert str(result.error).endswith("was traced; without the tracer it did not; it printed: about to fail")
+
+
 def test_a_heap_that_is_not_made_is_no_finding(run: Run) -> None:
     """Its sizes may be wrong, or the folder: the allocator says so, and may be right."""
     result = run("FAILS=in_create FAILS_BY=refuse")

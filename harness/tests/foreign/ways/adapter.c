@@ -89,6 +89,7 @@ WAY void fail_segv(void) { *(volatile int *)8 = 1; }
 WAY void fail_abort(void) { abort(); }
 WAY void fail_assert(void) { assert(!"a state that is not possible"); }
 WAY void fail_exit(void) { exit(0); }
+WAY void fail_exit_255(void) { exit(255); }
 WAY void fail_loop(void) {
     for (volatile int turns = 0;; turns++)
         ;
