@@ -33,7 +33,7 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
     is_whole = not gaps and later.stopped is None
     is_whole_as_repaired = is_whole and bool(behind)
     why = [AS_REPAIRED] if is_whole_as_repaired else []
-    why += [*(one.text() for one in behind), *gaps, *([later.stop_text()] if later.stopped else [])]
+    why += [*(one.text() for one in behind), *gaps, *_stop_of(later)]
     states_log10 = sum_log10([one.states_log10 for one in (earlier, later) if one.states_log10 is not None])
     return Certificate(
         complete=is_whole and not behind,
@@ -67,6 +67,13 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
         covers=later.covers,
         bounds_hit=_each_once([bound for bound in earlier.bounds_hit if not bound.startswith(stop)] + later.bounds_hit),
     )
+
+
+def _stop_of(certificate: Certificate) -> list[str]:
+    """Where it stopped and why, in the words of its bounds."""
+    return [
+        bound for bound in certificate.bounds_hit if certificate.stopped and bound.startswith(certificate.stop_text())
+    ]
 
 
 def joined_verdict(findings: list[Finding], earlier: Certificate, later: Verdict) -> Verdict:

@@ -470,7 +470,9 @@ def own_build_of(folder: Path, allocator: Allocator, left_out: Path | None) -> O
     tree, parts = root, [root]
     if not folder.is_relative_to(root):  # sources of another's, beside the project
         tree, parts = Path(os.path.commonpath([folder, root])), [root, folder]
-    return OwnBuild(tree, tuple(parts), folder, build.command or "", tuple(build.outputs), allocator.variables(), left_out)
+    return OwnBuild(
+        tree, tuple(parts), folder, build.command or "", tuple(build.outputs), allocator.variables(), left_out
+    )
 
 
 def is_laid_out(root: Path) -> bool:
