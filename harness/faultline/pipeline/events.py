@@ -39,7 +39,7 @@ class Site(msgspec.Struct):
 
     def text(self) -> str:
         where = self.place_text()
-        place = f"{self.function} ({where})" if where else self.function
+        place = f"{self.function} ({where})" if self.function and where else self.function or where
         return f"{self.helper} called by {place}" if self.helper else place
 
     def short_text(self) -> str:

@@ -205,6 +205,19 @@ def test_a_recovery_stage_that_no_state_entered_is_a_warning() -> None:
 # ---- parts ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("site", "text"),
+    [
+        (Site("put", "src/put.c", 3), "put (src/put.c:3)"),
+        (Site("put", "libput.so"), "put (libput.so)"),
+        (Site("", "libput.so"), "libput.so"),
+        (Site("put"), "put"),
+    ],
+)
+def test_a_place_without_a_function_is_its_library(site: Site, text: str) -> None:
+    assert site.text() == text
+
+
 def test_rules_are_written_as_ranges() -> None:
     assert page.rule_ranges(["FL005", "FL003", "FL004", "FL014", "FL003"]) == "FL003–FL005 FL014"
     assert page.rule_ranges([]) == ""
