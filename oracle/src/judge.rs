@@ -13,6 +13,7 @@ mod lives;
 mod objects;
 mod references;
 mod twin;
+mod without_crash;
 mod without_walk;
 mod words;
 
@@ -28,8 +29,9 @@ use crate::report::{HeapReport, Life, Location, Outcome, Place, SectionKind, Sta
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
+use without_crash::{end_of, failure_words};
 pub(crate) use words::recovery_phrase;
-use words::{message_about, signal_name, stage_phrase, tail};
+use words::{message_about, stage_phrase, tail};
 
 /// What configuration fixes about the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +168,7 @@ pub fn judge(
         out: Judgement::default(),
     };
     judge.run();
+    judge.compare_without_crash();
     judge.name_skipped_recovery();
     judge.name_rules_not_reached();
     judge.name_later_generation();
@@ -322,27 +325,20 @@ impl<'a> Judge<'a> {
     /// FL001 and FL002: a process of the probe must come to its end, whatever the image.
     fn judge_outcome(&mut self) {
         let life = self.report.life(usize::from(self.report.last_life));
-        let step = Step::new(self.report.last_life, self.report.last_stage.unwrap_or(SectionKind::Open));
         let what = stage_phrase(self.report.last_life, self.report.last_stage);
-        let message = tail(life.and_then(|life| life.messages.last()));
         match self.report.outcome {
-            Outcome::Done => {}
             Outcome::Overloaded => {
                 return self.unknown(format!("{what}: the machine was overloaded, the wall limit came first"));
             }
-            Outcome::Broken => return self.unknown(format!("{what} could not be followed{message}")),
-            Outcome::Signal(signal) => {
-                let name = signal_name(signal);
-                let text = format!("{what} died of signal {signal}{name}{message}");
-                self.violate(Fact::Died(step, signal), Subject::default(), text);
+            Outcome::Broken => {
+                let message = tail(life.and_then(|life| life.messages.last()));
+                return self.unknown(format!("{what} could not be followed{message}"));
             }
-            Outcome::Exited => {
-                self.violate(Fact::Exited(step), Subject::default(), format!("{what} called exit{message}"));
-            }
-            Outcome::Hung => {
-                let text = format!("{what} did not end within its limit{message}");
-                self.violate(Fact::Hung(step), Subject::default(), text);
-            }
+            Outcome::Done | Outcome::Signal(_) | Outcome::Exited | Outcome::Hung => {}
+        }
+        // What the life said before is of a step that it came through: who dies says nothing.
+        if let Some(fact) = end_of(self.report) {
+            self.violate(fact, Subject::default(), failure_words(fact));
         }
         self.out.judged.insert(RuleId::RecoveryCrashed);
         self.out.judged.insert(RuleId::RecoveryHung);
