@@ -112,6 +112,17 @@ class KnownFindings:
         known = self.baseline.findings if self.baseline else []
         return ("in the baseline" if any(one.is_of(spec, finding) for one in known) else None), False
 
+    def ids_of(self, spec: CellSpec) -> list[str]:
+        """Known findings of the cell's build."""
+        suppressed = [
+            one.id
+            for one in self.suppressions
+            if one.allocator in (None, spec.allocator) and one.mutant == spec.mutant and one.expires >= self.today
+        ]
+        known = self.baseline.findings if self.baseline else []
+        build = spec.allocator, spec.mutant
+        return sorted({*suppressed, *(one.id for one in known if (one.allocator, one.mutant) == build)})
+
     def lines(self, results: list[CellResult]) -> list[str]:
         """What a person must do about the two files: suppressions that have expired, entries that nothing is found of any more."""
         found = [(result.spec, finding) for result in results for finding in result.findings]

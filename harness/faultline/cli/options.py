@@ -144,19 +144,23 @@ def variant_options(command: Command) -> Command:
     return command
 
 
+baseline_option = click.option(
+    "--baseline",
+    type=PATH,
+    help="Findings that FILE has do not fail: results.json of an earlier campaign, or what --write-baseline wrote.",
+)
+suppressions_option = click.option(
+    "--suppressions",
+    type=PATH,
+    help="Findings that FILE (TOML) names do not fail, each for a reason and until a date.",
+)
+
+
 def known_options(command: Command) -> Command:
     """--baseline, --suppressions and --write-baseline, handed on as one KnownFiles."""
 
-    @click.option(
-        "--baseline",
-        type=PATH,
-        help="Findings that FILE has do not fail: results.json of an earlier campaign, or what --write-baseline wrote.",
-    )
-    @click.option(
-        "--suppressions",
-        type=PATH,
-        help="Findings that FILE (TOML) names do not fail, each for a reason and until a date.",
-    )
+    @baseline_option
+    @suppressions_option
     @click.option("--write-baseline", type=PATH, help="Write the findings of this campaign to FILE.")
     @functools.wraps(command)
     def with_files(baseline: Path | None, suppressions: Path | None, write_baseline: Path | None, **rest: Any) -> Any:

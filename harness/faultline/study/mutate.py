@@ -24,6 +24,11 @@ places.
 
 The engine skips the crash positions at which power failure leaves the same states with the place as without it.
 
+Known findings. An allocator that is not clean yet is tried with the ids of its findings. They kill nothing. What recovery shows is
+compared as ever, also where a known finding is what it shows, so a place may be redundant. Where recovery shows a new heap and only
+known findings, they may be all that minds it: the place is unknown. So it is with a known finding of contents, which are not
+compared.
+
 Trials are kept in the cache: a mutate that was stopped goes on where it was."""
 
 from __future__ import annotations
@@ -62,6 +67,10 @@ in halves. The choices that each place leaves to recovery multiply: without nine
 minutes and was not done."""
 
 
+CONTENTS_RULE = "FL009-"
+"""Of ids: bytes of an object, which no outcome has."""
+
+
 class _Places(msgspec.Struct):
     """What `faultline-engine places` prints. events: of the whole trace."""
 
@@ -74,7 +83,8 @@ class PlaceTrial(msgspec.Struct):
     after the first one; new_outcomes: pairs of expected heap and heap report that recoveries show only then; first_new: a crash
     state that shows the first of them; later_places: of the workload as it is, with crashes after the first; why: what keeps the
     exploration from being complete; is_only_incomplete: that alone, for `complete` did not explore every state and had nothing
-    against those that it did; instead_of: the same workload with more operations, and the limit that ended it."""
+    against those that it did; instead_of: the same workload with more operations, and the limit that ended it; known: ids of
+    known findings that it shows."""
 
     workload: str
     count: int
@@ -93,6 +103,7 @@ class PlaceTrial(msgspec.Struct):
     nested: int = 0
     together: int = 1
     instead_of: str = ""
+    known: list[str] = []
 
     @property
     def is_silent(self) -> bool:
@@ -157,6 +168,8 @@ class Mutation(msgspec.Struct):
     places: list[PlaceResult]
     builds: list[str] = []
     """Keys of what was explored (kill_rates.build_key): one a flush instruction."""
+    known: list[str] = []
+    """Ids of findings that kill nothing."""
 
     def count(self, fate: Fate) -> int:
         return sum(place.fate == fate for place in self.places)
@@ -251,15 +264,17 @@ def mutate(
     time_s: float | None,
     jobs: int,
     watcher: MutationWatcher,
+    known: Sequence[str] = (),
 ) -> Mutation:
-    """Tries every place of the workloads of specs, all of one allocator. only: part of a place's name; time_s: of one trial.
+    """Tries every place of the workloads of specs, all of one allocator. only: part of a place's name; time_s: of one trial;
+    known: ids of findings of the allocator as it is.
 
-    Raises BadInputError when the allocator breaks a rule as it is, or no place has such a name.
+    Raises BadInputError when the allocator as it is has other findings, or no place has such a name.
     """
     alone = {as_tried(spec, time_s).name for spec in specs if spec.nested and not spec.follow_up}
     specs = [as_tried(spec, time_s) for spec in specs]
     with tempfile.TemporaryDirectory(prefix="faultline-mutate-") as folder:
-        runner = _Runner(workshop, Path(folder), watcher)
+        runner = _Runner(workshop, Path(folder), watcher, known)
         try:
             watcher.begins("as it is", len(specs))
             traced: list[_TracedWorkload] = run_in_pool(runner.explore_whole, runner.stop, specs, jobs)
@@ -277,7 +292,7 @@ def mutate(
         except KeyboardInterrupt:
             raise InterruptedCampaignError("interrupted", "the same command goes on where it was") from None
     builds = sorted({kill_rates.build_key(workshop, one.cell.target) for one in traced})
-    mutation = Mutation(specs[0].allocator, [spec.name for spec in specs], places, builds)
+    mutation = Mutation(specs[0].allocator, [spec.name for spec in specs], places, builds, sorted(known))
     if only is None:
         for build in builds:
             kill_rates.keep(workshop.cache, build, mutation.kill_rate())
@@ -293,8 +308,9 @@ def places_of(cell: PreparedCell) -> list[Place]:
 
 
 class _Runner:
-    def __init__(self, workshop: Workshop, folder: Path, watcher: MutationWatcher) -> None:
+    def __init__(self, workshop: Workshop, folder: Path, watcher: MutationWatcher, known: Sequence[str] = ()) -> None:
         self.workshop = workshop
+        self.known = sorted(known)
         self.folder = folder
         self.watcher = watcher
         self._is_stopped = threading.Event()
@@ -470,15 +486,16 @@ class _Runner:
         if self._is_stopped.is_set():
             raise KeyboardInterrupt
         sites = sorted({site for place in places for site in place.sites})
-        kept = _KeptTrial(traced, places, nested)
-        known = kept.find()
-        if known is not None:
-            return known
+        kept = _KeptTrial(traced, places, nested, self.known)
+        if (found := kept.find()) is not None:
+            return found
         started = time.monotonic()
         trial = PlaceTrial(traced.spec.workload_text, 0, "unknown", nested=nested)
 
         def handle(event: Event) -> None:
             match event:
+                case Finding() if event.id in self.known:
+                    trial.known.append(event.id)
                 case Finding():
                     trial.rules.append(event.rule)
                     trial.message = trial.message or event.message
@@ -490,16 +507,19 @@ class _Runner:
                     trial.new_outcomes, trial.first_new = event.new, event.first_new
                     trial.later_places = event.later_places
                 case Done():
-                    trial.verdict = event.verdict
+                    is_known = event.verdict == "fail" and not trial.rules
+                    trial.verdict = "pass" if is_known else event.verdict
 
         later = [{"kind": place.kind, "site": msgspec.to_builtins(place.site)} for place in places]
         without = [[{"edit": "without", "sites": lost}] if places else [] for lost in (sites, later)]
         edits = dict(zip(("edits", "later_edits"), without, strict=True))
         outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
-        more: dict[str, Any] = {**edits, "outcomes": outcomes, "stop_at_rule": "any"}
+        more: dict[str, Any] = {**edits, "outcomes": outcomes, "stop_at_rule": "any", "known": self.known}
         is_bounded = len(places) > 1 or (nested > 0 and all(place.name in self._proved for place in places))
         most = TOGETHER_RECOVERIES * (traced.whole[nested].recoveries + 1) if is_bounded and places else None
         explore(traced.cell.with_spec(nested=nested, recovery_limit=most), handle, jobs=workers, more=more)
+        if places:
+            _tell_hidden(trial)
         trial.time_s = round(time.monotonic() - started, 3)
         kept.keep(trial)
         return trial
@@ -518,11 +538,20 @@ def _begin_results(
     return begun
 
 
+def _tell_hidden(trial: PlaceTrial) -> None:
+    """Where nothing but known findings tells what is new, whether a rule minds it cannot be said."""
+    is_of_contents = any(one.startswith(CONTENTS_RULE) for one in trial.known)
+    if trial.verdict == "pass" and trial.known and (trial.new_outcomes or is_of_contents):
+        what = "what recovery shows of contents" if is_of_contents else "that a rule minds what recovery shows"
+        trial.verdict, trial.is_only_incomplete = "unknown", False
+        trial.why = f"known findings may hide {what}: {', '.join(trial.known)}"
+
+
 def _as_it_is_broken(spec: CellSpec, whole: PlaceTrial) -> BadInputError:
     said = f"{whole.rules[0]}: {whole.message}" if whole.rules else whole.why or "its verdict is unknown"
     return BadInputError(
         f"{spec.name} does not pass completely as it is, so that what a flush is for cannot be told: {said}",
-        f"look at it first: {spec.command_line()}",
+        f"look at it first: {spec.command_line()}, with --write-baseline FILE; mutate takes it as --baseline FILE",
     )
 
 
@@ -530,10 +559,12 @@ class _KeptTrial:
     """A trial in the cache, so that who stops mutate loses the one that runs. What was not explored to its end, by a limit, is not
     kept, and what took longer than the limit that is asked for is not taken."""
 
-    def __init__(self, traced: _TracedWorkload, places: Sequence[Place], nested: int) -> None:
+    def __init__(
+        self, traced: _TracedWorkload, places: Sequence[Place], nested: int, known: Sequence[str] = ()
+    ) -> None:
         cell = traced.cell.with_spec(nested=nested)
         helpers = msgspec.json.encode(cell.target.allocator.build.helpers)
-        key = key_of(cell.key(), helpers, msgspec.json.encode(sorted(places, key=lambda place: place.name)))
+        key = key_of(cell.key(), helpers, msgspec.json.encode(sorted(places, key=lambda place: place.name)), *known)
         self.cache, self.names = cell.workshop.cache, (f"{key}.trial", f"{key}.outcomes")
         self.outcomes = None if places else traced.outcomes_after(nested)
         """Of the workload as it is, which go with the trial."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -116,6 +117,44 @@ def test_a_blind_spot_is_found_where_recovery_shows_what_no_rule_minds(root: Pat
     assert (first.operation["kind"], first.operation["pending"]) == ("create", True)
     assert {site.function for site in first.sites} == {"create"}
     assert first.differences[0].startswith("messages after recovery: the first that differs: before: slots:")
+
+
+def test_what_is_not_clean_yet_is_tried_with_its_baseline(faultline: Faultline, tmp_path: Path) -> None:
+    """A build with a known bug stands for it. Without the baseline it is refused."""
+    cell = ("nvm_malloc", "-w", "smoke", "--mutant", "MISSING_FENCE_RING")
+    baseline = tmp_path / "baseline.json"
+    explored = ("--nested", "1", "--stop-at-rule", "none", "--no-explain", "--no-shrink")
+    run = faultline("run", *cell, *explored, "--write-baseline", baseline, "--out", tmp_path / "out")
+    assert run.returncode == 1, run.stderr
+    only = ("--only", "at store_intent")
+    refused = faultline("mutate", *cell, *only)
+    assert_one_clear_line(refused, 2, "does not pass completely as it is", "mutate takes it as --baseline FILE")
+    found = faultline("mutate", *cell, *only, "--baseline", baseline)
+    assert found.returncode == 0, found.stderr
+    assert re.search(
+        r"^known findings, which kill nothing: FL003-[0-9a-f]{8}, FL014-[0-9a-f]{8}$", found.stdout, re.MULTILINE
+    )
+    assert found.stdout.splitlines()[-1] == "summary: places=2 killed=2 redundant=0 blind=0 unknown=0 kill_rate=100.0%"
+    silent = faultline("mutate", *cell, "--only", "flush at replay_ring", "--baseline", baseline, "--json")
+    assert set(json.loads(silent.stdout)["fates"].values()) == {"redundant"}
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "verdict"),
+    [
+        ([], 1, "pass"),  # a blind spot
+        (["FL004-00000000"], 0, "pass"),
+        (["FL004-00000000"], 1, "unknown"),
+        (["FL009-00000000"], 0, "unknown"),  # outcomes have no contents
+    ],
+)
+def test_what_a_known_finding_may_hide_is_unknown(known: list[str], new: int, verdict: str) -> None:
+    tried = trial("pass", is_complete=True, new_outcomes=new, known=known)
+    mutate._tell_hidden(tried)
+    assert tried.verdict == verdict
+    if verdict == "unknown":
+        assert known[0] in tried.why
+        assert result(tried).fate == "unknown"
 
 
 def test_options_of_a_workload_need_one(faultline: Faultline) -> None:

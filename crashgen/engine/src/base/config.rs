@@ -81,6 +81,9 @@ pub struct Config {
     pub last_position: Option<u32>,
     /// Stop at the first finding of this rule, or of any.
     pub stop_at_rule: Option<StopRule>,
+    /// Ids of findings that are none of [`StopRule::Any`].
+    #[serde(default)]
+    pub known: Vec<String>,
     /// Behind a finding that lost a store the exploration goes on as if it were repaired, if it does not end soon
     /// ([`crate::explore::behind`]).
     #[serde(default)]

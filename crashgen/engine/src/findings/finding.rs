@@ -198,11 +198,6 @@ impl Findings {
         Self { symbols: config.symbols(), ..Self::default() }
     }
 
-    /// Number of distinct findings.
-    pub fn count(&self) -> usize {
-        self.list.len()
-    }
-
     fn has_rule(&self, rule: RuleId) -> bool {
         let rule = rule.to_string();
         self.list.iter().any(|finding| finding.rule == rule)
@@ -212,7 +207,9 @@ impl Findings {
     /// shows it, ends nothing.
     pub fn stop_at(&self, config: &Config, rule: RuleId) -> Option<String> {
         match config.stop_at_rule.as_ref()? {
-            StopRule::Any if self.count() > 0 => Some("stopped at the first finding".to_owned()),
+            StopRule::Any if self.list.iter().any(|finding| !config.known.contains(&finding.id)) => {
+                Some("stopped at the first finding".to_owned())
+            }
             StopRule::One(expected) if *expected == rule && self.has_rule(rule) => {
                 Some(format!("stopped at the expected rule {rule}"))
             }

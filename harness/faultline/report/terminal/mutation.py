@@ -38,6 +38,8 @@ def print_mutation(mutation: Mutation) -> None:
         )
     console = streams.out()
     console.print(table)
+    if mutation.known:
+        print_line(console, "known findings, which kill nothing: ", "", ", ".join(mutation.known))
     for place in mutation.places:
         if place.fate == "unknown":
             print_line(console, f"{place.name}: ", "yellow", f"unknown: {place.why_unknown()}")
