@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::contract::{AfterFailedCreate, Contract};
+use crate::contract::{AfterFailedCreate, Contract, OutOfMemory};
 use crate::fact::{Fact, Step};
 use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
 use crate::pattern::Segment;
@@ -29,7 +29,7 @@ use crate::report::{HeapReport, Life, Location, Outcome, Place, SectionKind, Sta
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
-use without_crash::{end_of, failure_words};
+use without_crash::{end_of, failure_words, has_filled};
 pub(crate) use words::recovery_phrase;
 use words::{message_about, stage_phrase, tail};
 
@@ -165,9 +165,11 @@ pub fn judge(
         twins,
         unsound: BTreeSet::new(),
         shown: Vec::new(),
+        filled: None,
         out: Judgement::default(),
     };
     judge.run();
+    judge.end_filling();
     judge.compare_without_crash();
     judge.name_skipped_recovery();
     judge.name_rules_not_reached();
@@ -188,6 +190,8 @@ struct Judge<'a> {
     unsound: BTreeSet<u32>,
     /// Objects that life 0 showed.
     shown: Vec<ShownObject>,
+    /// How the life ended that filled the heap, until that is judged.
+    filled: Option<Fact>,
     out: Judgement,
 }
 
@@ -338,7 +342,10 @@ impl<'a> Judge<'a> {
         }
         // What the life said before is of a step that it came through: who dies says nothing.
         if let Some(fact) = end_of(self.report) {
-            self.violate(fact, Subject::default(), failure_words(fact));
+            match self.contract.out_of_memory == OutOfMemory::Ends && has_filled(self.report) {
+                true => self.filled = Some(fact),
+                false => self.violate(fact, Subject::default(), failure_words(fact)),
+            }
         }
         self.out.judged.insert(RuleId::RecoveryCrashed);
         self.out.judged.insert(RuleId::RecoveryHung);

@@ -102,6 +102,25 @@ def test_what_a_crash_did_is_found_all_the_same(run: Run) -> None:
     assert rules_of(run("FAILS=when_full FAILS_BY=abort BETWEEN=nothing")) == {"FL003"}
 
 
+ENDS = 'out_of_memory = "ends"\n'
+
+
+@pytest.mark.parametrize("how", ["abort", "exit"])
+def test_an_allocator_may_end_the_process_when_it_is_full(run: Run, how: str) -> None:
+    full = f"FAILS=when_full FAILS_BY={how}"
+    result = run(full, contract=ENDS)
+    assert (result.verdict, result.findings) == ("pass", [])
+    assert result.certificate is not None
+    assert result.certificate.complete
+    said = {f"{one['rule']}: {one['why']}" for one in result.certificate.rules_not_judged}
+    assert any("FL012: what follows when memory is out: the process ends" in one for one in said)
+
+
+def test_an_allocator_that_ends_the_process_may_not_do_so_in_recovery(run: Run) -> None:
+    full = "FAILS=when_full FAILS_BY=abort"
+    assert rules_of(run(f"{full} BETWEEN=nothing", contract=ENDS)) == {"FL003"}
+
+
 def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None:
     result = run("FAILS=in_free TRACED_ONLY")
     assert (result.verdict, result.findings) == ("unknown", [])

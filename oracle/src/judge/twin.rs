@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 
 use super::lives::drained_after;
 use super::references::FirstPart;
-use super::without_crash::{end_of, failure_words, failures_of};
+use super::without_crash::{end_of, failure_words, failures_of, has_filled};
 use super::{Judge, Subject};
-use crate::contract::Leaks;
+use crate::contract::{Leaks, OutOfMemory};
 use crate::fact::Fact;
 use crate::history::{History, Linearised, OperationIndex, OperationKind};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
@@ -193,10 +193,10 @@ fn name(history: &Linearised) -> String {
 }
 
 fn capacities_of(report: &HeapReport) -> Result<Capacities, String> {
-    if let Some(fact) = end_of(report) {
+    if let Some(fact) = end_of(report).filter(|_| !has_filled(report)) {
         return Err(failure_words(fact));
     }
-    if report.outcome != Outcome::Done {
+    if matches!(report.outcome, Outcome::Overloaded | Outcome::Broken) {
         return Err(because(format!("it ended with {:?}", report.outcome), report.lives.last()));
     }
     let reopened = capacity_in(report, EMPTIED)?;
@@ -263,6 +263,14 @@ impl Judge<'_> {
             Err(reason) => return self.not_judged(RuleId::NotUsable, format!("capacity: {reason}")),
         };
         self.out.judged.insert(RuleId::NotUsable);
+        let is_small = self.contract.out_of_memory == OutOfMemory::Ends;
+        if is_small && life != EMPTIED {
+            let reason = "capacity beside objects: memory ends the process (out_of_memory = \"ends\")";
+            return self.not_judged(RuleId::NotUsable, reason);
+        }
+        // All pieces have one size, and of each that a leak lies in nothing can be got.
+        let leaks = if is_small { first_part.leaked_blocks.saturating_mul(drain.largest_bytes()) } else { 0 };
+        let allowance = allowance.saturating_add(leaks);
         let is_enough = drain.capacity_bytes.saturating_add(allowance) >= twin.bytes;
         if is_enough && twin.is_bounded {
             let reason = "capacity: the twin's drain used up all probe slots, only a lower bound is known";

@@ -6,10 +6,11 @@
 //! Equal are only the same step, and the same signal or status. Lives 0 to 2 go through nothing but what life 3 goes through first,
 //! and a twin has no lives 0 to 2: it is compared by its life 3.
 
-use super::Judge;
 use super::words::{signal_name, stage_phrase};
+use super::{Judge, Subject};
 use crate::fact::{Fact, Step};
-use crate::report::{HeapReport, Life, Outcome, SectionKind, Status};
+use crate::report::{EMPTIED, HeapReport, Life, Outcome, SectionKind, Status};
+use crate::rule::RuleId;
 
 /// Steps of the probe that did not do what they are for.
 pub(super) fn failures_of(report: &HeapReport) -> Vec<Fact> {
@@ -26,6 +27,13 @@ pub(super) fn end_of(report: &HeapReport) -> Option<Fact> {
         Outcome::Hung => Some(Fact::Hung(step)),
         Outcome::Done | Outcome::Overloaded | Outcome::Broken => None,
     }
+}
+
+/// Whether the probe ended in the life that fills the heap where memory ends the process: what it got until then is in its drain.
+pub(super) fn has_filled(report: &HeapReport) -> bool {
+    let is_there = report.last_life == EMPTIED && report.last_stage == Some(SectionKind::Drain);
+    let has_drain = report.life(EMPTIED.into()).is_some_and(|life| life.drain.is_some());
+    is_there && has_drain && matches!(report.outcome, Outcome::Signal(_) | Outcome::Exited)
 }
 
 fn refusals_of(number: u16, life: &Life) -> Vec<Fact> {
@@ -71,6 +79,29 @@ pub(super) fn failure_words(fact: Fact) -> String {
 }
 
 impl Judge<'_> {
+    /// Memory has ended the life that fills the heap. That is no failure where a twin ends so, too; then it is compared by how much it
+    /// got. False: it is one.
+    pub(super) fn judge_filling(&mut self) -> bool {
+        let Some(fact) = self.filled else { return true };
+        let Some(twins) = self.twins else { return false };
+        if !twins.failures_at(self.history).contains(&fact) {
+            return false;
+        }
+        self.filled = None;
+        let why = "what follows when memory is out: the process ends (out_of_memory = \"ends\")";
+        self.not_judged(RuleId::NotUsable, why);
+        true
+    }
+
+    /// What ended the life is no lack of memory, or nothing tells.
+    pub(super) fn end_filling(&mut self) {
+        match (self.filled.take(), self.twins) {
+            (None, _) => {}
+            (Some(fact), Some(_)) => self.violate(fact, Subject::default(), failure_words(fact)),
+            (Some(fact), None) => self.unknown(format!("{}, and there are no twins", failure_words(fact))),
+        }
+    }
+
     /// Takes back what the twin shows, too, and says so.
     pub(super) fn compare_without_crash(&mut self) {
         let Some(twins) = self.twins else { return };

@@ -2,9 +2,11 @@
 //! What a recovery fails with and the twin, too, is no finding, and no pass.
 
 use crate::common::*;
+use oracle::contract::OutOfMemory;
 use oracle::judge::Verdict;
+use oracle::report::build::allocated;
 use oracle::report::{Outcome, SectionKind};
-use oracle::{OperationKind, RuleId, Status, TwinSet};
+use oracle::{Contract, OperationKind, RuleId, Status, TwinSet};
 
 fn twin(operation: u32, probe: &Probe) -> TwinSet {
     let mut twins = TwinSet::new();
@@ -99,4 +101,39 @@ fn who_dies_says_nothing() {
     let report = reworded(&ended.report());
     let judgement = oracle::judge(&contract(), &shape(), &script.history, &report, &heap.memory(), None);
     assert_eq!(judgement.violations[0].message, "the drain after recovery of a fresh copy (life 3) called exit");
+}
+
+/// The emptied heap is filled with so many pieces, until that ends the process.
+fn filled(heap: &Heap, pieces: u64, outcome: Outcome) -> Probe {
+    let mut probe = heap.probe().ended(5, SectionKind::Drain, outcome);
+    probe.emptied = Some((0..pieces).map(|piece| allocated(1024 + 64 * piece, 64)).collect());
+    probe
+}
+
+#[test]
+fn memory_that_ends_the_process_is_compared_by_how_much_there_was() {
+    let (script, heap) = two_objects();
+    let abort = Outcome::Signal(6);
+    let twins = twin(2, &filled(&heap, 10, abort));
+    let judged = |probe: &Probe, out_of_memory: OutOfMemory, twins: Option<&TwinSet>| {
+        let contract = Contract { out_of_memory, ..contract() };
+        crate::common::judge(&contract, &shape(), &script.history, &probe.report(), &heap.memory(), twins)
+    };
+    let ends = |probe: &Probe, twins: &TwinSet| judged(probe, OutOfMemory::Ends, Some(twins));
+    assert_eq!(twins.failures().count(), 0);
+    let judgement = ends(&filled(&heap, 10, abort), &twins);
+    assert_eq!(judgement.verdict(), Verdict::Pass, "{judgement:#?}");
+    let named = "what follows when memory is out: the process ends (out_of_memory = \"ends\")";
+    assert!(judgement.not_judged.iter().any(|(rule, why)| *rule == RuleId::NotUsable && why == named));
+    assert_breaks(&ends(&filled(&heap, 9, abort), &twins), &[RuleId::NotUsable]);
+    assert_breaks(&ends(&filled(&heap, 10, Outcome::Signal(11)), &twins), &[RuleId::RecoveryCrashed]);
+    assert_breaks(&ends(&filled(&heap, 10, Outcome::Hung), &twins), &[RuleId::RecoveryHung]);
+    assert_breaks(&ends(&filled(&heap, 10, abort), &twin(2, &heap.probe())), &[RuleId::RecoveryCrashed]);
+    let mut of_another = twin(1, &filled(&heap, 10, abort));
+    of_another.insert(2, &heap.probe().report());
+    assert_breaks(&ends(&filled(&heap, 10, abort), &of_another), &[RuleId::RecoveryCrashed]);
+    let other = heap.probe().ended(5, SectionKind::Open, abort);
+    assert_breaks(&ends(&other, &twins), &[RuleId::RecoveryCrashed]);
+    assert_eq!(judged(&filled(&heap, 10, abort), OutOfMemory::Ends, None).verdict(), Verdict::Unknown);
+    assert_eq!(judged(&filled(&heap, 10, abort), OutOfMemory::Answers, Some(&twins)).verdict(), Verdict::Unknown);
 }
