@@ -29,7 +29,15 @@ from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.project import headers_of
 from faultline.pipeline.command import OwnBuild, is_telling
 from faultline.pipeline.compiler import CXX, Settings
-from faultline.pipeline.inputs import SEARCHED_BY_ENVIRONMENT, Inputs, first_rule, inputs_of, libraries_of, portable
+from faultline.pipeline.inputs import (
+    SEARCHED_BY_ENVIRONMENT,
+    Inputs,
+    first_rule,
+    inputs_of,
+    libraries_of,
+    portable,
+    without_hooks,
+)
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
 """Of sources in C++, as the compiler knows them. All others are C, or assembly."""
@@ -73,7 +81,7 @@ class Recipe:
 
     def stem(self) -> str:
         """Of what is known before it is built."""
-        version = version_of_assembler(self.assembler) if self.assembler else ""
+        version = f"{version_of_assembler(self.assembler)} {WITHOUT_HOOKS}" if self.assembler else ""
         words = (*self.arguments, version, *self.sources, "", *self.link, "", *self.only_c, "", *self.only_cxx, "")
         searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
         made = (self.made.stem(),) if self.made else ()
@@ -109,6 +117,15 @@ def is_cxx(source: str) -> bool:
 class Built:
     path: Path
     key: str
+
+    def without_hooks(self) -> str | None:
+        """Of an adapter with hooks: a part that was compiled without them."""
+        path = self.path.parent / WITHOUT_HOOKS
+        return path.read_text() if path.exists() else None
+
+
+WITHOUT_HOOKS = "without-hooks"
+"""Beside an adapter with hooks, where a part of it has none: which."""
 
 
 @functools.cache
@@ -229,8 +246,15 @@ def _compile_in(
     listing = f"-Wl,--dependency-file={rule}"
     linked = [*objects, *_linked(prebuilt, folder)]
     run_in(root, recipe.what, [recipe.linker, "-o", str(output), *linked, *recipe.link, listing], log)
-    read += first_rule(rule)
+    linked_files = first_rule(rule)
+    read += linked_files
     rule.unlink()
+    if recipe.assembler:
+        others = [root / name for name in linked_files if name not in objects]
+        if recipe.made and any(map(_is_shared, prebuilt)):
+            others += root.rglob("*.o")  # what of them its build linked into the library nobody says
+        if part := without_hooks(others):
+            (folder / WITHOUT_HOOKS).write_text(part)
     for compiled in objects:
         Path(compiled).unlink()
     read += libraries_of(output)
@@ -239,7 +263,7 @@ def _compile_in(
 
 def _linked(files: list[Path], folder: Path) -> list[str]:
     """The linker's arguments. Shared libraries are kept in folder, under the names by which the loader asks for them."""
-    shared = [path for path in files if re.search(r"\.so(\.[0-9]+)*$", path.name)]
+    shared = list(filter(_is_shared, files))
     words = [str(path) for path in files if path not in shared]
     if words:
         words = ["-Wl,--start-group", *words, "-Wl,--end-group"]
@@ -250,6 +274,10 @@ def _linked(files: list[Path], folder: Path) -> list[str]:
     if shared:
         words = [f"-L{folder}", *words, "-Wl,--disable-new-dtags,-rpath,$ORIGIN"]
     return words
+
+
+def _is_shared(path: Path) -> bool:
+    return re.search(r"\.so(\.[0-9]+)*$", path.name) is not None
 
 
 def _soname_of(library: Path) -> str | None:

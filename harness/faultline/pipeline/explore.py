@@ -85,6 +85,7 @@ def engine_config(
         "runner": str(target.runner.path),
         "adapter": str(target.adapter.path),
         "hooked_adapter": str(target.hooked.path) if target.hooked else None,
+        "without_hooks": target.hooked.without_hooks() if target.hooked else None,
         "tracer": cell.workshop.tracer.serve_command(target.tracer),
         "engine": spec.replay_engine,
         "helpers": list(target.allocator.build.helpers),

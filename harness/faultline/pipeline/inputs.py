@@ -74,6 +74,24 @@ def _hash(path: str, *identity: int) -> str:  # noqa: ARG001
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+NAMES_OF_HOOKS = ("__tsan_", "fl_hook_")
+"""How the names of hooks begin."""
+OF_COMPILERS = frozenset(
+    {
+        "crti.o",
+        "crtn.o",
+        "crtbeginS.o",
+        "crtendS.o",
+        "libgcc.a",
+        "libgcc_eh.a",
+        "libc_nonshared.a",
+        "libpthread.a",
+        "libm.a",
+    }
+)
+"""What every shared library is linked with: none of it accesses memory that is not its own or given to it."""
+
+
 def first_rule(path: Path) -> list[str]:
     """The prerequisites of the first rule of a makefile that compiler or linker wrote."""
     text = path.read_text(errors="surrogateescape").replace("\\\n", " ").partition("\n")[0]
@@ -86,6 +104,27 @@ def libraries_of(program: Path) -> list[str]:
     """Shared libraries that the loader finds for it."""
     run = subprocess.run(["ldd", program], capture_output=True, text=True, errors="surrogateescape", check=False)
     return re.findall(r"^\s+(?:\S+ => )?(/.+) \(0x[0-9a-f]+\)$", run.stdout, re.MULTILINE)
+
+
+def without_hooks(linked: Iterable[Path]) -> str:
+    """The first object with code, of objects and archives, that calls no hook: `peek.o of libpeek.a`; empty: there is none."""
+    for path in sorted({path for path in linked if path.suffix in (".a", ".o") and path.name not in OF_COMPILERS}):
+        for member, symbols in _symbols_of(path).items():
+            has_code = any(kind in "TtWwi" for kind, _ in symbols)
+            if has_code and not any(kind == "U" and name.startswith(NAMES_OF_HOOKS) for kind, name in symbols):
+                return f"{member} of {path.name}" if member else path.name
+    return ""
+
+
+def _symbols_of(path: Path) -> dict[str, list[tuple[str, str]]]:
+    """Kinds and names, by member of an archive."""
+    run = subprocess.run(["nm", "-A", path], capture_output=True, text=True, errors="surrogateescape", check=False)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in run.stdout.splitlines():
+        where, _, symbol = line.removeprefix(f"{path}:").rpartition(":")
+        *_, kind, name = symbol.split()
+        found.setdefault(where, []).append((kind, name))
+    return found
 
 
 def inputs_of(root: Path, read: Iterable[str], arguments: Iterable[str], left_out: Path) -> Inputs:

@@ -177,6 +177,23 @@ def test_calls_that_leave_a_shared_library_with_hooks_are_seen(repository: Repos
     assert re.search(r"load_zlib \(.*loads\.h:\d+\), libways\.so\.1\+0x[0-9a-f]+: a call of crc32", why), why
 
 
+@pytest.mark.parametrize("output", ["libways.a", "libways.so"])
+def test_an_object_without_hooks_is_no_secret(repository: Repository, output: str) -> None:
+    """A Makefile that compiles one file past $CC. Whatever that loads, no hook announces it, so the tracer sees to all."""
+    past = "src/more.o: src/more.c\n\tgcc -O1 -fPIC -c -o $@ $<\n"
+    text = MAKEFILE.replace("src/%.o:", f"{past}src/%.o:").replace(
+        "src/adapter.c src/more.c\n", "src/adapter.c src/more.o\n"
+    )
+    text = text.replace("libways.so.1: src/adapter.c src/more.c", "libways.so.1: src/adapter.c src/more.o")
+    repository.write("Makefile", text)
+    repository.describe(f"{MAKE} {output} BUG=1", outputs=f'"../{output}"')
+    answer = answer_of(repository.workshop, SHORT)
+    part = "more.o of libways.a" if output == "libways.a" else "more.o"
+    certificate = answer.certificate
+    assert (certificate.engine, certificate.engine_why) == ("traced", f"{part} was compiled without hooks")
+    assert (answer.verdict, certificate.complete) == ("fail", True)
+
+
 def symbols(path: Path) -> str:
     return subprocess.run(["nm", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
 
@@ -452,6 +469,8 @@ def test_a_prebuilt_library_is_enough(repository: Repository, name: str) -> None
     assert (right.verdict, right.certificate.engine, right.certificate.complete) == ("pass", "traced", True), (
         right.certificate.engine_why
     )
+    is_linked_in = right.certificate.engine_why == "adapter.o of libways.a was compiled without hooks"
+    assert is_linked_in == (name == "libways.a"), right.certificate.engine_why
     prebuild("-DBUG")
     wrong = answer_of(repository.workshop, SHORT)
     assert (wrong.verdict, wrong.rules) == ("fail", {"FL003"})

@@ -35,6 +35,9 @@ pub struct Config {
     adapter: PathBuf,
     /// The same adapter, built with hooks (`runner/protocol.h`): what `complete` runs. None: `complete` is not possible.
     hooked_adapter: Option<PathBuf>,
+    /// A part of it that was compiled without hooks: it cannot run in-process, where nobody would see what that loads.
+    #[serde(default)]
+    without_hooks: Option<String>,
     /// What the runner is started under so that every access of any target is seen: a tracer with its arguments. Empty: there is none.
     #[serde(default)]
     tracer: Vec<String>,
@@ -336,9 +339,16 @@ impl Config {
 
     /// The engines that see what recoveries load, the fastest first; the one that was asked for, and slower ones.
     pub fn seeing_engines(&self) -> Vec<EngineKind> {
-        let in_process = self.hooked_adapter.as_ref().map(|_| EngineKind::InProcess);
+        let is_whole = self.hooked_adapter.is_some() && self.without_hooks.is_none();
+        let in_process = is_whole.then_some(EngineKind::InProcess);
         let traced = (!self.tracer.is_empty()).then_some(EngineKind::Traced);
         in_process.into_iter().chain(traced).filter(|kind| self.engine.is_none_or(|first| first <= *kind)).collect()
+    }
+
+    /// Why the build with hooks does not run though there is one.
+    pub fn why_not_in_process(&self) -> Option<String> {
+        let part = self.without_hooks.as_ref().filter(|_| self.engine.is_none() && self.hooked_adapter.is_some())?;
+        Some(format!("{part} was compiled without hooks"))
     }
 
     /// The engine that runs recoveries where their loads are needed.
