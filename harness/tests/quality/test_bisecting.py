@@ -453,7 +453,8 @@ def test_uncommitted_sources_are_said(bisect: Bisect, clone: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing(clone: Path, root: Path, scripts: Path, tmp_path: Path, folder: Path) -> None:
-    """While a step has its tracer or engine running."""
+    """While a step has its tracer or engine running: nothing is known of any commit."""
+    shutil.rmtree(root / ".faultline" / bisect_module.KEPT, ignore_errors=True)
     temporary = tmp_path / "temporary"
     words, environment = command(clone, root, scripts, temporary)
     words += ["--heap-folder", str(folder), "--good", "c1", "--bad", "HEAD", *WORKLOAD]

@@ -10,7 +10,6 @@ mod history;
 mod idempotence;
 mod refusals;
 mod usability;
-mod without_crash;
 
 use common::*;
 use oracle::judge::Verdict;
