@@ -186,7 +186,7 @@ def test_what_was_explored_is_kept(bisect: Bisect, found: dict[str, Any]) -> Non
     for outcome, why in tested:
         assert why.endswith(" (explored before)") == ("does not build" not in why), (outcome, why)
     left = re.findall(r"^(\d+) commits are left after this one, about (\d+) steps$", run.stderr, re.MULTILINE)
-    assert left[0] == ("14", "4")
+    assert left[0] in {("13", "4"), ("14", "4")}, "which half git takes first depends on the commits' times"
     assert [int(commits) for commits, _ in left] == sorted((int(commits) for commits, _ in left), reverse=True)
 
 
