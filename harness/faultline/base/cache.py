@@ -29,6 +29,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from faultline.base.errors import InfrastructureError
 
@@ -85,6 +88,9 @@ def _sums_of(folder: Path) -> str:
     """Links lead elsewhere, and are not followed."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path.name != SUMS)
     return "".join(f"{hash_of_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+
+
+Kept = TypeVar("Kept", bound=msgspec.Struct)
 
 
 class Cache:
@@ -165,6 +171,17 @@ class Cache:
             finally:
                 temporary.unlink(missing_ok=True)
         return entry
+
+    def keep(self, part: str, name: str, result: msgspec.Struct) -> None:
+        """The file `part/name`, anew."""
+        self.text_entry(part, name, msgspec.json.encode(result).decode(), fresh=True)
+
+    def kept(self, part: str, name: str, kind: type[Kept]) -> Kept | None:
+        """What keep wrote; None: nothing, or another version of this program did, in other words."""
+        try:
+            return msgspec.json.decode((self.folder / part / name).read_bytes(), type=kind)
+        except (OSError, msgspec.DecodeError):
+            return None
 
     def text_entry(self, part: str, name: str, text: str, *, fresh: bool = False) -> Path:
         def write(temporary: Path) -> None:

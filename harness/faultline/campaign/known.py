@@ -49,9 +49,11 @@ class Suppression(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allocator: str | None = None
     mutant: str | None = None
 
+    def is_of_build(self, spec: CellSpec) -> bool:
+        return self.allocator in (None, spec.allocator) and self.mutant == spec.mutant
+
     def is_of(self, spec: CellSpec, finding: Finding) -> bool:
-        is_of_target = self.allocator in (None, spec.allocator) and self.mutant == spec.mutant
-        return finding.id == self.id and is_of_target
+        return finding.id == self.id and self.is_of_build(spec)
 
 
 class _Suppressions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,8 +83,11 @@ class BaselineFinding(msgspec.Struct, frozen=True):
     cells: list[Explored] = []
     """Where it was found."""
 
+    def is_of_build(self, spec: CellSpec) -> bool:
+        return (self.allocator, self.mutant) == (spec.allocator, spec.mutant)
+
     def is_of(self, spec: CellSpec, finding: Finding) -> bool:
-        return (self.allocator, self.mutant, self.id) == (spec.allocator, spec.mutant, finding.id)
+        return finding.id == self.id and self.is_of_build(spec)
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -114,14 +119,10 @@ class KnownFindings:
 
     def ids_of(self, spec: CellSpec) -> list[str]:
         """Known findings of the cell's build."""
-        suppressed = [
-            one.id
-            for one in self.suppressions
-            if one.allocator in (None, spec.allocator) and one.mutant == spec.mutant and one.expires >= self.today
-        ]
+        suppressed = (one for one in self.suppressions if one.expires >= self.today)
         known = self.baseline.findings if self.baseline else []
-        build = spec.allocator, spec.mutant
-        return sorted({*suppressed, *(one.id for one in known if (one.allocator, one.mutant) == build)})
+        of_baseline = {one.id for one in known if one.is_of_build(spec)}
+        return sorted(of_baseline | {one.id for one in suppressed if one.is_of_build(spec)})
 
     def lines(self, results: list[CellResult]) -> list[str]:
         """What a person must do about the two files: suppressions that have expired, entries that nothing is found of any more."""

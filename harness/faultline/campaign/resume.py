@@ -27,13 +27,13 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
     engine or strategy does so from its start: then it is the whole."""
     if (later.strategy, later.engine) != (earlier.strategy, earlier.engine):
         return later
-    stop = earlier.stop_text()
+    stop = earlier.stop_bounds()
     gaps = _each_once(earlier.gaps + later.gaps)
     behind = earlier.behind + later.behind
     is_whole = not gaps and later.stopped is None
     is_whole_as_repaired = is_whole and bool(behind)
     why = [AS_REPAIRED] if is_whole_as_repaired else []
-    why += [*(one.text() for one in behind), *gaps, *_stop_of(later)]
+    why += [*(one.text() for one in behind), *gaps, *later.stop_bounds()]
     states_log10 = sum_log10([one.states_log10 for one in (earlier, later) if one.states_log10 is not None])
     return Certificate(
         complete=is_whole and not behind,
@@ -65,15 +65,8 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
         peak_memory_bytes=max(earlier.peak_memory_bytes, later.peak_memory_bytes),
         time_s=earlier.time_s + later.time_s,
         covers=later.covers,
-        bounds_hit=_each_once([bound for bound in earlier.bounds_hit if not bound.startswith(stop)] + later.bounds_hit),
+        bounds_hit=_each_once([bound for bound in earlier.bounds_hit if bound not in stop] + later.bounds_hit),
     )
-
-
-def _stop_of(certificate: Certificate) -> list[str]:
-    """Where it stopped and why, in the words of its bounds."""
-    return [
-        bound for bound in certificate.bounds_hit if certificate.stopped and bound.startswith(certificate.stop_text())
-    ]
 
 
 def joined_verdict(findings: list[Finding], earlier: Certificate, later: Verdict) -> Verdict:

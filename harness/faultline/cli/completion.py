@@ -4,7 +4,6 @@ it offers files alone: the command that is run says what is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -18,7 +17,6 @@ from faultline.workload import catalogue
 
 FILE = CompletionItem("", type="file")
 """The shell offers its files."""
-Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def allocators(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -28,7 +26,7 @@ def allocators(_context: click.Context, _parameter: click.Parameter, begun: str)
         names = dict.fromkeys([*project.names(), *project.built_in()])
     except FaultlineError:
         return [FILE]
-    return _beginning(names, begun)
+    return [CompletionItem(name) for name in names if name.startswith(begun)] or [FILE]
 
 
 def mutants(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -43,10 +41,6 @@ def workloads(_context: click.Context, _parameter: click.Parameter, begun: str) 
     """Generators, or the path of a workload file."""
     found = catalogue.GENERATORS.items()
     return [CompletionItem(name, help=what) for name, what in found if name.startswith(begun)] or [FILE]
-
-
-def _beginning(names: Iterable[str], begun: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in names if name.startswith(begun)] or [FILE]
 
 
 def _project() -> Project:

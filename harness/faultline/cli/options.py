@@ -107,11 +107,10 @@ allocator_argument = click.argument("allocator", shell_complete=completion.alloc
 
 def cell_options(command: Command) -> Command:
     """What names one cell's target and workload."""
-    argument = allocator_argument
     default = "of a mutant what allocator.toml has for it; of a clean allocator there is none"
     help_text = f"One of {WORKLOAD_NAMES}.  [default: {default}]"
     workload = click.option("--workload", "-w", metavar="W", shell_complete=completion.workloads, help=help_text)
-    return argument(workload(variant_options(command)))
+    return allocator_argument(workload(variant_options(command)))
 
 
 WORKLOAD_NAMES = ", ".join(catalogue.GENERATORS)

@@ -18,10 +18,7 @@ import sysconfig
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from faultline.base.cache import Cache, hint_to_install, key_of, project_root
 from faultline.base.config import Allocator, Flush, repository_of
@@ -81,6 +78,7 @@ class Recipe:
 
     def stem(self) -> str:
         """Of what is known before it is built."""
+        # Builds of before were not asked for parts without hooks.
         version = f"{version_of_assembler(self.assembler)} {WITHOUT_HOOKS}" if self.assembler else ""
         words = (*self.arguments, version, *self.sources, "", *self.link, "", *self.only_c, "", *self.only_cxx, "")
         searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
@@ -152,7 +150,7 @@ def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
     """From the cache if all that was read is as it was. A source that is written meanwhile is read again."""
     listed = cache.folder / "builds" / f"{recipe.stem()}.inputs"
     with cache.lock(listed.with_suffix("")):
-        inputs = _listed_in(listed)
+        inputs = cache.kept("builds", listed.name, Inputs)
         key = recipe.key(root, inputs) if inputs else ""
         if inputs and cache.has_folder("builds", key):
             return Built(cache.folder / "builds" / key / recipe.output, key)
@@ -165,21 +163,13 @@ def make(root: Path, cache: Cache, recipe: Recipe) -> Built:
                     continue
                 key = recipe.key(root, inputs)
                 folder = cache.keep_folder("builds", key, temporary)
-            cache.file_entry("builds", listed.name, partial(_write, msgspec.json.encode(inputs)), fresh=True)
+            cache.keep("builds", listed.name, inputs)
             return Built(folder / recipe.output, key)
     raise InfrastructureError(f"{recipe.what}: its sources were written each time they were compiled", "try again")
 
 
 def _write(content: bytes, path: Path) -> None:
     path.write_bytes(content)
-
-
-def _listed_in(path: Path) -> Inputs | None:
-    """None: it was not built yet, or in another version's words."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Inputs)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def _compile(root: Path, cache: Cache, recipe: Recipe, folder: Path) -> Inputs:

@@ -452,9 +452,10 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     peak_memory_bytes: int = 0
     """Of the engine's process."""
 
-    def stop_text(self) -> str:
-        """As bounds_hit and why begin to say it."""
-        return f"stopped at crash position {self.stopped.position} of " if self.stopped else ""
+    def stop_bounds(self) -> list[str]:
+        """Of its bounds, the one that stopped it."""
+        begin = f"stopped at crash position {self.stopped.position} of " if self.stopped else None
+        return [bound for bound in self.bounds_hit if begin and bound.startswith(begin)]
 
 
 class NewOutcome(msgspec.Struct):

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os.path import normpath
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -214,28 +214,14 @@ def explore_commit(
                 "name a revision that has it, or leave --witness out",
             )
         cell = trace_cell(workshop, spec, target, workload).with_spec(stop_at_rule=stop_at)
-        kept = _kept(workshop, cell.key(), Explored)
-        if kept is None:
-            explore(cell, handle, jobs=workshop.explore_jobs)
-            kept = Explored(findings, certificates[-1] if certificates else None)
-            if kept.is_whole:
-                _keep(workshop, cell.key(), kept)
-    return CommitResult(kept.findings, kept.certificate, cell, is_kept=kept.findings is not findings)
-
-
-Kept = TypeVar("Kept")
-
-
-def _kept(workshop: Workshop, key: str, kind: type[Kept]) -> Kept | None:
-    """What an earlier bisection came to, stopped or not; None also of another version's words."""
-    try:
-        return msgspec.json.decode((workshop.cache.folder / KEPT / key).read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def _keep(workshop: Workshop, key: str, result: msgspec.Struct) -> None:
-    workshop.cache.text_entry(KEPT, key, msgspec.json.encode(result).decode(), fresh=True)
+        kept = workshop.cache.kept(KEPT, cell.key(), Explored)
+        if kept is not None:
+            return CommitResult(kept.findings, kept.certificate, cell, is_kept=True)
+        explore(cell, handle, jobs=workshop.explore_jobs)
+    explored = Explored(findings, certificates[-1] if certificates else None)
+    if explored.is_whole:
+        workshop.cache.keep(KEPT, cell.key(), explored)
+    return CommitResult(explored.findings, explored.certificate, cell)
 
 
 @contextmanager
@@ -380,10 +366,10 @@ class _HistorySearch:
         spec = msgspec.structs.replace(whole.spec, nested=finding.crashes - 1)
         try:
             key = key_of("shrunk", cell.key(), finding.token)
-            shrunk = _kept(self.workshop, key, Shrunk)
+            shrunk = self.workshop.cache.kept(KEPT, key, Shrunk)
             if shrunk is None:
                 shrunk = shrink(replace(cell, spec=spec), finding, Budget())
-                _keep(self.workshop, key, shrunk)
+                self.workshop.cache.keep(KEPT, key, shrunk)
             token = self.workshop.engine.ask_json(Token, "token", shrunk.witness.token)
             if token.workload == spec.workload:
                 return None, whole

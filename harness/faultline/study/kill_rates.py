@@ -6,7 +6,6 @@ runs; of another build nothing is known."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -80,19 +79,12 @@ def keep(cache: Cache, build: str, rate: KillRate) -> None:
     earlier = find(cache, build)
     if earlier is not None and len(earlier.workloads) > len(rate.workloads):
         return
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(msgspec.json.encode(rate))
-
-    cache.file_entry(FOLDER, f"{build}.json", write, fresh=True)
+    cache.keep(FOLDER, f"{build}.json", rate)
 
 
 def find(cache: Cache, build: str) -> KillRate | None:
     """Of this build; none if nobody measured it, or another version of this program did."""
-    try:
-        return msgspec.json.decode((cache.folder / FOLDER / f"{build}.json").read_bytes(), type=KillRate)
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError):
-        return None
+    return cache.kept(FOLDER, f"{build}.json", KillRate)
 
 
 def build_key(workshop: Workshop, target: Target) -> str:

@@ -35,11 +35,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -514,7 +516,7 @@ class _Runner:
         without = [[{"edit": "without", "sites": lost}] if places else [] for lost in (sites, later)]
         edits = dict(zip(("edits", "later_edits"), without, strict=True))
         outcomes = {"compare" if places else "write": str(traced.outcomes_after(nested))}
-        more: dict[str, Any] = {**edits, "outcomes": outcomes, "stop_at_rule": "any", "known": self.known}
+        more: dict[str, Any] = {**edits, "outcomes": outcomes, "stop_at_rule": "any", "known_findings": self.known}
         is_bounded = len(places) > 1 or (nested > 0 and all(place.name in self._proved for place in places))
         most = TOGETHER_RECOVERIES * (traced.whole[nested].recoveries + 1) if is_bounded and places else None
         explore(traced.cell.with_spec(nested=nested, recovery_limit=most), handle, jobs=workers, more=more)
@@ -571,15 +573,14 @@ class _KeptTrial:
         self.limit_s = cell.spec.time_limit_s
 
     def find(self) -> PlaceTrial | None:
-        trial, outcomes = (self.cache.folder / kill_rates.FOLDER / name for name in self.names)
-        try:
-            found = msgspec.json.decode(trial.read_bytes(), type=PlaceTrial)
-            if self.limit_s is not None and found.time_s > self.limit_s:
-                return None
-            if self.outcomes is not None:
-                self.outcomes.write_bytes(outcomes.read_bytes())
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError):
+        found = self.cache.kept(kill_rates.FOLDER, self.names[0], PlaceTrial)
+        if found is None or (self.limit_s is not None and found.time_s > self.limit_s):
             return None
+        if self.outcomes is not None:
+            try:
+                self.outcomes.write_bytes((self.cache.folder / kill_rates.FOLDER / self.names[1]).read_bytes())
+            except OSError:
+                return None
         return found
 
     def keep(self, trial: PlaceTrial) -> None:
@@ -588,11 +589,6 @@ class _KeptTrial:
         if self.outcomes is not None:
             if trial.verdict != "pass":
                 return
-            self._write(self.names[1], self.outcomes.read_bytes())
-        self._write(self.names[0], msgspec.json.encode(trial))
-
-    def _write(self, name: str, content: bytes) -> None:
-        def write(temporary: Path) -> None:
-            temporary.write_bytes(content)
-
-        self.cache.file_entry(kill_rates.FOLDER, name, write, fresh=True)
+            copy = partial(shutil.copyfile, self.outcomes)
+            self.cache.file_entry(kill_rates.FOLDER, self.names[1], copy, fresh=True)
+        self.cache.keep(kill_rates.FOLDER, self.names[0], trial)

@@ -84,9 +84,9 @@ pub struct Config {
     pub last_position: Option<u32>,
     /// Stop at the first finding of this rule, or of any.
     pub stop_at_rule: Option<StopRule>,
-    /// Ids of findings that are none of [`StopRule::Any`].
+    /// Ids of known findings, at which [`StopRule::Any`] does not stop.
     #[serde(default)]
-    pub known: Vec<String>,
+    pub known_findings: Vec<String>,
     /// Behind a finding that lost a store the exploration goes on as if it were repaired, if it does not end soon
     /// ([`crate::explore::behind`]).
     #[serde(default)]
@@ -111,6 +111,9 @@ pub struct Config {
     /// What tokens name.
     pub identity: Identity,
 }
+
+/// Between a module's name and an offset in it, as the runner says a place.
+const OFFSET_MARK: &str = "+0x";
 
 /// Where the first crash positions are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -305,9 +308,8 @@ impl Config {
     /// that was built with it.
     pub fn with_place(&self, text: &str) -> String {
         let Some(adapter) = &self.hooked_adapter else { return text.to_owned() };
-        let Some((start, digits_at)) = text.match_indices("+0x").map(|(at, mark)| (at, at + mark.len())).next() else {
-            return text.to_owned();
-        };
+        let Some(start) = text.find(OFFSET_MARK) else { return text.to_owned() };
+        let digits_at = start + OFFSET_MARK.len();
         let name_at = text[..start].rfind(char::is_whitespace).map_or(0, |space| space + 1);
         let module = adapter.with_file_name(&text[name_at..start]);
         let digits = text[digits_at..].find(|c: char| !c.is_ascii_hexdigit()).map_or(text.len(), |end| digits_at + end);

@@ -207,7 +207,7 @@ impl Findings {
     /// shows it, ends nothing.
     pub fn stop_at(&self, config: &Config, rule: RuleId) -> Option<String> {
         match config.stop_at_rule.as_ref()? {
-            StopRule::Any if self.list.iter().any(|finding| !config.known.contains(&finding.id)) => {
+            StopRule::Any if self.list.iter().any(|finding| !config.known_findings.contains(&finding.id)) => {
                 Some("stopped at the first finding".to_owned())
             }
             StopRule::One(expected) if *expected == rule && self.has_rule(rule) => {
