@@ -14,6 +14,7 @@
 extern struct in_process {
     bool is_running;   /* a life runs in-process */
     bool has_hooks;    /* a target with hooks was loaded */
+    const char *blind; /* why the hooks may not see all that it does, whatever that is; null: nothing is known */
     sigjmp_buf way_out; /* of the run, while is_running */
     char *reason;      /* REASON_BYTES that worker and server share: why the run left */
 } in_process;

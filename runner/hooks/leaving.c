@@ -9,6 +9,8 @@
  *     system libraries     the C library, its math, the runtimes of C and C++: they know of PM only what they are given. A call may
  *                          reach PM when one of its pointers does (FUNCTIONS); pointers in arguments of printf and its like, too
  *     other libraries      nobody knows what they hold: each call may reach PM
+ *
+ * A function that the target looks up by its name (dlsym) has no slot. What a target that does so calls is not seen at all.
  */
 #include "hooks/hooks.h"
 #include "loads/loads.h"
@@ -118,6 +120,7 @@ static const char INDIRECT[] =
 /* Of the math library: those that store through pointers. */
 static const char MATHS[] =
     " frexp frexpf frexpl modf modff modfl remquo remquof remquol sincos sincosf sincosl lgamma_r lgammaf_r ";
+static const char LOOK_UPS[] = " dlsym dlvsym ";
 static const struct {
     const char *name, *pointers;
     unsigned format;
@@ -321,6 +324,12 @@ static bool is_in_hooked(const void *function) {
     return dladdr1(function, &module, (void **)&map, RTLD_DL_LINKMAP) != 0 && map != NULL && is_hooked(map);
 }
 
+/* That the target imports it is enough: it may have called it when it was loaded. */
+static void note_look_up(const char *name) {
+    if (is_in(LOOK_UPS, name))
+        in_process.blind = "it looks up functions by their names (dlsym), and a call of such a one is not seen";
+}
+
 static void watch_slots(void *target, const ElfW(Rela) * entries, size_t count, const struct dynamic *dynamic,
                         const struct link_map *map, const ElfW(Phdr) * relro) {
     Dl_info own = {0};
@@ -338,6 +347,7 @@ static void watch_slots(void *target, const ElfW(Rela) * entries, size_t count, 
             continue;
         if ((!is_function(symbol) && !is_function(definition)) || is_in_hooked(*slot))
             continue;
+        note_look_up(dynamic->names + symbol->st_name);
         const char *slash = strrchr(module.dli_fname, '/');
         void *gate = gate_of(target, dynamic->names + symbol->st_name, slash == NULL ? module.dli_fname : slash + 1, *slot);
         if (gate != NULL)

@@ -78,6 +78,8 @@ void loads_begin(uint32_t flags, uint64_t seed) {
     if (loads_is_guarded)
         guard_begin_run(seed);
     list_begin();
+    if (in_process.blind != NULL)
+        loads_unknown(FL_LOADS_UNSEEN, in_process.blind);
     loads_is_every = (flags & FL_RUN_EVERY_ACCESS) != 0;
     units_begin();
 }

@@ -201,6 +201,9 @@ def ways_to_load() -> Iterator[Case]:
     yield wrong(
         "load_zlib_unordered", "LOAD=zlib WITH_ZLIB BETWEEN=nothing", "the same, of what is not ordered", **zlib
     )
+    by_name = "LOAD=by_name WITH_ZLIB WITH_LOOK_UP"
+    yield right("load_by_name", by_name, "the same by dlsym", **zlib)
+    yield wrong("load_by_name_unordered", f"{by_name} BETWEEN=nothing", "and that of what is not ordered", **zlib)
     yield right("load_alias", "LOAD=alias ALIAS", "recovery loads by another mapping")
     yield wrong("load_alias_unordered", "LOAD=alias ALIAS BETWEEN=nothing", "the same, of what is not ordered")
 
