@@ -11,7 +11,7 @@ BIN := .venv/bin
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 PYTHON_SOURCES := harness ci runner pintools fuzz
 C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
-ALLOCATORS = $(patsubst allocators/%/allocator.toml,%,$(wildcard allocators/*/allocator.toml))
+ALLOCATORS = $(patsubst allocators/%/src,%,$(wildcard allocators/*/src))
 OUT := out
 FUZZ_SECONDS := 10
 NIGHTLY_FUZZ_SECONDS := 600
@@ -69,7 +69,7 @@ nightly: setup ## mutate, the long matrix, the nightly tests, then 10 minutes of
 	@failed=; \
 	part() { local name="$$1"; shift; SECONDS=0; "$$@" || failed+=" $$name;"; echo "nightly: $$name: $$SECONDS s"; }; \
 	for allocator in $(ALLOCATORS); do part "mutate $$allocator" $(BIN)/faultline mutate $$allocator; done; \
-	part matrix $(BIN)/faultline matrix --config ci/nightly.toml --out $(OUT)/nightly; \
+	part matrix $(BIN)/faultline matrix --config ci/nightly.toml --suppressions ci/known.toml --out $(OUT)/nightly; \
 	part tests $(BIN)/python -m pytest -q -n auto --dist loadfile --durations 20 -m nightly; \
 	part fuzzing $(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0; \
 	[ -z "$$failed" ] || { echo "nightly: failed:$${failed%;}" >&2; exit 1; }

@@ -33,6 +33,7 @@ Model = Annotated[str, Meta(min_length=1)]
 """A persistency model, by its name: pipeline/lists.py knows which there are."""
 Flush = Literal["clwb", "clflushopt", "clflush"]
 Start = Literal["create", "workload"]
+Probe = Literal["first", "full"]
 ReplayEngine = Literal["in-process", "traced"]
 """What runs recoveries."""
 DEFAULT_STRATEGY: Strategy = "complete"
@@ -61,6 +62,10 @@ class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     c_flags: list[str] = []
     cxx_flags: list[str] = []
     libraries: list[str] = []
+    packages: list[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*( (=|!=|<|>|<=|>=) [A-Za-z0-9.+~_-]+)?$")]
+    ] = []
+    """What pkg-config has to find, each with the version that it must have: `libpmemobj >= 1.12`."""
     helpers: list[Annotated[str, Meta(min_length=1)]] = []
     """Paths, no globs: files whose functions flush, fence or store for their callers, so that what is said of a place names the
     caller too."""
@@ -129,6 +134,10 @@ class Description(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     language: Literal["c11", "c++20"] | None = None
     """For readers: the end of a source's name says what compiles it."""
     paper: str | None = None
+    varies: Line | None = None
+    """What it keeps in PM that is another in each run, so that no two traces are the same: ids, times."""
+    start: Start = "create"
+    """Where power fails first in `faultline run`, unless its user says; of workload `create` always there."""
     mutant_workload: str = "churn"
     """Of mutants that name none."""
     mutant: list[Mutant] = []
@@ -187,6 +196,7 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     allow_incomplete: bool = False
     time_s: Seconds = CELL_TIME_S
     start: Start = "create"
+    probe: Probe = "full"
 
 
 class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -205,6 +215,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     allow_incomplete: bool | None = None
     time_s: Seconds | None = None
     start: Start | None = None
+    probe: Probe | None = None
 
 
 class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):

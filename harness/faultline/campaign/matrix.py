@@ -96,4 +96,5 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "allow_incomplete": chosen("allow_incomplete"),
         "time_limit_s": chosen("time_s"),
         "start": chosen("start"),
+        "probe": chosen("probe"),
     }

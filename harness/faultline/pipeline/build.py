@@ -35,6 +35,7 @@ from faultline.pipeline.inputs import (
     portable,
     without_hooks,
 )
+from faultline.pipeline.packages import expect_packages
 
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hh", ".hpp", ".S"}
 """Of sources in C++, as the compiler knows them. All others are C, or assembly."""
@@ -522,6 +523,7 @@ def matches(folder: Path, key: str, globs: list[str]) -> list[Path]:
 def build_adapter(
     root: Path, cache: Cache, allocator: Allocator, mutant: str | None, flush: Flush, is_hooked: bool = False
 ) -> Built:
+    expect_packages(allocator)
     recipe = adapter_recipe(root, allocator, mutant, flush, is_hooked, cache.folder)
     return make(recipe.made.own.tree if recipe.made else root, cache, recipe)
 

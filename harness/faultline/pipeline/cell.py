@@ -13,6 +13,7 @@ from faultline.base.config import (
     SAMPLES,
     Flush,
     Model,
+    Probe,
     ReplayEngine,
     Start,
     Strategy,
@@ -51,6 +52,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A limit that ends it is no reason to fail: it is not shown as green all the same."""
     start: Start = "create"
     """Where the first crash positions are: in the creation of the heap, or in what follows it."""
+    probe: Probe = "full"
+    """How much of the probe script each recovery runs: open, slots, walk and check, or all of it."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
 
@@ -71,6 +74,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
         variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
         variant += " --start workload" if self.start == "workload" else ""
+        variant += " --probe first" if self.probe == "first" else ""
         mutant = f" {self.mutant}" if self.mutant else ""
         return f"{self.allocator} {self.workload_name}{size}{variant}{mutant}"
 
@@ -95,6 +99,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("--memory", self.memory_limit_mib, None),
             ("--nested", self.nested, 0),
             ("--start", self.start, "create"),
+            ("--probe", self.probe, "full"),
             ("--replay-engine", self.replay_engine, None),
         )
         for option, value, usual in unusual:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from faultline.base import config
 from faultline.base.errors import FaultlineError, InfrastructureError
-from faultline.pipeline import build
+from faultline.pipeline import build, packages
 from faultline.pipeline.environment import described_flushes, flushes, heap_folder_of, persistent_memory
 from faultline.pipeline.workshop import Workshop
 
@@ -45,6 +45,7 @@ def examine(workshop: Workshop) -> list[Check]:
         _check("runner", lambda: str(build.build_runner(root, cache).path)),
         _check("engine", lambda: workshop.engine.ask("--version").strip()),
         _check("allocators", lambda: _allocators(workshop)),
+        _check("libraries", lambda: _libraries(workshop)),
         _check("cache", lambda: _writable(cache.folder)),
         _check("heap folder", lambda: _scratch(heaps)),
         _check("flushes", _flushes),
@@ -64,6 +65,13 @@ def _allocators(workshop: Workshop) -> str:
     if not found:
         raise InfrastructureError(f"{workshop.root / 'allocators'}: no allocator.toml below it")
     return ", ".join(f"{allocator.name} ({len(allocator.mutant)} mutants)" for allocator in found)
+
+
+def _libraries(workshop: Workshop) -> str:
+    """An allocator whose library is missing is not built; that is no fault of the installation."""
+    asking = [one for one in map(workshop.allocator, workshop.project.names()) if one.build.packages]
+    said = (f"{one.name}: {packages.missing(one) or ', '.join(one.build.packages)}" for one in asking)
+    return "; ".join(said) or "no allocator asks for one"
 
 
 def _writable(folder: Path) -> str:

@@ -120,7 +120,7 @@ def engine_config(
         "first_position": first_position,
         "start": spec.start,
         "stop_at_rule": spec.stop_at_rule,
-        "probe": "full",
+        "probe": spec.probe,
         "identity": {
             "allocator": spec.allocator,
             "mutant": spec.mutant,

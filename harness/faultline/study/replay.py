@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from faultline.base.config import Flush, Model
+from faultline.base.config import Allocator, Flush, Model
 from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Event, Finding, Verdict
@@ -129,9 +129,18 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
         raise BadInputError(
             f"the trace differs: the token names trace {token.trace_hash}, {token.allocator} {token.workload} now gives "
             f"{cell.trace.hash}",
-            "replay it with the allocator.toml, the workload generators, the runner and the tracer it was found with",
+            _to_replay(target.allocator),
         )
     return _Opened(token, cell)
+
+
+def _to_replay(allocator: Allocator) -> str:
+    """What to do where the trace is another one."""
+    if allocator.varies:
+        return (
+            f"{allocator.varies} of {allocator.name} differ in each trace: replay it with the cache it was found with"
+        )
+    return "replay it with the allocator.toml, the workload generators, the runner and the tracer it was found with"
 
 
 def is_same_hash(full: str, named: str) -> bool:

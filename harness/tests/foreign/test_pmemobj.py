@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libpmemobj as the distribution ships it, with a minimal adapter (pmemobj/adapter.c): what it does to a heap is explored whole by
-the traced engine. What is found is said as it is."""
+"""libpmemobj as the distribution ships it (allocators/pmdk): what it does to a heap is explored whole by the traced engine. What is
+found is said as it is."""
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from exploration.files_project import link_tool
 from faultline.base.cache import Cache
+from faultline.base.config import find_allocator
+from faultline.pipeline import packages
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.explore import explore
@@ -20,53 +20,61 @@ from faultline.pipeline.workshop import Workshop
 from faultline.workload import file_format
 from foreign.answer import Answer
 
-HERE = Path(__file__).resolve().parent
 CREATED_ONLY = "workload 1\nslots 1\ncase\nallocate 0 64\n"
+SHORT = "workload 1\nslots 1\ncase\nallocate 0 112\nfree 0\n"
 
 Prepare = Callable[..., PreparedCell]
 
-pytestmark = pytest.mark.nightly
-
 
 @pytest.fixture
-def prepared(root: Path, scripts: Path, tmp_path: Path) -> Prepare:
-    (tmp_path / "allocators").mkdir()
-    (tmp_path / "allocators" / "pmemobj").symlink_to(HERE / "pmemobj")
-    link_tool(root, tmp_path)
-    workshop = Workshop(tmp_path, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
+def prepared(root: Path, scripts: Path) -> Prepare:
+    lacking = packages.missing(find_allocator(root, "pmdk"))
+    if lacking:
+        pytest.skip(lacking)
+    workshop = Workshop(root, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
 
-    def prepare(workload: str, ops: int = 0, text: str = "") -> PreparedCell:
-        spec = CellSpec("pmemobj", workload, ops, 1, "complete", "px86", "clwb", replay_engine="traced")
+    def prepare(allocator: str, workload: str, text: str = "", **more: object) -> PreparedCell:
+        spec = CellSpec(allocator, workload, more.pop("ops", 0), 1, "complete", "px86", "clwb", **more)  # type: ignore[arg-type]
         parsed = file_format.parse(text, workload) if text else find_workload(workshop, spec)
         return trace_cell(workshop, spec, build_cell(workshop, spec), parsed)
 
     return prepare
 
 
-def position_after_creation(cell: PreparedCell) -> int:
-    command = [cell.workshop.engine.path, "dump", cell.trace.path]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return next(int(line.split()[0]) for line in lines if "operation return" in line and "create" in line)
-
-
-@pytest.mark.parametrize(
-    ("workload", "ops", "probe"), [("smoke", 0, "first"), ("smoke", 0, "full"), ("churn", 40, "first")]
-)
-def test_what_it_does_to_a_heap_is_explored_whole(prepared: Prepare, workload: str, ops: int, probe: str) -> None:
-    """After its creation. All stages of the probe take ten times as long as the first part of it."""
-    cell = prepared(workload, ops)
+def explored(cell: PreparedCell) -> Answer:
     answer = Answer()
-    first_position = position_after_creation(cell)
-    answer.verdict = explore(cell, answer.hear, first_position, more={"probe": probe})
+    answer.verdict = explore(cell, answer.hear)
+    return answer
+
+
+def test_an_allocation_and_a_free_are_explored_whole(prepared: Prepare) -> None:
+    answer = explored(prepared("pmdk", "short", SHORT, start="workload", probe="first"))
     assert (answer.verdict, answer.rules) == ("pass", set())
     assert (answer.certificate.complete, answer.certificate.engine) == (True, "traced")
-    assert answer.certificate.recoveries > 1000
+    judged = answer.certificate.rules_judged
+    assert {"FL004", "FL005", "FL008", "FL010"} <= set(judged)
+    not_judged = {rule["rule"]: rule["why"] for rule in answer.certificate.rules_not_judged}
+    assert "first part" in not_judged["FL012"]
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("allocator", "workload", "ops", "probe", "recoveries"),
+    [("pmdk", "smoke", 0, "full", 30), ("pmdk", "churn", 40, "full", 200), ("pmdk_movnt", "smoke", 0, "first", 1000)],
+)
+def test_what_it_does_to_a_heap_is_explored_whole(
+    prepared: Prepare, allocator: str, workload: str, ops: int, probe: str, recoveries: int
+) -> None:
+    answer = explored(prepared(allocator, workload, ops=ops, start="workload", probe=probe))
+    assert (answer.verdict, answer.rules) == ("pass", set())
+    assert (answer.certificate.complete, answer.certificate.engine) == (True, "traced")
+    assert answer.certificate.recoveries > recoveries
+
+
+@pytest.mark.nightly
 def test_a_creation_is_explored_whole_and_dies_of_an_empty_pool(prepared: Prepare) -> None:
     """80,000 crash positions. pmemobj_open of a file of no bytes, which is there before it is made longer, is a bus error."""
-    answer = Answer()
-    answer.verdict = explore(prepared("created", text=CREATED_ONLY), answer.hear)
+    answer = explored(prepared("pmdk", "created", CREATED_ONLY, probe="first"))
     assert (answer.verdict, answer.rules) == ("fail", {"FL001"})
     assert (answer.certificate.complete, answer.certificate.engine) == (True, "traced")
     assert "SIGBUS" in answer.messages[0]

@@ -90,9 +90,11 @@ def with_engine(engine: str, tables: list[str]) -> str:
 
 @pytest.fixture
 def tables(root: Path) -> dict[str, list[str]]:
-    """Of ci/matrix.toml, by what they are of."""
+    """Of ci/matrix.toml, by what they are of; those of sources."""
     found: dict[str, list[str]] = {"head": [], "cell": [], "mutants": []}
     for table in SECTION.split((root / "ci" / "matrix.toml").read_text()):
+        if 'allocator = "pmdk' in table:
+            continue  # built already: no recovery of it is in-process
         name = table[2:].split("]")[0] if table.startswith("[[") else "head"
         found[name].append(table if table.endswith("\n") else table + "\n")
     assert all(found.values())

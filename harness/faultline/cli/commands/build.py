@@ -12,7 +12,7 @@ from faultline.base.errors import EXIT_OK
 from faultline.cli import completion
 from faultline.cli.options import flush_option, json_option, workshop_options
 from faultline.cli.output import print_json
-from faultline.pipeline import build
+from faultline.pipeline import build, packages
 from faultline.pipeline.workshop import Workshop
 
 
@@ -39,6 +39,9 @@ def command(
 
     for name in allocators or workshop.project.names():
         allocator = workshop.allocator(name)
+        if not allocators and (lacking := packages.missing(allocator)):
+            click.echo(f"{name} is not built: {lacking}", err=True)
+            continue
         variants = [mutant] if mutant else [None, *(known.id for known in allocator.mutant if mutants)]
         for variant in variants:
             for is_hooked in (False, True):

@@ -133,9 +133,16 @@ GO_ON = "none"
 @click.option(
     "--start",
     type=click.Choice(get_args(config.Start)),
-    default="create",
+    help="Where power fails first: in the creation of the heap, or in what follows it.  [default: create, or what"
+    " allocator.toml says]",
+)
+@click.option(
+    "--probe",
+    type=click.Choice(get_args(config.Probe)),
+    default="full",
     show_default=True,
-    help="Where power fails first: in the creation of the heap, or in what follows it.",
+    help="What is done with each recovered heap. full: the whole probe script. first: open, slots, walk and check alone; the"
+    " certificate names the rules that are then not judged.",
 )
 @click.option(
     "--replay-engine",
@@ -186,6 +193,7 @@ def command(
     allocator = workshop.allocator(cell["allocator"])
     mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
     cell["workload"] = cell["workload"] or workload_of(allocator, mutant)
+    cell["start"] = cell["start"] or ("create" if cell["workload"] == "create" else allocator.start)
     spec = cell_spec(**cell, stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s)
     if mutant is not None:
         nested = spec.nested if is_given("nested") else mutant.nested

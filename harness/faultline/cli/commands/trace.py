@@ -103,6 +103,7 @@ def command(
         "cases": cell.workload.case_count,
         "operations": cell.workload.operation_count,
         "is_cached": cell.trace.is_cached,
+        **({"varies": target.allocator.varies} if target.allocator.varies else {}),
     }
     if as_json:
         print_json(facts)
