@@ -30,7 +30,7 @@ build: setup ## build all allocators, mutants, runner and Valgrind tool
 
 test: setup ## run all tests but the nightly ones
 	cargo test --quiet --workspace --locked
-	$(BIN)/python -m pytest -q -n auto --dist loadfile --durations 20
+	$(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
 check: setup ## format, lint, types, tests, fuzzing: what CI runs
 	$(BIN)/ruff format --check $(PYTHON_SOURCES)
@@ -70,7 +70,7 @@ nightly: setup ## mutate, the long matrix, the nightly tests, then 10 minutes of
 	part() { local name="$$1"; shift; SECONDS=0; "$$@" || failed+=" $$name;"; echo "nightly: $$name: $$SECONDS s"; }; \
 	for allocator in $(ALLOCATORS); do part "mutate $$allocator" $(BIN)/faultline mutate $$allocator; done; \
 	part matrix $(BIN)/faultline matrix --config ci/nightly.toml --suppressions ci/known.toml --out $(OUT)/nightly; \
-	part tests $(BIN)/python -m pytest -q -n auto --dist loadfile --durations 20 -m nightly; \
+	part tests $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --durations 20 -m nightly; \
 	part fuzzing $(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0; \
 	[ -z "$$failed" ] || { echo "nightly: failed:$${failed%;}" >&2; exit 1; }
 

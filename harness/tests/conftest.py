@@ -19,12 +19,23 @@ from typing import Any
 import pytest
 
 from command_line import Faultline
+from drawn import leave_the_rest_to_nightly
 from faultline.base.cache import Cache, project_root
 
 COMMAND_LIMIT_S = 600
 
 # A shell that starts something behind it lets it ignore Ctrl-C, and so do all programs that it starts; here they are sent it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LONGEST = "test_matrix.py"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest file begins first: workers that are out of files wait for it otherwise."""
+    leave_the_rest_to_nightly(project_root(), items)
+    items.sort(key=lambda item: item.path.name != LONGEST)
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,8 @@ EACH_TIME = """
     mutex getrandom jumps background uncleared takes too_large aside aside_opened aside_mapped
 """
 """Those that stand for a kind; the others are asked in the nightly run."""
+DRAWN = 24
+"""Of those, asked each time."""
 
 
 def marks_of(case: Case) -> list[pytest.MarkDecorator]:
@@ -116,6 +118,7 @@ def test_what_a_target_says_drives_no_terminal(
         assert not [letter for letter in text if unicodedata.category(letter) == "Cc" and letter not in "\n\t"]
 
 
+@pytest.mark.drawn(DRAWN)
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, id=case.name, marks=marks_of(case)) for case in CASES],

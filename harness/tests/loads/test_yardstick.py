@@ -19,7 +19,7 @@ from loads.crash_images import Image, campaign_images
 from loads.server import CONTENTS, FIRST, FULL, GUARDED, IN_PROCESS, LOADS, TARGET, UNIT_BYTES, Run, Server
 from runner_protocol import FL
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(2)]
 
 IMAGES = 120
 FULL_RUNS = 12

@@ -21,7 +21,7 @@ from planted.table import PythonTest, RustTest, Table
 BUILD_LIMIT_S = 1800
 CHECK_LIMIT_S = 300
 CRATES = ("crashgen", "faultline-engine", "oracle")
-PROFILE = ('inherits="dev"', "debug=false", "opt-level=1")
+PROFILE = ('inherits="dev"', "debug=false", "opt-level=1", 'package."*".opt-level=0')
 """Quick to build, and the random traces do not take minutes."""
 
 

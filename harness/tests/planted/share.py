@@ -6,31 +6,17 @@ fault is new, or a file that it edits has changed. Then some drawn by the commit
 
 from __future__ import annotations
 
-import random
-import subprocess
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
+from drawn import commit, drawn, git
 from planted import table
 from planted.table import Fault, PythonTest
 
 CHANGED = 6
 DRAWN = 3
 """A test of pytest takes some seconds, with the fault and without it."""
-
-Thing = TypeVar("Thing")
-
-
-def git(root: Path, *arguments: str) -> str:
-    """What it says; nothing where it cannot."""
-    run = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
-    return run.stdout if run.returncode == 0 else ""
-
-
-def commit(root: Path) -> str:
-    return git(root, "rev-parse", "HEAD").strip()
 
 
 def base(root: Path) -> str:
@@ -46,11 +32,6 @@ def faults_before(root: Path, folder: Path) -> list[Fault]:
         text = git(root, "show", f"{base(root)}:{path.relative_to(root).as_posix()}")
         faults += [table.fault_of(path, entry) for entry in tomllib.loads(text).get("fault", [])]
     return faults
-
-
-def drawn(root: Path, things: Sequence[Thing], count: int) -> list[Thing]:
-    """The same ones at the same commit."""
-    return random.Random(commit(root)).sample(things, min(count, len(things)))
 
 
 def faults_of_the_gate(root: Path, faults: Sequence[Fault], folder: Path = table.FAULTS) -> list[Fault]:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from drawn import drawn
 from faultline.base.cache import Cache, project_root
 from faultline.pipeline.build import build_runner
 from planted import edited_tree, table
 from planted.builds import Planted
 from planted.edited_tree import VARIABLE
-from planted.share import drawn, faults_of_the_gate
+from planted.share import faults_of_the_gate
 from planted.table import Edit, Fault, PythonTest, TableError
 
 ROOT = project_root()

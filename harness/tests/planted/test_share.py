@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from planted import share, table
+from drawn import drawn
+from drawn import git as ask
+from planted import table
 from planted.share import CHANGED, DRAWN, faults_of_the_gate
 
 COUNT = 30
@@ -96,5 +98,5 @@ def test_what_a_test_of_rust_notices_is_always_planted(repository: Path) -> None
 
 def test_without_history_some_are_drawn(tmp_path: Path) -> None:
     faults = table.read().faults
-    assert share.git(tmp_path, "rev-parse", "HEAD") == ""
-    assert len(share.drawn(tmp_path, faults, DRAWN)) == DRAWN
+    assert ask(tmp_path, "rev-parse", "HEAD") == ""
+    assert len(drawn(tmp_path, faults, DRAWN)) == DRAWN

@@ -27,10 +27,12 @@ def check(command: list[str], folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_the_tracer_conforms(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loaded_runs", [3, pytest.param(20, marks=pytest.mark.nightly)])
+def test_the_tracer_conforms(root: Path, tmp_path: Path, loaded_runs: int) -> None:
+    """loaded_runs: of schedules, on a busy machine; they take most of the time."""
     tool = DEFAULT_TRACER.build(root, Cache(root / ".faultline")).path
     command = [sys.executable, "pintools/conformance/check.py", "--tool-dir", str(tool), "--work", str(tmp_path)]
-    check(command, root)
+    check([*command, "--loaded-runs", str(loaded_runs)], root)
 
 
 COMMON = (
@@ -61,6 +63,7 @@ def run_nvm_malloc_test(
     return check([str(tmp_path / "test"), *arguments], folder)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("test", "flags"),
     [
@@ -116,6 +119,7 @@ def run_makalu_test(root: Path, tmp_path: Path, tests: list[str], *flags: str, a
     return check([str(tmp_path / "test"), *arguments], folder)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("test", "flags"),
     [
@@ -154,6 +158,7 @@ def test_makalu_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path:
 GENERATIONS = ("--generations", "--seeds", "6", "--operations", "30", "--images", "2")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("mutant", "arguments"),
     [
@@ -194,6 +199,7 @@ def run_pallocator_test(
     return check([str(tmp_path / "test"), *arguments], folder)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "flags",
     [(), (*PALLOCATOR_SMALL, *MEMORY), (*PALLOCATOR_SMALL, *RACES)],
@@ -257,6 +263,7 @@ def build_nvmalloc_test(root: Path, tmp_path: Path, test: str, *flags: str) -> s
     return str(tmp_path / "test")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("test", "flags"),
     [("test_nvmalloc", ()), ("test_nvmalloc", MEMORY), ("test_nvmalloc", RACES), ("test_damage", MEMORY)],

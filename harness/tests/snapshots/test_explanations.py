@@ -67,6 +67,7 @@ def settled(text: str) -> str:
     return "\n".join(PLACE.sub(source_of, line).rstrip() for line in head.splitlines()) + "\n"
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("allocator", "mutant"), [pytest.param(*key, id=key[1]) for key in MUTANTS])
 def test_what_is_said_of_a_mutant(
     scripts: Path, faultline: Faultline, tmp_path: Path, allocator: str, mutant: str

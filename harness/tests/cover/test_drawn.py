@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of a test with many cases the gate runs some, drawn by the commit, and the nightly run has the others."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from drawn import leave_the_rest_to_nightly
+
+CASES = 12
+
+
+class Case(pytest.Item):
+    def __init__(self, number: int, name: str = "test_a", **keys: object) -> None:
+        super().__init__(name=f"{name}[{number}]", **keys)  # type: ignore[arg-type]
+        self.originalname = name
+        self.add_marker(pytest.mark.drawn(3))
+
+    def runtest(self) -> None: ...
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    return tmp_path
+
+
+def git(root: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *arguments], cwd=root, check=True)
+
+
+def commit(root: Path) -> None:
+    git(root, "commit", "-q", "-m", "another", "--allow-empty")
+
+
+def cases(request: pytest.FixtureRequest, name: str = "test_a") -> list[pytest.Item]:
+    return [Case.from_parent(request.node.parent, number=number, name=name) for number in range(CASES)]
+
+
+def run_each_time(root: Path, items: list[pytest.Item]) -> set[int]:
+    leave_the_rest_to_nightly(root, items)
+    return {number for number, item in enumerate(items) if not item.get_closest_marker("nightly")}
+
+
+def test_so_many_run_and_the_others_are_nightly(repository: Path, request: pytest.FixtureRequest) -> None:
+    assert len(run_each_time(repository, cases(request))) == 3
+
+
+def test_a_commit_always_draws_the_same_and_the_next_one_others(
+    repository: Path, request: pytest.FixtureRequest
+) -> None:
+    seen = set()
+    for _ in range(6):
+        chosen = run_each_time(repository, cases(request))
+        assert chosen == run_each_time(repository, cases(request))
+        seen |= chosen
+        commit(repository)
+    assert len(seen) > 6
+
+
+def test_what_is_nightly_is_not_drawn(repository: Path, request: pytest.FixtureRequest) -> None:
+    items = cases(request)
+    for item in items[:10]:
+        item.add_marker(pytest.mark.nightly)
+    assert run_each_time(repository, items) == {10, 11}
+
+
+def test_each_test_has_its_own(repository: Path, request: pytest.FixtureRequest) -> None:
+    """And where they are as many, the same ones: cases of one file share what they are made of."""
+    one, other = cases(request), cases(request, "test_b")
+    assert run_each_time(repository, [*one, *other]) == {
+        number + more for number in run_each_time(repository, cases(request)) for more in (0, CASES)
+    }
