@@ -65,6 +65,7 @@ class Job:
 JOBS = (
     Job("trace"),
     Job("litmus"),
+    Job("log"),
     Job("token"),
     Job("report"),
     Job("config"),
@@ -79,6 +80,7 @@ JOBS = (
 PLANTS = (
     ("panic", Job("trace")),
     ("panic", Job("litmus")),
+    ("panic", Job("log")),
     ("panic", Job("workload")),
     ("panic", Job("matrix", is_python=True)),
     ("hang", Job("report")),

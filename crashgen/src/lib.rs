@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`trace`] | the trace file: events in memory order |
 //! | [`symbols`] | function, file and line of a site, and a name for it that lasts |
+//! | [`pmemcheck`] | the store log of pmemcheck: a trace of it, and it of a trace |
 //! | [`edit`] | the trace as if its source had other flushes and fences |
 //! | [`model`] | the persistency model: which choices each line has at a crash position |
 //! | [`image`] | the bytes and files of one crash state |
@@ -26,6 +27,7 @@ pub mod edit;
 pub mod image;
 pub mod litmus;
 pub mod model;
+pub mod pmemcheck;
 pub mod replay;
 pub mod strategy;
 pub mod symbols;

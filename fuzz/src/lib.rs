@@ -32,10 +32,11 @@ pub enum Worth {
 pub type Target = fn(&[u8]) -> Worth;
 
 /// By name, which is also the name of its folder in `fuzz/corpus`.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
     ("trace", trace::trace),
     ("token", readers::token),
     ("litmus", readers::litmus),
+    ("log", readers::log),
     ("report", readers::report),
     ("config", readers::config),
 ];

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Token, litmus test, heap report and the engine's configuration.
+//! Token, litmus test, log of pmemcheck, heap report and the engine's configuration.
 
 use crate::Worth::{Drop, Keep};
 use crate::base::config::Config;
 use crate::{Worth, check_refusal, plant};
 use crashgen::litmus::Litmus;
 use crashgen::model::{PersistencyModel, Px86, models};
+use crashgen::pmemcheck::{export, import_text};
 use crashgen::token::Witness;
+use crashgen::trace::{EventKind, LINE_BYTES, Trace};
 use oracle::HeapReport;
 use oracle::report::build::ReportBuilder;
 use oracle::report::{Block, Life, SectionKind, Stage};
+use std::path::Path;
 
 /// Texts that are not UTF-8 are refused before the readers see them.
 fn text(bytes: &[u8]) -> Option<&str> {
@@ -59,6 +62,40 @@ pub fn litmus(bytes: &[u8]) -> Worth {
     }
     models::ALL.iter().for_each(|model| drop(states(&test, *model)));
     Keep
+}
+
+/// Claims: the trace of a log is a trace; written as a log and read again it has the same stored bytes, flushed lines and fences.
+pub fn log(bytes: &[u8]) -> Worth {
+    let Some(text) = text(bytes) else { return Drop };
+    let imported = match import_text(Path::new("log"), text, None) {
+        Ok(imported) => imported,
+        Err(error) => {
+            check_refusal(&error.to_string());
+            return Keep;
+        }
+    };
+    let trace = Trace::parse(Path::new("trace"), &imported.trace).expect("a trace");
+    let exported = export(&trace, "/pm", &mut |_| Vec::new());
+    let again = import_text(Path::new("log"), &exported.log, None).expect("a log");
+    let again = Trace::parse(Path::new("trace"), &again.trace).expect("a trace");
+    assert_eq!(carried(&trace), carried(&again), "another trace came back");
+    plant::here(|| trace.events.len() > 9 && trace.files.len() > 1);
+    Keep
+}
+
+/// What a log can carry of a trace: stored bytes, flushed lines, how many fences.
+fn carried(trace: &Trace) -> (Vec<(u32, u64, u8)>, Vec<(u32, u64)>, usize) {
+    let (mut stored, mut flushed, mut fences) = (Vec::new(), Vec::new(), 0);
+    for event in &trace.events {
+        match &event.kind {
+            EventKind::Flush { file, offset, .. } => flushed.push((file.0, offset / LINE_BYTES)),
+            EventKind::Fence { .. } => fences += 1,
+            kind => stored.extend(kind.put().into_iter().flat_map(|(file, offset, bytes)| {
+                bytes.iter().zip(offset..).map(|(byte, at)| (file.0, at, *byte)).collect::<Vec<_>>()
+            })),
+        }
+    }
+    (stored, flushed, fences)
 }
 
 /// Claim: a report written again section by section is the same report.
@@ -207,11 +244,12 @@ mod tests {
         }
         assert!(Witness::decode(include_str!("../corpus/token/one-line")).is_ok());
         assert!(Litmus::parse(include_str!("../corpus/litmus/empty-line")).is_ok());
+        assert!(import_text(Path::new("seed"), include_str!("../corpus/log/whole"), None).is_ok());
         for bytes in [&include_bytes!("../corpus/report/full")[..], include_bytes!("../corpus/report/graph")] {
             HeapReport::parse(&mended_report(bytes)).expect("a report");
         }
         for bytes in [&include_bytes!("../corpus/trace/markers")[..], include_bytes!("../corpus/trace/files")] {
-            crashgen::trace::Trace::parse(std::path::Path::new("seed"), bytes).expect("a trace");
+            Trace::parse(Path::new("seed"), bytes).expect("a trace");
         }
     }
 }

@@ -21,7 +21,7 @@ fn every_target_has_a_corpus() {
 
 #[test]
 fn every_claim_holds_on_every_input() {
-    for folder in ["trace", "token", "litmus", "report", "config", "workload", "allocator", "matrix"] {
+    for folder in ["trace", "token", "litmus", "log", "report", "config", "workload", "allocator", "matrix"] {
         for path in inputs(folder) {
             let bytes = std::fs::read(&path).expect("readable");
             for (_, run) in TARGETS {

@@ -65,6 +65,8 @@ pub struct History {
     durable: Durable,
     /// The contract's `clean_close`: what a close leaves is expected, too.
     clean_close: bool,
+    /// Whether markers say what the workload did; else nothing is expected of what they would say.
+    are_operations_known: bool,
     /// Files of the heap folder that the workload mapped at some time, by their paths there.
     mapped_files: Arc<BTreeSet<Arc<str>>>,
     /// Each starts from what the crash before it left.
@@ -78,6 +80,7 @@ impl History {
         let mut history = History {
             durable,
             clean_close: false,
+            are_operations_known: true,
             mapped_files: Arc::default(),
             generations: vec![Generation::new()],
             state_id: 0,
@@ -90,6 +93,17 @@ impl History {
     #[must_use]
     pub fn with_clean_close(self, clean_close: bool) -> History {
         History { clean_close, ..self }
+    }
+
+    /// The same of a heap of which nobody says what was done to it: it was created, and since then it may hold anything.
+    #[must_use]
+    pub fn without_operations(self) -> History {
+        History { are_operations_known: false, ..self }
+    }
+
+    /// Whether it is known what the workload did.
+    pub fn are_operations_known(&self) -> bool {
+        self.are_operations_known
     }
 
     /// The same of a heap in whose folder these files are mapped, before or after a crash.

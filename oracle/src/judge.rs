@@ -13,6 +13,7 @@ mod lives;
 mod objects;
 mod references;
 mod twin;
+mod without_operations;
 mod without_walk;
 mod words;
 
@@ -167,6 +168,7 @@ pub fn judge(
     };
     judge.run();
     judge.name_skipped_recovery();
+    judge.leave_out_what_operations_tell();
     judge.name_rules_not_reached();
     judge.name_later_generation();
     judge.out.violations.sort_by_key(|violation| violation.rule);

@@ -109,6 +109,11 @@ impl RuleSet {
         self.0 |= rule.bit();
     }
 
+    /// Takes a rule out.
+    pub fn remove(&mut self, rule: RuleId) {
+        self.0 &= !rule.bit();
+    }
+
     /// Adds all rules of another set.
     pub fn extend(&mut self, other: RuleSet) {
         self.0 |= other.0;

@@ -12,7 +12,7 @@ use base::config::Config;
 use base::error::{EngineError, bad_input};
 use base::output::Output;
 use clap::{Parser, Subcommand};
-use commands::{bench, calls, dump, lists, litmus, places, replay, shrink, states, trace_info, yardstick};
+use commands::{bench, calls, dump, lists, litmus, places, replay, shrink, states, store_log, trace_info, yardstick};
 use crashgen::replay::Probe;
 use crashgen::symbols::Symbols;
 use crashgen::token::Witness;
@@ -98,6 +98,29 @@ enum Command {
     Dump {
         /// The trace.
         trace: PathBuf,
+        /// Where programs and libraries that the trace names by relative paths lie.
+        #[arg(long, default_value = ".")]
+        module_root: PathBuf,
+    },
+    /// Make a trace of a store log of pmemcheck, and print what the log does not say, as JSON.
+    Import {
+        /// The log.
+        log: PathBuf,
+        /// The trace.
+        out: PathBuf,
+        /// What its files held before: a file, or the folder that they lie in.
+        #[arg(long)]
+        base: Option<PathBuf>,
+    },
+    /// Write a trace as a store log of pmemcheck, and print what the log cannot say, as JSON.
+    Export {
+        /// The trace.
+        trace: PathBuf,
+        /// The log.
+        out: PathBuf,
+        /// Where the files lie that pmreorder shall work on.
+        #[arg(long)]
+        folder: String,
         /// Where programs and libraries that the trace names by relative paths lie.
         #[arg(long, default_value = ".")]
         module_root: PathBuf,
@@ -194,6 +217,10 @@ fn execute(command: Command) -> Result<u8, EngineError> {
         Command::Dump { trace, module_root } => {
             let printed = dump::print(&Trace::read(&trace)?, &module_root);
             printed.map_err(|error| EngineError::Infrastructure(format!("standard output: {error}"))).map(|()| 0)
+        }
+        Command::Import { log, out, base } => store_log::import(&log, &out, base.as_deref()).map(|()| 0),
+        Command::Export { trace, out, folder, module_root } => {
+            store_log::export(&Trace::read(&trace)?, &out, &folder, &module_root).map(|()| 0)
         }
         Command::States { trace } => {
             states::print_all(&Trace::read(&trace)?);

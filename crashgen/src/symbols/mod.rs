@@ -45,6 +45,16 @@ impl Symbol {
         Path::new(&self.file).starts_with(SYSTEM)
     }
 
+    /// Of a place in words, as Valgrind writes it: FUNCTION (FILE:LINE), or FUNCTION (in MODULE).
+    pub fn in_words(words: &str) -> Self {
+        let parts = words.strip_suffix(')').and_then(|words| words.rsplit_once(" ("));
+        let (function, place) = parts.unwrap_or((words, ""));
+        let function = if function == "???" { "" } else { function }.to_owned();
+        let named = place.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
+        let (file, line) = named.unwrap_or((place.strip_prefix("in ").unwrap_or(place), 0));
+        Self { function, file: file.to_owned(), line, helper: String::new() }
+    }
+
     fn place(&self) -> String {
         match (self.function.as_str(), self.line) {
             ("", 0) => {
@@ -149,7 +159,8 @@ impl Symbols {
     }
 
     /// A name of the site's line of source that lasts when lines around it move and other workloads run:
-    /// FILE FUNCTION#ORDINAL ([`Ordinals`]); FUNCTION+OFFSET in code without debug information.
+    /// FILE FUNCTION#ORDINAL ([`Ordinals`]); FUNCTION+OFFSET in code without debug information; FILE FUNCTION:LINE of an imported log,
+    /// which has no debug information to count lines by.
     pub fn lasting_name(&mut self, trace: &Trace, site: SiteId) -> String {
         if let Some(name) = self.names.get(&site) {
             return name.clone();
@@ -164,6 +175,9 @@ impl Symbols {
         let path = self.path(trace, module);
         let frames = self.frames(trace, site);
         let Some((_, Frame { symbol, raw })) = self.place_of(&frames) else { return String::new() };
+        if trace.is_imported() {
+            return format!("{} {}:{}", file_name(Path::new(&symbol.file)), symbol.function, symbol.line);
+        }
         let ordinals = self.ordinals.entry(module).or_insert_with(|| Ordinals::of(&path));
         if let Some(ordinal) = ordinals.find(&raw, &symbol.file, symbol.line) {
             return format!("{} {}#{ordinal}", file_name(Path::new(&symbol.file)), symbol.function);
@@ -204,6 +218,10 @@ impl Symbols {
     }
 
     fn look_up(&mut self, trace: &Trace, module: u32, offset: u64, frames: &mut Vec<Frame>) {
+        if trace.is_imported() {
+            let symbol = Symbol::in_words(&trace.modules[module as usize].path.to_string_lossy());
+            return frames.push(Frame { symbol, raw: String::new() });
+        }
         let before = frames.len();
         let loader = self.loader(trace, module);
         if let Some(loader) = loader {
@@ -280,6 +298,7 @@ fn is_in(symbol: &Symbol, file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::IMPORTED;
 
     fn frame(function: &str, file: &str, line: u32) -> Symbol {
         Symbol { function: function.into(), file: file.into(), line, helper: String::new() }
@@ -310,6 +329,25 @@ mod tests {
         // Of a trace without callers the helper is all there is.
         assert_eq!(place(&[&flush, &helper]), Some((1, "store_flushed (allocators/x/src/store.h:16)".into())));
         assert_eq!(place(&[]), None);
+    }
+
+    #[test]
+    fn a_place_in_the_words_of_valgrind_is_read() {
+        assert_eq!(Symbol::in_words("publish (heap.c:7)"), frame("publish", "heap.c", 7));
+        assert_eq!(Symbol::in_words("at(int) (a.cc:70)"), frame("at(int)", "a.cc", 70));
+        assert_eq!(Symbol::in_words("memcpy (in /usr/lib/libc.so.6)"), frame("memcpy", "/usr/lib/libc.so.6", 0));
+        assert_eq!(Symbol::in_words("??? (in /opt/x)"), frame("", "/opt/x", 0));
+        assert_eq!(Symbol::in_words("???"), Symbol::default());
+    }
+
+    #[test]
+    fn the_modules_of_an_imported_log_are_places_in_words() {
+        let module = Module { path: "publish (heap.c:7)".into(), build_id: String::new() };
+        let unknown = Site { module: None, offset: 0, caller: None };
+        let sites = vec![unknown, Site { module: Some(0), offset: 8, caller: None }];
+        let trace = Trace { sites, modules: vec![module], tracer: IMPORTED.to_owned(), ..Trace::default() };
+        assert_eq!(symbols().find(&trace, SiteId(1)), frame("publish", "heap.c", 7));
+        assert_eq!(symbols().lasting_name(&trace, SiteId(1)), "heap.c publish:7");
     }
 
     #[test]

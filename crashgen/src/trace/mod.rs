@@ -6,7 +6,7 @@
 //! An [`Event`] is what the persistency model steps over.
 
 mod container;
-mod format;
+pub(crate) mod format;
 mod lines;
 mod namespace;
 mod paths;
@@ -237,7 +237,24 @@ pub struct Trace {
     pub processes: u32,
 }
 
+/// Name of the tracer of traces that were made of a log of pmemcheck ([`crate::pmemcheck`]).
+pub const IMPORTED: &str = "pmemcheck";
+
 impl Trace {
+    /// Whether it was made of a log of pmemcheck. Its modules are no files: each path is a place in words, as the log has it.
+    pub fn is_imported(&self) -> bool {
+        self.tracer == IMPORTED
+    }
+
+    /// Whether it does not say what the program did: an imported log without markers of operations.
+    pub fn has_unknown_operations(&self) -> bool {
+        let is_told = |kind: &EventKind| match kind {
+            EventKind::OperationBegin { kind, .. } => *kind != OperationKind::Create,
+            _ => false,
+        };
+        self.is_imported() && !self.events.iter().any(|event| is_told(&event.kind))
+    }
+
     /// Number of the event that starts the first heap: what the runner does before it leaves no heap to recover.
     pub fn first_event(&self) -> usize {
         self.events.iter().position(|event| matches!(event.kind, EventKind::Case { .. })).unwrap_or(0)

@@ -5,20 +5,36 @@ use super::format::{self, CELL, Record, kind};
 use sha2::{Digest, Sha256};
 
 /// Collects the records of one process and makes a sealed trace of them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TraceWriter {
+    tracer: &'static str,
     cells: Vec<u8>,
+}
+
+/// Bytes of the header's name of the tracer.
+const TRACER_BYTES: usize = 24;
+
+impl Default for TraceWriter {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl TraceWriter {
     /// An empty process 1.
     pub fn new() -> Self {
-        let mut writer = Self::default();
+        Self::of("writer")
+    }
+
+    /// The same, of a trace that says this tracer took it: at most 24 bytes.
+    pub fn of(tracer: &'static str) -> Self {
+        assert!(tracer.len() <= TRACER_BYTES, "{tracer}: too long a name");
+        let mut writer = Self { tracer, cells: Vec::new() };
         writer.push(Record { detail: 1, ..EMPTY.of(kind::PROCESS) }, &[]);
         writer
     }
 
-    fn push(&mut self, record: Record, payload: &[u8]) -> &mut Self {
+    pub(crate) fn push(&mut self, record: Record, payload: &[u8]) -> &mut Self {
         self.cells.extend(record.to_cell());
         self.cells.extend(payload);
         self.cells.resize(self.cells.len().next_multiple_of(CELL), 0);
@@ -54,6 +70,11 @@ impl TraceWriter {
 
     /// A plain store of `bytes` by `thread`.
     pub fn store(&mut self, thread: u16, file: u32, offset: u64, bytes: &[u8]) -> &mut Self {
+        self.store_at(0, thread, file, offset, bytes)
+    }
+
+    /// The same at a site.
+    pub fn store_at(&mut self, site: u32, thread: u16, file: u32, offset: u64, bytes: &[u8]) -> &mut Self {
         let size = u32::try_from(bytes.len()).expect("a store is short");
         let mut value = [0; 8];
         if bytes.len() <= 8 {
@@ -62,7 +83,16 @@ impl TraceWriter {
         let payload = if bytes.len() > 8 { bytes } else { &[] };
         let detail = format::store::PLAIN;
         self.push(
-            Record { detail, thread, file, size, offset, value: u64::from_le_bytes(value), ..EMPTY.of(kind::STORE) },
+            Record {
+                detail,
+                thread,
+                site,
+                file,
+                size,
+                offset,
+                value: u64::from_le_bytes(value),
+                ..EMPTY.of(kind::STORE)
+            },
             payload,
         )
     }
@@ -83,7 +113,7 @@ impl TraceWriter {
         cells.extend(EMPTY.of(kind::PROCESS_END).to_cell());
         let count = (cells.len() / CELL) as u64;
         let mut bytes = vec![0; format::HEADER_BYTES + format::CHUNK_BYTES];
-        bytes[24..30].copy_from_slice(b"writer");
+        bytes[24..24 + self.tracer.len()].copy_from_slice(self.tracer.as_bytes());
         bytes[format::HEADER_BYTES + 4..][..4].copy_from_slice(&1u32.to_le_bytes());
         bytes[format::HEADER_BYTES + 8..][..8].copy_from_slice(&count.to_le_bytes());
         bytes.extend(&cells);
@@ -129,10 +159,12 @@ fn footer_at(bytes: &[u8]) -> usize {
     if has_footer { at } else { bytes.len() }
 }
 
-const EMPTY: Record = Record { kind: 0, detail: 0, thread: 1, site: 0, file: 0, size: 0, offset: 0, value: 0 };
+/// A record of thread 1 with nothing in it.
+pub(crate) const EMPTY: Record =
+    Record { kind: 0, detail: 0, thread: 1, site: 0, file: 0, size: 0, offset: 0, value: 0 };
 
 impl Record {
-    fn of(self, kind: u8) -> Self {
+    pub(crate) fn of(self, kind: u8) -> Self {
         Self { kind, ..self }
     }
 }

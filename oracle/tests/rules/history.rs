@@ -166,3 +166,26 @@ fn a_judgement_says_which_pending_operations_happened() {
     heap.put(5, 1024, 64, 4);
     assert_eq!((judge(&heap).happened, judge(&heap).unclear), (vec![3], vec![]));
 }
+
+// Where nobody says what was done
+
+#[test]
+fn without_operations_only_what_the_heap_shows_by_itself_is_judged() {
+    let (_, mut heap) = two_objects();
+    let script = Script::created();
+    assert_breaks(&judged(&contract(), &script, &heap.probe(), &heap.memory()), &[RuleId::FreedObjectBack]);
+    let unknown = Script { history: script.history.without_operations(), ..script };
+    heap.leaked.push((2048, 64));
+    let judgement = judged(&contract(), &unknown, &heap.probe(), &heap.memory());
+    assert_passes(&judgement);
+    let why = "the trace does not say what the program did";
+    let not_judged = judgement.not_judged.iter().filter(|(_, because)| because == why);
+    assert_eq!(
+        not_judged.map(|(rule, _)| *rule).collect::<Vec<_>>(),
+        [RuleId::OperationLost, RuleId::FreedObjectBack, RuleId::ContentChanged, RuleId::Leak]
+    );
+    let dangling = heap.probe().each_slots(|slots| slots[0].2 = 4096);
+    assert_breaks(&judged(&contract(), &unknown, &dangling, &heap.memory()), &[RuleId::DanglingSlot]);
+    let separate = Contract { publish: oracle::contract::Publish::Separate, ..contract() };
+    assert_passes(&judged(&separate, &unknown, &dangling, &heap.memory()));
+}

@@ -37,6 +37,12 @@ impl From<crashgen::trace::TraceError> for EngineError {
     }
 }
 
+impl From<crashgen::pmemcheck::LogError> for EngineError {
+    fn from(error: crashgen::pmemcheck::LogError) -> Self {
+        bad_input(error.to_string())
+    }
+}
+
 impl From<crashgen::replay::ReplayError> for EngineError {
     fn from(error: crashgen::replay::ReplayError) -> Self {
         match error {

@@ -10,5 +10,6 @@ pub mod places;
 pub mod replay;
 pub mod shrink;
 pub mod states;
+pub mod store_log;
 pub mod trace_info;
 pub mod yardstick;

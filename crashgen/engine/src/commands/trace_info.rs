@@ -16,6 +16,7 @@ pub fn print(trace: &Trace, is_json: bool) {
         output::print(&json!({
             "hash": trace.hash, "tracer": trace.tracer, "processes": trace.processes, "events": trace.events.len(),
             "counts": counts, "files": trace.files.len(), "sites": trace.sites.len(), "unsupported": trace.unsupported,
+            "has_unknown_operations": trace.has_unknown_operations(),
         }));
         return;
     }

@@ -31,7 +31,8 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let is_full = config.is_full();
     let started = Instant::now();
     let mut tally = Tally::default();
-    let made = if is_full { twins::make(config, trace)? } else { MadeTwins::default() };
+    let has_twins = is_full && !trace.has_unknown_operations();
+    let made = if has_twins { twins::make(config, trace)? } else { MadeTwins::default() };
     tally.add_twins(&made);
     for text in &trace.unsupported {
         tally.add_unknown(&format!("the tracer could not follow: {text}"));

@@ -79,6 +79,7 @@ impl HeapCase {
         let history = History::new(config.contract.durable)
             .with_clean_close(config.contract.clean_close)
             .with_mapped_files(mapped);
+        let history = if trace.has_unknown_operations() { history.without_operations() } else { history };
         let repairing = (!config.as_repaired.is_empty()).then(|| Repairing::new(config.as_repaired.clone()));
         Self { repairing, ..Self::begin(Model::new(config.model, is_content), image, history) }
     }
