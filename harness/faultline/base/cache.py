@@ -6,6 +6,7 @@
         builds/STEM.inputs  what they read when it was last built; STEM covers flags and compiler; STEM.log, what they said
         ccache/             what single sources compiled to
         traces/KEY.trace    sealed traces, with KEY.log, what target and tracer printed
+        imported/HASH.trace traces that `run --trace` was given, for tokens that name them
         workloads/KEY       user-written workload files, for tokens that name them as file:KEY
         wear/KEY/           what a wear run counted, what its driver said, its log
         mutations/KEY.json  kill rate of a build of allocator and tester; KEY.trial, KEY.outcomes: what one exploration said
@@ -96,7 +97,17 @@ Kept = TypeVar("Kept", bound=msgspec.Struct)
 class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        for part in ("builds", "traces", "workloads", "mutations", "bisections", "wear", "outside", "allocators"):
+        for part in (
+            "builds",
+            "traces",
+            "imported",
+            "workloads",
+            "mutations",
+            "bisections",
+            "wear",
+            "outside",
+            "allocators",
+        ):
             self._make(self.folder / part)
 
     @staticmethod

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import keyword
 import os
 import signal
 import sys
@@ -28,6 +29,8 @@ COMMANDS = (
     "build",
     "doctor",
     "explain",
+    "export",
+    "import",
     "list",
     "litmus",
     "matrix",
@@ -117,7 +120,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"faultline.cli.commands.{cmd_name.replace('-', '_')}")
+        name = cmd_name.replace("-", "_") + ("_" if keyword.iskeyword(cmd_name) else "")
+        module = importlib.import_module(f"faultline.cli.commands.{name}")
         found = module.command
         assert isinstance(found, click.Command)
         return found

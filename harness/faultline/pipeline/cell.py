@@ -56,6 +56,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much of the probe script each recovery runs: open, slots, walk and check, or all of it."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
+    trace: str = ""
+    """A trace file that is explored in the place of one that is taken; the workload says which slots and operations it is of."""
 
     @property
     def workload_name(self) -> str:
@@ -73,8 +75,9 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
         size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
         variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
-        variant += " --start workload" if self.start == "workload" else ""
+        variant += " --start workload" if self.start == "workload" and not self.trace else ""
         variant += " --probe first" if self.probe == "first" else ""
+        variant += f" --trace {PurePath(self.trace).name}" if self.trace else ""
         mutant = f" {self.mutant}" if self.mutant else ""
         return f"{self.allocator} {self.workload_name}{size}{variant}{mutant}"
 
@@ -101,6 +104,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("--start", self.start, "create"),
             ("--probe", self.probe, "full"),
             ("--replay-engine", self.replay_engine, None),
+            ("--trace", self.trace, ""),
         )
         for option, value, usual in unusual:
             words += [] if value in (usual, None) else [option, str(value)]

@@ -11,6 +11,7 @@ import msgspec
 
 from faultline.base.cache import Cache, hash_of_file, key_of
 from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.given_trace import given_trace
 from faultline.pipeline.lists import follows_loads
 from faultline.pipeline.target import Target, build_target
 from faultline.pipeline.trace import Trace, trace
@@ -72,8 +73,11 @@ def trace_cell(
     fresh: bool = False,
     limit_s: float | None = None,
 ) -> PreparedCell:
-    """fresh: trace even if the trace is in the cache; limit_s: of tracing."""
-    traced = trace(workshop, target, workload, fresh=fresh, limit_s=limit_s)
+    """fresh: trace even if the trace is in the cache; limit_s: of tracing. Nothing is traced where the spec names a trace."""
+    if spec.trace:
+        traced = given_trace(workshop, workload, Path(spec.trace))
+    else:
+        traced = trace(workshop, target, workload, fresh=fresh, limit_s=limit_s)
     return PreparedCell(workshop, spec, target, workload, traced)
 
 

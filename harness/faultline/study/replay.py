@@ -15,6 +15,7 @@ from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Event, Finding, Verdict
 from faultline.pipeline.explore import ask_engine
+from faultline.pipeline.given_trace import kept_trace
 from faultline.pipeline.lists import check_model
 from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload, trace_cell
 from faultline.pipeline.workshop import Workshop
@@ -124,6 +125,8 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
             f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",
             "replay it on the sources and the compiler it was found with",
         )
+    given = kept_trace(workshop.cache, token.trace_hash)
+    spec = msgspec.structs.replace(spec, trace=str(given or ""))
     cell = trace_cell(workshop, spec, target, find_workload(workshop, spec))
     if not is_same_hash(cell.trace.hash, token.trace_hash):
         raise BadInputError(

@@ -134,7 +134,7 @@ GO_ON = "none"
     "--start",
     type=click.Choice(get_args(config.Start)),
     help="Where power fails first: in the creation of the heap, or in what follows it.  [default: create, or what"
-    " allocator.toml says]",
+    " allocator.toml says; with --trace: workload]",
 )
 @click.option(
     "--probe",
@@ -143,6 +143,12 @@ GO_ON = "none"
     show_default=True,
     help="What is done with each recovered heap. full: the whole probe script. first: open, slots, walk and check alone; the"
     " certificate names the rules that are then not judged.",
+)
+@click.option(
+    "--trace",
+    type=PATH,
+    help="Explore this trace and take none: one that `faultline import` made with --base, or `faultline trace --out` wrote. -w says"
+    " which slots there are, and which operations, if the trace has them.",
 )
 @click.option(
     "--replay-engine",
@@ -182,6 +188,7 @@ def command(
     as_json: bool,
     no_explain: bool,
     no_shrink: bool,
+    trace: Path | None,
     is_verbose: bool,
     **cell: Any,
 ) -> int:
@@ -193,15 +200,18 @@ def command(
     allocator = workshop.allocator(cell["allocator"])
     mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
     cell["workload"] = cell["workload"] or workload_of(allocator, mutant)
-    cell["start"] = cell["start"] or ("create" if cell["workload"] == "create" else allocator.start)
-    spec = cell_spec(**cell, stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s)
+    usual = "workload" if trace is not None else "create" if cell["workload"] == "create" else allocator.start
+    cell["start"] = cell["start"] or usual
+    spec = cell_spec(
+        **cell, trace=str(trace or ""), stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s
+    )
     if mutant is not None:
         nested = spec.nested if is_given("nested") else mutant.nested
         stop = None if stop_at_rule == GO_ON else stop_at_rule or mutant.rule
         spec = msgspec.structs.replace(spec, expected_rule=mutant.rule, nested=nested, stop_at_rule=stop)
     if not spec.follow_up and not spec.nested:
         raise BadInputError("--no-follow-up is about second crashes, and none is explored", "give --nested 1, too")
-    examining = campaign.Examining(explains=not no_explain, shrinks=not no_shrink)
+    examining = campaign.Examining(explains=not no_explain, shrinks=not no_shrink and trace is None)
     results = run_campaign(workshop, "run", [spec], 1, out, as_json, files, is_resumed, examining, is_verbose)
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError

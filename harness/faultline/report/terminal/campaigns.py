@@ -18,6 +18,9 @@ from faultline.report.terminal.streams import COLOURS, print_line
 from faultline.report.trace_rules import warning_lines
 from faultline.study import kill_rates
 
+UNKNOWN_OPERATIONS = "the trace does not say what the program did"
+"""Why the oracle does not judge a rule (oracle/src/judge/without_operations.rs)."""
+
 
 def print_results(results: list[CellResult], is_verbose: bool = False) -> None:
     """The verdict table, then what needs a look: findings, survivors and errors, each with what to do next. The findings of a
@@ -52,8 +55,18 @@ def _print_cell(console: Console, result: CellResult, is_alone: bool) -> None:
         print_line(console, f"{result.spec.name}: ", "", ran)
     if is_alone and result.certificate is not None and (ran_in := result.certificate.engines.text()):
         print_line(console, "recoveries: ", "", ran_in)
+    if skipped := rules_of_operations(result):
+        print_line(
+            console, f"{result.spec.name}: ", "yellow", f"not judged: {', '.join(skipped)}: {UNKNOWN_OPERATIONS}"
+        )
     for behind in result.certificate.behind if result.certificate is not None else []:
         print_line(console, f"{result.spec.name}: ", "", f"the certificate looks {behind.text()}")
+
+
+def rules_of_operations(result: CellResult) -> list[str]:
+    """Those that were not judged because nobody says which operations there were."""
+    skipped = result.certificate.rules_not_judged if result.certificate is not None else []
+    return sorted(one["rule"] for one in skipped if one["why"] == UNKNOWN_OPERATIONS)
 
 
 def _print_cause(console: Console, cause: Cause) -> None:

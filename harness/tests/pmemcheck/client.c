@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * pbit without faultline: `client init FILE` makes a heap, `client run FILE` works on it under pmemcheck, `client check FILE` is
+ * pmreorder's checker. The golden logs are of `run`. */
+#define _GNU_SOURCE
+#include "pbit.h"
+#include "pmemcheck.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SLOTS (8 + 1024) /* of the workload, and those that faultline's probe script has */
+
+static void fill(void *context, void *object, uint64_t from, uint64_t bytes) {
+    (void)context;
+    for (uint64_t word = from / 8; word < (from + bytes) / 8; word++)
+        ((volatile uint64_t *)object)[word] = 0xf1ed000000000000ull | word;
+    fl_persist((char *)object + from, bytes);
+}
+
+static struct pbit_heap *map(const char *path, int flags) {
+    int fd = open(path, O_RDWR | flags, 0600);
+    if (fd < 0 || (flags && ftruncate(fd, (off_t)pbit_file_bytes(SLOTS)) != 0))
+        return perror(path), exit(2), NULL;
+    void *base = mmap(NULL, pbit_file_bytes(SLOTS), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+        return perror(path), exit(2), NULL;
+    VALGRIND_PMC_REGISTER_PMEM_MAPPING(base, pbit_file_bytes(SLOTS));
+    VALGRIND_PMC_REGISTER_PMEM_FILE(fd, base, pbit_file_bytes(SLOTS), 0);
+    close(fd);
+    return base;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3)
+        return 2;
+    if (strcmp(argv[1], "init") == 0)
+        return pbit_create(map(argv[2], O_CREAT | O_TRUNC), SLOTS), 0;
+    struct pbit_heap *heap = map(argv[2], 0);
+    if (strcmp(argv[1], "check") == 0)
+        return heap->magic != PBIT_MAGIC || pbit_check(heap) != NULL;
+    VALGRIND_PMC_EMIT_LOG("work.BEGIN");
+    for (uint64_t slot = 0; slot < 3; slot++)
+        pbit_allocate(heap, slot, 32, fill, NULL);
+    pbit_free(heap, 1);
+    pbit_allocate(heap, 5, 16, fill, NULL);
+    VALGRIND_PMC_EMIT_LOG("work.END");
+    return 0;
+}
