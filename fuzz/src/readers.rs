@@ -83,19 +83,27 @@ pub fn log(bytes: &[u8]) -> Worth {
     Keep
 }
 
-/// What a log can carry of a trace: stored bytes, flushed lines, how many fences.
-fn carried(trace: &Trace) -> (Vec<(u32, u64, u8)>, Vec<(u32, u64)>, usize) {
-    let (mut stored, mut flushed, mut fences) = (Vec::new(), Vec::new(), 0);
+/// What a log can carry of a trace. Each stored byte and each flushed line has its file and where in it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Carried {
+    stored: Vec<(u32, u64, u8)>,
+    flushed: Vec<(u32, u64)>,
+    fences: usize,
+}
+
+fn carried(trace: &Trace) -> Carried {
+    let mut carried = Carried::default();
     for event in &trace.events {
         match &event.kind {
-            EventKind::Flush { file, offset, .. } => flushed.push((file.0, offset / LINE_BYTES)),
-            EventKind::Fence { .. } => fences += 1,
-            kind => stored.extend(kind.put().into_iter().flat_map(|(file, offset, bytes)| {
-                bytes.iter().zip(offset..).map(|(byte, at)| (file.0, at, *byte)).collect::<Vec<_>>()
-            })),
+            EventKind::Flush { file, offset, .. } => carried.flushed.push((file.0, offset / LINE_BYTES)),
+            EventKind::Fence { .. } => carried.fences += 1,
+            kind => {
+                let Some((file, offset, bytes)) = kind.put() else { continue };
+                carried.stored.extend(bytes.iter().zip(offset..).map(|(byte, at)| (file.0, at, *byte)));
+            }
         }
     }
-    (stored, flushed, fences)
+    carried
 }
 
 /// Claim: a report written again section by section is the same report.

@@ -15,7 +15,6 @@ from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue
 from faultline.workload.operations import Workload
 
-
 IMPORTED = "pmemcheck"
 """The tracer of a trace that was made of a log (crashgen/src/pmemcheck)."""
 CHANGES_OF_FILES = "file operation begin"
