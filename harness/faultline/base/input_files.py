@@ -30,6 +30,16 @@ def read_input(path: Path, hint: str | None = None) -> bytes:
         raise BadInputError(f"{name}: is no name of a file: {error}", hint) from error
 
 
+def check_regular(path: Path) -> None:
+    """Raises BadInputError where another program would wait for ever, or find nothing, when it reads the file."""
+    name = one_line(str(path))
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadInputError(f"{name}: is no regular file")
+    except OSError as error:
+        raise BadInputError(f"{name}: cannot be read: {error.strerror}") from error
+
+
 def read_text(path: Path, hint: str = "save it as UTF-8") -> str:
     content = read_input(path)
     try:

@@ -111,6 +111,11 @@ def _run(arguments: list[str] | None) -> int:
         return EXIT_UNKNOWN
 
 
+def module_of(command: str) -> str:
+    """Its name in faultline.cli.commands; a word of Python cannot be one."""
+    return command.replace("-", "_") + ("_" if keyword.iskeyword(command) else "")
+
+
 class Commands(click.Group):
     """Loads a command when it is asked for: the others, and what they import, take longer to load than most commands to run."""
 
@@ -120,8 +125,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_") + ("_" if keyword.iskeyword(cmd_name) else "")
-        module = importlib.import_module(f"faultline.cli.commands.{name}")
+        module = importlib.import_module(f"faultline.cli.commands.{module_of(cmd_name)}")
         found = module.command
         assert isinstance(found, click.Command)
         return found

@@ -40,6 +40,13 @@ def check_writable(path: Path, what: str) -> None:
         raise BadInputError(f"{path}: {what} cannot be written there: it is read-only", "name a file that is writable")
 
 
+def check_regular_output(path: Path, what: str) -> None:
+    """As check_writable, of a file that the engine writes: it would wait for who reads a pipe."""
+    check_writable(path, what)
+    if path.exists() and not path.is_file():
+        raise BadInputError(f"{path}: {what} cannot be written there: it is no regular file", "name another file")
+
+
 def write(path: Path, content: bytes) -> None:
     try:
         path.write_bytes(content)

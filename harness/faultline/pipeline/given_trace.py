@@ -10,6 +10,7 @@ import msgspec
 
 from faultline.base.cache import Cache
 from faultline.base.errors import BadInputError
+from faultline.base.input_files import check_regular
 from faultline.pipeline.trace import Trace
 from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue
@@ -34,6 +35,7 @@ def given_trace(workshop: Workshop, workload: Workload, path: Path) -> Trace:
     """The trace in that file, which must be of the workload. It is kept in the cache, where tokens find it by its hash.
 
     Raises BadInputError: no trace, one whose files are not known, or one of other operations."""
+    check_regular(path)
     facts = workshop.engine.ask_json(TraceFacts, "trace-info", str(path), "--json")
     if facts.tracer == IMPORTED and CHANGES_OF_FILES not in facts.counts:
         raise BadInputError(

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from faultline.cli import commands
-from faultline.cli.entry import COMMANDS
+from faultline.cli.entry import COMMANDS, module_of
 
 HEAVY = ("numpy", "matplotlib", "jinja2", "sqlite3")
 """Take longer to load than all the rest of a small command."""
@@ -28,10 +28,11 @@ def loaded_by(*arguments: str) -> set[str]:
 
 def test_each_module_of_the_folder_is_a_command() -> None:
     folder = Path(commands.__file__).parent
-    found = sorted(path.stem.replace("_", "-") for path in folder.glob("*.py") if path.stem != "__init__")
-    assert found == list(COMMANDS)
+    found = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+    assert found == {module_of(name) for name in COMMANDS}
+    assert list(COMMANDS) == sorted(COMMANDS)
     for name in COMMANDS:
-        command = importlib.import_module(f"faultline.cli.commands.{name.replace('-', '_')}").command
+        command = importlib.import_module(f"faultline.cli.commands.{module_of(name)}").command
         assert isinstance(command, click.Command)
         assert command.name == name
 

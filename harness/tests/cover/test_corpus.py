@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-FOLDERS = ("trace", "token", "litmus", "report", "config", "workload", "allocator", "matrix")
+FOLDERS = ("trace", "token", "litmus", "log", "report", "config", "workload", "allocator", "matrix")
 
 
 @pytest.fixture(scope="module")

@@ -259,6 +259,9 @@ def test_other_bad_input_is_refused_in_one_line(faultline: Faultline, tmp_path: 
     assert_one_clear_line(faultline("import", log, "--out", tmp_path / "no" / "t"), 2, "cannot be written")
     assert_one_clear_line(faultline("import", log, "--out", trace, "--base", tmp_path), 2, "heap", "--base")
     assert_one_clear_line(faultline("export", base, "--out", tmp_path / "log"), 2, "not a trace")
+    os.mkfifo(tmp_path / "pipe")
+    for words in (("import", tmp_path / "pipe", "--out", trace), ("import", log, "--out", tmp_path / "pipe")):
+        assert_one_clear_line(faultline(*words), 2, "pipe", "no regular file")
     imported(faultline, log, trace)
     assert_one_clear_line(faultline("export", trace, "--out", tmp_path / "l", "--folder", "a|b"), 2, "a|b", "--folder")
 

@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from faultline.base.errors import EXIT_OK, BadInputError
+from faultline.base.input_files import check_regular
 from faultline.cli.options import json_option, workshop_options
-from faultline.cli.output import check_writable, print_json
+from faultline.cli.output import check_regular_output, print_json
 from faultline.cli.values import PATH
 from faultline.pipeline.workshop import Workshop
 
@@ -50,7 +51,8 @@ def command(workshop: Workshop, trace: Path, out: Path, folder: Path, as_json: b
     TRACE is what `faultline trace --out` or `faultline import` wrote. pmreorder works on files that are there: as they were
     where the trace begins, and as large as the output says. What the log lacks is told.
     """
-    check_writable(out, "the log")
+    check_regular_output(out, "the log")
+    check_regular(trace)
     place = str(folder.absolute())
     if any(character in SEPARATORS for character in place):
         raise BadInputError(

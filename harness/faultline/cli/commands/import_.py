@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN
+from faultline.base.input_files import check_regular
 from faultline.cli.options import json_option, workshop_options
-from faultline.cli.output import check_writable, print_json
+from faultline.cli.output import check_regular_output, print_json
 from faultline.cli.values import PATH
 from faultline.pipeline.events import TraceRules
 from faultline.pipeline.workshop import Workshop
@@ -49,7 +50,10 @@ def command(workshop: Workshop, log: Path, out: Path, base: Path | None, as_json
 
     Exit code 3 where the log lacks stores: pmemcheck says so among the records, or they lie in no registered file.
     """
-    check_writable(out, "the trace")
+    check_regular_output(out, "the trace")
+    check_regular(log)
+    if base is not None and not base.is_dir():
+        check_regular(base)
     arguments = ["import", str(log), str(out), *(("--base", str(base)) if base is not None else ())]
     imported = workshop.engine.ask_json(Imported, *arguments)
     rules = workshop.engine.ask_json(TraceRules, "rules", str(out))
