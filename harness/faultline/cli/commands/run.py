@@ -12,6 +12,7 @@ import msgspec
 
 from faultline.base import config
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError, InfrastructureError
+from faultline.base.input_files import check_regular
 from faultline.campaign import campaign
 from faultline.cli.campaigns import run_campaign
 from faultline.cli.cells import cell_spec, workload_of
@@ -200,6 +201,8 @@ def command(
     allocator = workshop.allocator(cell["allocator"])
     mutant = None if cell["mutant"] is None else allocator.mutant_named(cell["mutant"])
     cell["workload"] = cell["workload"] or workload_of(allocator, mutant)
+    if trace is not None:
+        check_regular(trace)
     usual = "workload" if trace is not None else "create" if cell["workload"] == "create" else allocator.start
     cell["start"] = cell["start"] or usual
     spec = cell_spec(
