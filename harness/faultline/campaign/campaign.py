@@ -284,11 +284,11 @@ class _CellRunner:
                 case Done():
                     self._note_seen(position, result, event, seen_earlier)
 
-        first_position = earlier.stopped.position if earlier and earlier.stopped else None
+        left = earlier.stopped.ranges() if earlier and earlier.stopped else []
         if earlier is not None:
             cell = as_it_ran(cell, earlier)
-        more = {"looks_behind": _looks_behind(result.spec)}
-        result.verdict = explore(cell, handle, first_position, self.workshop.explore_jobs, more)
+        more = {"looks_behind": _looks_behind(result.spec), "shares_budget": True, "left": left}
+        result.verdict = explore(cell, handle, jobs=self.workshop.explore_jobs, more=more)
         if earlier is not None:
             result.verdict = joined_verdict(result.findings, earlier, result.verdict)
         self._check_stop()

@@ -15,6 +15,8 @@ from faultline.workload.operations import THREAD_OPERATIONS
 ORDINALS = ("", "first", "second", "third")
 """Of generations: after so many crashes."""
 
+LAST_POSITION = 2**32 - 1
+"""No trace has as many crash positions: up to here is to the end."""
 SHOWN_RUNS = 3
 """Of a torn store, in words."""
 
@@ -377,11 +379,31 @@ class Engines(msgspec.Struct):
         )
 
 
+class LeftOperation(msgspec.Struct):
+    """How much of an operation was left. operation: its number in the workload, kind: what it does; None: none has begun. positions: its
+    crash positions."""
+
+    operation: int | None
+    kind: str | None
+    positions: int
+    left: int
+
+
 class Stopped(msgspec.Struct):
-    """position: crash positions from this one on (events before the crash) are not explored."""
+    """Where an exploration ended before its end. position: the first crash position (events before the crash) that is not explored;
+    left: all of them, from the first to the last of each range; operations: those with most of them, of an exploration that has ended,
+    and how many more; text: in words."""
 
     position: int
     why: str
+    left: list[tuple[int, int]] = []
+    operations: list[LeftOperation] = []
+    more_operations: int = 0
+    text: str = ""
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """What an exploration goes on with; an older engine has stopped at position."""
+        return self.left or [(self.position, LAST_POSITION)]
 
 
 class Incomplete(msgspec.Struct):
@@ -454,8 +476,7 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
 
     def stop_bounds(self) -> list[str]:
         """Of its bounds, the one that stopped it."""
-        begin = f"stopped at crash position {self.stopped.position} of " if self.stopped else None
-        return [bound for bound in self.bounds_hit if begin and bound.startswith(begin)]
+        return [bound for bound in self.bounds_hit if self.stopped and bound == self.stopped.text]
 
 
 class NewOutcome(msgspec.Struct):

@@ -29,6 +29,7 @@ from faultline.pipeline import explore, prepared
 from faultline.pipeline.build import Built
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import LAST_POSITION
 from faultline.pipeline.target import Target
 from faultline.pipeline.trace import Trace
 from faultline.pipeline.workshop import Workshop
@@ -340,9 +341,9 @@ def test_a_stopped_exploration_goes_on_where_it_was(
     config = json.loads((tmp_path / "script.json.config").read_text())
     assert result.certificate is not None
     if kind == "run" and not is_resumed:
-        assert (config["first_position"], result.verdict, result.findings) == (None, "pass", [])
+        assert (config["left"], result.verdict, result.findings) == ([], "pass", [])
         return
-    assert config["first_position"] == 40
+    assert config["left"] == [[40, LAST_POSITION]]
     assert (result.state, result.verdict) == ("done", "fail")
     assert [(finding.id, finding.seen) for finding in result.findings] == [(samples.FINDING["id"], 17 + 3)]
     assert result.certificate.recoveries == 2 * samples.CERTIFICATE["recoveries"]

@@ -18,8 +18,8 @@ GAP = "a line with more than 65,536 choices"
 
 
 def part(first: int, last: int, stopped: int | None, **changes: Any) -> Certificate:
-    stop = Stopped(stopped, "limit of 9 recoveries") if stopped else None
     text = [f"stopped at crash position {stopped} of 90: limit of 9 recoveries"] if stopped else []
+    stop = Stopped(stopped, "limit of 9 recoveries", [(stopped, 90)], text=text[0]) if stopped else None
     keys: dict[str, Any] = {
         "complete": not stopped,
         "why": "; ".join(text),
@@ -52,8 +52,9 @@ def test_two_parts_are_one_certificate() -> None:
 
 def test_a_part_that_was_stopped_again_can_go_on_again() -> None:
     whole = joined(part(1, 40, 40), part(40, 60, 60))
-    assert (whole.complete, whole.stopped) == (False, Stopped(60, "limit of 9 recoveries"))
-    assert whole.why == "stopped at crash position 60 of 90: limit of 9 recoveries"
+    assert whole.stopped
+    assert (whole.complete, whole.stopped.ranges()) == (False, [(60, 90)])
+    assert whole.why == whole.stopped.text == "stopped at crash position 60 of 90: limit of 9 recoveries"
     assert joined(whole, part(60, 90, None)).complete
 
 

@@ -4,6 +4,7 @@ judges exactly the states there are, where they are, and finds exactly what is b
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -90,6 +91,8 @@ class Shrunk:
 
 
 LIMITS = {"exhaustive_states": 4096, "samples": 2, "time_s": None, "cpu_limit_ms": 1000, "wall_limit_ms": 9000}
+OF_THE_RUN = {"time_s": 0, "peak_memory_bytes": 0, "engines": None}
+"""What of a certificate differs from run to run, or by the number of workers."""
 COMPLETE: dict[str, Any] = {"strategy": "complete", "hooked_adapter": True}
 """The toy says what it loads; its adapter is never loaded."""
 
@@ -307,6 +310,80 @@ def test_an_exploration_that_was_stopped_goes_on(
         for name in counts:
             assert part.certificate[name] + rest.certificate[name] == whole.certificate[name], (seed, name)
         assert rest.certificate["complete"]
+        found = {finding["id"] for finding in part.findings + rest.findings}
+        assert found == {finding["id"] for finding in whole.findings}, seed
+
+
+def one_large_operation() -> Toy:
+    """The first allocation has most of the crash states, six operations behind it have few."""
+    toy = created()
+    states = itertools.chain.from_iterable(persisted(store(8, 16 + number)) for number in range(150))
+    toy.allocate(0, *states, *persisted(store(8, 0)), *allocation(0, 2))
+    for _ in range(3):
+        toy.free(0, *persisted(store(LINE_BYTES, 0)))
+        toy.allocate(0, *allocation(0, toy.index + 1))
+    return toy
+
+
+def left_of(found: Explored) -> dict[int, tuple[int, int]]:
+    """By operation: how many of its crash positions were left, and how many it has."""
+    stopped = found.certificate["stopped"]
+    operations = stopped["operations"] if stopped else []
+    return {of["operation"]: (of["left"], of["positions"]) for of in operations}
+
+
+def test_operations_share_a_budget(engine: Engine) -> None:
+    toy = one_large_operation()
+    whole = engine.explore(toy, **COMPLETE)
+    limits = {**LIMITS, "recoveries": whole.certificate["recoveries"] // 2}
+    alone = engine.explore(toy, **COMPLETE, limits=limits)
+    shared = engine.explore(toy, **COMPLETE, limits=limits, shares_budget=True)
+    left, positions = left_of(alone)[7]
+    assert left == positions, "what comes first uses all of a budget that nobody shares"
+    assert set(left_of(shared)) == {1}, "of the others, everything was explored"
+    assert (shared.verdict, shared.certificate["complete"]) == ("incomplete", False)
+    [(left, positions)] = left_of(shared).values()
+    assert f"recoveries ({left} of {positions} of operation 1 (allocate))" in shared.certificate["why"]
+    assert 0 < left < left_of(alone)[1][0] + positions
+    assert shared.certificate["recoveries"] == limits["recoveries"]
+    again = engine.explore(toy, **COMPLETE, limits=limits, shares_budget=True, jobs=2)
+    assert {**again.certificate, **OF_THE_RUN} == {**shared.certificate, **OF_THE_RUN}
+
+
+def test_what_is_left_goes_round_again(engine: Engine) -> None:
+    """A budget that is just enough for all of it leaves nothing, though the first operation has not half of it at once."""
+    toy = one_large_operation()
+    whole = engine.explore(toy, **COMPLETE)
+    limits = {**LIMITS, "recoveries": whole.certificate["recoveries"] * 4 // 3}
+    shared = engine.explore(toy, **COMPLETE, limits=limits, shares_budget=True)
+    assert shared.certificate["complete"], shared.certificate["why"]
+    assert shared.certificate["recoveries"] > whole.certificate["recoveries"], "some are run again"
+    assert shared.certificate["crash_positions"] == whole.certificate["crash_positions"]
+
+
+def test_a_large_budget_is_shared_by_nobody(engine: Engine) -> None:
+    toy = one_large_operation()
+    whole = engine.explore(toy, **COMPLETE)
+    for limits in ({"recoveries": 2 * whole.certificate["recoveries"] + 2}, {"time_s": 600.0}):
+        shared = engine.explore(toy, **COMPLETE, limits={**LIMITS, **limits}, shares_budget=True)
+        assert {**shared.certificate, **OF_THE_RUN} == {**whole.certificate, **OF_THE_RUN}
+
+
+@pytest.mark.parametrize("budget", [{"recoveries": 9}, {"recoveries": 31}, {"time_s": 0.0}])
+def test_what_operations_left_is_what_an_exploration_goes_on_with(engine: Engine, budget: dict[str, float]) -> None:
+    """Each crash position once, and the findings of one exploration."""
+    for seed in range(3):
+        toy = random_toy(seed)
+        whole = engine.explore(toy, **COMPLETE)
+        part = engine.explore(toy, **COMPLETE, limits={**LIMITS, **budget}, shares_budget=True)
+        stopped = part.certificate["stopped"]
+        if not stopped:
+            assert part.certificate["crash_positions"] == whole.certificate["crash_positions"]
+            continue
+        rest = engine.explore(toy, **COMPLETE, left=stopped["left"])
+        assert rest.certificate["complete"]
+        positions = part.certificate["crash_positions"] + rest.certificate["crash_positions"]
+        assert positions == whole.certificate["crash_positions"], seed
         found = {finding["id"] for finding in part.findings + rest.findings}
         assert found == {finding["id"] for finding in whole.findings}, seed
 

@@ -12,6 +12,8 @@ const EXAMINING_GRACE_S: u64 = 10;
 pub enum Stop {
     /// A budget is used up: in words.
     Budget(String),
+    /// An operation has used up its share of a budget: which budget, in words.
+    Share(String),
     /// The loads of this target cannot be followed: why.
     Unfit(String),
     /// The replay server failed.
@@ -27,30 +29,61 @@ pub struct Budget {
     pub deadline: Option<Instant>,
     /// Recoveries in all.
     pub recoveries: Option<u64>,
+    /// Those that were run before what it bounds.
+    pub before: u64,
+    /// How much of it the operation under way may use.
+    pub share: Share,
+}
+
+/// Where the share of an operation ends. None: it may use all that is left.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// In time.
+    pub deadline: Option<Instant>,
+    /// When so many recoveries were run in all.
+    pub recoveries: Option<u64>,
 }
 
 impl Budget {
     /// No bound at all.
-    pub const NONE: Self = Self { time_s: 0.0, deadline: None, recoveries: None };
+    pub const NONE: Self = Self {
+        time_s: 0.0,
+        deadline: None,
+        recoveries: None,
+        before: 0,
+        share: Share { deadline: None, recoveries: None },
+    };
 
     /// What is asked for; `deadline` is when its time is over.
     pub fn of(config: &Config, deadline: Option<Instant>) -> Self {
         let limits = &config.limits;
-        Self { time_s: limits.time_s.unwrap_or_default(), deadline, recoveries: limits.recoveries }
+        Self { time_s: limits.time_s.unwrap_or_default(), deadline, recoveries: limits.recoveries, ..Self::NONE }
     }
 
     /// Whether one more recovery may be run after `run` of them.
     ///
     /// # Errors
-    /// [`Stop::Budget`] when it may not.
+    /// [`Stop::Budget`] or [`Stop::Share`] when it may not.
     pub fn check(&self, run: u64) -> Result<(), Stop> {
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        let is_over = |deadline: Option<Instant>| deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let are_run = |limit: Option<u64>| limit.is_some_and(|limit| self.before + run >= limit);
+        if is_over(self.deadline) {
             return Err(Stop::Budget(self.time_text()));
         }
-        match self.recoveries {
-            Some(limit) if run >= limit => Err(Stop::Budget(format!("limit of {limit} recoveries"))),
-            _ => Ok(()),
+        if are_run(self.recoveries) {
+            return Err(Stop::Budget(self.recoveries_text()));
         }
+        if is_over(self.share.deadline) {
+            return Err(Stop::Share(self.time_text()));
+        }
+        if are_run(self.share.recoveries) {
+            return Err(Stop::Share(self.recoveries_text()));
+        }
+        Ok(())
+    }
+
+    fn recoveries_text(&self) -> String {
+        format!("limit of {} recoveries", self.recoveries.unwrap_or_default())
     }
 
     fn time_text(&self) -> String {
@@ -83,7 +116,7 @@ mod tests {
     fn what_was_found_in_time_is_examined_a_little_longer() {
         let ended = |seconds| {
             let deadline = Instant::now().checked_sub(Duration::from_secs(seconds));
-            Budget { time_s: 20.0, deadline, recoveries: None }
+            Budget { time_s: 20.0, deadline, ..Budget::NONE }
         };
         let just = ended(1);
         assert!(just.check(0).is_err() && just.check_examining().is_ok());

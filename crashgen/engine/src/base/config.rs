@@ -71,8 +71,14 @@ pub struct Config {
     pub seed: u64,
     /// Bounds.
     pub limits: Limits,
-    /// Go on at this crash position (events before the crash), where an earlier exploration stopped.
+    /// Look at none before this one (events before the crash).
     pub first_position: Option<u32>,
+    /// Crash positions that an earlier exploration left, from the first to the last of each range; empty: there was none.
+    #[serde(default)]
+    pub left: Vec<(u32, u32)>,
+    /// Whether the operations of the workload share the budget ([`crate::explore::shares`]).
+    #[serde(default)]
+    pub shares_budget: bool,
     /// Where power fails for the first time.
     #[serde(default)]
     start: StartName,

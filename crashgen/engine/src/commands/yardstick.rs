@@ -99,7 +99,7 @@ pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) 
             complete.all_reports(trace, &mut hooked, &mut case, position, &view).map_err(|stop| match stop {
                 Stop::Error(error) => error,
                 Stop::Unfit(why) => bad_input(format!("strategy complete is not possible: {why}")),
-                Stop::Budget(limit) => EngineError::Infrastructure(limit),
+                Stop::Budget(limit) | Stop::Share(limit) => EngineError::Infrastructure(limit),
             })?;
         found.doubts.extend(complete.take_doubts());
         let is_answered = |leaf: &SeenReport| walked.iter().any(|walked| walked.bare == leaf.bare);

@@ -11,12 +11,14 @@
 //! which it takes too many recoveries to tell. Where none is left, what the finding's state lost is taken as persisted at once: states that
 //! differ in that alone are not told apart. Where even then the finding comes back, it is passed by.
 
+use crate::base::budget::Budget;
 use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::Output;
 use crate::explore::certificate::{Behind, HowBehind, Tally};
 use crate::explore::means::Patience;
 use crate::explore::parts::{Task, parts_of};
+use crate::explore::shares::Shares;
 use crate::explore::workers::{Met, Whole};
 use crate::findings::finding::Finding;
 use crashgen::edit::AsRepaired;
@@ -108,7 +110,10 @@ pub fn explore(
         // Where a repair is taken for made already, a finding shows at once that it is none, or that there is more to repair.
         let recoveries = if way.levels.is_empty() { config.patience.unwrap_or(many) } else { 0 };
         let patience = is_asked.then_some(Patience { passed: &passed, recoveries });
-        let round = Task { config: &config, patience, ..task.clone() };
+        let is_shared = config.shares_budget && way.levels.is_empty();
+        let budget = Budget::of(&config, task.deadline);
+        let shares = is_shared.then(|| Shares::of_operations(task.trace, from, &budget, config.jobs));
+        let round = Task { config: &config, patience, shares: shares.as_ref(), ..task.clone() };
         let unfit = whole.explore(&round, &parts_of(&config, task.trace, strategy, from), output)?;
         if unfit.is_some() {
             return Ok(unfit);
@@ -120,6 +125,7 @@ pub fn explore(
         from = match whole.met.take() {
             Some(met) => way.meet(&met, &mut whole.tally),
             None if whole.stopped.is_some() && is_trial_over => way.try_next(way.levels.len() - 1, &mut whole.tally),
+            None if way.levels.is_empty() => return whole.explore_left(task, output),
             None => return Ok(None),
         };
         whole.stopped = None;

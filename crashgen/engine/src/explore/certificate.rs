@@ -2,9 +2,12 @@
 //! The certificate: what was covered, and why it is not all.
 
 use crate::base::config::EngineKind;
+use crate::explore::parts;
+use crate::explore::shares::{self, Range};
 use crate::recovery::twins::MadeTwins;
 use crashgen::replay::Engines;
 use crashgen::strategy::{Coverage, Reach, Strategy};
+use crashgen::trace::{EventKind, Trace};
 use oracle::{Judgement, RuleId, RuleSet};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +46,10 @@ pub struct Tally {
     coverage: Option<Combinations>,
     /// Crash positions of which `complete` did not see every state, by reason.
     incomplete: BTreeMap<&'static str, Incomplete>,
+    /// Crash positions that were left for want of time or recoveries.
+    pub left: Vec<Range>,
+    /// What was wanting.
+    pub left_why: Option<String>,
     /// Places in the source that store and never flush (FL101).
     pub never_flushed: usize,
     /// Rules that judgements of later generations could not judge there, and why.
@@ -193,7 +200,7 @@ impl Tally {
 
     /// Whether a limit left states out at a position of which a strategy promises all.
     pub fn leaves_states_out(&self) -> bool {
-        !self.incomplete.is_empty() || !self.later_gaps.is_empty()
+        !self.incomplete.is_empty() || !self.later_gaps.is_empty() || !self.left.is_empty()
     }
 
     /// Whether every state of every position was explored, and nothing is unknown.
@@ -233,6 +240,8 @@ impl Tally {
         self.bounds_hit.extend(part.bounds_hit);
         self.judged.extend(part.judged);
         self.coverage = part.coverage.or(self.coverage);
+        self.left.extend(part.left);
+        self.left_why = part.left_why.or(self.left_why.take());
         part.unknown_reasons.iter().for_each(|reason| self.add_unknown(reason));
         let add = |sum: &mut BTreeMap<&'static str, u64>, counts: BTreeMap<&'static str, u64>| {
             counts.into_iter().for_each(|(name, count)| *sum.entry(name).or_default() += count);
@@ -347,11 +356,9 @@ impl Tally {
 
     /// The certificate as it is printed.
     pub fn certificate(&self, run: Run, numbers: Numbers, covers: String) -> Certificate {
-        let Run { strategy, engine, stopped, last_position } = run;
+        let Run { strategy, engine, stopped } = run;
         let gaps = self.gaps(stopped.is_some());
-        let stop = stopped.as_ref().map(|stopped| {
-            format!("stopped at crash position {} of {last_position}: {}", stopped.position, stopped.why)
-        });
+        let stop = stopped.as_ref().map(|stopped| stopped.text.clone());
         let behind: Vec<String> = self.behind.iter().map(Behind::text).collect();
         let is_whole_as_repaired = gaps.is_empty() && stop.is_none() && !behind.is_empty();
         let as_repaired = is_whole_as_repaired.then(|| "complete only as repaired".to_owned());
@@ -430,16 +437,104 @@ pub struct Run {
     pub strategy: &'static str,
     pub engine: EngineKind,
     pub stopped: Option<Stopped>,
-    /// The last crash position of the trace.
-    pub last_position: usize,
 }
 
-/// Where an exploration ended before its end: crash positions from this one on (events before the crash) are not explored.
+/// Where an exploration ended before its end.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct Stopped {
+    /// The first crash position (events before the crash) that is not explored.
     pub position: u32,
     pub why: String,
+    /// All that are not explored, from the first to the last of each range.
+    pub left: Vec<Range>,
+    /// Of an exploration that has ended: the operations that they are in, [`MOST_OPERATIONS`] with most.
+    pub operations: Vec<LeftOperation>,
+    /// How many operations more.
+    pub more_operations: usize,
+    /// In words.
+    pub text: String,
+}
+
+/// How much of an operation was left.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOperation {
+    /// The number of the operation in the workload; none: no operation has begun.
+    pub operation: Option<u32>,
+    /// What it does.
+    pub kind: Option<&'static str>,
+    /// Crash positions from its begin, or from the return before it, to its return.
+    pub positions: u32,
+    /// Those that are not explored.
+    pub left: u32,
+}
+
+/// Operations of which a certificate says how much was left.
+const MOST_OPERATIONS: usize = 1000;
+/// Those of which its text does.
+const OPERATIONS_IN_TEXT: usize = 3;
+
+impl Stopped {
+    /// Of an exploration that goes on. None, if nothing is left.
+    pub fn so_far(trace: &Trace, left: Vec<Range>, why: &str) -> Option<Self> {
+        let left = shares::joined(left);
+        let (position, last) = (left.first()?.0, trace.events.len() as u32);
+        let text = match left[..] {
+            [(_, end)] if end == last => format!("stopped at crash position {position} of {last}: {why}"),
+            _ => format!("{} of {last} crash positions are left: {why}", count(&left)),
+        };
+        Some(Self { position, why: why.to_owned(), left, operations: Vec::new(), more_operations: 0, text })
+    }
+
+    /// Of an exploration that has ended.
+    pub fn at_last(trace: &Trace, left: Vec<Range>, why: &str) -> Option<Self> {
+        let stopped = Self::so_far(trace, left, why)?;
+        let mut operations = left_operations(trace, &stopped.left);
+        operations.sort_by_key(|of| (std::cmp::Reverse(of.left), of.operation));
+        let more_operations = operations.len().saturating_sub(MOST_OPERATIONS);
+        let text = format!("{} ({})", stopped.text, operations_text(&operations));
+        operations.truncate(MOST_OPERATIONS);
+        Some(Self { operations, more_operations, text, ..stopped })
+    }
+}
+
+fn count(ranges: &[Range]) -> u32 {
+    ranges.iter().map(|(first, last)| last + 1 - first).sum()
+}
+
+/// Operations of which crash positions are left.
+fn left_operations(trace: &Trace, left: &[Range]) -> Vec<LeftOperation> {
+    let mut operations = Vec::new();
+    let (mut first, mut begun) = (1, None);
+    for (number, event) in trace.events.iter().enumerate() {
+        if let EventKind::OperationBegin { kind, index, .. } = &event.kind {
+            begun = Some((*index, kind.name()));
+        }
+        let position = number as u32 + 1;
+        let is_last = position as usize == trace.events.len();
+        if !is_last && !parts::is_end_of_window(trace, position) {
+            continue;
+        }
+        let here = left.iter().map(|(from, to)| (position.min(*to) + 1).saturating_sub(first.max(*from))).sum();
+        if here > 0 {
+            let (operation, kind) = begun.unzip();
+            operations.push(LeftOperation { operation, kind, positions: position + 1 - first, left: here });
+        }
+        first = position + 1;
+    }
+    operations
+}
+
+fn operations_text(operations: &[LeftOperation]) -> String {
+    let text = |of: &LeftOperation| match (of.operation, of.kind) {
+        (Some(index), Some(kind)) => format!("{} of {} of operation {index} ({kind})", of.left, of.positions),
+        _ => format!("{} of {} before the first operation", of.left, of.positions),
+    };
+    let mut texts: Vec<String> = operations.iter().take(OPERATIONS_IN_TEXT).map(text).collect();
+    if let Some(more) = operations.len().checked_sub(OPERATIONS_IN_TEXT).filter(|more| *more > 0) {
+        texts.push(format!("some of {more} more"));
+    }
+    texts.join(", ")
 }
 
 /// Crash positions of which not every state was explored.

@@ -6,6 +6,7 @@ use crate::base::config::Config;
 use crate::explore::certificate::Tally;
 use crate::explore::later::first_crash::FirstCrashes;
 use crate::explore::outcomes::OutcomeSet;
+use crate::explore::shares::Shares;
 use crate::findings::finding::{Finding, Findings};
 use crate::findings::onset::OnsetFinder;
 use crate::recovery::recoverer::Recoverer;
@@ -33,6 +34,10 @@ pub struct Means<'a> {
     pub strategy: &'static dyn Strategy,
     /// What bounds the recoveries.
     pub budget: Budget,
+    /// Who shares it.
+    pub shares: Option<&'a Shares>,
+    /// The last crash position of the operation that has the share under way.
+    pub sharing_to: u32,
     /// Nobody waits for the rest.
     pub is_over: &'a AtomicBool,
     /// When the exploration ends behind a finding that may be repaired; none: it goes on.
@@ -53,9 +58,17 @@ impl Means<'_> {
     /// Whether one more recovery may be run.
     ///
     /// # Errors
-    /// [`Stop::Budget`] when it may not.
+    /// [`Stop::Budget`] or [`Stop::Share`] when it may not.
     pub fn check_budget(&self) -> Result<(), Stop> {
         self.budget.check(self.recoverer.recoveries)
+    }
+
+    /// A crash position of the workload is explored next: with it, an operation may begin that has a share of its own.
+    pub fn enter(&mut self, position: u32) {
+        if let Some(shares) = self.shares.filter(|_| position > self.sharing_to) {
+            self.budget.share = shares.share(position, self.recoverer.recoveries, &self.budget);
+            self.sharing_to = shares.end_of(position);
+        }
     }
 
     /// Nobody waits for what is left.

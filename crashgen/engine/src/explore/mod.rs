@@ -14,6 +14,7 @@ pub mod outcomes;
 pub mod parts;
 pub mod recorded;
 pub mod run;
+pub mod shares;
 pub mod trace_rules;
 pub mod unchanged;
 pub mod workers;

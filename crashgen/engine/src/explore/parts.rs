@@ -13,6 +13,7 @@
 use crate::base::config::Config;
 use crate::explore::means::Patience;
 use crate::explore::outcomes::KnownOutcomes;
+use crate::explore::shares::Shares;
 use crate::heap::case::HeapCase;
 use crashgen::strategy::Strategy;
 use crashgen::trace::{EventKind, Trace};
@@ -54,6 +55,10 @@ pub struct Task<'a> {
     pub deadline: Option<Instant>,
     /// [`crate::explore::means::Means::patience`].
     pub patience: Option<Patience<'a>>,
+    /// Recoveries of its budget that were run before.
+    pub recoveries_before: u64,
+    /// Who shares the budget; none: whatever comes first may use all of it.
+    pub shares: Option<&'a Shares>,
 }
 
 /// Where a worker is in the trace.
@@ -64,6 +69,12 @@ pub struct Cursor {
     pub next: usize,
 }
 
+/// Whether a window of the search ends with this crash position: an operation returns next, or a case begins.
+pub fn is_end_of_window(trace: &Trace, position: u32) -> bool {
+    let next = &trace.events[position as usize].kind;
+    matches!(next, EventKind::Case { .. } | EventKind::OperationReturn { .. })
+}
+
 /// The parts of the trace for a strategy.
 pub fn parts_of(config: &Config, trace: &Trace, strategy: &dyn Strategy, first: u32) -> Vec<Part> {
     let end = config.last_position.unwrap_or(u32::MAX).min(trace.events.len() as u32);
@@ -71,13 +82,9 @@ pub fn parts_of(config: &Config, trace: &Trace, strategy: &dyn Strategy, first: 
     let least = if config.nested > 0 { NESTED_PART_POSITIONS } else { PART_POSITIONS };
     let mut parts = Vec::new();
     let mut begin = first;
-    let is_end_of_window = |position: u32| {
-        let next = &trace.events[position as usize].kind;
-        matches!(next, EventKind::Case { .. } | EventKind::OperationReturn { .. })
-    };
     for position in first..end {
         let is_long = position + 1 - begin >= least && end - position >= least;
-        if !is_one && is_long && is_end_of_window(position) {
+        if !is_one && is_long && is_end_of_window(trace, position) {
             parts.push(Part { number: parts.len(), first: begin, last: position });
             begin = position + 1;
         }

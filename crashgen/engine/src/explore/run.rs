@@ -10,7 +10,7 @@ use crate::base::config::{Config, EngineKind};
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Verdict};
 use crate::explore::behind;
-use crate::explore::certificate::{Stopped, Tally};
+use crate::explore::certificate::Tally;
 use crate::explore::outcomes;
 use crate::explore::parts::Task;
 use crate::explore::unchanged;
@@ -54,10 +54,22 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let known = outcomes::known(config.outcomes.as_ref())?;
     let deadline = deadline(config, started);
     let twins = made.twins.as_ref();
-    let task = Task { config, trace, unchanged: &unchanged, twins, known, started, deadline, patience: None };
+    let task = Task {
+        config,
+        trace,
+        unchanged: &unchanged,
+        twins,
+        known,
+        started,
+        deadline,
+        patience: None,
+        recoveries_before: 0,
+        shares: None,
+    };
     let first = trace.first_event() as u32 + 1;
     let begin = config.first_position.unwrap_or(first).max(first);
     let mut whole = Whole::new(tally, config.strategy);
+    let begin = whole.go_on(config, trace, begin);
     whole.tally.engine_why = config.why_not_in_process().filter(|_| config.strategy.follows_loads());
     let rungs = rungs(config);
     for (number, rung) in rungs.iter().enumerate() {
@@ -72,8 +84,8 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         let Some(next) = rungs.get(number + 1) else { return Err(EngineError::Distrust(why)) };
         whole = fallen(whole, &fresh, config.strategy, next, &why);
         // What goes on from here goes on with that.
-        let so_far = Stopped { position: 1, why: "interrupted".to_owned() };
-        output.say("certificate", &whole.certificate(&Task { config: &next.config, ..task }, Some(so_far)));
+        let all = (first, trace.events.len() as u32);
+        output.say("certificate", &whole.certificate_before(&Task { config: &next.config, ..task }, [all]));
     }
     unreachable!("the last rung needs nothing of the target")
 }
@@ -112,13 +124,12 @@ fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Result<Verdict
     let is_unknown = whole.tally.has_unknown();
     let is_nothing = !whole.tally.has_judged_a_heap() && whole.tally.unchanged == 0 || whole.tally.stores == 0;
     let verdict = match whole.findings.len() {
-        0 if is_unknown || (is_nothing && whole.stopped.is_none()) => Verdict::Unknown,
-        0 if whole.stopped.is_some() || whole.tally.leaves_states_out() => Verdict::Incomplete,
+        0 if is_unknown || (is_nothing && whole.tally.left.is_empty()) => Verdict::Unknown,
+        0 if whole.tally.leaves_states_out() => Verdict::Incomplete,
         0 => Verdict::Pass,
         _ => Verdict::Fail,
     };
-    let stopped = whole.stopped.take();
-    output.say("certificate", &whole.certificate(task, stopped));
+    output.say("certificate", &whole.certificate(task));
     output.done(verdict, &seen_counts(&whole.findings), &task.trace.hash);
     Ok(verdict)
 }

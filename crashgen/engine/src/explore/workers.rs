@@ -17,6 +17,7 @@ use crate::explore::later::first_crash::FirstCrashes;
 use crate::explore::means::{Listener, Means, ProgramRepeats, Results};
 use crate::explore::outcomes::OutcomeSet;
 use crate::explore::parts::{Cursor, Part, Task};
+use crate::explore::shares::{self, Range, Shares};
 use crate::explore::trace_rules::{self, TraceRules};
 use crate::explore::workload::Workload;
 use crate::findings::finding::{Finding, Findings};
@@ -25,9 +26,10 @@ use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Engines;
 use crashgen::strategy::Strategy;
+use crashgen::trace::Trace;
 use oracle::contract::Durable;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,24 @@ impl Task<'_> {
         let is_durable_on_return = self.config.contract.durable == Durable::OnReturn;
         trace_rules::judge(self.trace, &mut self.config.symbols(), is_durable_on_return)
     }
+
+    /// Workers. A budget of recoveries is used by one after the other, so that what is explored with it does not depend on who is faster.
+    fn jobs(&self) -> usize {
+        if self.config.limits.recoveries.is_some() { 1 } else { self.config.jobs as usize }
+    }
+
+    /// What bounds a part before which so many recoveries were run.
+    fn budget(&self, recoveries: u64) -> Budget {
+        Budget { before: self.recoveries_before + recoveries, ..Budget::of(self.config, self.deadline) }
+    }
+
+    /// Leaves the operation that this crash position of the part is in. Returns what comes behind it.
+    fn leave(&self, part: &Part, position: u32, why: String, tally: &mut Tally) -> Option<Part> {
+        let end = self.shares.map_or(part.last, |shares| shares.end_of(position)).min(part.last);
+        tally.left.push((position, end));
+        tally.left_why = Some(why);
+        (end < part.last).then_some(Part { first: end + 1, ..*part })
+    }
 }
 
 /// What a part showed.
@@ -55,8 +75,10 @@ pub struct Explored {
     pub outcomes: OutcomeSet,
     /// What it took.
     pub numbers: Numbers,
-    /// Where a budget ended it.
-    pub stopped: Option<Stopped>,
+    /// The crash position where a budget ended it, and which budget.
+    pub stopped: Option<(u32, String)>,
+    /// What of the part comes behind an operation that had used up its share.
+    pub rest: Option<Part>,
     /// Why the strategy is not possible.
     pub unfit: Option<String>,
     /// What may be repaired.
@@ -103,6 +125,8 @@ struct Work<'a> {
     parts: &'a [Part],
     /// How many parts were taken.
     taken: AtomicUsize,
+    /// Recoveries that were run.
+    recoveries: AtomicU64,
     /// A worker has taken on the trace rules.
     are_rules_taken: AtomicBool,
     /// Nobody waits for what is left.
@@ -118,10 +142,12 @@ pub struct Whole {
     /// Of all parts that count.
     pub outcomes: OutcomeSet,
     numbers: Numbers,
-    /// Why it ended early.
-    pub stopped: Option<Stopped>,
+    /// The budget that ended it early.
+    pub stopped: Option<String>,
     /// It ended to go on as if something were repaired.
     pub met: Option<Met>,
+    /// What it has not come to is not asked for.
+    is_last: bool,
     strategy: &'static dyn Strategy,
     /// What the trace rules say was printed.
     are_rules_printed: bool,
@@ -137,9 +163,43 @@ impl Whole {
             numbers: Numbers::default(),
             stopped: None,
             met: None,
+            is_last: false,
             strategy,
             are_rules_printed: false,
         }
+    }
+
+    /// Where the exploration begins: at a crash position, or where an earlier one left the trace. What that left before is explored last.
+    pub fn go_on(&mut self, config: &Config, trace: &Trace, begin: u32) -> u32 {
+        let end = trace.events.len() as u32;
+        let mut left = shares::joined(config.left.iter().map(|(first, last)| (*first, (*last).min(end))).collect());
+        let from = match left.last() {
+            None => begin,
+            Some((first, last)) if *last == end => *first,
+            Some(_) => end + 1,
+        };
+        left.retain(|(_, last)| *last < from);
+        self.tally.left = left;
+        self.tally.left_why = Some("an earlier exploration left them".to_owned());
+        from
+    }
+
+    /// Explores what operations have left, round by round, until the budget is used up or nothing is left.
+    ///
+    /// # Errors
+    /// Those of [`Whole::explore`].
+    pub fn explore_left(&mut self, task: &Task, output: &mut Output) -> Result<Option<String>, EngineError> {
+        while self.stopped.is_none() && !self.is_last && !self.tally.left.is_empty() {
+            let ranges = shares::joined(std::mem::take(&mut self.tally.left));
+            let parts = (0..).zip(&ranges).map(|(number, (first, last))| Part { number, first: *first, last: *last });
+            let shares = Shares::of_ranges(&ranges, task.config.jobs);
+            let round = Task { recoveries_before: self.recoveries(), shares: Some(&shares), ..task.clone() };
+            let unfit = self.explore(&round, &parts.collect::<Vec<_>>(), output)?;
+            if unfit.is_some() {
+                return Ok(unfit);
+            }
+        }
+        Ok(None)
     }
 
     /// Takes over what another exploration of the same trace printed: its findings, and what the trace rules say.
@@ -149,18 +209,29 @@ impl Whole {
         self.tally.never_flushed = before.tally.never_flushed;
     }
 
-    /// The certificate of what was added so far.
-    pub fn certificate(&self, task: &Task, stopped: Option<Stopped>) -> Certificate {
+    /// The certificate of what was added.
+    pub fn certificate(&self, task: &Task) -> Certificate {
+        let why = self.stopped.as_deref().or(self.tally.left_why.as_deref()).unwrap_or_default();
+        let stopped = Stopped::at_last(task.trace, self.tally.left.clone(), why);
         self.certificate_of(task, stopped, &self.tally, self.numbers.clone())
     }
 
+    /// The certificate of what was added, while these ranges are not explored yet.
+    pub fn certificate_before(&self, task: &Task, ranges: impl IntoIterator<Item = Range>) -> Certificate {
+        let mut tally = self.tally.clone();
+        tally.left.extend(ranges);
+        let stopped = Stopped::so_far(task.trace, tally.left.clone(), INTERRUPTED);
+        self.certificate_of(task, stopped, &tally, self.numbers.clone())
+    }
+
     /// The same with what the next part showed so far.
-    fn certificate_so_far(&self, task: &Task, so_far: SoFar) -> Certificate {
+    fn certificate_so_far(&self, task: &Task, parts: &[Part], so_far: SoFar) -> Certificate {
         let (mut tally, mut numbers) = (self.tally.clone(), self.numbers.clone());
         tally.add_part(so_far.tally);
+        tally.left.extend(left_of(parts, so_far.position));
         numbers.add(so_far.numbers);
-        let stopped = Stopped { position: so_far.position, why: "interrupted".to_owned() };
-        self.certificate_of(task, Some(stopped), &tally, numbers)
+        let stopped = Stopped::so_far(task.trace, tally.left.clone(), INTERRUPTED);
+        self.certificate_of(task, stopped, &tally, numbers)
     }
 
     fn certificate_of(&self, task: &Task, stopped: Option<Stopped>, tally: &Tally, numbers: Numbers) -> Certificate {
@@ -175,7 +246,7 @@ impl Whole {
             crashes_text(task.config, self.strategy)
         );
         let engine = if self.strategy.follows_loads() { task.config.engine() } else { EngineKind::Isolated };
-        let run = Run { strategy: self.strategy.name(), engine, stopped, last_position: task.trace.events.len() };
+        let run = Run { strategy: self.strategy.name(), engine, stopped };
         tally.certificate(run, numbers, covers)
     }
 
@@ -184,8 +255,8 @@ impl Whole {
         self.numbers.recoveries
     }
 
-    /// Adds the next part.
-    fn add(&mut self, part: Explored) {
+    /// Adds what comes next of the parts.
+    fn add(&mut self, parts: &[Part], part: Explored) {
         self.tally.add_part(part.tally);
         self.numbers.add(part.numbers);
         self.outcomes.join(part.outcomes);
@@ -195,7 +266,11 @@ impl Whole {
                 None => self.findings.push(finding),
             }
         }
-        (self.stopped, self.met) = (part.stopped, part.met);
+        if let Some((position, why)) = part.stopped {
+            self.tally.left.extend(left_of(parts, position));
+            self.stopped = Some(why);
+        }
+        (self.met, self.is_last) = (part.met, part.is_last);
     }
 
     fn print_rules(&mut self, rules: &TraceRules, output: &mut Output) {
@@ -216,10 +291,11 @@ impl Whole {
             strategy: self.strategy,
             parts,
             taken: AtomicUsize::new(0),
+            recoveries: AtomicU64::new(0),
             are_rules_taken: AtomicBool::new(self.are_rules_printed),
             is_over: AtomicBool::new(false),
         };
-        let jobs = (task.config.jobs as usize).clamp(1, parts.len().max(1));
+        let jobs = task.jobs().clamp(1, parts.len().max(1));
         std::thread::scope(|scope| {
             for _ in 0..jobs {
                 let sender = sender.clone();
@@ -242,10 +318,11 @@ impl Whole {
         messages: &Receiver<Message>,
         output: &mut Output,
     ) -> Result<Option<String>, EngineError> {
-        let mut over: BTreeMap<usize, Result<Box<Explored>, EngineError>> = BTreeMap::new();
+        let mut over: BTreeMap<usize, VecDeque<Result<Box<Explored>, EngineError>>> = BTreeMap::new();
         let mut early: BTreeMap<usize, Vec<Finding>> = BTreeMap::new();
         let mut printed: Vec<String> = self.findings.iter().map(|finding| finding.id.clone()).collect();
         let (mut next, mut positions, mut recoveries, mut certified) = (0, 0, 0, task.started);
+        let mut from = parts.first().map_or(0, |part| part.first);
         while next < parts.len() || !self.are_rules_printed {
             match messages.recv() {
                 Ok(Message::Rules(rules)) => self.print_rules(&rules, output),
@@ -257,11 +334,11 @@ impl Whole {
                 }
                 Ok(Message::Finding(part, finding)) => early.entry(part).or_default().push(*finding),
                 Ok(Message::SoFar(part, so_far)) if part == next && self.are_rules_printed => {
-                    output.say("certificate", &self.certificate_so_far(task, *so_far));
+                    output.say("certificate", &self.certificate_so_far(task, parts, *so_far));
                     certified = Instant::now();
                 }
                 Ok(Message::SoFar(..)) => {}
-                Ok(Message::Over(part, explored)) => drop(over.insert(part, explored)),
+                Ok(Message::Over(part, explored)) => over.entry(part).or_default().push_back(explored),
                 Err(_) => return Err(EngineError::Infrastructure("a worker ended without a word".to_owned())),
             }
             while self.are_rules_printed {
@@ -271,18 +348,18 @@ impl Whole {
                         printed.push(finding.id);
                     }
                 }
-                let Some(explored) = over.remove(&next) else { break };
+                let Some(explored) = over.get_mut(&next).and_then(VecDeque::pop_front) else { break };
                 let mut explored = explored?;
-                let (unfit, is_last) = (explored.unfit.take(), explored.is_last);
-                self.add(*explored);
-                if unfit.is_some() || is_last {
+                let (unfit, rest) = (explored.unfit.take(), explored.rest);
+                self.add(parts, *explored);
+                if unfit.is_some() || self.is_last {
                     return Ok(unfit);
                 }
-                next += 1;
+                next += usize::from(rest.is_none());
+                from = rest.as_ref().or(parts.get(next)).map_or(from, |part| part.first);
             }
             if next > 0 && next < parts.len() && certified.elapsed() >= CERTIFICATE_INTERVAL {
-                let so_far = Stopped { position: parts[next].first, why: "interrupted".to_owned() };
-                output.say("certificate", &self.certificate(task, Some(so_far)));
+                output.say("certificate", &self.certificate_before(task, left_of(parts, from)));
                 certified = Instant::now();
             }
         }
@@ -300,10 +377,12 @@ impl Work<'_> {
         }
         let mut cursor = Cursor { case: HeapCase::new(task.config, task.trace, ""), next: task.trace.first_event() };
         let (mut recoverer, mut onsets): (Option<Recoverer>, OnsetFinder) = (None, OnsetFinder::default());
-        while let Some(part) = self.parts.get(self.taken.fetch_add(1, Ordering::Relaxed)) {
+        let mut rest = None;
+        while let Some(part) = rest.take().or_else(|| self.next()) {
             let explored = start(task, strategy, &mut recoverer)
                 .map(|recoverer| (recoverer, &mut onsets))
-                .and_then(|servers| explore_part(task, strategy, part, &mut cursor, servers, &self.is_over, sender));
+                .and_then(|servers| self.explore_part(&part, &mut cursor, servers, sender));
+            rest = explored.as_ref().ok().and_then(|explored| explored.rest);
             let is_end = explored.as_ref().map_or(true, |explored| explored.is_last || explored.unfit.is_some());
             if sender.send(Message::Over(part.number, explored.map(Box::new))).is_err() || is_end {
                 return;
@@ -313,6 +392,98 @@ impl Work<'_> {
             }
         }
     }
+
+    fn next(&self) -> Option<Part> {
+        self.parts.get(self.taken.fetch_add(1, Ordering::Relaxed)).copied()
+    }
+
+    /// Explores a part, from nothing remembered.
+    fn explore_part(
+        &self,
+        part: &Part,
+        cursor: &mut Cursor,
+        (recoverer, onsets): (&mut Recoverer, &mut OnsetFinder),
+        sender: &Sender<Message>,
+    ) -> Result<Explored, EngineError> {
+        let Self { task, strategy, is_over, .. } = self;
+        let stages_before = recoverer.recovery_stages()?;
+        let engines_before = recoverer.engines()?;
+        let mut means = Means {
+            config: task.config,
+            strategy: *strategy,
+            budget: task.budget(self.recoveries.load(Ordering::Relaxed)),
+            shares: task.shares,
+            sharing_to: 0,
+            is_over,
+            patience: task.patience,
+            probe: recoverer.whole(),
+            recoverer,
+            onsets,
+            first_crashes: FirstCrashes::default(),
+            repeats: ProgramRepeats::of_part(part.number),
+        };
+        let mut results = Results {
+            listener: &mut PartListener::new(sender, part),
+            findings: Findings::new(task.config),
+            outcomes: task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone())),
+        };
+        let mut workload = Workload::new(&means, task.trace, part, cursor);
+        let generation = Generation { trace: task.trace, twins: task.twins, unchanged: task.unchanged, before: None };
+        let examiner = Examiner { means: &mut means, results: &mut results, generation, tally: Tally::default() };
+        let mut explorer = Explorer::new(examiner);
+        let walked = explorer.walk(&mut workload);
+        let (position, met, mut tally) = (explorer.position(), explorer.met(), explorer.examiner.tally);
+        workload.end_case(&mut tally);
+        let mut rest = None;
+        let (mut is_last, stopped, mut unfit) = match walked {
+            Ok(flow) => (flow.is_break(), None, None),
+            Err(Stop::Share(why)) => {
+                rest = task.leave(part, position, why, &mut tally);
+                (false, None, None)
+            }
+            Err(Stop::Budget(why) | Stop::Error(EngineError::OutOfTime(why))) => (true, Some((position, why)), None),
+            Err(Stop::Unfit(why) | Stop::Error(EngineError::Distrust(why))) => (true, None, Some(why)),
+            Err(Stop::Error(error)) => return Err(error),
+        };
+        let numbers = match numbers_of(means.recoverer, stages_before, &engines_before) {
+            Ok(numbers) => numbers,
+            Err(EngineError::Distrust(why)) => {
+                unfit = unfit.or(Some(why));
+                Numbers::default()
+            }
+            Err(_) if unfit.is_some() => Numbers::default(),
+            Err(error) => return Err(error),
+        };
+        self.recoveries.fetch_add(numbers.recoveries, Ordering::Relaxed);
+        let met = met.filter(|_| unfit.is_none() && stopped.is_none()).map(|(position, before)| {
+            (is_last, tally) = (true, before);
+            Met {
+                position,
+                findings: task.patience.iter().flat_map(|patience| results.repairable(patience)).cloned().collect(),
+            }
+        });
+        let outcomes = results.outcomes.unwrap_or_default();
+        Ok(Explored {
+            tally,
+            findings: results.findings.into_all(),
+            outcomes,
+            numbers,
+            stopped,
+            rest,
+            unfit,
+            met,
+            is_last,
+        })
+    }
+}
+
+/// Where an exploration stands that has not ended.
+const INTERRUPTED: &str = "interrupted";
+
+/// What is left of the parts, in order, where an exploration ends at a crash position.
+fn left_of(parts: &[Part], position: u32) -> impl Iterator<Item = Range> {
+    let left = parts.iter().filter(move |part| part.last >= position);
+    left.map(move |part| (part.first.max(position), part.last))
 }
 
 /// What the certificate says of crashes after the first.
@@ -384,70 +555,6 @@ impl Listener for PartListener<'_> {
         let so_far = SoFar { position, tally: tally.clone(), numbers };
         let _ = self.sender.send(Message::SoFar(self.part, Box::new(so_far)));
     }
-}
-
-/// Explores a part, from nothing remembered.
-fn explore_part(
-    task: &Task,
-    strategy: &'static dyn Strategy,
-    part: &Part,
-    cursor: &mut Cursor,
-    (recoverer, onsets): (&mut Recoverer, &mut OnsetFinder),
-    is_over: &AtomicBool,
-    sender: &Sender<Message>,
-) -> Result<Explored, EngineError> {
-    let stages_before = recoverer.recovery_stages()?;
-    let engines_before = recoverer.engines()?;
-    let mut means = Means {
-        config: task.config,
-        strategy,
-        budget: Budget::of(task.config, task.deadline),
-        is_over,
-        patience: task.patience,
-        probe: recoverer.whole(),
-        recoverer,
-        onsets,
-        first_crashes: FirstCrashes::default(),
-        repeats: ProgramRepeats::of_part(part.number),
-    };
-    let mut results = Results {
-        listener: &mut PartListener::new(sender, part),
-        findings: Findings::new(task.config),
-        outcomes: task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone())),
-    };
-    let mut workload = Workload::new(&means, task.trace, part, cursor);
-    let generation = Generation { trace: task.trace, twins: task.twins, unchanged: task.unchanged, before: None };
-    let examiner = Examiner { means: &mut means, results: &mut results, generation, tally: Tally::default() };
-    let mut explorer = Explorer::new(examiner);
-    let walked = explorer.walk(&mut workload);
-    let (position, met, mut tally) = (explorer.position(), explorer.met(), explorer.examiner.tally);
-    workload.end_case(&mut tally);
-    let (mut is_last, stopped, mut unfit) = match walked {
-        Ok(flow) => (flow.is_break(), None, None),
-        Err(Stop::Budget(why) | Stop::Error(EngineError::OutOfTime(why))) => {
-            (true, Some(Stopped { position, why }), None)
-        }
-        Err(Stop::Unfit(why) | Stop::Error(EngineError::Distrust(why))) => (true, None, Some(why)),
-        Err(Stop::Error(error)) => return Err(error),
-    };
-    let numbers = match numbers_of(means.recoverer, stages_before, &engines_before) {
-        Ok(numbers) => numbers,
-        Err(EngineError::Distrust(why)) => {
-            unfit = unfit.or(Some(why));
-            Numbers::default()
-        }
-        Err(_) if unfit.is_some() => Numbers::default(),
-        Err(error) => return Err(error),
-    };
-    let met = met.filter(|_| unfit.is_none() && stopped.is_none()).map(|(position, before)| {
-        (is_last, tally) = (true, before);
-        Met {
-            position,
-            findings: task.patience.iter().flat_map(|patience| results.repairable(patience)).cloned().collect(),
-        }
-    });
-    let outcomes = results.outcomes.unwrap_or_default();
-    Ok(Explored { tally, findings: results.findings.into_all(), outcomes, numbers, stopped, unfit, met, is_last })
 }
 
 /// What the recoverer did since then.

@@ -66,6 +66,7 @@ impl Course for Workload<'_> {
                 self.has_left_out = true;
                 continue;
             }
+            examiner.means.enter(position);
             let is_expectation_new = is_expectation_new || std::mem::take(&mut self.has_left_out);
             let is_new_case = std::mem::take(&mut self.is_new_case);
             return Ok(Some(Step { position, view, is_expectation_new, is_new_case }));
