@@ -380,8 +380,8 @@ class Engines(msgspec.Struct):
 
 
 class LeftOperation(msgspec.Struct):
-    """How much of an operation was left. operation: its number in the workload, kind: what it does; None: none has begun. positions: its
-    crash positions."""
+    """How much of an operation was left. operation: its number in the workload, kind: what it does; None: none has begun.
+    positions: its crash positions."""
 
     operation: int | None
     kind: str | None
@@ -390,9 +390,9 @@ class LeftOperation(msgspec.Struct):
 
 
 class Stopped(msgspec.Struct):
-    """Where an exploration ended before its end. position: the first crash position (events before the crash) that is not explored;
-    left: all of them, from the first to the last of each range; operations: those with most of them, of an exploration that has ended,
-    and how many more; text: in words."""
+    """Where an exploration ended before its end. position: the first crash position (events before the crash) that is not
+    explored; left: all of them, from the first to the last of each range; operations: those with most of them, of an
+    exploration that has ended, and how many more; text: in words."""
 
     position: int
     why: str
