@@ -30,8 +30,8 @@ def explore(
     jobs: int = 1,
     more: dict[str, Any] | None = None,
 ) -> Verdict:
-    """Runs the engine over the trace; handle gets its events. first_position: none before it is looked at; jobs: workers; more: keys
-    of the engine's configuration that are not a cell's.
+    """Runs the engine over the trace; handle gets its events. first_position: none before it is looked at; jobs: workers; more:
+    keys of the engine's configuration that are not a cell's.
 
     Raises: what Engine.events raises.
     """
